@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything that shapes our own compile and link lines hangs on this one target. It is linked
+# PRIVATE by our targets and never exported, so a user's build gets none of it.
+add_library(tendon_flags INTERFACE)
+target_compile_features(tendon_flags INTERFACE cxx_std_20)
+
+target_compile_options(tendon_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual
+  $<$<BOOL:${TENDON_DEVELOPER}>:-Werror>
+  # Messages name files as the repository does, and no binary holds a path of the build machine.
+  "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 reports these two on correct code of its own standard library.
+  target_compile_options(tendon_flags INTERFACE
+    -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=array-bounds)
+elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # Designated initialisers with members left out are how option structs are meant to be used.
+  target_compile_options(tendon_flags INTERFACE -Wno-missing-field-initializers)
+endif()
+
+if(TENDON_FAILPOINTS)
+  target_compile_definitions(tendon_flags INTERFACE TENDON_FAILPOINTS=1)
+endif()
+
+if(TENDON_SANITIZE)
+  # Without -fno-sanitize-recover a finding is printed and the test still passes.
+  set(sanitize_flags -fsanitize=${TENDON_SANITIZE} -fno-sanitize-recover=all
+                     -fno-omit-frame-pointer)
+  target_compile_options(tendon_flags INTERFACE ${sanitize_flags})
+  target_link_options(tendon_flags INTERFACE ${sanitize_flags})
+endif()
+if(TENDON_BUILD_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "TENDON_BUILD_FUZZERS needs clang (libFuzzer); use the preset 'fuzz'")
+  endif()
+  target_compile_options(tendon_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+set(TENDON_CCACHE "none")
+set(TENDON_FAST_LINKER "default")
+if(PROJECT_IS_TOP_LEVEL)
+  find_program(TENDON_CCACHE_PROGRAM ccache)
+  mark_as_advanced(TENDON_CCACHE_PROGRAM)
+  if(TENDON_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(TENDON_CCACHE "${TENDON_CCACHE_PROGRAM}")
+    # NOHASHDIR: two build folders with the same flags share their results.
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+        "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1 "${TENDON_CCACHE_PROGRAM}")
+  endif()
+  foreach(linker mold lld)
+    find_program(TENDON_LINKER_${linker} NAMES ${linker})
+    mark_as_advanced(TENDON_LINKER_${linker})
+    if(TENDON_LINKER_${linker})
+      set(TENDON_FAST_LINKER ${linker})
+      target_link_options(tendon_flags INTERFACE -fuse-ld=${linker})
+      break()
+    endif()
+  endforeach()
+endif()
