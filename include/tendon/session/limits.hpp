@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The limits of the wire: what one peer may make another one hold, read or wait for. All are
+// compared before anything is allocated, and each is tested at the limit and one beyond.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace tendon::inline v0 {
+
+/// A frame of the handshake, its 16-byte header included.
+inline constexpr std::size_t kMaxHelloBytes = 4096;
+/// Host and name of a peer, each, in bytes of UTF-8.
+inline constexpr std::size_t kMaxIdentityTextBytes = 255;
+/// The version text in a hello.
+inline constexpr std::size_t kMaxVersionTextBytes = 64;
+/// The reason in a rejection or a choice of path.
+inline constexpr std::size_t kMaxReasonBytes = 512;
+/// From the first byte to `ready`; a peer that is slower is dropped.
+inline constexpr std::chrono::seconds kHandshakeTimeout{5};
+/// Connections of one listener that have not finished the handshake.
+inline constexpr int kHalfOpenPerListener = 64;
+/// Pipes of one listener that wait for accept(); connect returns before accept is called.
+inline constexpr int kBacklog = 64;
+
+/// A payload up to this travels beside its descriptor instead of in a slot or in bulk frames.
+inline constexpr std::size_t kMaxInlineBytes = 8192;
+/// A frame on a bulk stream; larger payloads are cut, so that nothing urgent waits behind them.
+inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
+/// The user's header of a raw message.
+inline constexpr std::size_t kMaxMessageHeaderBytes = 4096;
+/// Non-tensor values of one message, as JSON.
+inline constexpr std::size_t kMaxValuesBytes = std::size_t{1} << 20;
+/// Pipes open at once between two Contexts.
+inline constexpr std::uint32_t kMaxPipesPerLink = 1024;
+/// Messages of one pipe that the receiver has not yet taken; the sender waits for credit.
+inline constexpr std::uint32_t kPipeWindowMessages = 256;
+/// Bulk connections of one tcp link.
+inline constexpr std::uint32_t kMaxStreamsPerLink = 16;
+
+/// A name as the resolver takes it (RFC 1035, 2.3.4).
+inline constexpr std::size_t kMaxHostNameBytes = 253;
+/// Path of a unix socket, without the final zero (`sun_path` of unix(7)).
+inline constexpr std::size_t kMaxUnixPathBytes = 107;
+/// Look-ups that outlived their deadline; each holds a thread until the resolver answers.
+inline constexpr int kMaxPendingLookups = 16;
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of the frames of hello.hpp, for both ends. It does no I/O: the transport moves the
+// bytes, takes the decisions (`Next::decide`), and passes descriptors beside the frames of kind
+// `attach`.
+//
+//   state           role       may receive              may send              after sending /
+//   receiving
+//   --------------  ---------  -----------------------  --------------------
+//   -------------------------- start           connector                           hello
+//   await_hello
+//                                                       lane                  await_ready
+//   await_hello     connector  hello                                          choose
+//   choose          connector                           path                  await_ready
+//                                                       attach                await_attach
+//   await_ready     connector  ready                                          established
+//   await_attach    connector  attach                                         confirm
+//   confirm         connector                           ready                 established
+//   await_first     acceptor   hello                                          answer
+//                              lane                                           admit
+//   answer          acceptor                            hello                 await_choice
+//   await_choice    acceptor   path                                           admit
+//                              attach                                         map
+//   admit           acceptor                            ready                 established
+//   map             acceptor                            attach                await_confirm
+//   await_confirm   acceptor   ready                                          established
+//
+// `reject` may be received in every await_* but await_first, and sent in every state that may send;
+// it leads to `failed`. Over tcp the connector chooses `path`; on a unix socket `attach` (or
+// `path`, where the tcp code runs over it). A lane is one frame each way.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/error.hpp>
+#include <vector>
+
+#include "session/hello.hpp"
+
+namespace tendon::inline v0::detail {
+
+enum class HandshakeState : std::uint8_t {
+  start,
+  await_hello,
+  choose,
+  await_ready,
+  await_attach,
+  confirm,
+  await_first,
+  answer,
+  await_choice,
+  admit,
+  map,
+  await_confirm,
+  established,
+  failed,
+};
+[[nodiscard]] std::string_view to_string(HandshakeState state);
+
+/// What the transport does after an input.
+enum class Next : std::uint8_t {
+  read,    ///< wait for bytes
+  decide,  ///< look at `message`, then call reply() or reject()
+  done,    ///< the rest of the input belongs to the link
+  failed,  ///< close the connection after `send`; `error` says why
+};
+
+/// The machine's answer to one input. `send` goes out first, whatever is next.
+struct HandshakeStep {
+  Next next = Next::read;
+  std::vector<std::byte> send;
+  std::optional<HelloMessage> message;  ///< the frame that came, for `decide` and `done`
+  std::optional<Error> error;           ///< for `failed`
+};
+
+class Handshake {
+ public:
+  /// Call reply() next, with a hello or a lane.
+  [[nodiscard]] static Handshake connector() { return Handshake(HandshakeState::start); }
+  [[nodiscard]] static Handshake acceptor() { return Handshake(HandshakeState::await_first); }
+
+  /// Sends one of the frames that the state may send; any other is `internal`, for it is our own
+  /// mistake. A connector begins with it.
+  [[nodiscard]] HandshakeStep reply(const HelloMessage& message);
+  /// Ends it with a `reject` frame that carries the error's code and detail.
+  [[nodiscard]] HandshakeStep reject(Error error);
+  /// Takes at most one frame from the front of `input` and nothing while a decision is due, so that
+  /// descriptors received with those bytes belong to that frame. An acceptor refuses bytes that
+  /// break the protocol with one uniform `reject`, and other versions with one that names ours.
+  [[nodiscard]] HandshakeStep on_bytes(Bytes& input);
+  /// The peer closed the connection.
+  [[nodiscard]] HandshakeStep on_end();
+  /// kHandshakeTimeout, or the caller's deadline, passed.
+  [[nodiscard]] HandshakeStep on_timeout();
+
+  [[nodiscard]] HandshakeState state() const noexcept { return state_; }
+  /// The peer's hello or lane, once it came.
+  [[nodiscard]] const std::optional<HelloMessage>& peer() const noexcept { return peer_; }
+
+ private:
+  explicit Handshake(HandshakeState state)
+      : state_(state), is_acceptor_(state == HandshakeState::await_first) {}
+  [[nodiscard]] HandshakeStep fail(Error error);
+  [[nodiscard]] std::string peer_text() const;
+
+  HandshakeState state_;
+  bool is_acceptor_;
+  HelloReader reader_;
+  std::optional<HelloMessage> peer_;
+};
+
+}  // namespace tendon::inline v0::detail

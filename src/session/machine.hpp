@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this process knows about its own machine and user, and the directory where peers of the same
+// user meet.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+#include "session/token.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// /proc/sys/kernel/random/boot_id as 16 bytes: equal on two machines only if they are one. All
+/// zero when it cannot be read. Containers of one machine share it: it is a hint to try, never a
+/// proof.
+[[nodiscard]] Token boot_id();
+/// gethostname(), cut to kMaxIdentityTextBytes; "unknown" when there is none.
+[[nodiscard]] std::string host_name();
+[[nodiscard]] std::int64_t process_id();
+/// The effective uid: the one SO_PEERCRED shows to a peer.
+[[nodiscard]] std::uint32_t user_id();
+
+/// Where this process puts its rendezvous socket: `$XDG_RUNTIME_DIR/tendon`, else
+/// `/tmp/tendon-<uid>`. Made with mode 0700 if missing. Refused (permission_denied) when it is a
+/// symbolic link, no directory, somebody else's, or open to others.
+[[nodiscard]] Result<std::string> runtime_directory();
+/// `<directory>/<32 hex digits>`: the one form of a rendezvous path, so that no path ever crosses
+/// the wire.
+[[nodiscard]] std::string rendezvous_path(const std::string& directory, const Token& token);
+/// The peer's rendezvous socket, searched in every directory that runtime_directory() may answer
+/// for a process of this user (one may have XDG_RUNTIME_DIR and the other, started by cron or sudo,
+/// not). not_found names what was searched.
+[[nodiscard]] Result<std::string> find_rendezvous(const Token& token);
+
+/// Removes the rendezvous sockets in `directory` that belong to this user, are older than `min_age`
+/// (a younger one may be bound but not yet listening) and have no listener; the number removed.
+std::size_t sweep_stale_sockets(const std::string& directory,
+                                std::chrono::seconds min_age = std::chrono::seconds(60));
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/session/address.hpp>
+#include <vector>
+
+namespace tendon::inline v0::detail {
+
+/// An address as the kernel takes it.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  [[nodiscard]] const sockaddr* get() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&storage);
+  }
+  [[nodiscard]] int family() const noexcept { return storage.ss_family; }
+  /// The form that Address::parse takes; "?" for a family that is none of ours.
+  [[nodiscard]] std::string to_string() const;
+  /// True for 127.0.0.0/8, ::1, their mapped forms, and unix sockets: bytes stay on this machine.
+  [[nodiscard]] bool is_loopback() const;
+};
+
+enum class ResolveFor : std::uint8_t {
+  connect,  ///< addresses to try in this order; port 0 is refused
+  bind,     ///< addresses to listen on
+};
+
+/// What `address` stands for, best first; never empty. Numbers and unix sockets never block. Names
+/// go to getaddrinfo on a thread of its own, which a look-up that outlives the deadline leaves
+/// behind (kMaxPendingLookups at most, then resource_exhausted). Errors: invalid_argument, timeout,
+/// unreachable (the name is not known; says why).
+[[nodiscard]] Result<std::vector<SocketAddress>> resolve(const Address& address, Deadline deadline,
+                                                         ResolveFor purpose);
+
+/// The address of a unix socket: a path, or a name in the abstract namespace with its '@'.
+/// invalid_argument beyond kMaxUnixPathBytes.
+[[nodiscard]] Result<SocketAddress> unix_socket_address(std::string_view path);
+
+}  // namespace tendon::inline v0::detail
