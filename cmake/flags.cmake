@@ -13,9 +13,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports these two on correct code of its own standard library.
   target_compile_options(tendon_flags INTERFACE
     -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=array-bounds)
-elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # Designated initialisers with members left out are how option structs are meant to be used.
-  target_compile_options(tendon_flags INTERFACE -Wno-missing-field-initializers)
 endif()
 
 if(TENDON_FAILPOINTS)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Each verb does all it needs on a fresh Debian 12; a second run does no needless
+# work. The inner loop of a developer is in CONTRIBUTING.md.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench lint asan tsan fuzz test-long install clean
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+export JOBS FUZZ_SECONDS
+
+help: ## list the verbs (this)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install the Debian packages that are missing (tools/packages.txt)
+	@tools/setup.sh build test
+
+demo: ## move a real model checkpoint between two processes, on every path
+	@tools/setup.sh build
+	@tools/build.sh release tendon tendon_cli
+	@tools/demo.sh
+
+test: ## build and run all tests
+	@tools/setup.sh build test
+	@tools/run_tests.sh test
+
+bench: ## measure beside memcpy, sockets, MPI and UCX; writes docs/benchmarks.md
+	@tools/setup.sh build bench
+	@tools/build.sh release
+	@tools/bench.sh
+
+lint: ## formatting, naming, layers and the rules of the house
+	@tools/setup.sh build test lint
+	@tools/lint.sh
+
+asan: ## run the tests under the address and undefined sanitizers
+	@tools/setup.sh build test
+	@tools/run_tests.sh asan
+
+tsan: ## run the tests under the thread sanitizer
+	@tools/setup.sh build test
+	@tools/run_tests.sh tsan
+
+fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
+	@tools/setup.sh build fuzz
+	@tools/build.sh fuzz
+	@tools/fuzz.sh
+
+test-long: ## run the tests 20 times each in random order, then the fuzzers
+	@tools/setup.sh build test fuzz
+	@tools/run_tests.sh test -LE 'lint|install' --repeat until-fail:20 --schedule-random
+	@$(MAKE) --no-print-directory fuzz
+
+install: ## install the release build under PREFIX (/usr/local); DESTDIR is honoured
+	@tools/setup.sh build
+	@tools/build.sh release
+	@cmake --install build/release --prefix "$(PREFIX)"
+
+clean: ## remove everything that was built
+	rm -rf build

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian packages of the given groups (tools/packages.txt) that are missing.
+# When none is missing it only asks dpkg, so every other command may call it first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ $# -eq 0 ]; then
+  echo "usage: tools/setup.sh GROUP...   groups: $(awk -F: '/^[a-z]/ {print $1}' tools/packages.txt | uniq | xargs)" >&2
+  exit 2
+fi
+
+wanted=()
+for group in "$@"; do
+  packages=$(awk -F: -v group="$group" '$1 == group {print $2}' tools/packages.txt)
+  if [ -z "$packages" ]; then
+    echo "setup: tools/packages.txt has no group '$group'" >&2
+    exit 2
+  fi
+  # shellcheck disable=SC2206  # one word per package
+  wanted+=($packages)
+done
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "setup: this is not Debian; please provide by yourself: ${wanted[*]}" >&2
+  exit 0
+fi
+
+# dpkg-query fails when a package is unknown to it; the ones it does not list are missing as well.
+installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null |
+            awk '$2 == "installed" {print $1}' || true)
+missing=()
+for package in "${wanted[@]}"; do
+  grep -qxF "$package" <<<"$installed" || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    as_root=(sudo -n)
+  else
+    echo "setup: these Debian packages are missing: ${missing[*]}" >&2
+    echo "setup: install them, then run the same command again:" >&2
+    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+fi
+
+echo "setup: installing ${missing[*]}"
+apt_get=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get
+         -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -q)
+"${apt_get[@]}" update
+"${apt_get[@]}" install -y --no-install-recommends "${missing[@]}"
