@@ -1,1 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
+# An installed tree may be moved: nothing in it names its own place.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS tendon EXPORT tendonTargets
+  ARCHIVE COMPONENT tendon_Development
+  FILE_SET HEADERS COMPONENT tendon_Development
+  FILE_SET tables COMPONENT tendon_Development)
+if(TARGET tendon_shared)
+  install(TARGETS tendon_shared EXPORT tendonTargets
+    LIBRARY COMPONENT tendon_Runtime NAMELINK_COMPONENT tendon_Development
+    FILE_SET HEADERS COMPONENT tendon_Development
+    FILE_SET tables COMPONENT tendon_Development)
+endif()
+if(TARGET tendon_cli)
+  install(TARGETS tendon_cli RUNTIME COMPONENT tendon_Runtime)
+endif()
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tendon")
+install(EXPORT tendonTargets NAMESPACE tendon:: DESTINATION "${package_dir}"
+        COMPONENT tendon_Development)
+configure_package_config_file(cmake/tendonConfig.cmake.in "${PROJECT_BINARY_DIR}/tendonConfig.cmake"
+  INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
+# 0.x breaks in minor versions.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/tendonConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/tendonConfig.cmake"
+              "${PROJECT_BINARY_DIR}/tendonConfigVersion.cmake"
+        DESTINATION "${package_dir}" COMPONENT tendon_Development)
+
+set(pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}/${pc_dir}"
+           OUTPUT_VARIABLE pc_prefix)
+configure_file(cmake/tendon.pc.in "${PROJECT_BINARY_DIR}/tendon.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/tendon.pc" DESTINATION "${pc_dir}"
+        COMPONENT tendon_Development)
