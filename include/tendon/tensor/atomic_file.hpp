@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+
+namespace tendon::inline v0 {
+
+/// A file that appears under its name only when it is whole: bytes go to a nameless file in the
+/// same directory (where the file system has none, to a hidden one), and commit gives it the name.
+///
+/// Owns:    the file until commit; dropped before, it leaves nothing behind, killed neither (on a
+/// file system
+///          without nameless files a hidden file ".NAME.tendon-..." may stay).
+/// Threads: one at a time.
+/// Errors:  storage_full, file_not_found, permission_denied, too_many_open_files, system; after an
+/// error only
+///          dropping it makes sense.
+/// Blocks:  on the disk.
+/// Cost:    one write call a write; commit waits until the disk has it (fsync of file and
+/// directory).
+class TENDON_API AtomicFile {
+ public:
+  /// Begins a file that will be called `path`; one that exists stays until commit, which replaces
+  /// it.
+  [[nodiscard]] static Result<AtomicFile> create(const std::filesystem::path& path);
+  AtomicFile(AtomicFile&&) noexcept;
+  AtomicFile& operator=(AtomicFile&&) noexcept;
+  ~AtomicFile();
+
+  /// Appends. All of it is written or an error is answered.
+  [[nodiscard]] Result<void> write(Bytes bytes);
+  /// Appends the pieces in order, in as few system calls as can be.
+  [[nodiscard]] Result<void> write(std::span<const Bytes> pieces);
+  [[nodiscard]] std::uint64_t written_bytes() const noexcept;
+  /// Makes it durable and gives it its name. Once.
+  [[nodiscard]] Result<void> commit();
+
+ private:
+  struct State;
+  explicit AtomicFile(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Safetensors files: u64 length of the header, the header (one JSON object: name -> {dtype, shape,
+// data_offsets}, and "__metadata__", a map of strings), the bytes of the tensors without gaps.
+// Source: https://github.com/huggingface/safetensors, "Format". The tree of a TensorDict is kept in
+// __metadata__["tensordict"] as tensordict 0.15.3 writes it, so both open each other's files.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/memory/storage.hpp>
+#include <tendon/tensor/dtype.hpp>
+#include <tendon/tensor/shape.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <utility>
+#include <vector>
+
+namespace tendon::inline v0 {
+
+/// Key and text in the order of the file.
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
+/// One tensor as a header describes it.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::u8;
+  Shape shape;
+  std::uint64_t begin_bytes = 0;  ///< from the end of the header
+  std::uint64_t end_bytes = 0;
+};
+
+/// A header, read and checked: the entries cover their data without gap or overlap, each has the
+/// size that dtype and shape say, no name comes twice.
+///
+/// Owns:    its tables.
+/// Threads: a value.
+/// Errors:  corrupt_data, limit_exceeded, unsupported_dtype; the bytes are not trusted.
+/// Blocks:  never.
+/// Cost:    one pass over the text; memory in proportion to it.
+struct TENDON_API SafetensorsHeader {
+  /// In the order of the header.
+  std::vector<SafetensorsEntry> entries;
+  SafetensorsMetadata metadata;
+  /// Of the length and the text, with padding: where the data starts.
+  std::uint64_t size_bytes = 0;
+  /// Of all tensors.
+  std::uint64_t data_bytes = 0;
+
+  /// How long the header at the front of a file is, from its first 8 bytes: what parse needs.
+  [[nodiscard]] static Result<std::uint64_t> measure(Bytes file_start);
+  /// Reads a header from the front of a file; more bytes may follow it.
+  [[nodiscard]] static Result<SafetensorsHeader> parse(Bytes file_start);
+};
+
+/// A safetensors file or buffer, opened.
+///
+/// Owns:    the mapping, together with every tensor that came from it.
+/// Threads: const calls are safe everywhere.
+/// Errors:  file_not_found, permission_denied, corrupt_data, limit_exceeded, unsupported_dtype.
+/// Blocks:  on the disk when pages are touched first.
+/// Cost:    open reads the header only; no tensor is copied.
+///
+/// A file is mapped privately: its tensors may be written, and what is written stays in this
+/// process and never reaches the file. Whoever shortens the file while it is mapped makes its
+/// readers die of SIGBUS; replace files by renaming, as save_safetensors does.
+class TENDON_API SafetensorsFile {
+ public:
+  [[nodiscard]] static Result<SafetensorsFile> open(const std::filesystem::path& path);
+  /// A whole file in memory.
+  [[nodiscard]] static Result<SafetensorsFile> parse(Storage storage);
+
+  /// Views on the file: as the tree that __metadata__["tensordict"] describes (lazy stacks and
+  /// tensorclasses as plain TensorDicts), else flat, one entry a name, in the order of the header.
+  [[nodiscard]] const TensorDict& tensors() const& noexcept { return tensors_; }
+  [[nodiscard]] TensorDict tensors() && noexcept { return std::move(tensors_); }
+  [[nodiscard]] const SafetensorsHeader& header() const& noexcept { return header_; }
+  /// The file's first bytes as they are, up to the data: length, text and padding.
+  [[nodiscard]] Bytes header_bytes() const noexcept {
+    return storage_.bytes().first(header_.size_bytes);
+  }
+  /// The whole file.
+  [[nodiscard]] const Storage& storage() const& noexcept { return storage_; }
+
+ private:
+  SafetensorsFile(Storage storage, SafetensorsHeader header, TensorDict tensors);
+  Storage storage_;
+  SafetensorsHeader header_;
+  TensorDict tensors_;
+};
+
+/// How a file is saved.
+struct SaveOptions {
+  /// Further entries of __metadata__; "tensordict" is refused, it is ours.
+  SafetensorsMetadata metadata = {};
+  /// Not empty: write exactly these header bytes (of SafetensorsFile::header_bytes) before the
+  /// data, so that a copy equals its source byte for byte. schema_mismatch when they do not
+  /// describe these tensors.
+  Bytes header = {};
+};
+
+/// `SafetensorsFile::open(path)`, tensors only.
+[[nodiscard]] TENDON_API Result<TensorDict> load_safetensors(const std::filesystem::path& path);
+/// `SafetensorsFile::parse(storage)`, tensors only.
+[[nodiscard]] TENDON_API Result<TensorDict> parse_safetensors(Storage storage);
+
+/// The header that save_safetensors writes: a multiple of 64 bytes, for data in
+/// Layout::safetensors. The tree is described where a flat list of names would lose something:
+/// nesting, batch sizes, values. unsupported_dtype for element types that the format lacks (c32,
+/// c128, some eight-bit floats).
+[[nodiscard]] TENDON_API Result<std::vector<std::byte>> make_safetensors_header(
+    const TensorDict& dict, const SaveOptions& options = {});
+
+/// Saves through an AtomicFile; contiguous leaves are written from where they lie.
+[[nodiscard]] TENDON_API Result<void> save_safetensors(const std::filesystem::path& path,
+                                                       const TensorDict& dict,
+                                                       const SaveOptions& options = {});
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/dtype.hpp>
+#include <tendon/tensor/layout.hpp>
+#include <tendon/tensor/shape.hpp>
+#include <unordered_map>
+#include <vector>
+
+namespace tendon::inline v0 {
+
+/// Must the first dimensions of a leaf be the batch size of the TensorDict it lies in?
+enum class Batching : std::uint8_t { batched, exempt };
+
+/// One tensor of a schema.
+struct SchemaLeaf {
+  std::string path;
+  DType dtype = DType::u8;
+  Shape shape;
+  Batching batching = Batching::batched;
+  std::uint64_t size_bytes = 0;
+};
+
+/// An entry of a node: the index of a leaf or of another node.
+struct SchemaEntry {
+  enum class Kind : std::uint8_t { leaf, node } kind;
+  std::uint32_t index;
+};
+
+/// One TensorDict of a schema; the root has the path "".
+struct SchemaNode {
+  std::string path;
+  Shape batch_size;
+  /// One a batch dimension ("" where it has none), or empty when none is named.
+  std::vector<std::string> dimension_names;
+  std::vector<SchemaEntry> entries;
+};
+
+/// The first 16 bytes of the SHA-256 of a schema's encoding.
+struct SchemaHash {
+  std::array<std::byte, 16> bytes{};
+  friend bool operator==(const SchemaHash&, const SchemaHash&) = default;
+  friend auto operator<=>(const SchemaHash&, const SchemaHash&) = default;
+};
+/// 32 hexadecimal digits.
+[[nodiscard]] TENDON_API std::string to_string(const SchemaHash& hash);
+
+/// One leaf for Schema::make.
+struct LeafSpec {
+  std::string path;
+  DType dtype;
+  Shape shape;
+};
+
+/// What a TensorDict is made of: the ordered leaves with dtype and shape, the tree they form, its
+/// batch sizes and the names of their dimensions. Not the strides, the device, the place in memory
+/// or the non-tensor data.
+///
+/// Owns:    its tables; held by shared_ptr, never changed once made.
+/// Threads: safe everywhere.
+/// Errors:  of decode: corrupt_data, limit_exceeded, unsupported_dtype, version_mismatch.
+/// Blocks:  never.
+/// Cost:    made once; find is one hash lookup without allocation.
+class TENDON_API Schema {
+ public:
+  /// From leaves alone; nodes on the way have no batch size. `Schema::make({{"image", DType::u8,
+  /// {3, 8, 8}}})`.
+  [[nodiscard]] static Result<std::shared_ptr<const Schema>> make(std::span<const LeafSpec> leaves);
+  [[nodiscard]] static Result<std::shared_ptr<const Schema>> make(
+      std::initializer_list<LeafSpec> leaves) {
+    return make(std::span<const LeafSpec>(leaves.begin(), leaves.size()));
+  }
+  /// Reads what encoding() gives. The bytes are not trusted: every length is compared with what is
+  /// left before it is used, and every limit holds. Every byte of the format: docs/protocol.md,
+  /// "Schema".
+  [[nodiscard]] static Result<std::shared_ptr<const Schema>> decode(Bytes encoding);
+
+  /// Depth first, in the order of insertion.
+  [[nodiscard]] std::span<const SchemaLeaf> leaves() const noexcept { return leaves_; }
+  /// Depth first; nodes()[0] is the root.
+  [[nodiscard]] std::span<const SchemaNode> nodes() const noexcept { return nodes_; }
+  /// The index of the leaf with this path, written as format_path writes it.
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view path) const noexcept;
+  /// The canonical encoding: equal schemas, and only they, have equal encodings.
+  [[nodiscard]] Bytes encoding() const noexcept { return encoding_; }
+  [[nodiscard]] const SchemaHash& hash() const noexcept { return hash_; }
+  /// Bytes of all elements, without padding.
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  /// Resolved once, then kept.
+  [[nodiscard]] const PackedLayout& layout(Layout layout) const;
+
+  friend TENDON_API bool operator==(const Schema& a, const Schema& b) noexcept;
+
+  Schema(const Schema&) = delete;
+  Schema& operator=(const Schema&) = delete;
+  ~Schema();
+
+ private:
+  friend class SchemaBuilder;
+  Schema();
+
+  std::vector<SchemaLeaf> leaves_;
+  std::vector<SchemaNode> nodes_;
+  std::unordered_map<std::string_view, std::uint32_t> index_;  // views into leaves_
+  std::vector<std::byte> encoding_;
+  SchemaHash hash_;
+  std::uint64_t size_bytes_ = 0;
+  PackedLayout aligned_;
+  mutable std::once_flag safetensors_once_;
+  mutable PackedLayout safetensors_;
+};
+
+/// What `other` has differently from `expected`, the first thing only, in words; empty when they
+/// are equal: "leaf 'obs' has shape [4, 3], expected [4, 2]".
+[[nodiscard]] TENDON_API std::string describe_difference(const Schema& expected,
+                                                         const Schema& other);
+
+}  // namespace tendon::inline v0

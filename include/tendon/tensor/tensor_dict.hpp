@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/memory/storage.hpp>
+#include <tendon/tensor/layout.hpp>
+#include <tendon/tensor/schema.hpp>
+#include <tendon/tensor/tensor.hpp>
+#include <tendon/tensor/value.hpp>
+#include <vector>
+
+namespace tendon::inline v0 {
+
+namespace detail {
+struct Tree;
+}
+
+/// What an entry of a TensorDict is.
+enum class EntryKind : std::uint8_t { tensor, dict, value };
+[[nodiscard]] TENDON_API std::string_view to_string(EntryKind kind);
+
+/// A leaf as it is met when iterating.
+struct Leaf {
+  std::string path;
+  Tensor tensor;
+};
+
+/// Where a leaf's elements are, for whoever copies them: no shared count is touched. Valid while
+/// the TensorDict is neither changed nor destroyed.
+struct LeafView {
+  const std::byte* data;     ///< element [0, 0, ...]
+  std::uint64_t size_bytes;  ///< without gaps
+  bool contiguous;
+};
+
+/// The packed form of a TensorDict: all leaves in one run of bytes.
+struct PackedView {
+  std::shared_ptr<const Schema> schema;
+  /// At least schema->layout(layout).total_bytes; leaf i starts at layout(layout).offsets[i].
+  Storage storage;
+  /// nullptr, or a map from path to non-tensor value.
+  std::shared_ptr<const Value> values;
+  Layout layout = Layout::aligned;
+};
+
+/// Named tensors, nested and in order of insertion, that share their first dimensions (the batch
+/// size), with non-tensor values beside them. Entries are named by paths ("observation/image", see
+/// path.hpp).
+///
+/// A TensorDict is a value: a copy has its own entries and shares the tensors' memory. What
+/// find_dict gives is such a copy; change a nested one by its path: `batch.set("info/reward",
+/// reward)`. It has two forms: a tree of entries, or packed, as it is received or loaned. The
+/// packed form makes its Tensors on access and becomes a tree when it is changed; nobody sees a
+/// difference but in cost.
+///
+/// Owns:    shares of its tensors' storage.
+/// Threads: const calls from several threads at once are safe; others need a lock of yours.
+/// Errors:  set, operator[] and value throw; try_set, find, find_value
+/// answer. Blocks:  never. Cost:    packed: 8 words, no allocation to make, move or destroy. Tree:
+/// one allocation an entry.
+class TENDON_API TensorDict {
+ public:
+  /// No batch dimensions. Allocates nothing.
+  TensorDict() noexcept;
+  explicit TensorDict(const Shape& batch_size);
+  /// A name for each batch dimension, "" for none; throws invalid_argument when they are not as
+  /// many.
+  TensorDict(const Shape& batch_size, std::vector<std::string> dimension_names);
+  TensorDict(const TensorDict& other);
+  TensorDict& operator=(const TensorDict& other);
+  TensorDict(TensorDict&& other) noexcept;
+  TensorDict& operator=(TensorDict&& other) noexcept;
+  ~TensorDict();
+
+  /// Leaves in memory packed by `layout`; `values` is nullptr or a map from path to value, as
+  /// values() gives it. invalid_argument when the storage is too small. Allocates nothing.
+  [[nodiscard]] static Result<TensorDict> from_packed(
+      std::shared_ptr<const Schema> schema, Layout layout, Storage storage,
+      std::shared_ptr<const Value> values = nullptr);
+  /// Fresh private memory for every leaf of a schema, contents unspecified.
+  [[nodiscard]] static Result<TensorDict> allocate(std::shared_ptr<const Schema> schema);
+
+  /// Adds or replaces the entry at `path`; dicts on the way are made, with their parent's batch
+  /// size. invalid_argument when the batch sizes do not fit or a name on the way is not a dict;
+  /// limit_exceeded beyond the limits of limits.hpp. On an error nothing has changed.
+  [[nodiscard]] Result<void> try_set(std::string_view path, Tensor tensor,
+                                     Batching batching = Batching::batched);
+  [[nodiscard]] Result<void> try_set(std::string_view path, const TensorDict& dict);
+  [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
+  void set(std::string_view path, Tensor tensor, Batching batching = Batching::batched) {
+    try_set(path, std::move(tensor), batching).value();
+  }
+  void set(std::string_view path, const TensorDict& dict) { try_set(path, dict).value(); }
+  void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
+  /// Removes an entry with all below it; not_found.
+  [[nodiscard]] Result<void> erase(std::string_view path);
+
+  /// The tensor at `path`; not_found, saying what is there instead.
+  [[nodiscard]] Result<Tensor> find(std::string_view path) const;
+  [[nodiscard]] Tensor operator[](std::string_view path) const { return find(path).value(); }
+  /// The nested TensorDict at `path`: a shallow copy.
+  [[nodiscard]] Result<TensorDict> find_dict(std::string_view path) const;
+  [[nodiscard]] Result<Value> find_value(std::string_view path) const;
+  [[nodiscard]] Value value(std::string_view path) const { return find_value(path).value(); }
+  /// What the entry at `path` is; nullopt if there is none.
+  [[nodiscard]] std::optional<EntryKind> kind_of(std::string_view path) const;
+  [[nodiscard]] bool contains(std::string_view path) const { return kind_of(path).has_value(); }
+
+  [[nodiscard]] Shape batch_size() const;
+  /// One a batch dimension, or empty when none is named.
+  [[nodiscard]] std::vector<std::string> dimension_names() const;
+  /// The names of this level's entries, unescaped: tensors, dicts and values in order of insertion
+  /// (the packed form knows no order between values and the rest: they come last).
+  [[nodiscard]] std::vector<std::string> keys() const;
+  [[nodiscard]] bool empty() const;
+
+  /// Leaves are all tensors, depth first in order of insertion: the order of schema().leaves().
+  [[nodiscard]] std::size_t leaf_count() const;
+  /// Precondition of the three: index < leaf_count().
+  [[nodiscard]] Tensor leaf(std::size_t index) const;
+  [[nodiscard]] LeafView leaf_view(std::size_t index) const;
+  [[nodiscard]] const std::string& leaf_path(std::size_t index) const;
+  /// Bytes of all elements, without padding.
+  [[nodiscard]] std::uint64_t size_bytes() const;
+
+  /// Computed once and kept until an entry, a dtype or a shape changes; replacing a leaf by one
+  /// alike keeps it. Cannot fail: what would be beyond a limit was refused by set.
+  [[nodiscard]] const std::shared_ptr<const Schema>& schema() const;
+  /// All non-tensor data as one map from path to value, in order; nullptr when there is none. Kept
+  /// like schema(), until a value changes.
+  [[nodiscard]] const std::shared_ptr<const Value>& values() const;
+  /// The packed form, nullptr when this is a tree.
+  [[nodiscard]] const PackedView* packed() const noexcept {
+    return packed_.schema ? &packed_ : nullptr;
+  }
+
+  /// `for (const auto& [path, tensor] : batch)`.
+  class Iterator {
+   public:
+    using value_type = Leaf;
+    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;
+    Iterator() = default;
+    [[nodiscard]] Leaf operator*() const { return {dict_->leaf_path(index_), dict_->leaf(index_)}; }
+    Iterator& operator++() {
+      ++index_;
+      return *this;
+    }
+    void operator++(int) { ++index_; }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.index_ == b.index_; }
+
+   private:
+    friend class TensorDict;
+    Iterator(const TensorDict* dict, std::size_t index) : dict_(dict), index_(index) {}
+    const TensorDict* dict_ = nullptr;
+    std::size_t index_ = 0;
+  };
+  [[nodiscard]] Iterator begin() const { return {this, 0}; }
+  [[nodiscard]] Iterator end() const { return {this, leaf_count()}; }
+
+ private:
+  friend struct detail::Tree;
+  [[nodiscard]] detail::Tree& mutable_tree();
+  [[nodiscard]] const detail::Tree& tree() const;
+
+  PackedView packed_;                   // in use when its schema is set
+  std::unique_ptr<detail::Tree> tree_;  // else this one; neither: no entries
+};
+
+/// Same schema, same bits of every leaf, same values by path.
+[[nodiscard]] TENDON_API bool bitwise_equal(const TensorDict& a, const TensorDict& b);
+
+/// The tree with dtype and shape of each leaf, and the values of small ones.
+TENDON_API std::ostream& operator<<(std::ostream& out, const TensorDict& dict);
+
+}  // namespace tendon::inline v0
