@@ -3,26 +3,24 @@
 // bytes, takes the decisions (`Next::decide`), and passes descriptors beside the frames of kind
 // `attach`.
 //
-//   state           role       may receive              may send              after sending /
-//   receiving
-//   --------------  ---------  -----------------------  --------------------
-//   -------------------------- start           connector                           hello
-//   await_hello
-//                                                       lane                  await_ready
-//   await_hello     connector  hello                                          choose
-//   choose          connector                           path                  await_ready
-//                                                       attach                await_attach
-//   await_ready     connector  ready                                          established
-//   await_attach    connector  attach                                         confirm
-//   confirm         connector                           ready                 established
-//   await_first     acceptor   hello                                          answer
-//                              lane                                           admit
-//   answer          acceptor                            hello                 await_choice
-//   await_choice    acceptor   path                                           admit
-//                              attach                                         map
-//   admit           acceptor                            ready                 established
-//   map             acceptor                            attach                await_confirm
-//   await_confirm   acceptor   ready                                          established
+//   state          role       frame             next
+//   -------------  ---------  ----------------  --------------
+//   start          connector  sends hello       await_hello
+//                             sends lane        await_ready
+//   await_hello    connector  receives hello    choose
+//   choose         connector  sends path        await_ready
+//                             sends attach      await_attach
+//   await_ready    connector  receives ready    established
+//   await_attach   connector  receives attach   confirm
+//   confirm        connector  sends ready       established
+//   await_first    acceptor   receives hello    answer
+//                             receives lane     admit
+//   answer         acceptor   sends hello       await_choice
+//   await_choice   acceptor   receives path     admit
+//                             receives attach   map
+//   admit          acceptor   sends ready       established
+//   map            acceptor   sends attach      await_confirm
+//   await_confirm  acceptor   receives ready    established
 //
 // `reject` may be received in every await_* but await_first, and sent in every state that may send;
 // it leads to `failed`. Over tcp the connector chooses `path`; on a unix socket `attach` (or
@@ -103,6 +101,7 @@ class Handshake {
   explicit Handshake(HandshakeState state)
       : state_(state), is_acceptor_(state == HandshakeState::await_first) {}
   [[nodiscard]] HandshakeStep fail(Error error);
+  [[nodiscard]] HandshakeStep refuse(Error error);
   [[nodiscard]] std::string peer_text() const;
 
   HandshakeState state_;

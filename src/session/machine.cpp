@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/machine.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tendon/session/limits.hpp>
+
+#include "core/fd.hpp"
+#include "session/resolve.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "session.machine";
+constexpr std::size_t kTokenDigits = 2 * sizeof(Token);
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+// The 16 bytes of 32 hexadecimal digits, dashes ignored; all zero for anything else.
+Token parse_uuid(std::string_view text) {
+  Token token{};
+  std::size_t digits = 0;
+  for (const char c : text) {
+    if (c == '-' || c == '\n') continue;
+    const int value = hex_value(c);
+    if (value < 0 || digits == kTokenDigits) return Token{};
+    token[digits / 2] = (token[digits / 2] << 4) | static_cast<std::byte>(value);
+    ++digits;
+  }
+  return digits == kTokenDigits ? token : Token{};
+}
+
+std::string system_directory() { return "/tmp/tendon-" + std::to_string(user_id()); }
+
+bool fits_socket_path(const std::string& directory) {
+  return directory.size() + 1 + kTokenDigits <= kMaxUnixPathBytes;
+}
+
+// `$XDG_RUNTIME_DIR/tendon`, if that base is what its specification promises: absolute and ours.
+// Under sudo the variable may still name the directory of another user.
+std::optional<std::string> user_directory() {
+  const char* base = std::getenv("XDG_RUNTIME_DIR");
+  if (base == nullptr || base[0] != '/') return std::nullopt;
+  struct stat facts {};
+  if (stat(base, &facts) != 0 || !S_ISDIR(facts.st_mode) || facts.st_uid != user_id()) {
+    return std::nullopt;
+  }
+  std::string directory = std::string(base) + "/tendon";
+  if (!fits_socket_path(directory)) return std::nullopt;
+  return directory;
+}
+
+Error unsafe_directory(const std::string& directory, std::string_view why) {
+  return Error{ErrorCode::permission_denied, kWhere,
+               "runtime directory '" + directory + "' " + std::string(why) +
+                   "; legal is a directory owned by uid " + std::to_string(user_id()) +
+                   " with mode 0700, no symbolic link"};
+}
+
+Result<void> check_directory(const std::string& directory) {
+  struct stat facts {};
+  // lstat: a link planted in /tmp must not lead us into a directory of its maker's choice.
+  if (lstat(directory.c_str(), &facts) != 0) {
+    return system_error(kWhere, "lstat('" + directory + "')", errno);
+  }
+  if (S_ISLNK(facts.st_mode)) return unsafe_directory(directory, "is a symbolic link");
+  if (!S_ISDIR(facts.st_mode)) return unsafe_directory(directory, "is no directory");
+  if (facts.st_uid != user_id()) {
+    return unsafe_directory(directory, "belongs to uid " + std::to_string(facts.st_uid));
+  }
+  if ((facts.st_mode & 07777 & ~0700U) != 0) {
+    std::array<char, 8> mode{};
+    std::snprintf(mode.data(), mode.size(), "%04o", facts.st_mode & 07777U);
+    return unsafe_directory(directory, "has mode " + std::string(mode.data()));
+  }
+  return {};
+}
+
+bool is_our_socket(const struct stat& facts) {
+  return S_ISSOCK(facts.st_mode) && facts.st_uid == user_id();
+}
+
+bool has_listener(const std::string& path) {
+  const auto address = unix_socket_address(path);
+  if (!address) return true;  // not a path we could have bound: leave it alone
+  const OwnedFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe) return true;
+  if (connect(probe.get(), address->get(), address->length) == 0) return true;
+  return errno != ECONNREFUSED;
+}
+
+}  // namespace
+
+Token boot_id() {
+  const OwnedFd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  if (!file) return Token{};
+  std::array<char, 64> text{};
+  const ssize_t size = read(file.get(), text.data(), text.size());
+  return size > 0 ? parse_uuid({text.data(), static_cast<std::size_t>(size)}) : Token{};
+}
+
+std::string host_name() {
+  std::array<char, kMaxIdentityTextBytes + 1> text{};
+  // Without room for the final zero gethostname may leave it out; the last byte stays zero.
+  if (gethostname(text.data(), text.size() - 1) != 0 || text[0] == '\0') return "unknown";
+  return text.data();
+}
+
+std::int64_t process_id() { return getpid(); }
+std::uint32_t user_id() { return geteuid(); }
+
+Result<std::string> runtime_directory() {
+  // A /run that is full or read-only is no reason to have no rendezvous: /tmp serves as well.
+  if (const auto directory = user_directory()) {
+    if (mkdir(directory->c_str(), 0700) == 0 || errno == EEXIST) {
+      TENDON_CHECK(check_directory(*directory));
+      return *directory;
+    }
+  }
+  std::string directory = system_directory();
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return system_error(kWhere, "mkdir('" + directory + "')", errno);
+  }
+  TENDON_CHECK(check_directory(directory));
+  return directory;
+}
+
+std::string rendezvous_path(const std::string& directory, const Token& token) {
+  return directory + "/" + to_hex(token);
+}
+
+Result<std::string> find_rendezvous(const Token& token) {
+  std::vector<std::string> directories;
+  if (auto directory = user_directory()) directories.push_back(*std::move(directory));
+  directories.push_back("/run/user/" + std::to_string(user_id()) + "/tendon");
+  directories.push_back(system_directory());
+  std::string searched;
+  for (const std::string& directory : directories) {
+    searched += (searched.empty() ? "" : ", ") + directory;
+    if (!check_directory(directory)) continue;
+    std::string path = rendezvous_path(directory, token);
+    struct stat facts {};
+    if (lstat(path.c_str(), &facts) == 0 && is_our_socket(facts)) return path;
+  }
+  return Error{ErrorCode::not_found, kWhere,
+               "the peer has no rendezvous socket of uid " + std::to_string(user_id()) +
+                   " that is visible here; searched " + searched};
+}
+
+std::size_t sweep_stale_sockets(const std::string& directory, std::chrono::seconds min_age) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(directory.c_str()), &closedir);
+  if (entries == nullptr) return 0;
+  std::size_t removed_count = 0;
+  while (const dirent* entry = readdir(entries.get())) {
+    const std::string_view name(entry->d_name);
+    if (name.size() != kTokenDigits || is_none(parse_uuid(name))) continue;
+    struct stat facts {};
+    if (fstatat(dirfd(entries.get()), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!is_our_socket(facts) || std::time(nullptr) - facts.st_ctime < min_age.count()) continue;
+    if (has_listener(directory + "/" + std::string(name))) continue;
+    if (unlinkat(dirfd(entries.get()), entry->d_name, 0) == 0) ++removed_count;
+  }
+  return removed_count;
+}
+
+}  // namespace tendon::inline v0::detail
