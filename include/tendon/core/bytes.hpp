@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace tendon::inline v0 {
+
+/// Memory somebody else owns, to be read. Never outlives its owner; no call keeps one after it returned
+/// unless it says so.
+using Bytes = std::span<const std::byte>;
+
+/// Memory somebody else owns, to be written.
+using MutableBytes = std::span<std::byte>;
+
+/// The characters of `text` as bytes; no copy.
+inline Bytes as_bytes(std::string_view text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+
+/// `bytes` as characters; no copy, no check of encoding.
+inline std::string_view as_text(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+
+namespace tendon::inline v0 {
+
+/// How far an asynchronous operation has come.
+enum class CompletionStatus : std::uint8_t {
+  pending,
+  done,           ///< succeeded; its memory may be reused
+  failed,         ///< failed or cancelled; its memory may be reused
+  failed_owning,  ///< failed or cancelled, but the transport still touches the memory: keep it
+};
+
+namespace detail {
+
+/// The part of a completion that does not depend on its result.
+class TENDON_API CompletionBase : public std::enable_shared_from_this<CompletionBase> {
+ public:
+  virtual ~CompletionBase() = default;
+  [[nodiscard]] CompletionStatus status() const noexcept {
+    return status_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool finished() const noexcept { return status() != CompletionStatus::pending; }
+
+  /// Makes progress until finished or the deadline passes. Overridden by whoever runs the operation.
+  virtual void drive(Deadline deadline) = 0;
+  /// Best effort; what cannot be stopped finishes by itself.
+  virtual void cancel() = 0;
+  /// The user let go of the completion without taking the result.
+  virtual void abandon() = 0;
+
+ protected:
+  std::atomic<CompletionStatus> status_{CompletionStatus::pending};
+};
+
+template <class T>
+class CompletionState : public CompletionBase {
+ public:
+  using Callback = std::function<void(Result<T>)>;
+
+  /// Called once by whoever runs the operation. Returns the callback to be run with the result by a thread
+  /// that holds no lock, if the user registered one.
+  [[nodiscard]] std::function<void()> finish(Result<T> result) {
+    std::lock_guard lock(mutex_);
+    const bool succeeded = result.has_value();
+    result_.emplace(std::move(result));
+    status_.store(succeeded ? CompletionStatus::done : CompletionStatus::failed,
+                  std::memory_order_release);
+    return callback_ ? bind_callback() : std::function<void()>();
+  }
+
+  [[nodiscard]] Result<T> take() {
+    std::lock_guard lock(mutex_);
+    if (taken_) {
+      return Error{ErrorCode::already_taken, "completion.wait",
+                   "this completion's result was taken by an earlier wait or by its callback"};
+    }
+    taken_ = true;
+    Result<T> result = std::move(*result_);
+    result_.reset();
+    return result;
+  }
+
+  /// Registers the callback, or returns it ready to run if the operation is finished.
+  [[nodiscard]] std::function<void()> set_callback(Callback callback) {
+    std::lock_guard lock(mutex_);
+    callback_ = std::move(callback);
+    return finished() && !taken_ ? bind_callback() : std::function<void()>();
+  }
+
+  /// Hands `run` to whoever runs callbacks.
+  virtual void schedule(std::function<void()> run) = 0;
+
+ protected:
+  /// What abandon() takes back: the result nobody took. Empty if there is none.
+  [[nodiscard]] std::optional<Result<T>> reclaim() {
+    std::lock_guard lock(mutex_);
+    if (taken_ || !result_ || callback_) return std::nullopt;
+    taken_ = true;
+    return std::exchange(result_, std::nullopt);
+  }
+
+ private:
+  std::function<void()> bind_callback() {
+    taken_ = true;
+    auto shared = std::make_shared<Result<T>>(std::move(*result_));
+    result_.reset();
+    return [callback = std::exchange(callback_, {}), shared] { callback(std::move(*shared)); };
+  }
+
+  std::mutex mutex_;
+  std::optional<Result<T>> result_;
+  Callback callback_;
+  bool taken_ = false;
+};
+
+}  // namespace detail
+
+/// The outcome of an `_async` call, now or later.
+///
+/// Owns:    a share of the operation, which keeps every tensor it touches until the transport is quiet.
+/// Threads: one thread at a time.
+/// Errors:  those of the operation; `timeout` from wait() leaves it pending; already_taken the second time.
+/// Blocks:  only wait(), until its deadline.
+/// Cost:    one allocation per operation.
+///
+/// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts the
+/// message back at the head of its pipe.
+template <class T>
+class [[nodiscard]] Completion {
+ public:
+  /// For whoever makes completions.
+  explicit Completion(std::shared_ptr<detail::CompletionState<T>> state) : state_(std::move(state)) {}
+  Completion(Completion&&) noexcept = default;
+  Completion& operator=(Completion&& other) noexcept {
+    if (this != &other) {
+      drop();
+      state_ = std::move(other.state_);
+    }
+    return *this;
+  }
+  Completion(const Completion&) = delete;
+  Completion& operator=(const Completion&) = delete;
+  ~Completion() { drop(); }
+
+  [[nodiscard]] CompletionStatus state() const noexcept { return state_->status(); }
+  [[nodiscard]] bool done() const noexcept { return state_->finished(); }
+
+  /// Waits and takes the result. On `timeout` the operation goes on and may be waited for again.
+  [[nodiscard]] Result<T> wait(Deadline deadline) {
+    if (!state_->finished()) state_->drive(deadline);
+    if (!state_->finished()) {
+      return Error{ErrorCode::timeout, "completion.wait",
+                   "the operation is still pending; it goes on, wait again or cancel()"};
+    }
+    return state_->take();
+  }
+
+  /// Best effort: an operation that was stopped fails with `cancelled`.
+  void cancel() { state_->cancel(); }
+
+  /// `callback` gets the result, on the service thread or inside Context::progress(), never inside another
+  /// call and never under a lock.
+  void on_done(std::function<void(Result<T>)> callback) {
+    if (auto run = state_->set_callback(std::move(callback))) state_->schedule(std::move(run));
+  }
+
+ private:
+  void drop() {
+    if (auto state = std::exchange(state_, nullptr)) state->abandon();
+  }
+  std::shared_ptr<detail::CompletionState<T>> state_;
+};
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <tendon/core/export.hpp>
+
+namespace tendon::inline v0 {
+
+/// Everything that can go wrong, one number each. Append only: numbers reach other processes, other
+/// languages and shell scripts. `tendon explain TD-E0107` shows the page of a code.
+enum class ErrorCode : std::uint16_t {
+#define TENDON_ERROR(number, name, remedy, exit_code, python, summary) name = number,
+#include <tendon/core/error_codes.def>
+#undef TENDON_ERROR
+};
+
+/// What the caller should do next. Errors are grouped by this, because it is what a caller branches on.
+enum class Remedy : std::uint8_t {
+  fix_the_call,  ///< the same call will fail again: change it
+  retry_later,   ///< the same call may succeed later
+  reconnect,     ///< this object is over: make a new one
+  use_another,   ///< choose another path, type, address or version
+  report_bug,    ///< not your doing
+};
+
+/// One row of the table of errors: the source of exceptions, exit codes and pages.
+struct ErrorInfo {
+  ErrorCode code;
+  std::string_view name;              ///< "peer_lost"
+  Remedy remedy;                      ///< what to do next
+  int exit_code;                      ///< of the `tendon` command
+  std::string_view python_exception;  ///< class name in the Python package
+  std::string_view summary;           ///< one line, no full stop
+};
+
+/// All rows, by rising number.
+[[nodiscard]] TENDON_API std::span<const ErrorInfo> error_table();
+/// The row of `code`; the row of `internal` if the number is unknown (a newer peer may send one).
+[[nodiscard]] TENDON_API const ErrorInfo& error_info(ErrorCode code);
+/// "TD-E0107".
+[[nodiscard]] TENDON_API std::string error_id(ErrorCode code);
+/// Finds a row by "TD-E0107", "0107", "107" or "peer_lost".
+[[nodiscard]] TENDON_API std::optional<ErrorInfo> find_error(std::string_view id_or_name);
+[[nodiscard]] TENDON_API std::string_view to_string(Remedy remedy);
+/// The code's name, "peer_lost".
+[[nodiscard]] TENDON_API std::string_view to_string(ErrorCode code);
+
+/// What went wrong, where, why, and what to do.
+///
+/// Owns:    its text.
+/// Threads: a value.
+/// Errors:  is one.
+/// Blocks:  never.
+/// Cost:    one string.
+struct TENDON_API Error {
+  ErrorCode code = ErrorCode::internal;
+  /// A stable literal chosen by the author, to grep for: "shm.attach".
+  std::string_view where;
+  /// Names the object, the value and the legal range.
+  std::string detail;
+  /// errno of the system call that failed, 0 if none.
+  int system_errno = 0;
+
+  [[nodiscard]] Remedy remedy() const { return error_info(code).remedy; }
+  /// "TD-E0107 peer lost: DETAIL\n do: ..." as a user meets it.
+  [[nodiscard]] std::string message() const;
+};
+
+/// The error of a failed system call: EMFILE, ENOSPC, EADDRINUSE, EACCES ... get codes of their own, the rest
+/// is `system`. `what` names the call and its object: "open('model.safetensors')".
+[[nodiscard]] TENDON_API Error system_error(std::string_view where, std::string_view what, int errno_value);
+
+/// Thrown by `Result::value()` and by conveniences on one's own memory; nothing that touches a peer throws.
+class TENDON_API Exception : public std::runtime_error {
+ public:
+  explicit Exception(Error error);
+  ~Exception() override;
+  [[nodiscard]] const Error& error() const noexcept { return error_; }
+  [[nodiscard]] ErrorCode code() const noexcept { return error_.code; }
+
+ private:
+  Error error_;
+};
+
+}  // namespace tendon::inline v0

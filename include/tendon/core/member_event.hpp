@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace tendon::inline v0 {
+
+/// What happened to a peer of a Context.
+enum class MemberEventKind : std::uint8_t {
+  joined,   ///< a link to it was made
+  suspect,  ///< silent for a while, not proved dead: nothing is reclaimed
+  alive,    ///< was suspect, gives signs of life again
+  left,     ///< closed its Context in order
+  lost,     ///< died, or cannot be reached any more
+  unsent,   ///< this Context ended before everything was sent to it
+};
+
+[[nodiscard]] constexpr std::string_view to_string(MemberEventKind kind) {
+  switch (kind) {
+    case MemberEventKind::joined: return "joined";
+    case MemberEventKind::suspect: return "suspect";
+    case MemberEventKind::alive: return "alive";
+    case MemberEventKind::left: return "left";
+    case MemberEventKind::lost: return "lost";
+    case MemberEventKind::unsent: return "unsent";
+  }
+  return "unknown";
+}
+
+/// One event, published by the runtime to everything above it.
+struct MemberEvent {
+  MemberEventKind kind = MemberEventKind::joined;
+  std::string member;  ///< "learner (host a, pid 4711)"
+  std::string reason;
+  std::chrono::steady_clock::time_point when;
+
+  friend std::ostream& operator<<(std::ostream& out, const MemberEvent& event) {
+    return out << to_string(event.kind) << ": " << event.member << ": " << event.reason;
+  }
+};
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place that says which version this is: CMake, pkg-config, the CLI and the hello read it here.
+#pragma once
+
+#include <string_view>
+
+namespace tendon::inline v0 {
+
+inline constexpr int kVersionMajor = 0;
+inline constexpr int kVersionMinor = 1;
+inline constexpr int kVersionPatch = 0;
+inline constexpr std::string_view kVersion = "0.1.0";
+
+/// Version of the wire protocol (docs/protocol.md), independent of the library's version.
+inline constexpr int kProtocolMajor = 1;
+inline constexpr int kProtocolMinor = 0;
+/// The oldest minor version that this build still speaks: N and N-1 interoperate.
+inline constexpr int kProtocolMinMinor = 0;
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include <tendon/core/export.hpp>
+
+namespace tendon::inline v0 {
+
+/// How bytes reach a peer.
+enum class PathKind : std::uint8_t {
+  none = 0,  ///< not decided yet
+  shm = 1,   ///< memory both processes map
+  tcp = 2,   ///< sockets: TCP, or a unix socket running the same code
+};
+
+[[nodiscard]] constexpr std::string_view to_string(PathKind kind) {
+  switch (kind) {
+    case PathKind::shm: return "shm";
+    case PathKind::tcp: return "tcp";
+    case PathKind::none: break;
+  }
+  return "none";
+}
+
+/// The path a link took, and why: "shm: same host, proved by a shared mapping".
+struct Path {
+  PathKind kind = PathKind::none;
+  std::string reason;
+
+  [[nodiscard]] std::string to_string() const {
+    return std::string(v0::to_string(kind)) + ": " + reason;
+  }
+  friend std::ostream& operator<<(std::ostream& out, const Path& path) {
+    return out << path.to_string();
+  }
+};
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tendon/core/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include <tendon/core/result.hpp>
+
+namespace tendon::inline v0 {
+namespace {
+
+constexpr std::array kTable = {
+#define TENDON_ERROR(number, name, remedy, exit_code, python, summary) \
+  ErrorInfo{ErrorCode::name, #name, Remedy::remedy, exit_code, #python, summary},
+#include <tendon/core/error_codes.def>
+#undef TENDON_ERROR
+};
+
+constexpr bool is_sorted_by_number() {
+  for (std::size_t i = 1; i < kTable.size(); ++i)
+    if (kTable[i - 1].code >= kTable[i].code) return false;
+  return true;
+}
+static_assert(is_sorted_by_number(), "error_codes.def must rise: numbers are never reused or reordered");
+
+std::string_view advice(Remedy remedy) {
+  switch (remedy) {
+    case Remedy::fix_the_call: return "change the call: the same one fails again";
+    case Remedy::retry_later: return "try again later";
+    case Remedy::reconnect: return "make a new connection; this one is over";
+    case Remedy::use_another: return "use another one";
+    case Remedy::report_bug: return "report it, with this text";
+  }
+  return "report it, with this text";
+}
+
+ErrorCode code_of_errno(int value) {
+  switch (value) {
+    case EMFILE:
+    case ENFILE: return ErrorCode::too_many_open_files;
+    case ENOSPC:
+    case EDQUOT: return ErrorCode::storage_full;
+    case ENOMEM: return ErrorCode::resource_exhausted;
+    case EADDRINUSE: return ErrorCode::address_in_use;
+    case EACCES:
+    case EPERM:
+    case EROFS: return ErrorCode::permission_denied;
+    case ENOENT:
+    case ENOTDIR: return ErrorCode::file_not_found;
+    case ECONNREFUSED:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EADDRNOTAVAIL: return ErrorCode::unreachable;
+    case ECONNRESET:
+    case EPIPE: return ErrorCode::peer_lost;
+    case ETIMEDOUT: return ErrorCode::timeout;
+    default: return ErrorCode::system;
+  }
+}
+
+}  // namespace
+
+std::span<const ErrorInfo> error_table() { return kTable; }
+
+const ErrorInfo& error_info(ErrorCode code) {
+  for (const ErrorInfo& row : kTable)
+    if (row.code == code) return row;
+  return kTable.back();  // `internal`: the last group, 9xx
+}
+
+std::string error_id(ErrorCode code) {
+  std::string digits = std::to_string(static_cast<unsigned>(code));
+  return "TD-E" + std::string(digits.size() < 4 ? 4 - digits.size() : 0, '0') + digits;
+}
+
+std::optional<ErrorInfo> find_error(std::string_view id_or_name) {
+  for (const ErrorInfo& row : kTable)
+    if (row.name == id_or_name) return row;
+  for (std::string_view prefix : {"TD-E", "td-e"})
+    if (id_or_name.starts_with(prefix)) id_or_name.remove_prefix(prefix.size());
+  unsigned number = 0;
+  const char* end = id_or_name.data() + id_or_name.size();
+  const auto [stop, failure] = std::from_chars(id_or_name.data(), end, number);
+  if (failure != std::errc() || stop != end) return std::nullopt;
+  for (const ErrorInfo& row : kTable)
+    if (static_cast<unsigned>(row.code) == number) return row;
+  return std::nullopt;
+}
+
+std::string_view to_string(Remedy remedy) {
+  switch (remedy) {
+    case Remedy::fix_the_call: return "fix_the_call";
+    case Remedy::retry_later: return "retry_later";
+    case Remedy::reconnect: return "reconnect";
+    case Remedy::use_another: return "use_another";
+    case Remedy::report_bug: return "report_bug";
+  }
+  return "report_bug";
+}
+
+std::string_view to_string(ErrorCode code) { return error_info(code).name; }
+
+std::string Error::message() const {
+  const ErrorInfo& row = error_info(code);
+  std::string name(row.name);
+  std::replace(name.begin(), name.end(), '_', ' ');
+  std::string text = error_id(code) + " " + name + ": ";
+  text += detail.empty() ? std::string(row.summary) : detail;
+  if (!where.empty()) text.append(" [").append(where).append("]");
+  text.append("\n do: ").append(advice(row.remedy));
+  text.append(" (`tendon explain ").append(error_id(code)).append("`)");
+  return text;
+}
+
+Error system_error(std::string_view where, std::string_view what, int errno_value) {
+  std::string detail(what);
+  detail.append(": ").append(std::strerror(errno_value));
+  return Error{code_of_errno(errno_value), where, std::move(detail), errno_value};
+}
+
+Exception::Exception(Error error) : std::runtime_error(error.message()), error_(std::move(error)) {}
+Exception::~Exception() = default;
+
+namespace detail {
+void throw_error(Error error) { throw Exception(std::move(error)); }
+}  // namespace detail
+
+}  // namespace tendon::inline v0

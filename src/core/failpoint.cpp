@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/failpoint.hpp"
+
+#ifdef TENDON_FAILPOINTS
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <deque>
+#include <string>
+#endif
+
+namespace tendon::inline v0::detail {
+
+#ifdef TENDON_FAILPOINTS
+namespace {
+
+enum class Act { kill, stop, error };
+struct Armed {
+  std::string name;
+  Act act = Act::error;
+  std::atomic<int> passages_left{1};
+};
+
+// "name=kill@3,other=error"; a word it cannot read ends the process, because a test that arms nothing lies.
+std::deque<Armed> read_environment() {
+  std::deque<Armed> armed;
+  const char* text = std::getenv("TENDON_FAILPOINTS");
+  std::string_view rest = text == nullptr ? "" : text;
+  while (!rest.empty()) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(item.size() == rest.size() ? rest.size() : item.size() + 1);
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos || equals == 0) std::abort();
+    Armed& entry = armed.emplace_back();
+    entry.name = item.substr(0, equals);
+    std::string_view act = item.substr(equals + 1);
+    if (const auto at = act.find('@'); at != std::string_view::npos) {
+      int count = 0;
+      const char* end = act.data() + act.size();
+      if (std::from_chars(act.data() + at + 1, end, count).ptr != end || count < 1) std::abort();
+      entry.passages_left = count;
+      act = act.substr(0, at);
+    }
+    if (act == "kill") entry.act = Act::kill;
+    else if (act == "stop") entry.act = Act::stop;
+    else if (act == "error") entry.act = Act::error;
+    else std::abort();
+  }
+  return armed;
+}
+
+}  // namespace
+
+bool failpoint_hit(std::string_view name) noexcept {
+  static std::deque<Armed> armed = read_environment();
+  bool fails = false;
+  for (Armed& entry : armed) {
+    if (entry.name != name || entry.passages_left.fetch_sub(1) != 1) continue;
+    if (entry.act == Act::kill) kill(getpid(), SIGKILL);
+    if (entry.act == Act::stop) raise(SIGSTOP);
+    if (entry.act == Act::error) fails = true;
+  }
+  return fails;
+}
+
+bool failpoints_built() noexcept { return true; }
+#else
+bool failpoints_built() noexcept { return false; }
+#endif
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "core/fork_guard.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// A descriptor with one owner. In a forked child it is closed by the fork handler and every object that
+/// still names it lets go of it without a second close, which could hit somebody else's descriptor.
+class OwnedFd {
+ public:
+  OwnedFd() = default;
+  explicit OwnedFd(int fd) : fd_(fd), epoch_(fork_epoch()) {
+    if (fd_ >= 0) close_in_child(fd_);
+  }
+  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), epoch_(other.epoch_) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+      epoch_ = other.epoch_;
+    }
+    return *this;
+  }
+  OwnedFd(const OwnedFd&) = delete;
+  OwnedFd& operator=(const OwnedFd&) = delete;
+  ~OwnedFd() { reset(); }
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+  void reset() noexcept {
+    const int fd = std::exchange(fd_, -1);
+    if (fd < 0 || epoch_ != fork_epoch()) return;
+    forget_in_child(fd);
+    close(fd);
+  }
+
+ private:
+  int fd_ = -1;
+  std::uint32_t epoch_ = 0;
+};
+
+}  // namespace tendon::inline v0::detail

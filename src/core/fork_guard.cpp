@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/fork_guard.hpp"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+
+namespace tendon::inline v0::detail {
+namespace {
+
+// Descriptors above this number are not closed in a child (they still close on exec).
+constexpr std::size_t kTrackedDescriptors = 65536;
+constinit std::array<std::atomic<std::uint64_t>, kTrackedDescriptors / 64> tracked{};
+// Survives fork as a copy: the number of the process the copy was taken from.
+constinit std::atomic<std::uint32_t> last_epoch{0};
+
+void enter_child() noexcept;
+
+class WipedPage {
+ public:
+  WipedPage() {
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // Without the page the handler alone still works; a fallback word keeps the reader free of branches.
+    if (page != MAP_FAILED && madvise(page, 4096, MADV_WIPEONFORK) == 0) {
+      word_ = static_cast<std::atomic<std::uint32_t>*>(page);
+    }
+    pthread_atfork(nullptr, nullptr, &enter_child);
+    word_->store(last_epoch.fetch_add(1) + 1);
+  }
+  std::uint32_t read() noexcept {
+    const std::uint32_t epoch = word_->load(std::memory_order_relaxed);
+    return epoch != 0 ? epoch : renew();
+  }
+  std::uint32_t renew() noexcept {
+    // Several threads of a child may come here at once: the first one counts.
+    std::uint32_t none = 0;
+    word_->compare_exchange_strong(none, last_epoch.load() + 1);
+    last_epoch.store(word_->load());
+    return word_->load();
+  }
+  void wipe() noexcept { word_->store(0); }
+
+ private:
+  std::atomic<std::uint32_t> fallback_{0};
+  std::atomic<std::uint32_t>* word_ = &fallback_;
+};
+
+// Not a function's static: a child forked by another thread while that is being made would wait for ever for
+// a thread it does not have. Leaked on purpose: descriptors may be closed by destructors of statics.
+constinit WipedPage* instance = nullptr;
+
+WipedPage& page() {
+  if (instance == nullptr) [[unlikely]]
+    instance = new WipedPage;
+  return *instance;
+}
+
+// Made while the program or library is loaded, so that nobody races for it.
+[[maybe_unused]] const bool made_at_load = (page(), true);
+
+void enter_child() noexcept {
+  page().wipe();
+  page().renew();
+  for (std::size_t word = 0; word < tracked.size(); ++word) {
+    std::uint64_t bits = tracked[word].exchange(0);
+    for (int bit = 0; bits != 0; ++bit, bits >>= 1)
+      if ((bits & 1) != 0) close(static_cast<int>(word * 64) + bit);
+  }
+}
+
+}  // namespace
+
+std::uint32_t fork_epoch() noexcept { return page().read(); }
+
+void close_in_child(int fd) noexcept {
+  page();
+  const auto n = static_cast<std::size_t>(fd);
+  if (n < kTrackedDescriptors) tracked[n / 64].fetch_or(std::uint64_t{1} << (n % 64));
+}
+
+void forget_in_child(int fd) noexcept {
+  const auto n = static_cast<std::size_t>(fd);
+  if (n < kTrackedDescriptors) tracked[n / 64].fetch_and(~(std::uint64_t{1} << (n % 64)));
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <cerrno>
+#include <string>
+
+namespace tendon::inline v0::detail {
+namespace {
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kWriteSeals = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kLargestBytes = 1ull << 47;  // what a process can address
+constexpr std::uint64_t kTmpfs = 0x01021994;         // TMPFS_MAGIC of linux/magic.h
+
+// Ordinary pages only: the kernel may refuse a huge page at the first touch, with SIGBUS.
+bool is_plain_memory(int fd) {
+  struct statfs status = {};
+  return fstatfs(fd, &status) == 0 && static_cast<std::uint64_t>(status.f_type) == kTmpfs;
+}
+}  // namespace
+
+Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes) {
+  if (size_bytes == 0 || size_bytes > kLargestBytes) {
+    return Error{ErrorCode::invalid_argument, "segment.create",
+                 "a segment of " + std::to_string(size_bytes) + " bytes: 1 to " +
+                     std::to_string(kLargestBytes) + " are legal"};
+  }
+  const std::uint64_t size = (size_bytes + kPage - 1) / kPage * kPage;
+  OwnedFd fd(memfd_create("tendon", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return system_error("segment.create", "memfd_create", errno);
+  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
+    return system_error("segment.create", "ftruncate to " + std::to_string(size) + " bytes", errno);
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
+    return system_error("segment.create", "sealing a memfd", errno);
+  return map(std::move(fd), size);
+}
+
+Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_bytes) {
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  struct stat status = {};
+  if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd.get(), &status) != 0) {
+    return Error{ErrorCode::protocol_violation, "segment.attach",
+                 "a segment passed by the peer is not sealed against resizing (seals " +
+                     std::to_string(seals) + ", needed " + std::to_string(kSeals) + ")"};
+  }
+  const int mode = fcntl(fd.get(), F_GETFL);
+  if (mode < 0 || (mode & O_ACCMODE) != O_RDWR || (seals & kWriteSeals) != 0 ||
+      !is_plain_memory(fd.get())) {
+    return Error{ErrorCode::protocol_violation, "segment.attach",
+                 "a segment passed by the peer is not plain memory that both may write (open mode " +
+                     std::to_string(mode & O_ACCMODE) + ", seals " + std::to_string(seals) + ")"};
+  }
+  if (static_cast<std::uint64_t>(status.st_size) != size_bytes || size_bytes == 0) {
+    return Error{ErrorCode::protocol_violation, "segment.attach",
+                 "a segment passed by the peer has " + std::to_string(status.st_size) +
+                     " bytes, announced were " + std::to_string(size_bytes)};
+  }
+  return map(std::move(fd), size_bytes);
+}
+
+Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_bytes) {
+  // First without access, then DONTFORK, then access: a fork in another thread at any moment gives the
+  // child either no pages or no mapping, never writable slots.
+  void* memory = mmap(nullptr, size_bytes, PROT_NONE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED)
+    return system_error("segment.map", "mmap of " + std::to_string(size_bytes) + " bytes", errno);
+  std::shared_ptr<Segment> segment(
+      new Segment(std::move(fd), static_cast<std::byte*>(memory), size_bytes));
+  if (madvise(memory, size_bytes, MADV_DONTFORK) != 0)
+    return system_error("segment.map", "madvise(MADV_DONTFORK)", errno);
+  // A core file must not hold what peers sent; not every kernel option set allows it, and it is no promise.
+  madvise(memory, size_bytes, MADV_DONTDUMP);
+  if (mprotect(memory, size_bytes, PROT_READ | PROT_WRITE) != 0)
+    return system_error("segment.map", "mprotect", errno);
+  return segment;
+}
+
+Segment::~Segment() {
+  // In a forked child the mapping is not there (DONTFORK) and its addresses may be somebody else's by now.
+  if (epoch_ == fork_epoch()) munmap(data_, size_bytes_);
+}
+
+Result<void> Segment::prefault(std::uint64_t offset, std::uint64_t size_bytes) const {
+  const std::uint64_t begin = offset / kPage * kPage;
+  const std::uint64_t end = offset + size_bytes;
+  if (madvise(data_ + begin, end - begin, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+    return system_error("segment.prefault", "madvise(MADV_POPULATE_WRITE)", errno);
+  return {};
+}
+
+void Segment::discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
+  const std::uint64_t begin = (offset + kPage - 1) / kPage * kPage;
+  const std::uint64_t end = (offset + size_bytes) / kPage * kPage;
+  if (begin < end) madvise(data_ + begin, end - begin, MADV_REMOVE);
+}
+
+}  // namespace tendon::inline v0::detail

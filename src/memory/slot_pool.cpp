@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/slot_pool.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace tendon::inline v0::detail {
+
+SlotPool::SlotPool(std::string owner, std::uint64_t cap_bytes)
+    : owner_(std::move(owner)),
+      cap_bytes_(std::clamp(cap_bytes, kSmallestSlotBytes, kLargestCapBytes)) {
+  // Never reallocated: data pointers and ledgers stay where they are, and acquire() allocates nothing.
+  segments_.reserve(kMaxSegments);
+  stats_.cap_bytes = cap_bytes_;
+}
+
+std::uint64_t SlotPool::slot_bytes_for(std::uint64_t size_bytes) noexcept {
+  // 2^63 is the largest power of two there is; no pool is that large.
+  return std::bit_ceil(std::clamp(size_bytes, kSmallestSlotBytes, std::uint64_t{1} << 63));
+}
+
+std::uint32_t SlotPool::guaranteed_count(std::uint64_t slot_bytes, std::uint64_t cap_bytes) noexcept {
+  constexpr std::uint64_t kUsualSegmentBytes = 256ull << 20;
+  slot_bytes = std::max(slot_bytes, kSmallestSlotBytes);  // a peer may have announced anything
+  const std::uint64_t usual = std::clamp<std::uint64_t>(kUsualSegmentBytes / slot_bytes, 8, 64);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(cap_bytes / slot_bytes, 1, usual));
+}
+
+SlotPool::SizeClass& SlotPool::class_of(std::uint64_t slot_bytes) noexcept {
+  return classes_[static_cast<std::size_t>(std::countr_zero(slot_bytes))];
+}
+
+Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
+  // Checked before rounding up, which would overflow for sizes near 2^64.
+  if (size_bytes > cap_bytes_) {
+    return Error{ErrorCode::message_too_large, "pool.acquire",
+                 owner_ + ": a message of " + std::to_string(size_bytes) + " bytes, at most " +
+                     std::to_string(cap_bytes_) + " fit (ContextOptions::link_cap_bytes)"};
+  }
+  const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
+  std::lock_guard lock(mutex_);
+  SizeClass& size_class = class_of(slot_bytes);
+  if (size_class.free.empty()) TENDON_CHECK(grow(slot_bytes));
+  const SlotId candidate = size_class.free.back();
+  OwnedSegment& segment = segments_[candidate.segment];
+  Entry& entry = segment.ledger[candidate.slot];
+  if (!entry.touched) {
+    if (!make_room(slot_bytes)) return exhausted(slot_bytes);
+    entry.touched = true;
+    stats_.resident_bytes += slot_bytes;
+  }
+  size_class.free.pop_back();
+  entry.state = State::loaned;
+  ++entry.generation;
+  ++stats_.loaned_count;
+  return Slot{{candidate.segment, candidate.slot, entry.generation},
+              {segment.memory->data() + candidate.slot * slot_bytes, slot_bytes}};
+}
+
+Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
+  const std::uint32_t count = guaranteed_count(slot_bytes, cap_bytes_);
+  // A slot may be larger than the cap only by its rounding; its pages beyond the message stay untouched.
+  if (segments_.size() == kMaxSegments || slot_count_ + count > kMaxSlots ||
+      !make_room(std::min(slot_bytes, cap_bytes_))) {
+    return exhausted(slot_bytes);
+  }
+  TENDON_TRY(memory, Segment::create(slot_bytes * count));
+  const auto id = static_cast<std::uint32_t>(segments_.size());
+  segments_.push_back({std::move(memory), slot_bytes, std::vector<Entry>(count)});
+  slot_count_ += count;
+  ++stats_.segment_count;
+  SizeClass& size_class = class_of(slot_bytes);
+  size_class.has_segment = true;
+  size_class.free.reserve(size_class.free.capacity() + count);
+  for (std::uint32_t slot = count; slot > 0; --slot) size_class.free.push_back({id, slot - 1, 0});
+  return {};
+}
+
+// Room for one more touched slot: pages of free slots, of whatever class, go back to the system first.
+bool SlotPool::make_room(std::uint64_t slot_bytes) {
+  const std::uint64_t needed = std::min(slot_bytes, cap_bytes_);
+  if (stats_.resident_bytes + needed <= cap_bytes_) return true;
+  // A request that cannot be met must not cost the others their warm slots.
+  std::uint64_t in_use_bytes = 0;
+  for (const OwnedSegment& segment : segments_)
+    for (const Entry& entry : segment.ledger)
+      if (entry.touched && entry.state != State::free) in_use_bytes += segment.slot_bytes;
+  if (in_use_bytes + needed > cap_bytes_) return false;
+  for (SizeClass& size_class : classes_) {
+    for (const SlotId id : size_class.free) {
+      OwnedSegment& segment = segments_[id.segment];
+      Entry& entry = segment.ledger[id.slot];
+      if (!entry.touched) continue;
+      segment.memory->discard(id.slot * segment.slot_bytes, segment.slot_bytes);
+      entry.touched = false;
+      stats_.resident_bytes -= segment.slot_bytes;
+      if (stats_.resident_bytes + needed <= cap_bytes_) return true;
+    }
+  }
+  return false;
+}
+
+SlotPool::Entry* SlotPool::find(SlotId id) noexcept {
+  if (id.segment >= segments_.size() || id.slot >= segments_[id.segment].ledger.size()) return nullptr;
+  Entry& entry = segments_[id.segment].ledger[id.slot];
+  return entry.generation == id.generation ? &entry : nullptr;
+}
+
+void SlotPool::put_back(SlotId id, Entry& entry) noexcept {
+  entry.state = State::free;
+  class_of(segments_[id.segment].slot_bytes).free.push_back(id);  // reserved in grow()
+}
+
+void SlotPool::release(SlotId id) noexcept {
+  std::lock_guard lock(mutex_);
+  Entry* entry = find(id);
+  if (entry == nullptr || entry->state != State::loaned) return;
+  --stats_.loaned_count;
+  put_back(id, *entry);
+}
+
+bool SlotPool::mark_sent(SlotId id) noexcept {
+  std::lock_guard lock(mutex_);
+  Entry* entry = find(id);
+  if (entry == nullptr || entry->state != State::loaned) return false;
+  entry->state = State::sent;
+  --stats_.loaned_count;
+  ++stats_.sent_count;
+  stats_.sent_bytes += segments_[id.segment].slot_bytes;
+  return true;
+}
+
+bool SlotPool::unmark_sent(SlotId id) noexcept {
+  std::lock_guard lock(mutex_);
+  Entry* entry = find(id);
+  if (entry == nullptr || entry->state != State::sent) return false;
+  entry->state = State::loaned;
+  ++stats_.loaned_count;
+  --stats_.sent_count;
+  stats_.sent_bytes -= segments_[id.segment].slot_bytes;
+  return true;
+}
+
+bool SlotPool::take_return(SlotId id) noexcept {
+  std::lock_guard lock(mutex_);
+  Entry* entry = find(id);
+  if (entry == nullptr || (entry->state != State::sent && entry->state != State::quarantined)) {
+    ++stats_.ignored_returns;
+    return false;
+  }
+  const std::uint64_t slot_bytes = segments_[id.segment].slot_bytes;
+  if (entry->state == State::sent) {
+    --stats_.sent_count;
+    stats_.sent_bytes -= slot_bytes;
+  } else {
+    --stats_.quarantined_count;
+    stats_.quarantined_bytes -= slot_bytes;
+  }
+  put_back(id, *entry);
+  return true;
+}
+
+void SlotPool::quarantine_sent() noexcept {
+  std::lock_guard lock(mutex_);
+  for (OwnedSegment& segment : segments_)
+    for (Entry& entry : segment.ledger)
+      if (entry.state == State::sent) entry.state = State::quarantined;
+  stats_.quarantined_count += std::exchange(stats_.sent_count, 0);
+  stats_.quarantined_bytes += std::exchange(stats_.sent_bytes, 0);
+}
+
+void SlotPool::free_sent() noexcept {
+  std::lock_guard lock(mutex_);
+  for (std::uint32_t s = 0; s < segments_.size(); ++s) {
+    for (std::uint32_t i = 0; i < segments_[s].ledger.size(); ++i) {
+      Entry& entry = segments_[s].ledger[i];
+      if (entry.state == State::sent || entry.state == State::quarantined)
+        put_back({s, i, entry.generation}, entry);
+    }
+  }
+  stats_.sent_count = stats_.sent_bytes = 0;
+  stats_.quarantined_count = stats_.quarantined_bytes = 0;
+}
+
+bool SlotPool::anything_sent() const noexcept {
+  std::lock_guard lock(mutex_);
+  return stats_.sent_count + stats_.quarantined_count != 0;
+}
+
+Result<std::vector<SlotId>> SlotPool::free_slots(std::uint64_t size_bytes, std::uint32_t count) {
+  if (size_bytes > cap_bytes_) return std::vector<SlotId>();
+  const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
+  std::lock_guard lock(mutex_);
+  SizeClass& size_class = class_of(slot_bytes);
+  if (!size_class.has_segment) TENDON_CHECK(grow(slot_bytes));
+  const auto& free = size_class.free;
+  // The ones acquire() will hand out next lie on top of the stack.
+  return std::vector<SlotId>(free.rbegin(),
+                             free.rbegin() + std::min<std::ptrdiff_t>(count, std::ssize(free)));
+}
+
+Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit) {
+  constexpr std::uint64_t kPiece = 1ull << 20;
+  std::shared_ptr<Segment> memory;
+  std::uint64_t slot_bytes = 0;
+  {
+    std::lock_guard lock(mutex_);
+    Entry* entry = find(id);
+    // Taken by somebody meanwhile: whoever fills it touches it anyway.
+    if (entry == nullptr || entry->state != State::free) return false;
+    OwnedSegment& segment = segments_[id.segment];
+    slot_bytes = segment.slot_bytes;
+    if (!entry->touched) {
+      if (stats_.resident_bytes + slot_bytes > cap_bytes_) return false;
+      entry->touched = true;
+      stats_.resident_bytes += slot_bytes;
+    }
+    memory = segment.memory;
+  }
+  const std::uint64_t end = std::min(limit, slot_bytes);
+  if (offset >= end) return false;
+  TENDON_CHECK(memory->prefault(id.slot * slot_bytes + offset, std::min(kPiece, end - offset)));
+  return offset + kPiece < end;
+}
+
+std::vector<SegmentInfo> SlotPool::segments_from(std::uint32_t first) const {
+  std::lock_guard lock(mutex_);
+  std::vector<SegmentInfo> infos;
+  for (std::uint32_t id = first; id < segments_.size(); ++id) {
+    const OwnedSegment& segment = segments_[id];
+    infos.push_back({id, static_cast<std::uint32_t>(segment.ledger.size()), segment.slot_bytes,
+                     segment.memory});
+  }
+  return infos;
+}
+
+std::uint32_t SlotPool::segment_count() const noexcept {
+  std::lock_guard lock(mutex_);
+  return static_cast<std::uint32_t>(segments_.size());
+}
+
+SlotPoolStats SlotPool::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+Error SlotPool::exhausted(std::uint64_t slot_bytes) const {
+  return Error{ErrorCode::resource_exhausted, "pool.acquire",
+               owner_ + ": no slot of " + std::to_string(slot_bytes) + " bytes: the peer holds " +
+                   std::to_string(stats_.sent_count) + " slots (" + std::to_string(stats_.sent_bytes) +
+                   " bytes), quarantined " + std::to_string(stats_.quarantined_count) + " (" +
+                   std::to_string(stats_.quarantined_bytes) + " bytes), loaned here " +
+                   std::to_string(stats_.loaned_count) + "; the cap is " + std::to_string(cap_bytes_) +
+                   " bytes"};
+}
+
+}  // namespace tendon::inline v0::detail

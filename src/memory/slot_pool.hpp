@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/result.hpp>
+
+#include "memory/segment.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// Names one use of one slot. The generation counts the uses, so that a late word about an earlier use
+/// never matches.
+struct SlotId {
+  std::uint32_t segment = 0;
+  std::uint32_t slot = 0;
+  std::uint64_t generation = 0;
+  bool operator==(const SlotId&) const = default;
+};
+
+/// A slot taken from a pool: memory of at least the size asked for.
+struct Slot {
+  SlotId id;
+  MutableBytes memory;
+};
+
+/// Segments are announced to a peer once, before the first slot of them is.
+struct SegmentInfo {
+  std::uint32_t id = 0;
+  std::uint32_t slot_count = 0;
+  std::uint64_t slot_bytes = 0;
+  std::shared_ptr<Segment> segment;
+};
+
+struct SlotPoolStats {
+  std::uint64_t cap_bytes = 0;
+  std::uint64_t resident_bytes = 0;     ///< touched slots, whoever has them
+  std::uint64_t loaned_count = 0;       ///< with the user of this process
+  std::uint64_t sent_count = 0;         ///< with the peer
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t quarantined_count = 0;  ///< the peer is gone but not proved dead
+  std::uint64_t quarantined_bytes = 0;
+  std::uint64_t ignored_returns = 0;    ///< returns that were not in the ledger
+  std::uint64_t segment_count = 0;
+};
+
+/// Slots of shared memory in power-of-two size classes, and the private ledger that alone decides who may
+/// use which one.
+///
+///   free -> acquire -> loaned -> mark_sent -> sent -> take_return -> free
+///                      loaned -> release   -> free
+///                      sent -> quarantine_sent -> quarantined -> free_sent (proof of death) -> free
+///
+/// Owns:    the segments and the ledger. Nothing a peer can write takes part in a decision: a return that is
+///          not in the ledger is counted and ignored.
+/// Threads: thread-safe; one short lock.
+/// Errors:  message_too_large (above the cap), resource_exhausted (cap reached; says who holds what).
+/// Blocks:  never.
+/// Cost:    a lock and a stack; system calls only when a class grows.
+class SlotPool {
+ public:
+  /// `owner` names the pool in errors: "link to vision (host a, pid 12)".
+  SlotPool(std::string owner, std::uint64_t cap_bytes);
+
+  [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes);
+  /// Gives back a loaned slot that was never sent.
+  void release(SlotId id) noexcept;
+  /// The peer has it from now on. False if the slot is not loaned under this id.
+  [[nodiscard]] bool mark_sent(SlotId id) noexcept;
+  /// The slot could not be published after all: sent -> loaned. False when the link failed meanwhile: the
+  /// slot is in quarantine or free, and whoever loaned it must not touch it again.
+  bool unmark_sent(SlotId id) noexcept;
+  /// What a peer's return ring says. False (and counted) when the ledger knows no such loan.
+  bool take_return(SlotId id) noexcept;
+  /// The link failed without proof of death: slots with the peer stay out of use.
+  void quarantine_sent() noexcept;
+  /// The kernel proved the peer dead: every slot it had, quarantined or not, is free.
+  void free_sent() noexcept;
+  /// Is anything still with the peer, in quarantine or not?
+  [[nodiscard]] bool anything_sent() const noexcept;
+
+  /// Touches the pages of up to `slot_count` free slots that fit `size_bytes`, in pieces of 1 MiB;
+  /// `keep_going` is asked between pieces. The first segment of a size is made here if need be.
+  template <class KeepGoing>
+  Result<void> prefault(std::uint64_t size_bytes, std::uint32_t slot_count, KeepGoing keep_going);
+
+  /// Segments with id >= `first`, in order: what a peer has not been told of yet.
+  [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const;
+  [[nodiscard]] std::uint32_t segment_count() const noexcept;
+  [[nodiscard]] SlotPoolStats stats() const;
+  [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
+
+  static constexpr std::uint64_t kSmallestSlotBytes = 4096;
+  /// Caps above it mean it: no process can address more.
+  static constexpr std::uint64_t kLargestCapBytes = 1ull << 47;
+  static constexpr std::uint32_t kMaxSegments = 256;
+  /// A return ring has as many places, so that it can never be full.
+  static constexpr std::uint32_t kMaxSlots = 8192;
+  /// The size of the slot a message of `size_bytes` travels in.
+  [[nodiscard]] static std::uint64_t slot_bytes_for(std::uint64_t size_bytes) noexcept;
+  /// How many slots of a class the owner guarantees under a cap: known to both ends without a word.
+  [[nodiscard]] static std::uint32_t guaranteed_count(std::uint64_t slot_bytes,
+                                                      std::uint64_t cap_bytes) noexcept;
+
+ private:
+  enum class State : std::uint8_t { free, loaned, sent, quarantined };
+  struct Entry {
+    std::uint64_t generation = 0;
+    State state = State::free;
+    bool touched = false;
+  };
+  struct OwnedSegment {
+    std::shared_ptr<Segment> memory;
+    std::uint64_t slot_bytes = 0;
+    std::vector<Entry> ledger;
+  };
+  struct SizeClass {
+    std::vector<SlotId> free;  // a stack: the warmest slot goes out first
+    bool has_segment = false;
+  };
+
+  [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes);
+  [[nodiscard]] bool make_room(std::uint64_t slot_bytes);
+  [[nodiscard]] Entry* find(SlotId id) noexcept;
+  void put_back(SlotId id, Entry& entry) noexcept;
+  [[nodiscard]] Error exhausted(std::uint64_t slot_bytes) const;
+  [[nodiscard]] SizeClass& class_of(std::uint64_t slot_bytes) noexcept;
+  [[nodiscard]] Result<std::vector<SlotId>> free_slots(std::uint64_t size_bytes, std::uint32_t count);
+  [[nodiscard]] Result<bool> prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit);
+
+  const std::string owner_;
+  const std::uint64_t cap_bytes_;
+  mutable std::mutex mutex_;
+  std::vector<OwnedSegment> segments_;
+  std::array<SizeClass, 64> classes_;
+  std::uint32_t slot_count_ = 0;
+  SlotPoolStats stats_;
+};
+
+template <class KeepGoing>
+Result<void> SlotPool::prefault(std::uint64_t size_bytes, std::uint32_t slot_count,
+                                KeepGoing keep_going) {
+  TENDON_TRY(slots, free_slots(size_bytes, slot_count));
+  for (const SlotId id : slots) {
+    for (std::uint64_t offset = 0; keep_going(); offset += std::uint64_t{1} << 20) {
+      auto more = prefault_piece(id, offset, size_bytes);
+      if (!more) return std::move(more).error();
+      if (!*more) break;
+    }
+  }
+  return {};
+}
+
+}  // namespace tendon::inline v0::detail

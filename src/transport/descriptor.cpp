@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/descriptor.hpp"
+
+#include <tendon/session/limits.hpp>
+
+namespace tendon::inline v0::detail {
+
+std::string_view to_string(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::data: return "data";
+    case MessageKind::bytes: return "bytes";
+    case MessageKind::schema: return "schema";
+    case MessageKind::segment: return "segment";
+    case MessageKind::credit: return "credit";
+    case MessageKind::ack: return "ack";
+    case MessageKind::end: return "end";
+    case MessageKind::abort: return "abort";
+    case MessageKind::cancel: return "cancel";
+    case MessageKind::ping: return "ping";
+    case MessageKind::error: return "error";
+    case MessageKind::open: return "open";
+    case MessageKind::goodbye: return "goodbye";
+  }
+  return "unknown";
+}
+
+std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t cap_bytes) {
+  if (to_string(descriptor.kind) == "unknown") return "unknown message kind";
+  if ((descriptor.flags & ~Descriptor::kInline) != 0) return "unknown flags";
+  if (descriptor.reserved != 0) return "reserved bytes are not zero";
+  if (descriptor.header_bytes > kMaxMessageHeaderBytes) return "message header above its limit";
+  if (descriptor.values_bytes > kMaxValuesBytes) return "non-tensor data above its limit";
+  switch (descriptor.kind) {
+    case MessageKind::data:
+    case MessageKind::bytes:
+    case MessageKind::schema:
+    case MessageKind::error:
+    case MessageKind::open:
+      if (descriptor.payload_bytes > cap_bytes) return "payload above the link's cap";
+      if (descriptor.body_bytes() > cap_bytes) return "message above the link's cap";
+      if (descriptor.is_inline() && descriptor.segment_or_inline_bytes != descriptor.body_bytes())
+        return "inline length differs from the lengths of its parts";
+      if (descriptor.is_inline() && descriptor.body_bytes() > kMaxInlineBytes)
+        return "inline body above its limit";
+      return {};
+    case MessageKind::segment:
+    case MessageKind::credit:
+    case MessageKind::ack:
+    case MessageKind::end:
+    case MessageKind::abort:
+    case MessageKind::cancel:
+    case MessageKind::ping:
+    case MessageKind::goodbye:
+      if (descriptor.header_bytes != 0 || descriptor.values_bytes != 0 || descriptor.is_inline())
+        return "a control message with a body";
+      return {};
+  }
+  return "unknown message kind";
+}
+
+}  // namespace tendon::inline v0::detail

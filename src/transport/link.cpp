@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/link.hpp"
+
+namespace tendon::inline v0::detail {
+
+Link::Link(Path path, PeerIdentity peer, std::uint64_t cap_bytes, std::uint64_t peer_cap_bytes)
+    : path_(std::move(path)),
+      peer_(std::move(peer)),
+      peer_name_(peer_.to_string()),
+      cap_bytes_(cap_bytes),
+      peer_cap_bytes_(peer_cap_bytes) {}
+
+void Link::attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink) {
+  last_sink_ = nullptr;
+  sinks_[pipe] = std::move(sink);
+}
+
+void Link::detach(std::uint32_t pipe) {
+  last_sink_ = nullptr;
+  sinks_.erase(pipe);
+}
+
+MessageSink* Link::sink_of(std::uint32_t pipe) noexcept {
+  if (last_sink_ != nullptr && last_pipe_ == pipe) return last_sink_;
+  const auto found = sinks_.find(pipe);
+  if (found == sinks_.end()) return nullptr;
+  last_pipe_ = pipe;
+  last_sink_ = found->second.get();
+  return last_sink_;
+}
+
+void Link::dispatch(Incoming incoming) {
+  if (MessageSink* sink = sink_of(incoming.descriptor.pipe)) sink->on_message(std::move(incoming));
+  else ++dropped_messages_;  // its body goes back with `incoming`
+}
+
+void Link::fail(Error error, bool death_proved) {
+  std::lock_guard receiving(receive_mutex_);
+  fail_locked(std::move(error), death_proved);
+}
+
+void Link::fail_locked(Error error, bool death_proved) {
+  bool first = false;
+  {
+    std::lock_guard lock(end_mutex_);
+    first = !end_error_.has_value();
+    if (first) end_error_ = error;
+  }
+  ended_.store(true, std::memory_order_release);
+  on_failed(death_proved);
+  if (!first) return;
+  for (auto& [pipe, sink] : sinks_) sink->on_link_failed(error);
+  if (observer_ != nullptr) observer_->on_ended(*this, &error);
+}
+
+void Link::end_in_order() {
+  const Error error{ErrorCode::end_of_stream, "link.goodbye",
+                    "peer " + peer_name_ + " closed its context"};
+  {
+    std::lock_guard lock(end_mutex_);
+    if (end_error_) return;
+    end_error_ = error;
+  }
+  ended_.store(true, std::memory_order_release);
+  for (auto& [pipe, sink] : sinks_) sink->on_link_failed(error);
+  if (observer_ != nullptr) observer_->on_ended(*this, nullptr);
+}
+
+Error Link::end_error() const {
+  std::lock_guard lock(end_mutex_);
+  if (end_error_) return *end_error_;
+  return Error{ErrorCode::internal, "link.end_error", "the link to " + peer_name_ + " has not ended"};
+}
+
+Error Link::violation(std::string_view where, std::string detail) const {
+  return Error{ErrorCode::protocol_violation, where, "peer " + peer_name_ + ": " + std::move(detail)};
+}
+
+}  // namespace tendon::inline v0::detail

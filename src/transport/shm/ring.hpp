@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rings in shared memory: one process writes entries, the other reads them. State machine and orderings:
+// docs/protocol.md, "Rings"; tests/unit/transport checks every interleaving of this very code.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+
+#include "transport/shm/shared_memory_policy.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// The two counters of a ring, as they lie in shared memory. Each has one writer and 128 bytes to itself
+/// (two cache lines: the prefetcher fetches pairs). They count entries since the beginning, never wrap in
+/// practice, and only their difference is bounded.
+template <class Memory>
+struct RingCounters {
+  alignas(128) typename Memory::Word tail{0};  ///< written by the producer: entries published
+  alignas(128) typename Memory::Word head{0};  ///< written by the consumer: entries done with
+};
+
+/// The writing end of a ring.
+///
+/// Owns:    nothing; the memory outlives it.
+/// Threads: one at a time.
+/// Errors:  corrupt() when the consumer's counter left [its last value, published]: the link must be failed.
+/// Blocks:  never.
+/// Cost:    stage: one entry written; publish: one store. The consumer's counter is read only when the ring
+///          looks full.
+template <class Entry, class Memory = SharedMemoryPolicy>
+class RingProducer {
+ public:
+  /// `entries.size()` is a power of two.
+  RingProducer(RingCounters<Memory>& counters, std::span<Entry> entries)
+      : counters_(&counters), entries_(entries) {}
+
+  /// Writes the next entry without showing it to the consumer. False when the ring is full.
+  [[nodiscard]] bool stage(const Entry& entry) {
+    if (tail_ - seen_head_ == entries_.size() && !look_for_room()) return false;
+    Memory::write(entries_[tail_ & (entries_.size() - 1)], entry);
+    ++tail_;
+    return true;
+  }
+  /// Shows every staged entry to the consumer.
+  void publish() {
+    published_ = tail_;
+    Memory::store_release(counters_->tail, tail_);
+  }
+  /// Forgets the last staged entry that was not published yet.
+  void unstage() { --tail_; }
+
+  [[nodiscard]] bool full() { return tail_ - seen_head_ == entries_.size() && !look_for_room(); }
+  [[nodiscard]] bool corrupt() const { return corrupt_; }
+  /// Entries staged since the beginning.
+  [[nodiscard]] std::uint64_t tail() const { return tail_; }
+  /// Entries the consumer is done with; reads its counter.
+  [[nodiscard]] std::uint64_t consumed() {
+    (void)look_for_room();
+    return seen_head_;
+  }
+
+ private:
+  bool look_for_room() {
+    const std::uint64_t head = Memory::load_acquire(counters_->head);
+    // Outside [seen_head, published]: nobody is done with an entry that was never shown.
+    if (head - seen_head_ > published_ - seen_head_) {
+      corrupt_ = true;
+      return false;
+    }
+    seen_head_ = head;
+    return tail_ - seen_head_ < entries_.size();
+  }
+
+  RingCounters<Memory>* counters_;
+  std::span<Entry> entries_;
+  // Private copies: what the peer does to the shared counter changes nothing here.
+  std::uint64_t tail_ = 0;
+  std::uint64_t published_ = 0;
+  std::uint64_t seen_head_ = 0;  // last valid value of the consumer's counter
+  bool corrupt_ = false;
+};
+
+/// The reading end of a ring.
+///
+/// Owns:    nothing; the memory outlives it.
+/// Threads: one at a time; has_entry() may be called by anyone.
+/// Errors:  corrupt() when the producer's counter left [head, head + capacity]: the link must be failed.
+/// Blocks:  never.
+/// Cost:    the producer's counter is read once per batch; entries are copied out once, then validated.
+template <class Entry, class Memory = SharedMemoryPolicy>
+class RingConsumer {
+ public:
+  RingConsumer(RingCounters<Memory>& counters, std::span<const Entry> entries)
+      : counters_(&counters), entries_(entries) {}
+
+  /// A glance: is there something that was not released yet?
+  [[nodiscard]] bool has_entry() const {
+    return Memory::load_acquire(counters_->tail) != Memory::load_relaxed(counters_->head);
+  }
+
+  /// Copies the next entry out. False when there is none. The place stays taken until release().
+  [[nodiscard]] bool pop(Entry& entry) {
+    if (head_ == seen_tail_ && !look_for_entries()) return false;
+    entry = Memory::read(entries_[head_ & (entries_.size() - 1)]);
+    ++head_;
+    return true;
+  }
+  /// Gives the places of all popped entries back to the producer.
+  void release() { Memory::store_release(counters_->head, head_); }
+
+  [[nodiscard]] bool corrupt() const { return corrupt_; }
+  [[nodiscard]] std::uint64_t head() const { return head_; }
+  /// Entries seen but not popped yet.
+  [[nodiscard]] std::uint64_t backlog() const { return seen_tail_ - head_; }
+
+ private:
+  bool look_for_entries() {
+    const std::uint64_t tail = Memory::load_acquire(counters_->tail);
+    if (tail - head_ > entries_.size()) {
+      corrupt_ = true;
+      return false;
+    }
+    seen_tail_ = tail;
+    return head_ != seen_tail_;
+  }
+
+  RingCounters<Memory>* counters_;
+  std::span<const Entry> entries_;
+  std::uint64_t head_ = 0;
+  std::uint64_t seen_tail_ = 0;
+  bool corrupt_ = false;
+};
+
+/// Says in shared memory whether this side sleeps, so that the other side rings only then.
+///
+///   sleeper: announce(what) ; barrier ; look at every ring once more ; sleep ; awake()
+///   ringer:  publish        ; barrier ; if asleep(what) ring the eventfd
+///
+/// Both barriers together make a lost wake-up impossible: either the sleeper's second look sees what was
+/// published, or the ringer sees the word. Spurious rings are harmless.
+template <class Memory = SharedMemoryPolicy>
+class SleepWord {
+ public:
+  static constexpr std::uint64_t kForMessages = 1;  ///< a descriptor wakes me
+  static constexpr std::uint64_t kForReturns = 2;   ///< a returned slot wakes me
+
+  explicit SleepWord(typename Memory::Word& word) : word_(&word) {}
+
+  void announce(std::uint64_t what) {
+    Memory::store_relaxed(*word_, what);
+    Memory::barrier();
+  }
+  void awake() { Memory::store_relaxed(*word_, 0); }
+
+  [[nodiscard]] bool asleep(std::uint64_t what) const {
+    Memory::barrier();
+    return (Memory::load_relaxed(*word_) & what) != 0;
+  }
+
+ private:
+  typename Memory::Word* word_;
+};
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <tendon/core/result.hpp>
+
+#include "core/fd.hpp"
+#include "memory/recycler.hpp"
+#include "memory/segment.hpp"
+#include "transport/shm/control_block.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// A segment of the peer's slots, mapped here.
+struct AttachedSegment {
+  std::shared_ptr<Segment> memory;
+  std::uint64_t slot_bytes = 0;
+  std::uint32_t slot_count = 0;
+};
+
+/// What received views need of a shm link after its pipe, its link and its Context are gone: the mappings,
+/// the ring to give slots back by, the peer's doorbell.
+///
+/// Owns:    both control blocks and the peer's segments as mapped here.
+/// Threads: give_back() and lend() from any thread; attaching under the link's receive lock.
+/// Errors:  none; a return that cannot be written (the link is over) is dropped.
+/// Blocks:  never.
+/// Cost:    a lock, a 16-byte entry, one store.
+class ShmMemory {
+ public:
+  ShmMemory(std::shared_ptr<Segment> mine, std::shared_ptr<Segment> theirs, OwnedFd peer_doorbell,
+            std::uint64_t peer_cap_bytes);
+
+  [[nodiscard]] ControlBlock& mine() const noexcept { return *mine_block_; }
+  [[nodiscard]] ControlBlock& theirs() const noexcept { return *their_block_; }
+  [[nodiscard]] SleepWord<> peer_sleep() const noexcept { return SleepWord<>(their_block_->sleeping); }
+  /// Wakes the peer out of its epoll. Counted.
+  void ring_doorbell() noexcept;
+  [[nodiscard]] std::uint64_t doorbell_count() const noexcept { return doorbells_.load(); }
+
+  /// Lends a received slot to the user, unless fewer than two slots of its class, or less than half of the
+  /// peer's cap, would stay in circulation.
+  [[nodiscard]] bool lend(std::uint64_t slot_bytes) noexcept;
+  /// `lent` as lend() answered for this slot.
+  void give_back(SlotId id, std::uint64_t slot_bytes, bool lent) noexcept;
+
+  [[nodiscard]] const std::shared_ptr<Recycler>& recycler() const noexcept { return recycler_; }
+
+ private:
+  std::shared_ptr<Segment> mine_;
+  std::shared_ptr<Segment> theirs_;
+  ControlBlock* mine_block_;
+  ControlBlock* their_block_;
+  OwnedFd peer_doorbell_;
+  const std::uint64_t peer_cap_bytes_;
+  const std::uint32_t epoch_;
+  std::atomic<std::uint64_t> doorbells_{0};
+
+  std::mutex return_mutex_;
+  RingProducer<ReturnEntry> returns_;
+  std::atomic<std::uint64_t> lent_bytes_{0};
+  std::array<std::atomic<std::uint32_t>, 64> lent_count_{};
+  std::shared_ptr<Recycler> recycler_;
+};
+
+/// One received slot. Its destructor gives the slot back to the sender.
+class ReceivedSlot {
+ public:
+  ReceivedSlot(std::shared_ptr<ShmMemory> memory, std::shared_ptr<Segment> segment, SlotId id,
+               std::uint64_t slot_bytes)
+      : memory_(std::move(memory)), segment_(std::move(segment)), id_(id), slot_bytes_(slot_bytes) {}
+  ReceivedSlot(const ReceivedSlot&) = delete;
+  ReceivedSlot& operator=(const ReceivedSlot&) = delete;
+  ~ReceivedSlot() { memory_->give_back(id_, slot_bytes_, lent_); }
+
+  [[nodiscard]] bool lend() noexcept { return lent_ = memory_->lend(slot_bytes_); }
+
+ private:
+  std::shared_ptr<ShmMemory> memory_;
+  std::shared_ptr<Segment> segment_;
+  SlotId id_;
+  std::uint64_t slot_bytes_;
+  bool lent_ = false;
+};
+
+}  // namespace tendon::inline v0::detail
