@@ -11,26 +11,10 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/tensor/tensor.hpp>
 
-#include "memory/slot_pool.hpp"
+#include "memory/slot_lease.hpp"
 #include "transport/descriptor.hpp"
 
 namespace tendon::inline v0::detail {
-
-/// A slot taken for a message that is not sent yet. Dropping it gives the slot back.
-class SlotLease {
- public:
-  SlotLease(std::shared_ptr<SlotPool> pool, Slot slot) : pool_(std::move(pool)), slot_(slot) {}
-  SlotLease(const SlotLease&) = delete;
-  SlotLease& operator=(const SlotLease&) = delete;
-  ~SlotLease() { pool_->release(slot_.id); }  // ignored by the ledger when the peer has it by now
-
-  [[nodiscard]] const Slot& slot() const noexcept { return slot_; }
-  [[nodiscard]] SlotPool& pool() const noexcept { return *pool_; }
-
- private:
-  std::shared_ptr<SlotPool> pool_;
-  Slot slot_;
-};
 
 /// A piece of an outgoing payload: contiguous bytes, or a strided tensor to be gathered.
 struct BodyPart {
@@ -55,7 +39,11 @@ struct SendOp {
   bool done = false;             ///< locally complete
 };
 
-/// Copies bytes [offset, offset + destination.size()) of the body of `op` into `destination`.
+/// The parts of the payload that end behind byte `offset`, in order.
+[[nodiscard]] std::span<const BodyPart> parts_from(const SendOp& op, std::uint64_t offset);
+
+/// Copies bytes [offset, offset + destination.size()) of the body of `op` into `destination`; gaps between
+/// parts become zero. Without parts, the payload is what lies in the op's slot.
 void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination);
 
 /// Where an incoming body is kept, and by whom.

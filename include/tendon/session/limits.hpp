@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <tendon/tensor/limits.hpp>  // kMaxValuesBytes is a limit of the wire as well
+
 namespace tendon::inline v0 {
 
 /// A frame of the handshake, its 16-byte header included.
@@ -30,8 +32,6 @@ inline constexpr std::size_t kMaxInlineBytes = 8192;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
 /// The user's header of a raw message.
 inline constexpr std::size_t kMaxMessageHeaderBytes = 4096;
-/// Non-tensor values of one message, as JSON.
-inline constexpr std::size_t kMaxValuesBytes = std::size_t{1} << 20;
 /// Pipes open at once between two Contexts.
 inline constexpr std::uint32_t kMaxPipesPerLink = 1024;
 /// Messages of one pipe that the receiver has not yet taken; the sender waits for credit.
