@@ -4,15 +4,19 @@
 add_library(tendon_flags INTERFACE)
 target_compile_features(tendon_flags INTERFACE cxx_std_20)
 
-target_compile_options(tendon_flags INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual
-  $<$<BOOL:${TENDON_DEVELOPER}>:-Werror>
-  # Messages name files as the repository does, and no binary holds a path of the build machine.
-  "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # g++ 12 reports these two on correct code of its own standard library.
+# Messages name files as the repository does, and no binary holds a path of the build machine.
+target_compile_options(tendon_flags INTERFACE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
+
+# Warnings are for those who can act on them: not for a project that builds us as a part of itself.
+if(PROJECT_IS_TOP_LEVEL)
   target_compile_options(tendon_flags INTERFACE
-    -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=array-bounds)
+    -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual
+    $<$<BOOL:${TENDON_DEVELOPER}>:-Werror>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # g++ 12 reports these on correct code of its own standard library.
+    target_compile_options(tendon_flags INTERFACE
+      -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=array-bounds)
+  endif()
 endif()
 
 if(TENDON_FAILPOINTS)

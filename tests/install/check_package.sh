@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# check_package.sh BUILD CXX VERSION WORK: installs BUILD below WORK and uses the result as its users
+# do: by CMake and by pkg-config, static and shared, where it was installed and after it was moved.
+set -euo pipefail
+
+build=$1 cxx=$2 version=$3 work=$4
+here=$(cd "$(dirname "$0")" && pwd)
+series=${version%.*}
+
+fail() {
+  echo "install: $*"
+  exit 1
+}
+
+run() {
+  local output
+  output=$("$@")
+  [[ $output == "tendon $version: "*planted* ]] || fail "$1 printed: $output"
+}
+
+use_prefix() {
+  prefix=$1
+  export LD_LIBRARY_PATH="$prefix/lib" PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+  out=$work/use_$(basename "$prefix")
+  mkdir -p "$out"
+  echo "== $(basename "$prefix")"
+}
+
+with_cmake() {
+  cmake -S "$here/cmake" -B "$out/cmake" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" \
+    -DCMAKE_PREFIX_PATH="$prefix" -DTENDON_WANTED="$series" >"$out/cmake.log" ||
+    { cat "$out/cmake.log"; fail "the consumer does not configure"; }
+  cmake --build "$out/cmake"
+  run "$out/cmake/with_tendon"
+  run "$out/cmake/with_tendon_shared"
+}
+
+with_pkg_config() {
+  local flags
+  flags=$(pkg-config "$@" --cflags --libs tendon)
+  if [ "${1:-}" = --static ]; then
+    # The whole archive, so that a dependency missing from the .pc file shows.
+    flags=${flags/-ltendon/-Wl,--whole-archive -ltendon -Wl,--no-whole-archive}
+  fi
+  # shellcheck disable=SC2086  # one word per flag
+  "$cxx" -std=c++20 "$here/consumer.cpp" $flags -o "$out/pkg_config"
+  run "$out/pkg_config"
+}
+
+rm -rf "$work"
+mkdir -p "$work"
+cmake --install "$build" --prefix "$work/installed" >/dev/null
+! grep -rlF "$work" "$work/installed" --include='*.cmake' --include='*.pc' ||
+  fail "these installed files name the place they were installed to"
+[ -f "$work/installed/include/tendon/core/error_codes.def" ] || fail "error_codes.def is missing"
+
+use_prefix "$work/installed"
+with_cmake
+with_pkg_config
+
+mv "$work/installed" "$work/moved"
+use_prefix "$work/moved"
+with_cmake
+with_pkg_config
+ldd "$out/pkg_config" | grep -q "libtendon.so.$series => $prefix/" ||
+  fail "the consumer does not load the shared library by its soname"
+
+rm "$prefix"/lib/libtendon.so*
+with_pkg_config --static
+echo "install: every consumer runs"
