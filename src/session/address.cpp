@@ -66,6 +66,7 @@ std::string_view name_fault(std::string_view host) {
   if (host.front() == '.' || host.front() == '-' || host.find("..") != std::string_view::npos) {
     return "has a host with an empty label or a leading '-'";
   }
+  if (host.back() == '.') host.remove_suffix(1);  // the root: "example.org."
   // The resolver would read 127.1 or 10.0.0 as old short forms of IPv4, and 1.2.3.256 as a name.
   const std::string_view last = host.substr(host.rfind('.') + 1);
   if (std::all_of(last.begin(), last.end(), is_digit)) {

@@ -528,18 +528,6 @@ std::string_view to_string(HelloKind kind) {
   return "unknown";
 }
 
-std::string_view to_string(PathKind path) {
-  switch (path) {
-    case PathKind::none:
-      return "none";
-    case PathKind::shm:
-      return "shm";
-    case PathKind::tcp:
-      return "tcp";
-  }
-  return "unknown";
-}
-
 Result<std::uint16_t> agree_on_major(const ProtocolVersion& ours, const ProtocolVersion& theirs) {
   if (theirs.min_major > theirs.major) {
     return violation("the peer says it speaks versions " + std::to_string(theirs.min_major) +

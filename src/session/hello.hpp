@@ -18,6 +18,7 @@
 #include <tendon/core/version.hpp>
 #include <tendon/session/identity.hpp>
 #include <tendon/session/limits.hpp>
+#include <tendon/session/path.hpp>
 #include <tendon/session/profile.hpp>
 #include <vector>
 
@@ -35,14 +36,12 @@ enum class HelloKind : std::uint8_t {
   reject = 5,  ///< no, and why; the connection ends
   lane = 6,    ///< connector: this connection is one more lane of a link that exists
 };
-enum class PathKind : std::uint8_t { none = 0, shm = 1, tcp = 2 };
 /// Who answers for this Context while its user computes: `manual` means silence proves nothing.
 enum class ProgressMode : std::uint8_t { service = 1, manual = 2 };
 /// Has this pair of Contexts a link already?
 enum class Reuse : std::uint8_t { fresh = 1, reuse = 2 };
 
 [[nodiscard]] std::string_view to_string(HelloKind kind);
-[[nodiscard]] std::string_view to_string(PathKind path);
 
 /// Says which versions of the protocol somebody speaks: all majors in [min_major, major].
 struct ProtocolVersion {

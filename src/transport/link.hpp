@@ -14,7 +14,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/identity.hpp>
-#include <tendon/transport/path.hpp>
+#include <tendon/session/path.hpp>
 
 #include "transport/message.hpp"
 

@@ -3,7 +3,7 @@
 // docs/protocol.md, "Rings"; tests/unit/transport checks every interleaving of this very code.
 #pragma once
 
-#include <bit>
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -96,7 +96,7 @@ class RingConsumer {
 
   /// A glance: is there something that was not released yet?
   [[nodiscard]] bool has_entry() const {
-    return Memory::load_acquire(counters_->tail) != Memory::load_relaxed(counters_->head);
+    return Memory::load_acquire(counters_->tail) != released_.load(std::memory_order_relaxed);
   }
 
   /// Copies the next entry out. False when there is none. The place stays taken until release().
@@ -107,7 +107,10 @@ class RingConsumer {
     return true;
   }
   /// Gives the places of all popped entries back to the producer.
-  void release() { Memory::store_release(counters_->head, head_); }
+  void release() {
+    released_.store(head_, std::memory_order_relaxed);
+    Memory::store_release(counters_->head, head_);
+  }
 
   [[nodiscard]] bool corrupt() const { return corrupt_; }
   [[nodiscard]] std::uint64_t head() const { return head_; }
@@ -129,6 +132,8 @@ class RingConsumer {
   std::span<const Entry> entries_;
   std::uint64_t head_ = 0;
   std::uint64_t seen_tail_ = 0;
+  // What the shared counter was set to: a peer that scribbles on that one cannot keep a sleeper awake.
+  std::atomic<std::uint64_t> released_{0};
   bool corrupt_ = false;
 };
 

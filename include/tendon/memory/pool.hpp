@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/memory/storage.hpp>
+
+namespace tendon::inline v0 {
+
+namespace detail {
+class SlotPool;
+class Engine;
+}  // namespace detail
+
+/// What a pool holds at this moment.
+struct PoolSummary {
+  std::uint64_t cap_bytes = 0;       ///< a limit, not an allocation
+  std::uint64_t resident_bytes = 0;  ///< slots that were touched and not given back to the system
+  std::uint64_t loaned_count = 0;    ///< slots in use
+  std::uint64_t segment_count = 0;
+
+  [[nodiscard]] TENDON_API std::string to_string() const;
+};
+
+/// Shared, registered memory of a Context in slots of power-of-two sizes, kept warm for the next use. What
+/// arrives over sockets lands here.
+///
+/// Owns:    a share of the pool; memory taken from it outlives it.
+/// Threads: safe everywhere.
+/// Errors:  resource_exhausted and message_too_large, naming the limit.
+/// Blocks:  never.
+/// Cost:    allocate: a lock and a stack; the first touch of a page is paid once, not at each use.
+class TENDON_API Pool {
+ public:
+  /// At least `size_bytes`, contents unspecified; goes back to the pool with its last share.
+  [[nodiscard]] Result<Storage> allocate(std::uint64_t size_bytes);
+  [[nodiscard]] PoolSummary summary() const;
+
+ private:
+  friend class detail::Engine;
+  friend class Context;
+  explicit Pool(std::shared_ptr<detail::SlotPool> slots) : slots_(std::move(slots)) {}
+  std::shared_ptr<detail::SlotPool> slots_;
+};
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <tendon/core/completion.hpp>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/pipe/message.hpp>
+#include <tendon/pipe/pipe_stats.hpp>
+#include <tendon/runtime/context.hpp>
+#include <tendon/session/path.hpp>
+#include <tendon/session/profile.hpp>
+#include <tendon/tensor/loan.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+namespace tendon::inline v0 {
+
+namespace detail {
+class PipeCore;
+}
+
+/// Whether a received message may stay in the sender's memory.
+enum class RecvMode : std::uint8_t {
+  view_or_copy,  ///< a view while the sender keeps two free slots, else a copy (the default)
+  view_only,     ///< a view, or `no_credit` and the message stays in the pipe
+  copy,          ///< always private memory
+};
+
+struct PipeOptions {
+  /// `local`: the peer must prove to be this user on this host. `plaintext`: anybody, unprotected.
+  Profile profile = Profile::local;
+};
+
+class PipeRange;
+
+/// An ordered stream of TensorDicts and messages to and from one peer.
+///
+/// Owns:    its place on the link; received tensors outlive it.
+/// Threads: one sender and one receiver at a time; a third gets `busy`.
+/// Errors:  timeout (nothing was delivered, the pipe goes on), end_of_stream (orderly), peer_lost,
+///          cancelled, context_closed, forked; each names the peer.
+/// Blocks:  only calls with a Deadline. The destructor never: unsent bytes are handed to the Context.
+/// Cost:    a path "shm" moves a loan in about a microsecond whatever its size; send() copies once.
+class TENDON_API Pipe {
+ public:
+  /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns when the
+  /// peer's Context answered, not when accept() took the pipe.
+  [[nodiscard]] static Result<Pipe> connect(Context& context, std::string_view address,
+                                            Deadline deadline, PipeOptions options = {});
+
+  Pipe(Pipe&&) noexcept;
+  Pipe& operator=(Pipe&&) noexcept;
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe();
+
+  // Sending: returns when the argument may be reused; it may not have arrived yet (see flush).
+  [[nodiscard]] Result<void> send(const TensorDict& batch, Deadline deadline);
+  /// Consumes the loan only on success; wrong_link if it was taken from another link.
+  [[nodiscard]] Result<void> send(Loan&& loan, Deadline deadline);
+  [[nodiscard]] Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
+  [[nodiscard]] Completion<void> send_async(TensorDict batch);
+  [[nodiscard]] Completion<void> send_async(Loan&& loan);
+  /// `bytes` are kept by their storage until the completion is done.
+  [[nodiscard]] Completion<void> send_async(Storage bytes, std::uint32_t tag = 0);
+
+  /// Memory in which the peer can read: fill it and send it. Waits until a slot is free;
+  /// resource_exhausted (peer, slots, bytes) when none became so.
+  [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
+
+  // Receiving: what arrived is yours until you release it.
+  [[nodiscard]] Result<TensorDict> recv(Deadline deadline) { return recv(RecvMode::view_or_copy, deadline); }
+  /// wrong_kind when raw bytes come next; they stay for recv_message().
+  [[nodiscard]] Result<TensorDict> recv(RecvMode mode, Deadline deadline);
+  /// Into leaves that exist, of the same schema (schema_mismatch leaves the message in the pipe); one copy,
+  /// over tcp none. On an error the contents of `destination` are unspecified.
+  [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
+  [[nodiscard]] Result<Message> recv_message(Deadline deadline);
+  [[nodiscard]] Completion<TensorDict> recv_async();
+  [[nodiscard]] Completion<void> recv_into_async(TensorDict destination);
+  [[nodiscard]] Completion<Message> recv_message_async();
+  /// `for (Result<TensorDict>& batch : pipe.each(1s))`: ends at the end of the stream; an error is the last
+  /// item. `per_message` bounds the wait for each; std::chrono::nanoseconds::max() waits for ever.
+  [[nodiscard]] PipeRange each(std::chrono::nanoseconds per_message);
+
+  /// The peer's Tendon holds everything sent so far.
+  [[nodiscard]] Result<void> flush(Deadline deadline);
+  /// Flush, then the orderly end of both directions here. Later calls answer `pipe_closed`.
+  [[nodiscard]] Result<void> close(Deadline deadline);
+  /// The half-close: the peer reads to the end and gets end_of_stream; receiving goes on.
+  [[nodiscard]] Result<void> finish_sending(Deadline deadline);
+  /// Ends both directions now: unread data is dropped and counted, the peer gets `cancelled`.
+  void cancel();
+
+  [[nodiscard]] Path path() const;
+  [[nodiscard]] PeerIdentity peer() const;
+  [[nodiscard]] PipeStats stats() const;
+
+ private:
+  friend class detail::PipeCore;
+  explicit Pipe(std::shared_ptr<detail::PipeCore> core);
+  std::shared_ptr<detail::PipeCore> core_;
+};
+
+/// The messages of a pipe, one after the other; made by Pipe::each(). Single pass.
+class TENDON_API PipeRange {
+ public:
+  class Iterator {
+   public:
+    using value_type = Result<TensorDict>;
+    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;
+
+    [[nodiscard]] Result<TensorDict>& operator*() const { return *range_->current_; }
+    Iterator& operator++() {
+      range_->advance();
+      return *this;
+    }
+    void operator++(int) { range_->advance(); }
+    [[nodiscard]] bool operator==(std::default_sentinel_t) const { return !range_->current_; }
+
+   private:
+    friend class PipeRange;
+    explicit Iterator(PipeRange* range) : range_(range) {}
+    PipeRange* range_;
+  };
+
+  [[nodiscard]] Iterator begin() {
+    advance();
+    return Iterator(this);
+  }
+  [[nodiscard]] std::default_sentinel_t end() const { return {}; }
+
+ private:
+  friend class Pipe;
+  PipeRange(Pipe& pipe, std::chrono::nanoseconds per_message)
+      : pipe_(&pipe), per_message_(per_message) {}
+  void advance();
+
+  Pipe* pipe_;
+  std::chrono::nanoseconds per_message_;
+  std::optional<Result<TensorDict>> current_;
+  bool failed_ = false;
+};
+
+}  // namespace tendon::inline v0

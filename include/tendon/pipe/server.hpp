@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/runtime/context.hpp>
+#include <tendon/session/profile.hpp>
+
+namespace tendon::inline v0 {
+
+struct ServerOptions {
+  Profile profile = Profile::local;
+  /// Handlers running at once; the next client gets `server_busy`. 1 to 1024.
+  std::uint32_t max_clients = 64;
+};
+
+/// One to many: a handler of its own for each client.
+///
+/// Owns:    the listener and one thread per connected client.
+/// Threads: safe everywhere; each handler runs on a thread of the server.
+/// Errors:  of serve(): those of Listener::bind.
+/// Blocks:  close() until its deadline; the destructor cancels the clients' pipes and joins.
+/// Cost:    a thread per client: for many quiet clients use a Listener and `_async` calls.
+///
+/// A handler that throws closes its pipe, and the client gets the reason.
+class TENDON_API Server {
+ public:
+  using Handler = std::function<void(Pipe)>;
+  [[nodiscard]] static Result<Server> serve(Context& context, std::string_view address,
+                                            Handler handler, ServerOptions options = {});
+
+  Server(Server&&) noexcept;
+  Server& operator=(Server&&) noexcept;
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();
+
+  [[nodiscard]] std::string address() const;
+  /// Clients being served now.
+  [[nodiscard]] std::uint32_t client_count() const;
+  /// Accepts no more, waits for the handlers to return.
+  [[nodiscard]] Result<void> close(Deadline deadline);
+
+ private:
+  class State;
+  explicit Server(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tendon::inline v0

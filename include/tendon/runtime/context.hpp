@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/member_event.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/memory/pool.hpp>
+#include <tendon/session/identity.hpp>
+
+namespace tendon::inline v0 {
+
+namespace detail {
+class Engine;
+}
+
+/// Who does the work that no call of yours is waiting for.
+enum class Progress : std::uint8_t {
+  service,  ///< one thread of the Context (the default)
+  manual,   ///< you, by calling progress(); nothing happens between calls
+};
+
+/// What a waiting call does before it sleeps.
+enum class WaitPolicy : std::uint8_t {
+  latency,   ///< spins for up to about a millisecond: fastest answer, one core busy meanwhile
+  balanced,  ///< spins for some microseconds while that pays, by its own hit rate (the default)
+  blocking,  ///< sleeps at once: least CPU
+};
+
+/// Which path links of this Context may take.
+enum class Transport : std::uint8_t {
+  automatic,  ///< the best one that can be proved (the default)
+  shm,        ///< shared memory or an error
+  tcp,        ///< sockets even on one host
+};
+
+/// Every member has a default; name the ones you set. Environment variables override none of them except
+/// where said.
+struct ContextOptions {
+  /// Said to peers; names this process in their errors. TENDON_NAME if empty.
+  std::string name = {};
+  Progress progress = Progress::service;
+  WaitPolicy wait_policy = WaitPolicy::balanced;
+  /// TENDON_TRANSPORT=shm|tcp overrides `automatic`.
+  Transport transport = Transport::automatic;
+  /// Most bytes of messages under way to one peer, held by it included [bytes]; 0: the smaller of 1 GiB and a
+  /// quarter of the memory limit.
+  std::uint64_t link_cap_bytes = 0;
+  /// Most bytes of the Context's own pool [bytes]; 0 as above. A limit, not an allocation.
+  std::uint64_t pool_cap_bytes = 0;
+  /// Bulk connections of a tcp link, 1 to 16.
+  std::uint32_t streams = 1;
+  /// How long the end of the Context waits for unsent bytes.
+  std::chrono::milliseconds linger{2000};
+  /// Silence across hosts after which a peer is lost, 500 ms at least.
+  std::chrono::milliseconds lease{3000};
+};
+
+/// The root object: identity, memory, progress, links to peers.
+///
+/// Owns:    the service thread, the pool, every link. Pipes, listeners and received tensors share its state,
+///          so they may be destroyed in any order; after close() they answer `context_closed`.
+/// Threads: safe everywhere.
+/// Errors:  invalid_argument, too_many_open_files, system. In a forked child every call answers `forked`.
+/// Blocks:  create(): no. close(): until its deadline. The destructor: at most `linger`.
+/// Cost:    one thread, one epoll; nothing while idle without links, four wake-ups a second with.
+class TENDON_API Context {
+ public:
+  [[nodiscard]] static Result<Context> create(ContextOptions options = {});
+
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  /// Waits for unsent bytes, says goodbye to every peer, stops the service thread. What could not be sent is
+  /// counted and reported as an `unsent` event; the answer is `timeout` then.
+  [[nodiscard]] Result<void> close(Deadline deadline);
+
+  [[nodiscard]] const std::string& name() const& noexcept;
+  const std::string& name() const&& = delete;
+  [[nodiscard]] ContextId id() const noexcept;
+  [[nodiscard]] Pool pool() const;
+  /// Links, their paths and reasons, slots held and free, settings: text for people.
+  [[nodiscard]] std::string describe() const;
+  /// Members this Context has links to now.
+  [[nodiscard]] std::vector<PeerIdentity> members() const;
+  /// `callback` gets every event from now on, on the service thread or inside progress(), under no lock.
+  void on_member(std::function<void(const MemberEvent&)> callback);
+
+  /// Progress::manual: takes in and sends what can be moved now, runs callbacks; true if anything moved.
+  /// With the service thread: only runs nothing and answers false.
+  bool progress();
+  /// A descriptor for an event loop of yours, readable when there is something to do or to collect.
+  [[nodiscard]] int fd() const noexcept;
+  /// Call before sleeping on fd(). False: something arrived meanwhile, do not sleep.
+  [[nodiscard]] bool arm();
+
+ private:
+  friend class detail::Engine;
+  explicit Context(std::shared_ptr<detail::Engine> engine);
+  std::shared_ptr<detail::Engine> engine_;
+};
+
+}  // namespace tendon::inline v0

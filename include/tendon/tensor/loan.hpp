@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include <tendon/core/export.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+namespace tendon::inline v0 {
+
+namespace detail {
+class SlotLease;
+class PipeCore;
+}  // namespace detail
+
+/// A TensorDict whose leaves lie in memory that a peer can read without a copy: fill it, then send it.
+///
+/// Owns:    one slot of a link, until it is sent or dropped. Sending it on another link is `wrong_link`.
+/// Threads: a value; one thread at a time.
+/// Errors:  as TensorDict; an empty loan answers not_found for every leaf.
+/// Blocks:  never.
+/// Cost:    sending it copies nothing, whatever its size.
+///
+/// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but it
+/// belongs to the receiver from then on: do not touch them.
+class TENDON_API Loan {
+ public:
+  Loan(Loan&&) noexcept = default;
+  Loan& operator=(Loan&&) noexcept = default;
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  ~Loan() = default;
+
+  /// The leaf at `path`, writable, contents unspecified until written; throws as TensorDict does.
+  [[nodiscard]] Tensor operator[](std::string_view path) const { return dict_[path]; }
+  [[nodiscard]] Result<Tensor> find(std::string_view path) const { return dict_.find(path); }
+  [[nodiscard]] const TensorDict& dict() const& noexcept { return dict_; }
+  const TensorDict& dict() const&& = delete;
+  /// Non-tensor data travels too.
+  [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
+  void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
+  /// True after it was sent.
+  [[nodiscard]] bool empty() const noexcept { return lease_ == nullptr; }
+
+ private:
+  friend class detail::PipeCore;
+  Loan(TensorDict dict, std::shared_ptr<detail::SlotLease> lease)
+      : dict_(std::move(dict)), lease_(std::move(lease)) {}
+  void clear() {
+    lease_.reset();
+    dict_ = TensorDict();
+  }
+
+  TensorDict dict_;
+  std::shared_ptr<detail::SlotLease> lease_;
+};
+
+}  // namespace tendon::inline v0
