@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ping-pong between two MPI ranks; one way is half a round. Run it as `mpirun -n 2 mpi_ping_pong`.
+#include <mpi.h>
+
+#include "peer.hpp"
+
+namespace {
+
+peer::Result measure(const peer::Options& options, std::size_t size_bytes, int rank) {
+  if (size_bytes > INT32_MAX) peer::fail("-e: an MPI count ends at 2^31 - 1 bytes");
+  const int count = static_cast<int>(size_bytes);
+  // Two buffers, as in a program that keeps what it sends and gets something else back.
+  peer::TouchedBuffer outgoing(size_bytes, 1);
+  peer::TouchedBuffer incoming(size_bytes, 2);
+  const int other = 1 - rank;
+  const auto send = [&] { MPI_Send(outgoing.data(), count, MPI_BYTE, other, 0, MPI_COMM_WORLD); };
+  const auto receive = [&] {
+    MPI_Recv(incoming.data(), count, MPI_BYTE, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  };
+
+  const std::size_t warm_up = options.warm_up_for(size_bytes);
+  const std::size_t rounds = warm_up + options.iterations_for(size_bytes);
+  std::vector<double> samples_us;
+  samples_us.reserve(rounds);
+  MPI_Barrier(MPI_COMM_WORLD);
+  auto previous = peer::Clock::now();
+  for (std::size_t round = 0; round < rounds; ++round) {
+    if (rank == 0) {
+      send();
+      receive();
+    } else {
+      receive();
+      send();
+    }
+    const auto now = peer::Clock::now();
+    if (round >= warm_up) samples_us.push_back(peer::elapsed_us(previous, now) / 2);
+    previous = now;
+  }
+  return peer::summarize("mpi", "ping_pong", size_bytes, samples_us);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const auto options = peer::parse_options(
+      argc, argv, {.begin_bytes = 8, .end_bytes = std::size_t{128} << 20, .factor = 4});
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (ranks != 2) {
+    peer::fail("this ping-pong needs exactly 2 ranks, it has " + std::to_string(ranks));
+  }
+
+  std::vector<peer::Result> results;
+  for (const std::size_t size_bytes : options.sizes_bytes()) {
+    results.push_back(measure(options, size_bytes, rank));
+  }
+  if (rank == 0) {
+    char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(library, &length);
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(strcspn(library, ",")), library);
+    peer::print_json("mpi_ping_pong", results);
+  }
+  MPI_Finalize();
+  return 0;
+}

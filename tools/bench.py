@@ -1,0 +1,597 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures Tendon beside its baselines in one run and writes docs/benchmarks.md.
+
+Every program runs once a round, the ones that are compared directly after each other; the rounds
+repeat because one round on a shared machine says little. A figure is the median of the rounds'
+p50s with their range; a ratio is formed inside a round and then treated the same way.
+`make bench` builds what this script runs.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import dataclass, field
+from typing import Callable, NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KIB, MIB = 1 << 10, 1 << 20
+LARGE = 100_000_000  # "100 MB" of the targets
+TIME_LIMIT_S = 120  # of one program in one round
+
+
+class NotMeasured(Exception):
+    """Why a program gave no figures, in words for the table."""
+
+
+class Key(NamedTuple):
+    path: str
+    mode: str
+    size_bytes: int
+
+
+@dataclass
+class Step:
+    """One program at one size. `run` returns rows in the shape that all benchmarks print."""
+
+    command: list[str]
+    run: Callable[[list[str]], list[dict]]
+    missing: str | None = None  # the reason why it cannot run here
+
+
+@dataclass
+class Series:
+    """What one key gave in each round."""
+
+    command: str
+    rows: dict[int, dict] = field(default_factory=dict)  # round -> row
+
+    def values(self, name: str) -> list[float]:
+        return [row[name] for row in self.rows.values() if row.get(name) is not None]
+
+
+@dataclass
+class Line:
+    """One comparison. `quantity` is what is divided: time (smaller is better) or rate (larger)."""
+
+    title: str
+    subject: Key
+    peers: list[Key]  # of several, the fastest of the round; none: the figure itself, in us
+    quantity: str  # "latency_us_p50", "latency_us_first" or "bandwidth_gb_per_s"
+    limit: float | None = None  # none: stated, not judged
+
+    @property
+    def larger_is_better(self) -> bool:
+        return self.quantity == "bandwidth_gb_per_s"
+
+
+# -------------------------------------------------------------------------------------------------
+# Running programs
+
+
+def execute(command: list[str], environment: dict[str, str] | None = None) -> str:
+    """stdout of a command that ends well; anything else is NotMeasured with its last words."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})},
+                              capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise NotMeasured(f"did not end within {TIME_LIMIT_S} s") from None
+    except OSError as error:
+        raise NotMeasured(str(error)) from None
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        raise NotMeasured(f"exit status {done.returncode}: {words[-1]}")
+    return done.stdout
+
+
+def run_json(command: list[str]) -> list[dict]:
+    try:
+        return json.loads(execute(command))["results"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise NotMeasured(f"its output is not a benchmark document ({error!r})") from None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until_listening(port: int, server: subprocess.Popen) -> None:
+    """Reads the kernel's table: a trial connection would be taken for the client."""
+    give_up = time.monotonic() + 10
+    while time.monotonic() < give_up:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with contextlib.suppress(OSError), open(table, encoding="ascii") as lines:
+                if any(f":{port:04X} " in line and " 0A " in line for line in lines):
+                    return
+        if server.poll() is not None:
+            raise NotMeasured(f"its server ended at once, exit status {server.returncode}")
+        time.sleep(0.01)
+    raise NotMeasured("its server did not listen within 10 s")
+
+
+def run_client_and_server(server_command: list[str], client_command: list[str], port: int,
+                          environment: dict[str, str]) -> str:
+    with subprocess.Popen(server_command, cwd=ROOT, env={**os.environ, **environment},
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_until_listening(port, server)
+            return execute(client_command, environment)
+        finally:
+            server.terminate()
+
+
+def row(key: Key, p50: float | None, p99: float | None, gb_per_s: float) -> dict:
+    return {"path": key.path, "mode": key.mode, "size_bytes": key.size_bytes,
+            "latency_us_p50": p50, "latency_us_p99": p99, "bandwidth_gb_per_s": gb_per_s,
+            "ratio": {}}
+
+
+def run_ucx(transport: str) -> Callable[[list[str]], list[dict]]:
+    environment = {"UCX_TLS": transport}
+    if transport == "tcp":
+        environment["UCX_NET_DEVICES"] = "lo"
+
+    def run(command: list[str]) -> list[dict]:
+        test = command[command.index("-t") + 1]
+        size_bytes = int(command[command.index("-s") + 1])
+        port = free_port()
+        tail = [*command[2:], "-p", str(port)]
+        text = run_client_and_server([command[0], *tail], [command[0], command[1], *tail], port,
+                                     environment)
+        try:
+            # The final line: iterations, p50, average and overall microseconds, then rates.
+            columns = [float(word) for word in text.strip().splitlines()[-1].split()]
+            _, p50, _, overall = columns[:4]
+        except (IndexError, ValueError):
+            raise NotMeasured("ucx_perftest printed no final line") from None
+        # For tag_bw the percentile column is the cost of posting, not of moving.
+        time_us = p50 if test == "tag_lat" else overall
+        key = Key(f"ucx_{transport}", test, size_bytes)
+        return [row(key, time_us, None, size_bytes / time_us / 1e3)]
+
+    return run
+
+
+def run_iperf3(command: list[str]) -> list[dict]:
+    port = free_port()
+    text = run_client_and_server([command[0], "-s", "-1", "-p", str(port)],
+                                 [*command, "-p", str(port)], port, {})
+    try:
+        bits_per_s = json.loads(text)["end"]["sum_received"]["bits_per_second"]
+    except (ValueError, KeyError):
+        raise NotMeasured("iperf3 printed no result") from None
+    return [row(IPERF3, None, None, bits_per_s / 8e9)]
+
+
+# -------------------------------------------------------------------------------------------------
+# What is measured and what is compared
+
+FLAG = Key("flag", "ping_pong", 8)
+IPERF3 = Key("iperf3", "streams_1", 128 * KIB)
+
+
+class Programs:
+    def __init__(self, build_dir: str, streams: int):
+        self.build_dir = build_dir
+        self.streams = streams
+
+    def own(self, name: str, size_bytes: int, *more: str) -> Step:
+        program = f"{self.build_dir}/benchmarks/peers/{name}"
+        missing = None if (ROOT / program).exists() else f"not built: {program} is missing"
+        size = str(size_bytes)
+        return Step([program, "-b", size, "-e", size, *more], run_json, missing)
+
+    def memcpy(self, size_bytes: int) -> Step:
+        return self.own("memcpy", size_bytes)
+
+    def flag(self) -> Step:
+        return self.own("flag_ping_pong", 8)
+
+    def mpi(self, size_bytes: int) -> Step:
+        step = self.own("mpi_ping_pong", size_bytes)
+        if not shutil.which("mpirun"):
+            step.missing = "not installed: mpirun (openmpi-bin, libopenmpi-dev)"
+        enough_cores = len(os.sched_getaffinity(0)) >= 2
+        placement = ["--bind-to", "core"] if enough_cores else ["--oversubscribe"]
+        # "isolated": nothing but this host, so no ssh and no batch system is looked for.
+        step.command = ["mpirun", "--allow-run-as-root", "--mca", "plm", "isolated", "-n", "2",
+                        *placement, *step.command]
+        return step
+
+    def ucx(self, transport: str, test: str, size_bytes: int) -> Step:
+        missing = None if shutil.which("ucx_perftest") else "not installed: ucx-utils"
+        count = max(20, min(20000, 2 * 1024 * MIB // size_bytes))
+        command = ["ucx_perftest", "127.0.0.1", "-t", test, "-s", str(size_bytes), "-n", str(count),
+                   "-w", str(max(3, count // 10)), "-f"]
+        return Step(command, run_ucx(transport), missing)
+
+    def iceoryx2(self, mode: str, size_bytes: int) -> Step:
+        step = self.own("iceoryx2_ping_pong", size_bytes, "--mode", mode)
+        if step.missing and not shutil.which("cargo"):
+            step.missing = "not built: cargo missing"
+        return step
+
+    def socket_ping_pong(self, wait: str, size_bytes: int) -> Step:
+        return self.own("socket_pair", size_bytes, "--mode", wait)
+
+    def socket_move(self, size_bytes: int) -> Step:
+        return self.own("socket_pair", size_bytes, "--mode", "move", "--streams", str(self.streams))
+
+    def iperf3(self) -> Step:
+        missing = None if shutil.which("iperf3") else "not installed: iperf3"
+        return Step(["iperf3", "-c", "127.0.0.1", "-t", "2", "-J"], run_iperf3, missing)
+
+    def tendon(self, path: str, mode: str, size_bytes: int) -> Step:
+        program = f"{self.build_dir}/bin/tendon"
+        missing = None if (ROOT / program).exists() else f"not built: {program} is missing"
+        size = str(size_bytes)
+        return Step([program, "bench", "pipe", "--json", "--path", path, "--mode", mode, "-b", size,
+                     "-e", size], run_json, missing)
+
+
+COPY_SIZES = [8, KIB, 64 * KIB, MIB, 16 * MIB, LARGE]
+TCP_MOVE_SIZES = [16 * MIB, LARGE]
+
+
+def plan(programs: Programs) -> dict[str, list[list[Step]]]:
+    """Sections of groups; a group's steps run directly after each other."""
+    p = programs
+    hand_over = [p.flag(), p.mpi(KIB), p.iceoryx2("loan", KIB), p.tendon("shm", "loan", KIB),
+                 p.tendon("shm", "loan", LARGE), p.iceoryx2("loan", LARGE)]
+    copy = []
+    for size in COPY_SIZES:
+        ucx_test = "tag_lat" if size <= 64 * KIB else "tag_bw"
+        copy.append([p.memcpy(size), p.tendon("shm", "copy", size), p.mpi(size),
+                     p.ucx("posix", ucx_test, size)])
+    copy[-1].append(p.iceoryx2("written", LARGE))
+    tcp = [[p.socket_ping_pong("spinning", KIB), p.tendon("tcp", "copy", KIB),
+            p.socket_ping_pong("blocking", KIB), p.ucx("tcp", "tag_lat", KIB)]]
+    for size in TCP_MOVE_SIZES:
+        tcp.append([p.socket_move(size), p.tendon("tcp", "copy", size),
+                    p.ucx("tcp", "tag_bw", size)])
+    tcp.append([p.iperf3()])
+    return {"hand-over": [hand_over], "copy": copy, "tcp": tcp}
+
+
+def lines(streams: int) -> list[Line]:
+    time_us, rate = "latency_us_p50", "bandwidth_gb_per_s"
+    loan, large_loan = Key("shm", "loan", KIB), Key("shm", "loan", LARGE)
+    found = [
+        Line("shm loan, 1 KiB, one way", loan, [], time_us, 0.75),
+        Line("shm loan, 100 MB untouched / 1 KiB", large_loan, [loan], time_us, 1.5),
+        Line("shm loan, 1 KiB, first hand-over", loan, [], "latency_us_first"),
+        Line("shm loan, 100 MB, first hand-over", large_loan, [], "latency_us_first"),
+        Line("shm loan, 1 KiB / raw flag", loan, [FLAG], time_us),
+        Line("shm loan, 1 KiB / OpenMPI ping-pong", loan, [Key("mpi", "ping_pong", KIB)], time_us),
+        Line("shm loan, 1 KiB / iceoryx2", loan, [Key("iceoryx2", "loan", KIB)], time_us),
+        Line("shm loan, 100 MB untouched / iceoryx2", large_loan,
+             [Key("iceoryx2", "loan", LARGE)], time_us),
+    ]
+    for size, limit in ((LARGE, 0.85), (16 * MIB, None), (MIB, 0.60), (64 * KIB, None)):
+        found.append(Line(f"shm send+recv, {size_text(size)}: share of memcpy's rate",
+                          Key("shm", "copy", size), [Key("memcpy", "copy", size)], rate, limit))
+    for size, limit in ((8, 1.0), (KIB, 1.0), (64 * KIB, None), (MIB, None), (LARGE, None)):
+        found.append(Line(f"shm send+recv, {size_text(size)} / OpenMPI ping-pong",
+                          Key("shm", "copy", size), [Key("mpi", "ping_pong", size)], time_us,
+                          limit))
+    found.append(Line("tcp, 1 KiB one way / bare socket ping-pong (the faster of its two waits)",
+                      Key("tcp", "copy", KIB),
+                      [Key("socket", "spinning", KIB), Key("socket", "blocking", KIB)], time_us,
+                      1.3))
+    for size in TCP_MOVE_SIZES:
+        found.append(Line(f"tcp, {size_text(size)}: share of a bare socket pair's rate, "
+                          f"{streams} stream{'s' if streams > 1 else ''} each",
+                          Key("tcp", "copy", size), [Key("socket", f"streams_{streams}", size)],
+                          rate, 0.95))
+    found.append(Line("tcp, 100 MB / iperf3, 1 stream", Key("tcp", "copy", LARGE), [IPERF3], rate))
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# Measuring
+
+
+@dataclass
+class Measurement:
+    series: dict[Key, Series] = field(default_factory=dict)
+    not_measured: dict[str, str] = field(default_factory=dict)  # program -> reason
+    load: list[float] = field(default_factory=list)  # at the start of each round
+
+
+def shown_command(step: Step) -> str:
+    return shlex.join(step.command)
+
+
+def program_name(step: Step) -> str:
+    """What the reader calls it: 'tendon', 'mpi_ping_pong', 'iperf3'."""
+    names = [pathlib.PurePath(word).name for word in step.command if "/" in word]
+    return names[0] if names else step.command[0]
+
+
+def measure(sections: dict[str, list[list[Step]]], rounds: int) -> Measurement:
+    result = Measurement()
+    for round_number in range(rounds):
+        result.load.append(os.getloadavg()[0])
+        for name, groups in sections.items():
+            say(f"round {round_number + 1} of {rounds}: {name}")
+            for group in groups:
+                # Every other round runs backwards, so that no program always comes second.
+                for step in group if round_number % 2 == 0 else reversed(group):
+                    measure_step(step, round_number, result)
+    return result
+
+
+def measure_step(step: Step, round_number: int, result: Measurement) -> None:
+    if step.missing:
+        result.not_measured[program_name(step)] = step.missing
+        return
+    try:
+        rows = step.run(step.command)
+    except NotMeasured as reason:
+        say(f"  {shown_command(step)}: {reason}")
+        result.not_measured[shown_command(step)] = str(reason)
+        return
+    for measured in rows:
+        key = Key(measured["path"], measured["mode"], measured["size_bytes"])
+        series = result.series.setdefault(key, Series(shown_command(step)))
+        series.rows[round_number] = measured
+
+
+@dataclass
+class Verdict:
+    line: Line
+    values: list[float]  # one a round: a ratio, or the figure itself
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def word(self) -> str:
+        if not self.values:
+            return "not measured"
+        if self.line.limit is None:
+            return "stated"
+        if self.line.larger_is_better:
+            return "met" if self.median >= self.line.limit else "NOT MET"
+        return "met" if self.median <= self.line.limit else "NOT MET"
+
+
+def judge(line: Line, result: Measurement) -> Verdict:
+    subject = result.series.get(line.subject)
+    values = []
+    for round_number, measured in (subject.rows if subject else {}).items():
+        own = measured.get(line.quantity)
+        if own is None:
+            continue
+        if not line.peers:
+            values.append(own)
+            continue
+        theirs = [series.rows[round_number][line.quantity]
+                  for peer in line.peers if (series := result.series.get(peer))
+                  and series.rows.get(round_number, {}).get(line.quantity) is not None]
+        if theirs:
+            values.append(own / (max if line.larger_is_better else min)(theirs))
+    return Verdict(line, values)
+
+
+# -------------------------------------------------------------------------------------------------
+# Telling
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def size_text(size_bytes: int) -> str:
+    if size_bytes == LARGE:
+        return "100 MB"
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size_bytes >= unit and size_bytes % unit == 0:
+            return f"{size_bytes // unit} {name}"
+    return f"{size_bytes} B"
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def spread(values: list[float]) -> str:
+    """Median and range: `1.2 (1.1..1.4)`."""
+    if not values:
+        return "-"
+    return f"{number(statistics.median(values))} ({number(min(values))}..{number(max(values))})"
+
+
+def limit_text(line: Line) -> str:
+    if line.limit is None:
+        return "-"
+    return f"{'>=' if line.larger_is_better else '<='} {line.limit:g}{'' if line.peers else ' us'}"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A table that reads well both in a terminal and as Markdown."""
+    widths = [max(len(cells[i]) for cells in [header, *rows]) for i in range(len(header))]
+    def line(cells):
+        return "| " + " | ".join(c.ljust(w) for c, w in zip(cells, widths)) + " |"
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([line(header), rule, *map(line, rows)])
+
+
+def comparison_table(verdicts: list[Verdict], result: Measurement) -> str:
+    def figure(key: Key, line: Line) -> str:
+        series = result.series.get(key)
+        unit = "GB/s" if line.larger_is_better else "us"
+        values = series.values(line.quantity) if series else []
+        return f"{spread(values)} {unit}" if values else "-"
+
+    rows = []
+    for verdict in verdicts:
+        line = verdict.line
+        rows.append([line.title, figure(line.subject, line),
+                     "; ".join(figure(peer, line) for peer in line.peers) or "-",
+                     spread(verdict.values) if line.peers else "-", limit_text(line), verdict.word])
+    return table(["what", "Tendon", "baseline", "ratio", "target", "result"], rows)
+
+
+def figure_table(result: Measurement) -> str:
+    rows = []
+    for key, series in sorted(result.series.items()):
+        rows.append([key.path, key.mode, size_text(key.size_bytes),
+                     spread(series.values("latency_us_p50")),
+                     spread(series.values("latency_us_p99")),
+                     spread(series.values("bandwidth_gb_per_s")), f"`{series.command}`"])
+    return table(["path", "mode", "size", "p50 us", "p99 us", "GB/s", "command"], rows)
+
+
+def missing_table(result: Measurement) -> str:
+    return table(["program", "why it has no figures"],
+                 [[name, reason] for name, reason in sorted(result.not_measured.items())])
+
+
+def first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "not installed"
+    return ((done.stdout or done.stderr).strip().splitlines() or ["unknown"])[0].lstrip("# ")
+
+
+def cpu_model() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def compiler(build_dir: str) -> str:
+    with contextlib.suppress(OSError), open(ROOT / build_dir / "CMakeCache.txt") as lines:
+        for line in lines:
+            if line.startswith("CMAKE_CXX_COMPILER:"):
+                return first_line([line.split("=", 1)[1].strip(), "--version"])
+    return first_line(["c++", "--version"])
+
+
+def iceoryx2_version() -> str:
+    manifest = ROOT / "benchmarks" / "peers" / "iceoryx2" / "Cargo.toml"
+    with open(manifest, "rb") as text:
+        return "iceoryx2 " + tomllib.load(text)["dependencies"]["iceoryx2"].lstrip("=")
+
+
+def machine_card(build_dir: str) -> dict[str, str]:
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cpu": cpu_model(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory_gib:.0f} GiB",
+        "kernel": f"{os.uname().sysname} {os.uname().release}",
+        "compiler": compiler(build_dir),
+        "peers": "; ".join([first_line(["mpirun", "--version"]),
+                            "UCX: " + first_line(["ucx_info", "-v"]),
+                            first_line(["iperf3", "--version"]), iceoryx2_version()]),
+    }
+
+
+def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
+             result: Measurement) -> str:
+    loads = ", ".join(f"{load:.1f}" for load in result.load)
+    parts = [
+        "# Benchmarks",
+        "Written by `make bench` (`tools/bench.py`); do not edit. Figures of one machine, one "
+        "day: the ratios travel, the microseconds do not.",
+        table(["machine", ""], [[name, value] for name, value in machine.items()]
+              + [["date", datetime.date.today().isoformat()],
+                 ["command", f"`tools/bench.py --rounds {arguments.rounds} "
+                             f"--streams {arguments.streams}`"],
+                 ["load average at the start of each round", loads]]),
+        "## Promises and comparisons",
+        f"Each program ran once in each of {arguments.rounds} rounds, the compared ones directly "
+        "after each other. A cell is the median of the rounds with their range, `median "
+        "(min..max)`; a ratio is formed inside each round. Where the target is `-` the figure is "
+        "stated, not judged. Times are one way: half a round of a ping-pong for the baselines.",
+        comparison_table(verdicts, result),
+        "## All figures",
+        "`GB` is 10^9 bytes. ucx_perftest ran with `UCX_TLS` set to `posix` or `tcp` (the latter "
+        "with `UCX_NET_DEVICES=lo`), and the same line without the address as its server; its "
+        "`tag_bw` pipelines messages, its `tag_lat` is a ping-pong.",
+        figure_table(result),
+    ]
+    if result.not_measured:
+        parts += ["## Not measured", missing_table(result)]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_json(machine: dict[str, str], verdicts: list[Verdict], result: Measurement) -> str:
+    rows = []
+    for key, series in result.series.items():
+        def median(name, series=series):
+            values = series.values(name)
+            return statistics.median(values) if values else None
+        ratio = {v.line.title: v.median for v in verdicts
+                 if v.line.subject == key and v.line.peers and v.values}
+        rows.append(row(key, median("latency_us_p50"), median("latency_us_p99"),
+                        median("bandwidth_gb_per_s")) | {"ratio": ratio})
+    return json.dumps({"benchmark": "all", "machine": machine, "results": rows}, indent=1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
+    parser.add_argument("--only", action="append", choices=["hand-over", "copy", "tcp"],
+                        help="measure this section only; writes no document")
+    parser.add_argument("--streams", type=int, default=1, choices=range(1, 5),
+                        help="tcp streams of the bare socket pair: as many as Tendon uses")
+    parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
+
+    sections = plan(Programs(arguments.build_dir, arguments.streams))
+    if arguments.only:
+        sections = {name: sections[name] for name in arguments.only}
+    busy = os.getloadavg()[0]
+    if busy > 0.5:
+        say(f"note: the machine is not idle (load average {busy:.1f}); ratios suffer less than "
+            "times")
+    result = measure(sections, arguments.rounds)
+    machine = machine_card(arguments.build_dir)
+    measured_keys = set(result.series)
+    verdicts = [judge(line, result) for line in lines(arguments.streams)
+                if not arguments.only or line.subject in measured_keys]
+
+    if arguments.json:
+        print(as_json(machine, verdicts, result))
+    else:
+        print(comparison_table(verdicts, result), figure_table(result), sep="\n\n")
+        if result.not_measured:
+            print("", missing_table(result), sep="\n")
+    if arguments.only or arguments.rounds < 3:
+        say("no document written: it takes every section and at least 3 rounds")
+    elif "tendon" in result.not_measured:
+        say(f"no document written: tendon was not measured: {result.not_measured['tendon']}")
+        return 1
+    else:
+        arguments.output.write_text(document(arguments, machine, verdicts, result),
+                                    encoding="utf-8")
+        say(f"written: {arguments.output}")
+    return 1 if any("bench pipe" in name for name in result.not_measured) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
