@@ -11,7 +11,7 @@ peers=build/release/benchmarks/peers
 if command -v cargo >/dev/null; then
   echo "== build: iceoryx2 peer"
   mkdir -p "$peers"
-  if cargo build --release --quiet --manifest-path benchmarks/peers/iceoryx2/Cargo.toml \
+  if cargo build --release --manifest-path benchmarks/peers/iceoryx2/Cargo.toml \
       --target-dir "$peers/iceoryx2" --jobs "${JOBS:-$(nproc)}"; then
     install "$peers/iceoryx2/release/iceoryx2_ping_pong" "$peers/iceoryx2_ping_pong"
   else
