@@ -13,8 +13,8 @@
 namespace tendon::inline v0::detail {
 namespace {
 
-// A strided tensor as equal runs of bytes without gaps: neighbouring dimensions that a single step covers
-// are one dimension, and the innermost ones without gaps are the run.
+// A strided tensor as equal runs of bytes without gaps: neighbouring dimensions that a single step
+// covers are one dimension, and the innermost ones without gaps are the run.
 struct Runs {
   explicit Runs(const Tensor& tensor) : run_bytes(item_size_bytes(tensor.dtype())) {
     const auto item_bytes = static_cast<std::int64_t>(run_bytes);
@@ -41,7 +41,8 @@ struct Runs {
   std::size_t count = 0;
 };
 
-// Walks the runs of a tensor from any byte on, and hands out (address offset, bytes) of each stretch.
+// Walks the runs of a tensor from any byte on, and hands out (address offset, bytes) of each
+// stretch.
 class RunWalker {
  public:
   RunWalker(const Tensor& tensor, std::uint64_t offset_bytes)
@@ -55,8 +56,9 @@ class RunWalker {
     }
   }
 
-  // Calls copy(offset from element 0 [bytes], packed offset [bytes], bytes) until `left` bytes are done.
-  // Equal small runs along the innermost dimension go to copy_many(offset, packed offset, step, count).
+  // Calls copy(offset from element 0 [bytes], packed offset [bytes], bytes) until `left` bytes are
+  // done. Equal small runs along the innermost dimension go to copy_many(offset, packed offset,
+  // step, count).
   template <class Copy, class CopyMany>
   void walk(std::uint64_t left, Copy copy, CopyMany copy_many) {
     std::uint64_t done = 0;
@@ -109,16 +111,23 @@ void copy_items(std::byte* to, std::int64_t to_step, const std::byte* from, std:
     std::memcpy(to, from, kBytes);
 }
 
-// `count` runs of equal size; for single elements a copy of fixed size is many times faster than memcpy's call.
+// `count` runs of equal size; for single elements a copy of fixed size is many times faster than
+// memcpy's call.
 void copy_runs(std::byte* to, std::int64_t to_step, const std::byte* from, std::int64_t from_step,
                std::uint64_t count, std::uint64_t run_bytes) {
   switch (run_bytes) {
-    case 1: return copy_items<1>(to, to_step, from, from_step, count);
-    case 2: return copy_items<2>(to, to_step, from, from_step, count);
-    case 4: return copy_items<4>(to, to_step, from, from_step, count);
-    case 8: return copy_items<8>(to, to_step, from, from_step, count);
-    case 16: return copy_items<16>(to, to_step, from, from_step, count);
-    default: break;
+    case 1:
+      return copy_items<1>(to, to_step, from, from_step, count);
+    case 2:
+      return copy_items<2>(to, to_step, from, from_step, count);
+    case 4:
+      return copy_items<4>(to, to_step, from, from_step, count);
+    case 8:
+      return copy_items<8>(to, to_step, from, from_step, count);
+    case 16:
+      return copy_items<16>(to, to_step, from, from_step, count);
+    default:
+      break;
   }
   for (std::uint64_t i = 0; i < count; ++i, to += to_step, from += from_step)
     std::memcpy(to, from, run_bytes);
@@ -166,8 +175,8 @@ void scatter_with_hint(Bytes piece, const Tensor& destination, std::uint64_t off
           });
 }
 
-// Calls leaf(index, offset in the leaf, offset in the piece, bytes) and gap(offset in the piece, bytes) for
-// what lies in [offset, offset + size) of the packed form.
+// Calls leaf(index, offset in the leaf, offset in the piece, bytes) and gap(offset in the piece,
+// bytes) for what lies in [offset, offset + size) of the packed form.
 template <class OnLeaf, class OnGap>
 void walk_packed(const Schema& schema, const PackedLayout& packed, std::uint64_t offset,
                  std::uint64_t size, OnLeaf on_leaf, OnGap on_gap) {
@@ -211,7 +220,8 @@ Extent extent_of(const Tensor& tensor, std::size_t leaf) {
   return {tensor.data() + first, tensor.data() + last, leaf};
 }
 
-// Beyond this many runs two tangled leaves are called overlapping without looking: nobody means that.
+// Beyond this many runs two tangled leaves are called overlapping without looking: nobody means
+// that.
 constexpr std::uint64_t kMaxRunsCompared = 1u << 20;
 
 // True when two bytes of the given leaves share an address: exact, by sorting all their runs.
@@ -238,13 +248,12 @@ bool runs_collide(const TensorDict& dict, std::span<const Extent> leaves) {
   return false;
 }
 
-// True when strides surely reach every element at an address of its own: each step is longer than all that the
-// smaller steps reach together.
+// True when strides surely reach every element at an address of its own: each step is longer than
+// all that the smaller steps reach together.
 bool surely_distinct(const Tensor& tensor) {
   const Runs runs(tensor);
   std::array<std::pair<std::int64_t, std::int64_t>, kMaxDimensions> steps;  // |step|, size
-  for (std::size_t i = 0; i < runs.count; ++i)
-    steps[i] = {std::abs(runs.steps[i]), runs.sizes[i]};
+  for (std::size_t i = 0; i < runs.count; ++i) steps[i] = {std::abs(runs.steps[i]), runs.sizes[i]};
   std::sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(runs.count));
   auto reached = static_cast<std::int64_t>(runs.run_bytes);
   for (std::size_t i = 0; i < runs.count; ++i) {
@@ -321,7 +330,8 @@ void copy_strided(const Tensor& destination, const Tensor& source) {
   if (source.is_contiguous()) return scatter({source.data(), size_bytes}, destination);
   std::array<std::byte, 16384> buffer;
   for (std::uint64_t at = 0; at < size_bytes; at += buffer.size()) {
-    const MutableBytes piece(buffer.data(), std::min<std::uint64_t>(buffer.size(), size_bytes - at));
+    const MutableBytes piece(buffer.data(),
+                             std::min<std::uint64_t>(buffer.size(), size_bytes - at));
     gather_piece(source, at, piece);
     scatter_piece(piece, destination, at);
   }

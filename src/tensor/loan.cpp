@@ -6,10 +6,12 @@ namespace tendon::inline v0 {
 Result<void> Loan::try_set(std::string_view path, Value value) {
   const PackedView* packed = dict_.packed();
   if (packed == nullptr) {
-    return Error{ErrorCode::not_found, "loan.set",
-                 "the loan is empty (it was sent): no value '" + std::string(path) + "' can be set"};
+    return Error{
+        ErrorCode::not_found, "loan.set",
+        "the loan is empty (it was sent): no value '" + std::string(path) + "' can be set"};
   }
-  // Set on a dict of values alone first, so that paths and limits are checked by the one place that knows.
+  // Set on a dict of values alone first, so that paths and limits are checked by the one place that
+  // knows.
   TensorDict checked;
   Value::Map values = packed->values ? packed->values->as_map() : Value::Map();
   for (const auto& [key, held] : values) TENDON_CHECK(checked.try_set(key, held));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tendon/tensor/tensor.hpp>
-
 #include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <tendon/tensor/tensor.hpp>
 #include <vector>
 
 #include "tensor/copy.hpp"
@@ -30,7 +29,8 @@ bool is_row_major(const Shape& shape, const Strides& strides, std::int64_t eleme
   return true;
 }
 
-// The first and the last element that strides reach, counted from element [0, 0, ...]; false on overflow.
+// The first and the last element that strides reach, counted from element [0, 0, ...]; false on
+// overflow.
 bool reach(const Shape& shape, const Strides& strides, std::int64_t& first, std::int64_t& last) {
   for (std::size_t i = 0; i < shape.size(); ++i) {
     std::int64_t span = 0;
@@ -77,26 +77,41 @@ void print_complex(std::ostream& out, T real, T imaginary) {
 
 void print_element(std::ostream& out, DType dtype, const std::byte* at) {
   switch (dtype) {
-    case DType::boolean: out << (load<std::uint8_t>(at) != 0 ? "true" : "false"); return;
-    case DType::u8: return print_number(out, load<std::uint8_t>(at));
-    case DType::i8: return print_number(out, load<std::int8_t>(at));
-    case DType::u16: return print_number(out, load<std::uint16_t>(at));
-    case DType::i16: return print_number(out, load<std::int16_t>(at));
-    case DType::u32: return print_number(out, load<std::uint32_t>(at));
-    case DType::i32: return print_number(out, load<std::int32_t>(at));
-    case DType::u64: return print_number(out, load<std::uint64_t>(at));
-    case DType::i64: return print_number(out, load<std::int64_t>(at));
-    case DType::f16: return print_number(out, half_to_float(load<std::uint16_t>(at)));
+    case DType::boolean:
+      out << (load<std::uint8_t>(at) != 0 ? "true" : "false");
+      return;
+    case DType::u8:
+      return print_number(out, load<std::uint8_t>(at));
+    case DType::i8:
+      return print_number(out, load<std::int8_t>(at));
+    case DType::u16:
+      return print_number(out, load<std::uint16_t>(at));
+    case DType::i16:
+      return print_number(out, load<std::int16_t>(at));
+    case DType::u32:
+      return print_number(out, load<std::uint32_t>(at));
+    case DType::i32:
+      return print_number(out, load<std::int32_t>(at));
+    case DType::u64:
+      return print_number(out, load<std::uint64_t>(at));
+    case DType::i64:
+      return print_number(out, load<std::int64_t>(at));
+    case DType::f16:
+      return print_number(out, half_to_float(load<std::uint16_t>(at)));
     case DType::bf16:
       return print_number(
           out, std::bit_cast<float>(static_cast<std::uint32_t>(load<std::uint16_t>(at)) << 16));
-    case DType::f32: return print_number(out, load<float>(at));
-    case DType::f64: return print_number(out, load<double>(at));
+    case DType::f32:
+      return print_number(out, load<float>(at));
+    case DType::f64:
+      return print_number(out, load<double>(at));
     case DType::c32:
       return print_complex(out, half_to_float(load<std::uint16_t>(at)),
                            half_to_float(load<std::uint16_t>(at + 2)));
-    case DType::c64: return print_complex(out, load<float>(at), load<float>(at + 4));
-    case DType::c128: return print_complex(out, load<double>(at), load<double>(at + 8));
+    case DType::c64:
+      return print_complex(out, load<float>(at), load<float>(at + 4));
+    case DType::c128:
+      return print_complex(out, load<double>(at), load<double>(at + 8));
     case DType::f8_e3m4:
     case DType::f8_e4m3:
     case DType::f8_e4m3b11fnuz:
@@ -164,8 +179,7 @@ Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType d
   TENDON_CHECK(shape.size_bytes(dtype));
   TENDON_TRY(element_count, shape.element_count());
   if (strides.size() != shape.size()) {
-    return error(ErrorCode::invalid_argument, std::to_string(strides.size()) +
-                                                  " strides for the " +
+    return error(ErrorCode::invalid_argument, std::to_string(strides.size()) + " strides for the " +
                                                   std::to_string(shape.size()) +
                                                   " dimensions of shape " + to_string(shape));
   }
@@ -289,17 +303,20 @@ Result<Tensor> Tensor::slice(std::size_t dimension, std::int64_t start, std::int
   sizes[dimension] = stop - start;
   TENDON_TRY(shape, Shape::make(sizes));
   TENDON_TRY(element_count, shape.element_count());
-  // A tensor without elements stays where it is: one past the last element may lie outside the storage.
+  // A tensor without elements stays where it is: one past the last element may lie outside the
+  // storage.
   const std::int64_t step =
-      element_count == 0 ? 0 : start * strides_[dimension] * static_cast<std::int64_t>(item_size_bytes(dtype_));
+      element_count == 0
+          ? 0
+          : start * strides_[dimension] * static_cast<std::int64_t>(item_size_bytes(dtype_));
   return Tensor(storage_, data_ + step, dtype_, shape, strides_, device_, element_count);
 }
 
 Result<Tensor> Tensor::select(std::size_t dimension, std::int64_t index) const {
   if (dimension >= shape_.size() || index < 0 || index >= shape_[dimension]) {
     return error(ErrorCode::invalid_argument, "index " + std::to_string(index) + " of dimension " +
-                                                  std::to_string(dimension) +
-                                                  " is outside shape " + to_string(shape_));
+                                                  std::to_string(dimension) + " is outside shape " +
+                                                  to_string(shape_));
   }
   TENDON_TRY(row, slice(dimension, index, index + 1));
   std::vector<std::int64_t> sizes(row.shape_.begin(), row.shape_.end());
@@ -329,10 +346,10 @@ Result<Tensor> Tensor::transpose(std::size_t first, std::size_t second) const {
 Result<Tensor> Tensor::reshape(const Shape& shape) const {
   TENDON_TRY(element_count, shape.element_count());
   if (element_count != element_count_) {
-    return error(ErrorCode::invalid_argument,
-                 "shape " + to_string(shape_) + " has " + std::to_string(element_count_) +
-                     " elements, shape " + to_string(shape) + " has " +
-                     std::to_string(element_count));
+    return error(ErrorCode::invalid_argument, "shape " + to_string(shape_) + " has " +
+                                                  std::to_string(element_count_) +
+                                                  " elements, shape " + to_string(shape) + " has " +
+                                                  std::to_string(element_count));
   }
   if (!contiguous_) {
     return error(ErrorCode::not_contiguous, describe(dtype_, shape_) + " has strides " +

@@ -3,10 +3,9 @@
 
 #include <memory>
 #include <string_view>
-#include <utility>
-
 #include <tendon/core/export.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
+#include <utility>
 
 namespace tendon::inline v0 {
 
@@ -15,16 +14,16 @@ class SlotLease;
 class PipeCore;
 }  // namespace detail
 
-/// A TensorDict whose leaves lie in memory that a peer can read without a copy: fill it, then send it.
+/// A TensorDict whose leaves lie in memory that a peer can read without a copy: fill it, then send
+/// it.
 ///
-/// Owns:    one slot of a link, until it is sent or dropped. Sending it on another link is `wrong_link`.
-/// Threads: a value; one thread at a time.
-/// Errors:  as TensorDict; an empty loan answers not_found for every leaf.
-/// Blocks:  never.
-/// Cost:    sending it copies nothing, whatever its size.
+/// Owns:    one slot of a link, until it is sent or dropped. Sending it on another link is
+/// `wrong_link`. Threads: a value; one thread at a time. Errors:  as TensorDict; an empty loan
+/// answers not_found for every leaf. Blocks:  never. Cost:    sending it copies nothing, whatever
+/// its size.
 ///
-/// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but it
-/// belongs to the receiver from then on: do not touch them.
+/// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but
+/// it belongs to the receiver from then on: do not touch them.
 class TENDON_API Loan {
  public:
   Loan(Loan&&) noexcept = default;

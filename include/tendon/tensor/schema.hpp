@@ -20,6 +20,10 @@
 
 namespace tendon::inline v0 {
 
+namespace detail {
+class SchemaBuilder;
+}
+
 /// Must the first dimensions of a leaf be the batch size of the TensorDict it lies in?
 enum class Batching : std::uint8_t { batched, exempt };
 
@@ -92,6 +96,8 @@ class TENDON_API Schema {
   [[nodiscard]] std::span<const SchemaNode> nodes() const noexcept { return nodes_; }
   /// The index of the leaf with this path, written as format_path writes it.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view path) const noexcept;
+  /// The index of the node with this path; "" is the root.
+  [[nodiscard]] std::optional<std::size_t> find_node(std::string_view path) const noexcept;
   /// The canonical encoding: equal schemas, and only they, have equal encodings.
   [[nodiscard]] Bytes encoding() const noexcept { return encoding_; }
   [[nodiscard]] const SchemaHash& hash() const noexcept { return hash_; }
@@ -107,12 +113,12 @@ class TENDON_API Schema {
   ~Schema();
 
  private:
-  friend class SchemaBuilder;
+  friend class detail::SchemaBuilder;
   Schema();
 
   std::vector<SchemaLeaf> leaves_;
   std::vector<SchemaNode> nodes_;
-  std::unordered_map<std::string_view, std::uint32_t> index_;  // views into leaves_
+  std::unordered_map<std::string_view, SchemaEntry> index_;  // views of the paths below
   std::vector<std::byte> encoding_;
   SchemaHash hash_;
   std::uint64_t size_bytes_ = 0;

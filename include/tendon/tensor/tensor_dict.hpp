@@ -168,8 +168,9 @@ class TENDON_API TensorDict {
 
  private:
   friend struct detail::Tree;
+  friend TENDON_API std::ostream& operator<<(std::ostream& out, const TensorDict& dict);
   [[nodiscard]] detail::Tree& mutable_tree();
-  [[nodiscard]] const detail::Tree& tree() const;
+  [[nodiscard]] Error missing(std::string_view path, EntryKind wanted) const;
 
   PackedView packed_;                   // in use when its schema is set
   std::unique_ptr<detail::Tree> tree_;  // else this one; neither: no entries

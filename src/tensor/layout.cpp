@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tendon/tensor/layout.hpp>
+
+namespace tendon::inline v0 {
+
+std::string_view to_string(Layout layout) {
+  switch (layout) {
+    case Layout::aligned:
+      return "aligned";
+    case Layout::safetensors:
+      return "safetensors";
+  }
+  return "unknown";
+}
+
+}  // namespace tendon::inline v0

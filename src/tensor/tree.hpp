@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+namespace tendon::inline v0::detail {
+
+struct TreeNode;
+
+struct TreeLeaf {
+  Tensor tensor;
+  Batching batching = Batching::batched;
+};
+
+struct TreeEntry {
+  std::string name;
+  std::variant<TreeLeaf, std::unique_ptr<TreeNode>, Value> content;
+
+  [[nodiscard]] EntryKind kind() const { return static_cast<EntryKind>(content.index()); }
+};
+
+/// One level of a TensorDict. Entries keep their address while they exist: the index and the list
+/// of leaves point at them.
+struct TreeNode {
+  Shape batch_size;
+  std::vector<std::string> dimension_names;
+  std::vector<std::unique_ptr<TreeEntry>> entries;
+  std::unordered_map<std::string_view, TreeEntry*> index;
+
+  [[nodiscard]] TreeEntry* find(std::string_view name) const {
+    const auto found = index.find(name);
+    return found == index.end() ? nullptr : found->second;
+  }
+  TreeEntry& add(std::string name, decltype(TreeEntry::content) content);
+  [[nodiscard]] std::unique_ptr<TreeNode> clone() const;
+};
+
+/// What a schema is limited by, summed up, so that a set that would go beyond is refused before it
+/// happens.
+struct TreeTotals {
+  std::uint64_t leaves = 0;
+  std::uint64_t nodes = 0;
+  std::uint64_t encoding_bytes = 0;
+  std::uint64_t paths_bytes = 0;
+  std::uint64_t aligned_bytes = 0;  // each leaf rounded up: at least what the aligned layout takes
+};
+
+/// The tree form of a TensorDict, with what is computed from it once.
+struct Tree {
+  TreeNode root;
+  TreeTotals totals;
+
+  [[nodiscard]] static std::unique_ptr<Tree> from_packed(const PackedView& packed);
+  [[nodiscard]] std::unique_ptr<Tree> clone() const;
+
+  /// The leaf itself, no shared count touched. Precondition: `dict` is a tree.
+  [[nodiscard]] static const Tensor& leaf_of(const TensorDict& dict, std::size_t index);
+  /// The answer of `check` for `dict`, asked once until a leaf changes. Precondition: `dict` is a
+  /// tree.
+  [[nodiscard]] static Result<void> destination_check(const TensorDict& dict,
+                                                      Result<void> (*check)(const TensorDict&));
+
+  [[nodiscard]] const std::shared_ptr<const Schema>& get_schema() const;
+  [[nodiscard]] const std::vector<const Tensor*>& get_leaves() const;
+  [[nodiscard]] const std::shared_ptr<const Value>& get_values() const;
+
+  void structure_changed();
+  void leaf_changed();
+  void values_changed();
+
+ private:
+  // Filled by const calls, which may come from several threads: the flags say what is there, and
+  // are set under the lock after it is.
+  mutable std::mutex mutex_;
+  mutable std::atomic<bool> has_schema_ = false;
+  mutable std::atomic<bool> has_leaves_ = false;
+  mutable std::atomic<bool> has_values_ = false;
+  mutable std::atomic<bool> has_destination_ = false;
+  mutable std::shared_ptr<const Schema> schema_;
+  mutable std::vector<const Tensor*> leaves_;
+  mutable std::shared_ptr<const Value> values_;
+  mutable Result<void> destination_;
+};
+
+}  // namespace tendon::inline v0::detail
