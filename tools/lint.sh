@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# lint.sh [--fix]: formatting, naming and frequent mistakes, layers, rules of the house. --fix only
+# formats. Every tool must first find a fault planted for it, so that none of them can be dead.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+mapfile -t sources < <(find include src cli tests benchmarks examples -name '*.hpp' -o -name '*.cpp')
+if [ "${1:-}" = --fix ]; then
+  exec clang-format-16 -i "${sources[@]}"
+fi
+
+failed=()
+step() {
+  echo "== lint: $1"
+  "${@:2}" || failed+=("$1")
+}
+
+formatted() {
+  clang-format-16 --dry-run -Werror "$@"
+}
+
+finds_planted_faults() {
+  local folder=build/lint
+  mkdir -p "$folder"
+  cp .clang-format .clang-tidy "$folder"
+  echo 'int  badly_formatted;' >"$folder/format.cpp"
+  if formatted "$folder/format.cpp" 2>/dev/null; then
+    echo "clang-format does not see a planted fault"
+    return 1
+  fi
+  echo 'void BadlyNamed() {}' >"$folder/naming.cpp"
+  if clang-tidy-16 --quiet "$folder/naming.cpp" -- -std=c++20 >/dev/null 2>&1; then
+    echo "clang-tidy does not see a planted fault"
+    return 1
+  fi
+}
+
+step "planted faults" finds_planted_faults
+step "format" formatted "${sources[@]}"
+for checker in layers source; do
+  step "$checker" python3 tools/check_$checker.py
+  step "$checker, planted faults" python3 tools/check_$checker.py --self-test
+done
+for script in tools/*.sh tests/*/*.sh .ci/run; do
+  step "syntax of $script" bash -n "$script"
+done
+tools/build.sh test tendon tendon_cli
+step "clang-tidy" python3 tools/tidy.py build/test "${JOBS:-$(nproc)}"
+
+if [ ${#failed[@]} -ne 0 ]; then
+  printf 'lint: failed:'
+  printf ' [%s]' "${failed[@]}"
+  printf '\n'
+  exit 1
+fi
+echo "lint: everything is clean"
