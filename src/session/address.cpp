@@ -9,6 +9,7 @@
 #include <tendon/session/limits.hpp>
 
 #include "session/resolve.hpp"
+#include "tensor/text.hpp"
 
 namespace tendon::inline v0 {
 namespace {
@@ -16,13 +17,8 @@ namespace {
 constexpr std::string_view kUnixPrefix = "unix:";
 
 Error bad_address(std::string_view text, std::string_view why) {
-  std::string shown(text.substr(0, 300));
-  if (shown.size() < text.size()) shown += "...";
-  // The text may hold anything, and errors go to terminals.
-  std::replace_if(
-      shown.begin(), shown.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return Error{ErrorCode::invalid_argument, "session.address",
-               "address '" + shown + "' " + std::string(why) +
+               "address " + detail::quote_text(text) + " " + std::string(why) +
                    "; legal forms: 127.0.0.1:7000, [::1]:7000, host.name:7000, "
                    "unix:/path/of/socket, unix:@abstract"};
 }

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "tensor/text.hpp"
+
 namespace tendon::inline v0::detail {
 namespace {
 
@@ -154,24 +156,15 @@ void append(std::vector<std::byte>& out, T value) {
 
 // ---- texts: UTF-8 without control characters, because peers' names end up on terminals ----
 
-/// Length of the character at the front of `text` (RFC 3629, section 4); 0 if it is none or a
-/// control.
+/// Length of the character at the front of `text`; 0 if it is not UTF-8 or a control character.
 std::size_t character_bytes(std::string_view text) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = at(0);
-  if (first < 0x20 || first == 0x7F) return 0;
-  if (first < 0x80) return 1;
-  const std::size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (first < 0xC2 || first > 0xF4 || size > text.size()) return 0;
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((at(i) & 0xC0) != 0x80) return 0;
+  for (std::size_t size = 1; size <= std::min<std::size_t>(4, text.size()); ++size) {
+    const std::string_view one = text.substr(0, size);
+    if (!is_utf8(one)) continue;
+    const bool is_control = one < " " || one == "\x7F" || (one >= "\xC2\x80" && one < "\xC2\xA0");
+    return is_control ? 0 : size;
   }
-  // C1 controls; three bytes for what fits two; surrogates; four for what fits three; > U+10FFFF.
-  const unsigned char second = at(1);
-  const bool is_bad = (first == 0xC2 && second < 0xA0) || (first == 0xE0 && second < 0xA0) ||
-                      (first == 0xED && second > 0x9F) || (first == 0xF0 && second < 0x90) ||
-                      (first == 0xF4 && second > 0x8F);
-  return is_bad ? 0 : size;
+  return 0;
 }
 
 bool is_clean(std::string_view text) {

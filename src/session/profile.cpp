@@ -2,6 +2,8 @@
 #include <string>
 #include <tendon/session/profile.hpp>
 
+#include "tensor/text.hpp"
+
 namespace tendon::inline v0 {
 
 std::string_view to_string(Profile profile) {
@@ -18,8 +20,9 @@ Result<Profile> parse_profile(std::string_view text) {
   for (const Profile profile : {Profile::local, Profile::plaintext}) {
     if (text == to_string(profile)) return profile;
   }
-  return Error{ErrorCode::invalid_argument, "session.profile",
-               "profile '" + std::string(text) + "' does not exist; legal are local, plaintext"};
+  return Error{
+      ErrorCode::invalid_argument, "session.profile",
+      "profile " + detail::quote_text(text) + " does not exist; legal are local, plaintext"};
 }
 
 }  // namespace tendon::inline v0

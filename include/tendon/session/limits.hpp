@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-
 #include <tendon/tensor/limits.hpp>  // kMaxValuesBytes is a limit of the wire as well
 
 namespace tendon::inline v0 {

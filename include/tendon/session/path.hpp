@@ -5,7 +5,6 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-
 #include <tendon/core/export.hpp>
 
 namespace tendon::inline v0 {
@@ -19,9 +18,12 @@ enum class PathKind : std::uint8_t {
 
 [[nodiscard]] constexpr std::string_view to_string(PathKind kind) {
   switch (kind) {
-    case PathKind::shm: return "shm";
-    case PathKind::tcp: return "tcp";
-    case PathKind::none: break;
+    case PathKind::shm:
+      return "shm";
+    case PathKind::tcp:
+      return "tcp";
+    case PathKind::none:
+      break;
   }
   return "none";
 }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <tendon/observe/flight_recorder.hpp>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using tendon::FlightEvent;
+using tendon::FlightRecorder;
+
+TEST(FlightRecorder, KeepsWhatWasRecordedInOrder) {
+  FlightRecorder recorder(8);
+  recorder.record("attach", "link to learner", 1, 2);
+  recorder.record("close", "", 3);
+  const std::vector<FlightEvent> events = recorder.dump();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].name, "attach");
+  EXPECT_EQ(events[0].object, "link to learner");
+  EXPECT_EQ(events[0].a, 1u);
+  EXPECT_EQ(events[0].b, 2u);
+  EXPECT_EQ(events[1].name, "close");
+  EXPECT_EQ(events[1].object, "");
+  EXPECT_EQ(events[1].a, 3u);
+  EXPECT_GT(events[0].time_ns, 0u);
+  EXPECT_LE(events[0].time_ns, events[1].time_ns);
+}
+
+TEST(FlightRecorder, CapacityIsAPowerOfTwoWithinLimits) {
+  EXPECT_EQ(FlightRecorder(0).capacity(), 2u);
+  EXPECT_EQ(FlightRecorder(5).capacity(), 8u);
+  EXPECT_EQ(FlightRecorder(8).capacity(), 8u);
+}
+
+TEST(FlightRecorder, OverwritesTheOldest) {
+  FlightRecorder recorder(4);
+  for (std::uint64_t i = 0; i < 11; ++i) recorder.record("event", "x", i);
+  const std::vector<FlightEvent> events = recorder.dump();
+  ASSERT_EQ(events.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(events[i].a, 7 + i);
+  EXPECT_EQ(recorder.dropped_count(), 0u);
+}
+
+TEST(FlightRecorder, CutsLongObjects) {
+  FlightRecorder recorder(2);
+  const std::string exact(FlightRecorder::kMaxObjectBytes, 'a');
+  recorder.record("fits", exact);
+  recorder.record("cut", exact + "b");
+  const auto events = recorder.dump();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].object, exact);
+  EXPECT_EQ(events[1].object, exact);
+}
+
+// Writers of one event write the same number everywhere: an event mixed from two is seen at once.
+TEST(FlightRecorder, ReadersSeeWholeEventsWhileThreadsWrite) {
+  constexpr std::uint64_t kThreads = 3;
+  constexpr std::uint64_t kRounds = 20000;
+  FlightRecorder recorder(4);  // small, so that writers meet
+  std::atomic<bool> is_over{false};
+  std::uint64_t seen = 0;
+  std::jthread reader([&] {
+    while (!is_over.load()) {
+      for (const FlightEvent& event : recorder.dump()) {
+        ++seen;
+        const std::string text = std::to_string(event.a);
+        ASSERT_EQ(event.b, ~event.a);
+        ASSERT_EQ(event.object, std::string(48 - text.size(), 'o') + text);
+      }
+    }
+  });
+  {
+    std::vector<std::jthread> writers;
+    for (std::uint64_t t = 0; t < kThreads; ++t) {
+      writers.emplace_back([&, t] {
+        for (std::uint64_t i = 0; i < kRounds; ++i) {
+          const std::uint64_t value = i * kThreads + t;
+          const std::string text = std::to_string(value);
+          recorder.record("mixed", std::string(48 - text.size(), 'o') + text, value, ~value);
+        }
+      });
+    }
+  }
+  is_over.store(true);
+  reader.join();
+  const auto events = recorder.dump();
+  EXPECT_LE(events.size(), 4u);
+  EXPECT_GT(events.size() + recorder.dropped_count() + seen, 0u);
+  EXPECT_LT(recorder.dropped_count(), kThreads * kRounds);
+}
+
+}  // namespace
