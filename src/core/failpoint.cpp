@@ -24,7 +24,8 @@ struct Armed {
   std::atomic<int> passages_left{1};
 };
 
-// "name=kill@3,other=error"; a word it cannot read ends the process, because a test that arms nothing lies.
+// "name=kill@3,other=error"; a word it cannot read ends the process, because a test that arms
+// nothing lies.
 std::deque<Armed> read_environment() {
   std::deque<Armed> armed;
   const char* text = std::getenv("TENDON_FAILPOINTS");
@@ -44,10 +45,14 @@ std::deque<Armed> read_environment() {
       entry.passages_left = count;
       act = act.substr(0, at);
     }
-    if (act == "kill") entry.act = Act::kill;
-    else if (act == "stop") entry.act = Act::stop;
-    else if (act == "error") entry.act = Act::error;
-    else std::abort();
+    if (act == "kill")
+      entry.act = Act::kill;
+    else if (act == "stop")
+      entry.act = Act::stop;
+    else if (act == "error")
+      entry.act = Act::error;
+    else
+      std::abort();
   }
   return armed;
 }

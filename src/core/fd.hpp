@@ -10,8 +10,9 @@
 
 namespace tendon::inline v0::detail {
 
-/// A descriptor with one owner. In a forked child it is closed by the fork handler and every object that
-/// still names it lets go of it without a second close, which could hit somebody else's descriptor.
+/// A descriptor with one owner. In a forked child it is closed by the fork handler and every object
+/// that still names it lets go of it without a second close, which could hit somebody else's
+/// descriptor.
 class OwnedFd {
  public:
   OwnedFd() = default;

@@ -23,7 +23,8 @@ class WipedPage {
  public:
   WipedPage() {
     void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    // Without the page the handler alone still works; a fallback word keeps the reader free of branches.
+    // Without the page the handler alone still works; a fallback word keeps the reader free of
+    // branches.
     if (page != MAP_FAILED && madvise(page, 4096, MADV_WIPEONFORK) == 0) {
       word_ = static_cast<std::atomic<std::uint32_t>*>(page);
     }
@@ -48,8 +49,9 @@ class WipedPage {
   std::atomic<std::uint32_t>* word_ = &fallback_;
 };
 
-// Not a function's static: a child forked by another thread while that is being made would wait for ever for
-// a thread it does not have. Leaked on purpose: descriptors may be closed by destructors of statics.
+// Not a function's static: a child forked by another thread while that is being made would wait for
+// ever for a thread it does not have. Leaked on purpose: descriptors may be closed by destructors
+// of statics.
 constinit WipedPage* instance = nullptr;
 
 WipedPage& page() {

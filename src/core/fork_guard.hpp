@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which process am I? A forked child must not touch what belongs to its parent: descriptors, rings, slots.
+// Which process am I? A forked child must not touch what belongs to its parent: descriptors, rings,
+// slots.
 #pragma once
 
 #include <cstdint>
 
 namespace tendon::inline v0::detail {
 
-/// A number that differs between a process and every process forked from it. Reading it is one load.
+/// A number that differs between a process and every process forked from it. Reading it is one
+/// load.
 ///
-/// Two sources keep it right: a pthread_atfork child handler, and a page under MADV_WIPEONFORK for children
-/// made without that handler (a raw clone). getpid() on each call would be a system call.
+/// Two sources keep it right: a pthread_atfork child handler, and a page under MADV_WIPEONFORK for
+/// children made without that handler (a raw clone). getpid() on each call would be a system call.
 [[nodiscard]] std::uint32_t fork_epoch() noexcept;
 
-/// Marks a descriptor to be closed in a forked child at once, so that peers of the parent see EOF when the
-/// parent dies although the child lives on.
+/// Marks a descriptor to be closed in a forked child at once, so that peers of the parent see EOF
+/// when the parent dies although the child lives on.
 void close_in_child(int fd) noexcept;
 void forget_in_child(int fd) noexcept;
 

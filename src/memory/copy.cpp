@@ -28,7 +28,8 @@ void stream_lines(std::byte* destination, const std::byte* source, std::size_t l
     _mm_stream_si128(to + 2, c);
     _mm_stream_si128(to + 3, d);
   }
-  // Streaming stores are not ordered by a later store-release: the descriptor must not overtake them.
+  // Streaming stores are not ordered by a later store-release: the descriptor must not overtake
+  // them.
   _mm_sfence();
 }
 #endif

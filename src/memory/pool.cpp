@@ -6,9 +6,9 @@
 namespace tendon::inline v0 {
 
 std::string PoolSummary::to_string() const {
-  return std::to_string(loaned_count) + " slots in use, " + std::to_string(resident_bytes) + " of " +
-         std::to_string(cap_bytes) + " bytes resident in " + std::to_string(segment_count) +
-         " segments";
+  return std::to_string(loaned_count) + " slots in use, " + std::to_string(resident_bytes) +
+         " of " + std::to_string(cap_bytes) + " bytes resident in " +
+         std::to_string(segment_count) + " segments";
 }
 
 Result<Storage> Pool::allocate(std::uint64_t size_bytes) {

@@ -10,8 +10,8 @@
 
 namespace tendon::inline v0::detail {
 
-/// Keeps freed blocks of one size for the next use, so that a stream in steady state allocates nothing.
-/// Thread-safe; keeps at most `kept_count` blocks.
+/// Keeps freed blocks of one size for the next use, so that a stream in steady state allocates
+/// nothing. Thread-safe; keeps at most `kept_count` blocks.
 class Recycler {
  public:
   Recycler(std::size_t block_bytes, std::size_t kept_count)
@@ -65,7 +65,8 @@ class RecyclingAllocator {
  public:
   using value_type = T;
 
-  explicit RecyclingAllocator(std::shared_ptr<Recycler> recycler) : recycler_(std::move(recycler)) {}
+  explicit RecyclingAllocator(std::shared_ptr<Recycler> recycler)
+      : recycler_(std::move(recycler)) {}
   template <class U>
   RecyclingAllocator(const RecyclingAllocator<U>& other)  // NOLINT: rebinding converts
       : recycler_(other.recycler()) {}
@@ -75,8 +76,10 @@ class RecyclingAllocator {
     return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{64}));
   }
   void deallocate(T* block, std::size_t count) noexcept {
-    if (fits(count)) recycler_->give(block);
-    else ::operator delete(block, std::align_val_t{64});
+    if (fits(count))
+      recycler_->give(block);
+    else
+      ::operator delete(block, std::align_val_t{64});
   }
 
   [[nodiscard]] const std::shared_ptr<Recycler>& recycler() const noexcept { return recycler_; }

@@ -51,9 +51,10 @@ Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_
   const int mode = fcntl(fd.get(), F_GETFL);
   if (mode < 0 || (mode & O_ACCMODE) != O_RDWR || (seals & kWriteSeals) != 0 ||
       !is_plain_memory(fd.get())) {
-    return Error{ErrorCode::protocol_violation, "segment.attach",
-                 "a segment passed by the peer is not plain memory that both may write (open mode " +
-                     std::to_string(mode & O_ACCMODE) + ", seals " + std::to_string(seals) + ")"};
+    return Error{
+        ErrorCode::protocol_violation, "segment.attach",
+        "a segment passed by the peer is not plain memory that both may write (open mode " +
+            std::to_string(mode & O_ACCMODE) + ", seals " + std::to_string(seals) + ")"};
   }
   if (static_cast<std::uint64_t>(status.st_size) != size_bytes || size_bytes == 0) {
     return Error{ErrorCode::protocol_violation, "segment.attach",
@@ -64,8 +65,8 @@ Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_
 }
 
 Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_bytes) {
-  // First without access, then DONTFORK, then access: a fork in another thread at any moment gives the
-  // child either no pages or no mapping, never writable slots.
+  // First without access, then DONTFORK, then access: a fork in another thread at any moment gives
+  // the child either no pages or no mapping, never writable slots.
   void* memory = mmap(nullptr, size_bytes, PROT_NONE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED)
     return system_error("segment.map", "mmap of " + std::to_string(size_bytes) + " bytes", errno);
@@ -73,7 +74,8 @@ Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_byt
       new Segment(std::move(fd), static_cast<std::byte*>(memory), size_bytes));
   if (madvise(memory, size_bytes, MADV_DONTFORK) != 0)
     return system_error("segment.map", "madvise(MADV_DONTFORK)", errno);
-  // A core file must not hold what peers sent; not every kernel option set allows it, and it is no promise.
+  // A core file must not hold what peers sent; not every kernel option set allows it, and it is no
+  // promise.
   madvise(memory, size_bytes, MADV_DONTDUMP);
   if (mprotect(memory, size_bytes, PROT_READ | PROT_WRITE) != 0)
     return system_error("segment.map", "mprotect", errno);
@@ -81,7 +83,8 @@ Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_byt
 }
 
 Segment::~Segment() {
-  // In a forked child the mapping is not there (DONTFORK) and its addresses may be somebody else's by now.
+  // In a forked child the mapping is not there (DONTFORK) and its addresses may be somebody else's
+  // by now.
   if (epoch_ == fork_epoch()) munmap(data_, size_bytes_);
 }
 

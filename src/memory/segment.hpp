@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 
@@ -11,21 +10,21 @@
 
 namespace tendon::inline v0::detail {
 
-/// A run of shared memory: a memfd sealed against resizing, mapped by its maker and by the one peer it is
-/// passed to. It has no name, so nothing is left of it when both are killed.
+/// A run of shared memory: a memfd sealed against resizing, mapped by its maker and by the one peer
+/// it is passed to. It has no name, so nothing is left of it when both are killed.
 ///
 /// Owns:    the mapping and, until release_fd(), the descriptor.
 /// Threads: immutable after it was made.
-/// Errors:  system, too_many_open_files, resource_exhausted; protocol_violation for a peer's bad descriptor.
-/// Blocks:  never.
-/// Cost:    a few system calls once; pages exist when first touched.
+/// Errors:  system, too_many_open_files, resource_exhausted; protocol_violation for a peer's bad
+/// descriptor. Blocks:  never. Cost:    a few system calls once; pages exist when first touched.
 class Segment {
  public:
   /// Reserves `size_bytes` (rounded up to pages), all zero, not yet touched.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> create(std::uint64_t size_bytes);
-  /// Maps a descriptor a peer passed, after checking that it is a writable memfd of ordinary pages, sealed
-  /// SHRINK|GROW|SEAL (a peer's ftruncate would be our SIGBUS), of exactly `size_bytes`.
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> attach(OwnedFd fd, std::uint64_t size_bytes);
+  /// Maps a descriptor a peer passed, after checking that it is a writable memfd of ordinary pages,
+  /// sealed SHRINK|GROW|SEAL (a peer's ftruncate would be our SIGBUS), of exactly `size_bytes`.
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> attach(OwnedFd fd,
+                                                               std::uint64_t size_bytes);
 
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -37,8 +36,9 @@ class Segment {
   /// After the descriptor was passed on, the mapping alone is enough: one descriptor less.
   void release_fd() noexcept { fd_.reset(); }
 
-  /// Makes the pages of [offset, offset + size) exist, so that nobody pays for the first touch later.
-  /// Callers with a deadline ask for pieces of at most 1 MiB and look at the clock between them.
+  /// Makes the pages of [offset, offset + size) exist, so that nobody pays for the first touch
+  /// later. Callers with a deadline ask for pieces of at most 1 MiB and look at the clock between
+  /// them.
   [[nodiscard]] Result<void> prefault(std::uint64_t offset, std::uint64_t size_bytes) const;
   /// Gives the pages of [offset, offset + size) back to the system; they read as zero afterwards.
   void discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;

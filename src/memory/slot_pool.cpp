@@ -9,7 +9,8 @@ namespace tendon::inline v0::detail {
 SlotPool::SlotPool(std::string owner, std::uint64_t cap_bytes)
     : owner_(std::move(owner)),
       cap_bytes_(std::clamp(cap_bytes, kSmallestSlotBytes, kLargestCapBytes)) {
-  // Never reallocated: data pointers and ledgers stay where they are, and acquire() allocates nothing.
+  // Never reallocated: data pointers and ledgers stay where they are, and acquire() allocates
+  // nothing.
   segments_.reserve(kMaxSegments);
   stats_.cap_bytes = cap_bytes_;
 }
@@ -19,7 +20,8 @@ std::uint64_t SlotPool::slot_bytes_for(std::uint64_t size_bytes) noexcept {
   return std::bit_ceil(std::clamp(size_bytes, kSmallestSlotBytes, std::uint64_t{1} << 63));
 }
 
-std::uint32_t SlotPool::guaranteed_count(std::uint64_t slot_bytes, std::uint64_t cap_bytes) noexcept {
+std::uint32_t SlotPool::guaranteed_count(std::uint64_t slot_bytes,
+                                         std::uint64_t cap_bytes) noexcept {
   constexpr std::uint64_t kUsualSegmentBytes = 256ull << 20;
   slot_bytes = std::max(slot_bytes, kSmallestSlotBytes);  // a peer may have announced anything
   const std::uint64_t usual = std::clamp<std::uint64_t>(kUsualSegmentBytes / slot_bytes, 8, 64);
@@ -59,7 +61,8 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
 
 Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   const std::uint32_t count = guaranteed_count(slot_bytes, cap_bytes_);
-  // A slot may be larger than the cap only by its rounding; its pages beyond the message stay untouched.
+  // A slot may be larger than the cap only by its rounding; its pages beyond the message stay
+  // untouched.
   if (segments_.size() == kMaxSegments || slot_count_ + count > kMaxSlots ||
       !make_room(std::min(slot_bytes, cap_bytes_))) {
     return exhausted(slot_bytes);
@@ -76,7 +79,8 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   return {};
 }
 
-// Room for one more touched slot: pages of free slots, of whatever class, go back to the system first.
+// Room for one more touched slot: pages of free slots, of whatever class, go back to the system
+// first.
 bool SlotPool::make_room(std::uint64_t slot_bytes) {
   const std::uint64_t needed = std::min(slot_bytes, cap_bytes_);
   if (stats_.resident_bytes + needed <= cap_bytes_) return true;
@@ -101,7 +105,8 @@ bool SlotPool::make_room(std::uint64_t slot_bytes) {
 }
 
 SlotPool::Entry* SlotPool::find(SlotId id) noexcept {
-  if (id.segment >= segments_.size() || id.slot >= segments_[id.segment].ledger.size()) return nullptr;
+  if (id.segment >= segments_.size() || id.slot >= segments_[id.segment].ledger.size())
+    return nullptr;
   Entry& entry = segments_[id.segment].ledger[id.slot];
   return entry.generation == id.generation ? &entry : nullptr;
 }
@@ -247,11 +252,12 @@ SlotPoolStats SlotPool::stats() const {
 Error SlotPool::exhausted(std::uint64_t slot_bytes) const {
   return Error{ErrorCode::resource_exhausted, "pool.acquire",
                owner_ + ": no slot of " + std::to_string(slot_bytes) + " bytes: the peer holds " +
-                   std::to_string(stats_.sent_count) + " slots (" + std::to_string(stats_.sent_bytes) +
-                   " bytes), quarantined " + std::to_string(stats_.quarantined_count) + " (" +
+                   std::to_string(stats_.sent_count) + " slots (" +
+                   std::to_string(stats_.sent_bytes) + " bytes), quarantined " +
+                   std::to_string(stats_.quarantined_count) + " (" +
                    std::to_string(stats_.quarantined_bytes) + " bytes), loaned here " +
-                   std::to_string(stats_.loaned_count) + "; the cap is " + std::to_string(cap_bytes_) +
-                   " bytes"};
+                   std::to_string(stats_.loaned_count) + "; the cap is " +
+                   std::to_string(cap_bytes_) + " bytes"};
 }
 
 }  // namespace tendon::inline v0::detail

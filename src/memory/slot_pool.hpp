@@ -6,17 +6,16 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
-
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
+#include <vector>
 
 #include "memory/segment.hpp"
 
 namespace tendon::inline v0::detail {
 
-/// Names one use of one slot. The generation counts the uses, so that a late word about an earlier use
-/// never matches.
+/// Names one use of one slot. The generation counts the uses, so that a late word about an earlier
+/// use never matches.
 struct SlotId {
   std::uint32_t segment = 0;
   std::uint32_t slot = 0;
@@ -40,29 +39,30 @@ struct SegmentInfo {
 
 struct SlotPoolStats {
   std::uint64_t cap_bytes = 0;
-  std::uint64_t resident_bytes = 0;     ///< touched slots, whoever has them
-  std::uint64_t loaned_count = 0;       ///< with the user of this process
-  std::uint64_t sent_count = 0;         ///< with the peer
+  std::uint64_t resident_bytes = 0;  ///< touched slots, whoever has them
+  std::uint64_t loaned_count = 0;    ///< with the user of this process
+  std::uint64_t sent_count = 0;      ///< with the peer
   std::uint64_t sent_bytes = 0;
   std::uint64_t quarantined_count = 0;  ///< the peer is gone but not proved dead
   std::uint64_t quarantined_bytes = 0;
-  std::uint64_t ignored_returns = 0;    ///< returns that were not in the ledger
+  std::uint64_t ignored_returns = 0;  ///< returns that were not in the ledger
   std::uint64_t segment_count = 0;
 };
 
-/// Slots of shared memory in power-of-two size classes, and the private ledger that alone decides who may
-/// use which one.
+/// Slots of shared memory in power-of-two size classes, and the private ledger that alone decides
+/// who may use which one.
 ///
 ///   free -> acquire -> loaned -> mark_sent -> sent -> take_return -> free
 ///                      loaned -> release   -> free
-///                      sent -> quarantine_sent -> quarantined -> free_sent (proof of death) -> free
+///                      sent -> quarantine_sent -> quarantined -> free_sent (proof of death) ->
+///                      free
 ///
-/// Owns:    the segments and the ledger. Nothing a peer can write takes part in a decision: a return that is
+/// Owns:    the segments and the ledger. Nothing a peer can write takes part in a decision: a
+/// return that is
 ///          not in the ledger is counted and ignored.
 /// Threads: thread-safe; one short lock.
-/// Errors:  message_too_large (above the cap), resource_exhausted (cap reached; says who holds what).
-/// Blocks:  never.
-/// Cost:    a lock and a stack; system calls only when a class grows.
+/// Errors:  message_too_large (above the cap), resource_exhausted (cap reached; says who holds
+/// what). Blocks:  never. Cost:    a lock and a stack; system calls only when a class grows.
 class SlotPool {
  public:
   /// `owner` names the pool in errors: "link to vision (host a, pid 12)".
@@ -73,8 +73,8 @@ class SlotPool {
   void release(SlotId id) noexcept;
   /// The peer has it from now on. False if the slot is not loaned under this id.
   [[nodiscard]] bool mark_sent(SlotId id) noexcept;
-  /// The slot could not be published after all: sent -> loaned. False when the link failed meanwhile: the
-  /// slot is in quarantine or free, and whoever loaned it must not touch it again.
+  /// The slot could not be published after all: sent -> loaned. False when the link failed
+  /// meanwhile: the slot is in quarantine or free, and whoever loaned it must not touch it again.
   bool unmark_sent(SlotId id) noexcept;
   /// What a peer's return ring says. False (and counted) when the ledger knows no such loan.
   bool take_return(SlotId id) noexcept;
@@ -131,7 +131,8 @@ class SlotPool {
   void put_back(SlotId id, Entry& entry) noexcept;
   [[nodiscard]] Error exhausted(std::uint64_t slot_bytes) const;
   [[nodiscard]] SizeClass& class_of(std::uint64_t slot_bytes) noexcept;
-  [[nodiscard]] Result<std::vector<SlotId>> free_slots(std::uint64_t size_bytes, std::uint32_t count);
+  [[nodiscard]] Result<std::vector<SlotId>> free_slots(std::uint64_t size_bytes,
+                                                       std::uint32_t count);
   [[nodiscard]] Result<bool> prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit);
 
   const std::string owner_;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tendon/memory/storage.hpp>
-
 #include <limits>
 #include <new>
+#include <tendon/memory/storage.hpp>
 
 namespace tendon::inline v0 {
 namespace {
 constexpr std::align_val_t kAlignment{64};
-// Aligned operator new rounds sizes up to the alignment: near 2^64 that wraps to a block of nothing.
-constexpr auto kLargestBytes = static_cast<std::uint64_t>(std::numeric_limits<std::ptrdiff_t>::max());
+// Aligned operator new rounds sizes up to the alignment: near 2^64 that wraps to a block of
+// nothing.
+constexpr auto kLargestBytes =
+    static_cast<std::uint64_t>(std::numeric_limits<std::ptrdiff_t>::max());
 }  // namespace
 
 Result<Storage> Storage::allocate(std::uint64_t size_bytes) {
   if (size_bytes == 0) return Storage(nullptr, nullptr, 0, Access::read_write);
-  void* memory = size_bytes > kLargestBytes
-                     ? nullptr
-                     : ::operator new(size_bytes, kAlignment, std::nothrow);
+  void* memory =
+      size_bytes > kLargestBytes ? nullptr : ::operator new(size_bytes, kAlignment, std::nothrow);
   if (memory == nullptr) {
-    return Error{ErrorCode::resource_exhausted, "storage.allocate",
-                 "private memory: the system has no " + std::to_string(size_bytes) + " bytes to give"};
+    return Error{
+        ErrorCode::resource_exhausted, "storage.allocate",
+        "private memory: the system has no " + std::to_string(size_bytes) + " bytes to give"};
   }
   std::shared_ptr<const void> owner(memory, [](void* p) { ::operator delete(p, kAlignment); });
   return Storage(std::move(owner), static_cast<std::byte*>(memory), size_bytes, Access::read_write);

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
@@ -14,8 +13,8 @@ namespace tendon::inline v0 {
 /// May the holder of a storage write to it?
 enum class Access : std::uint8_t { read_only, read_write };
 
-/// A run of bytes together with whatever keeps it alive: the heap, a mapped file, a slot that a peer
-/// handed over, an array of another framework.
+/// A run of bytes together with whatever keeps it alive: the heap, a mapped file, a slot that a
+/// peer handed over, an array of another framework.
 ///
 /// Owns:    a share of the memory; the last share releases it (and gives a received slot back).
 /// Threads: a value; the bytes themselves are synchronised by whoever shares them.
@@ -26,7 +25,8 @@ class TENDON_API Storage {
  public:
   Storage() = default;
   /// Memory kept alive by `owner`; `data` stays valid as long as it does.
-  Storage(std::shared_ptr<const void> owner, std::byte* data, std::uint64_t size_bytes, Access access)
+  Storage(std::shared_ptr<const void> owner, std::byte* data, std::uint64_t size_bytes,
+          Access access)
       : owner_(std::move(owner)), data_(data), size_bytes_(size_bytes), access_(access) {}
 
   /// Fresh private memory, aligned to 64 bytes, contents unspecified. Zero bytes are legal.

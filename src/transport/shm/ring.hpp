@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings in shared memory: one process writes entries, the other reads them. State machine and orderings:
-// docs/protocol.md, "Rings"; tests/unit/transport checks every interleaving of this very code.
+// Rings in shared memory: one process writes entries, the other reads them. State machine and
+// orderings: docs/protocol.md, "Rings"; tests/unit/transport checks every interleaving of this very
+// code.
 #pragma once
 
 #include <atomic>
@@ -11,9 +12,9 @@
 
 namespace tendon::inline v0::detail {
 
-/// The two counters of a ring, as they lie in shared memory. Each has one writer and 128 bytes to itself
-/// (two cache lines: the prefetcher fetches pairs). They count entries since the beginning, never wrap in
-/// practice, and only their difference is bounded.
+/// The two counters of a ring, as they lie in shared memory. Each has one writer and 128 bytes to
+/// itself (two cache lines: the prefetcher fetches pairs). They count entries since the beginning,
+/// never wrap in practice, and only their difference is bounded.
 template <class Memory>
 struct RingCounters {
   alignas(128) typename Memory::Word tail{0};  ///< written by the producer: entries published
@@ -24,9 +25,9 @@ struct RingCounters {
 ///
 /// Owns:    nothing; the memory outlives it.
 /// Threads: one at a time.
-/// Errors:  corrupt() when the consumer's counter left [its last value, published]: the link must be failed.
-/// Blocks:  never.
-/// Cost:    stage: one entry written; publish: one store. The consumer's counter is read only when the ring
+/// Errors:  corrupt() when the consumer's counter left [its last value, published]: the link must
+/// be failed. Blocks:  never. Cost:    stage: one entry written; publish: one store. The consumer's
+/// counter is read only when the ring
 ///          looks full.
 template <class Entry, class Memory = SharedMemoryPolicy>
 class RingProducer {
@@ -85,9 +86,9 @@ class RingProducer {
 ///
 /// Owns:    nothing; the memory outlives it.
 /// Threads: one at a time; has_entry() may be called by anyone.
-/// Errors:  corrupt() when the producer's counter left [head, head + capacity]: the link must be failed.
-/// Blocks:  never.
-/// Cost:    the producer's counter is read once per batch; entries are copied out once, then validated.
+/// Errors:  corrupt() when the producer's counter left [head, head + capacity]: the link must be
+/// failed. Blocks:  never. Cost:    the producer's counter is read once per batch; entries are
+/// copied out once, then validated.
 template <class Entry, class Memory = SharedMemoryPolicy>
 class RingConsumer {
  public:
@@ -132,7 +133,8 @@ class RingConsumer {
   std::span<const Entry> entries_;
   std::uint64_t head_ = 0;
   std::uint64_t seen_tail_ = 0;
-  // What the shared counter was set to: a peer that scribbles on that one cannot keep a sleeper awake.
+  // What the shared counter was set to: a peer that scribbles on that one cannot keep a sleeper
+  // awake.
   std::atomic<std::uint64_t> released_{0};
   bool corrupt_ = false;
 };
@@ -142,8 +144,8 @@ class RingConsumer {
 ///   sleeper: announce(what) ; barrier ; look at every ring once more ; sleep ; awake()
 ///   ringer:  publish        ; barrier ; if asleep(what) ring the eventfd
 ///
-/// Both barriers together make a lost wake-up impossible: either the sleeper's second look sees what was
-/// published, or the ringer sees the word. Spurious rings are harmless.
+/// Both barriers together make a lost wake-up impossible: either the sleeper's second look sees
+/// what was published, or the ringer sees the word. Spurious rings are harmless.
 template <class Memory = SharedMemoryPolicy>
 class SleepWord {
  public:

@@ -6,9 +6,9 @@
 
 namespace tendon::inline v0::detail {
 
-/// A full barrier: no load after it is satisfied before a store ahead of it is visible. The one place that
-/// makes one. Under ThreadSanitizer (g++ 12 refuses atomic_thread_fence there) it is a seq_cst
-/// read-modify-write, which both machine and sanitizer order in the same way.
+/// A full barrier: no load after it is satisfied before a store ahead of it is visible. The one
+/// place that makes one. Under ThreadSanitizer (g++ 12 refuses atomic_thread_fence there) it is a
+/// seq_cst read-modify-write, which both machine and sanitizer order in the same way.
 inline void full_barrier() noexcept {
 #if defined(__SANITIZE_THREAD__)
   static constinit std::atomic<std::uint32_t> ordered{0};
@@ -18,14 +18,19 @@ inline void full_barrier() noexcept {
 #endif
 }
 
-/// How rings and doorbells touch shared memory. The product uses this policy; the interleaving checker
-/// instantiates the same code with one that stops before every access.
+/// How rings and doorbells touch shared memory. The product uses this policy; the interleaving
+/// checker instantiates the same code with one that stops before every access.
 struct SharedMemoryPolicy {
   using Word = std::atomic<std::uint64_t>;
-  static_assert(Word::is_always_lock_free && sizeof(Word) == 8, "words are shared between processes");
+  static_assert(Word::is_always_lock_free && sizeof(Word) == 8,
+                "words are shared between processes");
 
-  static std::uint64_t load_relaxed(const Word& word) { return word.load(std::memory_order_relaxed); }
-  static std::uint64_t load_acquire(const Word& word) { return word.load(std::memory_order_acquire); }
+  static std::uint64_t load_relaxed(const Word& word) {
+    return word.load(std::memory_order_relaxed);
+  }
+  static std::uint64_t load_acquire(const Word& word) {
+    return word.load(std::memory_order_acquire);
+  }
   static void store_relaxed(Word& word, std::uint64_t value) {
     word.store(value, std::memory_order_relaxed);
   }
@@ -41,8 +46,8 @@ struct SharedMemoryPolicy {
   template <class T>
   static T read(const T& shared) {
     T copy = shared;
-    // What is validated must be what is used: without this the compiler may read a field twice, and the peer
-    // may write between the two.
+    // What is validated must be what is used: without this the compiler may read a field twice, and
+    // the peer may write between the two.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     return copy;
   }
