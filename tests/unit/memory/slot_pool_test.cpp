@@ -1,0 +1,633 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/slot_pool.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint64_t kMiB = 1024 * kKiB;
+constexpr std::uint64_t kPage = 4096;
+
+Slot take(SlotPool& pool, std::uint64_t size_bytes) {
+  auto slot = pool.acquire(size_bytes);
+  if (!slot) ADD_FAILURE() << slot.error().message();
+  return slot ? *slot : Slot{};
+}
+
+std::size_t resident_pages(MutableBytes memory) {
+  std::vector<unsigned char> pages(memory.size() / kPage);
+  EXPECT_EQ(mincore(memory.data(), memory.size(), pages.data()), 0);
+  return static_cast<std::size_t>(
+      std::count_if(pages.begin(), pages.end(), [](auto p) { return p & 1; }));
+}
+
+/// loaned, sent, quarantined; the rest is free.
+struct Counts {
+  std::uint64_t loaned = 0, sent = 0, quarantined = 0;
+  bool operator==(const Counts&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Counts& c) {
+  return out << "loaned " << c.loaned << " sent " << c.sent << " quarantined " << c.quarantined;
+}
+Counts counts(const SlotPool& pool) {
+  const SlotPoolStats stats = pool.stats();
+  return {stats.loaned_count, stats.sent_count, stats.quarantined_count};
+}
+
+// States and transitions
+// ---------------------------------------------------------------------------------
+
+enum class State { free, loaned, sent, quarantined };
+
+/// A pool whose one interesting slot is in `state`.
+struct Prepared {
+  explicit Prepared(State state) : id(take(pool, 1).id) {
+    const bool sends = state == State::sent || state == State::quarantined;
+    EXPECT_EQ(sends && pool.mark_sent(id), sends);
+    if (state == State::quarantined) pool.quarantine_sent();
+    if (state == State::free) pool.release(id);
+  }
+  State state() const {
+    const Counts now = counts(pool);
+    return now.loaned        ? State::loaned
+           : now.sent        ? State::sent
+           : now.quarantined ? State::quarantined
+                             : State::free;
+  }
+  SlotPool pool{"test", kMiB};
+  SlotId id;
+};
+
+TEST(SlotPoolLedger, EveryTransitionLegalOrNot) {
+  using S = State;
+  const S from[] = {S::free, S::loaned, S::sent, S::quarantined};
+  const S release[] = {S::free, S::free, S::sent, S::quarantined};
+  const S mark_sent[] = {S::free, S::sent, S::sent, S::quarantined};
+  const S unmark_sent[] = {S::free, S::loaned, S::loaned, S::quarantined};
+  const S take_return[] = {S::free, S::loaned, S::free, S::free};
+  const S quarantine[] = {S::free, S::loaned, S::quarantined, S::quarantined};
+  const S free_sent[] = {S::free, S::loaned, S::free, S::free};
+  for (int i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    const bool with_peer = from[i] == S::sent || from[i] == S::quarantined;
+    {
+      Prepared p(from[i]);
+      p.pool.release(p.id);
+      EXPECT_EQ(p.state(), release[i]);
+    }
+    {
+      Prepared p(from[i]);
+      EXPECT_EQ(p.pool.mark_sent(p.id), from[i] == S::loaned);
+      EXPECT_EQ(p.state(), mark_sent[i]);
+    }
+    {
+      Prepared p(from[i]);
+      EXPECT_EQ(p.pool.unmark_sent(p.id), from[i] == S::sent);
+      EXPECT_EQ(p.state(), unmark_sent[i]);
+    }
+    {
+      Prepared p(from[i]);
+      EXPECT_EQ(p.pool.take_return(p.id), with_peer);
+      EXPECT_EQ(p.pool.stats().ignored_returns, with_peer ? 0u : 1u);
+      EXPECT_EQ(p.state(), take_return[i]);
+    }
+    {
+      Prepared p(from[i]);
+      p.pool.quarantine_sent();
+      EXPECT_EQ(p.state(), quarantine[i]);
+      EXPECT_EQ(p.pool.anything_sent(), with_peer);
+    }
+    {
+      Prepared p(from[i]);
+      p.pool.free_sent();
+      EXPECT_EQ(p.state(), free_sent[i]);
+      EXPECT_FALSE(p.pool.anything_sent());
+    }
+  }
+}
+
+TEST(SlotPoolLedger, OneSlotOneHolder) {
+  SlotPool pool("test", 4 * kPage);  // exactly four slots of the smallest size
+  std::set<std::byte*> places;
+  std::vector<SlotId> ids;
+  for (int i = 0; i < 4; ++i) {
+    const Slot slot = take(pool, 1);
+    EXPECT_EQ(slot.memory.size(), kPage);
+    EXPECT_EQ(slot.id.generation, 1u);
+    EXPECT_TRUE(places.insert(slot.memory.data()).second);
+    ids.push_back(slot.id);
+  }
+  EXPECT_FALSE(pool.acquire(1).has_value());
+  ASSERT_TRUE(pool.mark_sent(ids[2]));
+  EXPECT_FALSE(pool.acquire(1).has_value()) << "a slot with the peer went out again";
+  pool.quarantine_sent();
+  EXPECT_FALSE(pool.acquire(1).has_value()) << "a slot in quarantine went out again";
+  ASSERT_TRUE(pool.take_return(ids[2]));
+  const Slot again = take(pool, 1);
+  EXPECT_EQ(again.id.slot, ids[2].slot);
+  EXPECT_EQ(again.id.generation, 2u);
+}
+
+TEST(SlotPoolLedger, ReturnsThatAreNotInItAreCountedAndIgnored) {
+  SlotPool pool("test", kMiB);
+  const SlotId old = take(pool, 1).id;
+  ASSERT_TRUE(pool.mark_sent(old));
+  ASSERT_TRUE(pool.take_return(old));
+  const SlotId id = take(pool, 1).id;  // the same slot, one generation later
+  ASSERT_EQ(id.slot, old.slot);
+  ASSERT_TRUE(pool.mark_sent(id));
+  const Counts before = counts(pool);
+
+  constexpr auto kMax32 = ~std::uint32_t{0};
+  constexpr auto kMax64 = ~std::uint64_t{0};
+  const std::vector<SlotId> forged = {
+      old,
+      {id.segment, id.slot, 0},
+      {id.segment, id.slot, id.generation + 1},
+      {id.segment, id.slot, kMax64},
+      {id.segment, id.slot + 1, id.generation},
+      {id.segment, id.slot + 1, 0},  // a slot never used has generation 0, and is free
+      {id.segment, 63, 0},
+      {id.segment, 64, 0},
+      {id.segment, kMax32, id.generation},
+      {id.segment + 1, id.slot, id.generation},
+      {kMax32, id.slot, id.generation},
+      {kMax32, kMax32, kMax64},
+  };
+  for (const SlotId wrong : forged) EXPECT_FALSE(pool.take_return(wrong));
+  EXPECT_EQ(pool.stats().ignored_returns, forged.size());
+  EXPECT_EQ(counts(pool), before);
+  for (const SlotId wrong : forged) {
+    pool.release(wrong);
+    EXPECT_FALSE(pool.mark_sent(wrong));
+    EXPECT_FALSE(pool.unmark_sent(wrong));
+  }
+  EXPECT_EQ(counts(pool), before);
+
+  EXPECT_TRUE(pool.take_return(id));
+  EXPECT_FALSE(pool.take_return(id)) << "twice";
+  EXPECT_EQ(pool.stats().ignored_returns, forged.size() + 1);
+}
+
+TEST(SlotPoolLedger, DeathFreesWhatThePeerHadAndNothingElse) {
+  SlotPool pool("test", kMiB);
+  const SlotId quarantined = take(pool, 1).id;
+  ASSERT_TRUE(pool.mark_sent(quarantined));
+  pool.quarantine_sent();
+  const Slot loaned = take(pool, 1);
+  const SlotId sent = take(pool, 8 * kKiB).id;
+  ASSERT_TRUE(pool.mark_sent(sent));
+  EXPECT_EQ(counts(pool), (Counts{1, 1, 1}));
+  EXPECT_EQ(pool.stats().sent_bytes, 8 * kKiB);
+  EXPECT_EQ(pool.stats().quarantined_bytes, 4 * kKiB);
+  pool.free_sent();
+  EXPECT_EQ(counts(pool), (Counts{1, 0, 0}));
+  EXPECT_EQ(pool.stats().sent_bytes, 0u);
+  EXPECT_EQ(pool.stats().quarantined_bytes, 0u);
+  EXPECT_FALSE(pool.take_return(sent)) << "what the dead wrote last changes nothing any more";
+  EXPECT_FALSE(pool.take_return(quarantined));
+  EXPECT_TRUE(pool.mark_sent(loaned.id));
+}
+
+TEST(SlotPoolLedger, LastUsedGoesOutFirst) {
+  SlotPool pool("test", kMiB);
+  const SlotId first = take(pool, 1).id;
+  const SlotId second = take(pool, 1).id;
+  pool.release(first);
+  pool.release(second);
+  EXPECT_EQ(take(pool, 1).id.slot, second.slot);
+  EXPECT_EQ(take(pool, 1).id.slot, first.slot);
+}
+
+// Sizes and limits
+// ---------------------------------------------------------------------------------------
+
+TEST(SlotPoolSizes, ClassesArePowersOfTwo) {
+  EXPECT_EQ(SlotPool::slot_bytes_for(0), kPage);
+  EXPECT_EQ(SlotPool::slot_bytes_for(1), kPage);
+  EXPECT_EQ(SlotPool::slot_bytes_for(kPage), kPage);
+  EXPECT_EQ(SlotPool::slot_bytes_for(kPage + 1), 2 * kPage);
+  EXPECT_EQ(SlotPool::slot_bytes_for(100 * kMiB), 128 * kMiB);
+  EXPECT_EQ(SlotPool::slot_bytes_for(std::uint64_t{1} << 63), std::uint64_t{1} << 63);
+  EXPECT_EQ(SlotPool::slot_bytes_for(~std::uint64_t{0}), std::uint64_t{1} << 63);
+}
+
+TEST(SlotPoolSizes, GuaranteeIsKnownToBothEnds) {
+  constexpr std::uint64_t kGiB = 1024 * kMiB;
+  struct Row {
+    std::uint64_t slot_bytes, cap_bytes;
+    std::uint32_t count;
+  };
+  for (const Row& row : {Row{kPage, kGiB, 64}, Row{4 * kMiB, kGiB, 64}, Row{8 * kMiB, kGiB, 32},
+                         Row{32 * kMiB, kGiB, 8}, Row{128 * kMiB, kGiB, 8},
+                         Row{128 * kMiB, kGiB - 1, 7}, Row{256 * kMiB, kGiB, 4}, Row{kGiB, kGiB, 1},
+                         Row{2 * kGiB, kGiB, 1}, Row{kPage, kPage, 1}, Row{kPage, 3 * kPage, 3},
+                         Row{kPage, 0, 1}, Row{0, kGiB, 64}, Row{~std::uint64_t{0}, kGiB, 1},
+                         Row{0, 0, 1}, Row{~std::uint64_t{0}, ~std::uint64_t{0}, 1}}) {
+    EXPECT_EQ(SlotPool::guaranteed_count(row.slot_bytes, row.cap_bytes), row.count)
+        << row.slot_bytes << " of " << row.cap_bytes;
+  }
+}
+
+TEST(SlotPoolSizes, GuaranteedSlotsCanAllBeHad) {
+  for (const std::uint64_t cap : {kPage, 3 * kPage, 5 * kPage + 17, kMiB, 3 * kMiB}) {
+    for (std::uint64_t size = 1; size <= cap; size *= 3) {
+      SlotPool pool("test", cap);
+      const std::uint64_t slot_bytes = SlotPool::slot_bytes_for(size);
+      const std::uint32_t count = SlotPool::guaranteed_count(slot_bytes, cap);
+      for (std::uint32_t i = 0; i < count; ++i)
+        ASSERT_TRUE(pool.acquire(size).has_value())
+            << i << " of " << count << ", " << size << "/" << cap;
+    }
+  }
+}
+
+TEST(SlotPoolSizes, CapIsTheLargestMessage) {
+  for (const std::uint64_t cap : {kPage, kPage + 1, kMiB, kMiB + 1}) {
+    SlotPool pool("link to vision", cap);
+    const Slot slot = take(pool, cap);
+    EXPECT_GE(slot.memory.size(), cap);
+    slot.memory[cap - 1] = std::byte{1};
+    const auto above = pool.acquire(cap + 1);
+    ASSERT_FALSE(above.has_value());
+    EXPECT_EQ(above.error().code, ErrorCode::message_too_large);
+    for (const std::string& word :
+         {std::string("link to vision"), std::to_string(cap + 1), std::to_string(cap)})
+      EXPECT_NE(above.error().detail.find(word), std::string::npos) << above.error().detail;
+  }
+}
+
+TEST(SlotPoolSizes, NearTheEndOfTheNumbers) {
+  SlotPool pool("test", kMiB);
+  for (const std::uint64_t size :
+       {std::uint64_t{1} << 62, std::uint64_t{1} << 63, (std::uint64_t{1} << 63) + 1,
+        ~std::uint64_t{0} - 4095, ~std::uint64_t{0}}) {
+    const auto slot = pool.acquire(size);
+    ASSERT_FALSE(slot.has_value());
+    EXPECT_EQ(slot.error().code, ErrorCode::message_too_large) << slot.error().message();
+    EXPECT_TRUE(pool.prefault(size, 1, [] { return true; }).has_value())
+        << "there is nothing to touch";
+  }
+  EXPECT_EQ(pool.stats().segment_count, 0u);
+
+  SlotPool vast("test", ~std::uint64_t{0});
+  EXPECT_EQ(vast.cap_bytes(), SlotPool::kLargestCapBytes);
+  EXPECT_EQ(take(vast, 1).memory.size(), kPage);
+  EXPECT_FALSE(vast.acquire(~std::uint64_t{0}).has_value());
+  EXPECT_FALSE(vast.acquire(SlotPool::kLargestCapBytes).has_value())
+      << "no process has these addresses";
+
+  SlotPool tiny("test", 0);
+  EXPECT_EQ(take(tiny, 0).memory.size(), kPage);
+}
+
+TEST(SlotPoolSizes, ExhaustionSaysWhoHasWhat) {
+  SlotPool pool("link to vision (host a, pid 12)", 3 * kPage);
+  ASSERT_TRUE(pool.mark_sent(take(pool, 1).id));
+  pool.quarantine_sent();
+  ASSERT_TRUE(pool.mark_sent(take(pool, 1).id));
+  take(pool, 1);
+  const auto slot = pool.acquire(1);
+  ASSERT_FALSE(slot.has_value());
+  EXPECT_EQ(slot.error().code, ErrorCode::resource_exhausted);
+  for (const char* words : {"link to vision (host a, pid 12)", "holds 1 slots (4096 bytes)",
+                            "quarantined 1 (4096 bytes)", "loaned here 1", "cap is 12288"})
+    EXPECT_NE(slot.error().detail.find(words), std::string::npos) << slot.error().detail;
+}
+
+TEST(SlotPoolGrowth, NewSegmentsLeaveOldOnesWhereTheyAre) {
+  SlotPool pool("test", 64 * kMiB);
+  std::vector<Slot> slots;
+  for (int i = 0; i < 300; ++i) {
+    slots.push_back(take(pool, 1));
+    std::memcpy(slots.back().memory.data(), &i, sizeof i);
+  }
+  EXPECT_EQ(pool.segment_count(), 5u);  // of 64 slots each
+  for (int i = 0; i < 300; ++i)
+    EXPECT_EQ(std::memcmp(slots[static_cast<std::size_t>(i)].memory.data(), &i, sizeof i), 0);
+
+  const auto infos = pool.segments_from(3);
+  ASSERT_EQ(infos.size(), 2u);
+  EXPECT_EQ(infos[0].id, 3u);
+  EXPECT_EQ(infos[1].id, 4u);
+  EXPECT_EQ(infos[1].slot_bytes, kPage);
+  EXPECT_EQ(infos[1].slot_count, 64u);
+  const Slot& last = slots.back();
+  EXPECT_EQ(infos[1].segment->data() + last.id.slot * kPage, last.memory.data());
+  EXPECT_TRUE(pool.segments_from(5).empty());
+  EXPECT_TRUE(pool.segments_from(~std::uint32_t{0}).empty());
+}
+
+// The return ring of the peer has this many places, so the number of slots is the limit that keeps
+// it from filling up.
+TEST(SlotPoolGrowth, SlotCountIsBounded) {
+  SlotPool pool("test", std::uint64_t{1} << 30);
+  for (std::uint32_t i = 0; i < SlotPool::kMaxSlots; ++i)
+    ASSERT_TRUE(pool.acquire(1).has_value()) << i;
+  const auto more = pool.acquire(1);
+  ASSERT_FALSE(more.has_value());
+  EXPECT_EQ(more.error().code, ErrorCode::resource_exhausted);
+}
+
+TEST(SlotPoolGrowth, SegmentCountIsBounded) {
+  SlotPool pool(
+      "test", std::uint64_t{1} << 40);  // loans are not touched here, so this costs addresses only
+  const std::uint32_t per_segment = SlotPool::guaranteed_count(32 * kMiB, pool.cap_bytes());
+  for (std::uint32_t i = 0; i < SlotPool::kMaxSegments * per_segment; ++i)
+    ASSERT_TRUE(pool.acquire(32 * kMiB).has_value()) << i;
+  EXPECT_EQ(pool.segment_count(), SlotPool::kMaxSegments);
+  const auto more = pool.acquire(32 * kMiB);
+  ASSERT_FALSE(more.has_value());
+  EXPECT_EQ(more.error().code, ErrorCode::resource_exhausted);
+}
+
+// Pages
+// --------------------------------------------------------------------------------------------------
+
+TEST(SlotPoolPages, FreePagesGoBackUnderPressure) {
+  SlotPool pool("test", 8 * kMiB);
+  std::vector<Slot> small;
+  for (int i = 0; i < 8; ++i) {
+    small.push_back(take(pool, 512 * kKiB));
+    std::memset(small.back().memory.data(), i + 1, small.back().memory.size());
+  }
+  for (int i = 2; i < 8; ++i) pool.release(small[static_cast<std::size_t>(i)].id);
+  EXPECT_EQ(pool.stats().resident_bytes, 4 * kMiB);
+  const Slot large = take(pool, 4 * kMiB);
+  EXPECT_EQ(pool.stats().resident_bytes, 8 * kMiB) << "room enough: nothing may be discarded";
+  EXPECT_EQ(resident_pages(small[7].memory), 128u);
+  const Slot larger = take(pool, 2 * kMiB);
+  EXPECT_LE(pool.stats().resident_bytes, 8 * kMiB);
+  std::memset(large.memory.data(), 100, large.memory.size());
+  std::memset(larger.memory.data(), 101, larger.memory.size());
+  // What is loaned keeps its bytes; of the free ones the warmest are the last to go.
+  for (std::size_t i : {0u, 1u}) {
+    EXPECT_EQ(small[i].memory.front(), static_cast<std::byte>(i + 1));
+    EXPECT_EQ(small[i].memory.back(), static_cast<std::byte>(i + 1));
+  }
+  EXPECT_EQ(resident_pages(small[2].memory), 0u);
+  EXPECT_EQ(resident_pages(small[7].memory), 128u);
+}
+
+TEST(SlotPoolPages, NothingHeldIsEverDiscarded) {
+  SlotPool pool("test", 4 * kPage);
+  const Slot loaned = take(pool, 1);
+  const Slot sent = take(pool, 1);
+  const Slot quarantined = take(pool, 1);
+  for (const Slot& slot : {loaned, sent, quarantined}) std::memset(slot.memory.data(), 7, kPage);
+  ASSERT_TRUE(pool.mark_sent(quarantined.id));
+  pool.quarantine_sent();
+  ASSERT_TRUE(pool.mark_sent(sent.id));
+  EXPECT_FALSE(pool.acquire(2 * kPage).has_value());
+  for (const Slot& slot : {loaned, sent, quarantined}) EXPECT_EQ(slot.memory.back(), std::byte{7});
+}
+
+TEST(SlotPoolPages, RequestThatCannotBeMetCostsNobodyWarmPages) {
+  SlotPool pool("test", 8 * kPage);
+  std::vector<Slot> slots;
+  for (int i = 0; i < 6; ++i) {
+    slots.push_back(take(pool, 1));
+    slots.back().memory[0] = std::byte{1};
+  }
+  for (std::size_t i = 3; i < 6; ++i) pool.release(slots[i].id);  // three held, three warm
+  EXPECT_FALSE(pool.acquire(8 * kPage).has_value());
+  for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(resident_pages(slots[i].memory), 1u) << i;
+}
+
+TEST(SlotPoolPages, PrefaultTouchesWhatWillGoOutNext) {
+  SlotPool pool("test", 64 * kMiB);
+  int asked = 0;
+  ASSERT_TRUE(pool.prefault(3 * kMiB + 1, 2, [&] { return ++asked > 0; }).has_value());
+  EXPECT_EQ(asked, 8) << "four pieces of 1 MiB for each of two slots";
+  EXPECT_EQ(pool.stats().resident_bytes, 8 * kMiB);
+  const Slot first = take(pool, 3 * kMiB + 1);
+  const Slot second = take(pool, 3 * kMiB + 1);
+  const Slot third = take(pool, 3 * kMiB + 1);
+  EXPECT_EQ(resident_pages(first.memory), 3 * 256u + 1) << "what the message covers and no more";
+  EXPECT_EQ(resident_pages(second.memory), 3 * 256u + 1);
+  EXPECT_EQ(resident_pages(third.memory), 0u);
+}
+
+TEST(SlotPoolPages, PrefaultStopsWhenToldAndAtTheCap) {
+  SlotPool pool("test", 4 * kMiB);
+  ASSERT_TRUE(pool.prefault(2 * kMiB, 2, [] { return false; }).has_value());
+  EXPECT_EQ(pool.stats().resident_bytes, 0u);
+  int pieces = 0;
+  ASSERT_TRUE(pool.prefault(2 * kMiB, 2, [&] { return ++pieces == 1; }).has_value());
+  EXPECT_EQ(resident_pages(take(pool, 2 * kMiB).memory), 256u);
+  ASSERT_TRUE(pool.prefault(kMiB, 100, [] { return true; }).has_value());
+  EXPECT_LE(pool.stats().resident_bytes, 4 * kMiB);
+}
+
+TEST(SlotPoolPages, PrefaultLeavesHeldSlotsAlone) {
+  SlotPool pool("test", 2 * kPage);
+  const Slot held = take(pool, 1);
+  held.memory[5] = std::byte{5};
+  ASSERT_TRUE(pool.mark_sent(held.id));
+  ASSERT_TRUE(pool.prefault(1, 10, [] { return true; }).has_value());
+  EXPECT_EQ(held.memory[5], std::byte{5});
+  EXPECT_EQ(counts(pool), (Counts{0, 1, 0}));
+}
+
+// Threads and chance
+// -------------------------------------------------------------------------------------
+
+TEST(SlotPoolThreads, LoansReturnsAndPrefaultsAtOnce) {
+  SlotPool pool("test", 16 * kPage);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(3);
+  for (std::size_t id = 0; id < wrong.size(); ++id) {
+    threads.emplace_back([&pool, &count = wrong[id], id] {
+      for (int i = 0; i < 3000; ++i) {
+        auto slot = pool.acquire(1 + static_cast<std::uint64_t>(i % 2) * kPage);
+        if (!slot) continue;
+        std::memset(slot->memory.data(), static_cast<int>(id) + 1, 64);
+        if (i % 3 == 0) {
+          pool.release(slot->id);
+          continue;
+        }
+        if (!pool.mark_sent(slot->id)) ++count;
+        for (std::size_t b = 0; b < 64; ++b)
+          if (slot->memory[b] != static_cast<std::byte>(id + 1)) ++count;
+        if (!pool.take_return(slot->id)) ++count;
+        if (pool.take_return(slot->id)) ++count;
+      }
+    });
+  }
+  threads.emplace_back([&pool] {
+    for (int i = 0; i < 200; ++i)
+      if (!pool.prefault(1, 4, [] { return true; }).has_value()) break;
+  });
+  for (std::thread& thread : threads) thread.join();
+  for (const int count : wrong) EXPECT_EQ(count, 0);
+  EXPECT_EQ(counts(pool), Counts{});
+  EXPECT_LE(pool.stats().resident_bytes, 16 * kPage);
+}
+
+/// What the pool should do, written as simply as possible: a list of uses.
+class Reference {
+ public:
+  struct Use {
+    SlotId id;
+    std::byte* memory = nullptr;
+    std::uint64_t slot_bytes = 0;
+    State state = State::loaned;
+    std::uint64_t stamp = 0;
+  };
+  std::vector<Use> uses;  // of every slot that is not free
+  std::uint64_t ignored = 0;
+
+  Use* find(SlotId id) {
+    for (Use& use : uses)
+      if (use.id == id) return &use;
+    return nullptr;
+  }
+  void erase(SlotId id) {
+    std::erase_if(uses, [id](const Use& use) { return use.id == id; });
+  }
+  std::uint64_t bytes(State state) const {
+    std::uint64_t sum = 0;
+    for (const Use& use : uses) sum += use.state == state ? use.slot_bytes : 0;
+    return sum;
+  }
+  std::uint64_t count(State state) const {
+    return static_cast<std::uint64_t>(std::count_if(
+        uses.begin(), uses.end(), [state](const Use& use) { return use.state == state; }));
+  }
+};
+
+TEST(SlotPoolModel, RandomCallsAgreeWithAReference) {
+  const auto seed = std::random_device{}();
+  std::cout << "seed " << seed << '\n';
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const auto below = [&random](std::uint64_t n) {
+    return std::uniform_int_distribution<std::uint64_t>(0, n - 1)(random);
+  };
+
+  for (int round = 0; round < 20; ++round) {
+    const std::uint64_t cap = kPage + below(200 * kPage);
+    SlotPool pool("test", cap);
+    Reference reference;
+    std::vector<SlotId> past;  // everything ever given out, to be returned wrongly
+    for (int step = 0; step < 1500; ++step) {
+      // Somebody's slot, mostly one in use, sometimes an old or made-up one.
+      SlotId id{static_cast<std::uint32_t>(below(4)), static_cast<std::uint32_t>(below(70)),
+                below(5)};
+      if (!reference.uses.empty() && below(8) != 0)
+        id = reference.uses[below(reference.uses.size())].id;
+      else if (!past.empty() && below(2) != 0)
+        id = past[below(past.size())];
+      Reference::Use* use = reference.find(id);
+      switch (below(16)) {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+        case 5: {
+          const std::uint64_t size = below(4) == 0 ? below(2 * cap) : below(3 * kPage);
+          const auto slot = pool.acquire(size);
+          if (size > cap) {
+            ASSERT_FALSE(slot.has_value());
+            ASSERT_EQ(slot.error().code, ErrorCode::message_too_large);
+            break;
+          }
+          const std::uint64_t slot_bytes = SlotPool::slot_bytes_for(size);
+          std::uint64_t held = 0;
+          for (const auto& other : reference.uses) held += other.slot_bytes;
+          // Never refused for bytes that nobody holds; never granted above the cap.
+          ASSERT_EQ(slot.has_value(), held + std::min(slot_bytes, cap) <= cap)
+              << "held " << held << " cap " << cap << " size " << size;
+          if (!slot) {
+            ASSERT_EQ(slot.error().code, ErrorCode::resource_exhausted);
+            break;
+          }
+          ASSERT_EQ(slot->memory.size(), slot_bytes);
+          for (const auto& other : reference.uses) {
+            ASSERT_TRUE(slot->memory.data() + slot_bytes <= other.memory ||
+                        other.memory + other.slot_bytes <= slot->memory.data())
+                << "two holders of one byte";
+          }
+          const std::uint64_t stamp = random();
+          std::memcpy(slot->memory.data() + slot_bytes - 8, &stamp, 8);
+          reference.uses.push_back(
+              {slot->id, slot->memory.data(), slot_bytes, State::loaned, stamp});
+          past.push_back(slot->id);
+          break;
+        }
+        case 6:
+        case 7:
+          pool.release(id);
+          if (use != nullptr && use->state == State::loaned) reference.erase(id);
+          break;
+        case 8:
+        case 9:
+        case 10:
+          ASSERT_EQ(pool.mark_sent(id), use != nullptr && use->state == State::loaned);
+          if (use != nullptr && use->state == State::loaned) use->state = State::sent;
+          break;
+        case 11:
+          ASSERT_EQ(pool.unmark_sent(id), use != nullptr && use->state == State::sent);
+          if (use != nullptr && use->state == State::sent) use->state = State::loaned;
+          break;
+        case 12:
+        case 13:
+        case 14: {
+          const bool known = use != nullptr && use->state != State::loaned;
+          ASSERT_EQ(pool.take_return(id), known);
+          if (known)
+            reference.erase(id);
+          else
+            ++reference.ignored;
+          break;
+        }
+        default:
+          switch (below(4)) {
+            case 0:
+              pool.quarantine_sent();
+              for (auto& other : reference.uses)
+                if (other.state == State::sent) other.state = State::quarantined;
+              break;
+            case 1:
+              pool.free_sent();
+              std::erase_if(reference.uses,
+                            [](const auto& other) { return other.state != State::loaned; });
+              break;
+            default:
+              // Full in bytes or in segments is no fault of a prefault.
+              (void)pool.prefault(below(3 * kPage), static_cast<std::uint32_t>(below(5)),
+                                  [] { return true; });
+          }
+      }
+      for (const auto& other : reference.uses) {
+        std::uint64_t stamp = 0;
+        std::memcpy(&stamp, other.memory + other.slot_bytes - 8, 8);
+        ASSERT_EQ(stamp, other.stamp) << "bytes of a held slot changed";
+      }
+      const SlotPoolStats stats = pool.stats();
+      ASSERT_EQ(stats.loaned_count, reference.count(State::loaned));
+      ASSERT_EQ(stats.sent_count, reference.count(State::sent));
+      ASSERT_EQ(stats.sent_bytes, reference.bytes(State::sent));
+      ASSERT_EQ(stats.quarantined_count, reference.count(State::quarantined));
+      ASSERT_EQ(stats.quarantined_bytes, reference.bytes(State::quarantined));
+      ASSERT_EQ(stats.ignored_returns, reference.ignored);
+      ASSERT_LE(stats.resident_bytes, std::max(cap, SlotPool::slot_bytes_for(cap)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tendon::inline v0::detail
