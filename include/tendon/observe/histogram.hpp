@@ -14,8 +14,10 @@ namespace tendon::inline v0 {
 ///
 /// Owns:    about 15 KiB, fixed, whatever is recorded.
 /// Threads: any number record, merge and read at once; a reader sees each value that was recorded
-/// before. Errors:  none; every 64-bit value has a bucket. Blocks:  never. Cost:    record() is one
-/// relaxed atomic addition and a compare; reading walks all buckets.
+///          before.
+/// Errors:  none; every 64-bit value has a bucket.
+/// Blocks:  never.
+/// Cost:    record() is one relaxed atomic addition and a compare; reading walks all buckets.
 ///
 /// Buckets are log-linear, the idea of HdrHistogram: values below 32 are exact, and every power of
 /// two above is cut into 32 equal buckets, so that a percentile is off by at most 1/64 of its value

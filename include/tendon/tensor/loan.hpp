@@ -18,9 +18,11 @@ class PipeCore;
 /// it.
 ///
 /// Owns:    one slot of a link, until it is sent or dropped. Sending it on another link is
-/// `wrong_link`. Threads: a value; one thread at a time. Errors:  as TensorDict; an empty loan
-/// answers not_found for every leaf. Blocks:  never. Cost:    sending it copies nothing, whatever
-/// its size.
+///          `wrong_link`.
+/// Threads: a value; one thread at a time.
+/// Errors:  as TensorDict; an empty loan answers not_found for every leaf.
+/// Blocks:  never.
+/// Cost:    sending it copies nothing, whatever its size.
 ///
 /// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but
 /// it belongs to the receiver from then on: do not touch them.

@@ -21,8 +21,9 @@ namespace tendon::inline v0 {
 /// Owns:    a share of the storage; copying a Tensor copies no elements.
 /// Threads: a value; the elements are synchronised by whoever shares them.
 /// Errors:  of, span, bytes and item throw Exception; make, try_span and try_bytes answer the same
-/// error. Blocks:  never. Cost:    about 350 bytes and one shared count; factories other than view
-/// allocate the elements.
+///          error.
+/// Blocks:  never.
+/// Cost:    about 350 bytes and one shared count; factories other than view allocate the elements.
 class TENDON_API Tensor {
  public:
   /// No elements: u8 of shape [0].

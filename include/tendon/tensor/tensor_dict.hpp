@@ -63,9 +63,9 @@ struct PackedView {
 ///
 /// Owns:    shares of its tensors' storage.
 /// Threads: const calls from several threads at once are safe; others need a lock of yours.
-/// Errors:  set, operator[] and value throw; try_set, find, find_value
-/// answer. Blocks:  never. Cost:    packed: 8 words, no allocation to make, move or destroy. Tree:
-/// one allocation an entry.
+/// Errors:  set, operator[] and value throw; try_set, find, find_value answer.
+/// Blocks:  never.
+/// Cost:    packed: 8 words, no allocation to make, move or destroy. Tree: one allocation an entry.
 class TENDON_API TensorDict {
  public:
   /// No batch dimensions. Allocates nothing.
