@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include <tendon/core/bytes.hpp>
+
+#include "transport/message.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// The sending half of the control lane: descriptors and inline bodies, in the order in which they were handed
+/// over. What the kernel does not take at once waits here.
+///
+/// Owns:    a buffer; not the socket.
+/// Threads: thread-safe; its lock is the innermost one.
+/// Errors:  failure() holds the errno of the call that failed; from then on everything is dropped.
+/// Blocks:  never.
+/// Cost:    one system call a message while the kernel has room.
+class ControlOut {
+ public:
+  explicit ControlOut(int socket) : socket_(socket) {}
+
+  /// Takes a message with at most kMaxInlineBytes of inline body, unless too much waits already.
+  [[nodiscard]] bool try_send(const SendOp& op);
+  /// Takes a message whatever waits already: small words that must not get lost.
+  void post(const Descriptor& descriptor, Bytes inline_body = {});
+  /// Hands what waits to the kernel, as far as it goes. Returns whether anything moved.
+  bool flush();
+
+  [[nodiscard]] std::size_t waiting_bytes() const noexcept {
+    return waiting_bytes_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] int failure() const noexcept { return failure_.load(std::memory_order_relaxed); }
+  /// The socket is about to be closed.
+  void stop();
+
+  /// More waiting than this: senders wait as well.
+  static constexpr std::size_t kMaxWaitingBytes = 256 * 1024;
+
+ private:
+  void write(Bytes message);
+  void write_waiting();
+
+  std::mutex mutex_;
+  int socket_;
+  std::vector<std::byte> waiting_;
+  std::size_t written_ = 0;  // of waiting_
+  std::atomic<std::size_t> waiting_bytes_{0};
+  std::atomic<int> failure_{0};
+};
+
+}  // namespace tendon::inline v0::detail

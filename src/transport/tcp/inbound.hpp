@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <tendon/core/result.hpp>
+
+#include "memory/recycler.hpp"
+#include "transport/link.hpp"
+#include "transport/tcp/control_parser.hpp"
+#include "transport/tcp/frame.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// What the receiving state machine asks of the link around it.
+class InboundHost {
+ public:
+  virtual ~InboundHost() = default;
+  /// Hands a message to its pipe, or drops and counts it.
+  virtual void deliver(Incoming incoming) = 0;
+  [[nodiscard]] virtual MessageSink* receiver_of(std::uint32_t pipe) = 0;
+  /// Memory for a body, not touched yet: a slot of the pool, or private memory.
+  [[nodiscard]] virtual Result<IncomingBody> allocate(std::uint64_t size_bytes) = 0;
+  /// Sends a small control message back.
+  virtual void answer(const Descriptor& descriptor) = 0;
+  virtual void on_open(const Descriptor& descriptor, Bytes ticket) = 0;
+};
+
+/// A body that arrives in frames. Invariant: received <= begun <= expected, so that whoever is inside a frame
+/// keeps the transfer open.
+struct OpenTransfer {
+  Descriptor descriptor;
+  std::shared_ptr<Transfer> transfer;  ///< null: nobody wants it, its bytes are read and dropped
+  MessageSink* claimed_by = nullptr;   ///< the body goes to memory of this sink, while it is attached
+  std::vector<std::uint64_t> claimed_ends;   ///< where each claimed piece ends in the payload
+  std::vector<std::uint64_t> frames_begun;   ///< a bit for each frame
+  std::vector<MutableBytes> claimed_memory;  ///< capacity kept from one transfer to the next
+  std::uint64_t begun_bytes = 0;
+  std::uint64_t received_bytes = 0;
+  std::uint64_t expected_bytes = 0;  ///< the whole body, or what an aborted one will still send
+  bool aborted = false;
+};
+
+/// Pieces of memory for one readv.
+struct ReadTargets {
+  static constexpr std::size_t kMaxPieces = 64;
+  std::array<iovec, kMaxPieces> pieces;
+  std::size_t count = 0;
+
+  [[nodiscard]] bool full() const { return count == kMaxPieces; }
+  void add(std::byte* data, std::size_t size_bytes) { pieces[count++] = {data, size_bytes}; }
+};
+
+/// The receiving half of the tcp protocol: what descriptors and frames mean. No sockets and no clock; the
+/// product, the tests and the fuzzer run the same code.
+class Inbound {
+ public:
+  /// `cap_bytes`: what open transfers may hold together before reading pauses.
+  Inbound(InboundHost& host, std::uint64_t cap_bytes);
+
+  /// May the next message be taken? No while too much is open: the control lane waits then.
+  [[nodiscard]] bool may_take() const noexcept {
+    return open_.size() < kMaxOpenTransfers && (open_bytes_ < cap_bytes_ || open_.empty());
+  }
+  /// Acts on one message of the control lane. Errors: protocol_violation, resource_exhausted.
+  [[nodiscard]] Result<void> on_message(const ControlParser::Message& message);
+
+  /// The transfer a frame belongs to, with the frame marked as begun; null when its descriptor has not come.
+  [[nodiscard]] Result<OpenTransfer*> begin_frame(const FrameHeader& header);
+  /// Adds the memory of body bytes [offset, offset + size) to `targets`, as far as there is room in it.
+  /// Returns how many bytes that is.
+  std::uint64_t place(OpenTransfer& open, std::uint64_t offset, std::uint64_t size_bytes,
+                      ReadTargets& targets);
+  /// That many bytes of a frame were written to their place. May end the transfer: `open` is gone then.
+  void on_received(OpenTransfer& open, std::uint64_t size_bytes);
+
+  /// The link is over: every open transfer is aborted.
+  void abort_all();
+  [[nodiscard]] std::size_t open_count() const noexcept { return open_.size(); }
+  [[nodiscard]] bool goodbye() const noexcept { return goodbye_; }
+
+ private:
+  struct PendingAck {
+    std::uint32_t pipe;
+    std::uint64_t sequence;
+  };
+  [[nodiscard]] Result<void> open(const Descriptor& descriptor);
+  [[nodiscard]] Result<void> choose_memory(OpenTransfer& open, MessageSink& sink);
+  [[nodiscard]] bool claim(OpenTransfer& open, MessageSink& sink);
+  [[nodiscard]] Result<void> abort(const Descriptor& descriptor);
+  void ping(const Descriptor& descriptor);
+  void acknowledge(std::uint32_t pipe, std::uint64_t sequence);
+  [[nodiscard]] bool arrived(std::uint32_t pipe, std::uint64_t sequence) const;
+  [[nodiscard]] OpenTransfer* find(std::uint32_t pipe, std::uint64_t sequence) noexcept;
+  void end(OpenTransfer& open);
+  void tell_ended(OpenTransfer& open);
+  void close(OpenTransfer& open);
+
+  InboundHost& host_;
+  const std::uint64_t cap_bytes_;
+  std::shared_ptr<Recycler> recycler_;
+  std::vector<std::unique_ptr<OpenTransfer>> open_;
+  std::vector<std::unique_ptr<OpenTransfer>> unused_;
+  std::uint64_t open_bytes_ = 0;
+  std::vector<PendingAck> pending_acks_;
+  std::unique_ptr<std::byte[]> scrap_;  // where bytes go that nobody wants
+  bool goodbye_ = false;
+};
+
+}  // namespace tendon::inline v0::detail
