@@ -16,7 +16,9 @@ namespace tendon::inline v0::detail {
 /// Owns:    the mapping and, until release_fd(), the descriptor.
 /// Threads: immutable after it was made.
 /// Errors:  system, too_many_open_files, resource_exhausted; protocol_violation for a peer's bad
-/// descriptor. Blocks:  never. Cost:    a few system calls once; pages exist when first touched.
+///          descriptor.
+/// Blocks:  never.
+/// Cost:    a few system calls once; pages exist when first touched.
 class Segment {
  public:
   /// Reserves `size_bytes` (rounded up to pages), all zero, not yet touched.

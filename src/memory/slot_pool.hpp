@@ -62,7 +62,9 @@ struct SlotPoolStats {
 ///          not in the ledger is counted and ignored.
 /// Threads: thread-safe; one short lock.
 /// Errors:  message_too_large (above the cap), resource_exhausted (cap reached; says who holds
-/// what). Blocks:  never. Cost:    a lock and a stack; system calls only when a class grows.
+///          what).
+/// Blocks:  never.
+/// Cost:    a lock and a stack; system calls only when a class grows.
 class SlotPool {
  public:
   /// `owner` names the pool in errors: "link to vision (host a, pid 12)".

@@ -26,8 +26,10 @@ struct RingCounters {
 /// Owns:    nothing; the memory outlives it.
 /// Threads: one at a time.
 /// Errors:  corrupt() when the consumer's counter left [its last value, published]: the link must
-/// be failed. Blocks:  never. Cost:    stage: one entry written; publish: one store. The consumer's
-/// counter is read only when the ring
+///          be failed.
+/// Blocks:  never.
+/// Cost:    stage: one entry written; publish: one store. The consumer's counter is read only when
+///          the ring
 ///          looks full.
 template <class Entry, class Memory = SharedMemoryPolicy>
 class RingProducer {
@@ -87,8 +89,10 @@ class RingProducer {
 /// Owns:    nothing; the memory outlives it.
 /// Threads: one at a time; has_entry() may be called by anyone.
 /// Errors:  corrupt() when the producer's counter left [head, head + capacity]: the link must be
-/// failed. Blocks:  never. Cost:    the producer's counter is read once per batch; entries are
-/// copied out once, then validated.
+///          failed.
+/// Blocks:  never.
+/// Cost:    the producer's counter is read once per batch; entries are copied out once, then
+///          validated.
 template <class Entry, class Memory = SharedMemoryPolicy>
 class RingConsumer {
  public:

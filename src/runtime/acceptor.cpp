@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/acceptor.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <tendon/observe/log.hpp>
+#include <tendon/session/limits.hpp>
+
+#include "runtime/admission.hpp"
+#include "session/machine.hpp"
+#include "transport/tcp/tcp_link.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "listener.bind";
+constexpr auto kLookUp = std::chrono::seconds(5);
+constexpr std::size_t kMostLaneTickets = 1024;
+
+// A unix socket file whose listener is gone is in the way of the next one; one with a listener is not ours to
+// take.
+Result<void> clear_stale(const SocketAddress& address, const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) return {};
+  if (!S_ISSOCK(status.st_mode)) {
+    return Error{ErrorCode::address_in_use, kWhere,
+                 "unix:" + path + " exists and is not a socket: choose another path or remove it"};
+  }
+  OwnedFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe) return system_error(kWhere, "socket", errno);
+  const bool dead = ::connect(probe.get(), address.get(), address.length) != 0 && errno == ECONNREFUSED;
+  if (!dead) return Error{ErrorCode::address_in_use, kWhere, "unix:" + path + " has a listener already"};
+  unlink(path.c_str());
+  return {};
+}
+
+}  // namespace
+
+Acceptor::Acceptor(std::shared_ptr<Engine> engine, Profile profile, std::weak_ptr<OpenHandler> handler)
+    : engine_(std::move(engine)), profile_(profile), handler_(std::move(handler)) {}
+
+Acceptor::~Acceptor() { close(); }
+
+Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<Engine> engine, std::string_view text,
+                                                 Profile profile, std::weak_ptr<OpenHandler> handler) {
+  TENDON_CHECK(engine->usable(kWhere));
+  TENDON_TRY(address, Address::parse(text));
+  auto acceptor = std::make_shared<Acceptor>(std::move(engine), profile, std::move(handler));
+  TENDON_CHECK(acceptor->open(address));
+  return acceptor;
+}
+
+Result<void> Acceptor::open(const Address& address) {
+  TENDON_TRY(addresses, resolve(address, kLookUp, ResolveFor::bind));
+  const SocketAddress& chosen = addresses.front();
+  if (profile_ == Profile::local && !chosen.is_loopback()) {
+    return Error{ErrorCode::permission_denied, kWhere,
+                 address.to_string() + " can be reached from other machines, and profile 'local' serves this "
+                                       "user on this host only; bind to 127.0.0.1, or say Profile::plaintext"};
+  }
+  const bool is_unix = chosen.family() == AF_UNIX;
+  const bool has_file = is_unix && !address.path().starts_with('@');
+  if (has_file) TENDON_CHECK(clear_stale(chosen, address.path()));
+  OwnedFd fd(::socket(chosen.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return system_error(kWhere, "listening on " + address.to_string() + ": socket", errno);
+  const int on = 1;
+  if (!is_unix) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd.get(), chosen.get(), chosen.length) != 0)
+    return system_error(kWhere, "listening on " + address.to_string(), errno);
+  if (has_file) unix_path_ = address.path();
+  if (::listen(fd.get(), kBacklog) != 0)
+    return system_error(kWhere, "listening on " + address.to_string(), errno);
+  SocketAddress bound;
+  bound.length = sizeof bound.storage;
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
+  address_ = is_unix ? address.to_string() : bound.to_string();
+  // Left behind by peers that were killed in the middle of a handshake.
+  if (auto directory = runtime_directory()) sweep_stale_sockets(*directory);
+  socket_ = std::move(fd);
+  return engine_->watch(socket_.get(), EPOLLIN, weak_from_this());
+}
+
+void Acceptor::close() {
+  std::vector<std::shared_ptr<Admission>> admissions;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    admissions.swap(admissions_);
+  }
+  if (socket_) engine_->forget(socket_.get());
+  if (!unix_path_.empty() && !engine_->unusable()) unlink(unix_path_.c_str());
+  for (const auto& admission : admissions) admission->cancel();
+  socket_.reset();
+}
+
+void Acceptor::on_ready(int, std::uint32_t) {
+  for (;;) {
+    OwnedFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      if (errno == EMFILE || errno == ENFILE) {
+        // The connection stays in the kernel's queue and epoll would say so for ever: rest a moment.
+        log(LogLevel::error, "listener.accept",
+            "this process may open no further descriptor (RLIMIT_NOFILE); peers wait in " + address_);
+        engine_->change(socket_.get(), 0);
+        (void)engine_->add_timed(std::chrono::milliseconds(100), weak_from_this());
+      }
+      return;
+    }
+    sockaddr_storage storage{};
+    socklen_t size = sizeof storage;
+    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &size);
+    const bool is_unix = storage.ss_family == AF_UNIX;
+    if (!is_unix) {
+      const int on = 1;
+      setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+    admit(std::move(fd), nullptr, is_unix);
+  }
+}
+
+void Acceptor::on_time() {
+  std::lock_guard lock(mutex_);
+  if (!closed_) engine_->change(socket_.get(), EPOLLIN);
+}
+
+void Acceptor::admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix) {
+  auto admission = std::make_shared<Admission>(shared_from_this(), std::move(fd), std::move(parent), is_unix);
+  {
+    std::lock_guard lock(mutex_);
+    // Beyond the limit the connection just closes: a stranger must not cost more than that.
+    if (closed_ || admissions_.size() >= kHalfOpenPerListener * 2) return;
+    admissions_.push_back(admission);
+  }
+  if (const auto started = admission->start(); !started) {
+    log(LogLevel::error, "listener.accept", started.error().detail);
+    admission->cancel();
+  }
+}
+
+void Acceptor::finished(const Admission* admission) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(admissions_, [&](const auto& known) { return known.get() == admission; });
+}
+
+Result<Token> Acceptor::issue_lane(std::weak_ptr<TcpLink> link) {
+  TENDON_TRY(ticket, random_token());
+  std::lock_guard lock(mutex_);
+  std::erase_if(lanes_, [](const auto& lane) { return lane.second.expired(); });
+  if (lanes_.size() >= kMostLaneTickets) lanes_.erase(lanes_.begin());
+  lanes_.emplace_back(ticket, std::move(link));
+  return ticket;
+}
+
+std::shared_ptr<TcpLink> Acceptor::take_lane(const Token& ticket) {
+  std::lock_guard lock(mutex_);
+  for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane) {
+    if (lane->first != ticket) continue;
+    auto link = lane->second.lock();
+    lanes_.erase(lane);
+    return link;
+  }
+  return nullptr;
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/connect.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <tendon/session/address.hpp>
+
+#include "runtime/handshake_socket.hpp"
+#include "runtime/same_host.hpp"
+#include "session/machine.hpp"
+#include "session/resolve.hpp"
+#include "transport/tcp/tcp_link.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "pipe.connect";
+
+/// Wakes the caller when its socket is ready; the epoll does the rest.
+class Readiness final : public FdHandler {
+ public:
+  void on_ready(int, std::uint32_t) override { ready_.store(true); }
+  bool take() { return ready_.exchange(false); }
+
+ private:
+  std::atomic<bool> ready_{false};
+};
+
+/// A socket of this call in the engine's epoll, for as long as the object lives.
+class Watch {
+ public:
+  static Result<Watch> make(Engine& engine, int fd, std::uint32_t events) {
+    auto readiness = std::make_shared<Readiness>();
+    TENDON_CHECK(engine.watch(fd, events | EPOLLET, readiness));
+    return Watch(engine, fd, std::move(readiness));
+  }
+  Watch(Watch&& other) noexcept
+      : engine_(std::exchange(other.engine_, nullptr)), fd_(other.fd_), ready_(std::move(other.ready_)) {}
+  Watch& operator=(Watch&&) = delete;
+  ~Watch() { stop(); }
+  /// The descriptor goes on to somebody else.
+  void stop() {
+    if (auto* engine = std::exchange(engine_, nullptr)) engine->forget(fd_);
+  }
+  /// False when the deadline passed first.
+  [[nodiscard]] bool wait(Deadline deadline) {
+    return engine_->wait(nullptr, deadline, [this] { return ready_->take() || engine_->unusable(); });
+  }
+
+ private:
+  Watch(Engine& engine, int fd, std::shared_ptr<Readiness> ready)
+      : engine_(&engine), fd_(fd), ready_(std::move(ready)) {}
+  Engine* engine_;
+  int fd_;
+  std::shared_ptr<Readiness> ready_;
+};
+
+Error timed_out(std::string_view address, std::string_view doing) {
+  return Error{ErrorCode::timeout, kWhere,
+               "connecting to " + std::string(address) + ": the deadline passed while " +
+                   std::string(doing)};
+}
+
+class Connector {
+ public:
+  Connector(Engine& engine, std::string_view address, Profile profile, Deadline deadline)
+      : engine_(engine), address_text_(address), profile_(profile), deadline_(deadline) {}
+
+  Result<Connected> run();
+
+ private:
+  Result<OwnedFd> open_socket(const SocketAddress& address);
+  Result<OwnedFd> open_any(const Address& address);
+  Result<HelloMessage> exchange(HandshakeSocket& socket, Watch& watch, HandshakeStep step);
+  Result<Connected> over_unix(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
+  Result<Connected> over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
+  Result<std::shared_ptr<Link>> prove_same_host(const HelloMessage& peer, bool keep_link);
+  Result<std::shared_ptr<Link>> make_tcp(HandshakeSocket& socket, Watch& watch,
+                                         const HelloMessage& peer, const HelloMessage& ready, Path path);
+  Error explain(Error error) const;
+
+  Engine& engine_;
+  std::string address_text_;
+  Profile profile_;
+  Deadline deadline_;
+  SocketAddress reached_;
+};
+
+Error Connector::explain(Error error) const {
+  error.detail = "connecting to " + address_text_ + ": " + error.detail;
+  return error;
+}
+
+Result<OwnedFd> Connector::open_socket(const SocketAddress& address) {
+  OwnedFd fd(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return system_error(kWhere, "connecting to " + address.to_string() + ": socket", errno);
+  if (address.family() != AF_UNIX) {
+    const int on = 1;
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  int failure = ::connect(fd.get(), address.get(), address.length) == 0 ? 0 : errno;
+  if (failure == EINPROGRESS) {
+    TENDON_TRY(watch, Watch::make(engine_, fd.get(), EPOLLOUT));
+    if (!watch.wait(deadline_)) return timed_out(address_text_, "waiting for the first answer");
+    TENDON_CHECK(engine_.usable(kWhere));
+    socklen_t size = sizeof failure;
+    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
+  }
+  if (failure == EAGAIN) {  // a unix listener whose backlog is full
+    return Error{ErrorCode::server_busy, kWhere,
+                 "connecting to " + address_text_ + ": the listener's backlog is full"};
+  }
+  if (failure == ENOENT && address.family() == AF_UNIX) failure = ECONNREFUSED;  // nobody listens there
+  if (failure != 0) return system_error(kWhere, "connecting to " + address.to_string(), failure);
+  return fd;
+}
+
+Result<OwnedFd> Connector::open_any(const Address& address) {
+  TENDON_TRY(addresses, resolve(address, deadline_, ResolveFor::connect));
+  std::optional<Error> first;
+  for (const SocketAddress& candidate : addresses) {
+    auto fd = open_socket(candidate);
+    if (fd) {
+      reached_ = candidate;
+      return fd;
+    }
+    if (!first) first = fd.error();
+  }
+  return *first;
+}
+
+// Sends nothing, reads until the machine has a message, an end or an error.
+Result<HelloMessage> Connector::exchange(HandshakeSocket& socket, Watch& watch, HandshakeStep step) {
+  for (;;) {
+    if (step.next == Next::failed) return explain(*std::move(step.error));
+    if (step.message) return *std::move(step.message);
+    step = socket.advance();
+    if (step.next != Next::read) continue;
+    if (!watch.wait(deadline_)) return timed_out(address_text_, "waiting for the peer's handshake");
+    TENDON_CHECK(engine_.usable(kWhere));
+  }
+}
+
+Result<Connected> Connector::run() {
+  TENDON_CHECK(engine_.usable(kWhere));
+  TENDON_TRY(address, Address::parse(address_text_));
+  TENDON_TRY(fd, open_any(address));
+  HandshakeSocket socket(std::move(fd), Handshake::connector());
+  TENDON_TRY(watch, Watch::make(engine_, socket.fd(), EPOLLIN | EPOLLRDHUP));
+  TENDON_TRY(peer, exchange(socket, watch, socket.reply(engine_.hello(profile_))));
+  if (is_none(peer.ticket))
+    return explain({ErrorCode::protocol_violation, kWhere, "the peer's hello carries no ticket"});
+
+  // One link per pair: the first of several connects makes it, the others wait for it and use it.
+  bool mine = false;
+  const auto settled = [&] {
+    if (engine_.unusable() || engine_.connected_link(peer.context_id) != nullptr) return true;
+    return mine = engine_.begin_connecting(peer.context_id);
+  };
+  if (!engine_.wait(nullptr, deadline_, settled))
+    return timed_out(address_text_, "another call was making the link");
+  TENDON_CHECK(engine_.usable(kWhere));
+  if (mine) {
+    auto made =
+        reached_.family() == AF_UNIX ? over_unix(socket, watch, peer) : over_ip(socket, watch, peer);
+    engine_.end_connecting(peer.context_id);
+    return made;
+  }
+  auto link = engine_.connected_link(peer.context_id);
+  if (link == nullptr) return explain({ErrorCode::peer_lost, kWhere, "the link ended again at once"});
+  HelloMessage path;
+  path.kind = HelloKind::path;
+  path.path = link->path().kind;
+  path.reuse = Reuse::reuse;
+  TENDON_CHECK(exchange(socket, watch, socket.reply(path)));
+  return Connected{std::move(link), peer.ticket};
+}
+
+Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer) {
+  TENDON_TRY(user, peer_user(socket.fd()));
+  if (user != user_id()) {
+    return explain({ErrorCode::permission_denied, kWhere,
+                    "the listener belongs to uid " + std::to_string(user) + ", this process to uid " +
+                        std::to_string(user_id()) + "; unix sockets serve one user"});
+  }
+  if (engine_.options().transport == Transport::tcp) {
+    HelloMessage path;
+    path.kind = HelloKind::path;
+    path.path = PathKind::tcp;
+    TENDON_TRY(ready, exchange(socket, watch, socket.reply(path)));
+    TENDON_TRY(link, make_tcp(socket, watch, peer, ready, {PathKind::tcp, "asked for; over a unix socket"}));
+    return Connected{std::move(link), peer.ticket};
+  }
+  TENDON_TRY(proof, SameHostProof::make());
+  TENDON_TRY(attach, exchange(socket, watch, proof.send_attach(socket, engine_.doorbell_fd())));
+  TENDON_CHECK(proof.receive_attach(socket, attach));
+  HelloMessage ready;
+  ready.kind = HelloKind::ready;
+  if (const HandshakeStep step = socket.reply(ready); step.next == Next::failed) return explain(*step.error);
+  watch.stop();
+  TENDON_TRY(link, proof.make_link(socket.release(), peer, engine_.options().link_cap_bytes,
+                                   {PathKind::shm, "same host, proved by a shared mapping"}));
+  TENDON_CHECK(engine_.add_link(link, Engine::Role::connector));
+  return Connected{std::move(link), peer.ticket};
+}
+
+// Meets the peer at the rendezvous named by its token, and maps each other's memory there.
+Result<std::shared_ptr<Link>> Connector::prove_same_host(const HelloMessage& peer, bool keep_link) {
+  TENDON_TRY(path, find_rendezvous(peer.token));
+  TENDON_TRY(address, unix_socket_address(path));
+  TENDON_TRY(fd, open_socket(address));
+  TENDON_TRY(user, peer_user(fd.get()));
+  if (user != user_id()) {
+    return Error{ErrorCode::permission_denied, kWhere,
+                 "the rendezvous belongs to uid " + std::to_string(user)};
+  }
+  HandshakeSocket socket(std::move(fd), Handshake::connector());
+  TENDON_TRY(watch, Watch::make(engine_, socket.fd(), EPOLLIN | EPOLLRDHUP));
+  HelloMessage hello = engine_.hello(profile_);
+  TENDON_TRY(again, exchange(socket, watch, socket.reply(hello)));
+  if (again.context_id != peer.context_id) {
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 "another context answered at the rendezvous"};
+  }
+  TENDON_TRY(proof, SameHostProof::make());
+  TENDON_TRY(attach, exchange(socket, watch, proof.send_attach(socket, engine_.doorbell_fd())));
+  TENDON_CHECK(proof.receive_attach(socket, attach));
+  if (!keep_link) return std::shared_ptr<Link>();
+  HelloMessage ready;
+  ready.kind = HelloKind::ready;
+  if (const HandshakeStep step = socket.reply(ready); step.next == Next::failed) return *step.error;
+  watch.stop();
+  return proof.make_link(socket.release(), peer, engine_.options().link_cap_bytes,
+                         {PathKind::shm, "same host, proved by a shared mapping"});
+}
+
+Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer) {
+  const Transport wanted = engine_.options().transport;
+  const Token here = boot_id();
+  std::shared_ptr<Link> link;
+  bool proved = false;
+  std::string why_not;
+  if (is_none(here) || peer.boot_id != here) why_not = "another host";
+  else if (peer.uid != user_id()) why_not = "another user (uid " + std::to_string(peer.uid) + ")";
+  else if (is_none(peer.token)) why_not = "the peer offers no rendezvous";
+  else {
+    auto made = prove_same_host(peer, wanted != Transport::tcp);
+    proved = made.has_value();
+    if (proved) link = *std::move(made);
+    else why_not = "the proof of the same host failed: " + made.error().detail;
+  }
+  if (!proved && (profile_ == Profile::local || wanted == Transport::shm)) {
+    const bool by_profile = profile_ == Profile::local;
+    (void)socket.reject({ErrorCode::permission_denied, kWhere, why_not});
+    return explain({by_profile ? ErrorCode::permission_denied : ErrorCode::not_supported, kWhere,
+                    by_profile ? "profile 'local' needs this user on this host, but: " + why_not +
+                                     "; use Profile::plaintext by name to go without protection"
+                               : "transport 'shm' was asked for, but: " + why_not});
+  }
+  Path path{PathKind::tcp, proved ? "asked for; same host" : why_not};
+  if (link != nullptr) path = link->path();
+  HelloMessage choice;
+  choice.kind = HelloKind::path;
+  choice.path = path.kind;
+  choice.reason = path.reason;
+  // The link exists on both sides before the peer may hear of a pipe on it.
+  if (link != nullptr) TENDON_CHECK(engine_.add_link(link, Engine::Role::connector));
+  TENDON_TRY(ready, exchange(socket, watch, socket.reply(choice)));
+  if (link == nullptr) {
+    TENDON_TRY(tcp, make_tcp(socket, watch, peer, ready, std::move(path)));
+    link = std::move(tcp);
+  }
+  return Connected{std::move(link), peer.ticket};
+}
+
+Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch& control_watch,
+                                                  const HelloMessage& peer, const HelloMessage& ready,
+                                                  Path path) {
+  control_watch.stop();
+  TENDON_TRY(link, make_tcp_link(TcpLinkOptions{
+                       .path = std::move(path),
+                       .peer = identity_of(peer),
+                       .cap_bytes = engine_.options().link_cap_bytes,
+                       .peer_cap_bytes = peer.limits->link_cap_bytes,
+                       .control = socket.release(),
+                       .received_already = {},
+                       .pool = engine_.pool(),
+                       .lease = engine_.options().lease,
+                       .expect_signs_of_life = peer.progress != ProgressMode::manual,
+                   }));
+  TENDON_CHECK(engine_.add_link(link, Engine::Role::connector));
+  // Bulk lanes: each is a connection of its own, admitted by a token that is good once.
+  Token lane_ticket = ready.ticket;
+  const std::uint32_t lanes = std::min(engine_.options().streams, peer.limits->streams);
+  for (std::uint32_t index = 0; index < lanes; ++index) {
+    TENDON_TRY(fd, open_socket(reached_));
+    HandshakeSocket lane(std::move(fd), Handshake::connector());
+    TENDON_TRY(watch, Watch::make(engine_, lane.fd(), EPOLLIN | EPOLLRDHUP));
+    HelloMessage message;
+    message.kind = HelloKind::lane;
+    message.context_id = engine_.id();
+    message.ticket = lane_ticket;
+    message.lane_index = index;
+    auto admitted = exchange(lane, watch, lane.reply(message));
+    if (!admitted) {
+      link->fail(admitted.error(), false);
+      return std::move(admitted).error();
+    }
+    lane_ticket = admitted->ticket;
+    watch.stop();
+    TENDON_CHECK(link->add_lane(lane.release()));
+  }
+  return std::shared_ptr<Link>(std::move(link));
+}
+
+}  // namespace
+
+Result<Connected> connect(Engine& engine, std::string_view address, Profile profile, Deadline deadline) {
+  return Connector(engine, address, profile, deadline).run();
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/session/profile.hpp>
+
+#include "runtime/engine.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// A link to the Context that listens at an address, and the right to open one pipe there.
+struct Connected {
+  std::shared_ptr<Link> link;
+  Token ticket;
+};
+
+/// Finds or makes the link. Runs in the calling thread, which makes progress meanwhile, so that connecting to
+/// a listener of the same Context works.
+[[nodiscard]] Result<Connected> connect(Engine& engine, std::string_view address, Profile profile,
+                                        Deadline deadline);
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,845 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/engine.hpp"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <tendon/observe/log.hpp>
+#include <tendon/session/limits.hpp>
+#include <tendon/tensor/limits.hpp>
+
+#include "runtime/settings.hpp"
+#include "session/machine.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Heartbeats and leases; idle links cost this many wake-ups a second and no more.
+constexpr auto kTick = milliseconds(250);
+constexpr std::uint32_t kSmallestSpinUs = 4;
+constexpr std::uint32_t kLargestSpinUs = 64;
+constexpr std::uint32_t kLatencySpinUs = 1000;
+// The service thread looks after links that no caller serves this often while callers are busy.
+constexpr auto kShortestPark = milliseconds(1);
+constexpr auto kLongestPark = milliseconds(4);
+constexpr std::size_t kMostTickets = 4096;
+
+void pause_briefly() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int to_epoll_timeout(Deadline deadline) {
+  if (deadline.is_never()) return -1;
+  // Rounded up: waking early would only mean another round.
+  const auto left = std::chrono::ceil<milliseconds>(deadline.remaining()).count();
+  return static_cast<int>(std::min<std::int64_t>(left, 3'600'000));
+}
+
+}  // namespace
+
+Engine::Engine(ContextOptions options)
+    : options_(std::move(options)),
+      epoch_(fork_epoch()),
+      cpu_count_(effective_cpu_count()),
+      pool_(std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes)),
+      next_tick_(Clock::now() + kTick),
+      spin_budget_us_(kSmallestSpinUs) {}
+
+Engine::~Engine() = default;
+
+Result<std::shared_ptr<Engine>> Engine::create(ContextOptions options) {
+  TENDON_TRY(resolved, resolve_options(std::move(options)));
+  auto engine = std::make_shared<Engine>(std::move(resolved));
+  TENDON_CHECK(engine->open());
+  return engine;
+}
+
+Result<void> Engine::open() {
+  TENDON_TRY(id, random_token());
+  identity_.context.bytes = id;
+  identity_.incarnation =
+      static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  identity_.pid = process_id();
+  identity_.uid = user_id();
+  identity_.host = host_name();
+  identity_.name = options_.name;
+  boot_id_ = boot_id();
+  epoll_ = OwnedFd(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_) return system_error("context.create", "epoll_create1", errno);
+  doorbell_ = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell_) return system_error("context.create", "eventfd", errno);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 0;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), &event) != 0)
+    return system_error("context.create", "epoll_ctl", errno);
+  if (options_.progress == Progress::manual) return {};
+  user_event_ = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!user_event_) return system_error("context.create", "eventfd", errno);
+  try {
+    service_ = std::thread([self = shared_from_this()] { self->serve(); });
+  } catch (const std::system_error& failure) {
+    return system_error("context.create", "starting the service thread", failure.code().value());
+  }
+  return {};
+}
+
+HelloMessage Engine::hello(Profile profile) const {
+  HelloMessage message;
+  message.kind = HelloKind::hello;
+  message.profile = profile;
+  message.context_id = identity_.context;
+  message.incarnation = identity_.incarnation;
+  message.pid = identity_.pid;
+  message.uid = identity_.uid;
+  message.host = identity_.host;
+  message.name = identity_.name;
+  message.library_version = kVersion;
+  message.boot_id = boot_id_;
+  message.progress =
+      options_.progress == Progress::manual ? ProgressMode::manual : ProgressMode::service;
+  message.limits = LinkLimits{.link_cap_bytes = options_.link_cap_bytes,
+                              .window_messages = kPipeWindowMessages,
+                              .window_bytes = kPipeWindowBytes,
+                              .max_leaves = static_cast<std::uint32_t>(kMaxLeaves),
+                              .streams = options_.streams};
+  return message;
+}
+
+Result<void> Engine::usable(std::string_view where) const {
+  if (epoch_ != fork_epoch()) {
+    return Error{ErrorCode::forked, where,
+                 "context '" + options_.name + "' belongs to process " + std::to_string(identity_.pid) +
+                     "; this is a forked child: create a Context of its own here"};
+  }
+  if (closed_.load(std::memory_order_acquire))
+    return Error{ErrorCode::context_closed, where, "context '" + options_.name + "' was closed"};
+  return {};
+}
+
+// Waiting ------------------------------------------------------------------------------------------------
+
+bool Engine::poll_link(Link& link) {
+  bool moved = false;
+  {
+    std::lock_guard receiving(link.receive_mutex());
+    moved = link.poll();
+  }
+  if (moved) note_moved();
+  return moved;
+}
+
+void Engine::wake_others() {
+  std::lock_guard lock(lead_mutex_);
+  progress_count_.fetch_add(1);
+  if (follower_count_ != 0) follower_wake_.notify_all();
+  if (caller_leads_) kick();
+}
+
+bool Engine::wait_slowly(Link* link, Deadline deadline, Attempt attempt) {
+  waiter_count_.fetch_add(1);
+  bool leading = false;
+  bool done = attempt();
+  if (!done && link != nullptr) done = spin(*link, deadline, attempt);
+  while (!done) {
+    const std::uint64_t seen = progress_count_.load();
+    done = attempt();
+    if (done || deadline.has_passed()) break;
+    sleep_once(deadline, seen, leading);
+  }
+  if (leading) stop_leading();
+  waiter_count_.fetch_sub(1);
+  return done;
+}
+
+bool Engine::spin(Link& link, Deadline deadline, Attempt attempt) {
+  if (cpu_count_ < 2 || options_.wait_policy == WaitPolicy::blocking) return false;
+  const bool is_latency = options_.wait_policy == WaitPolicy::latency;
+  const std::uint32_t budget_us =
+      is_latency ? kLatencySpinUs : spin_budget_us_.load(std::memory_order_relaxed);
+  // More spinners than cores would only keep each other's peers from running.
+  if (spinner_count_.fetch_add(1, std::memory_order_relaxed) >= cpu_count_) {
+    spinner_count_.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  // Input of a link over sockets shows only to a system call, so each round costs more.
+  const bool shows_input = link.delivers_at_once();
+  const unsigned rounds_per_look = shows_input ? 64 : 8;
+  const auto end = std::min(Clock::now() + microseconds(budget_us), deadline.time_point());
+  bool done = false;
+  for (unsigned round = 1; !done; ++round) {
+    if (!shows_input || link.has_input() || link.ended() || closed_.load(std::memory_order_relaxed))
+      done = attempt();
+    if (done) break;
+    pause_briefly();
+    if (round % rounds_per_look == 0) {
+      note_activity();
+      if (Clock::now() >= end) break;
+    }
+  }
+  spinner_count_.fetch_sub(1, std::memory_order_relaxed);
+  if (!is_latency) {
+    spin_budget_us_.store(done ? std::min(budget_us * 2, kLargestSpinUs)
+                               : std::max(budget_us / 2, kSmallestSpinUs),
+                          std::memory_order_relaxed);
+  }
+  return done;
+}
+
+void Engine::sleep_once(Deadline deadline, std::uint64_t seen_progress, bool& leading) {
+  if (!leading) {
+    std::unique_lock lock(lead_mutex_);
+    if (progress_count_.load() != seen_progress || unusable()) return;
+    if (caller_leads_) {
+      ++follower_count_;
+      const auto something = [&] {
+        return progress_count_.load() != seen_progress || !caller_leads_ || unusable();
+      };
+      if (deadline.is_never()) follower_wake_.wait(lock, something);
+      else follower_wake_.wait_until(lock, deadline.time_point(), something);
+      --follower_count_;
+      return;
+    }
+    caller_leads_ = true;
+    leading = true;
+  }
+  if (progress_count_.load() != seen_progress || unusable()) return;
+  lead_once(deadline);
+}
+
+void Engine::stop_leading() {
+  std::lock_guard lock(lead_mutex_);
+  caller_leads_ = false;
+  if (follower_count_ != 0) follower_wake_.notify_all();
+  if (service_parked_long_) service_wake_.notify_one();
+}
+
+bool Engine::lead_once(Deadline deadline) {
+  lead_rounds_.fetch_add(1, std::memory_order_relaxed);
+  const auto list = snapshot();
+  {
+    std::lock_guard lock(sleep_mutex_);
+    ++sleeper_count_;
+    for (const auto& link : *list) link->announce_sleep();
+  }
+  bool look_now = stopping_ || closed_;
+  for (const auto& link : *list) look_now = look_now || (!link->ended() && link->has_input());
+  const int timeout_ms = look_now ? 0 : to_epoll_timeout(earlier(deadline, next_timer()));
+  bool moved = dispatch_events(timeout_ms);
+  retract_sleep(*list);
+  moved = poll_links(*list) || moved;
+  moved = run_works() || moved;
+  run_timers();
+  if (moved) {
+    std::lock_guard lock(lead_mutex_);
+    progress_count_.fetch_add(1);
+    if (follower_count_ != 0) follower_wake_.notify_all();
+    // The caller in epoll may wait for just what this thread took in, or for the ring it swallowed.
+    if (caller_leads_ && std::this_thread::get_id() == service_.get_id()) kick();
+  }
+  return moved;
+}
+
+void Engine::retract_sleep(const LinkList& links) {
+  std::lock_guard lock(sleep_mutex_);
+  if (--sleeper_count_ != 0) return;
+  for (const auto& link : links) link->announce_awake();
+}
+
+bool Engine::dispatch_events(int timeout_ms) {
+  std::array<epoll_event, 32> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  bool moved = false;
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    moved = true;
+    if (event.data.u64 == 0) {
+      drain(doorbell_.get());
+      continue;
+    }
+    std::shared_ptr<FdHandler> handler;
+    int fd = -1;
+    {
+      std::lock_guard lock(watch_mutex_);
+      const auto found = watched_.find(event.data.u64);
+      if (found == watched_.end()) continue;
+      handler = found->second.handler.lock();
+      fd = found->second.fd;
+    }
+    if (handler != nullptr) handler->on_ready(fd, event.events);
+    else forget(fd);
+  }
+  return moved;
+}
+
+bool Engine::poll_links(const LinkList& links) {
+  bool moved = false;
+  for (const auto& link : links) {
+    if (link->ended() || !link->has_input()) continue;
+    std::lock_guard receiving(link->receive_mutex());
+    moved = link->poll() || moved;
+  }
+  return moved;
+}
+
+void Engine::serve() {
+  std::uint64_t seen = activity_.load();
+  auto park = kShortestPark;
+  while (!stopping_) {
+    const std::uint64_t activity = activity_.load(std::memory_order_relaxed);
+    bool callers = activity != seen;
+    seen = activity;
+    {
+      std::unique_lock lock(lead_mutex_);
+      callers = callers || caller_leads_;
+      if (callers) {
+        // A caller serves the links. Look again soon; wait for ever only while one sleeps in epoll, which
+        // wakes this thread when it leaves.
+        const auto wanted = [&] { return stopping_ || anything_ready_; };
+        const std::uint64_t rounds = lead_rounds_.load();
+        service_wake_.wait_for(lock, park, wanted);
+        if (caller_leads_ && lead_rounds_.load() == rounds && park == kLongestPark) {
+          service_parked_long_ = true;
+          service_wake_.wait(lock, [&] { return wanted() || !caller_leads_; });
+          service_parked_long_ = false;
+        }
+      }
+    }
+    if (!callers) {
+      park = kShortestPark;
+      lead_once(Deadline::never());
+    } else {
+      park = std::min(park * 2, milliseconds(kLongestPark));
+      const auto list = snapshot();
+      bool moved = dispatch_events(0);
+      moved = poll_links(*list) || moved;
+      moved = run_works() || moved;
+      run_timers();
+      if (moved) wake_others();
+    }
+    run_callbacks();
+  }
+}
+
+// Work, time, callbacks ----------------------------------------------------------------------------------
+
+void Engine::add_work(std::shared_ptr<Work> work) {
+  {
+    std::lock_guard lock(work_mutex_);
+    works_.push_back(std::move(work));
+    anything_to_work_ = true;
+  }
+  kick();
+}
+
+bool Engine::run_works() {
+  if (!anything_to_work_.load(std::memory_order_relaxed)) return false;
+  std::vector<std::shared_ptr<Work>> current;
+  {
+    std::lock_guard lock(work_mutex_);
+    current = works_;
+  }
+  bool finished_any = false;
+  for (const auto& work : current) {
+    if (work->progress()) continue;
+    finished_any = true;
+    std::lock_guard lock(work_mutex_);
+    std::erase(works_, work);
+    anything_to_work_ = !works_.empty();
+  }
+  return finished_any;
+}
+
+std::uint64_t Engine::add_timed(Deadline when, std::weak_ptr<Timed> timed) {
+  std::uint64_t id = 0;
+  {
+    std::lock_guard lock(work_mutex_);
+    id = next_timed_id_++;
+    timed_.emplace(id, TimedEntry{when, std::move(timed)});
+  }
+  kick();
+  return id;
+}
+
+void Engine::remove_timed(std::uint64_t id) {
+  std::lock_guard lock(work_mutex_);
+  timed_.erase(id);
+}
+
+Deadline Engine::next_timer() const {
+  Deadline next = Deadline::never();
+  {
+    std::lock_guard lock(work_mutex_);
+    for (const auto& [id, entry] : timed_) next = earlier(next, entry.when);
+    if (!prefaults_.empty()) return Deadline::now();
+  }
+  std::lock_guard lock(links_mutex_);
+  return entries_.empty() && retired_.empty() ? next : earlier(next, Deadline::at(next_tick_));
+}
+
+void Engine::run_timers() {
+  std::vector<std::shared_ptr<Timed>> due;
+  std::vector<std::function<void()>> prefaults;
+  {
+    std::lock_guard lock(work_mutex_);
+    for (auto entry = timed_.begin(); entry != timed_.end();) {
+      if (!entry->second.when.has_passed()) {
+        ++entry;
+        continue;
+      }
+      if (auto timed = entry->second.timed.lock()) due.push_back(std::move(timed));
+      entry = timed_.erase(entry);
+    }
+    // Touching memory takes long: only the service thread, or who progresses by hand, has the time.
+    if (!caller_leads_ || options_.progress == Progress::manual) prefaults.swap(prefaults_);
+  }
+  for (const auto& timed : due) timed->on_time();
+  for (const auto& prefault : prefaults) prefault();
+
+  const auto now = Clock::now();
+  std::vector<LinkEntry> links;
+  {
+    std::lock_guard lock(links_mutex_);
+    if (now < next_tick_) return;
+    next_tick_ = now + kTick;
+    links = entries_;
+    std::erase_if(retired_,
+                  [](const auto& link) { return link->stats().slots.quarantined_count == 0; });
+  }
+  for (const LinkEntry& entry : links) {
+    entry.link->tick(now);
+    const bool suspect = entry.link->suspect();
+    if (suspect == entry.was_suspect || entry.link->ended()) continue;
+    {
+      std::lock_guard lock(links_mutex_);
+      for (LinkEntry& kept : entries_)
+        if (kept.link == entry.link) kept.was_suspect = suspect;
+    }
+    publish({suspect ? MemberEventKind::suspect : MemberEventKind::alive, entry.link->peer_name(),
+             suspect ? "silent for a second or more, not proved dead" : "gives signs of life again", now});
+  }
+}
+
+void Engine::prefault_soon(std::function<void()> prefault) {
+  {
+    std::lock_guard lock(work_mutex_);
+    prefaults_.push_back(std::move(prefault));
+  }
+  kick();
+}
+
+void Engine::schedule(std::function<void()> callback) {
+  {
+    std::lock_guard lock(work_mutex_);
+    ready_.push_back(std::move(callback));
+    anything_ready_ = true;
+  }
+  signal_user();
+  {
+    std::lock_guard lock(lead_mutex_);
+    service_wake_.notify_one();
+  }
+  kick();
+}
+
+bool Engine::run_callbacks() {
+  if (!anything_ready_.load(std::memory_order_relaxed)) return false;
+  std::vector<std::function<void()>> callbacks;
+  {
+    std::lock_guard lock(work_mutex_);
+    callbacks.swap(ready_);
+    anything_ready_ = false;
+  }
+  for (const auto& callback : callbacks) {
+    try {
+      callback();
+    } catch (const std::exception& failure) {
+      log(LogLevel::error, "context.callback", failure.what());
+    }
+  }
+  return !callbacks.empty();
+}
+
+void Engine::publish(MemberEvent event) {
+  recorder_.record("member", event.member, static_cast<std::uint64_t>(event.kind));
+  log(event.kind == MemberEventKind::joined || event.kind == MemberEventKind::left ? LogLevel::info
+                                                                                   : LogLevel::warn,
+      "context.member", std::string(to_string(event.kind)) + ": " + event.member + ": " + event.reason);
+  bool anybody = false;
+  {
+    std::lock_guard lock(work_mutex_);
+    anybody = !member_callbacks_.empty();
+  }
+  if (!anybody) {
+    signal_user();
+    return;
+  }
+  schedule([self = shared_from_this(), event = std::move(event)] {
+    std::vector<std::function<void(const MemberEvent&)>> callbacks;
+    {
+      std::lock_guard lock(self->work_mutex_);
+      callbacks = self->member_callbacks_;
+    }
+    for (const auto& callback : callbacks) callback(event);
+  });
+}
+
+void Engine::on_member(std::function<void(const MemberEvent&)> callback) {
+  std::lock_guard lock(work_mutex_);
+  member_callbacks_.push_back(std::move(callback));
+}
+
+// Links --------------------------------------------------------------------------------------------------
+
+Result<void> Engine::add_link(std::shared_ptr<Link> link, Role role) {
+  TENDON_CHECK(usable("context.add_link"));
+  std::shared_ptr<Link> older;
+  {
+    std::lock_guard lock(links_mutex_);
+    for (const LinkEntry& entry : entries_)
+      if (entry.role == role && entry.link->peer().context == link->peer().context) older = entry.link;
+  }
+  // The peer made a new one, so it has given up the old one, whatever this side still thinks of it.
+  if (older != nullptr) {
+    older->fail(Error{ErrorCode::peer_lost, "context.add_link",
+                      "peer " + link->peer_name() + " made a new link in place of this one"},
+                false);
+  }
+  TENDON_CHECK(link->start(*this, *this));
+  {
+    std::lock_guard lock(links_mutex_);
+    entries_.push_back({link, role});
+    refresh_snapshot();
+  }
+  {
+    // Somebody sleeps already, without having announced it on this link.
+    std::lock_guard lock(sleep_mutex_);
+    if (sleeper_count_ != 0) link->announce_sleep();
+  }
+  kick();
+  recorder_.record("link", link->peer_name(), static_cast<std::uint64_t>(link->path().kind));
+  publish({MemberEventKind::joined, link->peer_name(), link->path().to_string(), Clock::now()});
+  return {};
+}
+
+std::shared_ptr<Link> Engine::connected_link(const ContextId& peer) const {
+  std::lock_guard lock(links_mutex_);
+  for (const LinkEntry& entry : entries_)
+    if (entry.role == Role::connector && entry.link->peer().context == peer && !entry.link->ended())
+      return entry.link;
+  return nullptr;
+}
+
+bool Engine::begin_connecting(const ContextId& peer) {
+  std::lock_guard lock(links_mutex_);
+  if (std::find(connecting_.begin(), connecting_.end(), peer) != connecting_.end()) return false;
+  connecting_.push_back(peer);
+  return true;
+}
+
+void Engine::end_connecting(const ContextId& peer) {
+  {
+    std::lock_guard lock(links_mutex_);
+    std::erase(connecting_, peer);
+  }
+  wake_others();
+}
+
+std::vector<std::shared_ptr<Link>> Engine::links() const { return *snapshot(); }
+
+std::shared_ptr<const Engine::LinkList> Engine::snapshot() const {
+  std::lock_guard lock(links_mutex_);
+  return snapshot_;
+}
+
+void Engine::refresh_snapshot() {
+  auto list = std::make_shared<LinkList>();
+  for (const LinkEntry& entry : entries_) list->push_back(entry.link);
+  snapshot_ = std::move(list);
+}
+
+void Engine::add_ticket(const Token& ticket, std::weak_ptr<OpenHandler> handler) {
+  std::lock_guard lock(links_mutex_);
+  std::erase_if(tickets_, [](const auto& entry) { return entry.second.expired(); });
+  // Handshakes that never open their pipe must not pile up; tickets are random, so any one may go.
+  if (tickets_.size() >= kMostTickets) tickets_.erase(tickets_.begin());
+  tickets_[ticket] = std::move(handler);
+}
+
+void Engine::add_handler(std::weak_ptr<OpenHandler> handler) {
+  std::lock_guard lock(links_mutex_);
+  std::erase_if(handlers_, [](const auto& known) { return known.expired(); });
+  handlers_.push_back(std::move(handler));
+}
+
+void Engine::on_open(Link& link, const Descriptor& descriptor, Bytes ticket_bytes) {
+  const auto refuse = [&](ErrorCode code, std::string_view text) {
+    Descriptor answer;
+    answer.kind = MessageKind::error;
+    answer.pipe = descriptor.pipe;
+    answer.tag = static_cast<std::uint32_t>(code);
+    answer.payload_bytes = text.size();
+    link.post(answer, as_bytes(text));
+  };
+  Token ticket{};
+  if (ticket_bytes.size() != ticket.size())
+    return refuse(ErrorCode::protocol_violation, "a pipe was opened without a ticket");
+  std::memcpy(ticket.data(), ticket_bytes.data(), ticket.size());
+  std::shared_ptr<OpenHandler> handler;
+  {
+    std::lock_guard lock(links_mutex_);
+    const auto found = tickets_.find(ticket);
+    if (found != tickets_.end()) {
+      handler = found->second.lock();
+      tickets_.erase(found);  // good for one pipe
+    }
+  }
+  if (handler == nullptr) return refuse(ErrorCode::unreachable, "the listener was closed");
+  if (link.pipe_count() >= kMaxPipesPerLink)
+    return refuse(ErrorCode::server_busy, "this link carries its 1024 pipes already");
+  auto sink = handler->on_open(link.shared_from_this(), descriptor.pipe);
+  if (!sink) return refuse(sink.error().code, sink.error().detail);
+  link.attach(descriptor.pipe, *std::move(sink));
+}
+
+void Engine::on_ended(Link& link, const Error* error) {
+  {
+    std::lock_guard lock(links_mutex_);
+    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+      if (entry->link.get() != &link) continue;
+      retired_.push_back(entry->link);
+      entries_.erase(entry);
+      break;
+    }
+    refresh_snapshot();
+  }
+  recorder_.record("link ended", link.peer_name(), error == nullptr ? 0 : 1);
+  if (closed_) return;
+  publish({error == nullptr ? MemberEventKind::left : MemberEventKind::lost, link.peer_name(),
+           error == nullptr ? "closed its context" : error->detail, Clock::now()});
+}
+
+// Reactor ------------------------------------------------------------------------------------------------
+
+Result<void> Engine::watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) {
+  std::lock_guard lock(watch_mutex_);
+  const std::uint64_t id = next_watch_id_++;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return system_error("context.watch", "epoll_ctl of descriptor " + std::to_string(fd), errno);
+  watched_[id] = {fd, std::move(handler)};
+  watch_id_of_fd_[fd] = id;
+  return {};
+}
+
+void Engine::change(int fd, std::uint32_t events) {
+  std::lock_guard lock(watch_mutex_);
+  const auto id = watch_id_of_fd_.find(fd);
+  if (id == watch_id_of_fd_.end()) return;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id->second;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void Engine::forget(int fd) {
+  std::lock_guard lock(watch_mutex_);
+  const auto id = watch_id_of_fd_.find(fd);
+  if (id == watch_id_of_fd_.end()) return;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  watched_.erase(id->second);
+  watch_id_of_fd_.erase(id);
+}
+
+void Engine::kick() noexcept {
+  if (epoch_ != fork_epoch()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof one);
+}
+
+void Engine::signal_user() noexcept {
+  if (!user_event_ || epoch_ != fork_epoch()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(user_event_.get(), &one, sizeof one);
+}
+
+void Engine::drain(int fd) noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
+}
+
+// Context ------------------------------------------------------------------------------------------------
+
+bool Engine::everything_sent() {
+  {
+    std::lock_guard lock(work_mutex_);
+    if (!works_.empty()) return false;
+  }
+  for (const auto& link : *snapshot())
+    if (!link->ended() && !link->drained()) return false;
+  return true;
+}
+
+Result<void> Engine::close(Deadline deadline) {
+  if (epoch_ != fork_epoch()) {
+    // The child has no service thread to join; its copy of the handle just goes.
+    if (service_.joinable()) service_.detach();
+    return usable("context.close");
+  }
+  if (closing_.exchange(true)) return {};
+  std::vector<std::shared_ptr<OpenHandler>> handlers;
+  {
+    std::lock_guard lock(links_mutex_);
+    for (const auto& handler : handlers_)
+      if (auto alive = handler.lock()) handlers.push_back(std::move(alive));
+    handlers_.clear();
+    tickets_.clear();
+  }
+  for (const auto& handler : handlers) handler->on_context_closed();
+  handlers.clear();
+
+  const bool sent = wait(nullptr, deadline, [this] { return everything_sent(); });
+  if (!sent) {
+    std::size_t left = 0;
+    {
+      std::lock_guard lock(work_mutex_);
+      left = works_.size();
+    }
+    publish({MemberEventKind::unsent, options_.name,
+             std::to_string(left) + " pipes still had unsent messages when the context was closed",
+             Clock::now()});
+    // The last chance for callbacks to hear of it.
+    if (std::this_thread::get_id() != service_.get_id()) run_callbacks();
+  }
+  closed_.store(true, std::memory_order_release);
+  for (const auto& link : *snapshot()) {
+    link->shut_down();
+    link->fail(Error{ErrorCode::context_closed, "context.close", "context '" + options_.name + "' was closed"},
+               false);
+  }
+  {
+    std::lock_guard lock(work_mutex_);
+    works_.clear();
+    timed_.clear();
+  }
+  stopping_ = true;
+  {
+    std::lock_guard lock(lead_mutex_);
+    progress_count_.fetch_add(1);
+    follower_wake_.notify_all();
+    service_wake_.notify_all();
+  }
+  kick();
+  if (service_.joinable()) {
+    if (std::this_thread::get_id() == service_.get_id()) service_.detach();
+    else service_.join();
+  }
+  run_callbacks();
+  {
+    std::lock_guard lock(links_mutex_);
+    retired_.clear();
+    entries_.clear();
+    refresh_snapshot();
+  }
+  // A caller that still sleeps in epoll swallowed the ring above at most once: ring again for the next.
+  kick();
+  if (sent) return {};
+  return Error{ErrorCode::timeout, "context.close",
+               "context '" + options_.name + "': not everything was sent before the deadline"};
+}
+
+bool Engine::progress() {
+  if (options_.progress != Progress::manual || unusable()) return false;
+  const auto list = snapshot();
+  {
+    std::lock_guard lock(sleep_mutex_);
+    if (sleeper_count_ != 0) {
+      sleeper_count_ = 0;  // what arm() announced
+      for (const auto& link : *list) link->announce_awake();
+    }
+  }
+  bool moved = dispatch_events(0);
+  moved = poll_links(*list) || moved;
+  moved = run_works() || moved;
+  run_timers();
+  return run_callbacks() || moved;
+}
+
+int Engine::user_fd() const noexcept {
+  return options_.progress == Progress::manual ? epoll_.get() : user_event_.get();
+}
+
+bool Engine::arm() {
+  if (options_.progress != Progress::manual) {
+    std::uint64_t count = 0;
+    return read(user_event_.get(), &count, sizeof count) < 0;
+  }
+  const auto list = snapshot();
+  {
+    std::lock_guard lock(sleep_mutex_);
+    sleeper_count_ = 1;
+    for (const auto& link : *list) link->announce_sleep();
+  }
+  if (anything_ready_) return false;
+  for (const auto& link : *list)
+    if (!link->ended() && link->has_input()) return false;
+  return true;
+}
+
+std::vector<PeerIdentity> Engine::members() const {
+  std::vector<PeerIdentity> members;
+  for (const auto& link : *snapshot())
+    if (!link->ended()) members.push_back(link->peer());
+  return members;
+}
+
+std::string Engine::describe() const {
+  std::string text = "context '" + options_.name + "' " + identity_.context.to_string() + " (pid " +
+                     std::to_string(identity_.pid) + ", host " + identity_.host + ")";
+  text += closed_ ? ", closed\n" : "\n";
+  text += "progress: " + std::string(options_.progress == Progress::manual ? "manual" : "service thread");
+  text += ", cpus: " + std::to_string(cpu_count_);
+  text += ", link cap: " + std::to_string(options_.link_cap_bytes) + " bytes\n";
+  const SlotPoolStats pool = pool_->stats();
+  text += "pool: " + std::to_string(pool.loaned_count) + " slots in use, " +
+          std::to_string(pool.resident_bytes) + " bytes resident\n";
+  std::lock_guard lock(links_mutex_);
+  for (const LinkEntry& entry : entries_) {
+    const LinkStats stats = entry.link->stats();
+    text += "link to " + entry.link->peer_name() + " by " + entry.link->path().to_string();
+    text += entry.link->suspect() ? ", suspect\n" : "\n";
+    text += "  sent " + std::to_string(stats.messages_sent) + " messages (" +
+            std::to_string(stats.bytes_sent) + " bytes), received " +
+            std::to_string(stats.messages_received) + " (" + std::to_string(stats.bytes_received) +
+            " bytes)\n";
+    text += "  slots with the peer " + std::to_string(stats.slots.sent_count) + " (" +
+            std::to_string(stats.slots.sent_bytes) + " bytes), loaned " +
+            std::to_string(stats.slots.loaned_count) + ", quarantined " +
+            std::to_string(stats.slots.quarantined_count) + ", doorbells " +
+            std::to_string(stats.doorbells) + "\n";
+  }
+  for (const auto& link : retired_) {
+    const LinkStats stats = link->stats();
+    text += "ended link to " + link->peer_name() + ": quarantined " +
+            std::to_string(stats.slots.quarantined_count) + " slots (" +
+            std::to_string(stats.slots.quarantined_bytes) + " bytes)\n";
+  }
+  return text;
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/member_event.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/observe/flight_recorder.hpp>
+#include <tendon/runtime/context.hpp>
+
+#include "core/fd.hpp"
+#include "memory/slot_pool.hpp"
+#include "session/hello.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// Something that goes on without a caller waiting for it: queued sends. Called by whoever makes progress.
+class Work {
+ public:
+  virtual ~Work() = default;
+  /// Does what can be done now. True: call again after something moved. False: finished, forget it.
+  virtual bool progress() = 0;
+};
+
+/// Something with a point in time: a handshake that must end.
+class Timed {
+ public:
+  virtual ~Timed() = default;
+  /// Called when its time has come.
+  virtual void on_time() = 0;
+};
+
+/// Takes the pipes that peers open with a ticket. Implemented above the runtime, which knows no pipes.
+class OpenHandler {
+ public:
+  virtual ~OpenHandler() = default;
+  /// A sink for the new pipe, or why not. The link's receive lock is held.
+  virtual Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
+                                                       std::uint32_t pipe) = 0;
+  /// The Context was closed.
+  virtual void on_context_closed() = 0;
+};
+
+/// A call without ownership of what it calls; cheaper than std::function and never allocating.
+class Attempt {
+ public:
+  template <class F>
+  Attempt(F& f)  // NOLINT(google-explicit-constructor): lambdas convert
+      : object_(&f), call_([](void* object) { return (*static_cast<F*>(object))(); }) {}
+  bool operator()() const { return call_(object_); }
+
+ private:
+  void* object_;
+  bool (*call_)(void*);
+};
+
+/// The state of a Context: identity, links, and the rules of who makes progress (SEMANTICS 3,
+/// docs/threads.md). A thread that waits leads: it polls its link, spins, then sleeps in the one epoll;
+/// others wait behind it; the service thread leads when no caller does.
+///
+/// Owns:    epoll, doorbell, pool, links, the service thread.
+/// Threads: thread-safe. Lock order: a link's receive lock before every lock in here.
+class Engine final : public Reactor, public LinkObserver, public std::enable_shared_from_this<Engine> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<Engine>> create(ContextOptions options);
+  [[nodiscard]] static const std::shared_ptr<Engine>& of(const Context& context) {
+    return context.engine_;
+  }
+  explicit Engine(ContextOptions options);
+  ~Engine() override;
+
+  [[nodiscard]] const ContextOptions& options() const noexcept { return options_; }
+  [[nodiscard]] ContextId id() const noexcept { return identity_.context; }
+  [[nodiscard]] const std::shared_ptr<SlotPool>& pool() const noexcept { return pool_; }
+  [[nodiscard]] int doorbell_fd() const noexcept { return doorbell_.get(); }
+  [[nodiscard]] FlightRecorder& recorder() noexcept { return recorder_; }
+  /// The hello of this Context, for either role.
+  [[nodiscard]] HelloMessage hello(Profile profile) const;
+
+  /// context_closed or forked, for every call of a handle.
+  [[nodiscard]] Result<void> usable(std::string_view where) const;
+  [[nodiscard]] bool unusable() const noexcept {
+    return closed_.load(std::memory_order_acquire) || epoch_ != fork_epoch();
+  }
+
+  // Waiting --------------------------------------------------------------------------------------------
+  /// Calls `attempt` until it answers true or the deadline passes; makes progress and sleeps in between.
+  /// `attempt` polls `link` itself (poll_link); it is called without locks and must answer true when the
+  /// engine became unusable(). `link` may be null.
+  template <class F>
+  bool wait(Link* link, Deadline deadline, F attempt) {
+    note_activity();
+    if (attempt()) return true;
+    if (deadline.is_poll()) return false;
+    return wait_slowly(link, deadline, Attempt(attempt));
+  }
+  /// Polls one link under its receive lock, and wakes whoever else may care.
+  bool poll_link(Link& link);
+  /// Tells the other waiting threads that something moved.
+  void wake_others();
+  /// Must follow every hand-over of received messages by a thread that holds no locks.
+  void note_moved() {
+    if (waiter_count_.load(std::memory_order_relaxed) != 0) wake_others();
+  }
+  void note_activity() noexcept {
+    // Only "has it changed" matters, so a lost increment does no harm.
+    activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
+  // Work, time, callbacks ------------------------------------------------------------------------------
+  void add_work(std::shared_ptr<Work> work);
+  [[nodiscard]] std::uint64_t add_timed(Deadline when, std::weak_ptr<Timed> timed);
+  void remove_timed(std::uint64_t id);
+  /// Runs later on the service thread or inside progress(), under no lock.
+  void schedule(std::function<void()> callback);
+  void publish(MemberEvent event);
+  void on_member(std::function<void(const MemberEvent&)> callback);
+  /// Touches the slots a stream will use next, off the hot path.
+  void prefault_soon(std::function<void()> prefault);
+
+  // Links ----------------------------------------------------------------------------------------------
+  enum class Role : std::uint8_t { connector, acceptor };
+  /// Registers and starts a link; an older one of the same pair and role is ended.
+  [[nodiscard]] Result<void> add_link(std::shared_ptr<Link> link, Role role);
+  /// The live link to a peer that this side made by connecting.
+  [[nodiscard]] std::shared_ptr<Link> connected_link(const ContextId& peer) const;
+  /// True for the first caller: it makes the link. Others wait for connected_link().
+  [[nodiscard]] bool begin_connecting(const ContextId& peer);
+  void end_connecting(const ContextId& peer);
+  [[nodiscard]] std::vector<std::shared_ptr<Link>> links() const;
+
+  void add_ticket(const Token& ticket, std::weak_ptr<OpenHandler> handler);
+  /// Does a link of this Context lend the memory at `data`? Then sending it on is counted.
+  void add_handler(std::weak_ptr<OpenHandler> handler);
+
+  // Reactor
+  Result<void> watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) override;
+  void change(int fd, std::uint32_t events) override;
+  void forget(int fd) override;
+  // LinkObserver
+  void on_open(Link& link, const Descriptor& descriptor, Bytes ticket) override;
+  void on_ended(Link& link, const Error* error) override;
+
+  // Context --------------------------------------------------------------------------------------------
+  Result<void> close(Deadline deadline);
+  bool progress();
+  [[nodiscard]] int user_fd() const noexcept;
+  bool arm();
+  [[nodiscard]] std::string describe() const;
+  [[nodiscard]] std::vector<PeerIdentity> members() const;
+
+ private:
+  struct Watched {
+    int fd;
+    std::weak_ptr<FdHandler> handler;
+  };
+  struct TimedEntry {
+    Deadline when;
+    std::weak_ptr<Timed> timed;
+  };
+  struct LinkEntry {
+    std::shared_ptr<Link> link;
+    Role role;
+    bool was_suspect = false;
+  };
+  using LinkList = std::vector<std::shared_ptr<Link>>;
+
+  [[nodiscard]] Result<void> open();
+  bool wait_slowly(Link* link, Deadline deadline, Attempt attempt);
+  bool spin(Link& link, Deadline deadline, Attempt attempt);
+  void sleep_once(Deadline deadline, std::uint64_t seen_progress, bool& leading);
+  void stop_leading();
+  /// One round: announce sleep, look again, epoll, take in. Returns whether anything moved.
+  bool lead_once(Deadline deadline);
+  void retract_sleep(const LinkList& links);
+  bool dispatch_events(int timeout_ms);
+  bool poll_links(const LinkList& links);
+  bool run_works();
+  void run_timers();
+  bool run_callbacks();
+  [[nodiscard]] Deadline next_timer() const;
+  void kick() noexcept;
+  void signal_user() noexcept;
+  void drain(int fd) noexcept;
+  void serve();
+  [[nodiscard]] std::shared_ptr<const LinkList> snapshot() const;
+  void refresh_snapshot();
+  [[nodiscard]] bool everything_sent();
+
+  const ContextOptions options_;
+  const std::uint32_t epoch_;
+  const unsigned cpu_count_;
+  PeerIdentity identity_;
+  Token boot_id_{};
+  FlightRecorder recorder_;
+  OwnedFd epoll_;
+  OwnedFd doorbell_;   // peers and other threads ring it
+  OwnedFd user_event_;  // with a service thread: readable when something can be collected
+  std::shared_ptr<SlotPool> pool_;
+
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> closing_{false};
+
+  mutable std::mutex watch_mutex_;
+  std::unordered_map<std::uint64_t, Watched> watched_;
+  std::unordered_map<int, std::uint64_t> watch_id_of_fd_;
+  std::uint64_t next_watch_id_ = 1;
+
+  mutable std::mutex links_mutex_;
+  std::vector<LinkEntry> entries_;
+  std::vector<std::shared_ptr<Link>> retired_;  // ended, but slots are still in quarantine
+  std::shared_ptr<const LinkList> snapshot_ = std::make_shared<LinkList>();
+  std::vector<ContextId> connecting_;
+  std::map<Token, std::weak_ptr<OpenHandler>> tickets_;
+  std::vector<std::weak_ptr<OpenHandler>> handlers_;
+
+  mutable std::mutex work_mutex_;
+  std::vector<std::shared_ptr<Work>> works_;
+  std::map<std::uint64_t, TimedEntry> timed_;
+  std::uint64_t next_timed_id_ = 1;
+  std::vector<std::function<void()>> ready_;
+  std::vector<std::function<void()>> prefaults_;
+  std::vector<std::function<void(const MemberEvent&)>> member_callbacks_;
+  std::atomic<bool> anything_ready_{false};
+  std::atomic<bool> anything_to_work_{false};
+  std::chrono::steady_clock::time_point next_tick_;
+
+  // Who leads.
+  std::mutex lead_mutex_;
+  std::condition_variable follower_wake_;
+  std::condition_variable service_wake_;
+  bool caller_leads_ = false;
+  std::uint32_t follower_count_ = 0;
+  bool service_parked_long_ = false;
+  std::atomic<std::uint64_t> progress_count_{0};
+  std::atomic<std::uint32_t> waiter_count_{0};
+  std::atomic<std::uint64_t> activity_{0};
+  std::atomic<std::uint32_t> spinner_count_{0};
+  std::atomic<std::uint32_t> spin_budget_us_;
+  std::atomic<std::uint64_t> lead_rounds_{0};
+
+  std::mutex sleep_mutex_;
+  std::uint32_t sleeper_count_ = 0;
+
+  std::thread service_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/settings.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include <tendon/session/limits.hpp>
+
+namespace tendon::inline v0::detail {
+namespace {
+
+// The number in the first word of a file, or `fallback` ("max", missing, foreign).
+std::uint64_t first_number(const char* path, std::uint64_t fallback) {
+  std::ifstream file(path);
+  std::uint64_t number = 0;
+  return file >> number ? number : fallback;
+}
+
+constexpr std::uint64_t kSmallestCapBytes = 1ull << 20;
+
+}  // namespace
+
+unsigned effective_cpu_count() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  unsigned count = 1;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) count = static_cast<unsigned>(CPU_COUNT(&set));
+  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
+  double quota = 0;
+  double period = 0;
+  if (quota_file >> quota >> period && period > 0)
+    count = std::min(count, static_cast<unsigned>(std::max(1.0, quota / period)));
+  return std::max(1u, count);
+}
+
+std::uint64_t memory_limit_bytes() {
+  const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const auto page_bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  std::uint64_t limit = pages * page_bytes;
+  limit = std::min(limit, first_number("/sys/fs/cgroup/memory.max", limit));
+  return std::min(limit, first_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit));
+}
+
+std::uint64_t default_cap_bytes() {
+  return std::max(kSmallestCapBytes, std::min<std::uint64_t>(1ull << 30, memory_limit_bytes() / 4));
+}
+
+Result<ContextOptions> resolve_options(ContextOptions options) {
+  const auto wrong = [](std::string detail) {
+    return Error{ErrorCode::invalid_argument, "context.create", std::move(detail)};
+  };
+  if (options.name.empty()) {
+    if (const char* name = std::getenv("TENDON_NAME")) options.name = name;
+  }
+  if (options.name.size() > kMaxIdentityTextBytes) {
+    return wrong("ContextOptions::name has " + std::to_string(options.name.size()) +
+                 " bytes; at most " + std::to_string(kMaxIdentityTextBytes) + " are legal");
+  }
+  if (const char* text = std::getenv("TENDON_TRANSPORT");
+      text != nullptr && options.transport == Transport::automatic) {
+    const std::string_view transport = text;
+    if (transport == "shm") options.transport = Transport::shm;
+    else if (transport == "tcp") options.transport = Transport::tcp;
+    else if (transport != "automatic" && !transport.empty())
+      return wrong("TENDON_TRANSPORT is '" + std::string(transport) + "'; legal are automatic, shm, tcp");
+  }
+  if (options.link_cap_bytes == 0) options.link_cap_bytes = default_cap_bytes();
+  if (options.pool_cap_bytes == 0) options.pool_cap_bytes = default_cap_bytes();
+  constexpr std::uint64_t kLargestCapBytes = 1ull << 46;
+  for (const std::uint64_t cap : {options.link_cap_bytes, options.pool_cap_bytes}) {
+    if (cap < kSmallestCapBytes || cap > kLargestCapBytes) {
+      return wrong("a cap of " + std::to_string(cap) + " bytes; legal are " +
+                   std::to_string(kSmallestCapBytes) + " to " + std::to_string(kLargestCapBytes) +
+                   ", or 0 for the default");
+    }
+  }
+  if (options.streams < 1 || options.streams > kMaxStreamsPerLink) {
+    return wrong("ContextOptions::streams is " + std::to_string(options.streams) + "; legal are 1 to " +
+                 std::to_string(kMaxStreamsPerLink));
+  }
+  if (options.lease < std::chrono::milliseconds(500)) {
+    return wrong("ContextOptions::lease is " + std::to_string(options.lease.count()) +
+                 " ms; at least 500 ms are legal");
+  }
+  if (options.linger < std::chrono::milliseconds(0)) {
+    return wrong("ContextOptions::linger is " + std::to_string(options.linger.count()) +
+                 " ms; it must not be negative");
+  }
+  return options;
+}
+
+}  // namespace tendon::inline v0::detail

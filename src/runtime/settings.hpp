@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <tendon/core/result.hpp>
+#include <tendon/runtime/context.hpp>
+
+namespace tendon::inline v0::detail {
+
+/// CPUs this process may use at once: affinity and cgroup quota, at least 1. Spinning on fewer than two
+/// would keep the peer from running.
+[[nodiscard]] unsigned effective_cpu_count();
+/// Memory this process may use: physical memory or the cgroup's limit [bytes].
+[[nodiscard]] std::uint64_t memory_limit_bytes();
+/// min(1 GiB, a quarter of the memory limit).
+[[nodiscard]] std::uint64_t default_cap_bytes();
+
+/// Options with every default resolved and every range checked; environment variables are read here.
+[[nodiscard]] Result<ContextOptions> resolve_options(ContextOptions options);
+
+}  // namespace tendon::inline v0::detail
