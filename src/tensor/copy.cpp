@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "memory/copy.hpp"
+#include "tensor/extent.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
 
@@ -210,14 +211,10 @@ struct Extent {
 };
 
 Extent extent_of(const Tensor& tensor, std::size_t leaf) {
-  const auto item_bytes = static_cast<std::int64_t>(item_size_bytes(tensor.dtype()));
-  std::int64_t first = 0;
-  std::int64_t last = item_bytes;
-  for (std::size_t i = 0; i < tensor.shape().size(); ++i) {
-    const std::int64_t span = (tensor.shape()[i] - 1) * tensor.strides()[i] * item_bytes;
-    (span < 0 ? first : last) += span;
-  }
-  return {tensor.data() + first, tensor.data() + last, leaf};
+  // A Tensor's extent fits: it was checked when the view was made.
+  const ByteExtent bytes =
+      byte_extent(tensor.dtype(), tensor.shape(), tensor.strides()).value_or(ByteExtent());
+  return {tensor.data() + bytes.begin, tensor.data() + bytes.end, leaf};
 }
 
 // Beyond this many runs two tangled leaves are called overlapping without looking: nobody means

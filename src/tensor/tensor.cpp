@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "tensor/copy.hpp"
+#include "tensor/extent.hpp"
 
 namespace tendon::inline v0 {
 namespace {
@@ -25,18 +27,6 @@ bool is_row_major(const Shape& shape, const Strides& strides, std::int64_t eleme
   for (std::size_t i = shape.size(); i-- > 0;) {
     if (shape[i] != 1 && strides[i] != step) return false;
     step *= shape[i];
-  }
-  return true;
-}
-
-// The first and the last element that strides reach, counted from element [0, 0, ...]; false on
-// overflow.
-bool reach(const Shape& shape, const Strides& strides, std::int64_t& first, std::int64_t& last) {
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    std::int64_t span = 0;
-    if (__builtin_mul_overflow(shape[i] - 1, strides[i], &span)) return false;
-    std::int64_t& end = span < 0 ? first : last;
-    if (__builtin_add_overflow(end, span, &end)) return false;
   }
   return true;
 }
@@ -191,17 +181,11 @@ Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType d
   };
   if (offset_bytes > storage.size_bytes()) return outside();
   if (element_count > 0) {
-    std::int64_t first = 0;
-    std::int64_t last = 0;
-    const auto item_bytes = static_cast<std::int64_t>(item_size_bytes(dtype));
-    if (!reach(shape, strides, first, last) || __builtin_add_overflow(last, 1, &last) ||
-        __builtin_mul_overflow(first, item_bytes, &first) ||
-        __builtin_mul_overflow(last, item_bytes, &last)) {
-      return outside();
-    }
-    const std::uint64_t before = -static_cast<std::uint64_t>(first);
+    const auto extent = detail::byte_extent(dtype, shape, strides);
+    if (!extent) return outside();
+    const std::uint64_t before = -static_cast<std::uint64_t>(extent->begin);
     const std::uint64_t after = storage.size_bytes() - offset_bytes;
-    if (before > offset_bytes || static_cast<std::uint64_t>(last) > after) return outside();
+    if (before > offset_bytes || static_cast<std::uint64_t>(extent->end) > after) return outside();
   }
   std::byte* const data = storage.data() == nullptr ? nullptr : storage.data() + offset_bytes;
   return Tensor(std::move(storage), data, dtype, shape, strides, device, element_count);

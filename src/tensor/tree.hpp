@@ -64,6 +64,8 @@ struct Tree {
   [[nodiscard]] static std::unique_ptr<Tree> from_packed(const PackedView& packed);
   [[nodiscard]] std::unique_ptr<Tree> clone() const;
 
+  /// Precondition: `dict` is a tree and not the empty one without any.
+  [[nodiscard]] static const Tree& of(const TensorDict& dict) { return *dict.tree_; }
   /// The leaf itself, no shared count touched. Precondition: `dict` is a tree.
   [[nodiscard]] static const Tensor& leaf_of(const TensorDict& dict, std::size_t index);
   /// The answer of `check` for `dict`, asked once until a leaf changes. Precondition: `dict` is a

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <tendon/tensor/atomic_file.hpp>
+#include <tendon/tensor/safetensors.hpp>
+
+#include "core/fd.hpp"
+#include "tensor/copy.hpp"
+#include "tensor/safetensors_tree.hpp"
+#include "tensor/text.hpp"
+#include "tensor/tree.hpp"
+
+namespace tendon::inline v0 {
+namespace {
+
+using detail::quote_text;
+
+Error error(ErrorCode code, std::string detail) {
+  return Error{code, "tensor.safetensors", std::move(detail)};
+}
+
+// Where each leaf lies in a file: by rising offset, without gaps.
+struct Plan {
+  std::vector<std::byte> header;
+  std::vector<std::uint32_t> order;
+};
+
+// The plan that a given header asks for, if it describes exactly these tensors.
+Result<Plan> plan_from_header(const TensorDict& dict, Bytes bytes) {
+  TENDON_TRY(header, SafetensorsHeader::parse(bytes));
+  if (header.size_bytes != bytes.size()) {
+    return error(ErrorCode::corrupt_data, "a header of " + std::to_string(header.size_bytes) +
+                                              " bytes in " + std::to_string(bytes.size()));
+  }
+  // No bytes are looked at: the storage only has the right size.
+  const Storage nothing(nullptr, nullptr, header.size_bytes + header.data_bytes, Access::read_only);
+  TENDON_TRY(described, detail::build_tensors(header, nothing));
+  if (*described.dict.schema() != *dict.schema()) {
+    return error(ErrorCode::schema_mismatch,
+                 "the header does not describe these tensors: " +
+                     describe_difference(*described.dict.schema(), *dict.schema()));
+  }
+  const Value* const theirs = described.dict.values().get();
+  const Value* const ours = dict.values().get();
+  if ((theirs == nullptr) != (ours == nullptr) || (theirs != nullptr && *theirs != *ours))
+    return error(ErrorCode::schema_mismatch, "the header holds other non-tensor data");
+  if (described.entry_of_path.size() != header.entries.size() ||
+      dict.leaf_count() != header.entries.size()) {
+    return error(ErrorCode::schema_mismatch, "the header uses one tensor for several entries");
+  }
+  Plan plan{{bytes.begin(), bytes.end()}, std::vector<std::uint32_t>(dict.leaf_count())};
+  std::vector<std::size_t> entry_of_leaf(dict.leaf_count());
+  for (std::size_t i = 0; i < entry_of_leaf.size(); ++i)
+    entry_of_leaf[i] = described.entry_of_path.at(dict.leaf_path(i));
+  std::iota(plan.order.begin(), plan.order.end(), 0u);
+  std::stable_sort(plan.order.begin(), plan.order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return header.entries[entry_of_leaf[a]].begin_bytes <
+           header.entries[entry_of_leaf[b]].begin_bytes;
+  });
+  return plan;
+}
+
+Result<Plan> make_plan(const TensorDict& dict, const SaveOptions& options) {
+  if (!options.header.empty()) return plan_from_header(dict, options.header);
+  TENDON_TRY(header, make_safetensors_header(dict, options));
+  return Plan{std::move(header), dict.schema()->layout(Layout::safetensors).order};
+}
+
+Result<void> write_leaves(AtomicFile& file, const TensorDict& dict, const Plan& plan) {
+  constexpr std::size_t kPieceBytes = 1u << 20;
+  std::vector<Bytes> pieces{plan.header};
+  std::vector<std::byte> buffer;
+  for (const std::uint32_t leaf : plan.order) {
+    const LeafView view = dict.leaf_view(leaf);
+    if (view.size_bytes == 0) continue;
+    if (view.contiguous) {
+      pieces.emplace_back(view.data, view.size_bytes);
+      continue;
+    }
+    TENDON_CHECK(file.write(pieces));
+    pieces.clear();
+    buffer.resize(kPieceBytes);
+    const Tensor tensor = dict.leaf(leaf);
+    for (std::uint64_t at = 0; at < view.size_bytes; at += kPieceBytes) {
+      const MutableBytes piece(buffer.data(),
+                               std::min<std::uint64_t>(kPieceBytes, view.size_bytes - at));
+      detail::gather_piece(tensor, at, piece);
+      TENDON_CHECK(file.write(piece));
+    }
+  }
+  return file.write(pieces);
+}
+
+struct Mapping {
+  void* address;
+  std::size_t size_bytes;
+  Mapping(void* at, std::size_t size) : address(at), size_bytes(size) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { munmap(address, size_bytes); }
+};
+
+Result<std::vector<std::byte>> read_front(int fd, std::uint64_t size_bytes,
+                                          const std::filesystem::path& path) {
+  std::vector<std::byte> bytes(size_bytes);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got =
+        pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("tensor.safetensors", "read('" + path.string() + "')", errno);
+    if (got == 0) {
+      return error(ErrorCode::corrupt_data, "'" + path.string() + "' became shorter while read");
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return bytes;
+}
+
+Error in_file(Error error, const std::filesystem::path& path) {
+  error.detail = "'" + path.string() + "': " + error.detail;
+  return error;
+}
+
+Result<void> check_size(const SafetensorsHeader& header, std::uint64_t size_bytes) {
+  if (size_bytes - header.size_bytes == header.data_bytes) return {};
+  return error(ErrorCode::corrupt_data,
+               "the header describes " + std::to_string(header.data_bytes) +
+                   " bytes of tensors, and " + std::to_string(size_bytes - header.size_bytes) +
+                   " follow it");
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(Storage storage, SafetensorsHeader header, TensorDict tensors)
+    : storage_(std::move(storage)), header_(std::move(header)), tensors_(std::move(tensors)) {}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
+  const detail::OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return system_error("tensor.safetensors", "open('" + path.string() + "')", errno);
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0)
+    return system_error("tensor.safetensors", "fstat('" + path.string() + "')", errno);
+  if (!S_ISREG(status.st_mode)) {
+    return error(ErrorCode::invalid_argument, "'" + path.string() + "' is no regular file");
+  }
+  const auto size_bytes = static_cast<std::uint64_t>(status.st_size);
+  // The header is read, not mapped: it stays what was checked, whoever writes to the file meanwhile.
+  TENDON_TRY(front, read_front(fd.get(), std::min<std::uint64_t>(size_bytes, 8), path));
+  auto header_bytes = SafetensorsHeader::measure(front);
+  if (!header_bytes) return in_file(std::move(header_bytes).error(), path);
+  if (*header_bytes > size_bytes) {
+    return in_file(
+        error(ErrorCode::corrupt_data, "the header has " + std::to_string(*header_bytes) +
+                                           " bytes, the whole file " + std::to_string(size_bytes)),
+        path);
+  }
+  TENDON_TRY(text, read_front(fd.get(), *header_bytes, path));
+  auto header = SafetensorsHeader::parse(text);
+  if (!header) return in_file(std::move(header).error(), path);
+  if (auto whole = check_size(*header, size_bytes); !whole)
+    return in_file(std::move(whole).error(), path);
+
+  // Private and writable: frameworks that write in place change pages of this process only. Without
+  // NORESERVE a file larger than the free memory could not be opened.
+  void* const address =
+      mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd.get(), 0);
+  if (address == MAP_FAILED)
+    return system_error("tensor.safetensors", "mmap('" + path.string() + "')", errno);
+  Storage storage(std::make_shared<Mapping>(address, size_bytes), static_cast<std::byte*>(address),
+                  size_bytes, Access::read_write);
+  auto built = detail::build_tensors(*header, storage);
+  if (!built) return in_file(std::move(built).error(), path);
+  return SafetensorsFile(std::move(storage), *std::move(header), std::move(built->dict));
+}
+
+Result<SafetensorsFile> SafetensorsFile::parse(Storage storage) {
+  TENDON_TRY(header, SafetensorsHeader::parse(storage.bytes()));
+  TENDON_CHECK(check_size(header, storage.size_bytes()));
+  TENDON_TRY(built, detail::build_tensors(header, storage));
+  return SafetensorsFile(std::move(storage), std::move(header), std::move(built.dict));
+}
+
+Result<TensorDict> load_safetensors(const std::filesystem::path& path) {
+  TENDON_TRY(file, SafetensorsFile::open(path));
+  return std::move(file).tensors();
+}
+
+Result<TensorDict> parse_safetensors(Storage storage) {
+  TENDON_TRY(file, SafetensorsFile::parse(std::move(storage)));
+  return std::move(file).tensors();
+}
+
+Result<void> save_safetensors(const std::filesystem::path& path, const TensorDict& dict,
+                              const SaveOptions& options) {
+  for (std::size_t i = 0; dict.packed() == nullptr && i < dict.leaf_count(); ++i) {
+    const Device device = detail::Tree::leaf_of(dict, i).device();
+    if (device != cpu()) {
+      return error(ErrorCode::unsupported_device, "leaf " + quote_text(dict.leaf_path(i)) +
+                                                      " lies on " + to_string(device) +
+                                                      "; legal is cpu");
+    }
+  }
+  TENDON_TRY(plan, make_plan(dict, options));
+  TENDON_TRY(file, AtomicFile::create(path));
+  TENDON_CHECK(write_leaves(file, dict, plan));
+  return file.commit();
+}
+
+}  // namespace tendon::inline v0
