@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HEADER_LINES_MAX = 250
+COLUMNS_MAX = 100
 CODE = (".hpp", ".cpp", ".def")
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 SPDX_FILES = (*CODE, ".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile", ".ci/run")
@@ -75,6 +76,9 @@ def check_text(name: str, text: str) -> list[str]:
     if name.startswith(PRODUCT) and name.endswith(".hpp") and len(lines) > HEADER_LINES_MAX:
         faults.append(f"{name}:{len(lines)}: a header has at most {HEADER_LINES_MAX} lines: "
                       "one concept each")
+    if name.endswith((".hpp", ".cpp")):
+        faults += [f"{name}:{number}: a line has at most {COLUMNS_MAX} columns"
+                   for number, line in enumerate(lines, 1) if len(line) > COLUMNS_MAX]
     for rule in LINE_RULES:
         if not (name.startswith(rule.folders) and name.endswith(rule.suffixes)):
             continue
@@ -126,6 +130,7 @@ def self_test() -> None:
         ("src/core/b.hpp", head, "#pragma once"),
         ("include/tendon/core/b.hpp", head + "#pragma once\n" + "\n" * (HEADER_LINES_MAX - 1),
          "at most 250 lines"),
+        ("src/core/b.cpp", head + "// " + "x" * COLUMNS_MAX, "at most 100 columns"),
         ("src/core/b.cpp", head + "std::system(command);\n", "ever executed"),
         ("src/core/b.cpp", head + "if (void* h = dlopen(name, 1)) {}\n", "ever executed"),
         ("cli/b.cpp", head + 'FILE* f = ::popen("x", "r");\n', "ever executed"),

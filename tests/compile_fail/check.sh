@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # check.sh SOURCE COMPILER [FLAG...]: compiles the file twice. With TENDON_MUST_COMPILE it must be
 # accepted (the code around the fault is right); without, it must be refused with the text that the
-# file names in a line "// expect: text" (it fails for the right reason).
+# file names in a line "// expect: text" (it fails for the right reason). Compilers word it differently:
+# any one of several such lines will do.
 set -euo pipefail
 
 source=$1

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An accessor that hands out an address does not exist on a temporary Result.
 // expect: deleted
-#include <tendon/core/result.hpp>
 #include <string>
+#include <tendon/core/result.hpp>
 
 tendon::Result<std::string> name();
 

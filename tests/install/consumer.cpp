@@ -5,7 +5,8 @@
 #include <tendon/core/version.hpp>
 
 int main() {
-  const tendon::Result<int> failed = tendon::Error{tendon::ErrorCode::timeout, "consumer", "planted"};
+  const tendon::Result<int> failed =
+      tendon::Error{tendon::ErrorCode::timeout, "consumer", "planted"};
   try {
     return *&failed.value();
   } catch (const tendon::Exception& exception) {
