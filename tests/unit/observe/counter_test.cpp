@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <tendon/observe/counter.hpp>
-#include <thread>
-#include <vector>
+
+#include "interleaved.hpp"
 
 namespace {
 
@@ -18,18 +18,9 @@ TEST(Counter, AddsOneUnlessTold) {
 }
 
 TEST(Counter, LosesNothingBetweenThreads) {
-  constexpr int kThreads = 4;
-  constexpr int kRounds = 20000;
   Counter counter;
-  {
-    std::vector<std::jthread> threads;
-    for (int t = 0; t < kThreads; ++t) {
-      threads.emplace_back([&] {
-        for (int i = 0; i < kRounds; ++i) counter.add(2);
-      });
-    }
-  }
-  EXPECT_EQ(counter.value(), 2u * kThreads * kRounds);
+  const auto calls = tendon_test::run_interleaved([&] { counter.add(2); });
+  EXPECT_EQ(counter.value(), 2 * (calls[0] + calls[1]));
 }
 
 }  // namespace
