@@ -127,6 +127,8 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   void remove_timed(std::uint64_t id);
   /// Runs later on the service thread or inside progress(), under no lock.
   void schedule(std::function<void()> callback);
+  /// Something can be collected: fd() becomes readable.
+  void note_completed() { signal_user(); }
   void publish(MemberEvent event);
   void on_member(std::function<void(const MemberEvent&)> callback);
   /// Touches the slots a stream will use next, off the hot path.
@@ -144,7 +146,7 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   [[nodiscard]] std::vector<std::shared_ptr<Link>> links() const;
 
   void add_ticket(const Token& ticket, std::weak_ptr<OpenHandler> handler);
-  /// Does a link of this Context lend the memory at `data`? Then sending it on is counted.
+  /// Told when the Context closes.
   void add_handler(std::weak_ptr<OpenHandler> handler);
 
   // Reactor

@@ -114,6 +114,8 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   virtual void post(const Descriptor& descriptor) = 0;
   /// A small message with a text body (kind `error`) or a header (kind `open`); queued likewise.
   virtual void post(const Descriptor& descriptor, Bytes body) = 0;
+  /// Makes memory for messages of this size exist before they are sent; may take long. A hint.
+  virtual void prefault(std::uint64_t) {}
   /// Everything posted or sent so far lies with the kernel or in the ring.
   [[nodiscard]] virtual bool drained() = 0;
   /// True when a message is at the peer as soon as it was sent (shm); else flush needs an `ack`.
@@ -131,9 +133,11 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] virtual bool lend(const IncomingBody& body) noexcept = 0;
 
   // Pipes ----------------------------------------------------------------------------------------------
-  /// receive_mutex() is held for all three.
+  /// receive_mutex() is held for all of these.
   void attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink);
   void detach(std::uint32_t pipe);
+  /// Numbers for pipes that this side opens; only the connecting side does.
+  [[nodiscard]] std::uint32_t next_pipe_id() noexcept { return ++last_opened_pipe_; }
   [[nodiscard]] std::size_t pipe_count() const noexcept { return sinks_.size(); }
 
   // Life -----------------------------------------------------------------------------------------------
@@ -185,6 +189,7 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
 
   std::mutex receive_mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<MessageSink>> sinks_;
+  std::uint32_t last_opened_pipe_ = 0;
   std::uint32_t last_pipe_ = 0;          // most links carry one busy pipe
   MessageSink* last_sink_ = nullptr;
 

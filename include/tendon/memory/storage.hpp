@@ -13,6 +13,12 @@ namespace tendon::inline v0 {
 /// May the holder of a storage write to it?
 enum class Access : std::uint8_t { read_only, read_write };
 
+/// Whose memory a storage is.
+enum class Origin : std::uint8_t {
+  here,       ///< this process's own
+  peer_slot,  ///< a slot that a peer lent: sending it on needs a copy
+};
+
 /// A run of bytes together with whatever keeps it alive: the heap, a mapped file, a slot that a
 /// peer handed over, an array of another framework.
 ///
@@ -26,8 +32,12 @@ class TENDON_API Storage {
   Storage() = default;
   /// Memory kept alive by `owner`; `data` stays valid as long as it does.
   Storage(std::shared_ptr<const void> owner, std::byte* data, std::uint64_t size_bytes,
-          Access access)
-      : owner_(std::move(owner)), data_(data), size_bytes_(size_bytes), access_(access) {}
+          Access access, Origin origin = Origin::here)
+      : owner_(std::move(owner)),
+        data_(data),
+        size_bytes_(size_bytes),
+        access_(access),
+        origin_(origin) {}
 
   /// Fresh private memory, aligned to 64 bytes, contents unspecified. Zero bytes are legal.
   [[nodiscard]] static Result<Storage> allocate(std::uint64_t size_bytes);
@@ -35,6 +45,7 @@ class TENDON_API Storage {
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] Access access() const noexcept { return access_; }
+  [[nodiscard]] Origin origin() const noexcept { return origin_; }
   [[nodiscard]] const std::shared_ptr<const void>& owner() const noexcept { return owner_; }
   [[nodiscard]] Bytes bytes() const noexcept { return {data_, size_bytes_}; }
 
@@ -43,6 +54,7 @@ class TENDON_API Storage {
   std::byte* data_ = nullptr;
   std::uint64_t size_bytes_ = 0;
   Access access_ = Access::read_write;
+  Origin origin_ = Origin::here;
 };
 
 }  // namespace tendon::inline v0

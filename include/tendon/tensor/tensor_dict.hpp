@@ -39,6 +39,7 @@ struct LeafView {
   const std::byte* data;     ///< element [0, 0, ...]
   std::uint64_t size_bytes;  ///< without gaps
   bool contiguous;
+  Device device = cpu();
 };
 
 /// The packed form of a TensorDict: all leaves in one run of bytes.

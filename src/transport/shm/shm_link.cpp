@@ -12,6 +12,7 @@
 #include <deque>
 #include <new>
 
+#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
@@ -42,6 +43,7 @@ class ShmLink final : public Link {
   void withdraw(SendOp& op) override;
   void post(const Descriptor& descriptor) override { post(descriptor, {}); }
   void post(const Descriptor& descriptor, Bytes body) override;
+  void prefault(std::uint64_t size_bytes) override;
   bool drained() override;
   bool delivers_at_once() const noexcept override { return true; }
 
@@ -224,7 +226,7 @@ Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes bod
   const bool is_inline = op != nullptr || !body.empty();
   if (outgoing_.full()) {
     if (outgoing_.corrupt()) broken_ = true;
-    blocked_at_head_ = outgoing_.consumed();
+    blocked_at_head_ = outgoing_.seen_head();
     return false;
   }
   if (is_inline) {
@@ -258,7 +260,7 @@ bool ShmLink::place_inline(Descriptor& descriptor) {
     if (const std::uint64_t consumed = outgoing_.consumed(); consumed != 0)
       arena_head_ = arena_end_[(consumed - 1) % ControlBlock::kMessageCount];
     if (begin + size - arena_head_ > ControlBlock::kArenaBytes) {
-      blocked_at_head_ = outgoing_.consumed();
+      blocked_at_head_ = outgoing_.seen_head();
       return false;
     }
   }
@@ -329,6 +331,12 @@ bool ShmLink::flush_posted() {
   }
   anything_posted_.store(false, std::memory_order_relaxed);
   return true;
+}
+
+void ShmLink::prefault(std::uint64_t size_bytes) {
+  // Two slots: one is read while the other is filled.
+  const auto touched = pool_->prefault(size_bytes, 2, [this] { return !ended(); });
+  if (!touched) log(LogLevel::info, "shm.prefault", touched.error().detail);
 }
 
 bool ShmLink::drained() {

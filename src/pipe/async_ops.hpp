@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asynchronous operations of a pipe: what waits in its queues, and what their completions do.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <variant>
+
+#include "pipe/pipe_core.hpp"
+
+namespace tendon::inline v0::detail {
+
+class PipeCore::SendCompletion final : public CompletionState<void> {
+ public:
+  explicit SendCompletion(std::shared_ptr<PipeCore> core) : core_(std::move(core)) {}
+  void drive(Deadline deadline) override { core_->drive(*this, deadline); }
+  void cancel() override { core_->cancel_send(this); }
+  void abandon() override {}  // the message goes on its way
+  void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
+
+ private:
+  std::shared_ptr<PipeCore> core_;
+};
+
+template <class T>
+class PipeCore::RecvCompletion final : public CompletionState<T> {
+ public:
+  explicit RecvCompletion(std::shared_ptr<PipeCore> core) : core_(std::move(core)) {}
+  void drive(Deadline deadline) override { core_->drive(*this, deadline); }
+  void cancel() override { core_->cancel_recv(this); }
+  void abandon() override {
+    if (!this->finished()) core_->cancel_recv(this);
+    auto left = this->reclaim();
+    if (!left || !left->has_value()) return;
+    if constexpr (std::is_same_v<T, TensorDict>) {
+      Message message;
+      message.tensors = std::move(**left);
+      core_->put_back(std::move(message));
+    } else if constexpr (std::is_same_v<T, Message>) {
+      core_->put_back(std::move(**left));
+    }
+  }
+  void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
+
+ private:
+  std::shared_ptr<PipeCore> core_;
+};
+
+/// A send that waits for its turn. It holds everything its message is made of.
+struct PipeCore::QueuedSend {
+  TensorDict batch;
+  std::shared_ptr<SlotLease> lease;
+  Storage bytes;
+  Outgoing out;
+  std::shared_ptr<SendCompletion> completion;
+};
+
+/// A receive that waits for its message.
+struct PipeCore::PostedRecv {
+  using AnyCompletion = std::variant<std::shared_ptr<RecvCompletion<TensorDict>>,
+                                     std::shared_ptr<RecvCompletion<Message>>,
+                                     std::shared_ptr<RecvCompletion<void>>>;
+  AnyCompletion completion;
+  std::optional<TensorDict> destination;  // of recv_into
+};
+
+}  // namespace tendon::inline v0::detail

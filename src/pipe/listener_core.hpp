@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include <tendon/core/completion.hpp>
+#include <tendon/pipe/listener.hpp>
+
+#include "pipe/pipe_core.hpp"
+#include "runtime/acceptor.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// Pipes that peers opened and nobody accepted yet, and whoever waits for one.
+class ListenerCore final : public OpenHandler, public std::enable_shared_from_this<ListenerCore> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<ListenerCore>> bind(std::shared_ptr<Engine> engine,
+                                                                  std::string_view address,
+                                                                  Profile profile);
+  explicit ListenerCore(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  [[nodiscard]] Result<Pipe> accept(Deadline deadline);
+  [[nodiscard]] Completion<Pipe> accept_async();
+  [[nodiscard]] const std::string& address() const noexcept { return acceptor_->address(); }
+  void close();
+
+  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, std::uint32_t pipe) override;
+  void on_context_closed() override { close(); }
+
+ private:
+  class AcceptCompletion;
+  [[nodiscard]] Error closed_error() const;
+  void cancel_accept(const AcceptCompletion* completion);
+  void put_back(Pipe pipe);
+
+  const std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Acceptor> acceptor_;
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<PipeCore>> backlog_;
+  std::deque<std::shared_ptr<AcceptCompletion>> waiting_;
+  bool closed_ = false;
+};
+
+}  // namespace tendon::inline v0::detail

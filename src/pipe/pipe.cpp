@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tendon/pipe/pipe.hpp>
+
+#include "pipe/pipe_core.hpp"
+
+namespace tendon::inline v0 {
+
+Pipe::Pipe(std::shared_ptr<detail::PipeCore> core) : core_(std::move(core)) {}
+Pipe::Pipe(Pipe&&) noexcept = default;
+
+Pipe& Pipe::operator=(Pipe&& other) noexcept {
+  if (this != &other) {
+    if (core_ != nullptr) core_->abandon();
+    core_ = std::move(other.core_);
+  }
+  return *this;
+}
+
+Pipe::~Pipe() {
+  if (core_ != nullptr) core_->abandon();
+}
+
+Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline deadline,
+                           PipeOptions options) {
+  TENDON_TRY(core, detail::PipeCore::connect(detail::Engine::of(context), address, options.profile, deadline));
+  return Pipe(std::move(core));
+}
+
+Result<void> Pipe::send(const TensorDict& batch, Deadline deadline) { return core_->send(batch, deadline); }
+Result<void> Pipe::send(Loan&& loan, Deadline deadline) { return core_->send(std::move(loan), deadline); }
+Result<void> Pipe::send(Bytes bytes, const MessageOptions& options, Deadline deadline) {
+  return core_->send(bytes, options, deadline);
+}
+Completion<void> Pipe::send_async(TensorDict batch) { return core_->send_async(std::move(batch)); }
+Completion<void> Pipe::send_async(Loan&& loan) { return core_->send_async(std::move(loan)); }
+Completion<void> Pipe::send_async(Storage bytes, std::uint32_t tag) {
+  return core_->send_async(std::move(bytes), tag);
+}
+Result<Loan> Pipe::loan(const std::shared_ptr<const Schema>& schema, Deadline deadline) {
+  return core_->loan(schema, deadline);
+}
+
+Result<TensorDict> Pipe::recv(RecvMode mode, Deadline deadline) { return core_->recv(mode, deadline); }
+Result<void> Pipe::recv_into(TensorDict& destination, Deadline deadline) {
+  return core_->recv_into(destination, deadline);
+}
+Result<Message> Pipe::recv_message(Deadline deadline) { return core_->recv_message(deadline); }
+Completion<TensorDict> Pipe::recv_async() { return core_->recv_async(); }
+Completion<void> Pipe::recv_into_async(TensorDict destination) {
+  return core_->recv_into_async(std::move(destination));
+}
+Completion<Message> Pipe::recv_message_async() { return core_->recv_message_async(); }
+PipeRange Pipe::each(std::chrono::nanoseconds per_message) { return PipeRange(*this, per_message); }
+
+void PipeRange::advance() {
+  if (failed_) {
+    current_.reset();
+    return;
+  }
+  current_.emplace(pipe_->recv(per_message_));
+  if (current_->has_value()) return;
+  failed_ = true;
+  if (current_->error().code == ErrorCode::end_of_stream) current_.reset();
+}
+
+Result<void> Pipe::flush(Deadline deadline) { return core_->flush(deadline); }
+Result<void> Pipe::close(Deadline deadline) { return core_->close(deadline); }
+Result<void> Pipe::finish_sending(Deadline deadline) { return core_->finish_sending(deadline); }
+void Pipe::cancel() { core_->cancel(); }
+Path Pipe::path() const { return core_->link().path(); }
+PeerIdentity Pipe::peer() const { return core_->link().peer(); }
+PipeStats Pipe::stats() const { return core_->stats(); }
+
+std::ostream& operator<<(std::ostream& out, const PipeStats& stats) {
+  return out << "sent " << stats.messages_sent << " messages (" << stats.bytes_sent << " bytes, "
+             << stats.loans_sent << " loans), received " << stats.messages_received << " ("
+             << stats.bytes_received << " bytes), copies " << stats.copies << " (" << stats.bytes_copied
+             << " bytes; inline " << stats.copied_inline << ", low credit " << stats.copied_low_credit
+             << ", other link " << stats.copied_other_link << "), schemas " << stats.schemas_announced
+             << ", waits " << stats.waits << ", dropped " << stats.dropped;
+}
+
+}  // namespace tendon::inline v0

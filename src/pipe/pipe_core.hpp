@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <tendon/core/completion.hpp>
+#include <tendon/pipe/pipe.hpp>
+
+#include "pipe/inbox.hpp"
+#include "runtime/engine.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// A message on its way out, with everything the link reads until it is gone.
+struct Outgoing {
+  SendOp op;
+  std::vector<BodyPart> parts;
+  std::vector<Tensor> strided;      // what `parts` points to
+  std::string values;
+  std::shared_ptr<const Schema> schema;
+  std::optional<SendOp> announcement;  // of the schema, when it must go first
+  BodyPart announcement_part;
+  bool prepared = false;
+  bool is_loan = false;
+};
+
+/// What one recv takes from the head of a pipe.
+struct Taken {
+  std::unique_ptr<Message> put_back;  // set: this one, which a dropped completion gave back
+  Incoming incoming;
+  std::shared_ptr<const Schema> schema;
+  bool lent = false;
+};
+
+/// One end of a pipe, shared by the user's handle, the link and pending operations.
+///
+/// Receiving state is guarded by the link's receive lock, sending state by send_mutex_ (after the former,
+/// where both are held). The state machine of each direction: open -> finished (end sent / end read), or
+/// -> ended with an error; see docs/threads.md.
+class PipeCore final : public MessageSink,
+                       public Work,
+                       public std::enable_shared_from_this<PipeCore> {
+ public:
+  PipeCore(std::shared_ptr<Engine> engine, std::shared_ptr<Link> link, std::uint32_t id);
+  ~PipeCore() override;
+
+  [[nodiscard]] static Result<std::shared_ptr<PipeCore>> connect(std::shared_ptr<Engine> engine,
+                                                                 std::string_view address,
+                                                                 Profile profile, Deadline deadline);
+  [[nodiscard]] static const std::shared_ptr<PipeCore>& core_of(const Pipe& pipe) { return pipe.core_; }
+  /// Out of a handle that will not say the end of the pipe.
+  [[nodiscard]] static std::shared_ptr<PipeCore> take_core(Pipe pipe) { return std::move(pipe.core_); }
+  [[nodiscard]] static Pipe make_pipe(std::shared_ptr<PipeCore> core) { return Pipe(std::move(core)); }
+
+  // Sending (pipe_send.cpp)
+  Result<void> send(const TensorDict& batch, Deadline deadline);
+  Result<void> send(Loan&& loan, Deadline deadline);
+  Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
+  Completion<void> send_async(TensorDict batch);
+  Completion<void> send_async(Loan&& loan);
+  Completion<void> send_async(Storage bytes, std::uint32_t tag);
+  Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
+  Result<void> flush(Deadline deadline);
+  Result<void> finish_sending(Deadline deadline);
+
+  // Receiving (pipe_receive.cpp)
+  Result<TensorDict> recv(RecvMode mode, Deadline deadline);
+  Result<void> recv_into(TensorDict& destination, Deadline deadline);
+  Result<Message> recv_message(Deadline deadline);
+  Completion<TensorDict> recv_async();
+  Completion<void> recv_into_async(TensorDict destination);
+  Completion<Message> recv_message_async();
+
+  // Life (pipe_core.cpp)
+  Result<void> close(Deadline deadline);
+  void cancel();
+  /// The user's handle is gone: unsent messages stay with the engine, then the end is said.
+  void abandon();
+  /// Ends the pipe with a reason that the peer gets.
+  void refuse(const Error& error);
+  [[nodiscard]] const Link& link() const noexcept { return *link_; }
+  [[nodiscard]] const std::shared_ptr<Engine>& engine() const noexcept { return engine_; }
+  [[nodiscard]] PipeStats stats() const;
+
+  // MessageSink; the link's receive lock is held
+  void on_message(Incoming incoming) override;
+  bool claim_destination(const Descriptor& descriptor, std::vector<MutableBytes>& destination) override;
+  void on_transfer_ended(const Transfer& transfer) override;
+  void on_link_failed(const Error& error) override;
+  // Work
+  bool progress() override;
+
+  // Asynchronous operations: see async_ops.hpp
+  struct QueuedSend;
+  struct PostedRecv;
+  class SendCompletion;
+  template <class T>
+  class RecvCompletion;
+  void drive(CompletionBase& completion, Deadline deadline);
+  void cancel_send(const CompletionBase* completion);
+  bool cancel_recv(const CompletionBase* completion);
+  void put_back(Message message);
+
+ private:
+  enum class Want : std::uint8_t { tensors, any };
+  enum class Head : std::uint8_t { nothing, message, over };
+  class Busy;
+
+  // Sending
+  Result<void> usable_for_send(std::string_view where) const;
+  Result<void> prepare(Outgoing& out, const TensorDict& batch);
+  Result<void> prepare_values(Outgoing& out, const TensorDict& batch);
+  Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);
+  Result<void> check_size(const Descriptor& descriptor) const;
+  std::uint32_t schema_number(Outgoing& out);
+  [[nodiscard]] bool window_open(std::uint64_t payload_bytes) const;
+  Result<bool> try_send(Outgoing& out, Deadline deadline);
+  Result<void> send_now(Outgoing& out, Deadline deadline);
+  Result<void> prepare_loan(Outgoing& out, const TensorDict& dict,
+                            const std::shared_ptr<SlotLease>& lease);
+  Result<void> prepare_locked(Outgoing& out, const TensorDict& batch);
+  Result<void> check_loan(const Loan& loan) const;
+  void withdraw(Outgoing& out);
+  Error busy_error(std::string_view what) const;
+  Error why_blocked(const Outgoing& out, const Error* timeout) const;
+  bool progress_sends();
+  Completion<void> enqueue(std::shared_ptr<QueuedSend> queued, Result<void> prepared);
+  void post_end(bool reading_too);
+  void detach();
+
+  // Receiving; the link's receive lock is held for those marked *
+  Head look();                                                             // *
+  Result<void> check_take(Want want, RecvMode mode, const TensorDict* destination, bool& lent);  // *
+  Taken take(bool lent);                                                   // *
+  bool inbox_place_is_slot();                                              // *
+  Descriptor due_credit();                                                 // *
+  Error over() const;                                                      // *
+  Result<void> read_schema(Incoming& incoming);                            // *
+  void fail_here(Error error);                                             // *
+  Result<void> same_schema(const TensorDict& destination, const Schema* schema) const;
+  Error wrong_kind() const;
+  Result<std::optional<Taken>> try_take(Want want, RecvMode mode, const TensorDict* destination);
+  Result<Taken> wait_take(Want want, RecvMode mode, const TensorDict* destination, Deadline deadline,
+                          std::string_view where);
+  Result<void> check_schema(const Taken& taken) const;
+  Result<Message> to_message(Taken taken);
+  Result<TensorDict> to_tensors(Taken& taken);
+  Result<void> fill(Taken& taken, TensorDict& destination, Deadline deadline);
+  Result<void> copy_into(const Taken& taken, TensorDict& destination, Deadline deadline);
+  Result<std::shared_ptr<const Value>> read_values(const Taken& taken);
+  bool progress_receives();
+  void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error);
+  template <class T>
+  Completion<T> post_recv(std::optional<TensorDict> destination);
+
+  const std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<Link> link_;
+  const std::uint32_t id_;
+  std::atomic<bool> user_sending_{false};
+  std::atomic<bool> user_receiving_{false};
+  std::atomic<bool> working_{false};     // registered with the engine as Work
+  std::atomic<bool> abandoned_{false};
+  std::atomic<bool> closed_{false};
+  std::atomic<std::uint64_t> waits_{0};
+
+  // Written by the receiving side, read by senders.
+  std::atomic<std::uint64_t> peer_took_messages_{0};
+  std::atomic<std::uint64_t> peer_took_bytes_{0};
+  std::atomic<std::uint64_t> acked_sequence_{0};
+  std::atomic<bool> send_ended_{false};  // send_error_ says why
+  mutable std::mutex error_mutex_;
+  std::optional<Error> send_error_;
+
+  // Sending
+  mutable std::mutex send_mutex_;
+  Outgoing scratch_;  // for blocking sends, its vectors are used again
+  std::uint64_t next_sequence_ = 1;
+  std::uint64_t window_messages_ = 0;  // sent so far
+  std::uint64_t window_bytes_ = 0;
+  bool waits_announced_ = false;  // queued sends count among link_->waiting_for_returns
+  struct Announced {
+    std::shared_ptr<const Schema> schema;
+    std::uint32_t number = 0;
+  };
+  static constexpr std::size_t kSchemasKept = 64;
+  std::array<Announced, kSchemasKept> announced_;
+  std::uint32_t last_schema_ = 0;  // number of the latest announced, 0: none
+  std::deque<std::shared_ptr<QueuedSend>> queue_;
+  std::atomic<std::size_t> queued_count_{0};
+  PipeStats send_stats_;
+
+  // Receiving
+  Inbox inbox_;
+  std::deque<Message> put_back_;
+  std::deque<std::shared_ptr<PostedRecv>> posted_;
+  std::atomic<std::size_t> posted_count_{0};
+  std::array<Announced, kSchemasKept> received_schemas_;
+  std::uint64_t last_sequence_ = 0;
+  std::uint64_t taken_messages_ = 0;
+  std::uint64_t taken_bytes_ = 0;
+  std::uint64_t credited_messages_ = 0;
+  std::uint64_t credited_bytes_ = 0;
+  bool end_read_ = false;
+  std::optional<Error> receive_error_;
+  TensorDict* into_ = nullptr;            // where a waiting recv_into wants its payload
+  std::optional<TensorDict> claimed_;     // the destination a message was written to before it was taken
+  std::array<std::byte, kLeafAlignmentBytes> gap_{};  // padding between leaves is read into it
+  PipeStats receive_stats_;
+};
+
+/// Takes a flag for the length of a call; a second caller is told `busy`.
+class PipeCore::Busy {
+ public:
+  explicit Busy(std::atomic<bool>& flag)
+      : flag_(flag), mine_(!flag.load(std::memory_order_relaxed) &&
+                           !flag.exchange(true, std::memory_order_acquire)) {}
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() {
+    if (mine_) flag_.store(false, std::memory_order_release);
+  }
+  [[nodiscard]] bool mine() const noexcept { return mine_; }
+
+ private:
+  std::atomic<bool>& flag_;
+  const bool mine_;
+};
+
+}  // namespace tendon::inline v0::detail

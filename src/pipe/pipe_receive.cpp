@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving half of a pipe.
+#include <algorithm>
+#include <cstring>
+
+#include <tendon/session/limits.hpp>
+
+#include "core/failpoint.hpp"
+#include "memory/copy.hpp"
+#include "pipe/async_ops.hpp"
+#include "pipe/pipe_core.hpp"
+#include "tensor/copy.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 1ull << 20;
+
+// Copies a body out of memory that belongs to somebody else.
+Result<Storage> copy_out(const std::byte* data, std::uint64_t size) {
+  TENDON_TRY(storage, Storage::allocate(size));
+  copy_bytes({storage.data(), size}, {data, size}, copy_hint(size));
+  return storage;
+}
+
+bool same_memory(const TensorDict& a, const TensorDict& b) {
+  if (a.leaf_count() != b.leaf_count()) return false;
+  for (std::size_t i = 0; i < a.leaf_count(); ++i)
+    if (a.leaf_view(i).data != b.leaf_view(i).data) return false;
+  return true;
+}
+
+}  // namespace
+
+// The head of the inbox; the link's receive lock is held --------------------------------------------------
+
+// Acts on what is no message (schemas, ends) until a complete message is at the head.
+PipeCore::Head PipeCore::look() {
+  if (!put_back_.empty()) return Head::message;
+  while (!inbox_.empty()) {
+    Incoming& head = inbox_.front();
+    if (head.transfer != nullptr) {
+      if (head.transfer->aborted) {
+        (void)inbox_.pop_front();
+        continue;
+      }
+      if (!head.transfer->complete) return Head::nothing;
+    }
+    switch (head.descriptor.kind) {
+      case MessageKind::data:
+      case MessageKind::bytes:
+        return Head::message;
+      case MessageKind::schema: {
+        Incoming schema = inbox_.pop_front();
+        if (auto read = read_schema(schema); !read) fail_here(std::move(read).error());
+        break;
+      }
+      case MessageKind::end:
+        end_read_ = true;
+        (void)inbox_.pop_front();
+        break;
+      default: {  // `error`: on_message() made send_error_ of it
+        (void)inbox_.pop_front();
+        std::lock_guard lock(error_mutex_);
+        if (!receive_error_) receive_error_ = send_error_;
+        break;
+      }
+    }
+  }
+  return end_read_ || receive_error_ ? Head::over : Head::nothing;
+}
+
+Error PipeCore::over() const {
+  if (end_read_) {
+    return Error{ErrorCode::end_of_stream, "pipe.recv",
+                 "peer " + link_->peer_name() + " finished sending; everything it sent was taken"};
+  }
+  return *receive_error_;
+}
+
+Result<void> PipeCore::read_schema(Incoming& incoming) {
+  const std::uint64_t size = incoming.descriptor.body_bytes();
+  if (size > kMaxSchemaBytes) {
+    return Error{ErrorCode::limit_exceeded, "pipe.schema",
+                 "peer " + link_->peer_name() + " announced a schema of " + std::to_string(size) +
+                     " bytes; at most " + std::to_string(kMaxSchemaBytes) + " are legal"};
+  }
+  // A copy first: the peer could change its slot while it is being read.
+  std::vector<std::byte> bytes(incoming.body.data, incoming.body.data + size);
+  TENDON_TRY(schema, Schema::decode(bytes));
+  const std::uint32_t number = incoming.descriptor.schema;
+  received_schemas_[number % kSchemasKept] = {std::move(schema), number};
+  return {};
+}
+
+// What stays in the pipe when this fails: another kind, another schema than the destination's, no credit.
+Result<void> PipeCore::check_take(Want want, RecvMode mode, const TensorDict* destination, bool& lent) {
+  lent = false;
+  if (!put_back_.empty()) {
+    const Message& head = put_back_.front();
+    if (want == Want::tensors && !head.tensors) return wrong_kind();
+    return destination != nullptr ? same_schema(*destination, head.tensors->schema().get())
+                                  : Result<void>();
+  }
+  const Incoming& head = inbox_.front();
+  if (want == Want::tensors && head.descriptor.kind == MessageKind::bytes) return wrong_kind();
+  if (destination != nullptr) {
+    const Announced& known = received_schemas_[head.descriptor.schema % kSchemasKept];
+    if (known.number == head.descriptor.schema && known.schema != destination->schema())
+      TENDON_CHECK(same_schema(*destination, known.schema.get()));
+  }
+  if (mode == RecvMode::copy) return {};
+  lent = head.body.place != IncomingBody::Place::claimed && link_->lend(head.body);
+  if (!lent && mode == RecvMode::view_only) {
+    return Error{ErrorCode::no_credit, "pipe.recv",
+                 "a view cannot be lent: this process holds so much of what " + link_->peer_name() +
+                     " sent that fewer than two slots of " + std::to_string(head.body.slot_bytes) +
+                     " bytes would stay free; release some, or use RecvMode::view_or_copy"};
+  }
+  return {};
+}
+
+Result<void> PipeCore::same_schema(const TensorDict& destination, const Schema* schema) const {
+  if (schema == nullptr || *schema == *destination.schema()) return {};
+  return Error{ErrorCode::schema_mismatch, "pipe.recv_into",
+               "the next message from " + link_->peer_name() + " does not fit the destination: " +
+                   describe_difference(*destination.schema(), *schema)};
+}
+
+Error PipeCore::wrong_kind() const {
+  return Error{ErrorCode::wrong_kind, "pipe.recv",
+               "the next message from " + link_->peer_name() +
+                   " is raw bytes, not a TensorDict; take it with recv_message()"};
+}
+
+Taken PipeCore::take(bool lent) {
+  Taken taken;
+  if (!put_back_.empty()) {
+    taken.put_back = std::make_unique<Message>(std::move(put_back_.front()));
+    put_back_.pop_front();
+    return taken;
+  }
+  taken.incoming = inbox_.pop_front();
+  taken.lent = lent;
+  const Descriptor& descriptor = taken.incoming.descriptor;
+  if (descriptor.kind == MessageKind::data) {
+    const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
+    if (known.number == descriptor.schema) taken.schema = known.schema;
+  }
+  ++taken_messages_;
+  taken_bytes_ += descriptor.payload_bytes;
+  ++receive_stats_.messages_received;
+  receive_stats_.bytes_received += descriptor.payload_bytes;
+  const auto place = taken.incoming.body.place;
+  if (place == IncomingBody::Place::private_copy) ++receive_stats_.copied_inline;
+  const bool copied = place == IncomingBody::Place::private_copy || (!lent && descriptor.payload_bytes != 0);
+  if (copied) {
+    ++receive_stats_.copies;
+    receive_stats_.bytes_copied += descriptor.payload_bytes;
+  }
+  return taken;
+}
+
+Result<std::optional<Taken>> PipeCore::try_take(Want want, RecvMode mode, const TensorDict* destination) {
+  std::optional<Taken> taken;
+  bool moved = false;
+  Descriptor credit;
+  {
+    std::lock_guard receiving(link_->receive_mutex());
+    Head head = look();
+    if (head == Head::nothing && !link_->ended()) {
+      moved = link_->poll();
+      if (moved) head = look();
+    }
+    // What asynchronous receives wait for is theirs.
+    if (head == Head::message && posted_.empty()) {
+      bool lent = false;
+      TENDON_CHECK(check_take(want, mode, destination, lent));
+      if (!lent && mode == RecvMode::view_or_copy && inbox_place_is_slot()) ++receive_stats_.copied_low_credit;
+      taken = take(lent);
+      credit = due_credit();
+    } else if (head == Head::over && posted_.empty()) {
+      return over();
+    }
+  }
+  if (credit.pipe != 0) link_->post(credit);
+  if (moved) engine_->note_moved();
+  return taken;
+}
+
+bool PipeCore::inbox_place_is_slot() {
+  return put_back_.empty() && inbox_.front().body.place == IncomingBody::Place::peer_slot;
+}
+
+// A credit to be posted once the lock is gone; pipe 0 when none is due.
+Descriptor PipeCore::due_credit() {
+  Descriptor credit;
+  // Over sockets a large message may hold the whole window: say at once that it was taken.
+  const bool messages_due = taken_messages_ - credited_messages_ >= kPipeWindowMessages / 4;
+  const bool bytes_due =
+      !link_->delivers_at_once() && taken_bytes_ - credited_bytes_ >= kPipeWindowBytes / 8;
+  if (!messages_due && !bytes_due) return credit;
+  credited_messages_ = taken_messages_;
+  credited_bytes_ = taken_bytes_;
+  credit.kind = MessageKind::credit;
+  credit.pipe = id_;
+  credit.sequence = taken_messages_;
+  credit.payload_bytes = taken_bytes_;
+  return credit;
+}
+
+// Turning what was taken into what the user gets ----------------------------------------------------------
+
+Result<std::shared_ptr<const Value>> PipeCore::read_values(const Taken& taken) {
+  const Descriptor& descriptor = taken.incoming.descriptor;
+  if (descriptor.values_bytes == 0) return std::shared_ptr<const Value>();
+  const auto* begin = taken.incoming.body.data + descriptor.payload_bytes;
+  // A copy first: the peer could change its slot while it is being read.
+  const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
+  TENDON_TRY(values, parse_json(json));
+  return std::shared_ptr<const Value>(std::make_shared<const Value>(std::move(values)));
+}
+
+Result<void> PipeCore::check_schema(const Taken& taken) const {
+  const Descriptor& descriptor = taken.incoming.descriptor;
+  if (taken.schema == nullptr) {
+    return Error{ErrorCode::protocol_violation, "pipe.recv",
+                 "peer " + link_->peer_name() + " sent a message of schema " +
+                     std::to_string(descriptor.schema) + ", which it has not announced"};
+  }
+  const std::uint64_t expected = taken.schema->layout(Layout::aligned).total_bytes;
+  if (descriptor.payload_bytes == expected) return {};
+  return Error{ErrorCode::protocol_violation, "pipe.recv",
+               "peer " + link_->peer_name() + " sent " + std::to_string(descriptor.payload_bytes) +
+                   " bytes for a schema of " + std::to_string(expected)};
+}
+
+Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
+  if (taken.put_back != nullptr) return *std::move(taken.put_back->tensors);
+  TENDON_CHECK(check_schema(taken));
+  TENDON_TRY(values, read_values(taken));
+  IncomingBody& body = taken.incoming.body;
+  const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
+  Storage storage;
+  if (body.place == IncomingBody::Place::claimed) {
+    TENDON_TRY(fresh, Storage::allocate(size));
+    if (claimed_) pack_piece(*claimed_, Layout::aligned, 0, {fresh.data(), size});
+    claimed_.reset();
+    storage = std::move(fresh);
+  } else if (size != 0 && !taken.lent && body.place != IncomingBody::Place::private_copy) {
+    TENDON_TRY(fresh, copy_out(body.data, size));
+    storage = std::move(fresh);
+    body = {};  // the slot goes back now
+  } else {
+    const Origin origin =
+        body.place == IncomingBody::Place::peer_slot ? Origin::peer_slot : Origin::here;
+    storage = Storage(std::move(body.owner), body.data, size, Access::read_write, origin);
+  }
+  return TensorDict::from_packed(std::move(taken.schema), Layout::aligned, std::move(storage),
+                                 std::move(values));
+}
+
+Result<Message> PipeCore::to_message(Taken taken) {
+  if (taken.put_back != nullptr) return std::move(*taken.put_back);
+  Message message;
+  const Descriptor descriptor = taken.incoming.descriptor;
+  message.tag = descriptor.tag;
+  if (descriptor.kind == MessageKind::data) {
+    TENDON_TRY(tensors, to_tensors(taken));
+    message.tensors = std::move(tensors);
+    return message;
+  }
+  IncomingBody& body = taken.incoming.body;
+  const std::uint64_t size = descriptor.payload_bytes;
+  const std::uint64_t whole = descriptor.body_bytes();
+  if (whole == 0) return message;
+  Storage all(body.owner, body.data, whole, Access::read_write,
+              body.place == IncomingBody::Place::peer_slot ? Origin::peer_slot : Origin::here);
+  if (!taken.lent && body.place == IncomingBody::Place::peer_slot) {
+    TENDON_TRY(fresh, copy_out(body.data, whole));
+    all = std::move(fresh);
+    body = {};
+  }
+  message.bytes = Storage(all.owner(), all.data(), size, Access::read_write, all.origin());
+  message.header = Storage(all.owner(), all.data() + size + descriptor.values_bytes, descriptor.header_bytes,
+                           Access::read_only, all.origin());
+  return message;
+}
+
+Result<void> PipeCore::copy_into(const Taken& taken, TensorDict& destination, Deadline deadline) {
+  const IncomingBody& body = taken.incoming.body;
+  const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
+  if (body.place == IncomingBody::Place::claimed) {
+    const bool in_place = !claimed_ || same_memory(*claimed_, destination);
+    if (!in_place) {
+      TENDON_TRY(between, Storage::allocate(size));
+      pack_piece(*claimed_, Layout::aligned, 0, {between.data(), size});
+      unpack_piece(between.bytes(), destination, Layout::aligned, 0);
+    }
+    claimed_.reset();
+  } else {
+    for (std::uint64_t offset = 0; offset < size; offset += kPieceBytes) {
+      if (offset != 0 && deadline.has_passed()) {
+        return Error{ErrorCode::timeout, "pipe.recv_into",
+                     "the deadline passed after " + std::to_string(offset) + " of " +
+                         std::to_string(size) + " bytes were copied; the message was taken, and its "
+                         "destination is unspecified"};
+      }
+      const std::uint64_t piece = std::min(kPieceBytes, size - offset);
+      unpack_piece({body.data + offset, piece}, destination, Layout::aligned, offset);
+    }
+  }
+  TENDON_TRY(values, read_values(taken));
+  if (values == nullptr) return {};
+  for (const auto& [path, value] : values->as_map()) TENDON_CHECK(destination.try_set(path, value));
+  return {};
+}
+
+// Blocking receives --------------------------------------------------------------------------------------
+
+Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* destination,
+                                  Deadline deadline, std::string_view where) {
+  TENDON_CHECK(engine_->usable(where));
+  std::optional<Taken> taken;
+  std::optional<Error> error;
+  bool waited = false;
+  const auto attempt = [&] {
+    if (engine_->unusable()) {
+      error = engine_->usable(where).error();
+      return true;
+    }
+    if (posted_count_.load(std::memory_order_relaxed) != 0) (void)progress_receives();
+    auto result = try_take(want, mode, destination);
+    if (!result) error = std::move(result).error();
+    else if (*result) taken = std::move(**result);
+    const bool done = error || taken;
+    waited = waited || !done;
+    return done;
+  };
+  const bool done = engine_->wait(link_.get(), deadline, attempt);
+  if (waited) waits_.fetch_add(1, std::memory_order_relaxed);
+  if (error) return *std::move(error);
+  if (!done) {
+    return Error{ErrorCode::timeout, where,
+                 "nothing came from " + link_->peer_name() + " before the deadline" +
+                     (link_->suspect() ? "; it has been silent for a second or more" : "")};
+  }
+  return *std::move(taken);
+}
+
+Result<TensorDict> PipeCore::recv(RecvMode mode, Deadline deadline) {
+  const Busy busy(user_receiving_);
+  if (!busy.mine()) return busy_error("recv");
+  TENDON_TRY(taken, wait_take(Want::tensors, mode, nullptr, deadline, "pipe.recv"));
+  return to_tensors(taken);
+}
+
+Result<Message> PipeCore::recv_message(Deadline deadline) {
+  const Busy busy(user_receiving_);
+  if (!busy.mine()) return busy_error("recv");
+  TENDON_TRY(taken, wait_take(Want::any, RecvMode::view_or_copy, nullptr, deadline, "pipe.recv_message"));
+  return to_message(std::move(taken));
+}
+
+Result<void> PipeCore::recv_into(TensorDict& destination, Deadline deadline) {
+  TENDON_CHECK(engine_->usable("pipe.recv_into"));
+  const Busy busy(user_receiving_);
+  if (!busy.mine()) return busy_error("recv_into");
+  TENDON_CHECK(check_destination(destination));
+  {
+    std::lock_guard receiving(link_->receive_mutex());
+    into_ = &destination;
+  }
+  auto taken = wait_take(Want::tensors, RecvMode::copy, &destination, deadline, "pipe.recv_into");
+  {
+    std::lock_guard receiving(link_->receive_mutex());
+    into_ = nullptr;
+    // The message being written to the destination outlives this call: so must the memory.
+    if (!taken && !inbox_.empty() && !claimed_ &&
+        inbox_.front().body.place == IncomingBody::Place::claimed) {
+      claimed_ = destination;
+    }
+  }
+  if (!taken) return std::move(taken).error();
+  return fill(*taken, destination, deadline);
+}
+
+Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline deadline) {
+  if (taken.put_back == nullptr) {
+    TENDON_CHECK(check_schema(taken));
+    return copy_into(taken, destination, deadline);
+  }
+  const TensorDict& source = *taken.put_back->tensors;
+  for (std::size_t i = 0; i < source.leaf_count(); ++i) copy_strided(destination.leaf(i), source.leaf(i));
+  if (const auto& values = source.values(); values != nullptr)
+    for (const auto& [path, value] : values->as_map()) TENDON_CHECK(destination.try_set(path, value));
+  return {};
+}
+
+// Asynchronous receives ----------------------------------------------------------------------------------
+
+template <class T>
+Completion<T> PipeCore::post_recv(std::optional<TensorDict> destination) {
+  auto completion = std::make_shared<RecvCompletion<T>>(shared_from_this());
+  auto posted = std::make_shared<PostedRecv>();
+  posted->completion = completion;
+  posted->destination = std::move(destination);
+  Result<void> legal = engine_->usable("pipe.recv_async");
+  if (legal && posted->destination) legal = check_destination(*posted->destination);
+  if (!legal) {
+    (void)completion->finish(std::move(legal).error());
+    return Completion<T>(std::move(completion));
+  }
+  {
+    std::lock_guard receiving(link_->receive_mutex());
+    posted_.push_back(std::move(posted));
+    posted_count_.store(posted_.size());
+  }
+  if (progress_receives() && !working_.exchange(true)) engine_->add_work(shared_from_this());
+  return Completion<T>(std::move(completion));
+}
+
+Completion<TensorDict> PipeCore::recv_async() { return post_recv<TensorDict>({}); }
+Completion<Message> PipeCore::recv_message_async() { return post_recv<Message>({}); }
+Completion<void> PipeCore::recv_into_async(TensorDict destination) {
+  return post_recv<void>(std::move(destination));
+}
+
+// Gives messages to the receives that wait for them, in order. True while some still wait.
+bool PipeCore::progress_receives() {
+  while (posted_count_.load(std::memory_order_acquire) != 0) {
+    std::shared_ptr<PostedRecv> posted;
+    std::optional<Taken> taken;
+    std::optional<Error> error;
+    Descriptor credit;
+    {
+      std::lock_guard receiving(link_->receive_mutex());
+      if (posted_.empty()) return false;
+      posted = posted_.front();
+      const bool any = std::holds_alternative<std::shared_ptr<RecvCompletion<Message>>>(posted->completion);
+      const TensorDict* destination = posted->destination ? &*posted->destination : nullptr;
+      const Head head = look();
+      if (engine_->unusable()) {
+        error = engine_->usable("pipe.recv_async").error();
+      } else if (head == Head::over) {
+        error = over();
+      } else if (closed_ || abandoned_) {
+        error = Error{ErrorCode::pipe_closed, "pipe.recv_async", "this end of the pipe was closed"};
+      } else if (head == Head::nothing) {
+        return true;
+      } else {
+        bool lent = false;
+        const RecvMode mode = destination != nullptr ? RecvMode::copy : RecvMode::view_or_copy;
+        auto legal = check_take(any ? Want::any : Want::tensors, mode, destination, lent);
+        if (legal) {
+          taken = take(lent);
+          credit = due_credit();
+        } else {
+          error = std::move(legal).error();
+        }
+      }
+      posted_.pop_front();
+      posted_count_.store(posted_.size());
+    }
+    if (credit.pipe != 0) link_->post(credit);
+    complete(*posted, std::move(taken), std::move(error));
+  }
+  return false;
+}
+
+void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error) {
+  std::function<void()> run;
+  if (auto* tensors = std::get_if<std::shared_ptr<RecvCompletion<TensorDict>>>(&posted.completion)) {
+    run = (*tensors)->finish(error ? Result<TensorDict>(*std::move(error)) : to_tensors(*taken));
+  } else if (auto* message = std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
+    run = (*message)->finish(error ? Result<Message>(*std::move(error)) : to_message(*std::move(taken)));
+  } else {
+    auto& into = std::get<std::shared_ptr<RecvCompletion<void>>>(posted.completion);
+    run = into->finish(error ? Result<void>(*std::move(error))
+                             : fill(*taken, *posted.destination, Deadline::never()));
+  }
+  if (run) engine_->schedule(std::move(run));
+  engine_->note_completed();
+}
+
+bool PipeCore::cancel_recv(const CompletionBase* completion) {
+  std::shared_ptr<PostedRecv> found;
+  {
+    std::lock_guard receiving(link_->receive_mutex());
+    for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
+      const bool is_it = std::visit(
+          [&](const auto& held) { return static_cast<const CompletionBase*>(held.get()) == completion; },
+          (*posted)->completion);
+      if (!is_it) continue;
+      found = *posted;
+      posted_.erase(posted);
+      posted_count_.store(posted_.size());
+      break;
+    }
+  }
+  if (found == nullptr) return false;
+  complete(*found, std::nullopt,
+           Error{ErrorCode::cancelled, "completion.cancel", "the receive was cancelled before a message came"});
+  return true;
+}
+
+void PipeCore::put_back(Message message) {
+  {
+    std::lock_guard receiving(link_->receive_mutex());
+    put_back_.push_front(std::move(message));
+  }
+  engine_->wake_others();
+}
+
+// Straight into the destination: tcp asks when a body is about to arrive -----------------------------------
+
+bool PipeCore::claim_destination(const Descriptor& descriptor, std::vector<MutableBytes>& destination) {
+  if (into_ == nullptr || claimed_ || !inbox_.empty() || !put_back_.empty() || !posted_.empty()) return false;
+  if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
+  const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
+  if (known.number != descriptor.schema || known.schema == nullptr) return false;
+  if (known.schema != into_->schema() && !(*known.schema == *into_->schema())) return false;
+  const PackedLayout& layout = known.schema->layout(Layout::aligned);
+  if (layout.total_bytes != descriptor.payload_bytes) return false;
+  for (std::size_t i = 0; i < into_->leaf_count(); ++i)
+    if (!into_->leaf_view(i).contiguous) return false;
+  std::uint64_t end = 0;
+  for (const std::uint32_t i : layout.order) {
+    const LeafView leaf = into_->leaf_view(i);
+    if (leaf.size_bytes == 0) continue;
+    if (layout.offsets[i] != end) destination.push_back(MutableBytes(gap_).first(layout.offsets[i] - end));
+    // check_destination() saw that the leaf may be written.
+    destination.push_back({const_cast<std::byte*>(leaf.data), leaf.size_bytes});
+    end = layout.offsets[i] + leaf.size_bytes;
+  }
+  if (layout.total_bytes != end) destination.push_back(MutableBytes(gap_).first(layout.total_bytes - end));
+  return true;
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tendon/pipe/server.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include <tendon/observe/log.hpp>
+#include <tendon/pipe/listener.hpp>
+
+#include "pipe/pipe_core.hpp"
+
+namespace tendon::inline v0 {
+namespace {
+constexpr std::uint32_t kMostClients = 1024;
+}
+
+class Server::State {
+ public:
+  State(Listener listener, Handler handler, ServerOptions options)
+      : listener_(std::move(listener)), handler_(std::move(handler)), options_(options) {
+    acceptor_ = std::thread([this] { accept(); });
+  }
+
+  ~State() {
+    listener_.close();
+    {
+      std::lock_guard lock(mutex_);
+      for (const Client& client : clients_) client.core->cancel();
+    }
+    acceptor_.join();
+    reap(/*all=*/Reap::all);
+  }
+
+  [[nodiscard]] const Listener& listener() const { return listener_; }
+
+  [[nodiscard]] std::uint32_t client_count() {
+    std::lock_guard lock(mutex_);
+    return busy_count_;
+  }
+
+  Result<void> close(Deadline deadline) {
+    listener_.close();
+    std::unique_lock lock(mutex_);
+    const auto idle = [this] { return busy_count_ == 0; };
+    bool done = idle();
+    if (!done && deadline.is_never()) {
+      changed_.wait(lock, idle);
+      done = true;
+    } else if (!done && !deadline.is_poll()) {
+      done = changed_.wait_until(lock, deadline.time_point(), idle);
+    }
+    if (done) return {};
+    return Error{ErrorCode::timeout, "server.close",
+                 std::to_string(busy_count_) + " handlers of the server on " + listener_.address() +
+                     " had not returned before the deadline"};
+  }
+
+ private:
+  enum class Reap : std::uint8_t { finished, all };
+  struct Client {
+    std::shared_ptr<detail::PipeCore> core;
+    std::thread thread;
+    bool finished = false;
+  };
+
+  void accept() {
+    for (;;) {
+      auto pipe = listener_.accept(Deadline::never());
+      if (!pipe) return;  // closed
+      reap(Reap::finished);
+      std::lock_guard lock(mutex_);
+      const auto core = detail::PipeCore::core_of(*pipe);
+      if (busy_count_ >= options_.max_clients) {
+        core->refuse(Error{ErrorCode::server_busy, "server",
+                           "all " + std::to_string(options_.max_clients) + " handlers are taken"});
+        continue;
+      }
+      ++busy_count_;
+      Client& client = clients_.emplace_back();
+      client.core = core;
+      client.thread = std::thread([this, &client, held = std::make_shared<Pipe>(*std::move(pipe))] {
+        run(client.core, std::move(*held));
+        std::lock_guard done(mutex_);
+        client.finished = true;
+        --busy_count_;
+        changed_.notify_all();
+      });
+    }
+  }
+
+  void run(const std::shared_ptr<detail::PipeCore>& core, Pipe pipe) {
+    const auto failed = [&](std::string_view what) {
+      log(LogLevel::error, "server.handler", what);
+      core->refuse(Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
+    };
+    try {
+      handler_(std::move(pipe));
+    } catch (const std::exception& failure) {
+      failed(failure.what());
+    } catch (...) {
+      failed("an exception that is no std::exception");
+    }
+  }
+
+  void reap(Reap which) {
+    std::list<Client> done;
+    {
+      std::lock_guard lock(mutex_);
+      for (auto client = clients_.begin(); client != clients_.end();) {
+        const auto next = std::next(client);
+        if (which == Reap::all || client->finished) done.splice(done.end(), clients_, client);
+        client = next;
+      }
+    }
+    for (Client& client : done) client.thread.join();
+  }
+
+  Listener listener_;
+  const Handler handler_;
+  const ServerOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<Client> clients_;
+  std::uint32_t busy_count_ = 0;
+  std::thread acceptor_;
+};
+
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Server::Server(Server&&) noexcept = default;
+Server& Server::operator=(Server&&) noexcept = default;
+Server::~Server() = default;
+
+Result<Server> Server::serve(Context& context, std::string_view address, Handler handler,
+                             ServerOptions options) {
+  if (options.max_clients < 1 || options.max_clients > kMostClients) {
+    return Error{ErrorCode::invalid_argument, "server.serve",
+                 "ServerOptions::max_clients is " + std::to_string(options.max_clients) +
+                     "; legal are 1 to " + std::to_string(kMostClients)};
+  }
+  if (!handler) return Error{ErrorCode::invalid_argument, "server.serve", "the handler is empty"};
+  TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
+  return Server(std::make_unique<State>(std::move(listener), std::move(handler), options));
+}
+
+std::string Server::address() const { return state_->listener().address(); }
+std::uint32_t Server::client_count() const { return state_->client_count(); }
+Result<void> Server::close(Deadline deadline) { return state_->close(deadline); }
+
+}  // namespace tendon::inline v0
