@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace tendon::cli {
+
+int report(const Error& error, Format format) {
+  say(error.message());
+  if (format == Format::json) print_json({{"error", to_json(error)}});
+  // The end of a stream is success only where it was waited for.
+  const int code = error_info(error.code).exit_code;
+  return code == 0 ? 1 : code;
+}
+
+Error with_context(Error error, std::string_view context) {
+  error.detail = fmt::format("{}: {}", context, error.detail);
+  return error;
+}
+
+nlohmann::ordered_json to_json(const Error& error) {
+  const ErrorInfo& row = error_info(error.code);
+  return {{"code", error_id(error.code)},    {"name", row.name},
+          {"detail", error.detail},          {"where", error.where},
+          {"remedy", to_string(row.remedy)}, {"exit_code", row.exit_code}};
+}
+
+void print_line(std::string_view line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void print_json(const nlohmann::ordered_json& document) {
+  // A file name or a peer's name need not be UTF-8; what is not is replaced, never thrown at.
+  print_line(document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void say(std::string_view line) { fmt::print(stderr, "{}\n", line); }
+
+std::string format_number(double value) {
+  if (!std::isfinite(value)) return "-";
+  if (value == 0) return "0";
+  const double magnitude = std::abs(value);
+  const int before_point = static_cast<int>(std::floor(std::log10(magnitude))) + 1;
+  return fmt::format("{:.{}f}", value, std::clamp(3 - before_point, 0, 6));
+}
+
+std::string format_bytes(double bytes) {
+  constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  std::size_t unit = 0;
+  while (bytes >= 999.5 && unit + 1 < kUnits.size()) {
+    bytes /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", static_cast<std::uint64_t>(bytes))
+                   : fmt::format("{} {}", format_number(bytes), kUnits[unit]);
+}
+
+std::string format_seconds(double seconds) {
+  if (seconds < 1e-3) return format_number(seconds * 1e6) + " us";
+  if (seconds < 1) return format_number(seconds * 1e3) + " ms";
+  return format_number(seconds) + " s";
+}
+
+std::string format_rate(double bytes_per_second) {
+  return format_number(bytes_per_second / 1e9) + " GB/s";
+}
+
+std::string Table::header() const {
+  std::vector<std::string> titles;
+  titles.reserve(columns_.size());
+  for (const Column& column : columns_) titles.push_back(column.title);
+  return row(titles);
+}
+
+std::string Table::row(const std::vector<std::string>& cells) const {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size() && i < columns_.size(); ++i) {
+    if (i > 0) line += "  ";
+    const int width = columns_[i].width;
+    line += width < 0 ? fmt::format("{:<{}}", cells[i], -width)
+                      : fmt::format("{:>{}}", cells[i], width);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+}  // namespace tendon::cli

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the command speaks: data on stdout, talk on stderr, sizes and times in words.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <tendon/core/error.hpp>
+#include <vector>
+
+namespace tendon::cli {
+
+enum class Format : std::uint8_t { text, json };
+
+/// Prints an error: in words on stderr, and as `{"error": {...}}` on stdout where data is JSON.
+/// Returns the exit code.
+[[nodiscard]] int report(const Error& error, Format format);
+/// Where its detail names the object already, only what happened is put before it.
+[[nodiscard]] Error with_context(Error error, std::string_view context);
+/// The error as every `--json` shows it.
+[[nodiscard]] nlohmann::ordered_json to_json(const Error& error);
+/// One line of stdout, at once: readers of a pipe wait for it.
+void print_line(std::string_view line);
+void print_json(const nlohmann::ordered_json& document);
+/// One line of stderr.
+void say(std::string_view line);
+
+/// "90.9 MB": three digits, powers of 1000.
+[[nodiscard]] std::string format_bytes(double bytes);
+/// "1.25 us", "35.0 ms", "1.20 s".
+[[nodiscard]] std::string format_seconds(double seconds);
+/// "0.83 GB/s".
+[[nodiscard]] std::string format_rate(double bytes_per_second);
+/// Three significant digits, no exponent.
+[[nodiscard]] std::string format_number(double value);
+
+/// Columns under titles; rows come one by one, so widths are fixed beforehand.
+///
+/// Owns:    the titles.
+/// Threads: a value.
+/// Errors:  none; a cell that is too wide moves the others of its row.
+/// Blocks:  never.
+/// Cost:    one string a row.
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    int width;  ///< negative: to the left
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  [[nodiscard]] std::string header() const;
+  [[nodiscard]] std::string row(const std::vector<std::string>& cells) const;
+
+ private:
+  std::vector<Column> columns_;
+};
+
+}  // namespace tendon::cli

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <tendon/pipe/listener.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/tensor/atomic_file.hpp>
+#include <tendon/tensor/safetensors.hpp>
+#include <utility>
+#include <vector>
+
+#include "cli/hasher.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
+#include "cli/transfer.hpp"
+#include "cli/transport_options.hpp"
+#include "cli/verbs.hpp"
+
+namespace tendon::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view kWhere = "cli.recv";
+/// How long Ctrl-C may go unnoticed while nobody connects.
+constexpr std::chrono::milliseconds kAcceptSlice{100};
+/// Silence of a connected sender, unless --timeout says otherwise.
+constexpr double kStallSeconds = 30;
+
+enum class Existing : std::uint8_t { refuse, replace };
+enum class Duration : std::uint8_t { one_file, until_stopped };
+
+struct RecvOptions {
+  std::string address;
+  std::string directory = ".";
+  std::optional<double> timeout_s;
+  Existing existing = Existing::refuse;
+  Duration duration = Duration::one_file;
+  Transport transport = Transport::automatic;
+  ProgressStyle progress = ProgressStyle::automatic;
+  Profile profile = Profile::local;
+  Format format = Format::text;
+
+  [[nodiscard]] Deadline step() const { return to_duration(timeout_s.value_or(kStallSeconds)); }
+};
+
+struct Received {
+  std::string file;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t tensor_count = 0;
+  double seconds = 0;         ///< from the announcement to the last byte hashed
+  double commit_seconds = 0;  ///< until the disk had it
+  std::string sha256;
+};
+
+/// Takes one file from one pipe.
+class Receiver {
+ public:
+  Receiver(const RecvOptions& options, Pipe& pipe)
+      : options_(options), pipe_(pipe), peer_(pipe.peer().to_string()) {}
+
+  [[nodiscard]] Result<Received> run() {
+    auto received = take();
+    if (received) return received;
+    Error error = std::move(received).error();
+    if (!name_.empty()) {
+      error = with_context(
+          std::move(error),
+          fmt::format("receiving '{}' from {}, {} of {} here, nothing kept", name_, peer_,
+                      format_bytes(static_cast<double>(done_bytes_)),
+                      format_bytes(static_cast<double>(size_bytes_))));
+    }
+    return error;
+  }
+
+  /// Tells the sender, if it is still there to hear it.
+  void refuse(const Error& error) {
+    auto json = encode_refusal(error);
+    if (!json) return;
+    const MessageOptions verdict{.tag = static_cast<std::uint32_t>(TransferTag::verdict),
+                                 .header = as_bytes(*json)};
+    if (pipe_.send(Bytes(), verdict, 1s)) (void)pipe_.close(1s);
+  }
+
+ private:
+  [[nodiscard]] Result<Received> take();
+  [[nodiscard]] Result<Message> next_message();
+  [[nodiscard]] Result<std::filesystem::path> choose_path(const std::string& name) const;
+  [[nodiscard]] Result<void> take_tensors(TensorDict batch, FileWalk& walk, AtomicFile& file,
+                                          Hasher& hasher);
+  [[nodiscard]] Result<void> confirm(const std::string& sha256);
+
+  const RecvOptions& options_;
+  Pipe& pipe_;
+  std::string peer_;
+  std::string name_;  ///< once it is known to be harmless
+  std::uint64_t size_bytes_ = 0;
+  std::uint64_t done_bytes_ = 0;
+};
+
+Result<Message> Receiver::next_message() {
+  auto message = pipe_.recv_message(options_.step());
+  if (message || message.error().code != ErrorCode::end_of_stream) return message;
+  return Error{ErrorCode::protocol_violation, kWhere,
+               fmt::format("{} closed the pipe before the file was whole", peer_)};
+}
+
+Result<std::filesystem::path> Receiver::choose_path(const std::string& name) const {
+  TENDON_CHECK(check_file_name(name));
+  std::filesystem::path path = std::filesystem::path(options_.directory) / name;
+  std::error_code ignored;
+  if (options_.existing == Existing::refuse && std::filesystem::exists(path, ignored)) {
+    return Error{ErrorCode::permission_denied, kWhere,
+                 fmt::format("'{}' exists; `tendon recv --force` replaces it", path.string())};
+  }
+  return path;
+}
+
+Result<Received> Receiver::take() {
+  TENDON_TRY(first, next_message());
+  const auto start = std::chrono::steady_clock::now();
+  if (first.tensors || first.tag != static_cast<std::uint32_t>(TransferTag::announce)) {
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 fmt::format("{} does not announce a file: it is not `tendon send`", peer_)};
+  }
+  TENDON_TRY(announcement, decode_announcement(first.header.bytes()));
+  TENDON_TRY(path, choose_path(announcement.name));
+  TENDON_TRY(header, SafetensorsHeader::parse(first.bytes.bytes()));
+  if (header.size_bytes != first.bytes.size_bytes() ||
+      header.size_bytes + header.data_bytes != announcement.size_bytes ||
+      header.entries.size() != announcement.tensor_count) {
+    return Error{ErrorCode::corrupt_data, kWhere,
+                 fmt::format("{} announces {} bytes and {} tensors; its header of {} bytes (it sent "
+                             "{}) describes {} bytes and {} tensors",
+                             peer_, announcement.size_bytes, announcement.tensor_count,
+                             header.size_bytes, first.bytes.size_bytes(),
+                             header.size_bytes + header.data_bytes, header.entries.size())};
+  }
+  name_ = announcement.name;
+  size_bytes_ = announcement.size_bytes;
+  TENDON_TRY(file, AtomicFile::create(path));
+  Hasher hasher;
+  Progress progress(options_.progress, name_, size_bytes_);
+  TENDON_CHECK(file.write(first.bytes.bytes()));
+  hasher.push(first.bytes.owner(), first.bytes.bytes());
+  done_bytes_ = header.size_bytes;
+
+  FileWalk walk(header);
+  TENDON_TRY(message, next_message());
+  while (message.tensors) {
+    TENDON_CHECK(take_tensors(*std::exchange(message.tensors, std::nullopt), walk, file, hasher));
+    done_bytes_ = file.written_bytes();
+    progress.update(done_bytes_);
+    TENDON_TRY(next, next_message());
+    message = std::move(next);
+  }
+  if (message.tag != static_cast<std::uint32_t>(TransferTag::finish) || !walk.at_end()) {
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 fmt::format("{} sent a message of tag {} where {} was due", peer_, message.tag,
+                             walk.at_end() ? "the SHA-256" : "the next tensor")};
+  }
+  TENDON_TRY(announced, decode_sha256(message.header.bytes()));
+  const std::string sha256 = hasher.finish();
+  const double seconds = seconds_since(start);
+  if (sha256 != announced) {
+    return Error{ErrorCode::corrupt_data, kWhere,
+                 fmt::format("SHA-256 {} arrived, {} was sent", sha256, announced)};
+  }
+  const auto commit_start = std::chrono::steady_clock::now();
+  // Somebody may have made a file of this name meanwhile.
+  TENDON_CHECK(choose_path(announcement.name));
+  TENDON_CHECK(file.commit());
+  const double commit_seconds = seconds_since(commit_start);
+  // From here on the file is there: whether the sender hears of it changes nothing of that.
+  if (auto confirmed = confirm(sha256); !confirmed)
+    say(fmt::format("tendon: {} was not told: {}", peer_, confirmed.error().message()));
+  return Received{path.string(), size_bytes_, header.entries.size(), seconds, commit_seconds,
+                  sha256};
+}
+
+Result<void> Receiver::take_tensors(TensorDict batch, FileWalk& walk, AtomicFile& file,
+                                    Hasher& hasher) {
+  const auto keep = std::make_shared<TensorDict>(std::move(batch));
+  std::vector<Bytes> pieces;
+  pieces.reserve(keep->leaf_count());
+  for (std::size_t i = 0; i < keep->leaf_count(); ++i) {
+    TENDON_TRY(bytes, walk.accept(keep->leaf_path(i), keep->leaf(i)));
+    pieces.push_back(bytes);
+  }
+  for (const Bytes& piece : pieces) hasher.push(keep, piece);
+  return file.write(pieces);
+}
+
+Result<void> Receiver::confirm(const std::string& sha256) {
+  TENDON_TRY(json, encode_sha256(sha256));
+  const MessageOptions verdict{.tag = static_cast<std::uint32_t>(TransferTag::verdict),
+                               .header = as_bytes(json)};
+  TENDON_CHECK(pipe_.send(Bytes(), verdict, options_.step()));
+  return pipe_.flush(options_.step());
+}
+
+void print_result(const RecvOptions& options, const Pipe& pipe, const Received& received) {
+  const Path path = pipe.path();
+  const double rate = static_cast<double>(received.size_bytes) / received.seconds;
+  if (options.format == Format::json) {
+    const PipeStats stats = pipe.stats();
+    print_json({{"file", received.file},
+                {"size_bytes", received.size_bytes},
+                {"tensors", received.tensor_count},
+                {"seconds", received.seconds},
+                {"commit_seconds", received.commit_seconds},
+                {"gb_per_s", rate / 1e9},
+                {"sha256", received.sha256},
+                {"verified", true},
+                {"peer", pipe.peer().to_string()},
+                {"path", to_string(path.kind)},
+                {"path_reason", path.reason},
+                {"copies", stats.copies},
+                {"bytes_copied", stats.bytes_copied}});
+    return;
+  }
+  print_line(fmt::format("{}  {} bytes  {}  {}  {}  sha256 {}  verified", received.file,
+                         received.size_bytes, format_seconds(received.seconds), format_rate(rate),
+                         to_string(path.kind), received.sha256));
+}
+
+Result<Pipe> accept(Listener& listener, const RecvOptions& options, const Interrupt& interrupt) {
+  const Deadline deadline =
+      options.timeout_s ? Deadline(to_duration(*options.timeout_s)) : Deadline::never();
+  while (true) {
+    auto pipe = listener.accept(earlier(deadline, Deadline(kAcceptSlice)));
+    if (interrupt.requested()) return interrupt.error(kWhere);
+    if (pipe || pipe.error().code != ErrorCode::timeout) return pipe;
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, kWhere,
+                   fmt::format("nobody connected to {} within {} s", listener.address(),
+                               *options.timeout_s)};
+    }
+  }
+}
+
+Result<void> receive_one(Listener& listener, const RecvOptions& options, Interrupt& interrupt) {
+  TENDON_TRY(pipe, accept(listener, options, interrupt));
+  const Interrupt::Guard cancel_on_signal(interrupt, [&] { pipe.cancel(); });
+  Receiver receiver(options, pipe);
+  auto received = receiver.run();
+  if (interrupt.requested() && !received) return interrupt.error(kWhere);
+  if (!received) {
+    receiver.refuse(received.error());
+    return std::move(received).error();
+  }
+  print_result(options, pipe, *received);
+  (void)pipe.close(1s);
+  return {};
+}
+
+int recv(const RecvOptions& options) {
+  Interrupt interrupt;
+  const auto fail = [&](const Error& error) {
+    const int code = report(error, options.format);
+    return interrupt.requested() ? interrupt.exit_code() : code;
+  };
+  if (auto started = interrupt.start(); !started) return fail(started.error());
+  if (!std::filesystem::is_directory(options.directory)) {
+    return fail(Error{ErrorCode::file_not_found, kWhere,
+                      fmt::format("there is no directory '{}'", options.directory)});
+  }
+  auto context = Context::create({.name = "tendon recv",
+                                  .transport = options.transport,
+                                  .link_cap_bytes = kTransferCapBytes,
+                                  .pool_cap_bytes = kTransferCapBytes});
+  if (!context) return fail(context.error());
+  auto listener = Listener::bind(*context, options.address, {.profile = options.profile});
+  if (!listener) return fail(listener.error());
+  say(fmt::format("tendon: listening on {}", listener->address()));
+  while (true) {
+    auto received = receive_one(*listener, options, interrupt);
+    if (!received && interrupt.requested()) return fail(received.error());
+    if (options.duration == Duration::one_file) return received ? 0 : fail(received.error());
+    if (!received && received.error().code == ErrorCode::timeout && options.timeout_s)
+      return fail(received.error());
+    if (!received) (void)report(received.error(), options.format);
+  }
+}
+
+}  // namespace
+
+void add_recv(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<RecvOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "recv", "Listens, takes a file from `tendon send`, verifies it and ends");
+  verb->add_option("ADDR", options->address, "HOST:PORT (port 0: any), [IPV6]:PORT or unix:/PATH")
+      ->required();
+  verb->add_option("-o,--output", options->directory, "Directory for the file [.]");
+  verb->add_flag_callback("--keep", [options] { options->duration = Duration::until_stopped; },
+                          "Take one file after the other until Ctrl-C");
+  verb->add_flag_callback("--force", [options] { options->existing = Existing::replace; },
+                          "Replace files that exist");
+  verb->add_option("--timeout", options->timeout_s,
+                   "Seconds to wait for a sender [no limit] and for each step after that [30]")
+      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+  verb->add_option("--path", options->transport, "auto, shm or tcp [auto]")
+      ->transform(CLI::Transformer(kTransportNames));
+  verb->add_option("--progress", options->progress, "auto, lines or off [auto]")
+      ->transform(CLI::Transformer(kProgressNames));
+  verb->add_flag_callback("--insecure-plaintext",
+                          [options] { options->profile = Profile::plaintext; },
+                          "Other users and machines too; nothing is encrypted");
+  verb->add_flag_callback("--json", [options] { options->format = Format::json; },
+                          "One JSON document on stdout");
+  verb->callback([options, &exit_code] { exit_code = recv(*options); });
+}
+
+}  // namespace tendon::cli

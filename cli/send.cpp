@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <CLI/CLI.hpp>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/tensor/path.hpp>
+#include <tendon/tensor/safetensors.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/hasher.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
+#include "cli/transfer.hpp"
+#include "cli/transport_options.hpp"
+#include "cli/verbs.hpp"
+
+namespace tendon::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view kWhere = "cli.send";
+/// Between two attempts to connect.
+constexpr std::chrono::milliseconds kRetryInterval{100};
+/// How long Ctrl-C may go unnoticed while connecting.
+constexpr std::chrono::milliseconds kAttempt{1000};
+/// What a disk is trusted to take in [bytes/s] when the receiver makes the file durable.
+constexpr double kSlowestDisk = 10e6;
+
+struct SendOptions {
+  std::string file;
+  std::string address;
+  std::string name;
+  double timeout_s = 30;
+  double max_rate_mb_per_s = 0;  ///< 0: none
+  SendMode mode = SendMode::loan;
+  Transport transport = Transport::automatic;
+  ProgressStyle progress = ProgressStyle::automatic;
+  Profile profile = Profile::local;
+  Format format = Format::text;
+
+  [[nodiscard]] Deadline step() const { return to_duration(timeout_s); }
+};
+
+Result<SafetensorsFile> open_file(const std::string& file) {
+  auto opened = SafetensorsFile::open(file);
+  if (opened || opened.error().code != ErrorCode::corrupt_data) return opened;
+  Error error = std::move(opened).error();
+  error.detail += fmt::format(
+      "; '{}' is no whole safetensors file: 8 bytes with the length of a JSON header, the header, "
+      "the tensors (https://github.com/huggingface/safetensors)",
+      file);
+  return error;
+}
+
+bool worth_another_try(ErrorCode code) {
+  // The receiver may not have started, its socket may not exist yet, or it is full.
+  return code == ErrorCode::unreachable || code == ErrorCode::server_busy ||
+         code == ErrorCode::file_not_found || code == ErrorCode::timeout;
+}
+
+Result<Pipe> connect(Context& context, const SendOptions& options, const Interrupt& interrupt) {
+  const Deadline deadline = options.step();
+  bool waiting_said = false;
+  while (true) {
+    auto pipe = Pipe::connect(context, options.address, earlier(deadline, Deadline(kAttempt)),
+                              {.profile = options.profile});
+    if (interrupt.requested()) return interrupt.error(kWhere);
+    if (pipe || !worth_another_try(pipe.error().code)) return pipe;
+    if (deadline.has_passed()) {
+      Error error = std::move(pipe).error();
+      error.detail += fmt::format("; tried for {} s", options.timeout_s);
+      return error;
+    }
+    if (!std::exchange(waiting_said, true))
+      say(fmt::format("tendon: waiting for a receiver at {}", options.address));
+    std::this_thread::sleep_for(kRetryInterval);
+  }
+}
+
+/// One transfer of one file over one pipe.
+class Sender {
+ public:
+  Sender(const SendOptions& options, const SafetensorsFile& file, Pipe& pipe, Interrupt& interrupt)
+      : options_(options),
+        file_(file),
+        pipe_(pipe),
+        interrupt_(interrupt),
+        peer_(pipe.peer().to_string()),
+        walk_(file.header()) {}
+
+  /// The SHA-256 that both sides found.
+  [[nodiscard]] Result<std::string> run() {
+    auto sha256 = transfer();
+    if (sha256) return sha256;
+    if (interrupt_.requested()) return interrupt_.error(kWhere);
+    // The receiver may have said why before it closed.
+    if (!refused_) {
+      if (auto verdict = take_verdict(1s); verdict && !*verdict) return std::move(*verdict).error();
+    }
+    if (refused_) return sha256;
+    return with_context(std::move(sha256).error(),
+                        fmt::format("sending '{}', {} of {} sent", options_.name,
+                                    format_bytes(static_cast<double>(sent_bytes())),
+                                    format_bytes(static_cast<double>(size_bytes()))));
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t size_bytes() const { return file_.storage().size_bytes(); }
+  [[nodiscard]] std::uint64_t sent_bytes() const {
+    return file_.header().size_bytes + walk_.done_bytes();
+  }
+  [[nodiscard]] Result<std::string> transfer();
+  [[nodiscard]] Result<void> announce();
+  [[nodiscard]] Result<void> send_tensors(Hasher& hasher);
+  [[nodiscard]] Result<void> send_pieces(const std::vector<Piece>& pieces);
+  [[nodiscard]] Result<void> lend_pieces(const std::vector<Piece>& pieces);
+  [[nodiscard]] Result<void> throttle(std::chrono::steady_clock::time_point start) const;
+  [[nodiscard]] Result<Tensor> tensor_of(const Piece& piece) const;
+  /// The receiver's verdict if it comes before the deadline.
+  [[nodiscard]] std::optional<Result<std::string>> take_verdict(Deadline deadline);
+
+  const SendOptions& options_;
+  const SafetensorsFile& file_;
+  Pipe& pipe_;
+  Interrupt& interrupt_;
+  std::string peer_;
+  FileWalk walk_;
+  bool refused_ = false;
+};
+
+std::optional<Result<std::string>> Sender::take_verdict(Deadline deadline) {
+  auto message = pipe_.recv_message(deadline);
+  if (!message) return std::nullopt;
+  if (message->tag != static_cast<std::uint32_t>(TransferTag::verdict)) {
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 fmt::format("{} answered with a message of tag {}: it is not `tendon recv`", peer_,
+                             message->tag)};
+  }
+  auto verdict = decode_verdict(message->header.bytes(), peer_);
+  refused_ = !verdict;
+  return verdict;
+}
+
+Result<std::string> Sender::transfer() {
+  TENDON_CHECK(announce());
+  Hasher hasher;
+  TENDON_CHECK(send_tensors(hasher));
+  const std::string sha256 = hasher.finish();
+  TENDON_TRY(json, encode_sha256(sha256));
+  TENDON_CHECK(pipe_.send(Bytes(),
+                          {.tag = static_cast<std::uint32_t>(TransferTag::finish),
+                           .header = as_bytes(json)},
+                          options_.step()));
+  // The receiver still has to make the file durable, which takes as long as its disk takes.
+  const double patience_s = options_.timeout_s + static_cast<double>(size_bytes()) / kSlowestDisk;
+  auto verdict = take_verdict(to_duration(patience_s));
+  if (!verdict) {
+    return Error{ErrorCode::timeout, kWhere,
+                 fmt::format("{} did not confirm the file within {:.0f} s, or ended", peer_,
+                             patience_s)};
+  }
+  if (!*verdict) return std::move(*verdict).error();
+  if (**verdict != sha256) {
+    return Error{ErrorCode::corrupt_data, kWhere,
+                 fmt::format("{} has SHA-256 {}, this file {}", peer_, **verdict, sha256)};
+  }
+  return sha256;
+}
+
+Result<void> Sender::announce() {
+  TENDON_TRY(json, encode(Announcement{options_.name, size_bytes(), file_.header().entries.size()}));
+  return pipe_.send(file_.header_bytes(),
+                    {.tag = static_cast<std::uint32_t>(TransferTag::announce),
+                     .header = as_bytes(json)},
+                    options_.step());
+}
+
+Result<void> Sender::send_tensors(Hasher& hasher) {
+  std::uint64_t chunk_bytes = kChunkBytes;
+  if (options_.max_rate_mb_per_s > 0) {
+    // About ten messages a second, so that the rate is even.
+    const double tenth = options_.max_rate_mb_per_s * 1e5;
+    chunk_bytes = std::clamp(static_cast<std::uint64_t>(tenth), std::uint64_t{4096}, kChunkBytes);
+  }
+  Progress progress(options_.progress, options_.name, size_bytes());
+  const auto start = std::chrono::steady_clock::now();
+  // The whole file at once: hashing runs ahead of or behind the transfer as it likes.
+  hasher.push(file_.storage().owner(), file_.storage().bytes());
+  while (!walk_.at_end()) {
+    const std::vector<Piece> pieces = walk_.next(chunk_bytes);
+    TENDON_CHECK(options_.mode == SendMode::loan ? lend_pieces(pieces) : send_pieces(pieces));
+    progress.update(sent_bytes());
+    if (auto verdict = take_verdict(Deadline::now())) {
+      if (!*verdict) return std::move(*verdict).error();
+      return Error{ErrorCode::protocol_violation, kWhere,
+                   fmt::format("{} confirmed the file before it was whole", peer_)};
+    }
+    TENDON_CHECK(throttle(start));
+  }
+  return {};
+}
+
+Result<void> Sender::throttle(std::chrono::steady_clock::time_point start) const {
+  if (options_.max_rate_mb_per_s <= 0) return {};
+  const double due_s = static_cast<double>(sent_bytes()) / (options_.max_rate_mb_per_s * 1e6);
+  const auto due = start + to_duration(due_s);
+  while (std::chrono::steady_clock::now() < due) {
+    if (interrupt_.requested()) return interrupt_.error(kWhere);
+    std::this_thread::sleep_until(std::min(due, std::chrono::steady_clock::now() + 100ms));
+  }
+  return {};
+}
+
+Result<Tensor> Sender::tensor_of(const Piece& piece) const {
+  const SafetensorsEntry& entry = file_.header().entries[piece.entry];
+  const std::uint64_t offset = file_.header().size_bytes + entry.begin_bytes + piece.offset_bytes;
+  return piece.is_whole(entry)
+             ? Tensor::view(file_.storage(), offset, entry.dtype, entry.shape)
+             : Tensor::view(file_.storage(), offset, DType::u8,
+                            Shape{static_cast<std::int64_t>(piece.size_bytes)});
+}
+
+Result<void> Sender::send_pieces(const std::vector<Piece>& pieces) {
+  TensorDict batch;
+  for (const Piece& piece : pieces) {
+    TENDON_TRY(tensor, tensor_of(piece));
+    TENDON_CHECK(
+        batch.try_set(escape_name(file_.header().entries[piece.entry].name), std::move(tensor)));
+  }
+  return pipe_.send(batch, options_.step());
+}
+
+Result<void> Sender::lend_pieces(const std::vector<Piece>& pieces) {
+  std::vector<LeafSpec> leaves;
+  std::vector<Tensor> sources;
+  for (const Piece& piece : pieces) {
+    TENDON_TRY(tensor, tensor_of(piece));
+    leaves.push_back({escape_name(file_.header().entries[piece.entry].name), tensor.dtype(),
+                      tensor.shape()});
+    sources.push_back(std::move(tensor));
+  }
+  TENDON_TRY(schema, Schema::make(leaves));
+  TENDON_TRY(loan, pipe_.loan(schema, options_.step()));
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    TENDON_TRY(source, sources[i].try_bytes());
+    if (source.empty()) continue;
+    TENDON_TRY(destination, loan.dict().leaf(i).try_mutable_bytes());
+    std::memcpy(destination.data(), source.data(), source.size());
+  }
+  return pipe_.send(std::move(loan), options_.step());
+}
+
+int print_result(const SendOptions& options, const Pipe& pipe, std::uint64_t size_bytes,
+                 double seconds, const std::string& sha256) {
+  const PipeStats stats = pipe.stats();
+  const Path path = pipe.path();
+  if (options.format == Format::json) {
+    print_json({{"file", options.file},
+                {"size_bytes", size_bytes},
+                {"seconds", seconds},
+                {"gb_per_s", static_cast<double>(size_bytes) / seconds / 1e9},
+                {"sha256", sha256},
+                {"verified", true},
+                {"peer", pipe.peer().to_string()},
+                {"path", to_string(path.kind)},
+                {"path_reason", path.reason},
+                {"mode", name_in(kModeNames, options.mode)},
+                {"loans_sent", stats.loans_sent},
+                {"copies", stats.copies},
+                {"bytes_copied", stats.bytes_copied}});
+    return 0;
+  }
+  print_line(fmt::format("{}  {} bytes  {}  {}  {}  sha256 {}  verified by {}", options.file,
+                         size_bytes, format_seconds(seconds),
+                         format_rate(static_cast<double>(size_bytes) / seconds),
+                         to_string(path.kind), sha256, pipe.peer().to_string()));
+  return 0;
+}
+
+int send(SendOptions options) {
+  if (options.name.empty()) options.name = std::filesystem::path(options.file).filename().string();
+  Interrupt interrupt;
+  const auto fail = [&](Error error) {
+    const int code = report(error, options.format);
+    return interrupt.requested() ? interrupt.exit_code() : code;
+  };
+  if (auto named = check_file_name(options.name); !named) return fail(named.error());
+  if (auto started = interrupt.start(); !started) return fail(started.error());
+  auto file = open_file(options.file);
+  if (!file) return fail(file.error());
+  // Read ahead: the pages are needed in order, and soon. Only advice, so the answer does not matter.
+  const Storage& storage = file->storage();
+  (void)madvise(storage.data(), storage.size_bytes(), MADV_WILLNEED);
+
+  auto context = Context::create({.name = "tendon send",
+                                  .transport = options.transport,
+                                  .link_cap_bytes = kTransferCapBytes,
+                                  .pool_cap_bytes = kTransferCapBytes});
+  if (!context) return fail(context.error());
+  auto pipe = connect(*context, options, interrupt);
+  if (!pipe) return fail(pipe.error());
+  const Interrupt::Guard cancel_on_signal(interrupt, [&] { pipe->cancel(); });
+  const auto start = std::chrono::steady_clock::now();
+  auto sha256 = Sender(options, *file, *pipe, interrupt).run();
+  if (!sha256) return fail(sha256.error());
+  const double seconds = seconds_since(start);
+  // The receiver has confirmed the file: a failure to say goodbye changes nothing.
+  (void)pipe->close(1s);
+  return print_result(options, *pipe, storage.size_bytes(), seconds, *sha256);
+}
+
+}  // namespace
+
+void add_send(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<SendOptions>();
+  CLI::App* verb =
+      app.add_subcommand("send", "Sends a safetensors file to `tendon recv`, verified end to end");
+  verb->add_option("FILE", options->file, "A safetensors file")->required();
+  verb->add_option("ADDR", options->address, "HOST:PORT, [IPV6]:PORT or unix:/PATH")->required();
+  verb->add_option("--timeout", options->timeout_s,
+                   "Seconds to wait for the receiver, and for each step after that [30]")
+      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+  verb->add_option("--name", options->name, "The file's name at the receiver [that of FILE]");
+  verb->add_option("--mode", options->mode,
+                   "loan: written where the peer reads; copy: sent from the mapped file [loan]")
+      ->transform(CLI::Transformer(kModeNames));
+  verb->add_option("--path", options->transport, "auto, shm or tcp [auto]")
+      ->transform(CLI::Transformer(kTransportNames));
+  verb->add_option("--max-rate", options->max_rate_mb_per_s, "MB/s at most; 0 is no limit [0]")
+      ->check(CLI::Range(0.0, 1e6));
+  verb->add_option("--progress", options->progress, "auto, lines or off [auto]")
+      ->transform(CLI::Transformer(kProgressNames));
+  verb->add_flag_callback("--insecure-plaintext",
+                          [options] { options->profile = Profile::plaintext; },
+                          "Other users and machines too; nothing is encrypted");
+  verb->add_flag_callback("--json", [options] { options->format = Format::json; },
+                          "One JSON document on stdout");
+  verb->callback([options, &exit_code] { exit_code = send(*options); });
+}
+
+}  // namespace tendon::cli
