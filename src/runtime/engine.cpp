@@ -50,10 +50,14 @@ int to_epoll_timeout(Deadline deadline) {
 
 }  // namespace
 
+thread_local constinit std::uint32_t Engine::waiting_here_ = 0;
+
 Engine::Engine(ContextOptions options)
     : options_(std::move(options)),
       epoch_(fork_epoch()),
-      cpu_count_(effective_cpu_count()),
+      // Who asks for latency has given each side a core; affinity to one says nothing about the peer's.
+      cpu_count_(options_.wait_policy == WaitPolicy::latency ? quota_cpu_count()
+                                                             : effective_cpu_count()),
       pool_(std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes)),
       next_tick_(Clock::now() + kTick),
       spin_budget_us_(kSmallestSpinUs) {}
@@ -151,6 +155,7 @@ void Engine::wake_others() {
 
 bool Engine::wait_slowly(Link* link, Deadline deadline, Attempt attempt) {
   waiter_count_.fetch_add(1);
+  ++waiting_here_;
   bool leading = false;
   bool done = attempt();
   if (!done && link != nullptr) done = spin(*link, deadline, attempt);
@@ -161,6 +166,7 @@ bool Engine::wait_slowly(Link* link, Deadline deadline, Attempt attempt) {
     sleep_once(deadline, seen, leading);
   }
   if (leading) stop_leading();
+  --waiting_here_;
   waiter_count_.fetch_sub(1);
   return done;
 }

@@ -114,7 +114,7 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   void wake_others();
   /// Must follow every hand-over of received messages by a thread that holds no locks.
   void note_moved() {
-    if (waiter_count_.load(std::memory_order_relaxed) != 0) wake_others();
+    if (waiter_count_.load(std::memory_order_relaxed) > waiting_here_) wake_others();
   }
   void note_activity() noexcept {
     // Only "has it changed" matters, so a lost increment does no harm.
@@ -250,6 +250,8 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   bool service_parked_long_ = false;
   std::atomic<std::uint64_t> progress_count_{0};
   std::atomic<std::uint32_t> waiter_count_{0};
+  // How many of the waiters are this thread itself: it need not be woken.
+  static thread_local constinit std::uint32_t waiting_here_;
   std::atomic<std::uint64_t> activity_{0};
   std::atomic<std::uint32_t> spinner_count_{0};
   std::atomic<std::uint32_t> spin_budget_us_;

@@ -25,16 +25,23 @@ constexpr std::uint64_t kSmallestCapBytes = 1ull << 20;
 
 }  // namespace
 
-unsigned effective_cpu_count() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  unsigned count = 1;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) count = static_cast<unsigned>(CPU_COUNT(&set));
+unsigned quota_cpu_count() {
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  auto count = static_cast<unsigned>(std::max(1L, online));
   std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
   double quota = 0;
   double period = 0;
   if (quota_file >> quota >> period && period > 0)
     count = std::min(count, static_cast<unsigned>(std::max(1.0, quota / period)));
+  return count;
+}
+
+unsigned effective_cpu_count() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  unsigned count = quota_cpu_count();
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    count = std::min(count, static_cast<unsigned>(CPU_COUNT(&set)));
   return std::max(1u, count);
 }
 
