@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What memory costs below a pipe: a slot against fresh memory, our copy against memcpy, a ring between two
+// threads. Slots are compared with what a program does today: allocate, and pay for the first touch.
+#include <benchmark/benchmark.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "memory/copy.hpp"
+#include "memory/slot_pool.hpp"
+#include "transport/shm/ring.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ull << 20;
+constexpr std::uint64_t kPage = 4096;
+constexpr std::align_val_t kAlignment{64};
+
+/// One byte of each page, so that its memory exists.
+void touch(std::byte* memory, std::uint64_t size_bytes) {
+  for (std::uint64_t at = 0; at < size_bytes; at += kPage) memory[at] = std::byte{1};
+  benchmark::ClobberMemory();
+}
+
+// The first loan has paid for the pages; every later one finds them.
+void slot_acquire_touch_release(benchmark::State& state) {
+  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
+  SlotPool pool("benchmark", 4 * size_bytes);
+  const auto first = pool.acquire(size_bytes);
+  if (!first) return state.SkipWithError("no slot");
+  touch(first->memory.data(), size_bytes);
+  pool.release(first->id);
+  for ([[maybe_unused]] auto round : state) {
+    const auto slot = pool.acquire(size_bytes);
+    touch(slot->memory.data(), size_bytes);
+    pool.release(slot->id);
+  }
+}
+
+// As slot_acquire_touch_release without touching: what handing a warm slot over costs.
+void slot_acquire_release(benchmark::State& state) {
+  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
+  SlotPool pool("benchmark", 4 * size_bytes);
+  for ([[maybe_unused]] auto round : state) {
+    auto slot = pool.acquire(size_bytes);
+    benchmark::DoNotOptimize(slot);
+    pool.release(slot->id);
+  }
+}
+
+// glibc keeps freed blocks up to 32 MiB once it saw one, so this pays for pages only the first time.
+void new_touch_delete(benchmark::State& state) {
+  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
+  for ([[maybe_unused]] auto round : state) {
+    auto* memory = static_cast<std::byte*>(::operator new(size_bytes, kAlignment));
+    touch(memory, size_bytes);
+    ::operator delete(memory, kAlignment);
+  }
+}
+
+// The same with the memory a program has not had before. Once asked, glibc keeps to it, so this runs last.
+void new_first_touch_delete(benchmark::State& state) {
+  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+  new_touch_delete(state);
+}
+
+class Buffers {
+ public:
+  explicit Buffers(std::uint64_t size_bytes)
+      : source_(size_bytes, std::byte{1}), destination_(size_bytes, std::byte{2}) {}
+  [[nodiscard]] Bytes source() const { return source_; }
+  [[nodiscard]] MutableBytes destination() { return destination_; }
+
+ private:
+  std::vector<std::byte> source_;
+  std::vector<std::byte> destination_;
+};
+
+void copy_by_tendon(benchmark::State& state) {
+  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
+  Buffers buffers(size_bytes);
+  for ([[maybe_unused]] auto round : state) {
+    copy_bytes(buffers.destination(), buffers.source(), copy_hint(size_bytes));
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+void copy_by_memcpy(benchmark::State& state) {
+  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
+  Buffers buffers(size_bytes);
+  for ([[maybe_unused]] auto round : state) {
+    std::memcpy(buffers.destination().data(), buffers.source().data(), size_bytes);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+struct Entry {
+  std::uint64_t words[8] = {};
+};
+struct Ring {
+  explicit Ring(std::size_t capacity) : entries(capacity) {}
+  RingCounters<SharedMemoryPolicy> counters;
+  std::vector<Entry> entries;
+  RingProducer<Entry> producer{counters, entries};
+  RingConsumer<Entry> consumer{counters, entries};
+};
+
+// There and back through two rings: half of the time is one hand-over.
+void ring_ping_pong(benchmark::State& state) {
+  Ring there(64), back(64);
+  std::atomic<bool> done{false};
+  std::thread echo([&] {
+    Entry entry;
+    while (!done.load(std::memory_order_relaxed)) {
+      if (!there.consumer.pop(entry)) continue;
+      there.consumer.release();
+      (void)back.producer.stage(entry);  // never full: one entry is under way
+      back.producer.publish();
+    }
+  });
+  Entry entry;
+  for ([[maybe_unused]] auto round : state) {
+    (void)there.producer.stage(entry);
+    there.producer.publish();
+    while (!back.consumer.pop(entry)) {
+    }
+    back.consumer.release();
+  }
+  done = true;
+  echo.join();
+  state.SetItemsProcessed(2 * state.iterations());  // hand-overs
+}
+
+// As fast as entries go in one direction.
+void ring_stream(benchmark::State& state) {
+  Ring ring(1024);
+  std::atomic<bool> done{false};
+  std::thread consumer([&] {
+    Entry entry;
+    while (!done.load(std::memory_order_relaxed)) {
+      while (ring.consumer.pop(entry)) benchmark::DoNotOptimize(entry);
+      ring.consumer.release();
+    }
+  });
+  const Entry entry;
+  for ([[maybe_unused]] auto round : state) {
+    while (!ring.producer.stage(entry)) {
+    }
+    ring.producer.publish();
+  }
+  done = true;
+  consumer.join();
+  state.SetItemsProcessed(state.iterations());
+}
+
+constexpr std::int64_t kSizes[] = {1 * kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB, 128 * kMiB};
+void sizes(benchmark::internal::Benchmark* benchmark) {
+  for (const std::int64_t size_bytes : kSizes) benchmark->Arg(size_bytes);
+  benchmark->UseRealTime();
+}
+
+BENCHMARK(slot_acquire_release)->Apply(sizes);
+BENCHMARK(slot_acquire_touch_release)->Apply(sizes);
+BENCHMARK(new_touch_delete)->Apply(sizes);
+BENCHMARK(copy_by_tendon)->Arg(kPage)->Apply(sizes);
+BENCHMARK(copy_by_memcpy)->Arg(kPage)->Apply(sizes);
+BENCHMARK(ring_ping_pong)->UseRealTime();
+BENCHMARK(ring_stream)->UseRealTime();
+BENCHMARK(new_first_touch_delete)->Apply(sizes);
+
+}  // namespace
+}  // namespace tendon::inline v0::detail
