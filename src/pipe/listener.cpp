@@ -75,18 +75,26 @@ Completion<Pipe> ListenerCore::accept_async() {
   return Completion<Pipe>(std::move(completion));
 }
 
+Result<void> ListenerCore::has_room() const {
+  if (closed_) return Error{ErrorCode::unreachable, "listener", "the listener was closed"};
+  if (!waiting_.empty() || backlog_.size() < static_cast<std::size_t>(kBacklog)) return {};
+  return Error{ErrorCode::server_busy, "listener",
+               "its backlog of " + std::to_string(kBacklog) + " pipes that were not accepted is full"};
+}
+
+Result<void> ListenerCore::may_open() {
+  std::lock_guard lock(mutex_);
+  return has_room();
+}
+
 // The link's receive lock is held.
 Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link> link, std::uint32_t pipe) {
   auto core = std::make_shared<PipeCore>(engine_, std::move(link), pipe);
   std::shared_ptr<AcceptCompletion> completion;
   {
     std::lock_guard lock(mutex_);
-    if (closed_) return Error{ErrorCode::unreachable, "listener", "the listener was closed"};
+    TENDON_CHECK(has_room());
     if (waiting_.empty()) {
-      if (backlog_.size() >= static_cast<std::size_t>(kBacklog)) {
-        return Error{ErrorCode::server_busy, "listener",
-                     "its backlog of " + std::to_string(kBacklog) + " pipes is full"};
-      }
       backlog_.push_back(core);
     } else {
       completion = std::move(waiting_.front());

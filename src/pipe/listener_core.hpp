@@ -26,12 +26,15 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
   [[nodiscard]] const std::string& address() const noexcept { return acceptor_->address(); }
   void close();
 
+  Result<void> may_open() override;
   Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, std::uint32_t pipe) override;
   void on_context_closed() override { close(); }
 
  private:
   class AcceptCompletion;
   [[nodiscard]] Error closed_error() const;
+  /// mutex_ is held.
+  [[nodiscard]] Result<void> has_room() const;
   void cancel_accept(const AcceptCompletion* completion);
   void put_back(Pipe pipe);
 

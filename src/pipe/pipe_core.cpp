@@ -158,12 +158,17 @@ void PipeCore::detach() {
 Result<void> PipeCore::close(Deadline deadline) {
   TENDON_CHECK(engine_->usable("pipe.close"));
   if (closed_) return {};
-  if (!link_->ended() && !send_ended_) TENDON_CHECK(flush(deadline));
+  auto flushed = flush(deadline);
+  if (!flushed && flushed.error().code == ErrorCode::timeout) return flushed;  // try again, or cancel()
   closed_ = true;
   post_end(true);
   detach();
   (void)progress();  // fails receives that were still posted
-  return {};
+  // That the peer closed first, or nothing was to be sent any more, is no failure of closing.
+  const bool orderly = flushed || flushed.error().code == ErrorCode::pipe_closed ||
+                       flushed.error().code == ErrorCode::cancelled ||
+                       flushed.error().code == ErrorCode::end_of_stream;
+  return orderly ? Result<void>() : std::move(flushed);
 }
 
 void PipeCore::cancel() {
@@ -193,8 +198,17 @@ void PipeCore::refuse(const Error& error) {
   detach();
 }
 
+void PipeCore::supervise() { supervised_ = true; }
+
+void PipeCore::release() {
+  supervised_ = false;
+  if (dropped_) abandon();
+}
+
 void PipeCore::abandon() {
   if (engine_->unusable() || closed_) return;
+  dropped_ = true;
+  if (supervised_) return;
   abandoned_ = true;
   // Queued sends go on with the engine, which says the end when they are gone: progress().
   if (working_.exchange(true)) return;

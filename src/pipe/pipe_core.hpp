@@ -86,6 +86,9 @@ class PipeCore final : public MessageSink,
   void cancel();
   /// The user's handle is gone: unsent messages stay with the engine, then the end is said.
   void abandon();
+  /// Until release(), a dropped handle does not end the pipe: a server may still have a reason to give.
+  void supervise();
+  void release();
   /// Ends the pipe with a reason that the peer gets.
   void refuse(const Error& error);
   [[nodiscard]] const Link& link() const noexcept { return *link_; }
@@ -99,6 +102,9 @@ class PipeCore final : public MessageSink,
   void on_link_failed(const Error& error) override;
   // Work
   bool progress() override;
+  [[nodiscard]] std::string unsent_to() const override {
+    return queued_count_.load() != 0 ? link_->peer_name() : std::string();
+  }
 
   // Asynchronous operations: see async_ops.hpp
   struct QueuedSend;
@@ -170,6 +176,8 @@ class PipeCore final : public MessageSink,
   std::atomic<bool> user_receiving_{false};
   std::atomic<bool> working_{false};     // registered with the engine as Work
   std::atomic<bool> abandoned_{false};
+  std::atomic<bool> supervised_{false};
+  std::atomic<bool> dropped_{false};
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> waits_{0};
 

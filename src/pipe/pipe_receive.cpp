@@ -23,6 +23,14 @@ Result<Storage> copy_out(const std::byte* data, std::uint64_t size) {
   return storage;
 }
 
+bool same_leaves(const Schema& a, const Schema& b) {
+  if (a == b) return true;
+  return std::equal(a.leaves().begin(), a.leaves().end(), b.leaves().begin(), b.leaves().end(),
+                    [](const SchemaLeaf& x, const SchemaLeaf& y) {
+                      return x.path == y.path && x.dtype == y.dtype && x.shape == y.shape;
+                    });
+}
+
 bool same_memory(const TensorDict& a, const TensorDict& b) {
   if (a.leaf_count() != b.leaf_count()) return false;
   for (std::size_t i = 0; i < a.leaf_count(); ++i)
@@ -121,7 +129,8 @@ Result<void> PipeCore::check_take(Want want, RecvMode mode, const TensorDict* de
 }
 
 Result<void> PipeCore::same_schema(const TensorDict& destination, const Schema* schema) const {
-  if (schema == nullptr || *schema == *destination.schema()) return {};
+  // The leaves decide: a dict that holds non-tensor data only is no difference.
+  if (schema == nullptr || same_leaves(*schema, *destination.schema())) return {};
   return Error{ErrorCode::schema_mismatch, "pipe.recv_into",
                "the next message from " + link_->peer_name() + " does not fit the destination: " +
                    describe_difference(*destination.schema(), *schema)};
@@ -153,7 +162,8 @@ Taken PipeCore::take(bool lent) {
   receive_stats_.bytes_received += descriptor.payload_bytes;
   const auto place = taken.incoming.body.place;
   if (place == IncomingBody::Place::private_copy) ++receive_stats_.copied_inline;
-  const bool copied = place == IncomingBody::Place::private_copy || (!lent && descriptor.payload_bytes != 0);
+  const bool copied = place == IncomingBody::Place::private_copy ||
+                      (!lent && place != IncomingBody::Place::claimed && descriptor.payload_bytes != 0);
   if (copied) {
     ++receive_stats_.copies;
     receive_stats_.bytes_copied += descriptor.payload_bytes;
@@ -338,7 +348,7 @@ Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* de
     return done;
   };
   const bool done = engine_->wait(link_.get(), deadline, attempt);
-  if (waited) waits_.fetch_add(1, std::memory_order_relaxed);
+  if (waited && !deadline.is_poll()) waits_.fetch_add(1, std::memory_order_relaxed);
   if (error) return *std::move(error);
   if (!done) {
     return Error{ErrorCode::timeout, where,
@@ -519,7 +529,7 @@ bool PipeCore::claim_destination(const Descriptor& descriptor, std::vector<Mutab
   if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
   const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
   if (known.number != descriptor.schema || known.schema == nullptr) return false;
-  if (known.schema != into_->schema() && !(*known.schema == *into_->schema())) return false;
+  if (known.schema != into_->schema() && !same_leaves(*known.schema, *into_->schema())) return false;
   const PackedLayout& layout = known.schema->layout(Layout::aligned);
   if (layout.total_bytes != descriptor.payload_bytes) return false;
   for (std::size_t i = 0; i < into_->leaf_count(); ++i)

@@ -29,11 +29,11 @@ class WaitsForReturns {
 
 Result<void> PipeCore::usable_for_send(std::string_view where) const {
   TENDON_CHECK(engine_->usable(where));
-  if (closed_) return Error{ErrorCode::pipe_closed, where, "this end of the pipe was closed"};
   if (send_ended_.load(std::memory_order_acquire)) {
     std::lock_guard lock(error_mutex_);
     return *send_error_;
   }
+  if (closed_) return Error{ErrorCode::pipe_closed, where, "this end of the pipe was closed"};
   if (link_->ended()) return link_->end_error();
   return {};
 }

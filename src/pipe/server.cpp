@@ -96,8 +96,10 @@ class Server::State {
       log(LogLevel::error, "server.handler", what);
       core->refuse(Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
     };
+    core->supervise();
     try {
       handler_(std::move(pipe));
+      core->release();
     } catch (const std::exception& failure) {
       failed(failure.what());
     } catch (...) {

@@ -116,6 +116,13 @@ bool Admission::on_hello(const HelloMessage& hello) {
                      "this listener serves uid " + std::to_string(user_id()) + " only"});
     }
   }
+  if (parent_ == nullptr) {
+    // Pipes opened just before are in rings that nobody looked at yet: they count.
+    engine().poll_every_link();
+    const auto handler = acceptor_->handler_.lock();
+    if (handler == nullptr) return refuse({ErrorCode::unreachable, kWhere, "the listener was closed"});
+    if (auto may = handler->may_open(); !may) return refuse(std::move(may).error());
+  }
   HelloMessage answer = engine().hello(acceptor_->profile_);
   const auto ticket = random_token();
   if (!ticket) return refuse(ticket.error());
@@ -125,7 +132,9 @@ bool Admission::on_hello(const HelloMessage& hello) {
                            hello.uid == user_id();
   if (may_be_here) {
     // Without a rendezvous the connector goes on over TCP, or says why it may not.
-    if (auto token = open_rendezvous()) answer.token = *token;
+    auto token = open_rendezvous();
+    if (token) answer.token = *token;
+    else if (token.error().code == ErrorCode::too_many_open_files) return refuse(std::move(token).error());
     else log(LogLevel::warn, kWhere, token.error().detail);
   }
   return socket_.reply(answer).next != Next::failed;

@@ -242,7 +242,7 @@ Result<std::shared_ptr<Link>> Connector::prove_same_host(const HelloMessage& pee
 
 Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer) {
   const Transport wanted = engine_.options().transport;
-  const Token here = boot_id();
+  const Token here = engine_.hello(profile_).boot_id;
   std::shared_ptr<Link> link;
   bool proved = false;
   std::string why_not;
@@ -253,6 +253,7 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch, cons
     auto made = prove_same_host(peer, wanted != Transport::tcp);
     proved = made.has_value();
     if (proved) link = *std::move(made);
+    else if (made.error().code == ErrorCode::too_many_open_files) return explain(std::move(made).error());
     else why_not = "the proof of the same host failed: " + made.error().detail;
   }
   if (!proved && (profile_ == Profile::local || wanted == Transport::shm)) {

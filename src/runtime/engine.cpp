@@ -146,6 +146,11 @@ bool Engine::poll_link(Link& link) {
   return moved;
 }
 
+void Engine::poll_every_link() {
+  const auto list = snapshot();
+  if (poll_links(*list)) note_moved();
+}
+
 void Engine::wake_others() {
   std::lock_guard lock(lead_mutex_);
   progress_count_.fetch_add(1);
@@ -393,7 +398,7 @@ Deadline Engine::next_timer() const {
     if (!prefaults_.empty()) return Deadline::now();
   }
   std::lock_guard lock(links_mutex_);
-  return entries_.empty() && retired_.empty() ? next : earlier(next, Deadline::at(next_tick_));
+  return entries_.empty() ? next : earlier(next, Deadline::at(next_tick_));
 }
 
 void Engine::run_timers() {
@@ -419,11 +424,11 @@ void Engine::run_timers() {
   std::vector<LinkEntry> links;
   {
     std::lock_guard lock(links_mutex_);
+    std::erase_if(retired_,
+                  [](const auto& link) { return link->stats().slots.quarantined_count == 0; });
     if (now < next_tick_) return;
     next_tick_ = now + kTick;
     links = entries_;
-    std::erase_if(retired_,
-                  [](const auto& link) { return link->stats().slots.quarantined_count == 0; });
   }
   for (const LinkEntry& entry : links) {
     entry.link->tick(now);
@@ -626,7 +631,10 @@ void Engine::on_ended(Link& link, const Error* error) {
     std::lock_guard lock(links_mutex_);
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (entry->link.get() != &link) continue;
-      retired_.push_back(entry->link);
+      // A hung peer may still write its slots: they count, and are looked after, until it is proved dead.
+      // After a goodbye nobody will ever use them again, and the peer's own mapping keeps its views.
+      if (error != nullptr && entry->link->stats().slots.quarantined_count != 0)
+        retired_.push_back(entry->link);
       entries_.erase(entry);
       break;
     }
@@ -691,14 +699,19 @@ void Engine::drain(int fd) noexcept {
 
 // Context ------------------------------------------------------------------------------------------------
 
-bool Engine::everything_sent() {
+std::set<std::string> Engine::unsent() {
+  std::set<std::string> peers;
+  std::vector<std::shared_ptr<Work>> works;
   {
     std::lock_guard lock(work_mutex_);
-    if (!works_.empty()) return false;
+    works = works_;
   }
-  for (const auto& link : *snapshot())
-    if (!link->ended() && !link->drained()) return false;
-  return true;
+  for (const auto& work : works)
+    if (std::string peer = work->unsent_to(); !peer.empty()) peers.insert(std::move(peer));
+  const auto list = snapshot();
+  for (const auto& link : *list)
+    if (!link->ended() && !link->drained()) peers.insert(link->peer_name());
+  return peers;
 }
 
 Result<void> Engine::close(Deadline deadline) {
@@ -719,30 +732,30 @@ Result<void> Engine::close(Deadline deadline) {
   for (const auto& handler : handlers) handler->on_context_closed();
   handlers.clear();
 
-  const bool sent = wait(nullptr, deadline, [this] { return everything_sent(); });
-  if (!sent) {
-    std::size_t left = 0;
-    {
-      std::lock_guard lock(work_mutex_);
-      left = works_.size();
-    }
-    publish({MemberEventKind::unsent, options_.name,
-             std::to_string(left) + " pipes still had unsent messages when the context was closed",
+  wait(nullptr, deadline, [this] { return unsent().empty(); });
+  std::string left;
+  for (const std::string& peer : unsent()) {
+    publish({MemberEventKind::unsent, peer, "the context was closed before everything was sent to it",
              Clock::now()});
-    // The last chance for callbacks to hear of it.
-    if (std::this_thread::get_id() != service_.get_id()) run_callbacks();
+    left += (left.empty() ? "" : ", ") + peer;
   }
+  // The last chance for callbacks to hear of it.
+  if (!left.empty() && std::this_thread::get_id() != service_.get_id()) run_callbacks();
   closed_.store(true, std::memory_order_release);
-  for (const auto& link : *snapshot()) {
+  const auto list = snapshot();
+  for (const auto& link : *list) {
     link->shut_down();
     link->fail(Error{ErrorCode::context_closed, "context.close", "context '" + options_.name + "' was closed"},
                false);
   }
+  std::vector<std::shared_ptr<Work>> works;
   {
     std::lock_guard lock(work_mutex_);
-    works_.clear();
+    works.swap(works_);
     timed_.clear();
   }
+  for (const auto& work : works) (void)work->progress();  // what was pending ends with `context_closed`
+  works.clear();
   stopping_ = true;
   {
     std::lock_guard lock(lead_mutex_);
@@ -764,9 +777,9 @@ Result<void> Engine::close(Deadline deadline) {
   }
   // A caller that still sleeps in epoll swallowed the ring above at most once: ring again for the next.
   kick();
-  if (sent) return {};
+  if (left.empty()) return {};
   return Error{ErrorCode::timeout, "context.close",
-               "context '" + options_.name + "': not everything was sent before the deadline"};
+               "context '" + options_.name + "': not everything was sent before the deadline to " + left};
 }
 
 bool Engine::progress() {
@@ -809,7 +822,8 @@ bool Engine::arm() {
 
 std::vector<PeerIdentity> Engine::members() const {
   std::vector<PeerIdentity> members;
-  for (const auto& link : *snapshot())
+  const auto list = snapshot();
+  for (const auto& link : *list)
     if (!link->ended()) members.push_back(link->peer());
   return members;
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -34,6 +35,8 @@ class Work {
   virtual ~Work() = default;
   /// Does what can be done now. True: call again after something moved. False: finished, forget it.
   virtual bool progress() = 0;
+  /// The peer that messages still wait to go to; "" when none do.
+  [[nodiscard]] virtual std::string unsent_to() const = 0;
 };
 
 /// Something with a point in time: a handshake that must end.
@@ -48,6 +51,8 @@ class Timed {
 class OpenHandler {
  public:
   virtual ~OpenHandler() = default;
+  /// May a further peer come in? Asked before its handshake is answered.
+  virtual Result<void> may_open() = 0;
   /// A sink for the new pipe, or why not. The link's receive lock is held.
   virtual Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
                                                        std::uint32_t pipe) = 0;
@@ -110,6 +115,8 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   }
   /// Polls one link under its receive lock, and wakes whoever else may care.
   bool poll_link(Link& link);
+  /// Takes in what every link has, so that a decision sees it.
+  void poll_every_link();
   /// Tells the other waiting threads that something moved.
   void wake_others();
   /// Must follow every hand-over of received messages by a thread that holds no locks.
@@ -201,7 +208,8 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   void serve();
   [[nodiscard]] std::shared_ptr<const LinkList> snapshot() const;
   void refresh_snapshot();
-  [[nodiscard]] bool everything_sent();
+  /// The peers for which something is left to send.
+  [[nodiscard]] std::set<std::string> unsent();
 
   const ContextOptions options_;
   const std::uint32_t epoch_;

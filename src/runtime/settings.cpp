@@ -11,6 +11,8 @@
 
 #include <tendon/session/limits.hpp>
 
+#include "tensor/text.hpp"
+
 namespace tendon::inline v0::detail {
 namespace {
 
@@ -68,6 +70,8 @@ Result<ContextOptions> resolve_options(ContextOptions options) {
     return wrong("ContextOptions::name has " + std::to_string(options.name.size()) +
                  " bytes; at most " + std::to_string(kMaxIdentityTextBytes) + " are legal");
   }
+  if (!is_utf8(options.name))
+    return wrong("ContextOptions::name is " + quote_text(options.name) + "; it must be UTF-8");
   if (const char* text = std::getenv("TENDON_TRANSPORT");
       text != nullptr && options.transport == Transport::automatic) {
     const std::string_view transport = text;

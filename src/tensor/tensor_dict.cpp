@@ -495,7 +495,7 @@ LeafView TensorDict::leaf_view(std::size_t index) const {
             packed_.schema->leaves()[index].size_bytes, true};
   }
   const Tensor& tensor = *tree_->get_leaves()[index];
-  return {tensor.data(), tensor.size_bytes(), tensor.is_contiguous()};
+  return {tensor.data(), tensor.size_bytes(), tensor.is_contiguous(), tensor.device()};
 }
 
 const std::string& TensorDict::leaf_path(std::size_t index) const {
