@@ -64,13 +64,12 @@ void PipeCore::on_message(Incoming incoming) {
   switch (descriptor.kind) {
     case MessageKind::data:
     case MessageKind::bytes:
+    case MessageKind::schema:
       if (descriptor.sequence <= last_sequence_) {
         return fail_here(by_peer(*link_, ErrorCode::protocol_violation,
                                  "repeated message " + std::to_string(descriptor.sequence)));
       }
       last_sequence_ = descriptor.sequence;
-      break;
-    case MessageKind::schema:
       break;
     case MessageKind::end:
       if (descriptor.tag != 0) {

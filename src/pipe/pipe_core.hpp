@@ -179,6 +179,7 @@ class PipeCore final : public MessageSink,
   std::atomic<bool> supervised_{false};
   std::atomic<bool> dropped_{false};
   std::atomic<bool> closed_{false};
+  std::atomic<bool> finished_sending_{false};
   std::atomic<std::uint64_t> waits_{0};
 
   // Written by the receiving side, read by senders.

@@ -331,6 +331,8 @@ Result<void> PipeCore::copy_into(const Taken& taken, TensorDict& destination, De
 Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* destination,
                                   Deadline deadline, std::string_view where) {
   TENDON_CHECK(engine_->usable(where));
+  // Receives that were posted before are receivers too, and their turn comes first.
+  if (posted_count_.load() != 0 && progress_receives()) return busy_error("recv_async");
   std::optional<Taken> taken;
   std::optional<Error> error;
   bool waited = false;
@@ -339,7 +341,6 @@ Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* de
       error = engine_->usable(where).error();
       return true;
     }
-    if (posted_count_.load(std::memory_order_relaxed) != 0) (void)progress_receives();
     auto result = try_take(want, mode, destination);
     if (!result) error = std::move(result).error();
     else if (*result) taken = std::move(**result);

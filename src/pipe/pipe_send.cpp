@@ -159,7 +159,7 @@ std::uint32_t PipeCore::schema_number(Outgoing& out) {
   announcement.descriptor.pipe = id_;
   announcement.descriptor.schema = number;
   announcement.descriptor.payload_bytes = schema->encoding().size();
-  // Behind the messages it is not for, before the one it is for.
+  // A number of its own: over sockets a large one travels as a transfer, which is known by it.
   announcement.descriptor.sequence = next_sequence_;
   out.announcement_part = {0, schema->encoding(), nullptr, schema->encoding().size()};
   announcement.parts = {&out.announcement_part, 1};
@@ -185,6 +185,7 @@ Result<bool> PipeCore::try_send(Outgoing& out, Deadline deadline) {
   if (out.announcement) {
     TENDON_TRY(announced, link_->send(*out.announcement, deadline));
     if (!announced) return false;
+    ++next_sequence_;
     last_schema_ = descriptor.schema;
     announced_[last_schema_ % kSchemasKept] = {out.schema, last_schema_};
     out.announcement.reset();
@@ -214,7 +215,10 @@ Result<bool> PipeCore::try_send(Outgoing& out, Deadline deadline) {
 }
 
 void PipeCore::withdraw(Outgoing& out) {
-  if (out.announcement) link_->withdraw(*out.announcement);
+  if (out.announcement) {
+    link_->withdraw(*out.announcement);
+    if (!link_->delivers_at_once()) ++next_sequence_;
+  }
   if (out.op.descriptor.sequence == 0) return;
   // Over sockets the receiver may have heard of this number: it is not used again.
   if (!link_->delivers_at_once()) ++next_sequence_;
@@ -393,7 +397,10 @@ Result<void> PipeCore::flush(Deadline deadline) {
 }
 
 Result<void> PipeCore::finish_sending(Deadline deadline) {
+  TENDON_CHECK(engine_->usable("pipe.finish_sending"));
+  if (finished_sending_) return {};
   TENDON_CHECK(flush(deadline));
+  finished_sending_ = true;
   post_end(false);
   std::lock_guard lock(error_mutex_);
   if (!send_error_)

@@ -202,8 +202,7 @@ bool Admission::on_path(const HelloMessage& path) {
     (void)socket_.reply(ready_frame());
     return false;
   }
-  const Transport wanted = engine().options().transport;
-  if (wanted == Transport::shm)
+  if (engine().options().transport == Transport::shm)
     return refuse({ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
   if (acceptor_->profile_ == Profile::local && !is_unix_ && !proved_) {
     return refuse({ErrorCode::permission_denied, kWhere,

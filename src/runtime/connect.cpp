@@ -77,6 +77,7 @@ class Connector {
  private:
   Result<OwnedFd> open_socket(const SocketAddress& address);
   Result<OwnedFd> open_any(const Address& address);
+  Result<PathKind> agree_on_path(const HelloMessage& peer) const;
   Result<HelloMessage> exchange(HandshakeSocket& socket, Watch& watch, HandshakeStep step);
   Result<Connected> over_unix(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
   Result<Connected> over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
@@ -182,6 +183,17 @@ Result<Connected> Connector::run() {
   return Connected{std::move(link), peer.ticket};
 }
 
+// What either side insists on; `none` when neither does.
+Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
+  const PathKind ours = engine_.hello(profile_).path;
+  if (ours == PathKind::none || peer.path == PathKind::none || ours == peer.path)
+    return ours == PathKind::none ? peer.path : ours;
+  return explain({ErrorCode::not_supported, kWhere,
+                  "this side takes " + std::string(to_string(ours)) + " only, the peer " +
+                      std::string(to_string(peer.path)) + " only (ContextOptions::transport, "
+                      "TENDON_TRANSPORT)"});
+}
+
 Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer) {
   TENDON_TRY(user, peer_user(socket.fd()));
   if (user != user_id()) {
@@ -189,7 +201,8 @@ Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch, co
                     "the listener belongs to uid " + std::to_string(user) + ", this process to uid " +
                         std::to_string(user_id()) + "; unix sockets serve one user"});
   }
-  if (engine_.options().transport == Transport::tcp) {
+  TENDON_TRY(wanted, agree_on_path(peer));
+  if (wanted == PathKind::tcp) {
     HelloMessage path;
     path.kind = HelloKind::path;
     path.path = PathKind::tcp;
@@ -241,7 +254,7 @@ Result<std::shared_ptr<Link>> Connector::prove_same_host(const HelloMessage& pee
 }
 
 Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer) {
-  const Transport wanted = engine_.options().transport;
+  TENDON_TRY(wanted, agree_on_path(peer));
   const Token here = engine_.hello(profile_).boot_id;
   std::shared_ptr<Link> link;
   bool proved = false;
@@ -250,13 +263,13 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch, cons
   else if (peer.uid != user_id()) why_not = "another user (uid " + std::to_string(peer.uid) + ")";
   else if (is_none(peer.token)) why_not = "the peer offers no rendezvous";
   else {
-    auto made = prove_same_host(peer, wanted != Transport::tcp);
+    auto made = prove_same_host(peer, wanted != PathKind::tcp);
     proved = made.has_value();
     if (proved) link = *std::move(made);
     else if (made.error().code == ErrorCode::too_many_open_files) return explain(std::move(made).error());
     else why_not = "the proof of the same host failed: " + made.error().detail;
   }
-  if (!proved && (profile_ == Profile::local || wanted == Transport::shm)) {
+  if (!proved && (profile_ == Profile::local || wanted == PathKind::shm)) {
     const bool by_profile = profile_ == Profile::local;
     (void)socket.reject({ErrorCode::permission_denied, kWhere, why_not});
     return explain({by_profile ? ErrorCode::permission_denied : ErrorCode::not_supported, kWhere,

@@ -115,6 +115,9 @@ HelloMessage Engine::hello(Profile profile) const {
   message.boot_id = boot_id_;
   message.progress =
       options_.progress == Progress::manual ? ProgressMode::manual : ProgressMode::service;
+  // The path this side insists on, if any.
+  if (options_.transport == Transport::shm) message.path = PathKind::shm;
+  if (options_.transport == Transport::tcp) message.path = PathKind::tcp;
   message.limits = LinkLimits{.link_cap_bytes = options_.link_cap_bytes,
                               .window_messages = kPipeWindowMessages,
                               .window_bytes = kPipeWindowBytes,
