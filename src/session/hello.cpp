@@ -430,7 +430,7 @@ struct Header {
 Result<void> check_magic(Bytes magic) {
   if (std::equal(magic.begin(), magic.end(), kMagic.begin(), kMagic.end())) return {};
   return violation("the peer does not speak Tendon's protocol (first bytes " + to_hex(magic) +
-                   "; legal: " + to_hex(kMagic) + ")");
+                   "; legal: " + to_hex(kMagic) + ", \"TNDN\")");
 }
 
 /// Precondition: kHeaderBytes in `bytes`.

@@ -129,7 +129,8 @@ Result<void> AtomicFile::commit() {
   if (TENDON_FAILPOINT("atomic_file.commit")) return call_failed("rename", state.path, EIO);
   bool named = false;
   if (state.hidden.empty()) {
-    // Straight to the final name where it is free: then there is no moment at which a kill leaves a file.
+    // Straight to the final name where it is free: then there is no moment at which a kill leaves a
+    // file.
     const auto linked = state.link_to(state.path);
     named = linked.has_value();
     if (!named && linked.error().system_errno != EEXIST) return linked;

@@ -8,14 +8,15 @@
 
 namespace tendon::inline v0::detail {
 
-/// The bytes that a strided tensor touches, counted from its element [0, 0, ...]: from `begin` (0 or
-/// less) to `end`.
+/// The bytes that a strided tensor touches, counted from its element [0, 0, ...]: from `begin` (0
+/// or less) to `end`.
 struct ByteExtent {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-/// nullopt when it does not fit in 63 bits. Precondition: at least one element, as many strides as dimensions.
+/// nullopt when it does not fit in 63 bits. Precondition: at least one element, as many strides as
+/// dimensions.
 [[nodiscard]] inline std::optional<ByteExtent> byte_extent(DType dtype, const Shape& shape,
                                                            const Strides& strides) {
   const auto item_bytes = static_cast<std::int64_t>(item_size_bytes(dtype));

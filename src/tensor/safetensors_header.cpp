@@ -320,7 +320,8 @@ Result<std::vector<std::byte>> make_safetensors_header(const TensorDict& dict,
             std::to_string(layout.offsets[i] + leaf.size_bytes) + "]}";
   }
   json += '}';
-  // Spaces at the end bring the tensors to a multiple of 64 in the file, and so in memory when mapped.
+  // Spaces at the end bring the tensors to a multiple of 64 in the file, and so in memory when
+  // mapped.
   const std::size_t end = kLengthBytes + json.size();
   json.append((kHeaderAlignmentBytes - end % kHeaderAlignmentBytes) % kHeaderAlignmentBytes, ' ');
   if (json.size() > kMaxFileHeaderBytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/safetensors_tree.hpp"
 
+#include <algorithm>
 #include <tendon/tensor/limits.hpp>
 #include <tendon/tensor/path.hpp>
 #include <unordered_set>
@@ -12,7 +13,8 @@
 namespace tendon::inline v0::detail {
 namespace {
 
-// Three levels of JSON a level of the tree ("keys", the key, "td"), the document itself, and values.
+// Three levels of JSON a level of the tree ("keys", the key, "td"), the document itself, and
+// values.
 constexpr JsonLimits kStructureLimits{kMaxFileHeaderBytes, 4 * kMaxDepth + 8, 2u << 20};
 constexpr std::int64_t kStructureVersion = 1;
 
@@ -221,9 +223,9 @@ class StructureWriter {
 
 bool needs_structure(const TensorDict& dict) {
   const Schema& schema = *dict.schema();
-  if (schema.nodes().size() > 1 || !schema.nodes()[0].batch_size.empty() || dict.values())
-    return true;
-  return false;
+  return schema.nodes().size() > 1 || !schema.nodes()[0].batch_size.empty() || dict.values() ||
+         std::any_of(schema.leaves().begin(), schema.leaves().end(),
+                     [](const SchemaLeaf& leaf) { return leaf.batching == Batching::exempt; });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of a TensorDict in a safetensors file: what __metadata__["tensordict"] says (the structure that
-// tensordict 0.15.3 writes), and TensorDicts made from it.
+// The tree of a TensorDict in a safetensors file: what __metadata__["tensordict"] says (the
+// structure that tensordict 0.15.3 writes), and TensorDicts made from it.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct BuiltTensors {
   std::unordered_map<std::string, std::size_t> entry_of_path;
 };
 
-/// The tensors of a checked header as views on `storage`, which holds the whole file. What the metadata say
-/// is not trusted.
+/// The tensors of a checked header as views on `storage`, which holds the whole file. What the
+/// metadata say is not trusted.
 [[nodiscard]] Result<BuiltTensors> build_tensors(const SafetensorsHeader& header,
                                                  const Storage& storage);
 

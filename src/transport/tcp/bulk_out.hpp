@@ -5,10 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
-
 #include <tendon/core/result.hpp>
 #include <tendon/memory/storage.hpp>
+#include <vector>
 
 #include "transport/message.hpp"
 #include "transport/tcp/control_out.hpp"

@@ -64,7 +64,8 @@ Result<void> BulkParser::take_ahead() {
     const std::uint64_t placed =
         inbound_.place(*open_, header_.offset + frame_received_, wanted, places);
     for (std::size_t piece = 0; piece < places.count; ++piece) {
-      std::memcpy(places.pieces[piece].iov_base, ahead_.data() + begin_, places.pieces[piece].iov_len);
+      std::memcpy(places.pieces[piece].iov_base, ahead_.data() + begin_,
+                  places.pieces[piece].iov_len);
       begin_ += places.pieces[piece].iov_len;
     }
     advance(placed);

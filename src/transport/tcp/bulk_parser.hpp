@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-
 #include <tendon/core/result.hpp>
 
 #include "transport/tcp/inbound.hpp"

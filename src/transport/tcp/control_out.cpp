@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-
 #include <tendon/session/limits.hpp>
 
 namespace tendon::inline v0::detail {

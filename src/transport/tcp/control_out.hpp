@@ -4,9 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <mutex>
-#include <vector>
-
 #include <tendon/core/bytes.hpp>
+#include <vector>
 
 #include "transport/message.hpp"
 

@@ -3,7 +3,6 @@
 
 #include <cstring>
 #include <string>
-
 #include <tendon/session/limits.hpp>
 
 #include "transport/tcp/frame.hpp"
@@ -43,7 +42,8 @@ std::string_view check_for_tcp(const Descriptor& descriptor) {
   if (!descriptor.is_inline() && descriptor.segment_or_inline_bytes != 0) {
     return "it has inline bytes without the flag";
   }
-  if (has_body(descriptor.kind) && descriptor.is_inline() != travels_inline(descriptor.body_bytes())) {
+  if (has_body(descriptor.kind) &&
+      descriptor.is_inline() != travels_inline(descriptor.body_bytes())) {
     return "bodies up to 8192 bytes travel beside the descriptor, longer ones in frames";
   }
   switch (descriptor.kind) {
@@ -51,7 +51,8 @@ std::string_view check_for_tcp(const Descriptor& descriptor) {
       if (descriptor.pipe != 0) return "a goodbye belongs to no pipe";
       break;
     case MessageKind::open:
-      if (descriptor.payload_bytes != 0 || descriptor.values_bytes != 0) return "more than a ticket";
+      if (descriptor.payload_bytes != 0 || descriptor.values_bytes != 0)
+        return "more than a ticket";
       break;
     case MessageKind::error:
       if (!descriptor.is_inline()) return "an error text of more than 8192 bytes";
@@ -66,7 +67,8 @@ std::string_view check_for_tcp(const Descriptor& descriptor) {
 
 std::string describe(const Descriptor& descriptor) {
   return std::string(to_string(descriptor.kind)) + " message {pipe " +
-         std::to_string(descriptor.pipe) + ", sequence " + std::to_string(descriptor.sequence) + "}";
+         std::to_string(descriptor.pipe) + ", sequence " + std::to_string(descriptor.sequence) +
+         "}";
 }
 
 ControlParser::ControlParser(std::uint64_t cap_bytes)
@@ -92,16 +94,15 @@ Result<std::optional<ControlParser::Message>> ControlParser::next() {
   std::string_view problem = check_descriptor(descriptor, cap_bytes_);
   if (problem.empty()) problem = check_for_tcp(descriptor);
   if (!problem.empty()) {
-    return Error{
-        ErrorCode::protocol_violation, "tcp.descriptor",
-        describe(descriptor) + ": " + std::string(problem) + " (kind " +
-            std::to_string(static_cast<int>(descriptor.kind)) + ", flags " +
-            std::to_string(descriptor.flags) + ", payload " +
-            std::to_string(descriptor.payload_bytes) + ", values " +
-            std::to_string(descriptor.values_bytes) + ", header " +
-            std::to_string(descriptor.header_bytes) + ", inline " +
-            std::to_string(descriptor.segment_or_inline_bytes) + "; the cap of this link is " +
-            std::to_string(cap_bytes_) + " bytes)"};
+    return Error{ErrorCode::protocol_violation, "tcp.descriptor",
+                 describe(descriptor) + ": " + std::string(problem) + " (kind " +
+                     std::to_string(static_cast<int>(descriptor.kind)) + ", flags " +
+                     std::to_string(descriptor.flags) + ", payload " +
+                     std::to_string(descriptor.payload_bytes) + ", values " +
+                     std::to_string(descriptor.values_bytes) + ", header " +
+                     std::to_string(descriptor.header_bytes) + ", inline " +
+                     std::to_string(descriptor.segment_or_inline_bytes) +
+                     "; the cap of this link is " + std::to_string(cap_bytes_) + " bytes)"};
   }
   const std::size_t body_bytes = descriptor.is_inline() ? descriptor.body_bytes() : 0;
   if (body_bytes > input.size() - sizeof(Descriptor)) return std::optional<Message>();

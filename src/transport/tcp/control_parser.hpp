@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <type_traits>
-
 #include <tendon/session/limits.hpp>
+#include <type_traits>
 
 namespace tendon::inline v0::detail {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-
 #include <tendon/session/limits.hpp>
 
 #include "transport/private_body.hpp"
@@ -74,7 +73,8 @@ Result<void> Inbound::on_message(const ControlParser::Message& message) {
 
 Result<void> Inbound::open(const Descriptor& descriptor) {
   if (find(descriptor.pipe, descriptor.sequence) != nullptr) {
-    return violation("tcp.descriptor", describe(descriptor) + " was announced before and is not complete");
+    return violation("tcp.descriptor",
+                     describe(descriptor) + " was announced before and is not complete");
   }
   std::unique_ptr<OpenTransfer> fresh;
   if (unused_.empty()) {
@@ -179,8 +179,8 @@ Result<OpenTransfer*> Inbound::begin_frame(const FrameHeader& header) {
 std::uint64_t Inbound::place(OpenTransfer& open, std::uint64_t offset, std::uint64_t size_bytes,
                              ReadTargets& targets) {
   // A pipe that went away took the memory it claimed with it.
-  const bool gone = open.claimed_by != nullptr &&
-                    host_.receiver_of(open.descriptor.pipe) != open.claimed_by;
+  const bool gone =
+      open.claimed_by != nullptr && host_.receiver_of(open.descriptor.pipe) != open.claimed_by;
   std::uint64_t placed = 0;
   if (open.transfer == nullptr || open.aborted || gone) {
     if (scrap_ == nullptr) scrap_ = std::make_unique_for_overwrite<std::byte[]>(kScrapBytes);
@@ -218,14 +218,16 @@ std::uint64_t Inbound::place(OpenTransfer& open, std::uint64_t offset, std::uint
 
 void Inbound::on_received(OpenTransfer& open, std::uint64_t size_bytes) {
   open.received_bytes += size_bytes;
-  if (open.transfer != nullptr && !open.aborted) open.transfer->received_bytes = open.received_bytes;
+  if (open.transfer != nullptr && !open.aborted)
+    open.transfer->received_bytes = open.received_bytes;
   if (open.received_bytes == open.expected_bytes) end(open);
 }
 
 Result<void> Inbound::abort(const Descriptor& descriptor) {
   OpenTransfer* open = find(descriptor.pipe, descriptor.sequence);
   if (open == nullptr || open->aborted) {
-    return violation("tcp.abort", describe(descriptor) + ": no message of that number is incomplete");
+    return violation("tcp.abort",
+                     describe(descriptor) + ": no message of that number is incomplete");
   }
   // Frames and this word travel on different connections: what was begun before it will still come.
   const std::uint64_t sent_bytes = descriptor.payload_bytes;
@@ -299,7 +301,8 @@ void Inbound::tell_ended(OpenTransfer& open) {
   open.transfer = nullptr;
   if (transfer == nullptr) return;
   if (open.aborted) transfer->aborted = true;
-  if (MessageSink* sink = host_.receiver_of(open.descriptor.pipe)) sink->on_transfer_ended(*transfer);
+  if (MessageSink* sink = host_.receiver_of(open.descriptor.pipe))
+    sink->on_transfer_ended(*transfer);
   transfer->claimed.swap(open.claimed_memory);
 }
 

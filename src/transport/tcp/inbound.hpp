@@ -6,9 +6,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <vector>
-
 #include <tendon/core/result.hpp>
+#include <vector>
 
 #include "memory/recycler.hpp"
 #include "transport/link.hpp"
@@ -36,7 +35,8 @@ class InboundHost {
 struct OpenTransfer {
   Descriptor descriptor;
   std::shared_ptr<Transfer> transfer;  ///< null: nobody wants it, its bytes are read and dropped
-  MessageSink* claimed_by = nullptr;   ///< the body goes to memory of this sink, while it is attached
+  MessageSink* claimed_by =
+      nullptr;  ///< the body goes to memory of this sink, while it is attached
   std::vector<std::uint64_t> claimed_ends;   ///< where each claimed piece ends in the payload
   std::vector<std::uint64_t> frames_begun;   ///< a bit for each frame
   std::vector<MutableBytes> claimed_memory;  ///< capacity kept from one transfer to the next

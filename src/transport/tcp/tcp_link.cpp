@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
@@ -117,7 +116,8 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
   bool drained() override { return control_out_.waiting_bytes() == 0 && bulk_out_.idle(); }
   bool delivers_at_once() const noexcept override { return false; }
 
-  bool has_input() const noexcept override { return true; }
+  // Sockets tell epoll what they have; nothing else is visible without a system call.
+  bool has_input() const noexcept override { return false; }
   bool poll() override;
   bool lend(const IncomingBody&) noexcept override { return true; }
 
@@ -189,7 +189,8 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
   // Under receive_mutex().
   Inbound inbound_;
   ControlParser parser_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // changed under both receive_mutex() and bulk_out_.mutex()
+  std::vector<std::unique_ptr<Lane>>
+      lanes_;  // changed under both receive_mutex() and bulk_out_.mutex()
   bool control_paused_ = false;
   bool control_ended_ = false;
   bool closed_ = false;
@@ -299,7 +300,8 @@ Result<void> TcpLinkOverSockets::check_size(const Descriptor& descriptor) const 
 Result<bool> TcpLinkOverSockets::send(SendOp& op, Deadline deadline) {
   if (ended()) return end_error();
   if (shut_down_.load(std::memory_order_acquire)) {
-    return Error{ErrorCode::context_closed, "tcp.send", "the link to " + peer_name() + " was shut down"};
+    return Error{ErrorCode::context_closed, "tcp.send",
+                 "the link to " + peer_name() + " was shut down"};
   }
   TENDON_CHECK(check_size(op.descriptor));
   return travels_inline(op.descriptor.body_bytes()) ? send_inline(op) : send_bulk(op, deadline);
@@ -450,7 +452,8 @@ bool TcpLinkOverSockets::read_control() {
       control_ended_ = true;
       control_interest_.forget();
       if (!inbound_.goodbye() && !verdict_) {
-        verdict_ = received == 0 ? lost("the connection was closed without a goodbye") : lost(errno);
+        verdict_ =
+            received == 0 ? lost("the connection was closed without a goodbye") : lost(errno);
       }
       moved = true;
     }
@@ -600,7 +603,8 @@ void TcpLinkOverSockets::on_open(const Descriptor& descriptor, Bytes ticket) {
 // Life ---------------------------------------------------------------------------------------------------
 
 Error TcpLinkOverSockets::lost(std::string_view how) const {
-  return Error{ErrorCode::peer_lost, "tcp.receive", "peer " + peer_name() + ": " + std::string(how)};
+  return Error{ErrorCode::peer_lost, "tcp.receive",
+               "peer " + peer_name() + ": " + std::string(how)};
 }
 
 Error TcpLinkOverSockets::lost(int error) const {
@@ -617,9 +621,9 @@ void TcpLinkOverSockets::tick(Clock::time_point now) {
   if (closed_ || ended()) return;
   if (heard_.exchange(false, std::memory_order_relaxed)) last_heard_ = now;
 
-  const bool lane_broke = bulk_out_.failure() != 0 ||
-                          std::any_of(lanes_.begin(), lanes_.end(),
-                                      [](const auto& lane) { return lane->ended; });
+  const bool lane_broke =
+      bulk_out_.failure() != 0 ||
+      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->ended; });
   if (lane_broke && !inbound_.goodbye() && ++rounds_with_ended_lane_ > 1) {
     fail_locked(lost("a bulk connection was closed without a goodbye"), false);
     return;
@@ -687,7 +691,8 @@ LinkStats TcpLinkOverSockets::stats() const {
 
 Result<std::shared_ptr<TcpLink>> make_tcp_link(TcpLinkOptions options) {
   if (!options.control || options.pool == nullptr) {
-    return Error{ErrorCode::invalid_argument, "tcp.make", "a link needs a connected socket and a pool"};
+    return Error{ErrorCode::invalid_argument, "tcp.make",
+                 "a link needs a connected socket and a pool"};
   }
   const std::vector<std::byte> received = std::move(options.received_already);
   auto link = std::make_shared<TcpLinkOverSockets>(std::move(options));

@@ -21,7 +21,7 @@ struct TcpLinkOptions {
   std::vector<std::byte> received_already;  ///< bytes behind the handshake, read together with it
   std::shared_ptr<SlotPool> pool;           ///< where loans lie and bulk arrives
   std::chrono::milliseconds lease{3000};    ///< silence after which the link fails
-  bool expect_signs_of_life = true;         ///< false: the peer progresses manually, silence means nothing
+  bool expect_signs_of_life = true;  ///< false: the peer progresses manually, silence means nothing
 };
 
 /// A link over sockets: one control lane, and bulk lanes that add_lane() brings.
