@@ -556,8 +556,12 @@ void TcpLinkOverSockets::settle() {
 }
 
 void TcpLinkOverSockets::refresh_interest() {
-  control_interest_.input(!control_paused_);
-  if (control_interest_.output()) control_interest_.output(control_out_.waiting_bytes() != 0);
+  // What was read ahead while paused raises no event of its own: room for output does.
+  const bool read_ahead = control_paused_ && !paused();
+  control_interest_.input(!control_paused_ || read_ahead);
+  if (control_interest_.output() || read_ahead) {
+    control_interest_.output(control_out_.waiting_bytes() != 0 || read_ahead);
+  }
   bool any_output = false;
   for (const auto& lane : lanes_) {
     lane->interest.input(!lane->parser.parked());

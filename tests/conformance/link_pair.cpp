@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "link_pair.hpp"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "tensor/copy.hpp"
+#include "transport/shm/shm_link.hpp"
+#include "transport/tcp/tcp_link.hpp"
+
+namespace tendon::test {
+
+// Reactor ------------------------------------------------------------------------------------------------
+
+TestReactor::TestReactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
+
+Result<void> TestReactor::watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) {
+  std::lock_guard lock(mutex_);
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    return system_error("test.watch", "epoll_ctl", errno);
+  }
+  handlers_[fd] = std::move(handler);
+  return {};
+}
+
+void TestReactor::change(int fd, std::uint32_t events) {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  EXPECT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event), 0) << strerror(errno);
+}
+
+void TestReactor::forget(int fd) {
+  std::lock_guard lock(mutex_);
+  if (handlers_.erase(fd) == 0) return;  // a second word about it is harmless
+  EXPECT_EQ(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr), 0) << strerror(errno);
+}
+
+bool TestReactor::turn(int timeout_ms) {
+  std::array<epoll_event, 32> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    const auto& event = events[static_cast<std::size_t>(i)];
+    std::shared_ptr<FdHandler> handler;
+    {
+      std::lock_guard lock(mutex_);
+      if (const auto found = handlers_.find(event.data.fd); found != handlers_.end())
+        handler = found->second.lock();
+    }
+    if (handler) handler->on_ready(event.data.fd, event.events);
+  }
+  return count > 0;
+}
+
+std::size_t TestReactor::watched_count() const {
+  std::lock_guard lock(mutex_);
+  return handlers_.size();
+}
+
+// Messages -----------------------------------------------------------------------------------------------
+
+namespace {
+
+void fill(std::vector<std::byte>& bytes, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::size_t at = 0;
+  for (; at + 8 <= bytes.size(); at += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(bytes.data() + at, &word, 8);
+  }
+  for (; at < bytes.size(); ++at) bytes[at] = static_cast<std::byte>(random());
+}
+
+}  // namespace
+
+OutgoingMessage::OutgoingMessage(std::uint32_t pipe, std::uint64_t sequence,
+                                 std::uint64_t payload_bytes, std::uint64_t seed,
+                                 std::size_t values_bytes, std::size_t header_bytes)
+    : payload_(payload_bytes), values_(values_bytes), header_(header_bytes) {
+  fill(payload_, seed);
+  fill(values_, seed + 1);
+  fill(header_, seed + 2);
+  op_.descriptor.kind = MessageKind::bytes;
+  op_.descriptor.pipe = pipe;
+  op_.descriptor.sequence = sequence;
+  op_.descriptor.payload_bytes = payload_bytes;
+  op_.descriptor.values_bytes = static_cast<std::uint32_t>(values_bytes);
+  op_.descriptor.header_bytes = static_cast<std::uint16_t>(header_bytes);
+  op_.values = values_;
+  op_.header = header_;
+  cut({{0, payload_bytes}});
+}
+
+void OutgoingMessage::cut(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& pieces) {
+  parts_.clear();
+  for (const auto& [offset, size] : pieces) {
+    if (size == 0) continue;
+    parts_.push_back({offset, Bytes(payload_).subspan(offset, size), nullptr, size});
+  }
+  use_parts();
+}
+
+void OutgoingMessage::put_strided(std::uint64_t offset, const Tensor& tensor) {
+  tensors_.push_back(std::make_unique<Tensor>(tensor));
+  parts_.push_back({offset, {}, tensors_.back().get(), tensor.size_bytes()});
+  use_parts();
+}
+
+void OutgoingMessage::use_parts() {
+  op_.parts = parts_;
+  expected_.assign(payload_.size(), std::byte{0});
+  for (const BodyPart& part : parts_) {
+    const MutableBytes place = MutableBytes(expected_).subspan(part.offset, part.size_bytes);
+    if (part.strided != nullptr)
+      gather(*part.strided, place);
+    else
+      std::memcpy(place.data(), part.bytes.data(), place.size());
+  }
+  expected_.insert(expected_.end(), values_.begin(), values_.end());
+  expected_.insert(expected_.end(), header_.begin(), header_.end());
+}
+
+void OutgoingMessage::scribble() {
+  for (auto* bytes : {&payload_, &values_, &header_})
+    std::fill(bytes->begin(), bytes->end(), std::byte{0xee});
+}
+
+// Sinks --------------------------------------------------------------------------------------------------
+
+std::ostream& operator<<(std::ostream& out, const Event& event) {
+  constexpr std::array<const char*, 4> kNames{"message", "complete", "aborted", "failed"};
+  return out << kNames[static_cast<std::size_t>(event.kind)] << " " << event.pipe << "/"
+             << event.sequence;
+}
+
+void RecordingSink::on_message(Incoming incoming) {
+  log_->push_back({Event::Kind::message, pipe_, incoming.descriptor.sequence});
+  if (incoming.transfer == nullptr) {
+    log_->push_back({Event::Kind::complete, pipe_, incoming.descriptor.sequence});
+  }
+  received.push_back(std::move(incoming));
+}
+
+bool RecordingSink::claim_destination(const Descriptor& descriptor,
+                                      std::vector<MutableBytes>& destination) {
+  if (!claim) return false;
+  const std::vector<MutableBytes> pieces = claim(descriptor);
+  if (pieces.empty()) return false;
+  destination.assign(pieces.begin(), pieces.end());
+  return true;
+}
+
+void RecordingSink::on_transfer_ended(const Transfer& transfer) {
+  EXPECT_NE(transfer.complete, transfer.aborted);
+  log_->push_back({transfer.complete ? Event::Kind::complete : Event::Kind::aborted, pipe_,
+                   transfer.descriptor.sequence});
+  if (!transfer.complete || transfer.body.place != IncomingBody::Place::claimed) return;
+  std::vector<std::byte>& body = claimed_[transfer.descriptor.sequence];
+  for (const MutableBytes piece : transfer.claimed)
+    body.insert(body.end(), piece.begin(), piece.end());
+  const std::uint64_t rest = transfer.descriptor.body_bytes() - transfer.descriptor.payload_bytes;
+  body.insert(body.end(), transfer.body.data, transfer.body.data + rest);
+}
+
+void RecordingSink::on_link_failed(const Error& error) {
+  log_->push_back({Event::Kind::failed, pipe_, 0});
+  failures.push_back(error);
+}
+
+std::vector<std::byte> RecordingSink::body(std::size_t index) const {
+  const Incoming& incoming = received.at(index);
+  if (incoming.body.place == IncomingBody::Place::claimed) {
+    return claimed_.at(incoming.descriptor.sequence);
+  }
+  return {incoming.body.data, incoming.body.data + incoming.descriptor.body_bytes()};
+}
+
+bool RecordingSink::complete(std::size_t index) const {
+  const Incoming& incoming = received.at(index);
+  return incoming.transfer == nullptr || incoming.transfer->complete;
+}
+
+std::size_t RecordingSink::complete_count() const {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < received.size(); ++i) count += complete(i) ? 1 : 0;
+  return count;
+}
+
+void RecordingObserver::on_open(Link&, const Descriptor& descriptor, Bytes ticket) {
+  opened.emplace_back(descriptor.pipe, std::string(as_text(ticket)));
+}
+
+void RecordingObserver::on_ended(Link&, const Error* ended_with) {
+  ++ended_count;
+  if (ended_with != nullptr) error = *ended_with;
+}
+
+// Pairs --------------------------------------------------------------------------------------------------
+
+RecordingSink& LinkEnd::attach(std::uint32_t pipe) {
+  auto& sink = sinks[pipe];
+  sink = std::make_shared<RecordingSink>(pipe, log);
+  std::lock_guard lock(link->receive_mutex());
+  link->attach(pipe, sink);
+  return *sink;
+}
+
+bool LinkEnd::poll() {
+  std::lock_guard lock(link->receive_mutex());
+  return link->poll();
+}
+
+void LinkPair::start() {
+  for (LinkEnd* end : {&a, &b}) {
+    const auto started = end->link->start(reactor, end->observer);
+    ASSERT_TRUE(succeeds(started));
+  }
+}
+
+bool LinkPair::turn() {
+  bool moved = a.poll();
+  moved |= b.poll();
+  moved |= reactor.turn();
+  return moved;
+}
+
+void LinkPair::settle() {
+  while (turn()) {
+  }
+}
+
+void LinkPair::send(LinkEnd& from, OutgoingMessage& message) {
+  const bool sent = eventually(
+      [&] {
+        const auto done = from.link->send(message.op(), Deadline::never());
+        EXPECT_TRUE(succeeds(done));
+        return !done || *done;
+      },
+      [&] {
+        if (!turn()) reactor.turn(1);
+      });
+  ASSERT_TRUE(sent) << "the message was not sent";
+}
+
+PeerIdentity test_peer(std::string name) {
+  PeerIdentity peer;
+  peer.name = std::move(name);
+  peer.host = "here";
+  peer.pid = 1;
+  return peer;
+}
+
+SocketPair make_sockets(int family) {
+  std::array<int, 2> fds{-1, -1};
+  if (family == AF_UNIX) {
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()), 0);
+    return {OwnedFd(fds[0]), OwnedFd(fds[1])};
+  }
+  const OwnedFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(bind(listener.get(), generic, length), 0);
+  EXPECT_EQ(listen(listener.get(), 1), 0);
+  EXPECT_EQ(getsockname(listener.get(), generic, &length), 0);
+  OwnedFd a(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(a.get(), generic, length), 0);
+  OwnedFd b(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  EXPECT_GE(b.get(), 0);
+  for (const int fd : {a.get(), b.get()}) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  return {std::move(a), std::move(b)};
+}
+
+LinkFactory tcp_factory(std::string name, int family, int lanes) {
+  LinkFactory factory;
+  factory.name = std::move(name);
+  factory.cuts_frames = true;
+  factory.make = [family, lanes](LinkPair& pair, std::uint64_t cap_bytes) {
+    SocketPair control = make_sockets(family);
+    auto make = [&](LinkEnd& end, OwnedFd fd, const char* peer) {
+      end.pool = std::make_shared<SlotPool>("test pool", cap_bytes);
+      TcpLinkOptions options;
+      options.path = {PathKind::tcp, "a test asked for it"};
+      options.peer = test_peer(peer);
+      options.cap_bytes = options.peer_cap_bytes = cap_bytes;
+      options.control = std::move(fd);
+      options.pool = end.pool;
+      end.link = make_tcp_link(std::move(options)).value();
+    };
+    make(pair.a, std::move(control.a), "b");
+    make(pair.b, std::move(control.b), "a");
+    pair.start();
+    for (int lane = 0; lane < lanes; ++lane) {
+      SocketPair bulk = make_sockets(family);
+      ASSERT_TRUE(succeeds(static_cast<TcpLink&>(*pair.a.link).add_lane(std::move(bulk.a))));
+      ASSERT_TRUE(succeeds(static_cast<TcpLink&>(*pair.b.link).add_lane(std::move(bulk.b))));
+    }
+  };
+  return factory;
+}
+
+LinkFactory shm_factory() {
+  LinkFactory factory;
+  factory.name = "shm";
+  factory.delivers_at_once = true;
+  factory.make = [](LinkPair& pair, std::uint64_t cap_bytes) {
+    SocketPair sockets = make_sockets(AF_UNIX);
+    const Token nonce_a = random_token().value();
+    const Token nonce_b = random_token().value();
+    const auto block_a = make_control_segment(nonce_a).value();
+    const auto block_b = make_control_segment(nonce_b).value();
+    auto make = [&](LinkEnd& end, OwnedFd socket, const std::shared_ptr<Segment>& mine,
+                    const std::shared_ptr<Segment>& theirs, const Token& nonce, const char* peer) {
+      ShmLinkOptions options;
+      options.path = {PathKind::shm, "a test asked for it"};
+      options.peer = test_peer(peer);
+      options.cap_bytes = options.peer_cap_bytes = cap_bytes;
+      options.socket = std::move(socket);
+      options.mine = mine;
+      options.theirs = attach_control_segment(OwnedFd(dup(theirs->fd())), nonce).value();
+      options.peer_doorbell = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+      options.peer_process = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+      end.link = make_shm_link(std::move(options)).value();
+    };
+    make(pair.a, std::move(sockets.a), block_a, block_b, nonce_b, "b");
+    make(pair.b, std::move(sockets.b), block_b, block_a, nonce_a, "a");
+    pair.start();
+  };
+  return factory;
+}
+
+}  // namespace tendon::test

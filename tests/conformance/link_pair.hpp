@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two ends of one link in one thread, and what stands above and below them in the product: a reactor, sinks,
+// observers. Every implementation of Link makes such a pair; the conformance suite runs against all of them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/fd.hpp"
+#include "support/expect.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::test {
+
+using namespace detail;
+
+/// The smallest engine: an epoll and a table.
+class TestReactor final : public Reactor {
+ public:
+  TestReactor();
+
+  Result<void> watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) override;
+  void change(int fd, std::uint32_t events) override;
+  void forget(int fd) override;
+
+  /// Hands out the events there are; waits for one at most `timeout_ms`. Returns whether there was one.
+  bool turn(int timeout_ms = 0);
+  [[nodiscard]] std::size_t watched_count() const;
+
+ private:
+  OwnedFd epoll_;
+  mutable std::mutex mutex_;
+  std::map<int, std::weak_ptr<FdHandler>> handlers_;
+};
+
+/// Bytes to send, cut into parts. Keeps everything a SendOp points to.
+class OutgoingMessage {
+ public:
+  /// Contiguous payload of `payload_bytes` bytes of a pattern that `seed` decides.
+  OutgoingMessage(std::uint32_t pipe, std::uint64_t sequence, std::uint64_t payload_bytes,
+                  std::uint64_t seed, std::size_t values_bytes = 0, std::size_t header_bytes = 0);
+
+  /// Cuts the payload into pieces [offset, size), with gaps where they leave bytes out: those travel as zero.
+  void cut(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& pieces);
+  /// Sends `tensor`'s elements at `offset` instead of the pattern.
+  void put_strided(std::uint64_t offset, const Tensor& tensor);
+  /// Overwrites the user's memory: what was not sent yet must not be sent any more.
+  void scribble();
+
+  [[nodiscard]] SendOp& op() { return op_; }
+  /// The whole body as it must arrive.
+  [[nodiscard]] const std::vector<std::byte>& expected() const { return expected_; }
+
+ private:
+  void use_parts();
+
+  std::vector<std::byte> payload_;
+  std::vector<std::byte> values_;
+  std::vector<std::byte> header_;
+  std::vector<BodyPart> parts_;
+  std::vector<std::unique_ptr<Tensor>> tensors_;
+  std::vector<std::byte> expected_;
+  SendOp op_;
+};
+
+/// What a sink heard, in order over all sinks that share a log.
+struct Event {
+  enum class Kind : std::uint8_t { message, complete, aborted, failed };
+  Kind kind;
+  std::uint32_t pipe = 0;
+  std::uint64_t sequence = 0;
+  friend bool operator==(const Event&, const Event&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Event& event);
+using EventLog = std::vector<Event>;
+
+class RecordingSink final : public MessageSink {
+ public:
+  RecordingSink(std::uint32_t pipe, std::shared_ptr<EventLog> log)
+      : pipe_(pipe), log_(std::move(log)) {}
+
+  void on_message(Incoming incoming) override;
+  bool claim_destination(const Descriptor& descriptor,
+                         std::vector<MutableBytes>& destination) override;
+  void on_transfer_ended(const Transfer& transfer) override;
+  void on_link_failed(const Error& error) override;
+
+  /// The whole body of a complete message.
+  [[nodiscard]] std::vector<std::byte> body(std::size_t index) const;
+  [[nodiscard]] bool complete(std::size_t index) const;
+  /// How many messages are complete (not aborted).
+  [[nodiscard]] std::size_t complete_count() const;
+  void drop_bodies() { received.clear(); }
+
+  std::vector<Incoming> received;
+  std::vector<Error> failures;
+  /// Asked for every message that could be written straight to its destination.
+  std::function<std::vector<MutableBytes>(const Descriptor&)> claim;
+
+ private:
+  const std::uint32_t pipe_;
+  const std::shared_ptr<EventLog> log_;
+  std::map<std::uint64_t, std::vector<std::byte>> claimed_;  // copied when they were complete
+};
+
+class RecordingObserver final : public LinkObserver {
+ public:
+  void on_open(Link& link, const Descriptor& descriptor, Bytes ticket) override;
+  void on_ended(Link& link, const Error* error) override;
+
+  std::vector<std::pair<std::uint32_t, std::string>> opened;
+  int ended_count = 0;
+  std::optional<Error> error;
+};
+
+/// One end.
+struct LinkEnd {
+  std::shared_ptr<Link> link;
+  std::shared_ptr<SlotPool> pool;  // tcp: where bulk arrives; null when the link has its own
+  RecordingObserver observer;
+  std::map<std::uint32_t, std::shared_ptr<RecordingSink>> sinks;
+  std::shared_ptr<EventLog> log = std::make_shared<EventLog>();
+
+  RecordingSink& attach(std::uint32_t pipe);
+  bool poll();
+};
+
+struct LinkPair {
+  // Declared first: links forget their descriptors when they go.
+  TestReactor reactor;
+  LinkEnd a;
+  LinkEnd b;
+
+  void start();
+  /// One round of everything. Returns whether anything moved.
+  bool turn();
+  /// Turns until nothing moves any more.
+  void settle();
+  /// Sends to the end, turning meanwhile.
+  void send(LinkEnd& from, OutgoingMessage& message);
+  template <class Condition>
+  [[nodiscard]] bool turn_until(Condition condition) {
+    return eventually(condition, [this] {
+      if (!turn()) reactor.turn(1);
+    });
+  }
+};
+
+/// How one implementation is made.
+struct LinkFactory {
+  std::string name;
+  /// Frames of several messages alternate, and a message may be taken back in its middle.
+  bool cuts_frames = false;
+  bool delivers_at_once = false;
+  std::function<void(LinkPair&, std::uint64_t cap_bytes)> make;
+};
+inline void PrintTo(const LinkFactory& factory, std::ostream* out) { *out << factory.name; }
+
+LinkFactory tcp_factory(std::string name, int family, int lanes);
+LinkFactory shm_factory();
+
+struct SocketPair {
+  OwnedFd a;
+  OwnedFd b;
+};
+/// AF_INET: over loopback; AF_UNIX: a socketpair. Not blocking.
+SocketPair make_sockets(int family);
+
+PeerIdentity test_peer(std::string name);
+
+}  // namespace tendon::test

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tcp peer may write: the control lane and two bulk lanes, in any order and any pieces.
+//
+// The input is a list of writes, so that short inputs reach far into long frames:
+//   {lane, u16 count, count bytes}            lane 0: control, 1 and 2: bulk
+//   {lane | 0x80, u32 count, one byte}        that byte, count times (at most 4 MiB)
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <tendon/memory/storage.hpp>
+#include <vector>
+
+#include "transport/tcp/bulk_parser.hpp"
+#include "transport/tcp/control_parser.hpp"
+#include "transport/tcp/inbound.hpp"
+
+using namespace tendon;
+using namespace tendon::detail;
+
+namespace {
+
+constexpr std::uint64_t kCapBytes = 4ull << 20;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+class Host final : public InboundHost, public MessageSink {
+ public:
+  void deliver(Incoming incoming) override {
+    if (incoming.transfer == nullptr) return;
+    // Every transfer that is handed over ends exactly once.
+    require(transfers_.emplace(incoming.transfer.get(), incoming.transfer).second);
+  }
+  MessageSink* receiver_of(std::uint32_t pipe) override {
+    return pipe % 4 == 3 || pipe == detached_ ? nullptr : this;
+  }
+  Result<IncomingBody> allocate(std::uint64_t size_bytes) override {
+    require(size_bytes <= kCapBytes);
+    auto storage = Storage::allocate(size_bytes);
+    if (!storage) return std::move(storage).error();
+    IncomingBody body;
+    body.place = IncomingBody::Place::pool_slot;
+    body.data = storage->data();
+    body.owner = storage->owner();
+    return body;
+  }
+  void answer(const Descriptor& descriptor) override {
+    require(descriptor.kind == MessageKind::ack);
+  }
+  void on_open(const Descriptor& descriptor, Bytes ticket) override {
+    require(ticket.size() == descriptor.header_bytes);
+    detached_ = descriptor.pipe;  // a pipe that goes away, at a time the input chooses
+  }
+  void on_message(Incoming) override {}
+  bool claim_destination(const Descriptor& descriptor, std::vector<MutableBytes>& pieces) override {
+    if (descriptor.pipe % 4 != 2) return false;
+    claimed_.push_back(std::make_unique<std::byte[]>(descriptor.payload_bytes));
+    MutableBytes rest(claimed_.back().get(), descriptor.payload_bytes);
+    for (std::size_t size = 1; size < rest.size() && pieces.size() < 200; size = size * 3 / 2 + 1) {
+      pieces.push_back(rest.first(size));
+      rest = rest.subspan(size);
+    }
+    pieces.push_back(rest);
+    return true;
+  }
+  void on_transfer_ended(const Transfer& transfer) override {
+    require(transfer.complete != transfer.aborted);
+    require(transfer.aborted || transfer.received_bytes == transfer.descriptor.body_bytes());
+    require(transfers_.erase(&transfer) == 1);
+  }
+  void on_link_failed(const Error&) override {}
+
+ private:
+  std::map<const Transfer*, std::shared_ptr<Transfer>> transfers_;
+  std::vector<std::unique_ptr<std::byte[]>> claimed_;
+  std::uint32_t detached_ = 3;
+};
+
+struct Conversation {
+  Host host;
+  Inbound inbound{host, kCapBytes};
+  ControlParser control{kCapBytes};
+  std::array<BulkParser, 2> bulk{BulkParser(inbound), BulkParser(inbound)};
+
+  // As the link does: false when it is over, or when the lane is not read at the moment.
+  bool take_messages() {
+    while (inbound.may_take()) {
+      const auto message = control.next();
+      if (!message) return false;
+      if (!*message) return true;
+      if (!inbound.on_message(**message)) return false;
+      for (BulkParser& lane : bulk)
+        if (!lane.resume()) return false;
+    }
+    return true;
+  }
+  bool write_control(Bytes bytes) {
+    while (!bytes.empty() && inbound.may_take()) {
+      const MutableBytes room = control.room();
+      require(!room.empty());
+      const std::size_t size = std::min(room.size(), bytes.size());
+      std::memcpy(room.data(), bytes.data(), size);
+      control.on_received(size);
+      bytes = bytes.subspan(size);
+      if (!take_messages()) return false;
+    }
+    return true;
+  }
+  bool write_bulk(BulkParser& lane, Bytes bytes) {
+    while (!bytes.empty() && !lane.parked()) {
+      const ReadTargets targets = lane.targets();
+      require(targets.count != 0);
+      std::size_t written = 0;
+      for (std::size_t i = 0; i < targets.count && !bytes.empty(); ++i) {
+        const std::size_t size = std::min(targets.pieces[i].iov_len, bytes.size());
+        std::memcpy(targets.pieces[i].iov_base, bytes.data(), size);
+        bytes = bytes.subspan(size);
+        written += size;
+      }
+      require(written != 0);
+      if (!lane.on_received(written)) return false;
+      if (!take_messages()) return false;  // a transfer that ended may have made room
+    }
+    return true;
+  }
+  bool write(std::uint8_t lane, Bytes bytes) {
+    return lane % 3 == 0 ? write_control(bytes) : write_bulk(bulk[lane % 3 - 1], bytes);
+  }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
+  Conversation conversation;
+  Bytes input(reinterpret_cast<const std::byte*>(data), size_bytes);
+  std::vector<std::byte> run;
+  std::uint64_t written = 0;
+  while (input.size() >= 3 && written < (16u << 20)) {
+    const auto lane = static_cast<std::uint8_t>(input[0]);
+    Bytes bytes;
+    if ((lane & 0x80) != 0) {
+      if (input.size() < 6) break;
+      std::uint32_t count = 0;
+      std::memcpy(&count, input.data() + 1, sizeof count);
+      run.assign(std::min<std::size_t>(count, kCapBytes), input[5]);
+      bytes = run;
+      input = input.subspan(6);
+    } else {
+      std::uint16_t count = 0;
+      std::memcpy(&count, input.data() + 1, sizeof count);
+      bytes = input.subspan(3, std::min<std::size_t>(count, input.size() - 3));
+      input = input.subspan(3 + bytes.size());
+    }
+    written += bytes.size();
+    if (!conversation.write(lane & 0x7f, bytes)) break;
+  }
+  conversation.inbound.abort_all();
+  require(conversation.inbound.open_count() == 0);
+  return 0;
+}
