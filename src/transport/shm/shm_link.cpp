@@ -299,6 +299,7 @@ Result<bool> ShmLink::announce_segments() {
       return Error{ErrorCode::peer_lost, "shm.announce",
                    "peer " + peer_name() + " is gone: " + std::strerror(errno), errno};
     }
+    (void)TENDON_FAILPOINT("shm.announce.after_send");
     info.segment->release_fd();
     announced_segments_ = info.id + 1;
   }
@@ -503,6 +504,7 @@ Result<void> ShmLink::read_announcements() {
                       slot_bytes <= std::bit_ceil(peer_cap_bytes()) && descriptor.slot != 0 &&
                       descriptor.slot <= SlotPool::kMaxSlots;
     if (!sane) return violation("shm.announce", "a malformed announcement of a segment");
+    (void)TENDON_FAILPOINT("shm.announce.before_attach");
     TENDON_TRY(memory, Segment::attach(std::move(fds.front()), slot_bytes * descriptor.slot));
     memory->release_fd();
     attached_.push_back({std::move(memory), slot_bytes, descriptor.slot});
