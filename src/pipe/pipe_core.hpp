@@ -162,7 +162,9 @@ class PipeCore final : public MessageSink,
   Result<Message> to_message(Taken taken);
   Result<TensorDict> to_tensors(Taken& taken);
   Result<void> fill(Taken& taken, TensorDict& destination, Deadline deadline);
-  Result<void> copy_into(const Taken& taken, TensorDict& destination, Deadline deadline);
+  Result<void> copy_into(Taken& taken, TensorDict& destination, Deadline deadline);
+  bool copy_pieces(Bytes packed, const TensorDict& destination, Deadline deadline);
+  Error keep_for_later(TensorDict tensors);
   Result<std::shared_ptr<const Value>> read_values(const Taken& taken);
   bool progress_receives();
   void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error);
@@ -222,6 +224,8 @@ class PipeCore final : public MessageSink,
   bool end_read_ = false;
   std::optional<Error> receive_error_;
   TensorDict* into_ = nullptr;            // where a waiting recv_into wants its payload
+  const std::byte* half_memory_ = nullptr;  // a recv_into that timed out had copied so much to here
+  std::uint64_t half_bytes_ = 0;
   std::optional<TensorDict> claimed_;     // the destination a message was written to before it was taken
   std::array<std::byte, kLeafAlignmentBytes> gap_{};  // padding between leaves is read into it
   PipeStats receive_stats_;

@@ -297,7 +297,37 @@ Result<Message> PipeCore::to_message(Taken taken) {
   return message;
 }
 
-Result<void> PipeCore::copy_into(const Taken& taken, TensorDict& destination, Deadline deadline) {
+// Copies what an earlier call has not copied to the same memory yet. False when the deadline passed.
+bool PipeCore::copy_pieces(Bytes packed, const TensorDict& destination, Deadline deadline) {
+  const std::byte* memory = destination.leaf_count() == 0 ? nullptr : destination.leaf_view(0).data;
+  std::uint64_t offset = half_memory_ == memory ? half_bytes_ : 0;
+  half_memory_ = nullptr;
+  half_bytes_ = 0;
+  for (const std::uint64_t first = offset; offset < packed.size();) {
+    if (offset != first && deadline.has_passed()) {
+      half_memory_ = memory;
+      half_bytes_ = offset;
+      return false;
+    }
+    const std::uint64_t piece = std::min<std::uint64_t>(kPieceBytes, packed.size() - offset);
+    unpack_piece(packed.subspan(offset, piece), destination, Layout::aligned, offset);
+    offset += piece;
+  }
+  return true;
+}
+
+Error PipeCore::keep_for_later(TensorDict tensors) {
+  const std::uint64_t copied = half_bytes_;
+  Message message;
+  message.tensors = std::move(tensors);
+  put_back(std::move(message));
+  return Error{ErrorCode::timeout, "pipe.recv_into",
+               "the deadline passed after " + std::to_string(copied) + " bytes were copied; the message from " +
+                   link_->peer_name() + " stays in the pipe, its destination is unspecified until the next "
+                   "recv_into"};
+}
+
+Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline deadline) {
   const IncomingBody& body = taken.incoming.body;
   const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
   if (body.place == IncomingBody::Place::claimed) {
@@ -309,15 +339,11 @@ Result<void> PipeCore::copy_into(const Taken& taken, TensorDict& destination, De
     }
     claimed_.reset();
   } else {
-    for (std::uint64_t offset = 0; offset < size; offset += kPieceBytes) {
-      if (offset != 0 && deadline.has_passed()) {
-        return Error{ErrorCode::timeout, "pipe.recv_into",
-                     "the deadline passed after " + std::to_string(offset) + " of " +
-                         std::to_string(size) + " bytes were copied; the message was taken, and its "
-                         "destination is unspecified"};
-      }
-      const std::uint64_t piece = std::min(kPieceBytes, size - offset);
-      unpack_piece({body.data + offset, piece}, destination, Layout::aligned, offset);
+    if (!copy_pieces({body.data, size}, destination, deadline)) {
+      // The message stays for the next call, which goes on where this one stopped.
+      taken.lent = true;
+      TENDON_TRY(tensors, to_tensors(taken));
+      return keep_for_later(std::move(tensors));
     }
   }
   TENDON_TRY(values, read_values(taken));
@@ -402,7 +428,14 @@ Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline dead
     return copy_into(taken, destination, deadline);
   }
   const TensorDict& source = *taken.put_back->tensors;
-  for (std::size_t i = 0; i < source.leaf_count(); ++i) copy_strided(destination.leaf(i), source.leaf(i));
+  const PackedView* packed = source.packed();
+  if (packed != nullptr && packed->layout == Layout::aligned) {
+    const std::uint64_t size = packed->schema->layout(Layout::aligned).total_bytes;
+    if (!copy_pieces(packed->storage.bytes().first(size), destination, deadline))
+      return keep_for_later(*std::move(taken.put_back->tensors));
+  } else {
+    for (std::size_t i = 0; i < source.leaf_count(); ++i) copy_strided(destination.leaf(i), source.leaf(i));
+  }
   if (const auto& values = source.values(); values != nullptr)
     for (const auto& [path, value] : values->as_map()) TENDON_CHECK(destination.try_set(path, value));
   return {};
@@ -504,6 +537,10 @@ bool PipeCore::cancel_recv(const CompletionBase* completion) {
           (*posted)->completion);
       if (!is_it) continue;
       found = *posted;
+      // A message on its way into the destination needs the memory until it is there.
+      const bool claimed = posted == posted_.begin() && !inbox_.empty() && !claimed_ &&
+                           inbox_.front().body.place == IncomingBody::Place::claimed;
+      if (claimed && found->destination) claimed_ = *found->destination;
       posted_.erase(posted);
       posted_count_.store(posted_.size());
       break;
@@ -526,18 +563,21 @@ void PipeCore::put_back(Message message) {
 // Straight into the destination: tcp asks when a body is about to arrive -----------------------------------
 
 bool PipeCore::claim_destination(const Descriptor& descriptor, std::vector<MutableBytes>& destination) {
-  if (into_ == nullptr || claimed_ || !inbox_.empty() || !put_back_.empty() || !posted_.empty()) return false;
+  // Whose turn is next: a receive posted before, else the one that waits.
+  const TensorDict* into = into_;
+  if (!posted_.empty()) into = posted_.front()->destination ? &*posted_.front()->destination : nullptr;
+  if (into == nullptr || claimed_ || !inbox_.empty() || !put_back_.empty()) return false;
   if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
   const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
   if (known.number != descriptor.schema || known.schema == nullptr) return false;
-  if (known.schema != into_->schema() && !same_leaves(*known.schema, *into_->schema())) return false;
+  if (known.schema != into->schema() && !same_leaves(*known.schema, *into->schema())) return false;
   const PackedLayout& layout = known.schema->layout(Layout::aligned);
   if (layout.total_bytes != descriptor.payload_bytes) return false;
-  for (std::size_t i = 0; i < into_->leaf_count(); ++i)
-    if (!into_->leaf_view(i).contiguous) return false;
+  for (std::size_t i = 0; i < into->leaf_count(); ++i)
+    if (!into->leaf_view(i).contiguous) return false;
   std::uint64_t end = 0;
   for (const std::uint32_t i : layout.order) {
-    const LeafView leaf = into_->leaf_view(i);
+    const LeafView leaf = into->leaf_view(i);
     if (leaf.size_bytes == 0) continue;
     if (layout.offsets[i] != end) destination.push_back(MutableBytes(gap_).first(layout.offsets[i] - end));
     // check_destination() saw that the leaf may be written.

@@ -10,18 +10,15 @@ Result<void> Loan::try_set(std::string_view path, Value value) {
         ErrorCode::not_found, "loan.set",
         "the loan is empty (it was sent): no value '" + std::string(path) + "' can be set"};
   }
-  // Set on a dict of values alone first, so that paths and limits are checked by the one place that
-  // knows.
-  TensorDict checked;
-  Value::Map values = packed->values ? packed->values->as_map() : Value::Map();
-  for (const auto& [key, held] : values) TENDON_CHECK(checked.try_set(key, held));
-  TENDON_CHECK(checked.try_set(path, value));
-  if (packed->schema->find(path)) {
+  // As a tree first, which checks the path and makes the dicts on the way; the leaves stay where they are.
+  TensorDict changed = dict_;
+  TENDON_CHECK(changed.try_set(path, std::move(value)));
+  if (changed.leaf_count() != dict_.leaf_count()) {
     return Error{ErrorCode::invalid_argument, "loan.set",
-                 "'" + std::string(path) + "' is a leaf of the schema, not non-tensor data"};
+                 "'" + std::string(path) + "' is a tensor of the schema, not non-tensor data"};
   }
-  TENDON_TRY(renewed, TensorDict::from_packed(packed->schema, packed->layout, packed->storage,
-                                              checked.values()));
+  TENDON_TRY(renewed, TensorDict::from_packed(changed.schema(), packed->layout, packed->storage,
+                                              changed.values()));
   dict_ = std::move(renewed);
   return {};
 }
