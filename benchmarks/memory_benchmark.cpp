@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What memory costs below a pipe: a slot against fresh memory, our copy against memcpy, a ring between two
-// threads. Slots are compared with what a program does today: allocate, and pay for the first touch.
+// What memory costs below a pipe: a slot against fresh memory, our copy against memcpy, a ring
+// between two threads. Slots are compared with what a program does today: allocate, and pay for the
+// first touch.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 
@@ -57,7 +58,8 @@ void slot_acquire_release(benchmark::State& state) {
   }
 }
 
-// glibc keeps freed blocks up to 32 MiB once it saw one, so this pays for pages only the first time.
+// glibc keeps freed blocks up to 32 MiB once it saw one, so this pays for pages only the first
+// time.
 void new_touch_delete(benchmark::State& state) {
   const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
   for ([[maybe_unused]] auto round : state) {
@@ -67,7 +69,8 @@ void new_touch_delete(benchmark::State& state) {
   }
 }
 
-// The same with the memory a program has not had before. Once asked, glibc keeps to it, so this runs last.
+// The same with the memory a program has not had before. Once asked, glibc keeps to it, so this
+// runs last.
 void new_first_touch_delete(benchmark::State& state) {
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   new_touch_delete(state);

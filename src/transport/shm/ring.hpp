@@ -57,8 +57,8 @@ class RingProducer {
   [[nodiscard]] bool corrupt() const { return corrupt_; }
   /// Entries staged since the beginning.
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
-  /// Entries the consumer was done with at the last look: full() was decided by this. Whoever sleeps
-  /// until there is room waits for another value than this one, not than a newer one.
+  /// Entries the consumer was done with at the last look: full() was decided by this. Whoever
+  /// sleeps until there is room waits for another value than this one, not than a newer one.
   [[nodiscard]] std::uint64_t seen_head() const { return seen_head_; }
   /// Entries the consumer is done with; reads its counter.
   [[nodiscard]] std::uint64_t consumed() {

@@ -46,8 +46,7 @@ Counts counts(const SlotPool& pool) {
   return {stats.loaned_count, stats.sent_count, stats.quarantined_count};
 }
 
-// States and transitions
-// ---------------------------------------------------------------------------------
+// States and transitions --------------------------------------------------------------------------
 
 enum class State { free, loaned, sent, quarantined };
 
@@ -211,8 +210,7 @@ TEST(SlotPoolLedger, LastUsedGoesOutFirst) {
   EXPECT_EQ(take(pool, 1).id.slot, first.slot);
 }
 
-// Sizes and limits
-// ---------------------------------------------------------------------------------------
+// Sizes and limits --------------------------------------------------------------------------------
 
 TEST(SlotPoolSizes, ClassesArePowersOfTwo) {
   EXPECT_EQ(SlotPool::slot_bytes_for(0), kPage);
@@ -353,8 +351,7 @@ TEST(SlotPoolGrowth, SegmentCountIsBounded) {
   EXPECT_EQ(more.error().code, ErrorCode::resource_exhausted);
 }
 
-// Pages
-// --------------------------------------------------------------------------------------------------
+// Pages -------------------------------------------------------------------------------------------
 
 TEST(SlotPoolPages, FreePagesGoBackUnderPressure) {
   SlotPool pool("test", 8 * kMiB);
@@ -441,8 +438,7 @@ TEST(SlotPoolPages, PrefaultLeavesHeldSlotsAlone) {
   EXPECT_EQ(counts(pool), (Counts{0, 1, 0}));
 }
 
-// Threads and chance
-// -------------------------------------------------------------------------------------
+// Threads and chance ------------------------------------------------------------------------------
 
 TEST(SlotPoolThreads, LoansReturnsAndPrefaultsAtOnce) {
   SlotPool pool("test", 16 * kPage);

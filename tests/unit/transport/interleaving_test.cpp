@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule of the shipped rings, doorbells and ledger in small programs. Planted faults show that
-// the checker finds what it is there for. docs/protocol.md says which rule each model covers.
+// Every schedule of the shipped rings, doorbells and ledger in small programs. Planted faults show
+// that the checker finds what it is there for. docs/protocol.md says which rule each model covers.
 #include "support/interleaving.hpp"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ std::optional<std::string> nobody_complains(
 
 constexpr Order kOrders[] = {Order::sequential, Order::store_buffer};
 
-// Ring ---------------------------------------------------------------------------------------------------
+// Ring --------------------------------------------------------------------------------------------
 
 struct Entry {
   std::uint64_t number = 0;
@@ -186,7 +186,7 @@ TEST(InterleavingRing, FindsPlantedFaults) {
   }
 }
 
-// Doorbell -----------------------------------------------------------------------------------------------
+// Doorbell ----------------------------------------------------------------------------------------
 
 enum class Sleeper { shipped, looks_no_more, announces_late };
 enum class Ringer { shipped, looks_too_early };
@@ -201,7 +201,7 @@ struct Bell {
 template <class Memory = CheckedMemory>
 void take_asleep(Bell& bell, std::uint64_t count, Sleeper how,
                  RingConsumer<Entry, CheckedMemory>& consumer, Complaint& complaint) {
-  SleepWord<Memory> sleep(bell.sleeping);
+  SleepWord<Memory> my_word(bell.sleeping);
   for (std::uint64_t taken = 0; taken < count;) {
     Entry entry;
     if (consumer.pop(entry)) {
@@ -212,26 +212,26 @@ void take_asleep(Bell& bell, std::uint64_t count, Sleeper how,
     }
     if (how == Sleeper::announces_late) {
       if (consumer.has_entry()) continue;
-      sleep.announce(SleepWord<>::kForMessages);
+      my_word.announce(SleepWord<>::kForMessages);
     } else {
-      sleep.announce(SleepWord<>::kForMessages);
+      my_word.announce(SleepWord<>::kForMessages);
       if (how != Sleeper::looks_no_more && consumer.has_entry()) {
-        sleep.awake();
+        my_word.awake();
         continue;
       }
     }
-    CheckedMemory::sleep_until_rung(bell.event);
-    sleep.awake();
+    CheckedMemory::wait_until_rung(bell.event);
+    my_word.awake();
   }
 }
 
 template <class Memory = CheckedMemory>
 void push_and_ring(Ring& ring, Bell& bell, const Entry& entry, Ringer how,
                    RingProducer<Entry, CheckedMemory>& producer) {
-  const SleepWord<Memory> sleep(bell.sleeping);
+  const SleepWord<Memory> my_word(bell.sleeping);
   ring.push(producer, entry);
   if (how == Ringer::shipped) producer.publish();
-  const bool rings = sleep.asleep(SleepWord<>::kForMessages);
+  const bool rings = my_word.asleep(SleepWord<>::kForMessages);
   if (how == Ringer::looks_too_early) producer.publish();
   if (rings) CheckedMemory::ring(bell.event);
 }
@@ -300,7 +300,8 @@ TEST(InterleavingDoorbell, FindsPlantedFaults) {
     EXPECT_TRUE(lost(doorbell("fault: looked before publishing", order, 2, Sleeper::shipped,
                               Ringer::looks_too_early)));
   }
-  // Why both sides need their barrier: without it the same order of the program is not the order others see.
+  // Why both sides need their barrier: without it the same order of the program is not the order
+  // others see.
   EXPECT_TRUE(lost(doorbell<NoBarrier, CheckedMemory>("fault: sleeper without barrier",
                                                       Order::store_buffer, 2)));
   EXPECT_TRUE(lost(
@@ -309,19 +310,19 @@ TEST(InterleavingDoorbell, FindsPlantedFaults) {
       << "sequential consistency needs none; if this fails the model is broken";
 }
 
-// Room ---------------------------------------------------------------------------------------------------
+// Room --------------------------------------------------------------------------------------------
 
 enum class RoomWaiter { shipped, takes_a_newer_head };
 
-// A producer that sleeps while its ring is full. The consumer looks at the sleep word once per `step` places
-// that it gave back, as the link does.
+// A producer that sleeps while its ring is full. The consumer looks at the sleep word once per
+// `step` places that it gave back, as the link does.
 std::string room(const std::string& what, Order order, std::size_t capacity, std::uint64_t step,
                  std::uint64_t count, RoomWaiter how = RoomWaiter::shipped) {
   Ring ring(capacity);
   Bell bell;
   const auto pushes = [&](Complaint&) {
     RingProducer<Entry, CheckedMemory> producer(ring.counters, ring.entries);
-    SleepWord<CheckedMemory> sleep(bell.sleeping);
+    SleepWord<CheckedMemory> my_word(bell.sleeping);
     for (std::uint64_t i = 1; i <= count;) {
       if (!producer.full()) {
         (void)producer.stage(entry_of(i++));
@@ -330,19 +331,20 @@ std::string room(const std::string& what, Order order, std::size_t capacity, std
       }
       const std::uint64_t blocked_at =
           how == RoomWaiter::shipped ? producer.seen_head() : producer.consumed();
-      sleep.announce(SleepWord<>::kForMessages);
+      my_word.announce(SleepWord<>::kForMessages);
       if (CheckedMemory::load_acquire(ring.counters.head) == blocked_at)
-        CheckedMemory::sleep_until_rung(bell.event);
-      sleep.awake();
+        CheckedMemory::wait_until_rung(bell.event);
+      my_word.awake();
     }
   };
   const auto takes = [&](Complaint& complaint) {
     RingConsumer<Entry, CheckedMemory> consumer(ring.counters, ring.entries);
-    const SleepWord<CheckedMemory> sleep(bell.sleeping);
+    const SleepWord<CheckedMemory> my_word(bell.sleeping);
     for (std::uint64_t i = 1; i <= count; ++i) {
       complaint.unless(ring.pop(consumer).number == i, "an entry was lost or overtaken");
       consumer.release();
-      if (i % step == 0 && sleep.asleep(SleepWord<>::kForMessages)) CheckedMemory::ring(bell.event);
+      if (i % step == 0 && my_word.asleep(SleepWord<>::kForMessages))
+        CheckedMemory::ring(bell.event);
     }
   };
   return explore<Complaint>(what, order, {{"producer", pushes}, {"consumer", takes}},
@@ -366,7 +368,7 @@ TEST(InterleavingRoom, FindsPlantedFaults) {
             "");
 }
 
-// Slots --------------------------------------------------------------------------------------------------
+// Slots -------------------------------------------------------------------------------------------
 
 struct Sent {
   std::uint64_t slot = 0;
@@ -479,8 +481,8 @@ void own(SlotModel& shared, std::uint64_t count, Network network, Owner how, Slo
     ghost.complaint.unless(pool.acquire(1).has_value(), "a slot is lost for ever");
 }
 
-/// How a receiver gives a slot back: rightly; and then once more; after a word about an earlier use; and then
-/// a word about a slot there is not; or not at all.
+/// How a receiver gives a slot back: rightly; and then once more; after a word about an earlier
+/// use; and then a word about a slot there is not; or not at all.
 enum class Return { once, twice, after_a_stale_one, before_a_forged_one, never };
 
 void receive(SlotModel& shared, std::uint64_t count, const std::vector<Return>& manners,

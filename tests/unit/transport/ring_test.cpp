@@ -45,8 +45,8 @@ struct Ring {
   Consumer consumer{counters, entries};
 };
 
-/// How long a stress test goes on: so many entries, or for a while on a machine that has no time for it. That
-/// bounds the effort; nothing is concluded from it.
+/// How long a stress test goes on: so many entries, or for a while on a machine that has no time
+/// for it. That bounds the effort; nothing is concluded from it.
 class Effort {
  public:
   explicit Effort(std::uint64_t most) : most_(most) {}
@@ -132,7 +132,7 @@ TEST(Ring, PlacesComeBackOnlyWithRelease) {
   }
 }
 
-// What a hostile or broken peer writes -------------------------------------------------------------------
+// What a hostile or broken peer writes ------------------------------------------------------------
 
 TEST(RingHostile, ConsumerRefusesEveryTailOutsideItsRange) {
   // Five entries went by, two of them not popped, in a ring of four: 5..7 would be legal next.
@@ -241,8 +241,8 @@ TEST(RingHostile, OurOwnSharedCounterDecidesNothing) {
   EXPECT_EQ(ring.counters.tail, 2u);
 }
 
-// Nothing a peer writes makes an end touch memory outside its entries (a sanitizer watches) or hand out more
-// entries than places.
+// Nothing a peer writes makes an end touch memory outside its entries (a sanitizer watches) or hand
+// out more entries than places.
 TEST(RingHostile, RandomCountersNeverLeadOutside) {
   const auto seed = std::random_device{}();
   std::cout << "seed " << seed << '\n';
@@ -282,7 +282,7 @@ TEST(RingHostile, RandomCountersNeverLeadOutside) {
   }
 }
 
-// Two threads --------------------------------------------------------------------------------------------
+// Two threads -------------------------------------------------------------------------------------
 
 class RingThreads : public testing::TestWithParam<std::size_t> {};
 
@@ -330,7 +330,8 @@ TEST_P(RingThreads, EveryEntryOnceInOrderAndWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Capacities, RingThreads, testing::Values(1, 2, 4, 64, 1024));
 
-// The same through two mappings of one segment, as two processes have it. ThreadSanitizer cannot relate them.
+// The same through two mappings of one segment, as two processes have it. ThreadSanitizer cannot
+// relate them.
 #if !defined(__SANITIZE_THREAD__)
 TEST(RingMappings, EveryEntryThroughTwoMappings) {
   struct Block {
@@ -368,7 +369,8 @@ TEST(RingMappings, EveryEntryThroughTwoMappings) {
 }
 #endif
 
-// Each side sleeps on its own eventfd whenever it has nothing, so every round passes through both doorbells.
+// Each side sleeps on its own eventfd whenever it has nothing, so every round passes through both
+// doorbells.
 TEST(Doorbell, NobodySleepsForEver) {
   constexpr int kHangs_ms = 30'000;  // ends a test that would wait for ever; no measure of speed
   struct Side {
@@ -385,13 +387,13 @@ TEST(Doorbell, NobodySleepsForEver) {
     if (SleepWord<>(to.sleeping).asleep(SleepWord<>::kForMessages)) eventfd_write(to.bell.get(), 1);
   };
   const auto pop = [](Side& from, Entry& entry) {
-    SleepWord<> sleep(from.sleeping);
+    SleepWord<> my_word(from.sleeping);
     for (;;) {
       if (from.ring.consumer.pop(entry)) {
         from.ring.consumer.release();
         return true;
       }
-      sleep.announce(SleepWord<>::kForMessages | SleepWord<>::kForReturns);
+      my_word.announce(SleepWord<>::kForMessages | SleepWord<>::kForReturns);
       if (!from.ring.consumer.has_entry()) {
         pollfd wanted{from.bell.get(), POLLIN, 0};
         if (poll(&wanted, 1, kHangs_ms) != 1) return false;
@@ -399,7 +401,7 @@ TEST(Doorbell, NobodySleepsForEver) {
         eventfd_read(from.bell.get(), &count);
         ++from.sleeps;
       }
-      sleep.awake();
+      my_word.awake();
     }
   };
   std::atomic<bool> good{true};
@@ -427,15 +429,15 @@ TEST(Doorbell, NobodySleepsForEver) {
 
 TEST(Doorbell, RingsOnlyForWhatTheSleeperWaitsFor) {
   SharedMemoryPolicy::Word word{0};
-  SleepWord<> sleep(word);
-  EXPECT_FALSE(sleep.asleep(SleepWord<>::kForMessages));
-  sleep.announce(SleepWord<>::kForMessages);
-  EXPECT_TRUE(sleep.asleep(SleepWord<>::kForMessages));
-  EXPECT_FALSE(sleep.asleep(SleepWord<>::kForReturns));
-  sleep.announce(SleepWord<>::kForMessages | SleepWord<>::kForReturns);
-  EXPECT_TRUE(sleep.asleep(SleepWord<>::kForReturns));
-  sleep.awake();
-  EXPECT_FALSE(sleep.asleep(SleepWord<>::kForMessages | SleepWord<>::kForReturns));
+  SleepWord<> my_word(word);
+  EXPECT_FALSE(my_word.asleep(SleepWord<>::kForMessages));
+  my_word.announce(SleepWord<>::kForMessages);
+  EXPECT_TRUE(my_word.asleep(SleepWord<>::kForMessages));
+  EXPECT_FALSE(my_word.asleep(SleepWord<>::kForReturns));
+  my_word.announce(SleepWord<>::kForMessages | SleepWord<>::kForReturns);
+  EXPECT_TRUE(my_word.asleep(SleepWord<>::kForReturns));
+  my_word.awake();
+  EXPECT_FALSE(my_word.asleep(SleepWord<>::kForMessages | SleepWord<>::kForReturns));
 }
 
 }  // namespace
