@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file of anybody: what is opened must be readable to the last byte, and must come back the same
+// after it was written.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <tendon/tensor/safetensors.hpp>
+#include <vector>
+
+#include "tensor/copy.hpp"
+
+namespace {
+
+using namespace tendon;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+Storage storage_of(Bytes bytes) {
+  // Of exactly the size, so that a sanitizer sees a read beyond its end.
+  const auto memory = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  return Storage(memory, memory->data(), memory->size(), Access::read_only);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
+  const Bytes input = std::as_bytes(std::span(data, size_bytes));
+  const auto file = SafetensorsFile::parse(storage_of(input));
+  if (!file) {
+    require(!file.error().detail.empty());
+    return 0;
+  }
+  const SafetensorsHeader& header = file->header();
+  require(header.size_bytes + header.data_bytes == size_bytes);
+  std::uint64_t sum = 0;
+  for (const SafetensorsEntry& entry : header.entries) sum += entry.end_bytes - entry.begin_bytes;
+  require(sum == header.data_bytes);
+
+  const TensorDict& dict = file->tensors();
+  for (const auto& [path, tensor] : dict) {
+    require(dict.contains(path));
+    require(bitwise_equal(tensor, tensor.contiguous().value()));
+  }
+
+  const auto written = make_safetensors_header(dict);
+  if (!written) return 0;  // a header may grow beyond the limit when it is written anew
+  const PackedLayout& layout = dict.schema()->layout(Layout::safetensors);
+  std::vector<std::byte> bytes = *written;
+  bytes.resize(written->size() + layout.total_bytes);
+  detail::pack_piece(dict, Layout::safetensors, 0,
+                     std::span(bytes).subspan(written->size(), layout.total_bytes));
+  const TensorDict again = parse_safetensors(storage_of(bytes)).value();
+  require(bitwise_equal(again, dict));
+  require(again.keys() == dict.keys());
+  return 0;
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <set>
+#include <string>
+#include <tendon/core/error.hpp>
+
+namespace tendon {
+namespace {
+
+// Numbers and exit codes reach other processes, languages and scripts: what was given is never
+// given again.
+TEST(ErrorTable, NumbersThatWereGivenStay) {
+  EXPECT_EQ(static_cast<int>(ErrorCode::invalid_argument), 1);
+  EXPECT_EQ(static_cast<int>(ErrorCode::timeout), 3);
+  EXPECT_EQ(static_cast<int>(ErrorCode::pipe_closed), 11);
+  EXPECT_EQ(static_cast<int>(ErrorCode::end_of_stream), 101);
+  EXPECT_EQ(static_cast<int>(ErrorCode::peer_lost), 107);
+  EXPECT_EQ(static_cast<int>(ErrorCode::resource_exhausted), 201);
+  EXPECT_EQ(static_cast<int>(ErrorCode::unsupported_dtype), 301);
+  EXPECT_EQ(static_cast<int>(ErrorCode::read_only), 309);
+  EXPECT_EQ(static_cast<int>(ErrorCode::internal), 901);
+}
+
+TEST(ErrorTable, NumbersAndNamesAreUnique) {
+  std::set<ErrorCode> codes;
+  std::set<std::string_view> names;
+  std::set<int> exit_codes;
+  for (const ErrorInfo& row : error_table()) {
+    EXPECT_TRUE(codes.insert(row.code).second) << row.name;
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    exit_codes.insert(row.exit_code);
+    EXPECT_FALSE(row.summary.empty()) << row.name;
+    EXPECT_FALSE(row.python_exception.empty()) << row.name;
+    EXPECT_GE(row.exit_code, 0) << row.name;
+    EXPECT_LT(row.exit_code, 126) << row.name << ": the shell keeps 126 and up for itself";
+    EXPECT_NE(row.exit_code, 1) << row.name << ": 1 is what anything else exits with";
+  }
+  EXPECT_GT(exit_codes.size(), 25u);
+}
+
+TEST(ErrorTable, EveryRowIsFoundByEachOfItsNames) {
+  for (const ErrorInfo& row : error_table()) {
+    const std::string id = error_id(row.code);
+    EXPECT_EQ(id.size(), std::string("TD-E0107").size());
+    const std::string number = std::to_string(static_cast<int>(row.code));
+    for (const std::string& name : {id, id.substr(4), number, std::string(row.name)}) {
+      const auto found = find_error(name);
+      ASSERT_TRUE(found.has_value()) << name;
+      EXPECT_EQ(found->code, row.code) << name;
+    }
+    EXPECT_EQ(&error_info(row.code), &row);
+    EXPECT_EQ(to_string(row.code), row.name);
+  }
+}
+
+TEST(ErrorTable, UnknownNamesAndNumbersAreTold) {
+  for (const char* name : {"", "TD-E", "TD-E9999", "no_such", "107x", "-107", "107 "})
+    EXPECT_FALSE(find_error(name).has_value()) << name;
+  // A newer peer may send a number that this build does not know.
+  EXPECT_EQ(error_info(static_cast<ErrorCode>(60000)).code, ErrorCode::internal);
+}
+
+TEST(Error, MessageNamesCodeDetailAndRemedy) {
+  const Error error{ErrorCode::peer_lost, "test.where", "rank 3 (host b, pid 4711) died"};
+  const std::string message = error.message();
+  EXPECT_NE(message.find("TD-E0107"), std::string::npos) << message;
+  EXPECT_NE(message.find("peer lost"), std::string::npos) << message;
+  EXPECT_NE(message.find("rank 3 (host b, pid 4711) died"), std::string::npos) << message;
+  EXPECT_NE(message.find("do: "), std::string::npos) << message;
+  EXPECT_EQ(error.remedy(), Remedy::reconnect);
+}
+
+TEST(Error, SystemErrorsGetCodesOfTheirOwn) {
+  const struct {
+    int errno_value;
+    ErrorCode code;
+  } kCases[] = {
+      {EMFILE, ErrorCode::too_many_open_files},
+      {ENFILE, ErrorCode::too_many_open_files},
+      {ENOSPC, ErrorCode::storage_full},
+      {ENOMEM, ErrorCode::resource_exhausted},
+      {EADDRINUSE, ErrorCode::address_in_use},
+      {EACCES, ErrorCode::permission_denied},
+      {ENOENT, ErrorCode::file_not_found},
+      {ECONNREFUSED, ErrorCode::unreachable},
+      {EIO, ErrorCode::system},
+  };
+  for (const auto& test : kCases) {
+    const Error error = system_error("test.where", "open('file')", test.errno_value);
+    EXPECT_EQ(error.code, test.code) << test.errno_value;
+    EXPECT_EQ(error.system_errno, test.errno_value);
+    EXPECT_NE(error.detail.find("open('file')"), std::string::npos) << error.detail;
+  }
+}
+
+TEST(Error, EveryRemedyHasAName) {
+  std::set<std::string_view> names;
+  for (const Remedy remedy : {Remedy::fix_the_call, Remedy::retry_later, Remedy::reconnect,
+                              Remedy::use_another, Remedy::report_bug})
+    EXPECT_TRUE(names.insert(to_string(remedy)).second);
+}
+
+}  // namespace
+}  // namespace tendon

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <tendon/tensor/atomic_file.hpp>
+#include <vector>
+
+#include "support/child.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
+
+namespace tendon {
+namespace {
+
+using test::fails_with;
+using test::ScratchDir;
+using test::succeeds;
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(AtomicFile, AppearsWholeAtCommitOnly) {
+  const ScratchDir dir;
+  const auto path = dir.path() / "file";
+  AtomicFile file = AtomicFile::create(path).value();
+  ASSERT_TRUE(succeeds(file.write(as_bytes("hello "))));
+  const std::vector<Bytes> pieces = {as_bytes("w"), as_bytes(""), as_bytes("orld")};
+  ASSERT_TRUE(succeeds(file.write(pieces)));
+  EXPECT_EQ(file.written_bytes(), 11u);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE(succeeds(file.commit()));
+  EXPECT_EQ(contents(path), "hello world");
+  EXPECT_EQ(dir.names(), std::vector<std::string>({"file"}));
+  EXPECT_TRUE(fails_with(file.commit(), ErrorCode::invalid_argument, "before"));
+}
+
+TEST(AtomicFile, DroppedItLeavesNothing) {
+  const ScratchDir dir;
+  {
+    AtomicFile file = AtomicFile::create(dir.path() / "file").value();
+    ASSERT_TRUE(succeeds(file.write(as_bytes("half"))));
+  }
+  EXPECT_TRUE(dir.names().empty());
+}
+
+TEST(AtomicFile, KilledItLeavesNothing) {
+  const ScratchDir dir;
+  const int status = test::run_in_child([&]() -> int {
+    AtomicFile file = AtomicFile::create(dir.path() / "file").value();
+    static_cast<void>(file.write(as_bytes("half")));
+    raise(SIGKILL);
+    return 0;
+  });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(dir.names().empty());
+}
+
+TEST(AtomicFile, ReplacesWhatWasThere) {
+  const ScratchDir dir;
+  const auto path = dir.path() / "file";
+  for (const char* text : {"first", "second"}) {
+    AtomicFile file = AtomicFile::create(path).value();
+    ASSERT_TRUE(succeeds(file.write(as_bytes(text))));
+    ASSERT_TRUE(succeeds(file.commit()));
+    EXPECT_EQ(contents(path), text);
+    EXPECT_EQ(dir.names().size(), 1u);
+  }
+}
+
+TEST(AtomicFile, KeepsToTheUmask) {
+  const ScratchDir dir;
+  const mode_t before = umask(027);
+  AtomicFile file = AtomicFile::create(dir.path() / "file").value();
+  umask(before);
+  ASSERT_TRUE(succeeds(file.commit()));
+  struct stat status {};
+  ASSERT_EQ(stat((dir.path() / "file").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
+TEST(AtomicFile, NamesWhereItCannotBe) {
+  const ScratchDir dir;
+  EXPECT_TRUE(fails_with(AtomicFile::create(dir.path() / "no" / "file"), ErrorCode::file_not_found,
+                         "no/file"));
+  EXPECT_TRUE(fails_with(AtomicFile::create(dir.path()), ErrorCode::invalid_argument, "regular"));
+  EXPECT_TRUE(
+      fails_with(AtomicFile::create("/dev/null"), ErrorCode::invalid_argument, "/dev/null"));
+}
+
+TEST(AtomicFile, MorePiecesThanOneCallTakes) {
+  const ScratchDir dir;
+  AtomicFile file = AtomicFile::create(dir.path() / "file").value();
+  const std::string letters = "abcdefghijklmnopqrstuvwxyz";
+  std::vector<Bytes> pieces;
+  std::string expected;
+  for (std::size_t i = 0; i < 5000; ++i) {
+    const std::string_view piece = std::string_view(letters).substr(i % 20, i % 7);
+    pieces.push_back(as_bytes(piece));
+    expected += piece;
+  }
+  ASSERT_TRUE(succeeds(file.write(pieces)));
+  ASSERT_TRUE(succeeds(file.commit()));
+  EXPECT_EQ(contents(dir.path() / "file"), expected);
+}
+
+// A file system that is full, without filling one: the size of a file may have a limit.
+TEST(AtomicFile, AFullDiskLeavesNothing) {
+  const ScratchDir dir;
+  const int status = test::run_in_child([&]() -> int {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{1000, 1000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+    auto file = AtomicFile::create(dir.path() / "file");
+    if (!file) return 3;
+    const std::vector<std::byte> bytes(5000);
+    const auto written = file->write(bytes);
+    if (written) return 4;
+    return written.error().system_errno == EFBIG ? 0 : 5;
+  });
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(dir.names().empty());
+}
+
+TEST(AtomicFile, AForkedChildDoesNotTakeItAway) {
+  const ScratchDir dir;
+  AtomicFile file = AtomicFile::create(dir.path() / "file").value();
+  ASSERT_TRUE(succeeds(file.write(as_bytes("whole"))));
+  const int status = test::run_in_child([&]() -> int {
+    const AtomicFile mine = std::move(file);
+    return 0;
+  });
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  ASSERT_TRUE(succeeds(file.commit()));
+  EXPECT_EQ(contents(dir.path() / "file"), "whole");
+}
+
+}  // namespace
+}  // namespace tendon
