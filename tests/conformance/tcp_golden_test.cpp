@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tcp link writes, byte by byte: the examples of docs/protocol_tcp.md.
+// What a tcp link writes, byte by byte: the examples of docs/protocol.md, "TCP".
 #include <sys/socket.h>
 
 #include <tendon/tensor/tensor.hpp>
