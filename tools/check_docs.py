@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the pages of docs/ with the tree they describe.
+
+check_docs.py links ROOT                   every relative link of a page leads somewhere, headings included
+check_docs.py environment ROOT             docs/environment.md lists what the code reads, and no other
+check_docs.py limits ROOT --compiler CXX   docs/limits.md gives every limit of include/ its value
+check_docs.py --self-test                  plants faults and expects each to be reported
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+GETENV = re.compile(r"\bgetenv\(\s*\"(\w+)\"\s*\)")
+ROW = re.compile(r"^\| `(\w[\w:]*)` \| ([^|]+?) \|.*?\| `([\w/.]+)` \|$", re.MULTILINE)
+VARIABLE_ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+# A limit is a constant that one side may not exceed; the tables of limits are these headers.
+LIMIT_HEADERS = ("include/tendon/tensor/limits.hpp", "include/tendon/session/limits.hpp")
+CONSTANT = re.compile(r"^inline constexpr [\w:]+(?:<[^>]*>)? (k\w+)\b", re.MULTILINE)
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+class Fault(Exception):
+    """What is wrong, in words."""
+
+
+def raise_if(faults: list[str]) -> None:
+    if faults:
+        raise Fault("\n".join(faults))
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as forges make it."""
+    return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-")
+
+
+def link_faults(page: Path, text: str) -> list[str]:
+    faults = []
+    for target in LINK.findall(CODE.sub("", text)):
+        if re.match(r"\w+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name) if name else page
+        if file != page and not file.exists():
+            faults.append(f"{page}: {target} does not exist")
+        elif anchor and file.suffix == ".md":
+            other = text if file == page else file.read_text()
+            if anchor not in map(slug, HEADING.findall(CODE.sub(lambda m: m[0].strip("`"), other))):
+                faults.append(f"{page}: {file.name} has no heading for #{anchor}")
+    return faults
+
+
+def check_links(options: argparse.Namespace) -> None:
+    root = options.root
+    pages = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("examples/*.md")])
+    faults = []
+    for page in pages:
+        faults += link_faults(page, page.read_text())
+    raise_if(faults)
+    print(f"every link of {len(pages)} pages leads somewhere")
+
+
+def environment_faults(page: str, product: set[str], elsewhere: str) -> list[str]:
+    programs, _, tests = page.partition("## Tests and builds")
+    listed = set(VARIABLE_ROW.findall(programs))
+    faults = [f"docs/environment.md does not list {name}, which the code reads"
+              for name in sorted(product - listed)]
+    faults += [f"docs/environment.md lists {name}, which the code does not read"
+               for name in sorted(listed - product)]
+    faults += [f"docs/environment.md lists {name}, which nothing in tests/ or tools/ knows"
+               for name in VARIABLE_ROW.findall(tests) if name not in elsewhere]
+    return faults
+
+
+def text_of(root: Path, *patterns: str) -> str:
+    files = (file for pattern in patterns for file in root.glob(pattern) if file.is_file())
+    return "\n".join(file.read_text(errors="replace") for file in files)
+
+
+def check_environment(options: argparse.Namespace) -> None:
+    root = options.root
+    product = set(GETENV.findall(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp")))
+    if not product:
+        raise Fault("no variable was found in the code: the search is broken")
+    elsewhere = text_of(root, "tests/**/*.[ch]pp", "tools/*", "Makefile", "CMakePresets.json")
+    raise_if(environment_faults((root / "docs/environment.md").read_text(), product, elsewhere))
+    print(f"docs/environment.md lists all {len(product)} variables of the code")
+
+
+def cpp_value(text: str) -> str:
+    """`1 MiB (1048576)`, `4096`, `2^63 - 1`, `5 s` as a C++ expression."""
+    text = text.split(" (")[0]
+    if match := re.fullmatch(r"(\d+) (s|ms)", text):
+        return f"std::chrono::{'seconds' if match[2] == 's' else 'milliseconds'}({match[1]})"
+    if match := re.fullmatch(r"2\^(\d+)( - 1)?", text):
+        return f"((1ull << {match[1]}){match[2] or ''})"
+    if match := re.fullmatch(r"(\d+)(?: (\w+))?", text):
+        if (match[2] or "") in UNITS:
+            return f"{int(match[1]) * UNITS[match[2] or '']}ull"
+    raise Fault(f"docs/limits.md: '{text}' is no value; legal are 4096, 64 MiB, 2^63 - 1, 5 s, 250 ms")
+
+
+def limits_source(page: str) -> str:
+    """A translation unit that compiles when every row tells the truth."""
+    rows = ROW.findall(page)
+    lines = ["#include <chrono>", *(f'#include "{header}"' for header in sorted({row[2] for row in rows})),
+             "using namespace tendon;", "namespace tendon::inline v0::detail {}",
+             "using namespace tendon::detail;"]
+    lines += [f'static_assert({name} == {cpp_value(value)}, "{name} is not {value}");'
+              for name, value, _ in rows]
+    return "\n".join(lines) + "\n"
+
+
+def compile_only(compiler: str, root: Path, source: str) -> None:
+    done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", f"-I{root / 'include'}",
+                           f"-I{root / 'src'}", "-"],
+                          input=source, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Fault("docs/limits.md:\n" + "\n".join(line for line in done.stderr.splitlines()
+                                                     if "error:" in line))
+
+
+def check_limits(options: argparse.Namespace) -> None:
+    root = options.root
+    page = (root / "docs/limits.md").read_text()
+    constants = set(CONSTANT.findall(text_of(root, *LIMIT_HEADERS)))
+    if not constants:
+        raise Fault("no constant was found in the headers of limits: the search is broken")
+    listed = {name for name, _, _ in ROW.findall(page)}
+    raise_if([f"docs/limits.md does not list {name}" for name in sorted(constants - listed)])
+    compile_only(options.compiler, root, limits_source(page))
+    print(f"docs/limits.md gives {len(listed)} limits their values")
+
+
+def self_test() -> None:
+    def reports(what: str, faults: list[str]) -> None:
+        if not faults:
+            sys.exit(f"self-test: {what} was not reported")
+
+    here = Path(__file__).with_name("page.md")
+    name = Path(__file__).name
+    reports("a dead link", link_faults(here, "[x](no_such_page.md)"))
+    reports("a dead anchor", link_faults(here, f"# A\n[x](#b) [y]({name})"))
+    assert not link_faults(here, f"# A `b`, c\n[x](#a-b-c) [y]({name}) `[z](nowhere)` [w](http://x)")
+    page = "| `A` | x |\n## Tests and builds\n| `B` | x |\n"
+    reports("an undocumented variable", environment_faults(page, {"A", "C"}, "B"))
+    reports("a variable that nobody reads", environment_faults(page, set(), "B"))
+    reports("a variable of no test", environment_faults(page, {"A"}, ""))
+    assert not environment_faults(page, {"A"}, "B")
+    row = "| `kMaxX` | 1 MiB (1048576) | what | `tendon/x.hpp` |\n"
+    assert "kMaxX == 1048576ull" in limits_source(row)
+    assert cpp_value("2^63 - 1") == "((1ull << 63) - 1)" and cpp_value("5 s") == "std::chrono::seconds(5)"
+    try:
+        cpp_value("many")
+    except Fault:
+        print("self-test: every planted fault was reported")
+    else:
+        sys.exit("self-test: a value that is none was not reported")
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(required=True)
+    for name, check in (("links", check_links), ("environment", check_environment),
+                        ("limits", check_limits)):
+        verb = verbs.add_parser(name)
+        verb.add_argument("root", type=Path)
+        verb.set_defaults(check=check)
+        if name == "limits":
+            verb.add_argument("--compiler", default="c++")
+    options = parser.parse_args()
+    try:
+        options.check(options)
+    except Fault as fault:
+        sys.exit(str(fault))
+
+
+if __name__ == "__main__":
+    main()
