@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <tendon/core/error.hpp>
@@ -23,7 +20,7 @@ std::string_view page_of(ErrorCode code) {
   return found == pages.end() ? std::string_view() : found->text;
 }
 
-nlohmann::ordered_json row_as_json(const ErrorInfo& row) {
+Value::Map row_as_json(const ErrorInfo& row) {
   return {{"code", error_id(row.code)}, {"name", row.name},
           {"summary", row.summary},     {"remedy", to_string(row.remedy)},
           {"exit_code", row.exit_code}, {"python_exception", row.python_exception}};
@@ -31,8 +28,8 @@ nlohmann::ordered_json row_as_json(const ErrorInfo& row) {
 
 int list_all(Format format) {
   if (format == Format::json) {
-    auto rows = nlohmann::ordered_json::array();
-    for (const ErrorInfo& row : error_table()) rows.push_back(row_as_json(row));
+    Value::List rows;
+    for (const ErrorInfo& row : error_table()) rows.emplace_back(row_as_json(row));
     print_json({{"errors", rows}});
     return 0;
   }
@@ -45,7 +42,9 @@ int list_all(Format format) {
   return 0;
 }
 
-int explain(const std::string& code, Format format) {
+}  // namespace
+
+int run_explain(const std::string& code, Format format) {
   if (code.empty()) return list_all(format);
   const std::optional<ErrorInfo> row = find_error(code);
   if (!row) {
@@ -55,29 +54,13 @@ int explain(const std::string& code, Format format) {
   }
   if (format == Format::json) {
     auto document = row_as_json(*row);
-    document["page"] = page_of(row->code);
+    document.emplace_back("page", page_of(row->code));
     print_json(document);
     return 0;
   }
   print_line(fmt::format("{}\nRemedy: {}. Exit code: {}. Python: tendon.{}.", page_of(row->code),
                          to_string(row->remedy), row->exit_code, row->python_exception));
   return 0;
-}
-
-}  // namespace
-
-void add_explain(CLI::App& app, int& exit_code) {
-  struct Options {
-    std::string code;
-    bool json = false;
-  };
-  auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("explain", "What an error code means and what to do");
-  verb->add_option("CODE", options->code, "TD-E0107, 107 or peer_lost; without it, all are listed");
-  verb->add_flag("--json", options->json, "One JSON document on stdout");
-  verb->callback([options, &exit_code] {
-    exit_code = explain(options->code, options->json ? Format::json : Format::text);
-  });
 }
 
 }  // namespace tendon::cli

@@ -5,11 +5,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <fstream>
-#include <memory>
-#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <tendon/core/version.hpp>
 #include <tendon/observe/log.hpp>
@@ -27,8 +24,6 @@
 
 namespace tendon::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Limit {
   std::string_view name;
@@ -123,24 +118,23 @@ ShmFacts probe_shm() {
   return facts;
 }
 
-Json build_json() {
+Value::Map build_facts() {
   return {{"compiler", compiler()},
           {"optimised", optimised()},
           {"failpoints", detail::failpoints_built()},
           {"sanitizer", sanitizer()}};
 }
 
-Json paths_json() {
+Value::Map path_facts() {
   const ShmFacts facts = probe_shm();
-  return {{"shm",
-           {{"available", facts.sealed_memory && facts.death_notice},
-            {"sealed_memory", facts.sealed_memory},
-            {"death_notice", facts.death_notice},
-            {"prefault", facts.prefault}}},
-          {"tcp", {{"available", true}}}};
+  return {{"shm", Value::Map{{"available", facts.sealed_memory && facts.death_notice},
+                             {"sealed_memory", facts.sealed_memory},
+                             {"death_notice", facts.death_notice},
+                             {"prefault", facts.prefault}}},
+          {"tcp", Value::Map{{"available", true}}}};
 }
 
-Json machine_json() {
+Value::Map machine_facts() {
   utsname system{};
   uname(&system);
   return {{"host", detail::host_name()},
@@ -170,22 +164,23 @@ std::string text_of(const char* variable) {
 }
 
 /// One setting, and who decided: the environment variable, or nobody.
-Json setting(Json value, const char* variable = nullptr) {
-  Json entry{{"value", std::move(value)}, {"source", "default"}};
-  if (variable != nullptr && !text_of(variable).empty())
-    entry["source"] = fmt::format("environment: {}", variable);
-  else if (variable != nullptr)
-    entry["variable"] = variable;
-  return entry;
+Value::Map setting(Value value, const char* variable = nullptr) {
+  if (variable == nullptr) return {{"value", std::move(value)}, {"source", "default"}};
+  return {{"value", std::move(value)},
+          {"source", text_of(variable).empty() ? "default" : "environment"},
+          {"variable", variable}};
 }
 
-Result<Json> settings_json() {
+Result<Value::Map> effective_settings() {
   TENDON_TRY(options, detail::resolve_options({}));
   const LogLevel level = parse_log_level(text_of("TENDON_LOG")).value_or(LogLevel::warn);
-  Json settings = {
+  const auto directory = detail::runtime_directory();
+  Value::Map settings = {
       {"name", setting(options.name, "TENDON_NAME")},
       {"transport", setting(to_string(options.transport), "TENDON_TRANSPORT")},
-      {"log", setting(to_string(level), "TENDON_LOG")},
+      {"log", setting(v0::to_string(level), "TENDON_LOG")},
+      {"runtime_directory",
+       setting(directory ? *directory : directory.error().message(), "XDG_RUNTIME_DIR")},
       {"progress", setting("service")},
       {"wait_policy", setting("balanced")},
       {"link_cap_bytes", setting(options.link_cap_bytes)},
@@ -194,53 +189,52 @@ Result<Json> settings_json() {
       {"linger_ms", setting(options.linger.count())},
       {"lease_ms", setting(options.lease.count())},
   };
-  auto directory = detail::runtime_directory();
-  settings["runtime_directory"] =
-      setting(directory ? *directory : directory.error().message(), "XDG_RUNTIME_DIR");
-  if (detail::failpoints_built())
-    settings["failpoints"] = setting(text_of("TENDON_FAILPOINTS"), "TENDON_FAILPOINTS");
+  if (detail::failpoints_built()) {
+    settings.emplace_back("failpoints", setting(text_of("TENDON_FAILPOINTS"), "TENDON_FAILPOINTS"));
+  }
   return settings;
 }
 
-Json limits_json() {
-  Json limits = Json::object();
-  for (const Limit& limit : kLimits) limits[std::string(limit.name)] = limit.value;
-  return limits;
+Value::Map limits() {
+  Value::Map map;
+  for (const Limit& limit : kLimits) map.emplace_back(limit.name, limit.value);
+  return map;
 }
 
-std::string in_words(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-  return value.dump();
+std::string in_words(const Value& value) {
+  if (value.kind() == Value::Kind::string) return value.as_string();
+  if (value.kind() == Value::Kind::boolean) return value.as_bool() ? "yes" : "no";
+  std::ostringstream text;
+  text << value;
+  return text.str();
 }
 
-void print_section(std::string_view title, const Json& section) {
+void print_facts(std::string_view title, const Value::Map& facts) {
   print_line(fmt::format("\n{}", title));
-  for (const auto& [key, value] : section.items()) {
+  for (const auto& [key, value] : facts)
     print_line(fmt::format("  {:<20} {}", key, in_words(value)));
-  }
 }
 
-void print_text(const Json& document) {
-  print_line(fmt::format("tendon {}, protocol {}", in_words(document["version"]),
-                         in_words(document["protocol"])));
-  print_section("build", document["build"]);
+void print_paths(const Value::Map& paths) {
   print_line("\npaths");
-  for (const auto& [path, facts] : document["paths"].items()) {
-    std::string line =
-        fmt::format("  {:<20} {}", path, facts["available"].get<bool>() ? "available" : "missing");
-    for (const auto& [fact, value] : facts.items()) {
-      if (fact != "available") line += fmt::format(", {}: {}", fact, in_words(value));
-    }
+  for (const auto& [path, facts] : paths) {
+    std::string line = fmt::format("  {:<20}", path);
+    for (const auto& [fact, value] : facts.as_map())
+      line += fmt::format(" {}: {}", fact, in_words(value));
     print_line(line);
   }
-  print_section("machine", document["machine"]);
+}
+
+void print_settings(const Value::Map& settings) {
   print_line("\nsettings");
-  for (const auto& [name, entry] : document["settings"].items()) {
-    std::string source = in_words(entry["source"]);
-    if (entry.contains("variable")) source += fmt::format("; set {}", in_words(entry["variable"]));
-    print_line(fmt::format("  {:<20} {:<24} ({})", name, in_words(entry["value"]), source));
+  for (const auto& [name, entry] : settings) {
+    std::string source = in_words(*entry.find("source"));
+    if (const Value* variable = entry.find("variable")) source += ", " + in_words(*variable);
+    print_line(fmt::format("  {:<20} {:<20} ({})", name, in_words(*entry.find("value")), source));
   }
+}
+
+void print_limits() {
   print_line("\nlimits");
   for (const Limit& limit : kLimits) {
     print_line(fmt::format("  {:<24} {:>20} {:<6} {}", limit.name, limit.value, limit.unit,
@@ -248,33 +242,30 @@ void print_text(const Json& document) {
   }
 }
 
-int info(Format format) {
-  auto settings = settings_json();
-  if (!settings) return report(settings.error(), format);
-  const Json document = {
-      {"version", kVersion},
-      {"protocol", fmt::format("{}.{}", kProtocolMajor, kProtocolMinor)},
-      {"protocol_oldest", fmt::format("{}.{}", kProtocolMajor, kProtocolMinMinor)},
-      {"build", build_json()},
-      {"paths", paths_json()},
-      {"machine", machine_json()},
-      {"settings", *settings},
-      {"limits", limits_json()},
-  };
-  if (format == Format::json)
-    print_json(document);
-  else
-    print_text(document);
-  return 0;
-}
-
 }  // namespace
 
-void add_info(CLI::App& app, int& exit_code) {
-  auto json = std::make_shared<bool>(false);
-  CLI::App* verb = app.add_subcommand("info", "Build, paths, machine, settings and limits");
-  verb->add_flag("--json", *json, "One JSON document on stdout");
-  verb->callback([json, &exit_code] { exit_code = info(*json ? Format::json : Format::text); });
+int run_info(Format format) {
+  auto settings = effective_settings();
+  if (!settings) return report(settings.error(), format);
+  const std::string protocol = fmt::format("{}.{}", kProtocolMajor, kProtocolMinor);
+  if (format == Format::json) {
+    print_json({{"version", kVersion},
+                {"protocol", protocol},
+                {"protocol_oldest", fmt::format("{}.{}", kProtocolMajor, kProtocolMinMinor)},
+                {"build", build_facts()},
+                {"paths", path_facts()},
+                {"machine", machine_facts()},
+                {"settings", *settings},
+                {"limits", limits()}});
+    return 0;
+  }
+  print_line(fmt::format("tendon {}, protocol {}", kVersion, protocol));
+  print_facts("build", build_facts());
+  print_paths(path_facts());
+  print_facts("machine", machine_facts());
+  print_settings(*settings);
+  print_limits();
+  return 0;
 }
 
 }  // namespace tendon::cli

@@ -3,17 +3,44 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+
+#include "tensor/text.hpp"
 
 namespace tendon::cli {
+namespace {
+
+/// JSON is UTF-8, which a file name or a peer's words need not be.
+Value readable(const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::string:
+      return detail::is_utf8(value.as_string()) ? value
+                                                : Value(detail::quote_text(value.as_string()));
+    case Value::Kind::list: {
+      Value::List items;
+      for (const Value& item : value.as_list()) items.push_back(readable(item));
+      return items;
+    }
+    case Value::Kind::map: {
+      Value::Map entries;
+      for (const auto& [key, entry] : value.as_map()) entries.emplace_back(key, readable(entry));
+      return entries;
+    }
+    default:
+      return value;
+  }
+}
+
+}  // namespace
 
 int report(const Error& error, Format format) {
   say(error.message());
-  if (format == Format::json) print_json({{"error", to_json(error)}});
+  if (format == Format::json) print_json({{"error", error_document(error)}});
   // The end of a stream is success only where it was waited for.
   const int code = error_info(error.code).exit_code;
   return code == 0 ? 1 : code;
@@ -24,7 +51,7 @@ Error with_context(Error error, std::string_view context) {
   return error;
 }
 
-nlohmann::ordered_json to_json(const Error& error) {
+Value::Map error_document(const Error& error) {
   const ErrorInfo& row = error_info(error.code);
   return {{"code", error_id(error.code)},    {"name", row.name},
           {"detail", error.detail},          {"where", error.where},
@@ -36,9 +63,11 @@ void print_line(std::string_view line) {
   std::fflush(stdout);
 }
 
-void print_json(const nlohmann::ordered_json& document) {
-  // A file name or a peer's name need not be UTF-8; what is not is replaced, never thrown at.
-  print_line(document.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+void print_json(Value::Map document) {
+  Value value(std::move(document));
+  auto text = v0::to_json(value);
+  if (!text) text = v0::to_json(readable(value));
+  print_line(text.value());
 }
 
 void say(std::string_view line) { fmt::print(stderr, "{}\n", line); }

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <tendon/core/error.hpp>
+#include <tendon/tensor/value.hpp>
 #include <vector>
 
 namespace tendon::cli {
@@ -19,10 +19,10 @@ enum class Format : std::uint8_t { text, json };
 /// Where its detail names the object already, only what happened is put before it.
 [[nodiscard]] Error with_context(Error error, std::string_view context);
 /// The error as every `--json` shows it.
-[[nodiscard]] nlohmann::ordered_json to_json(const Error& error);
+[[nodiscard]] Value::Map error_document(const Error& error);
 /// One line of stdout, at once: readers of a pipe wait for it.
 void print_line(std::string_view line);
-void print_json(const nlohmann::ordered_json& document);
+void print_json(Value::Map document);
 /// One line of stderr.
 void say(std::string_view line);
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <tendon/pipe/listener.hpp>
@@ -19,7 +17,6 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/transfer.hpp"
-#include "cli/transport_options.hpp"
 #include "cli/verbs.hpp"
 
 namespace tendon::cli {
@@ -30,26 +27,6 @@ using namespace std::chrono_literals;
 constexpr std::string_view kWhere = "cli.recv";
 /// How long Ctrl-C may go unnoticed while nobody connects.
 constexpr std::chrono::milliseconds kAcceptSlice{100};
-/// Silence of a connected sender, unless --timeout says otherwise.
-constexpr double kStallSeconds = 30;
-
-enum class Existing : std::uint8_t { refuse, replace };
-enum class Duration : std::uint8_t { one_file, until_stopped };
-
-struct RecvOptions {
-  std::string address;
-  std::string directory = ".";
-  std::optional<double> timeout_s;
-  Existing existing = Existing::refuse;
-  Duration duration = Duration::one_file;
-  Transport transport = Transport::automatic;
-  ProgressStyle progress = ProgressStyle::automatic;
-  Profile profile = Profile::local;
-  Format format = Format::text;
-
-  [[nodiscard]] Deadline step() const { return to_duration(timeout_s.value_or(kStallSeconds)); }
-};
-
 struct Received {
   std::string file;
   std::uint64_t size_bytes = 0;
@@ -70,11 +47,10 @@ class Receiver {
     if (received) return received;
     Error error = std::move(received).error();
     if (!name_.empty()) {
-      error = with_context(
-          std::move(error),
-          fmt::format("receiving '{}' from {}, {} of {} here, nothing kept", name_, peer_,
-                      format_bytes(static_cast<double>(done_bytes_)),
-                      format_bytes(static_cast<double>(size_bytes_))));
+      error = with_context(std::move(error),
+                           fmt::format("receiving '{}' from {}, {} of {} here, nothing kept", name_,
+                                       peer_, format_bytes(static_cast<double>(done_bytes_)),
+                                       format_bytes(static_cast<double>(size_bytes_))));
     }
     return error;
   }
@@ -135,12 +111,13 @@ Result<Received> Receiver::take() {
   if (header.size_bytes != first.bytes.size_bytes() ||
       header.size_bytes + header.data_bytes != announcement.size_bytes ||
       header.entries.size() != announcement.tensor_count) {
-    return Error{ErrorCode::corrupt_data, kWhere,
-                 fmt::format("{} announces {} bytes and {} tensors; its header of {} bytes (it sent "
-                             "{}) describes {} bytes and {} tensors",
-                             peer_, announcement.size_bytes, announcement.tensor_count,
-                             header.size_bytes, first.bytes.size_bytes(),
-                             header.size_bytes + header.data_bytes, header.entries.size())};
+    return Error{
+        ErrorCode::corrupt_data, kWhere,
+        fmt::format("{} announces {} bytes and {} tensors; its header of {} bytes (it sent "
+                    "{}) describes {} bytes and {} tensors",
+                    peer_, announcement.size_bytes, announcement.tensor_count, header.size_bytes,
+                    first.bytes.size_bytes(), header.size_bytes + header.data_bytes,
+                    header.entries.size())};
   }
   name_ = announcement.name;
   size_bytes_ = announcement.size_bytes;
@@ -180,8 +157,8 @@ Result<Received> Receiver::take() {
   // From here on the file is there: whether the sender hears of it changes nothing of that.
   if (auto confirmed = confirm(sha256); !confirmed)
     say(fmt::format("tendon: {} was not told: {}", peer_, confirmed.error().message()));
-  return Received{path.string(), size_bytes_, header.entries.size(), seconds, commit_seconds,
-                  sha256};
+  return Received{path.string(), size_bytes_,    header.entries.size(),
+                  seconds,       commit_seconds, sha256};
 }
 
 Result<void> Receiver::take_tensors(TensorDict batch, FileWalk& walk, AtomicFile& file,
@@ -260,7 +237,9 @@ Result<void> receive_one(Listener& listener, const RecvOptions& options, Interru
   return {};
 }
 
-int recv(const RecvOptions& options) {
+}  // namespace
+
+int run_recv(const RecvOptions& options) {
   Interrupt interrupt;
   const auto fail = [&](const Error& error) {
     const int code = report(error, options.format);
@@ -287,34 +266,6 @@ int recv(const RecvOptions& options) {
       return fail(received.error());
     if (!received) (void)report(received.error(), options.format);
   }
-}
-
-}  // namespace
-
-void add_recv(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<RecvOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "recv", "Listens, takes a file from `tendon send`, verifies it and ends");
-  verb->add_option("ADDR", options->address, "HOST:PORT (port 0: any), [IPV6]:PORT or unix:/PATH")
-      ->required();
-  verb->add_option("-o,--output", options->directory, "Directory for the file [.]");
-  verb->add_flag_callback("--keep", [options] { options->duration = Duration::until_stopped; },
-                          "Take one file after the other until Ctrl-C");
-  verb->add_flag_callback("--force", [options] { options->existing = Existing::replace; },
-                          "Replace files that exist");
-  verb->add_option("--timeout", options->timeout_s,
-                   "Seconds to wait for a sender [no limit] and for each step after that [30]")
-      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
-  verb->add_option("--path", options->transport, "auto, shm or tcp [auto]")
-      ->transform(CLI::Transformer(kTransportNames));
-  verb->add_option("--progress", options->progress, "auto, lines or off [auto]")
-      ->transform(CLI::Transformer(kProgressNames));
-  verb->add_flag_callback("--insecure-plaintext",
-                          [options] { options->profile = Profile::plaintext; },
-                          "Other users and machines too; nothing is encrypted");
-  verb->add_flag_callback("--json", [options] { options->format = Format::json; },
-                          "One JSON document on stdout");
-  verb->callback([options, &exit_code] { exit_code = recv(*options); });
 }
 
 }  // namespace tendon::cli

@@ -2,11 +2,9 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-#include <CLI/CLI.hpp>
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <tendon/pipe/pipe.hpp>
@@ -21,7 +19,6 @@
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
 #include "cli/transfer.hpp"
-#include "cli/transport_options.hpp"
 #include "cli/verbs.hpp"
 
 namespace tendon::cli {
@@ -36,21 +33,6 @@ constexpr std::chrono::milliseconds kRetryInterval{100};
 constexpr std::chrono::milliseconds kAttempt{1000};
 /// What a disk is trusted to take in [bytes/s] when the receiver makes the file durable.
 constexpr double kSlowestDisk = 10e6;
-
-struct SendOptions {
-  std::string file;
-  std::string address;
-  std::string name;
-  double timeout_s = 30;
-  double max_rate_mb_per_s = 0;  ///< 0: none
-  SendMode mode = SendMode::loan;
-  Transport transport = Transport::automatic;
-  ProgressStyle progress = ProgressStyle::automatic;
-  Profile profile = Profile::local;
-  Format format = Format::text;
-
-  [[nodiscard]] Deadline step() const { return to_duration(timeout_s); }
-};
 
 Result<SafetensorsFile> open_file(const std::string& file) {
   auto opened = SafetensorsFile::open(file);
@@ -126,7 +108,6 @@ class Sender {
   [[nodiscard]] Result<void> send_pieces(const std::vector<Piece>& pieces);
   [[nodiscard]] Result<void> lend_pieces(const std::vector<Piece>& pieces);
   [[nodiscard]] Result<void> throttle(std::chrono::steady_clock::time_point start) const;
-  [[nodiscard]] Result<Tensor> tensor_of(const Piece& piece) const;
   /// The receiver's verdict if it comes before the deadline.
   [[nodiscard]] std::optional<Result<std::string>> take_verdict(Deadline deadline);
 
@@ -158,17 +139,16 @@ Result<std::string> Sender::transfer() {
   TENDON_CHECK(send_tensors(hasher));
   const std::string sha256 = hasher.finish();
   TENDON_TRY(json, encode_sha256(sha256));
-  TENDON_CHECK(pipe_.send(Bytes(),
-                          {.tag = static_cast<std::uint32_t>(TransferTag::finish),
-                           .header = as_bytes(json)},
-                          options_.step()));
+  TENDON_CHECK(pipe_.send(
+      Bytes(), {.tag = static_cast<std::uint32_t>(TransferTag::finish), .header = as_bytes(json)},
+      options_.step()));
   // The receiver still has to make the file durable, which takes as long as its disk takes.
   const double patience_s = options_.timeout_s + static_cast<double>(size_bytes()) / kSlowestDisk;
   auto verdict = take_verdict(to_duration(patience_s));
   if (!verdict) {
-    return Error{ErrorCode::timeout, kWhere,
-                 fmt::format("{} did not confirm the file within {:.0f} s, or ended", peer_,
-                             patience_s)};
+    return Error{
+        ErrorCode::timeout, kWhere,
+        fmt::format("{} did not confirm the file within {:.0f} s, or ended", peer_, patience_s)};
   }
   if (!*verdict) return std::move(*verdict).error();
   if (**verdict != sha256) {
@@ -179,11 +159,12 @@ Result<std::string> Sender::transfer() {
 }
 
 Result<void> Sender::announce() {
-  TENDON_TRY(json, encode(Announcement{options_.name, size_bytes(), file_.header().entries.size()}));
-  return pipe_.send(file_.header_bytes(),
-                    {.tag = static_cast<std::uint32_t>(TransferTag::announce),
-                     .header = as_bytes(json)},
-                    options_.step());
+  TENDON_TRY(json,
+             encode(Announcement{options_.name, size_bytes(), file_.header().entries.size()}));
+  return pipe_.send(
+      file_.header_bytes(),
+      {.tag = static_cast<std::uint32_t>(TransferTag::announce), .header = as_bytes(json)},
+      options_.step());
 }
 
 Result<void> Sender::send_tensors(Hasher& hasher) {
@@ -222,21 +203,12 @@ Result<void> Sender::throttle(std::chrono::steady_clock::time_point start) const
   return {};
 }
 
-Result<Tensor> Sender::tensor_of(const Piece& piece) const {
-  const SafetensorsEntry& entry = file_.header().entries[piece.entry];
-  const std::uint64_t offset = file_.header().size_bytes + entry.begin_bytes + piece.offset_bytes;
-  return piece.is_whole(entry)
-             ? Tensor::view(file_.storage(), offset, entry.dtype, entry.shape)
-             : Tensor::view(file_.storage(), offset, DType::u8,
-                            Shape{static_cast<std::int64_t>(piece.size_bytes)});
-}
-
 Result<void> Sender::send_pieces(const std::vector<Piece>& pieces) {
   TensorDict batch;
   for (const Piece& piece : pieces) {
-    TENDON_TRY(tensor, tensor_of(piece));
-    TENDON_CHECK(
-        batch.try_set(escape_name(file_.header().entries[piece.entry].name), std::move(tensor)));
+    TENDON_TRY(tensor, tensor_of(file_, piece));
+    TENDON_CHECK(batch.try_set(escape_name(file_.header().entries[piece.entry_index].name),
+                               std::move(tensor)));
   }
   return pipe_.send(batch, options_.step());
 }
@@ -245,8 +217,8 @@ Result<void> Sender::lend_pieces(const std::vector<Piece>& pieces) {
   std::vector<LeafSpec> leaves;
   std::vector<Tensor> sources;
   for (const Piece& piece : pieces) {
-    TENDON_TRY(tensor, tensor_of(piece));
-    leaves.push_back({escape_name(file_.header().entries[piece.entry].name), tensor.dtype(),
+    TENDON_TRY(tensor, tensor_of(file_, piece));
+    leaves.push_back({escape_name(file_.header().entries[piece.entry_index].name), tensor.dtype(),
                       tensor.shape()});
     sources.push_back(std::move(tensor));
   }
@@ -275,7 +247,7 @@ int print_result(const SendOptions& options, const Pipe& pipe, std::uint64_t siz
                 {"peer", pipe.peer().to_string()},
                 {"path", to_string(path.kind)},
                 {"path_reason", path.reason},
-                {"mode", name_in(kModeNames, options.mode)},
+                {"mode", to_string(options.mode)},
                 {"loans_sent", stats.loans_sent},
                 {"copies", stats.copies},
                 {"bytes_copied", stats.bytes_copied}});
@@ -288,7 +260,9 @@ int print_result(const SendOptions& options, const Pipe& pipe, std::uint64_t siz
   return 0;
 }
 
-int send(SendOptions options) {
+}  // namespace
+
+int run_send(SendOptions options) {
   if (options.name.empty()) options.name = std::filesystem::path(options.file).filename().string();
   Interrupt interrupt;
   const auto fail = [&](Error error) {
@@ -299,7 +273,7 @@ int send(SendOptions options) {
   if (auto started = interrupt.start(); !started) return fail(started.error());
   auto file = open_file(options.file);
   if (!file) return fail(file.error());
-  // Read ahead: the pages are needed in order, and soon. Only advice, so the answer does not matter.
+  // Read ahead: the pages are needed soon. Only advice, so the answer does not matter.
   const Storage& storage = file->storage();
   (void)madvise(storage.data(), storage.size_bytes(), MADV_WILLNEED);
 
@@ -318,35 +292,6 @@ int send(SendOptions options) {
   // The receiver has confirmed the file: a failure to say goodbye changes nothing.
   (void)pipe->close(1s);
   return print_result(options, *pipe, storage.size_bytes(), seconds, *sha256);
-}
-
-}  // namespace
-
-void add_send(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<SendOptions>();
-  CLI::App* verb =
-      app.add_subcommand("send", "Sends a safetensors file to `tendon recv`, verified end to end");
-  verb->add_option("FILE", options->file, "A safetensors file")->required();
-  verb->add_option("ADDR", options->address, "HOST:PORT, [IPV6]:PORT or unix:/PATH")->required();
-  verb->add_option("--timeout", options->timeout_s,
-                   "Seconds to wait for the receiver, and for each step after that [30]")
-      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
-  verb->add_option("--name", options->name, "The file's name at the receiver [that of FILE]");
-  verb->add_option("--mode", options->mode,
-                   "loan: written where the peer reads; copy: sent from the mapped file [loan]")
-      ->transform(CLI::Transformer(kModeNames));
-  verb->add_option("--path", options->transport, "auto, shm or tcp [auto]")
-      ->transform(CLI::Transformer(kTransportNames));
-  verb->add_option("--max-rate", options->max_rate_mb_per_s, "MB/s at most; 0 is no limit [0]")
-      ->check(CLI::Range(0.0, 1e6));
-  verb->add_option("--progress", options->progress, "auto, lines or off [auto]")
-      ->transform(CLI::Transformer(kProgressNames));
-  verb->add_flag_callback("--insecure-plaintext",
-                          [options] { options->profile = Profile::plaintext; },
-                          "Other users and machines too; nothing is encrypted");
-  verb->add_flag_callback("--json", [options] { options->format = Format::json; },
-                          "One JSON document on stdout");
-  verb->callback([options, &exit_code] { exit_code = send(*options); });
 }
 
 }  // namespace tendon::cli

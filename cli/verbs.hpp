@@ -1,16 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of the command. Each function adds one with its flags; when it was chosen its callback
-// runs it and leaves the exit code.
+// The verbs of the command: what each takes, and the function that runs it and returns the exit
+// code. main.cpp fills the options from flags and is the only file that knows the flag parser.
 #pragma once
 
-namespace CLI {
-class App;
-}
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/runtime/context.hpp>
+#include <tendon/session/profile.hpp>
+#include <vector>
+
+#include "cli/output.hpp"
+#include "cli/progress.hpp"
 
 namespace tendon::cli {
 
-void add_info(CLI::App& app, int& exit_code);
-void add_explain(CLI::App& app, int& exit_code);
-void add_completion(CLI::App& app, int& exit_code);
+/// Whether tensors are written where the peer reads them, or sent from where they lie.
+enum class SendMode : std::uint8_t { loan, copy };
+[[nodiscard]] constexpr std::string_view to_string(SendMode mode) {
+  return mode == SendMode::loan ? "loan" : "copy";
+}
+
+[[nodiscard]] inline std::chrono::nanoseconds to_duration(double seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(seconds));
+}
+
+struct SendOptions {
+  std::string file;
+  std::string address;
+  std::string name;  ///< at the receiver; empty: that of the file
+  double timeout_s = 30;
+  double max_rate_mb_per_s = 0;  ///< 0: none
+  SendMode mode = SendMode::loan;
+  Transport transport = Transport::automatic;
+  ProgressStyle progress = ProgressStyle::automatic;
+  Profile profile = Profile::local;
+  Format format = Format::text;
+
+  [[nodiscard]] Deadline step() const { return to_duration(timeout_s); }
+};
+[[nodiscard]] int run_send(SendOptions options);
+
+enum class Existing : std::uint8_t { refuse, replace };
+enum class Duration : std::uint8_t { one_file, until_stopped };
+
+struct RecvOptions {
+  std::string address;
+  std::string directory = ".";
+  std::optional<double> timeout_s;
+  Existing existing = Existing::refuse;
+  Duration duration = Duration::one_file;
+  Transport transport = Transport::automatic;
+  ProgressStyle progress = ProgressStyle::automatic;
+  Profile profile = Profile::local;
+  Format format = Format::text;
+
+  /// Silence of a connected sender.
+  [[nodiscard]] Deadline step() const { return to_duration(timeout_s.value_or(30)); }
+};
+[[nodiscard]] int run_recv(const RecvOptions& options);
+
+[[nodiscard]] int run_info(Format format);
+/// An empty `code` lists all.
+[[nodiscard]] int run_explain(const std::string& code, Format format);
+[[nodiscard]] int run_completion();
+/// Hidden, for tools/demo.sh: a file of about `size_mb` MB in the shape of a model's checkpoint.
+[[nodiscard]] int run_make_checkpoint(const std::string& file, double size_mb);
+/// Hidden: success when both files have the same tensors.
+[[nodiscard]] int run_compare_checkpoints(const std::string& first, const std::string& second);
 
 }  // namespace tendon::cli

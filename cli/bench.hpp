@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The benchmarks: what each takes, the function that runs it, and the other end of each, which runs
+// in a second process.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tendon/core/result.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/runtime/context.hpp>
+#include <tendon/tensor/value.hpp>
+
+#include "cli/verbs.hpp"
+
+namespace tendon::cli {
+
+enum class Check : std::uint8_t { none, every_byte };
+enum class Pinning : std::uint8_t { two_cpus, none };
+
+struct BenchPipeOptions {
+  std::uint64_t begin_bytes = 8;
+  std::optional<std::uint64_t> end_bytes;  ///< 128 MiB, or begin_bytes if that is more
+  std::uint64_t factor = 8;
+  std::uint64_t iteration_count = 0;   ///< 0: by the size
+  std::uint64_t warm_up_count = 0;     ///< 0: a tenth of the iterations
+  std::optional<Transport> transport;  ///< without it, shm and tcp
+  std::optional<SendMode> mode;        ///< without it, both on shm and copy on tcp
+  WaitPolicy policy = WaitPolicy::latency;
+  std::uint32_t streams = 1;
+  Check check = Check::none;
+  Pinning pinning = Pinning::two_cpus;
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_pipe(const BenchPipeOptions& options);
+
+struct BenchCheckpointOptions {
+  std::string file;
+  std::uint64_t round_count = 5;
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_checkpoint(const BenchCheckpointOptions& options);
+
+struct BenchRobustnessOptions {
+  std::uint64_t round_count = 50;
+  std::optional<Transport> transport;  ///< without it, shm and tcp
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_detect(const BenchRobustnessOptions& options);
+[[nodiscard]] int run_bench_deadline(const BenchRobustnessOptions& options);
+
+/// Hidden: the second process of a benchmark.
+[[nodiscard]] int run_bench_peer(const std::string& role, const std::string& parameters);
+
+/// The roles, with the pipe that run_bench_peer made.
+[[nodiscard]] Result<void> play_pipe_peer(Pipe& pipe, const Value& parameters);
+[[nodiscard]] Result<void> play_checkpoint_peer(Pipe& pipe, const Value& parameters);
+
+}  // namespace tendon::cli

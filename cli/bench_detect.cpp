@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kills peers at random moments and measures how long the survivor waits for the error that names
+// them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/bench.hpp"
+#include "cli/benchmark.hpp"
+#include "cli/output.hpp"
+
+namespace tendon::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kWhere = "cli.bench.detect";
+/// The victim dies at a random moment of this stretch, asleep or awake.
+constexpr int kRandomMicroseconds = 20000;
+
+struct Row {
+  std::string path;
+  std::vector<double> delays_us;  ///< sorted
+  std::uint64_t named_count = 0;  ///< errors that name the victim
+
+  [[nodiscard]] Value::Map to_json() const {
+    return {{"path", path},
+            {"mode", "sigkill"},
+            {"rounds", delays_us.size()},
+            {"detect_us_p50", percentile(delays_us, 50)},
+            {"detect_us_p99", percentile(delays_us, 99)},
+            {"detect_us_max", percentile(delays_us, 100)},
+            {"named", named_count}};
+  }
+};
+
+Result<void> measure_round(Transport transport, std::uint64_t number, std::mt19937& random,
+                           Row& row) {
+  const std::string victim = fmt::format("victim {}", number);
+  TENDON_TRY(link,
+             start_peer("idle", {{"name", victim}}, {.name = "survivor", .transport = transport}));
+  row.path = v0::to_string(link.pipe.path().kind);
+  const std::chrono::microseconds delay(
+      std::uniform_int_distribution(0, kRandomMicroseconds)(random));
+  Clock::time_point killed;
+  std::thread killer([&] {
+    std::this_thread::sleep_for(delay);
+    killed = Clock::now();
+    link.process.signal(SIGKILL);
+  });
+  auto received = link.pipe.recv(row_deadline());
+  const auto noticed = Clock::now();
+  killer.join();
+  if (received || received.error().code != ErrorCode::peer_lost) {
+    return Error{ErrorCode::internal, kWhere,
+                 received ? "the survivor got a message from the dead"
+                          : "the survivor got " + received.error().message()};
+  }
+  row.delays_us.push_back(std::chrono::duration<double, std::micro>(noticed - killed).count());
+  if (received.error().detail.find(victim) != std::string::npos) ++row.named_count;
+  return {};
+}
+
+}  // namespace
+
+int run_bench_detect(const BenchRobustnessOptions& options) {
+  const std::uint32_t seed = std::random_device()();
+  std::mt19937 random(seed);
+  const Table table(
+      {{"path", -4}, {"rounds", 6}, {"p50", 9}, {"p99", 9}, {"max", 9}, {"named the victim", 16}});
+  if (options.format == Format::text) {
+    print_line(fmt::format("# SIGKILL of a peer until recv answers peer_lost; seed {}", seed));
+    print_line(table.header());
+  }
+  Value::List rows;
+  bool all_named = true;
+  for (const Transport transport : {Transport::automatic, Transport::shm, Transport::tcp}) {
+    if (options.transport ? *options.transport != transport : transport == Transport::automatic)
+      continue;
+    Row row;
+    for (std::uint64_t i = 0; i < options.round_count; ++i) {
+      if (auto measured = measure_round(transport, i, random, row); !measured)
+        return report(measured.error(), options.format);
+    }
+    std::ranges::sort(row.delays_us);
+    all_named = all_named && row.named_count == options.round_count;
+    if (options.format == Format::text) {
+      print_line(table.row({row.path, std::to_string(options.round_count),
+                            format_seconds(percentile(row.delays_us, 50) / 1e6),
+                            format_seconds(percentile(row.delays_us, 99) / 1e6),
+                            format_seconds(percentile(row.delays_us, 100) / 1e6),
+                            fmt::format("{} of {}", row.named_count, options.round_count)}));
+    }
+    rows.emplace_back(row.to_json());
+  }
+  if (options.format == Format::json) print_json(benchmark_document("detect", std::move(rows)));
+  return all_named ? 0 : error_info(ErrorCode::internal).exit_code;
+}
+
+}  // namespace tendon::cli

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <string>
+#include <utility>
+
+#include "cli/bench.hpp"
+#include "cli/benchmark.hpp"
+#include "cli/output.hpp"
+
+namespace tendon::cli {
+namespace {
+
+constexpr std::string_view kWhere = "cli.bench.peer";
+
+/// A parameter that this program gave itself; throws what a wrong one deserves.
+const Value& parameter(const Value& parameters, std::string_view key) {
+  const Value* found = parameters.find(key);
+  if (found == nullptr) {
+    throw Exception(
+        Error{ErrorCode::invalid_argument, kWhere, fmt::format("parameter '{}' is missing", key)});
+  }
+  return *found;
+}
+
+Result<void> play(const std::string& role, const Value& parameters) {
+  TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
+  TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
+  const Value* name = parameters.find("name");
+  // A peer that is stopped on purpose must not be given up by its own lease.
+  TENDON_TRY(context, Context::create({.name = name == nullptr ? "bench peer" : name->as_string(),
+                                       .wait_policy = policy,
+                                       .transport = transport,
+                                       .streams = static_cast<std::uint32_t>(
+                                           parameter(parameters, "streams").as_u64()),
+                                       .lease = std::chrono::minutes(5)}));
+  TENDON_TRY(pipe, Pipe::connect(context, parameter(parameters, "address").as_string(),
+                                 std::chrono::seconds(30)));
+  if (role == "pipe") return play_pipe_peer(pipe, parameters);
+  if (role == "checkpoint") return play_checkpoint_peer(pipe, parameters);
+  if (role == "idle") {
+    // Connected, alive, and never reading: until the parent ends it.
+    while (true) pause();
+  }
+  return Error{ErrorCode::invalid_argument, kWhere, fmt::format("there is no role '{}'", role)};
+}
+
+}  // namespace
+
+int run_bench_peer(const std::string& role, const std::string& parameters) {
+  auto values = parse_json(as_bytes(parameters));
+  if (!values) return report(values.error(), Format::text);
+  follow_parent(parameter(*values, "parent").as_i64());
+  auto played = play(role, *values);
+  return played ? 0 : report(played.error(), Format::text);
+}
+
+}  // namespace tendon::cli

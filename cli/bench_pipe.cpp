@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <tendon/core/version.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/bench.hpp"
+#include "cli/benchmark.hpp"
+#include "cli/output.hpp"
+
+namespace tendon::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kDefaultEndBytes = 128ull << 20;
+/// Rounds of --check: each byte is written and read, on both sides.
+constexpr std::uint64_t kCheckCount = 8;
+/// Loans that are written to before measuring, so that their pages exist.
+constexpr std::uint64_t kTouchCount = 8;
+
+/// One row: which way, how large, how often. Both processes walk through the same steps:
+///   1 round trip (the first), warm_up, count round trips, warm_up and count messages one way with
+///   an answer after each of the two runs, check_count round trips with known bytes.
+struct Plan {
+  SendMode mode = SendMode::copy;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t warm_up_count = 0;
+  std::uint64_t count = 0;
+  std::uint64_t check_count = 0;
+  Pinning pinning = Pinning::two_cpus;
+
+  [[nodiscard]] Value::Map to_parameters() const {
+    return {{"mode", to_string(mode)},        {"size_bytes", size_bytes},
+            {"warm_up_count", warm_up_count}, {"count", count},
+            {"check_count", check_count},     {"pin", pinning == Pinning::two_cpus}};
+  }
+  [[nodiscard]] static Plan of(const Value& parameters) {
+    const auto number = [&](std::string_view key) { return parameters.find(key)->as_u64(); };
+    return {parameters.find("mode")->as_string() == "loan" ? SendMode::loan : SendMode::copy,
+            number("size_bytes"),
+            number("warm_up_count"),
+            number("count"),
+            number("check_count"),
+            parameters.find("pin")->as_bool() ? Pinning::two_cpus : Pinning::none};
+  }
+};
+
+/// Bytes that depend on `seed` and on their place, so that an exchanged piece shows.
+std::uint64_t word_of(std::uint64_t seed, std::size_t index) {
+  const std::uint64_t mixed = (seed + 1) * 0x9e3779b97f4a7c15 + index * 0xbf58476d1ce4e5b9;
+  return mixed ^ (mixed >> 31);
+}
+void fill(MutableBytes bytes, std::uint64_t seed) {
+  std::size_t i = 0;
+  for (; i + 8 <= bytes.size(); i += 8) {
+    const std::uint64_t word = word_of(seed, i);
+    std::memcpy(bytes.data() + i, &word, 8);
+  }
+  for (; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(word_of(seed, i));
+}
+bool is_filled(Bytes bytes, std::uint64_t seed) {
+  std::size_t i = 0;
+  for (; i + 8 <= bytes.size(); i += 8) {
+    const std::uint64_t word = word_of(seed, i);
+    if (std::memcmp(bytes.data() + i, &word, 8) != 0) return false;
+  }
+  for (; i < bytes.size(); ++i)
+    if (bytes[i] != static_cast<std::byte>(word_of(seed, i))) return false;
+  return true;
+}
+
+/// One end of the benchmark.
+class End {
+ public:
+  [[nodiscard]] static Result<End> make(Pipe& pipe, const Plan& plan) {
+    End end(pipe, plan.mode);
+    const Shape shape{static_cast<std::int64_t>(plan.size_bytes)};
+    TENDON_TRY(schema, Schema::make({{"x", DType::u8, shape}}));
+    end.schema_ = std::move(schema);
+    TENDON_TRY(tensor, Tensor::empty(DType::u8, shape));
+    fill(tensor.mutable_bytes(), 0);
+    TENDON_CHECK(end.batch_.try_set("x", std::move(tensor)));
+    return end;
+  }
+
+  [[nodiscard]] Result<void> send() {
+    if (mode_ == SendMode::copy) return pipe_->send(batch_, deadline_);
+    TENDON_TRY(loan, pipe_->loan(schema_, deadline_));
+    if (touches_left_ > 0) {
+      --touches_left_;
+      fill(loan["x"].mutable_bytes(), 0);
+    }
+    return pipe_->send(std::move(loan), deadline_);
+  }
+  [[nodiscard]] Result<void> recv() {
+    auto received = pipe_->recv(deadline_);
+    return received ? Result<void>() : Result<void>(std::move(received).error());
+  }
+  [[nodiscard]] Result<void> send_filled(std::uint64_t seed) {
+    if (mode_ == SendMode::copy) {
+      fill(batch_["x"].mutable_bytes(), seed);
+      return pipe_->send(batch_, deadline_);
+    }
+    TENDON_TRY(loan, pipe_->loan(schema_, deadline_));
+    fill(loan["x"].mutable_bytes(), seed);
+    return pipe_->send(std::move(loan), deadline_);
+  }
+  /// Receives, and counts it as wrong if its bytes are not those of `seed`.
+  [[nodiscard]] Result<void> recv_filled(std::uint64_t seed) {
+    TENDON_TRY(received, pipe_->recv(deadline_));
+    TENDON_TRY(tensor, received.find("x"));
+    TENDON_TRY(bytes, tensor.try_bytes());
+    if (bytes.size() != schema_->size_bytes() || !is_filled(bytes, seed)) ++wrong_count_;
+    return {};
+  }
+  /// A small message: everything before it was taken.
+  [[nodiscard]] Result<void> answer(std::uint32_t number) {
+    return pipe_->send(Bytes(), {.tag = number}, deadline_);
+  }
+  [[nodiscard]] Result<std::uint32_t> wait_for_answer() {
+    TENDON_TRY(message, pipe_->recv_message(deadline_));
+    return message.tag;
+  }
+  [[nodiscard]] std::uint32_t wrong_count() const { return wrong_count_; }
+
+ private:
+  End(Pipe& pipe, SendMode mode) : pipe_(&pipe), mode_(mode) {}
+
+  Pipe* pipe_;
+  SendMode mode_;
+  /// One point in time for all calls: none of them reads the clock for it.
+  Deadline deadline_ = row_deadline();
+  std::shared_ptr<const Schema> schema_;
+  TensorDict batch_;
+  std::uint64_t touches_left_ = kTouchCount;
+  std::uint32_t wrong_count_ = 0;
+};
+
+struct Row {
+  std::string path;
+  SendMode mode = SendMode::copy;
+  std::uint64_t size_bytes = 0;
+  double latency_us_p50 = 0;
+  double latency_us_p99 = 0;
+  double first_us = 0;
+  double gb_per_s = 0;
+  double memcpy_gb_per_s = 0;
+  std::optional<std::uint32_t> wrong_count;
+
+  [[nodiscard]] Value::Map to_json() const {
+    Value::Map row = {{"path", path},
+                      {"mode", to_string(mode)},
+                      {"size_bytes", size_bytes},
+                      {"latency_us_p50", latency_us_p50},
+                      {"latency_us_p99", latency_us_p99},
+                      {"bandwidth_gb_per_s", gb_per_s},
+                      {"first_us", first_us},
+                      {"ratio", Value::Map{{"memcpy", gb_per_s / memcpy_gb_per_s}}}};
+    if (wrong_count) row.emplace_back("wrong", *wrong_count);
+    return row;
+  }
+};
+
+double elapsed_us(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+Result<void> measure(End& end, const Plan& plan, Row& row) {
+  const auto round_trip = [&]() -> Result<double> {
+    const auto start = Clock::now();
+    TENDON_CHECK(end.send());
+    TENDON_CHECK(end.recv());
+    return elapsed_us(start);
+  };
+  TENDON_TRY(first, round_trip());
+  row.first_us = first / 2;
+  for (std::uint64_t i = 0; i < plan.warm_up_count; ++i) TENDON_CHECK(round_trip());
+  std::vector<double> samples;
+  samples.reserve(plan.count);
+  for (std::uint64_t i = 0; i < plan.count; ++i) {
+    TENDON_TRY(sample, round_trip());
+    samples.push_back(sample / 2);
+  }
+  std::ranges::sort(samples);
+  row.latency_us_p50 = percentile(samples, 50);
+  row.latency_us_p99 = percentile(samples, 99);
+
+  const auto stream = [&](std::uint64_t count) -> Result<double> {
+    const auto start = Clock::now();
+    for (std::uint64_t i = 0; i < count; ++i) TENDON_CHECK(end.send());
+    TENDON_CHECK(end.wait_for_answer());
+    return elapsed_us(start);
+  };
+  TENDON_CHECK(stream(plan.warm_up_count));
+  TENDON_TRY(streamed_us, stream(plan.count));
+  row.gb_per_s = static_cast<double>(plan.size_bytes * plan.count) / streamed_us / 1e3;
+
+  for (std::uint64_t i = 0; i < plan.check_count; ++i) {
+    TENDON_CHECK(end.send_filled(2 * i));
+    TENDON_CHECK(end.recv_filled(2 * i + 1));
+  }
+  TENDON_TRY(wrong_there, end.wait_for_answer());
+  if (plan.check_count > 0) row.wrong_count = end.wrong_count() + wrong_there;
+  return {};
+}
+
+Plan plan_for(const BenchPipeOptions& options, Transport transport, SendMode mode,
+              std::uint64_t size_bytes) {
+  // A loan that nobody writes to costs the same at every size; what is copied costs by the byte.
+  const bool untouched = mode == SendMode::loan && transport != Transport::tcp;
+  constexpr std::uint64_t kTrafficBytes = 1ull << 30;
+  Plan plan{.mode = mode, .size_bytes = size_bytes, .pinning = options.pinning};
+  plan.count = options.iteration_count != 0 ? options.iteration_count
+               : untouched                  ? 20000
+                           : std::clamp<std::uint64_t>(kTrafficBytes / size_bytes, 20, 20000);
+  plan.warm_up_count = options.warm_up_count != 0 ? options.warm_up_count
+                                                  : std::max<std::uint64_t>(plan.count / 10, 5);
+  if (options.check == Check::every_byte) plan.check_count = kCheckCount;
+  return plan;
+}
+
+Result<Row> measure_row(const BenchPipeOptions& options, Transport transport, SendMode mode,
+                        std::uint64_t size_bytes) {
+  const Plan plan = plan_for(options, transport, mode, size_bytes);
+  Row row;
+  row.mode = mode;
+  row.size_bytes = size_bytes;
+  TENDON_TRY(copy_us, memcpy_us(size_bytes));
+  row.memcpy_gb_per_s = static_cast<double>(size_bytes) / copy_us / 1e3;
+  TENDON_TRY(link, start_peer("pipe", plan.to_parameters(),
+                              {.name = "bench pipe",
+                               .wait_policy = options.policy,
+                               .transport = transport,
+                               .streams = options.streams}));
+  row.path = v0::to_string(link.pipe.path().kind);
+  TENDON_TRY(end, End::make(link.pipe, plan));
+  Result<void> measured;
+  // On a thread of its own: pinning it pins neither the service thread nor the next peer.
+  std::thread([&] {
+    if (plan.pinning == Pinning::two_cpus) pin_thread(0);
+    measured = measure(end, plan, row);
+  }).join();
+  TENDON_CHECK(measured);
+  TENDON_CHECK(link.pipe.close(row_deadline()));
+  if (const int code = link.process.wait(); code != 0) {
+    return Error{ErrorCode::internal, "cli.bench.pipe",
+                 fmt::format("the second process ended with exit code {}", code)};
+  }
+  return row;
+}
+
+/// Which way, in the order of the rows.
+std::vector<std::pair<Transport, SendMode>> ways_of(const BenchPipeOptions& options) {
+  std::vector<std::pair<Transport, SendMode>> ways;
+  for (const Transport transport : {Transport::automatic, Transport::shm, Transport::tcp}) {
+    if (options.transport ? *options.transport != transport : transport == Transport::automatic)
+      continue;
+    for (const SendMode mode : {SendMode::loan, SendMode::copy}) {
+      // Over sockets a loan is copied by the kernel like anything else: shown only when asked for.
+      const bool worth_showing = mode == SendMode::copy || transport != Transport::tcp;
+      if (options.mode ? *options.mode == mode : worth_showing) ways.emplace_back(transport, mode);
+    }
+  }
+  return ways;
+}
+
+const Table& table() {
+  static const Table kTable({{"size", 10},
+                             {"count", 10},
+                             {"type", -4},
+                             {"path", -4},
+                             {"mode", -4},
+                             {"p50", 10},
+                             {"p99", 10},
+                             {"first", 10},
+                             {"bandwidth", 10},
+                             {"memcpy", 8},
+                             {"ratio", 8},
+                             {"#wrong", 6}});
+  return kTable;
+}
+
+void print_header(const BenchPipeOptions& options) {
+  const Value::Map card = machine_card();
+  print_line(fmt::format(
+      "# tendon {}, {}, policy {}, {} stream{}, {}", kVersion, card.front().second.as_string(),
+      to_string(options.policy), options.streams, options.streams == 1 ? "" : "s",
+      options.pinning == Pinning::two_cpus && usable_cpu_count() >= 2 ? "pinned to two CPUs"
+                                                                      : "not pinned"));
+  print_line("# time: one way, half a round trip. bandwidth: messages one way, then one answer.");
+  print_line(
+      "# mode loan on shm: the bytes are handed over untouched, so its bandwidth is nominal.");
+  print_line(table().header());
+  print_line(table().row(
+      {"(B)", "(elements)", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", ""}));
+}
+
+void print_row(const Row& row) {
+  print_line(table().row(
+      {std::to_string(row.size_bytes), std::to_string(row.size_bytes), "u8", row.path,
+       std::string(to_string(row.mode)), format_number(row.latency_us_p50),
+       format_number(row.latency_us_p99), format_number(row.first_us), format_number(row.gb_per_s),
+       format_number(row.memcpy_gb_per_s), format_number(row.gb_per_s / row.memcpy_gb_per_s),
+       row.wrong_count ? std::to_string(*row.wrong_count) : "-"}));
+}
+
+}  // namespace
+
+int run_bench_pipe(const BenchPipeOptions& options) {
+  const std::uint64_t end_bytes =
+      options.end_bytes.value_or(std::max(kDefaultEndBytes, options.begin_bytes));
+  if (options.begin_bytes == 0 || options.factor < 2 || end_bytes < options.begin_bytes) {
+    return report(Error{ErrorCode::invalid_argument, "cli.bench.pipe",
+                        fmt::format("-b {} -e {} -f {}; legal are 1 <= b <= e and f >= 2",
+                                    options.begin_bytes, end_bytes, options.factor)},
+                  options.format);
+  }
+  if (options.format == Format::text) print_header(options);
+  Value::List rows;
+  bool all_right = true;
+  for (const auto& [transport, mode] : ways_of(options)) {
+    for (std::uint64_t size = options.begin_bytes;; size *= options.factor) {
+      auto row = measure_row(options, transport, mode, size);
+      if (!row) {
+        return report(
+            with_context(std::move(row).error(), fmt::format("{} {} {} bytes", to_string(transport),
+                                                             to_string(mode), size)),
+            options.format);
+      }
+      all_right = all_right && row->wrong_count.value_or(0) == 0;
+      if (options.format == Format::text) print_row(*row);
+      rows.emplace_back(row->to_json());
+      if (size > end_bytes / options.factor) break;
+    }
+  }
+  if (options.format == Format::json) print_json(benchmark_document("pipe", std::move(rows)));
+  return all_right ? 0 : error_info(ErrorCode::corrupt_data).exit_code;
+}
+
+Result<void> play_pipe_peer(Pipe& pipe, const Value& parameters) {
+  const Plan plan = Plan::of(parameters);
+  if (plan.pinning == Pinning::two_cpus) pin_thread(1);
+  TENDON_TRY(end, End::make(pipe, plan));
+  for (std::uint64_t i = 0; i < 1 + plan.warm_up_count + plan.count; ++i) {
+    TENDON_CHECK(end.recv());
+    TENDON_CHECK(end.send());
+  }
+  for (const std::uint64_t count : {plan.warm_up_count, plan.count}) {
+    for (std::uint64_t i = 0; i < count; ++i) TENDON_CHECK(end.recv());
+    TENDON_CHECK(end.answer(0));
+  }
+  for (std::uint64_t i = 0; i < plan.check_count; ++i) {
+    TENDON_CHECK(end.recv_filled(2 * i));
+    TENDON_CHECK(end.send_filled(2 * i + 1));
+  }
+  TENDON_CHECK(end.answer(end.wrong_count()));
+  return pipe.close(row_deadline());
+}
+
+}  // namespace tendon::cli

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/benchmark.hpp"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <tendon/core/version.hpp>
+#include <tendon/memory/storage.hpp>
+#include <utility>
+
+#include "core/failpoint.hpp"
+#include "runtime/settings.hpp"
+
+namespace tendon::cli {
+namespace {
+
+constexpr std::string_view kWhere = "cli.bench";
+/// The longest a peer may take to start and connect.
+constexpr std::chrono::seconds kStartLimit{30};
+
+std::string cpu_model() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Value::Map machine_card() {
+  utsname system{};
+  uname(&system);
+  std::string load;
+  std::ifstream("/proc/loadavg") >> load;
+  return {{"cpu", cpu_model()},
+          {"cores", detail::effective_cpu_count()},
+          {"memory_limit_bytes", detail::memory_limit_bytes()},
+          {"kernel", fmt::format("{} {}", system.sysname, system.release)},
+          {"load_average", load},
+          {"tendon", kVersion},
+          {"failpoints", detail::failpoints_built()}};
+}
+
+Value::Map benchmark_document(std::string_view benchmark, Value::List results) {
+  return {{"benchmark", benchmark}, {"machine", machine_card()}, {"results", std::move(results)}};
+}
+
+double percentile(const std::vector<double>& sorted, double percent) {
+  if (sorted.empty()) return 0;
+  const double rank = std::ceil(percent / 100 * static_cast<double>(sorted.size()));
+  return sorted[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+}
+
+Result<double> memcpy_us(std::uint64_t size_bytes) {
+  using Clock = std::chrono::steady_clock;
+  TENDON_TRY(source, Storage::allocate(size_bytes));
+  TENDON_TRY(destination, Storage::allocate(size_bytes));
+  std::memset(source.data(), 1, size_bytes);
+  std::memset(destination.data(), 2, size_bytes);
+  // Small sizes are repeated until the clock's own cost does not show.
+  constexpr std::uint64_t kSampleBytes = 256 << 10;
+  const std::uint64_t copies =
+      std::max<std::uint64_t>(kSampleBytes / std::max<std::uint64_t>(size_bytes, 1), 1);
+  const std::uint64_t rounds =
+      std::clamp<std::uint64_t>((1ull << 30) / (size_bytes * copies + 1), 7, 101);
+  std::vector<double> samples;
+  for (std::uint64_t round = 0; round < rounds + 2; ++round) {
+    const auto start = Clock::now();
+    for (std::uint64_t copy = 0; copy < copies; ++copy) {
+      std::memcpy(destination.data(), source.data(), size_bytes);
+      // The compiler must believe that somebody reads the copy, or it drops it.
+      asm volatile("" : : "r"(destination.data()) : "memory");
+    }
+    const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
+    if (round >= 2) samples.push_back(elapsed.count() / static_cast<double>(copies));
+  }
+  std::ranges::sort(samples);
+  return percentile(samples, 50);
+}
+
+std::string_view to_string(Transport transport) {
+  switch (transport) {
+    case Transport::shm:
+      return "shm";
+    case Transport::tcp:
+      return "tcp";
+    case Transport::automatic:
+      break;
+  }
+  return "auto";
+}
+
+Result<Transport> parse_transport(std::string_view text) {
+  for (const Transport transport : {Transport::automatic, Transport::shm, Transport::tcp})
+    if (to_string(transport) == text) return transport;
+  return Error{ErrorCode::invalid_argument, kWhere,
+               fmt::format("path '{}'; legal are auto, shm, tcp", text)};
+}
+
+std::string_view to_string(WaitPolicy policy) {
+  switch (policy) {
+    case WaitPolicy::latency:
+      return "latency";
+    case WaitPolicy::blocking:
+      return "blocking";
+    case WaitPolicy::balanced:
+      break;
+  }
+  return "balanced";
+}
+
+Result<WaitPolicy> parse_wait_policy(std::string_view text) {
+  for (const WaitPolicy policy : {WaitPolicy::latency, WaitPolicy::balanced, WaitPolicy::blocking})
+    if (to_string(policy) == text) return policy;
+  return Error{ErrorCode::invalid_argument, kWhere,
+               fmt::format("policy '{}'; legal are latency, balanced, blocking", text)};
+}
+
+Result<PeerLink> start_peer(std::string_view role, Value::Map parameters, ContextOptions options) {
+  parameters.emplace_back("path", to_string(options.transport));
+  parameters.emplace_back("policy", to_string(options.wait_policy));
+  parameters.emplace_back("streams", options.streams);
+  TENDON_TRY(context, Context::create(std::move(options)));
+  TENDON_TRY(listener, Listener::bind(context, "127.0.0.1:0"));
+  parameters.emplace_back("address", listener.address());
+  TENDON_TRY(process, PeerProcess::start(role, std::move(parameters)));
+  auto pipe = listener.accept(kStartLimit);
+  if (!pipe) {
+    return Error{pipe.error().code, kWhere,
+                 fmt::format("the second process (pid {}) did not connect: {}", process.pid(),
+                             pipe.error().detail)};
+  }
+  return PeerLink{std::move(context), std::move(listener), std::move(process), *std::move(pipe)};
+}
+
+}  // namespace tendon::cli

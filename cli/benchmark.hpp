@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the benchmarks share: the machine card, percentiles, memcpy, and the way to say who the
+// peer is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/pipe/listener.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/runtime/context.hpp>
+#include <tendon/tensor/value.hpp>
+#include <vector>
+
+#include "cli/process.hpp"
+
+namespace tendon::cli {
+
+/// A benchmark that takes longer than this for one row has hung.
+[[nodiscard]] inline Deadline row_deadline() { return std::chrono::minutes(5); }
+
+/// CPU, cores, kernel, version: what a figure means nothing without.
+[[nodiscard]] Value::Map machine_card();
+/// The document that every benchmark prints.
+[[nodiscard]] Value::Map benchmark_document(std::string_view benchmark, Value::List results);
+
+/// Nearest rank of sorted samples; 0 without samples.
+[[nodiscard]] double percentile(const std::vector<double>& sorted, double percent);
+
+/// Time of one memcpy of `size_bytes` between two touched buffers [us, median].
+[[nodiscard]] Result<double> memcpy_us(std::uint64_t size_bytes);
+
+/// "shm" or "tcp" as the Context takes it.
+[[nodiscard]] std::string_view to_string(Transport transport);
+[[nodiscard]] Result<Transport> parse_transport(std::string_view text);
+[[nodiscard]] std::string_view to_string(WaitPolicy policy);
+[[nodiscard]] Result<WaitPolicy> parse_wait_policy(std::string_view text);
+
+/// This process's end of a benchmark: a listener, the child that connects to it, the pipe.
+struct PeerLink {
+  Context context;
+  Listener listener;
+  PeerProcess process;
+  Pipe pipe;
+};
+/// Starts a peer in `role` and takes its pipe; "address" is added to the parameters.
+[[nodiscard]] Result<PeerLink> start_peer(std::string_view role, Value::Map parameters,
+                                          ContextOptions options);
+
+}  // namespace tendon::cli

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/hasher.hpp"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <tendon/core/result.hpp>
+#include <utility>
+
+#include "session/token.hpp"
+
+namespace tendon::cli {
+namespace {
+
+/// Between two of these a hash that nobody wants any more stops.
+constexpr std::size_t kStepBytes = std::size_t{1} << 20;
+
+void require(bool succeeded) {
+  if (!succeeded)
+    throw Exception(Error{ErrorCode::internal, "cli.hasher", "OpenSSL has no SHA-256 to give"});
+}
+
+}  // namespace
+
+Hasher::Hasher() : digest_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+  require(digest_ && EVP_DigestInit_ex(digest_.get(), EVP_sha256(), nullptr) == 1);
+  thread_ = std::thread([this] { run(); });
+}
+
+Hasher::~Hasher() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Hasher::push(std::shared_ptr<const void> owner, Bytes bytes) {
+  if (bytes.empty()) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return waiting_.size() < kMaxWaiting; });
+  waiting_.push_back({std::move(owner), bytes});
+  changed_.notify_all();
+}
+
+std::string Hasher::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  std::array<std::byte, 32> hash{};
+  unsigned length = 0;
+  require(EVP_DigestFinal_ex(digest_.get(), reinterpret_cast<unsigned char*>(hash.data()),
+                             &length) == 1);
+  return detail::to_hex(hash);
+}
+
+void Hasher::run() {
+  while (true) {
+    Piece piece;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return !waiting_.empty() || finished_ || abandoned_; });
+      if (abandoned_ || waiting_.empty()) return;
+      piece = std::move(waiting_.front());
+    }
+    for (Bytes rest = piece.bytes; !rest.empty();) {
+      const Bytes step = rest.first(std::min(rest.size(), kStepBytes));
+      rest = rest.subspan(step.size());
+      EVP_DigestUpdate(digest_.get(), step.data(), step.size());
+      const std::lock_guard lock(mutex_);
+      if (abandoned_) return;
+    }
+    piece = {};
+    // Counted as waiting until it is hashed: what is being hashed holds memory as well.
+    const std::lock_guard lock(mutex_);
+    waiting_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace tendon::cli

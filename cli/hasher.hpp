@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <openssl/types.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tendon/core/bytes.hpp>
+#include <thread>
+
+namespace tendon::cli {
+
+/// SHA-256 of a run of pieces, on a thread of its own: hashing is slower than moving, so that it
+/// must not stand in the way of it.
+///
+/// Owns:    shares of the pieces until they are hashed.
+/// Threads: one thread pushes.
+/// Errors:  none.
+/// Blocks:  push() while kMaxWaiting pieces wait (they hold the peer's memory); finish().
+/// Cost:    one thread; 1 to 2 GB/s.
+class Hasher {
+ public:
+  Hasher();
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+  ~Hasher();
+
+  /// `owner` keeps `bytes` alive.
+  void push(std::shared_ptr<const void> owner, Bytes bytes);
+  /// The 64 hexadecimal digits, once everything is hashed. Once.
+  [[nodiscard]] std::string finish();
+
+ private:
+  static constexpr std::size_t kMaxWaiting = 4;
+  struct Piece {
+    std::shared_ptr<const void> owner;
+    Bytes bytes;
+  };
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Piece> waiting_;
+  bool finished_ = false;
+  bool abandoned_ = false;
+  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest_;
+  std::thread thread_;
+};
+
+}  // namespace tendon::cli

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <tendon/core/result.hpp>
+#include <thread>
+
+#include "core/fd.hpp"
+
+namespace tendon::cli {
+
+/// Ctrl-C and SIGTERM as a request to end cleanly; a second one ends the process at once.
+///
+/// Owns:    one thread that waits for the signals, which are blocked everywhere else.
+/// Threads: requested() anywhere; the rest from the thread that made it.
+/// Errors:  start(): system, too_many_open_files.
+/// Blocks:  never.
+/// Cost:    one thread.
+///
+/// Make it before any other thread exists: threads inherit which signals are blocked.
+class Interrupt {
+ public:
+  Interrupt() = default;
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+  ~Interrupt();
+  [[nodiscard]] Result<void> start();
+
+  [[nodiscard]] bool requested() const noexcept { return signal_number() != 0; }
+  /// 128 + the signal, as a shell reports it.
+  [[nodiscard]] int exit_code() const noexcept { return 128 + signal_number(); }
+  [[nodiscard]] Error error(std::string_view where) const;
+
+  /// While it lives, a signal calls `action` on the watching thread (at once if one has come).
+  class Guard {
+   public:
+    Guard(Interrupt& interrupt, std::function<void()> action);
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+    ~Guard();
+
+   private:
+    Interrupt& interrupt_;
+  };
+
+ private:
+  [[nodiscard]] int signal_number() const noexcept {
+    return signal_number_.load(std::memory_order_acquire);
+  }
+  void watch();
+
+  std::atomic<int> signal_number_{0};
+  std::mutex mutex_;
+  std::function<void()> action_;
+  detail::OwnedFd signals_;
+  detail::OwnedFd stop_;
+  std::thread thread_;
+};
+
+}  // namespace tendon::cli

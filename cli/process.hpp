@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second process of a benchmark: this program again, with a hidden verb.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/value.hpp>
+#include <utility>
+
+namespace tendon::cli {
+
+/// A child that runs `tendon bench peer ROLE PARAMETERS`. It is executed anew, never merely forked:
+/// a forked copy of a process that has a Context is useless by design.
+///
+/// Owns:    the child: the destructor kills and reaps it.
+/// Threads: one; kill() from any.
+/// Errors:  start(): system.
+/// Blocks:  wait() until the child ends.
+/// Cost:    a process.
+class PeerProcess {
+ public:
+  [[nodiscard]] static Result<PeerProcess> start(std::string_view role, Value::Map parameters);
+  PeerProcess(PeerProcess&& other) noexcept : pid_(std::exchange(other.pid_, 0)) {}
+  PeerProcess& operator=(PeerProcess&& other) noexcept;
+  ~PeerProcess() { end(); }
+
+  [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  void signal(int number) const;
+  /// Its exit code, or 128 + the signal that ended it.
+  int wait();
+
+ private:
+  explicit PeerProcess(pid_t pid) : pid_(pid) {}
+  void end();
+  pid_t pid_ = 0;
+};
+
+/// In the child: dies with its parent from now on. `parent` is the pid that the parameters name.
+void follow_parent(std::int64_t parent);
+
+/// Keeps the calling thread on the `index`-th CPU it may use; where there are fewer, on any.
+void pin_thread(std::size_t index);
+/// CPUs this process may use.
+[[nodiscard]] std::size_t usable_cpu_count();
+
+}  // namespace tendon::cli
