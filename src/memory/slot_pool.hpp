@@ -139,6 +139,7 @@ class SlotPool {
 
   const std::string owner_;
   const std::uint64_t cap_bytes_;
+  const std::uint32_t epoch_ = fork_epoch();
   mutable std::mutex mutex_;
   std::vector<OwnedSegment> segments_;
   std::array<SizeClass, 64> classes_;

@@ -224,8 +224,12 @@ class PipeCore final : public MessageSink,
   bool end_read_ = false;
   std::optional<Error> receive_error_;
   TensorDict* into_ = nullptr;            // where a waiting recv_into wants its payload
-  const std::byte* half_memory_ = nullptr;  // a recv_into that timed out had copied so much to here
-  std::uint64_t half_bytes_ = 0;
+  struct HalfCopy {
+    const std::byte* from = nullptr;
+    const std::byte* to = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  HalfCopy half_;  // what a recv_into that timed out had copied; that message is at the head
   std::optional<TensorDict> claimed_;     // the destination a message was written to before it was taken
   std::array<std::byte, kLeafAlignmentBytes> gap_{};  // padding between leaves is read into it
   PipeStats receive_stats_;

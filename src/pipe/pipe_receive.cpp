@@ -246,6 +246,7 @@ Result<void> PipeCore::check_schema(const Taken& taken) const {
 }
 
 Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
+  half_ = {};
   if (taken.put_back != nullptr) return *std::move(taken.put_back->tensors);
   TENDON_CHECK(check_schema(taken));
   TENDON_TRY(values, read_values(taken));
@@ -271,6 +272,7 @@ Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
 }
 
 Result<Message> PipeCore::to_message(Taken taken) {
+  half_ = {};
   if (taken.put_back != nullptr) return std::move(*taken.put_back);
   Message message;
   const Descriptor descriptor = taken.incoming.descriptor;
@@ -297,16 +299,15 @@ Result<Message> PipeCore::to_message(Taken taken) {
   return message;
 }
 
-// Copies what an earlier call has not copied to the same memory yet. False when the deadline passed.
+// Copies what an earlier call has not copied from there to here yet. False when the deadline passed.
 bool PipeCore::copy_pieces(Bytes packed, const TensorDict& destination, Deadline deadline) {
   const std::byte* memory = destination.leaf_count() == 0 ? nullptr : destination.leaf_view(0).data;
-  std::uint64_t offset = half_memory_ == memory ? half_bytes_ : 0;
-  half_memory_ = nullptr;
-  half_bytes_ = 0;
+  const HalfCopy before = std::exchange(half_, HalfCopy{});
+  const bool goes_on = before.from == packed.data() && before.to == memory;
+  std::uint64_t offset = goes_on ? before.bytes : 0;
   for (const std::uint64_t first = offset; offset < packed.size();) {
     if (offset != first && deadline.has_passed()) {
-      half_memory_ = memory;
-      half_bytes_ = offset;
+      half_ = {packed.data(), memory, offset};
       return false;
     }
     const std::uint64_t piece = std::min<std::uint64_t>(kPieceBytes, packed.size() - offset);
@@ -317,7 +318,7 @@ bool PipeCore::copy_pieces(Bytes packed, const TensorDict& destination, Deadline
 }
 
 Error PipeCore::keep_for_later(TensorDict tensors) {
-  const std::uint64_t copied = half_bytes_;
+  const std::uint64_t copied = half_.bytes;
   Message message;
   message.tensors = std::move(tensors);
   put_back(std::move(message));
@@ -339,10 +340,13 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
     }
     claimed_.reset();
   } else {
+    half_ = {};  // a message just taken: nothing of it was copied before
     if (!copy_pieces({body.data, size}, destination, deadline)) {
       // The message stays for the next call, which goes on where this one stopped.
+      const HalfCopy half = half_;
       taken.lent = true;
       TENDON_TRY(tensors, to_tensors(taken));
+      half_ = half;
       return keep_for_later(std::move(tensors));
     }
   }
@@ -357,8 +361,6 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
 Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* destination,
                                   Deadline deadline, std::string_view where) {
   TENDON_CHECK(engine_->usable(where));
-  // Receives that were posted before are receivers too, and their turn comes first.
-  if (posted_count_.load() != 0 && progress_receives()) return busy_error("recv_async");
   std::optional<Taken> taken;
   std::optional<Error> error;
   bool waited = false;
@@ -367,6 +369,8 @@ Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* de
       error = engine_->usable(where).error();
       return true;
     }
+    // Receives that were posted before come first.
+    if (posted_count_.load(std::memory_order_relaxed) != 0) (void)progress_receives();
     auto result = try_take(want, mode, destination);
     if (!result) error = std::move(result).error();
     else if (*result) taken = std::move(**result);

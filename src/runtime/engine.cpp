@@ -24,7 +24,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // Heartbeats and leases; idle links cost this many wake-ups a second and no more.
-constexpr auto kTick = milliseconds(250);
+constexpr auto kTick = milliseconds(500);
 constexpr std::uint32_t kSmallestSpinUs = 4;
 constexpr std::uint32_t kLargestSpinUs = 64;
 constexpr std::uint32_t kLatencySpinUs = 1000;

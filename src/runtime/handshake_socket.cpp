@@ -59,6 +59,13 @@ HandshakeStep HandshakeSocket::advance() {
         received_fds_.emplace_back(fd);
       }
     }
+    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+      HandshakeStep step;
+      step.next = Next::failed;
+      step.error = Error{ErrorCode::too_many_open_files, "context.handshake",
+                         "this process has no free descriptor for what the peer passed (RLIMIT_NOFILE)"};
+      return step;
+    }
     frame_.insert(frame_.end(), buffer.begin(), buffer.begin() + got);
     if (frame_.size() == kPreludeBytes && bytes_wanted(frame_) != 0) {
       // The magic and versions are checked before the rest is waited for: a stranger is told at once.

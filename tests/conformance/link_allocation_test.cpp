@@ -24,6 +24,9 @@ void* allocate(std::size_t size_bytes, std::size_t alignment) {
 
 }  // namespace
 
+// Both sides of the pair are replaced, but g++ 12 looks at each alone.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
 void* operator new(std::size_t size_bytes) {
   return allocate(size_bytes, alignof(std::max_align_t));
 }

@@ -1,0 +1,617 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command as its users meet it: what it prints where, its exit codes, and that a transfer
+// leaves the same file or none.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tendon/core/version.hpp>
+#include <tendon/pipe/listener.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/tensor/safetensors.hpp>
+#include <vector>
+
+#include "process/command.hpp"
+#include "support/batches.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
+
+namespace tendon::test {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+int exit_code_of(ErrorCode code) { return error_info(code).exit_code; }
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// A safetensors file written by hand: its header need not look like ours.
+std::string foreign_file(const std::string& header, std::string_view data) {
+  const std::uint64_t length = header.size();
+  std::string text(reinterpret_cast<const char*>(&length), sizeof length);
+  return text.append(header).append(data);
+}
+static_assert(std::endian::native == std::endian::little);
+
+/// The command answers an error: its code on stderr, its exit code.
+testing::AssertionResult is_error(const Ended& ended, ErrorCode code, std::string_view text = {}) {
+  if (ended.code == exit_code_of(code) && ended.err.find(error_id(code)) != std::string::npos &&
+      ended.err.find(text) != std::string::npos)
+    return testing::AssertionSuccess();
+  return testing::AssertionFailure()
+         << "wanted " << error_id(code) << " (exit code " << exit_code_of(code) << ") with '"
+         << text << "', got " << testing::PrintToString(ended);
+}
+testing::AssertionResult succeeded(const Ended& ended) {
+  if (ended.code == 0) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << testing::PrintToString(ended);
+}
+
+// Talk ----------------------------------------------------------------------------------------
+
+TEST(Cli, VersionAndHelpAreDataAndSucceed) {
+  EXPECT_EQ(run_tendon({"--version"}).out, "tendon " + std::string(kVersion) + "\n");
+  const Ended help = run_tendon({"--help"});
+  EXPECT_TRUE(succeeded(help));
+  for (const char* verb : {"send", "recv", "bench", "info", "explain", "completion"})
+    EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
+  EXPECT_EQ(help.out.find("make-checkpoint"), std::string::npos) << "a hidden verb is shown";
+}
+
+TEST(Cli, AWrongCommandLineIsTalkAndExitCodeTwo) {
+  for (const Words& words :
+       {Words{}, Words{"sned"}, Words{"send"}, Words{"info", "--no-such-flag"},
+        Words{"send", "a", "b", "--timeout", "soon"}, Words{"send", "a", "b", "--timeout", "-1"},
+        Words{"bench", "pipe", "--path", "pigeon"}, Words{"bench", "pipe", "-b", "0"},
+        Words{"bench", "pipe", "-b", "64", "-e", "8"}}) {
+    const Ended ended = run_tendon(words);
+    EXPECT_EQ(ended.code, 2) << testing::PrintToString(words);
+    EXPECT_EQ(ended.out, "") << testing::PrintToString(words);
+    EXPECT_NE(ended.err, "") << testing::PrintToString(words);
+  }
+  EXPECT_NE(run_tendon({"sned"}).err.find("'sned'"), std::string::npos);
+}
+
+TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
+  const Ended ended = run_tendon({"info", "--json"});
+  ASSERT_TRUE(succeeded(ended));
+  const Json info = Json::parse(ended.out);
+  EXPECT_EQ(info["version"], std::string(kVersion));
+  EXPECT_EQ(info["limits"]["kMaxLeaves"], kMaxLeaves);
+  EXPECT_EQ(info["settings"]["streams"]["source"], "default");
+  EXPECT_TRUE(info["paths"]["shm"]["available"].get<bool>());
+  EXPECT_EQ(info["settings"]["name"]["source"], "default");
+  setenv("TENDON_NAME", "chosen", 1);
+  const Json named = Json::parse(run_tendon({"info", "--json"}).out);
+  unsetenv("TENDON_NAME");
+  EXPECT_EQ(named["settings"]["name"]["value"], "chosen");
+  EXPECT_EQ(named["settings"]["name"]["source"], "environment");
+}
+
+TEST(Cli, AWrongEnvironmentIsAnErrorThatNamesTheVariable) {
+  setenv("TENDON_TRANSPORT", "pigeon", 1);
+  const Ended ended = run_tendon({"info", "--json"});
+  unsetenv("TENDON_TRANSPORT");
+  EXPECT_TRUE(is_error(ended, ErrorCode::invalid_argument, "TENDON_TRANSPORT"));
+  EXPECT_EQ(Json::parse(ended.out)["error"]["name"], "invalid_argument");
+}
+
+TEST(Cli, ExplainHasAPageForEveryError) {
+  const Json list = Json::parse(run_tendon({"explain", "--json"}).out)["errors"];
+  EXPECT_EQ(list.size(), error_table().size());
+  for (const ErrorInfo& row : error_table()) {
+    const Ended ended = run_tendon({"explain", std::string(row.name)});
+    EXPECT_TRUE(succeeded(ended)) << row.name;
+    EXPECT_TRUE(ended.out.starts_with("# " + error_id(row.code))) << ended.out;
+    EXPECT_NE(ended.out.find("## What to do"), std::string::npos) << row.name;
+  }
+  EXPECT_EQ(run_tendon({"explain", "107"}).out, run_tendon({"explain", "TD-E0107"}).out);
+  EXPECT_TRUE(is_error(run_tendon({"explain", "TD-E0999"}), ErrorCode::not_found, "TD-E0999"));
+}
+
+// Transfers -----------------------------------------------------------------------------------
+
+/// A receiver that listens, and where it writes.
+struct Receiver {
+  explicit Receiver(Words flags = {}) {
+    Words words = {"recv", "127.0.0.1:0", "-o", folder.path().string()};
+    words.insert(words.end(), flags.begin(), flags.end());
+    command.emplace(words);
+    address = command->wait_for_err("tendon: listening on ");
+  }
+  ScratchDir folder;
+  std::optional<Command> command;
+  std::string address;
+};
+
+class CliFiles : public testing::Test {
+ protected:
+  std::string save(const std::string& name, const TensorDict& dict, SaveOptions options = {}) {
+    const std::string path = (folder_.path() / name).string();
+    EXPECT_TRUE(succeeds(save_safetensors(path, dict, options)));
+    return path;
+  }
+  std::string save(const std::string& name, std::string_view text) {
+    const std::string path = (folder_.path() / name).string();
+    write_file(path, text);
+    return path;
+  }
+  /// Large enough that a slow sender is in the middle of it for as long as a test needs.
+  std::string save_large() { return save("large.safetensors", patterned(1, 40'000'000)); }
+
+  ScratchDir folder_;
+};
+
+/// Files of every shape that the format has.
+std::vector<std::pair<std::string, std::string>> sample_files(const std::filesystem::path& folder) {
+  std::vector<std::pair<std::string, std::string>> files;
+  const auto add = [&](const std::string& name, const TensorDict& dict, SaveOptions options = {}) {
+    const auto path = folder / (name + ".safetensors");
+    EXPECT_TRUE(succeeds(save_safetensors(path, dict, options)));
+    files.emplace_back(name, path.string());
+  };
+  const auto add_foreign = [&](const std::string& name, std::string_view text) {
+    const auto path = folder / name;
+    write_file(path, text);
+    files.emplace_back(name, path.string());
+  };
+  TensorDict nested(Shape{2});
+  nested.set("observation/image", Tensor::of<std::uint8_t>({2, 3}, {1, 2, 3, 4, 5, 6}));
+  nested.set("observation/a%2Fb", Tensor::of<float>({2}, {1, 2}));
+  nested.set("info/step", 7);
+  nested.set("info/empty", Tensor::zeros(DType::f32, {2, 0}).value());
+  add("nested", nested, {.metadata = {{"format", "pt"}, {"author", "Zo\u00eb"}}});
+  add("no_tensors", TensorDict());
+  TensorDict hollow;
+  for (int i = 0; i < 5; ++i)
+    hollow.set("empty" + std::to_string(i), Tensor::zeros(DType::i64, {0, 7}).value());
+  add("only_empty_tensors", hollow);
+  // More bytes than fit in one message of any kind, next to small ones.
+  TensorDict large = patterned(3, 21'000'007);
+  large.set("after", Tensor::of<double>({1}, {0.5}));
+  add("cut_in_slices", large);
+  TensorDict many;
+  for (int i = 0; i < 3000; ++i)
+    many.set("leaf." + std::to_string(i), Tensor::of<std::int16_t>({1}, {static_cast<short>(i)}));
+  add("many_leaves", many);
+  // Odd spaces, an odd order and a header of odd length, as other writers make them.
+  add_foreign("foreign.safetensors",
+              foreign_file("{ \"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[4,7]},"
+                           "\"__metadata__\":{\"x\":\"y\"},"
+                           "\"a\":{\"dtype\":\"F32\", \"shape\":[1],\"data_offsets\":[0,4]}}   ",
+                           "\1\2\3\4\5\6\7"));
+  return files;
+}
+
+struct TransferWay {
+  std::string path;
+  std::string mode;
+};
+class CliTransfer : public testing::TestWithParam<TransferWay> {};
+
+TEST_P(CliTransfer, EveryFileArrivesByteForByte) {
+  ScratchDir folder;
+  for (const auto& [name, file] : sample_files(folder.path())) {
+    SCOPED_TRACE(name);
+    Receiver receiver({"--json", "--path", GetParam().path});
+    const Ended sent = run_tendon({"send", file, receiver.address, "--json", "--path",
+                                   GetParam().path, "--mode", GetParam().mode});
+    const Ended received = receiver.command->finish();
+    ASSERT_TRUE(succeeded(sent));
+    ASSERT_TRUE(succeeded(received));
+    const std::string target = std::filesystem::path(file).filename().string();
+    EXPECT_EQ(receiver.folder.names(), Words{target});
+    EXPECT_EQ(read_file(receiver.folder.path() / target), read_file(file));
+    const Json result = Json::parse(received.out);
+    EXPECT_EQ(result["path"], GetParam().path);
+    EXPECT_EQ(result["size_bytes"], std::filesystem::file_size(file));
+    EXPECT_EQ(result["sha256"], Json::parse(sent.out)["sha256"]);
+    EXPECT_TRUE(result["verified"].get<bool>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, CliTransfer,
+                         testing::Values(TransferWay{"shm", "loan"}, TransferWay{"shm", "copy"},
+                                         TransferWay{"tcp", "copy"}),
+                         [](const auto& test) { return test.param.path + "_" + test.param.mode; });
+
+TEST_F(CliFiles, SendWaitsForAReceiverThatStartsLater) {
+  const std::string file = save("late.safetensors", numbered(1));
+  const std::string address = "unix:" + (folder_.path() / "socket").string();
+  Command sender({"send", file, address});
+  sender.wait_for_err("tendon: waiting for a receiver at ");
+  ScratchDir target;
+  const Ended received = run_tendon({"recv", address, "-o", target.path().string()});
+  EXPECT_TRUE(succeeded(received));
+  EXPECT_TRUE(succeeded(sender.finish()));
+  EXPECT_EQ(target.names(), Words{"late.safetensors"});
+}
+
+TEST_F(CliFiles, KeepTakesOneFileAfterTheOtherAndSurvivesABadOne) {
+  Receiver receiver({"--keep", "--json"});
+  const std::string first = save("first.safetensors", numbered(1));
+  const std::string second = save("second.safetensors", numbered(2));
+  EXPECT_TRUE(succeeded(run_tendon({"send", first, receiver.address})));
+  EXPECT_TRUE(is_error(run_tendon({"send", first, receiver.address}), ErrorCode::permission_denied,
+                       "exists"));
+  EXPECT_TRUE(succeeded(run_tendon({"send", second, receiver.address})));
+  receiver.command->signal(SIGINT);
+  EXPECT_EQ(receiver.command->finish().code, 130);
+  EXPECT_EQ(receiver.folder.names(), (Words{"first.safetensors", "second.safetensors"}));
+}
+
+TEST_F(CliFiles, NameIsTheNameAtTheReceiver) {
+  Receiver receiver;
+  const std::string file = save("here.safetensors", numbered(1));
+  EXPECT_TRUE(succeeded(run_tendon({"send", file, receiver.address, "--name", "there.st"})));
+  EXPECT_TRUE(succeeded(receiver.command->finish()));
+  EXPECT_EQ(receiver.folder.names(), Words{"there.st"});
+}
+
+TEST_F(CliFiles, AnExistingFileIsReplacedOnlyByForce) {
+  const std::string file = save("model.safetensors", numbered(1));
+  Receiver careful;
+  write_file(careful.folder.path() / "model.safetensors", "precious");
+  EXPECT_TRUE(is_error(run_tendon({"send", file, careful.address}), ErrorCode::permission_denied,
+                       "exists"));
+  EXPECT_TRUE(is_error(careful.command->finish(), ErrorCode::permission_denied, "--force"));
+  EXPECT_EQ(read_file(careful.folder.path() / "model.safetensors"), "precious");
+
+  Receiver bold({"--force"});
+  write_file(bold.folder.path() / "model.safetensors", "worthless");
+  EXPECT_TRUE(succeeded(run_tendon({"send", file, bold.address})));
+  EXPECT_TRUE(succeeded(bold.command->finish()));
+  EXPECT_EQ(read_file(bold.folder.path() / "model.safetensors"), read_file(file));
+}
+
+// Wrong input ---------------------------------------------------------------------------------
+
+TEST_F(CliFiles, SendRefusesWhatIsNoWholeSafetensorsFile) {
+  const std::string whole = read_file(save("whole.safetensors", patterned(1, 1000)));
+  EXPECT_TRUE(is_error(run_tendon({"send", (folder_.path() / "missing").string(), "127.0.0.1:1"}),
+                       ErrorCode::file_not_found, "missing"));
+  EXPECT_TRUE(
+      is_error(run_tendon({"send", folder_.path().string(), "127.0.0.1:1"}), ErrorCode::system));
+  for (const std::string& text :
+       {std::string("Dear all, this is a letter and no checkpoint."), std::string(),
+        whole.substr(0, 5), whole.substr(0, 40), whole.substr(0, whole.size() - 1), whole + "x"}) {
+    const Ended ended = run_tendon({"send", save("broken.safetensors", text), "127.0.0.1:1"});
+    EXPECT_TRUE(ended.code == exit_code_of(ErrorCode::corrupt_data) ||
+                ended.code == exit_code_of(ErrorCode::limit_exceeded))
+        << testing::PrintToString(ended);
+  }
+}
+
+TEST_F(CliFiles, NobodyListeningIsUnreachableAfterTheTimeout) {
+  const std::string file = save("a.safetensors", numbered(1));
+  const std::string nowhere = "unix:" + (folder_.path() / "nobody").string();
+  EXPECT_TRUE(is_error(run_tendon({"send", file, nowhere, "--timeout", "0.2"}),
+                       ErrorCode::unreachable, "nobody"));
+}
+
+TEST_F(CliFiles, RecvRefusesAnAddressInUseAForeignOneAndAMissingFolder) {
+  Receiver first;
+  EXPECT_TRUE(
+      is_error(run_tendon({"recv", first.address}), ErrorCode::address_in_use, first.address));
+  EXPECT_TRUE(is_error(run_tendon({"recv", "0.0.0.0:0"}), ErrorCode::permission_denied));
+  EXPECT_TRUE(is_error(run_tendon({"recv", "nonsense"}), ErrorCode::invalid_argument, "nonsense"));
+  const std::string missing = (folder_.path() / "missing").string();
+  EXPECT_TRUE(is_error(run_tendon({"recv", "127.0.0.1:0", "-o", missing}),
+                       ErrorCode::file_not_found, "missing"));
+}
+
+TEST_F(CliFiles, RecvGivesUpWhenNobodyConnects) {
+  EXPECT_TRUE(is_error(run_tendon({"recv", "127.0.0.1:0", "--timeout", "0.05"}), ErrorCode::timeout,
+                       "nobody connected"));
+}
+
+TEST_F(CliFiles, AFullDiskIsNamedOnBothSidesAndLeavesNothing) {
+  ScratchDir target;
+  if (mount("tendon-test", target.path().c_str(), "tmpfs", 0, "size=8m") != 0)
+    GTEST_SKIP() << "only root can mount a small file system: " << std::strerror(errno);
+  Command receiver({"recv", "127.0.0.1:0", "-o", target.path().string()});
+  const std::string address = receiver.wait_for_err("tendon: listening on ");
+  const Ended sent = run_tendon({"send", save_large(), address});
+  const Ended received = receiver.finish();
+  const Words left = target.names();
+  EXPECT_EQ(umount2(target.path().c_str(), MNT_DETACH), 0);
+  EXPECT_TRUE(is_error(received, ErrorCode::storage_full));
+  EXPECT_TRUE(is_error(sent, ErrorCode::storage_full, "refused"));
+  EXPECT_EQ(left, Words{});
+}
+
+// A sender that does not behave ----------------------------------------------------------------
+
+/// A sender of our own, which says what it likes.
+class BadSender {
+ public:
+  explicit BadSender(const std::string& address)
+      : context_(Context::create({.name = "bad sender"}).value()),
+        pipe_(Pipe::connect(context_, address, kPatience).value()) {}
+
+  void announce(const std::string& json, std::string_view header) { say(1, json, header); }
+  void say(std::uint32_t tag, const std::string& json, std::string_view bytes = {}) {
+    EXPECT_TRUE(succeeds(pipe_.send(
+        as_bytes(bytes), {.tag = tag, .header = as_bytes(std::string_view(json))}, kPatience)));
+  }
+  Pipe& pipe() { return pipe_; }
+  /// The code of the receiver's refusal.
+  int verdict() {
+    auto message = pipe_.recv_message(kPatience);
+    if (!message) return -1;
+    return Json::parse(as_text(message->header.bytes())).value("code", 0);
+  }
+
+ private:
+  Context context_;
+  Pipe pipe_;
+};
+
+std::string announcement(const std::string& name, std::uint64_t size_bytes, int tensors) {
+  return Json({{"name", name}, {"size_bytes", size_bytes}, {"tensor_count", tensors}}).dump();
+}
+
+/// "a": four bytes.
+const std::string& small_header() {
+  static const std::string kHeader =
+      foreign_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", "");
+  return kHeader;
+}
+TensorDict small_tensor() {
+  TensorDict batch;
+  batch.set("a", Tensor::of<std::uint8_t>({4}, {1, 2, 3, 4}));
+  return batch;
+}
+
+TEST(CliHostile, NamesThatLeaveTheFolderAreRefused) {
+  for (const std::string name :
+       {"../evil", "/etc/evil", "a/b", "..", ".", ".hidden", "", "line\nbreak", "\x1b[2J"}) {
+    SCOPED_TRACE(name);
+    Receiver receiver;
+    BadSender sender(receiver.address);
+    sender.announce(announcement(name, small_header().size() + 4, 1), small_header());
+    EXPECT_EQ(sender.verdict(), static_cast<int>(ErrorCode::permission_denied));
+    const Ended ended = receiver.command->finish();
+    EXPECT_TRUE(is_error(ended, ErrorCode::permission_denied));
+    EXPECT_EQ(ended.err.find('\x1b'), std::string::npos) << "an escape reaches the terminal";
+    EXPECT_EQ(receiver.folder.names(), Words{});
+  }
+  Receiver receiver;
+  BadSender sender(receiver.address);
+  sender.announce(announcement(std::string(201, 'n'), small_header().size() + 4, 1),
+                  small_header());
+  EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::permission_denied, "201"));
+}
+
+TEST(CliHostile, AnAnnouncementThatDoesNotFitItsHeaderIsRefused) {
+  const std::uint64_t whole = small_header().size() + 4;
+  struct Case {
+    std::string json;
+    std::string header;
+    ErrorCode code;
+  };
+  for (const Case& c : {
+           Case{announcement("a", whole + 1, 1), small_header(), ErrorCode::corrupt_data},
+           Case{announcement("a", ~0ull >> 1, 1), small_header(), ErrorCode::corrupt_data},
+           Case{announcement("a", whole, 2), small_header(), ErrorCode::corrupt_data},
+           Case{announcement("a", whole, 1), small_header() + "xxxx", ErrorCode::corrupt_data},
+           Case{announcement("a", whole, 1), small_header().substr(0, 12), ErrorCode::corrupt_data},
+           Case{announcement("a", whole, 1), "", ErrorCode::corrupt_data},
+           Case{"{}", small_header(), ErrorCode::protocol_violation},
+           Case{"{\"name\": 7}", small_header(), ErrorCode::protocol_violation},
+           Case{"{\"name\":\"a\",\"size_bytes\":-1,\"tensor_count\":1}", small_header(),
+                ErrorCode::protocol_violation},
+           Case{"not JSON", small_header(), ErrorCode::corrupt_data},
+       }) {
+    SCOPED_TRACE(c.json);
+    Receiver receiver;
+    BadSender sender(receiver.address);
+    sender.announce(c.json, c.header);
+    EXPECT_EQ(sender.verdict(), static_cast<int>(c.code));
+    EXPECT_TRUE(is_error(receiver.command->finish(), c.code));
+    EXPECT_EQ(receiver.folder.names(), Words{});
+  }
+}
+
+TEST(CliHostile, TensorsThatTheHeaderDoesNotHaveAreRefused) {
+  TensorDict other_name;
+  other_name.set("b", Tensor::of<std::uint8_t>({4}, {1, 2, 3, 4}));
+  TensorDict other_type;
+  other_type.set("a", Tensor::of<float>({1}, {1}));
+  TensorDict too_long;
+  too_long.set("a", Tensor::of<std::uint8_t>({5}, {1, 2, 3, 4, 5}));
+  TensorDict too_many = small_tensor();
+  too_many.set("b", Tensor::of<std::uint8_t>({1}, {1}));
+  TensorDict empty_slice;
+  empty_slice.set("a", Tensor::zeros(DType::u8, {0}).value());
+  for (const TensorDict& batch : {other_name, other_type, too_long, too_many, empty_slice}) {
+    Receiver receiver;
+    BadSender sender(receiver.address);
+    sender.announce(announcement("a.safetensors", small_header().size() + 4, 1), small_header());
+    EXPECT_TRUE(succeeds(sender.pipe().send(batch, kPatience)));
+    EXPECT_EQ(sender.verdict(), static_cast<int>(ErrorCode::schema_mismatch));
+    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::schema_mismatch, "a.safetensors"));
+    EXPECT_EQ(receiver.folder.names(), Words{});
+  }
+}
+
+TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
+  const std::string json = announcement("a.safetensors", small_header().size() + 4, 1);
+  {
+    Receiver receiver;
+    BadSender sender(receiver.address);
+    sender.announce(json, small_header());
+    EXPECT_TRUE(succeeds(sender.pipe().send(small_tensor(), kPatience)));
+    sender.say(2, Json({{"sha256", std::string(64, '0')}}).dump());
+    EXPECT_EQ(sender.verdict(), static_cast<int>(ErrorCode::corrupt_data));
+    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::corrupt_data, "SHA-256"));
+    EXPECT_EQ(receiver.folder.names(), Words{});
+  }
+  {
+    Receiver receiver;
+    BadSender sender(receiver.address);
+    sender.announce(json, small_header());
+    sender.say(2, Json({{"sha256", std::string(64, '0')}}).dump());  // before the tensors
+    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::protocol_violation));
+    EXPECT_EQ(receiver.folder.names(), Words{});
+  }
+  {
+    Receiver receiver;
+    BadSender sender(receiver.address);
+    sender.announce(json, small_header());
+    EXPECT_TRUE(succeeds(sender.pipe().close(kPatience)));
+    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::protocol_violation, "bad sender"));
+    EXPECT_EQ(receiver.folder.names(), Words{});
+  }
+  {
+    Receiver receiver({"--timeout", "0.3"});
+    BadSender sender(receiver.address);
+    sender.announce(json, small_header());
+    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::timeout, "bad sender"));
+    EXPECT_EQ(receiver.folder.names(), Words{});
+  }
+}
+
+// Death and Ctrl-C ----------------------------------------------------------------------------
+
+class CliDeath : public CliFiles, public testing::WithParamInterface<std::string> {
+ protected:
+  /// A sender that is somewhere in the middle of its file, and stays there for seconds.
+  void start() {
+    receiver_.emplace(Words{"--path", GetParam()});
+    sender_.emplace(Words{"send", save_large(), receiver_->address, "--max-rate", "4", "--path",
+                          GetParam(), "--progress", "lines"});
+    sender_->wait_for_err("progress ");
+    sender_->wait_for_err("progress ");
+  }
+  std::optional<Receiver> receiver_;
+  std::optional<Command> sender_;
+};
+
+TEST_P(CliDeath, AKilledSenderIsNamedAndLeavesNoFile) {
+  start();
+  sender_->signal(SIGKILL);
+  const Ended received = receiver_->command->finish();
+  EXPECT_TRUE(is_error(received, ErrorCode::peer_lost, "tendon send"));
+  EXPECT_NE(received.err.find("large.safetensors"), std::string::npos) << received.err;
+  EXPECT_EQ(receiver_->folder.names(), Words{});
+}
+
+TEST_P(CliDeath, AKilledReceiverIsNamed) {
+  start();
+  receiver_->command->signal(SIGKILL);
+  EXPECT_TRUE(is_error(sender_->finish(), ErrorCode::peer_lost, "tendon recv"));
+}
+
+TEST_P(CliDeath, CtrlCAtTheReceiverEndsBothCleanly) {
+  start();
+  receiver_->command->signal(SIGINT);
+  EXPECT_EQ(receiver_->command->finish().code, 130);
+  EXPECT_TRUE(is_error(sender_->finish(), ErrorCode::cancelled, "tendon recv"));
+  EXPECT_EQ(receiver_->folder.names(), Words{});
+}
+
+TEST_P(CliDeath, CtrlCAtTheSenderEndsBothCleanly) {
+  start();
+  sender_->signal(SIGINT);
+  EXPECT_EQ(sender_->finish().code, 130);
+  EXPECT_TRUE(is_error(receiver_->command->finish(), ErrorCode::cancelled, "tendon send"));
+  EXPECT_EQ(receiver_->folder.names(), Words{});
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, CliDeath, testing::Values("shm", "tcp"),
+                         [](const auto& test) { return test.param; });
+
+TEST_F(CliFiles, CtrlCWhileWaitingEndsEither) {
+  Receiver receiver;
+  receiver.command->signal(SIGINT);
+  EXPECT_EQ(receiver.command->finish().code, 130);
+  Command sender(
+      {"send", save("a.safetensors", numbered(1)), "unix:" + (folder_.path() / "nobody").string()});
+  sender.wait_for_err("tendon: waiting for a receiver");
+  sender.signal(SIGTERM);
+  EXPECT_EQ(sender.finish().code, 128 + SIGTERM);
+}
+
+// Benchmarks ----------------------------------------------------------------------------------
+
+TEST(CliBench, PipePrintsTheAgreedShapeAndFindsNothingWrong) {
+  const Ended ended = run_tendon({"bench", "pipe", "--json", "--check", "-b", "1", "-e", "16K",
+                                  "-f", "128", "-n", "5", "-w", "2"});
+  ASSERT_TRUE(succeeded(ended));
+  const Json document = Json::parse(ended.out);
+  EXPECT_EQ(document["benchmark"], "pipe");
+  EXPECT_TRUE(document["machine"].contains("cpu"));
+  ASSERT_EQ(document["results"].size(), 9U) << "three sizes on three ways";
+  for (const Json& row : document["results"]) {
+    EXPECT_EQ(row["wrong"], 0);
+    EXPECT_GT(row["latency_us_p50"].get<double>(), 0);
+    EXPECT_GE(row["latency_us_p99"].get<double>(), row["latency_us_p50"].get<double>());
+    EXPECT_GT(row["bandwidth_gb_per_s"].get<double>(), 0);
+    EXPECT_GT(row["first_us"].get<double>(), 0);
+    EXPECT_GT(row["ratio"]["memcpy"].get<double>(), 0);
+  }
+  EXPECT_EQ(document["results"][0]["path"], "shm");
+  EXPECT_EQ(document["results"][0]["mode"], "loan");
+  EXPECT_EQ(document["results"][8]["path"], "tcp");
+  EXPECT_EQ(document["results"][8]["size_bytes"], 16384);
+}
+
+TEST_F(CliFiles, BenchCheckpointVerifiesEveryWay) {
+  const Ended ended = run_tendon(
+      {"bench", "checkpoint", "--json", "-n", "2", save("a.safetensors", patterned(5, 3'000'000))});
+  ASSERT_TRUE(succeeded(ended));
+  const Json results = Json::parse(ended.out)["results"];
+  ASSERT_EQ(results.size(), 3U);
+  EXPECT_EQ(results[0]["mode"], "loan");
+  EXPECT_LT(results[0]["copies"].get<double>(), 0.1) << "a loan is handed over, not copied";
+  EXPECT_NEAR(results[1]["copies"].get<double>(), 1, 0.1);
+  for (const Json& row : results) EXPECT_TRUE(row["verified"].get<bool>());
+}
+
+TEST(CliBench, DetectNamesEveryVictim) {
+  const Ended ended = run_tendon({"bench", "detect", "--json", "-n", "2"});
+  ASSERT_TRUE(succeeded(ended));
+  for (const Json& row : Json::parse(ended.out)["results"]) EXPECT_EQ(row["named"], 2);
+}
+
+TEST(CliBench, DeadlineRunsEveryCallIntoIt) {
+  const Ended ended = run_tendon({"bench", "deadline", "--json", "-n", "1"});
+  ASSERT_TRUE(succeeded(ended));
+  const Json results = Json::parse(ended.out)["results"];
+  EXPECT_GE(results.size(), 10U);
+  for (const Json& row : results) EXPECT_GE(row["late_us_p50"].get<double>(), 0) << row;
+}
+
+TEST(Cli, CompletionCompletesVerbsAndFlags) {
+  ScratchDir folder;
+  const std::string script = (folder.path() / "tendon.bash").string();
+  write_file(script, run_tendon({"completion", "bash"}).out);
+  const auto complete = [&](const std::string& words, int index) {
+    const std::string program = "source " + script + "; COMP_WORDS=(" + words +
+                                "); COMP_CWORD=" + std::to_string(index) +
+                                "; _tendon; echo \"${COMPREPLY[*]}\"";
+    return Command({"-c", program}, "/bin/bash").finish().out;
+  };
+  EXPECT_EQ(complete("tendon se", 1), "send\n");
+  EXPECT_EQ(complete("tendon recv --ke", 2), "--keep\n");
+  EXPECT_EQ(complete("tendon bench de", 2), "detect deadline\n");
+  EXPECT_EQ(complete(TENDON_CLI_PATH " explain peer_", 2), "peer_lost\n");
+}
+
+}  // namespace
+}  // namespace tendon::test

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// R16: a process without a free descriptor.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "process/peer.hpp"
+#include "process/survivor.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Descriptors : public PathTest {};
+TENDON_ON_BOTH_TRANSPORTS(Descriptors);
+
+TEST_P(Descriptors, ConnectingWithoutOneIsNamedAndTheOthersLiveOn) {
+  Survivor survivor(GetParam());
+  Peer peer(victim());
+  Pipe pipe = survivor.meet(peer);
+  ASSERT_TRUE(is_ok(peer.ask("descriptors 0")));
+  EXPECT_TRUE(is_error(peer.ask("connect " + survivor.address()), "too_many_open_files"));
+  EXPECT_TRUE(is_error(peer.ask("listen"), "too_many_open_files"));
+  EXPECT_TRUE(is_ok(peer.ask("send 1 100"))) << "the pipe that exists is not concerned";
+  EXPECT_TRUE(is_patterned(pipe.recv(kPatience).value(), 1, 100));
+  ASSERT_TRUE(is_ok(peer.ask("descriptors 1000")));
+  EXPECT_TRUE(is_ok(peer.ask("connect " + survivor.address())));
+}
+
+TEST_P(Descriptors, EveryNumberOfThemFailsCleanlyOrWorks) {
+  for (int spare = 0; spare < 14; ++spare) {
+    SCOPED_TRACE(std::to_string(spare) + " free descriptors");
+    Survivor survivor(GetParam());
+    Peer peer(victim());
+    ASSERT_TRUE(is_ok(peer.ask("descriptors " + std::to_string(spare))));
+    const std::string connected = peer.ask("connect " + survivor.address() + " local 5000");
+    std::string used = "ok";
+    if (is_ok(connected)) {
+      Pipe pipe = survivor.listener().accept(kPatience).value();
+      used = peer.ask("send 1 100000 5000");
+      // The receiver gets the message or learns that the link is over.
+      const auto received = pipe.recv(kPatience);
+      if (is_ok(used)) {
+        EXPECT_TRUE(succeeds(received));
+      }
+    } else {
+      EXPECT_TRUE(is_error(connected, "too_many_open_files"));
+    }
+    if (!is_ok(used)) {
+      EXPECT_TRUE(is_error(used, "too_many_open_files"));
+    }
+    ASSERT_TRUE(is_ok(peer.ask("descriptors 1000")));
+    survivor.expect_alive(GetParam());
+  }
+}
+
+TEST_P(Descriptors, AListenerWithoutOneRefusesAndGoesOnLater) {
+  Peer peer(victim());
+  const std::string address = value_of(peer.ask("listen"));
+  Context context = Context::create({.transport = GetParam()}).value();
+  Pipe before = Pipe::connect(context, address, kPatience).value();
+  ASSERT_TRUE(is_ok(peer.ask("accept")));
+  ASSERT_TRUE(is_ok(peer.ask("descriptors 0")));
+  Context other = Context::create({.transport = GetParam()}).value();
+  const auto refused = Pipe::connect(other, address, 300ms);
+  EXPECT_FALSE(refused);
+  ASSERT_TRUE(succeeds(before.send(patterned(1, 100), kPatience)));
+  EXPECT_TRUE(is_ok(peer.ask("recv 1 100"))) << "the pipe that exists is not concerned";
+  ASSERT_TRUE(is_ok(peer.ask("descriptors 1000")));
+  auto after = Pipe::connect(other, address, kPatience);
+  ASSERT_TRUE(succeeds(after));
+}
+
+TEST_P(Descriptors, ASegmentThatCannotBeTakenInEndsOnlyItsLink) {
+  if (!is_shm()) GTEST_SKIP() << "no segments over sockets";
+  Survivor survivor(GetParam());
+  Peer peer(victim());
+  Pipe pipe = survivor.meet(peer);
+  ASSERT_TRUE(is_ok(peer.ask("descriptors 0")));
+  ASSERT_TRUE(succeeds(pipe.send(patterned(1, 100'000), kPatience)));
+  EXPECT_TRUE(is_error(peer.ask("recv 1 100000"), "too_many_open_files"));
+  const auto told = pipe.recv(kPatience);
+  EXPECT_FALSE(told);
+  ASSERT_TRUE(is_ok(peer.ask("descriptors 1000")));
+  Pipe again = survivor.meet(peer);
+  ASSERT_TRUE(succeeds(again.send(patterned(2, 100'000), kPatience)));
+  EXPECT_TRUE(is_ok(peer.ask("recv 2 100000")));
+}
+
+}  // namespace
+}  // namespace tendon::test

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// SEMANTICS 1, "Fork": a receiver that forked, as a data loader does.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <string>
+
+#include "process/peer.hpp"
+#include "process/survivor.hpp"
+#include "support/child.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Fork : public PathTest {
+ protected:
+  // The orphaned child of a killed peer becomes ours, so that its end can be seen.
+  void SetUp() override { ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
+  void TearDown() override { prctl(PR_SET_CHILD_SUBREAPER, 0); }
+};
+TENDON_ON_BOTH_TRANSPORTS(Fork);
+
+TEST_P(Fork, AKilledReceiverFreesItsSlotsAlthoughItsChildLives) {
+  Survivor survivor(GetParam());
+  Peer peer(victim());
+  Pipe pipe = survivor.meet(peer);
+  ASSERT_TRUE(succeeds(pipe.send(patterned(1, 100'000), kPatience)));
+  ASSERT_TRUE(is_ok(peer.ask("recv 1 100000")));
+  const auto link = survivor.link();
+  const pid_t child = std::stoi(value_of(peer.ask("fork")));
+  peer.kill_and_wait();
+  EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
+  EXPECT_TRUE(eventually([&] {
+    const auto slots = link->stats().slots;
+    return slots.sent_count + slots.quarantined_count == 0;
+  }));
+  EXPECT_EQ(kill(child, 0), 0) << "the child must still live";
+  EXPECT_TRUE(is_ok(peer.line()));  // it takes over
+  if (is_shm()) {
+    peer.tell("touch");
+    EXPECT_TRUE(killed_by(wait_for(child), SIGSEGV)) << "a received array is not mapped in a child";
+  } else {
+    peer.tell("exit");
+    EXPECT_TRUE(exited_with(wait_for(child), 0));
+  }
+  survivor.expect_alive(GetParam());
+}
+
+TEST_P(Fork, InTheChildEveryCallAnswersForkedAndDestructorsAreHarmless) {
+  Survivor survivor(GetParam());
+  Peer peer(victim());
+  Pipe pipe = survivor.meet(peer);
+  ASSERT_TRUE(succeeds(pipe.send(patterned(1, 100'000), kPatience)));
+  ASSERT_TRUE(is_ok(peer.ask("recv 1 100000")));
+  ASSERT_TRUE(is_ok(peer.ask("loan 2 50000")));
+  const pid_t child = std::stoi(value_of(peer.ask("fork")));
+  peer.kill_and_wait();
+  ASSERT_TRUE(is_ok(peer.line()));
+  EXPECT_TRUE(is_ok(peer.ask("every-call")));
+  EXPECT_TRUE(is_ok(peer.ask("destroy")));
+  peer.tell("exit");
+  EXPECT_TRUE(exited_with(wait_for(child), 0));
+}
+
+TEST_P(Fork, TheParentGoesOnWhileAndAfterItsChildDestroysItsCopies) {
+  // In one process, because here the parent must be asked after the child's end.
+  PipePair pair = connect_pair({"", GetParam()});
+  ASSERT_TRUE(succeeds(pair.client.send(patterned(1, 100'000), kPatience)));
+  std::optional<TensorDict> held = pair.server.recv(kPatience).value();
+  std::optional<Loan> loan = pair.client.loan(bytes_schema(50'000), kPatience).value();
+  const int status = run_in_child([&] {
+    const auto received = pair.server.recv(0s);
+    if (received || received.error().code != ErrorCode::forked) return 1;
+    const auto sent = pair.client.send(numbered(1), 0s);
+    if (sent || sent.error().code != ErrorCode::forked) return 2;
+    held.reset();
+    loan.reset();
+    { Pipe gone = std::move(pair.client); }
+    { Listener gone = std::move(pair.listener); }
+    { Context gone = std::move(pair.client_context); }
+    { Context gone = std::move(pair.server_context); }
+    // A child may use Tendon afresh.
+    auto fresh = Context::create({});
+    return fresh ? 0 : 3;
+  });
+  EXPECT_TRUE(exited_with(status, 0)) << status;
+  EXPECT_TRUE(is_patterned(*held, 1, 100'000));
+  fill_pattern((*loan)["x"].mutable_bytes(), 2);
+  ASSERT_TRUE(succeeds(pair.client.send(std::move(*loan), kPatience)));
+  EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 2, 50'000));
+  for (std::uint64_t n = 0; n < 50; ++n) {
+    ASSERT_TRUE(succeeds(pair.client.send(patterned(n, 30'000), kPatience)));
+    ASSERT_TRUE(is_patterned(pair.server.recv(kPatience).value(), n, 30'000));
+  }
+  auto [from, to] = another_pipe(pair);
+  EXPECT_TRUE(succeeds(from.send(numbered(1), kPatience)));
+}
+
+TEST_P(Fork, AChildThatUsesTendonAfreshTalksToItsParent) {
+  Context context = Context::create({.name = "parent", .transport = GetParam()}).value();
+  Listener listener = Listener::bind(context, "127.0.0.1:0").value();
+  const std::string address = listener.address();
+  const pid_t child = fork();
+  if (child == 0) {
+    auto own = Context::create({.name = "child", .transport = GetParam()});
+    if (!own) _exit(1);
+    auto pipe = Pipe::connect(*own, address, kPatience);
+    if (!pipe) _exit(2);
+    if (!pipe->send(patterned(5, 100'000), kPatience)) _exit(3);
+    if (!pipe->close(kPatience)) _exit(4);
+    _exit(0);
+  }
+  Pipe pipe = listener.accept(kPatience).value();
+  EXPECT_EQ(pipe.peer().name, "child");
+  EXPECT_TRUE(is_patterned(pipe.recv(kPatience).value(), 5, 100'000));
+  EXPECT_TRUE(exited_with(wait_for(child), 0));
+}
+
+}  // namespace
+}  // namespace tendon::test

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// TensorDicts to send, whose contents are known from a number.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
+
+namespace tendon::test {
+
+/// Bytes that depend on `seed` and on their place, so that an exchanged or missing piece shows.
+inline void fill_pattern(MutableBytes bytes, std::uint64_t seed) {
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
+  std::size_t i = 0;
+  for (; i + 8 <= bytes.size(); i += 8) {
+    state += 0x9e3779b97f4a7c15ull;
+    std::uint64_t word = state ^ (state >> 29);
+    std::memcpy(bytes.data() + i, &word, 8);
+  }
+  for (; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(seed + i);
+}
+inline bool has_pattern(Bytes bytes, std::uint64_t seed) {
+  std::vector<std::byte> expected(bytes.size());
+  fill_pattern(expected, seed);
+  return std::memcmp(expected.data(), bytes.data(), bytes.size()) == 0;
+}
+
+inline std::shared_ptr<const Schema> bytes_schema(std::uint64_t size_bytes) {
+  return Schema::make({{"x", DType::u8, {static_cast<std::int64_t>(size_bytes)}}}).value();
+}
+/// One leaf "x" of `size_bytes` bytes with the pattern of `seed`.
+inline TensorDict patterned(std::uint64_t seed, std::uint64_t size_bytes) {
+  Tensor x = Tensor::empty(DType::u8, {static_cast<std::int64_t>(size_bytes)}).value();
+  fill_pattern(x.mutable_bytes(), seed);
+  TensorDict batch;
+  batch.set("x", std::move(x));
+  return batch;
+}
+inline testing::AssertionResult is_patterned(const TensorDict& batch, std::uint64_t seed,
+                                             std::uint64_t size_bytes) {
+  auto x = batch.find("x");
+  if (!x) return testing::AssertionFailure() << x.error().message();
+  if (x->size_bytes() != size_bytes)
+    return testing::AssertionFailure() << x->size_bytes() << " bytes, not " << size_bytes;
+  if (!has_pattern(x->bytes(), seed))
+    return testing::AssertionFailure() << "not the bytes of message " << seed;
+  return testing::AssertionSuccess();
+}
+
+/// One leaf "n" that holds one number.
+inline TensorDict numbered(std::int64_t n) {
+  TensorDict batch;
+  batch.set("n", Tensor::of<std::int64_t>({}, {n}));
+  return batch;
+}
+inline std::int64_t number_of(const TensorDict& batch) { return batch["n"].item<std::int64_t>(); }
+
+/// A dict of up to five leaves, some nested, of any dtype, some without elements, some strided, with values
+/// now and then.
+inline TensorDict random_batch(std::mt19937_64& random) {
+  const auto below = [&](std::uint64_t n) { return random() % n; };
+  TensorDict batch;
+  const std::uint64_t leaves = below(6);
+  for (std::uint64_t i = 0; i < leaves; ++i) {
+    const auto types = dtype_table();
+    const DType dtype = types[below(types.size())].dtype;
+    std::vector<std::int64_t> sizes;
+    for (std::uint64_t d = below(4); d > 0; --d)
+      sizes.push_back(below(10) == 0 ? 0 : static_cast<std::int64_t>(1 + below(d == 1 ? 2000 : 6)));
+    Tensor tensor = Tensor::empty(dtype, Shape::make(sizes).value()).value();
+    fill_pattern(tensor.mutable_bytes(), random());
+    if (sizes.size() >= 2 && below(2) == 0) tensor = tensor.transpose(0, 1).value();
+    if (!sizes.empty() && tensor.shape()[0] > 1 && below(3) == 0)
+      tensor = tensor.slice(0, 1, tensor.shape()[0]).value();
+    batch.set((below(2) == 0 ? "deep/er/leaf" : "leaf") + std::to_string(i), tensor);
+  }
+  if (below(4) == 0) batch.set("info/step", static_cast<std::int64_t>(below(1000)));
+  if (below(8) == 0) batch.set("text", std::string(below(300), 'v'));
+  return batch;
+}
+
+}  // namespace tendon::test

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where one may listen and connect, and what is refused, each by its name.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "core/fd.hpp"
+#include "support/batches.hpp"
+#include "support/pipe_pair.hpp"
+#include "support/raw_socket.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Addresses : public PipeTest {
+ protected:
+  void SetUp() override {
+    server_ = Context::create({.name = "server", .transport = way().transport}).value();
+    client_ =
+        Context::create(
+            {.name = "client", .progress = way().client_progress, .transport = way().transport})
+            .value();
+  }
+  void passes(std::string_view bind_to, Profile profile = Profile::local) {
+    auto listener = Listener::bind(*server_, bind_to, {.profile = profile});
+    ASSERT_TRUE(succeeds(listener)) << bind_to;
+    auto from = Pipe::connect(*client_, listener->address(), kPatience, {.profile = profile});
+    ASSERT_TRUE(succeeds(from)) << listener->address();
+    Pipe to = listener->accept(kPatience).value();
+    ASSERT_TRUE(succeeds(from->send(patterned(1, 50'000), kPatience)));
+    EXPECT_TRUE(is_patterned(to.recv(kPatience).value(), 1, 50'000));
+    EXPECT_EQ(from->path().kind, way().is_shm() ? PathKind::shm : PathKind::tcp) << from->path();
+    EXPECT_EQ(to.path().kind, from->path().kind);
+  }
+  std::optional<Context> server_;
+  std::optional<Context> client_;
+};
+TENDON_ON_EVERY_WAY(Addresses);
+
+TEST_P(Addresses, LoopbackByNumberAndName) {
+  passes("127.0.0.1:0");
+  passes("127.0.0.2:0");
+  passes("localhost:0");
+}
+
+TEST_P(Addresses, Ipv6) {
+  if (!std::filesystem::exists("/proc/net/if_inet6")) GTEST_SKIP() << "no IPv6 on this machine";
+  passes("[::1]:0");
+}
+
+TEST_P(Addresses, UnixPathAndAbstractName) {
+  const std::string path = "/tmp/tendon-test-" + std::to_string(getpid()) + ".sock";
+  passes("unix:" + path);
+  EXPECT_FALSE(std::filesystem::exists(path)) << "the socket file goes with its listener";
+  passes("unix:@tendon-test-" + std::to_string(getpid()));
+}
+
+TEST_P(Addresses, PlaintextBetweenTheSameTwo) { passes("127.0.0.1:0", Profile::plaintext); }
+
+TEST_P(Addresses, APathInUseIsAddressInUseAndItsFileStays) {
+  const std::string path = "/tmp/tendon-test-" + std::to_string(getpid()) + "b.sock";
+  Listener first = Listener::bind(*server_, "unix:" + path).value();
+  EXPECT_TRUE(
+      fails_with(Listener::bind(*server_, "unix:" + path), ErrorCode::address_in_use, path));
+  EXPECT_TRUE(succeeds(Pipe::connect(*client_, "unix:" + path, kPatience)));
+  first.close();
+}
+
+TEST_P(Addresses, TheChosenPortCanBeRead) {
+  Listener listener = Listener::bind(*server_, "127.0.0.1:0").value();
+  const Address address = Address::parse(listener.address()).value();
+  EXPECT_EQ(address.host(), "127.0.0.1");
+  EXPECT_NE(address.port(), 0);
+}
+
+TEST_P(Addresses, APortInUseIsAddressInUse) {
+  Listener first = Listener::bind(*server_, "127.0.0.1:0").value();
+  EXPECT_TRUE(fails_with(Listener::bind(*server_, first.address()), ErrorCode::address_in_use,
+                         first.address()));
+  EXPECT_TRUE(fails_with(Listener::bind(*client_, first.address()), ErrorCode::address_in_use,
+                         first.address()));
+}
+
+TEST_P(Addresses, ARoutableBindNeedsPlaintextByName) {
+  for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
+    EXPECT_TRUE(
+        fails_with(Listener::bind(*server_, address), ErrorCode::permission_denied, "plaintext"))
+        << address;
+  }
+  EXPECT_TRUE(succeeds(Listener::bind(*server_, "0.0.0.0:0", {.profile = Profile::plaintext})));
+}
+
+TEST_P(Addresses, AnAddressThatIsNoneIsRefusedWithTheLegalForms) {
+  for (const char* address : {"", "127.0.0.1", "*:7000", "127.0.0.1:65536", "[::1:7000", "unix:"}) {
+    EXPECT_TRUE(
+        fails_with(Listener::bind(*server_, address), ErrorCode::invalid_argument, address));
+    EXPECT_TRUE(fails_with(Pipe::connect(*client_, address, kPatience), ErrorCode::invalid_argument,
+                           address));
+  }
+}
+
+TEST_P(Addresses, NobodyThereIsUnreachable) {
+  const std::string dead = [] {
+    RawListener closed;
+    return closed.address();
+  }();
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, dead, kPatience), ErrorCode::unreachable, dead));
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, "unix:/tmp/tendon-no-such.sock", kPatience),
+                         ErrorCode::unreachable, "/tmp/tendon-no-such.sock"));
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, "no-such-host.invalid:7000", kPatience),
+                         ErrorCode::unreachable, "no-such-host.invalid"));
+}
+
+TEST_P(Addresses, AClosedListenerIsUnreachable) {
+  Listener listener = Listener::bind(*server_, "127.0.0.1:0").value();
+  const std::string address = listener.address();
+  listener.close();
+  listener.close();
+  EXPECT_TRUE(
+      fails_with(Pipe::connect(*client_, address, kPatience), ErrorCode::unreachable, address));
+  EXPECT_FALSE(listener.accept(kPatience));
+}
+
+TEST_P(Addresses, ATarpitThatAcceptsAndNeverAnswersIsATimeout) {
+  RawListener tarpit;
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, tarpit.address(), 100ms), ErrorCode::timeout,
+                         tarpit.address()));
+}
+
+TEST_P(Addresses, GarbageInsteadOfAHelloIsAProtocolViolation) {
+  RawListener garbage;
+  std::thread answering([&] {
+    detail::OwnedFd peer = garbage.accept();
+    send_all(peer.get(), "HTTP/1.0 400 Bad Request\r\n\r\n");
+    read_to_end(peer.get());
+  });
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, garbage.address(), kPatience),
+                         ErrorCode::protocol_violation, "does not speak"));
+  answering.join();
+}
+
+TEST_P(Addresses, APeerThatHangsUpDuringTheHelloIsNamed) {
+  RawListener rude;
+  std::thread answering([&] { detail::OwnedFd peer = rude.accept(); });
+  const auto pipe = Pipe::connect(*client_, rude.address(), kPatience);
+  answering.join();
+  ASSERT_FALSE(pipe);
+  EXPECT_TRUE(pipe.error().code == ErrorCode::peer_lost ||
+              pipe.error().code == ErrorCode::unreachable)
+      << pipe.error().message();
+  EXPECT_NE(pipe.error().detail.find(rude.address()), std::string::npos) << pipe.error().detail;
+}
+
+TEST_P(Addresses, AnotherMajorVersionIsAVersionMismatchAtBothEnds) {
+  // A peer of major version 77 that speaks nothing older: header of the hello, and nothing more needed.
+  const std::string hello("TNDN\x4d\x00\x00\x00\x4d\x00\x00\x00\x04\x00\x00\x00\x01\x00\x00\x00",
+                          20);
+  RawListener newer;
+  std::thread answering([&] {
+    detail::OwnedFd peer = newer.accept();
+    send_all(peer.get(), hello);
+    read_to_end(peer.get());
+  });
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, newer.address(), kPatience),
+                         ErrorCode::version_mismatch, "77"));
+  answering.join();
+
+  Listener listener = Listener::bind(*server_, "127.0.0.1:0").value();
+  detail::OwnedFd peer = connect_raw(listener.address());
+  send_all(peer.get(), hello);
+  read_to_end(peer.get());  // it is answered or dropped, not left hanging
+  EXPECT_TRUE(succeeds(Pipe::connect(*client_, listener.address(), kPatience))) << "others live on";
+}
+
+TEST_P(Addresses, HostileConnectionsDoNotDisturbAListener) {
+  Listener listener = Listener::bind(*server_, "127.0.0.1:0").value();
+  std::vector<detail::OwnedFd> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(connect_raw(listener.address()));
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, 'x'),
+        std::string("TNDN\x00\x00\x01\x00\x00\x00\x00\x00\xff\xff\xff\xff", 16),
+        std::string("TNDN")}) {
+    detail::OwnedFd peer = connect_raw(listener.address());
+    send_all(peer.get(), bytes);
+  }
+  Pipe from = Pipe::connect(*client_, listener.address(), kPatience).value();
+  Pipe to = listener.accept(kPatience).value();
+  ASSERT_TRUE(succeeds(from.send(numbered(3), kPatience)));
+  EXPECT_EQ(number_of(to.recv(kPatience).value()), 3);
+}
+
+class Transports : public testing::Test {};
+
+TEST_F(Transports, AutomaticTakesSharedMemoryOnOneHost) {
+  PipePair pair = connect_pair({"automatic"});
+  EXPECT_EQ(pair.client.path().kind, PathKind::shm) << pair.client.path();
+  EXPECT_EQ(pair.server.path().kind, PathKind::shm);
+}
+
+TEST_F(Transports, OneSideThatAsksForTcpGetsIt) {
+  Context server = Context::create({.transport = Transport::tcp}).value();
+  Context client = Context::create({}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  Pipe from = Pipe::connect(client, listener.address(), kPatience).value();
+  Pipe to = listener.accept(kPatience).value();
+  EXPECT_EQ(from.path().kind, PathKind::tcp) << from.path();
+  EXPECT_EQ(to.path().kind, PathKind::tcp) << to.path();
+}
+
+TEST_F(Transports, AskingForBothPathsIsRefused) {
+  Context server = Context::create({.transport = Transport::tcp}).value();
+  Context client = Context::create({.transport = Transport::shm}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  const auto pipe = Pipe::connect(client, listener.address(), kPatience);
+  ASSERT_FALSE(pipe);
+  EXPECT_NE(pipe.error().detail.find("shm"), std::string::npos) << pipe.error().message();
+}
+
+}  // namespace
+}  // namespace tendon::test

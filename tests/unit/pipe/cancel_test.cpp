@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// SEMANTICS 2.3: cancelling and dropping.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "support/batches.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Cancel : public PipeTest {};
+TENDON_ON_EVERY_WAY(Cancel);
+
+TEST_P(Cancel, EndsBothDirectionsAtBothEnds) {
+  PipePair pair = connect();
+  pair.client.cancel();
+  EXPECT_TRUE(fails_with(pair.client.recv(kPatience), ErrorCode::cancelled));
+  EXPECT_TRUE(fails_with(pair.client.send(numbered(1), kPatience), ErrorCode::cancelled));
+  EXPECT_TRUE(fails_with(pair.server.recv(kPatience), ErrorCode::cancelled, "client"));
+  EXPECT_TRUE(fails_with(pair.server.send(numbered(1), kPatience), ErrorCode::cancelled, "client"));
+}
+
+TEST_P(Cancel, ByTheAcceptingEnd) {
+  PipePair pair = connect();
+  pair.server.cancel();
+  EXPECT_TRUE(fails_with(pair.client.recv(kPatience), ErrorCode::cancelled, "server"));
+  EXPECT_TRUE(fails_with(pair.client.send(numbered(1), kPatience), ErrorCode::cancelled));
+}
+
+TEST_P(Cancel, DropsAndCountsUnreadMessages) {
+  PipePair pair = connect();
+  for (std::int64_t n = 0; n < 7; ++n)
+    ASSERT_TRUE(succeeds(pair.server.send(numbered(n), kPatience)));
+  auto last = pair.server.send_async(Storage::allocate(1).value());
+  EXPECT_TRUE(succeeds(last.wait(kPatience)));
+  EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 0);
+  // The peer's flush says that all of them lie here.
+  std::atomic<bool> flushed{false};
+  std::thread flushing([&] {
+    EXPECT_TRUE(succeeds(pair.server.flush(kPatience)));
+    flushed = true;
+  });
+  ASSERT_TRUE(eventually([&] { return flushed.load(); },
+                         [&] {
+                           pair.client_context.progress();
+                           // A shared-memory link without a service thread is looked at by calls only.
+                           TensorDict other = patterned(0, 3);
+                           (void)pair.client.recv_into(other, 0s);
+                         }));
+  flushing.join();
+  TensorDict other = patterned(0, 3);
+  EXPECT_TRUE(fails_with(pair.client.recv_into(other, 0s), ErrorCode::schema_mismatch));
+  pair.client.cancel();
+  EXPECT_EQ(pair.client.stats().dropped, 7u);
+}
+
+TEST_P(Cancel, ReleasesAThreadThatWaits) {
+  PipePair pair = connect();
+  std::thread receiver([&] {
+    auto received = pair.server.recv(Deadline::never());
+    while (!received && received.error().code == ErrorCode::busy)
+      received = pair.server.recv(Deadline::never());
+    EXPECT_TRUE(fails_with(received, ErrorCode::cancelled));
+  });
+  // Only once the other thread is inside recv() does a second one meet `busy`.
+  ASSERT_TRUE(eventually([&] {
+    auto polled = pair.server.recv(0s);
+    return !polled && polled.error().code == ErrorCode::busy;
+  }));
+  pair.server.cancel();
+  receiver.join();
+  EXPECT_TRUE(fails_with(pair.client.recv(kPatience), ErrorCode::cancelled));
+}
+
+TEST_P(Cancel, LeavesOtherPipesOfTheLinkAlone) {
+  PipePair pair = connect();
+  auto [client2, server2] = another_pipe(pair);
+  pair.client.cancel();
+  EXPECT_TRUE(fails_with(pair.server.recv(kPatience), ErrorCode::cancelled));
+  ASSERT_TRUE(succeeds(client2.send(patterned(1, 100'000), kPatience)));
+  EXPECT_TRUE(is_patterned(server2.recv(kPatience).value(), 1, 100'000));
+}
+
+TEST_P(Cancel, ACancelledReceiveTakesNoMessage) {
+  PipePair pair = connect();
+  Completion<TensorDict> pending = pair.client.recv_async();
+  EXPECT_EQ(pending.state(), CompletionStatus::pending);
+  pending.cancel();
+  EXPECT_TRUE(fails_with(pending.wait(kPatience), ErrorCode::cancelled));
+  ASSERT_TRUE(succeeds(pair.server.send(numbered(1), kPatience)));
+  EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 1);
+}
+
+TEST_P(Cancel, DroppingAReceiveThatHasNoMessageCancelsIt) {
+  PipePair pair = connect();
+  { Completion<TensorDict> dropped = pair.client.recv_async(); }
+  ASSERT_TRUE(succeeds(pair.server.send(numbered(1), kPatience)));
+  EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 1);
+}
+
+TEST_P(Cancel, DroppingAMatchedReceivePutsTheMessageBackAtTheHead) {
+  PipePair pair = connect();
+  {
+    Completion<TensorDict> matched = pair.client.recv_async();
+    ASSERT_TRUE(succeeds(pair.server.send(numbered(1), kPatience)));
+    ASSERT_TRUE(succeeds(pair.server.send(numbered(2), kPatience)));
+    ASSERT_TRUE(
+        eventually([&] { return matched.done(); }, [&] { pair.client_context.progress(); }));
+  }
+  EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 1);
+  EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 2);
+  EXPECT_TRUE(fails_with(pair.client.recv(0s), ErrorCode::timeout));
+}
+
+TEST_P(Cancel, ACancelledSendIsNeverDelivered) {
+  // The receiver takes nothing, so that sends pile up until one has to wait.
+  PipePair pair =
+      connect({.link_cap_bytes = 1 << 20}, {.link_cap_bytes = 1 << 20, .pool_cap_bytes = 1 << 20});
+  std::vector<Completion<void>> sends;
+  std::vector<bool> delivered;
+  for (std::uint64_t n = 0; n < 600 && (sends.empty() || sends.back().done()); ++n)
+    sends.push_back(pair.server.send_async(numbered(static_cast<std::int64_t>(n))));
+  ASSERT_FALSE(sends.back().done()) << "nothing ever had to wait";
+  sends.back().cancel();
+  EXPECT_TRUE(fails_with(sends.back().wait(kPatience), ErrorCode::cancelled));
+  for (std::size_t n = 0; n + 1 < sends.size(); ++n)
+    ASSERT_TRUE(succeeds(sends[n].wait(kPatience))) << n;
+  for (std::size_t n = 0; n + 1 < sends.size(); ++n)
+    ASSERT_EQ(number_of(pair.client.recv(kPatience).value()), static_cast<std::int64_t>(n));
+  ASSERT_TRUE(succeeds(pair.server.send(numbered(-1), kPatience)));
+  EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), -1) << "the cancelled one came";
+}
+
+TEST_P(Cancel, CancellingWhatIsDoneChangesNothing) {
+  PipePair pair = connect();
+  Completion<void> sent = pair.client.send_async(numbered(1));
+  ASSERT_TRUE(eventually([&] { return sent.done(); }, [&] { pair.client_context.progress(); }));
+  sent.cancel();
+  EXPECT_TRUE(succeeds(sent.wait(kPatience)));
+  EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 1);
+}
+
+}  // namespace
+}  // namespace tendon::test
