@@ -11,7 +11,6 @@
 #include <cstring>
 #include <deque>
 #include <new>
-
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
@@ -99,8 +98,10 @@ class ShmLink final : public Link {
   std::uint32_t announced_segments_ = 0;
   std::deque<Posted> posted_;
   std::atomic<bool> anything_posted_{false};
-  std::atomic<std::uint64_t> blocked_at_head_{0};  // what the peer had consumed when there was no room
-  std::atomic<bool> broken_{false};  // the peer's counters or returns made no sense: poll() fails the link
+  std::atomic<std::uint64_t> blocked_at_head_{
+      0};  // what the peer had consumed when there was no room
+  std::atomic<bool> broken_{
+      false};  // the peer's counters or returns made no sense: poll() fails the link
   std::uint64_t messages_sent_ = 0;
   std::uint64_t bytes_sent_ = 0;
 
@@ -117,8 +118,8 @@ class ShmLink final : public Link {
 ShmLink::ShmLink(ShmLinkOptions options)
     : Link(std::move(options.path), std::move(options.peer), options.cap_bytes,
            options.peer_cap_bytes),
-      memory_(std::make_shared<ShmMemory>(options.mine, options.theirs,
-                                          std::move(options.peer_doorbell), options.peer_cap_bytes)),
+      memory_(std::make_shared<ShmMemory>(
+          options.mine, options.theirs, std::move(options.peer_doorbell), options.peer_cap_bytes)),
       pool_(std::make_shared<SlotPool>("link to " + peer_name(), options.cap_bytes)),
       socket_(std::move(options.socket)),
       peer_process_(std::move(options.peer_process)),
@@ -204,6 +205,9 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
   descriptor.generation = id.generation;
   descriptor.offset = 0;
   std::lock_guard lock(send_mutex_);
+  // The link may have ended during the copy. Its end frees or quarantines what was sent until then and holds
+  // this lock once after it said so: what is marked sent below is part of that, or is not marked at all.
+  if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments());
   if (!announced || !flush_posted()) return false;
   if (!pool_->mark_sent(id)) {
@@ -233,8 +237,10 @@ Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes bod
     if (!place_inline(descriptor)) return false;
     const MutableBytes place =
         MutableBytes(memory_->mine().arena).subspan(descriptor.offset, descriptor.body_bytes());
-    if (op != nullptr) copy_body(*op, 0, place);
-    else if (!body.empty()) std::memcpy(place.data(), body.data(), body.size());
+    if (op != nullptr)
+      copy_body(*op, 0, place);
+    else if (!body.empty())
+      std::memcpy(place.data(), body.data(), body.size());
   }
   arena_end_[outgoing_.tail() % ControlBlock::kMessageCount] = arena_tail_;
   (void)outgoing_.stage(descriptor);  // not full: looked above
@@ -254,7 +260,8 @@ Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes bod
 // last consumed descriptor is free. A body never wraps.
 bool ShmLink::place_inline(Descriptor& descriptor) {
   const std::uint64_t size = (descriptor.body_bytes() + 63) / 64 * 64;
-  const std::uint64_t room_to_end = ControlBlock::kArenaBytes - arena_tail_ % ControlBlock::kArenaBytes;
+  const std::uint64_t room_to_end =
+      ControlBlock::kArenaBytes - arena_tail_ % ControlBlock::kArenaBytes;
   const std::uint64_t begin = size <= room_to_end ? arena_tail_ : arena_tail_ + room_to_end;
   if (begin + size - arena_head_ > ControlBlock::kArenaBytes) {
     if (const std::uint64_t consumed = outgoing_.consumed(); consumed != 0)
@@ -326,7 +333,8 @@ void ShmLink::post(const Descriptor& descriptor, Bytes body) {
 bool ShmLink::flush_posted() {
   while (!posted_.empty()) {
     const Posted& next = posted_.front();
-    if (const auto published = publish(next.descriptor, nullptr, next.body); published && !*published)
+    if (const auto published = publish(next.descriptor, nullptr, next.body);
+        published && !*published)
       return false;
     posted_.pop_front();  // published, or the link is broken and poll() fails it
   }
@@ -381,7 +389,8 @@ bool ShmLink::poll() {
   }
   // The peer may sleep for want of room. It goes to sleep only while ring or arena is full, so looking once
   // per kRoomStep of what is freed, not at every message, cannot miss it.
-  room_made_ += static_cast<std::uint64_t>(count) * (ControlBlock::kArenaBytes / ControlBlock::kMessageCount);
+  room_made_ +=
+      static_cast<std::uint64_t>(count) * (ControlBlock::kArenaBytes / ControlBlock::kMessageCount);
   if (room_made_ >= kRoomStep) {
     room_made_ = 0;
     if (memory_->peer_sleep().asleep(SleepWord<>::kForMessages)) memory_->ring_doorbell();
@@ -395,8 +404,8 @@ bool ShmLink::poll() {
 
 Result<void> ShmLink::take_in(const Descriptor& descriptor) {
   if (const auto wrong = check_descriptor(descriptor, peer_cap_bytes()); !wrong.empty()) {
-    return violation("shm.receive", "message of kind " + std::to_string(int(descriptor.kind)) + ": " +
-                                        std::string(wrong));
+    return violation("shm.receive", "message of kind " + std::to_string(int(descriptor.kind)) +
+                                        ": " + std::string(wrong));
   }
   ++messages_received_;
   bytes_received_ += descriptor.body_bytes();
@@ -414,7 +423,8 @@ Result<void> ShmLink::take_in(const Descriptor& descriptor) {
   }
   TENDON_TRY(body, body_of(descriptor));
   if (descriptor.kind == MessageKind::open) {
-    if (observer_ != nullptr) observer_->on_open(*this, descriptor, {body.data, descriptor.body_bytes()});
+    if (observer_ != nullptr)
+      observer_->on_open(*this, descriptor, {body.data, descriptor.body_bytes()});
     return {};
   }
   (void)TENDON_FAILPOINT("shm.receive.before_take");
@@ -449,7 +459,8 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
   if (segment_id >= attached_.size())
     return violation("shm.receive", "segment " + std::to_string(segment_id) + " was not announced");
   const AttachedSegment& segment = attached_[segment_id];
-  if (descriptor.slot >= segment.slot_count || descriptor.offset != 0 || size > segment.slot_bytes) {
+  if (descriptor.slot >= segment.slot_count || descriptor.offset != 0 ||
+      size > segment.slot_bytes) {
     return violation("shm.receive", "slot " + std::to_string(descriptor.slot) + " of " +
                                         std::to_string(segment.slot_count) + ", " +
                                         std::to_string(size) + " bytes of " +
@@ -492,17 +503,18 @@ Result<void> ShmLink::read_announcements() {
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
       return Error{ErrorCode::too_many_open_files, "shm.announce",
-                   "a segment of " + peer_name() + " could not be taken in: this process has no free "
-                   "descriptor (raise RLIMIT_NOFILE)"};
+                   "a segment of " + peer_name() +
+                       " could not be taken in: this process has no free "
+                       "descriptor (raise RLIMIT_NOFILE)"};
     }
     const std::uint64_t slot_bytes = descriptor.payload_bytes;
-    const bool sane = got == static_cast<ssize_t>(sizeof descriptor) && fds.size() == 1 &&
-                      descriptor.kind == MessageKind::segment &&
-                      descriptor.segment_or_inline_bytes == attached_.size() &&
-                      attached_.size() < SlotPool::kMaxSegments &&
-                      slot_bytes >= SlotPool::kSmallestSlotBytes && std::has_single_bit(slot_bytes) &&
-                      slot_bytes <= std::bit_ceil(peer_cap_bytes()) && descriptor.slot != 0 &&
-                      descriptor.slot <= SlotPool::kMaxSlots;
+    const bool sane =
+        got == static_cast<ssize_t>(sizeof descriptor) && fds.size() == 1 &&
+        descriptor.kind == MessageKind::segment &&
+        descriptor.segment_or_inline_bytes == attached_.size() &&
+        attached_.size() < SlotPool::kMaxSegments && slot_bytes >= SlotPool::kSmallestSlotBytes &&
+        std::has_single_bit(slot_bytes) && slot_bytes <= std::bit_ceil(peer_cap_bytes()) &&
+        descriptor.slot != 0 && descriptor.slot <= SlotPool::kMaxSlots;
     if (!sane) return violation("shm.announce", "a malformed announcement of a segment");
     (void)TENDON_FAILPOINT("shm.announce.before_attach");
     TENDON_TRY(memory, Segment::attach(std::move(fds.front()), slot_bytes * descriptor.slot));
@@ -561,10 +573,10 @@ void ShmLink::on_ready(int fd, std::uint32_t) {
   }
   if (ended()) return;  // a goodbye was in the ring
   const bool died = process_ended(peer_process_.get());
-  fail_locked(Error{ErrorCode::peer_lost, "shm.socket",
-                    "peer " + peer_name() +
-                        (died ? " died" : " closed the connection without a goodbye")},
-              died);
+  fail_locked(
+      Error{ErrorCode::peer_lost, "shm.socket",
+            "peer " + peer_name() + (died ? " died" : " closed the connection without a goodbye")},
+      died);
 }
 
 void ShmLink::on_failed(bool death_proved) { end(death_proved); }
@@ -574,8 +586,10 @@ void ShmLink::end(bool death_proved) {
     std::lock_guard lock(send_mutex_);
     take_returns();
   }
-  if (death_proved) pool_->free_sent();
-  else pool_->quarantine_sent();
+  if (death_proved)
+    pool_->free_sent();
+  else
+    pool_->quarantine_sent();
   if (reactor_ == nullptr) return;
   if (socket_) {
     reactor_->forget(socket_.get());
