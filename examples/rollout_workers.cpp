@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A learner and three rollout workers, each a process of its own. In every round the learner sends
-// its weights to all workers, each plays a rollout with them, and the learner moves its weights half
+// its weights to all workers, each plays a rollout with them, and the learner moves its weights
+// half
 // way to the mean of what they found. A worker knows the address and nothing else; it ends when the
 // learner ends the stream.
 //

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tendon/core/error.hpp>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-
+#include <tendon/core/error.hpp>
 #include <tendon/core/result.hpp>
 
 namespace tendon::inline v0 {
@@ -24,15 +22,21 @@ constexpr bool is_sorted_by_number() {
     if (kTable[i - 1].code >= kTable[i].code) return false;
   return true;
 }
-static_assert(is_sorted_by_number(), "error_codes.def must rise: numbers are never reused or reordered");
+static_assert(is_sorted_by_number(),
+              "error_codes.def must rise: numbers are never reused or reordered");
 
 std::string_view advice(Remedy remedy) {
   switch (remedy) {
-    case Remedy::fix_the_call: return "change the call: the same one fails again";
-    case Remedy::retry_later: return "try again later";
-    case Remedy::reconnect: return "make a new connection; this one is over";
-    case Remedy::use_another: return "use another one";
-    case Remedy::report_bug: return "report it, with this text";
+    case Remedy::fix_the_call:
+      return "change the call: the same one fails again";
+    case Remedy::retry_later:
+      return "try again later";
+    case Remedy::reconnect:
+      return "make a new connection; this one is over";
+    case Remedy::use_another:
+      return "use another one";
+    case Remedy::report_bug:
+      return "report it, with this text";
   }
   return "report it, with this text";
 }
@@ -40,24 +44,34 @@ std::string_view advice(Remedy remedy) {
 ErrorCode code_of_errno(int value) {
   switch (value) {
     case EMFILE:
-    case ENFILE: return ErrorCode::too_many_open_files;
+    case ENFILE:
+      return ErrorCode::too_many_open_files;
     case ENOSPC:
-    case EDQUOT: return ErrorCode::storage_full;
-    case ENOMEM: return ErrorCode::resource_exhausted;
-    case EADDRINUSE: return ErrorCode::address_in_use;
+    case EDQUOT:
+      return ErrorCode::storage_full;
+    case ENOMEM:
+      return ErrorCode::resource_exhausted;
+    case EADDRINUSE:
+      return ErrorCode::address_in_use;
     case EACCES:
     case EPERM:
-    case EROFS: return ErrorCode::permission_denied;
+    case EROFS:
+      return ErrorCode::permission_denied;
     case ENOENT:
-    case ENOTDIR: return ErrorCode::file_not_found;
+    case ENOTDIR:
+      return ErrorCode::file_not_found;
     case ECONNREFUSED:
     case EHOSTUNREACH:
     case ENETUNREACH:
-    case EADDRNOTAVAIL: return ErrorCode::unreachable;
+    case EADDRNOTAVAIL:
+      return ErrorCode::unreachable;
     case ECONNRESET:
-    case EPIPE: return ErrorCode::peer_lost;
-    case ETIMEDOUT: return ErrorCode::timeout;
-    default: return ErrorCode::system;
+    case EPIPE:
+      return ErrorCode::peer_lost;
+    case ETIMEDOUT:
+      return ErrorCode::timeout;
+    default:
+      return ErrorCode::system;
   }
 }
 
@@ -92,11 +106,16 @@ std::optional<ErrorInfo> find_error(std::string_view id_or_name) {
 
 std::string_view to_string(Remedy remedy) {
   switch (remedy) {
-    case Remedy::fix_the_call: return "fix_the_call";
-    case Remedy::retry_later: return "retry_later";
-    case Remedy::reconnect: return "reconnect";
-    case Remedy::use_another: return "use_another";
-    case Remedy::report_bug: return "report_bug";
+    case Remedy::fix_the_call:
+      return "fix_the_call";
+    case Remedy::retry_later:
+      return "retry_later";
+    case Remedy::reconnect:
+      return "reconnect";
+    case Remedy::use_another:
+      return "use_another";
+    case Remedy::report_bug:
+      return "report_bug";
   }
   return "report_bug";
 }

@@ -34,8 +34,9 @@ SlotPool::SizeClass& SlotPool::class_of(std::uint64_t slot_bytes) noexcept {
 
 Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
   if (epoch_ != fork_epoch()) {
-    return Error{ErrorCode::forked, "pool.acquire",
-                 owner_ + ": it belongs to the process before fork; create a Context of its own here"};
+    return Error{
+        ErrorCode::forked, "pool.acquire",
+        owner_ + ": it belongs to the process before fork; create a Context of its own here"};
   }
   // Checked before rounding up, which would overflow for sizes near 2^64.
   if (size_bytes > cap_bytes_) {

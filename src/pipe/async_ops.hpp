@@ -57,9 +57,9 @@ struct PipeCore::QueuedSend {
 
 /// A receive that waits for its message.
 struct PipeCore::PostedRecv {
-  using AnyCompletion = std::variant<std::shared_ptr<RecvCompletion<TensorDict>>,
-                                     std::shared_ptr<RecvCompletion<Message>>,
-                                     std::shared_ptr<RecvCompletion<void>>>;
+  using AnyCompletion =
+      std::variant<std::shared_ptr<RecvCompletion<TensorDict>>,
+                   std::shared_ptr<RecvCompletion<Message>>, std::shared_ptr<RecvCompletion<void>>>;
   AnyCompletion completion;
   std::optional<TensorDict> destination;  // of recv_into
 };

@@ -8,7 +8,8 @@
 
 namespace tendon::inline v0::detail {
 
-/// Messages that arrived and were not taken yet, in order. Keeps its memory: a stream in steady state
+/// Messages that arrived and were not taken yet, in order. Keeps its memory: a stream in steady
+/// state
 /// allocates nothing, which std::deque does not promise.
 class Inbox {
  public:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/pipe/listener.hpp>
-
 #include <tendon/session/limits.hpp>
 
 #include "pipe/listener_core.hpp"
@@ -12,7 +11,8 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
  public:
   explicit AcceptCompletion(std::shared_ptr<ListenerCore> core) : core_(std::move(core)) {}
   void drive(Deadline deadline) override {
-    core_->engine_->wait(nullptr, deadline, [this] { return finished() || core_->engine_->unusable(); });
+    core_->engine_->wait(nullptr, deadline,
+                         [this] { return finished() || core_->engine_->unusable(); });
   }
   void cancel() override { core_->cancel_accept(this); }
   void abandon() override {
@@ -26,7 +26,8 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
 };
 
 Result<std::shared_ptr<ListenerCore>> ListenerCore::bind(std::shared_ptr<Engine> engine,
-                                                         std::string_view address, Profile profile) {
+                                                         std::string_view address,
+                                                         Profile profile) {
   auto core = std::make_shared<ListenerCore>(engine);
   TENDON_TRY(acceptor, Acceptor::bind(engine, address, profile, core));
   core->acceptor_ = std::move(acceptor);
@@ -78,8 +79,9 @@ Completion<Pipe> ListenerCore::accept_async() {
 Result<void> ListenerCore::has_room() const {
   if (closed_) return Error{ErrorCode::unreachable, "listener", "the listener was closed"};
   if (!waiting_.empty() || backlog_.size() < static_cast<std::size_t>(kBacklog)) return {};
-  return Error{ErrorCode::server_busy, "listener",
-               "its backlog of " + std::to_string(kBacklog) + " pipes that were not accepted is full"};
+  return Error{
+      ErrorCode::server_busy, "listener",
+      "its backlog of " + std::to_string(kBacklog) + " pipes that were not accepted is full"};
 }
 
 Result<void> ListenerCore::may_open() {
@@ -88,7 +90,8 @@ Result<void> ListenerCore::may_open() {
 }
 
 // The link's receive lock is held.
-Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link> link, std::uint32_t pipe) {
+Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link> link,
+                                                           std::uint32_t pipe) {
   auto core = std::make_shared<PipeCore>(engine_, std::move(link), pipe);
   std::shared_ptr<AcceptCompletion> completion;
   {
@@ -120,7 +123,8 @@ void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
     }
   }
   if (found == nullptr) return;
-  auto run = found->finish(Error{ErrorCode::cancelled, "completion.cancel", "the accept was cancelled"});
+  auto run =
+      found->finish(Error{ErrorCode::cancelled, "completion.cancel", "the accept was cancelled"});
   if (run) engine_->schedule(std::move(run));
 }
 
@@ -141,7 +145,8 @@ void ListenerCore::close() {
   }
   acceptor_->close();
   for (const auto& core : backlog)
-    core->refuse(Error{ErrorCode::unreachable, "listener", "the listener was closed before the pipe was accepted"});
+    core->refuse(Error{ErrorCode::unreachable, "listener",
+                       "the listener was closed before the pipe was accepted"});
   for (const auto& completion : waiting)
     if (auto run = completion->finish(closed_error())) engine_->schedule(std::move(run));
   if (!engine_->unusable()) engine_->wake_others();
@@ -165,7 +170,8 @@ Listener::~Listener() {
 }
 
 Result<Listener> Listener::bind(Context& context, std::string_view address, ListenOptions options) {
-  TENDON_TRY(core, detail::ListenerCore::bind(detail::Engine::of(context), address, options.profile));
+  TENDON_TRY(core,
+             detail::ListenerCore::bind(detail::Engine::of(context), address, options.profile));
   return Listener(std::move(core));
 }
 

@@ -4,7 +4,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-
 #include <tendon/core/completion.hpp>
 #include <tendon/pipe/listener.hpp>
 
@@ -27,7 +26,8 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
   void close();
 
   Result<void> may_open() override;
-  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, std::uint32_t pipe) override;
+  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
+                                               std::uint32_t pipe) override;
   void on_context_closed() override { close(); }
 
  private:

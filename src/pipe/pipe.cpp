@@ -22,12 +22,17 @@ Pipe::~Pipe() {
 
 Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline deadline,
                            PipeOptions options) {
-  TENDON_TRY(core, detail::PipeCore::connect(detail::Engine::of(context), address, options.profile, deadline));
+  TENDON_TRY(core, detail::PipeCore::connect(detail::Engine::of(context), address, options.profile,
+                                             deadline));
   return Pipe(std::move(core));
 }
 
-Result<void> Pipe::send(const TensorDict& batch, Deadline deadline) { return core_->send(batch, deadline); }
-Result<void> Pipe::send(Loan&& loan, Deadline deadline) { return core_->send(std::move(loan), deadline); }
+Result<void> Pipe::send(const TensorDict& batch, Deadline deadline) {
+  return core_->send(batch, deadline);
+}
+Result<void> Pipe::send(Loan&& loan, Deadline deadline) {
+  return core_->send(std::move(loan), deadline);
+}
 Result<void> Pipe::send(Bytes bytes, const MessageOptions& options, Deadline deadline) {
   return core_->send(bytes, options, deadline);
 }
@@ -40,7 +45,9 @@ Result<Loan> Pipe::loan(const std::shared_ptr<const Schema>& schema, Deadline de
   return core_->loan(schema, deadline);
 }
 
-Result<TensorDict> Pipe::recv(RecvMode mode, Deadline deadline) { return core_->recv(mode, deadline); }
+Result<TensorDict> Pipe::recv(RecvMode mode, Deadline deadline) {
+  return core_->recv(mode, deadline);
+}
 Result<void> Pipe::recv_into(TensorDict& destination, Deadline deadline) {
   return core_->recv_into(destination, deadline);
 }
@@ -74,10 +81,11 @@ PipeStats Pipe::stats() const { return core_->stats(); }
 std::ostream& operator<<(std::ostream& out, const PipeStats& stats) {
   return out << "sent " << stats.messages_sent << " messages (" << stats.bytes_sent << " bytes, "
              << stats.loans_sent << " loans), received " << stats.messages_received << " ("
-             << stats.bytes_received << " bytes), copies " << stats.copies << " (" << stats.bytes_copied
-             << " bytes; inline " << stats.copied_inline << ", low credit " << stats.copied_low_credit
-             << ", other link " << stats.copied_other_link << "), schemas " << stats.schemas_announced
-             << ", waits " << stats.waits << ", dropped " << stats.dropped;
+             << stats.bytes_received << " bytes), copies " << stats.copies << " ("
+             << stats.bytes_copied << " bytes; inline " << stats.copied_inline << ", low credit "
+             << stats.copied_low_credit << ", other link " << stats.copied_other_link
+             << "), schemas " << stats.schemas_announced << ", waits " << stats.waits
+             << ", dropped " << stats.dropped;
 }
 
 }  // namespace tendon::inline v0

@@ -57,7 +57,8 @@ Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<Engine> engi
   return core;
 }
 
-// What the link hands over --------------------------------------------------------------------------------
+// What the link hands over
+// --------------------------------------------------------------------------------
 
 void PipeCore::on_message(Incoming incoming) {
   const Descriptor& descriptor = incoming.descriptor;
@@ -75,12 +76,14 @@ void PipeCore::on_message(Incoming incoming) {
       if (descriptor.tag != 0) {
         // The peer closed both directions: nobody will take what is sent from now on.
         std::lock_guard lock(error_mutex_);
-        if (!send_error_) send_error_ = by_peer(*link_, ErrorCode::pipe_closed, "closed its end of the pipe");
+        if (!send_error_)
+          send_error_ = by_peer(*link_, ErrorCode::pipe_closed, "closed its end of the pipe");
         send_ended_.store(true, std::memory_order_release);
       }
       break;
     case MessageKind::error: {
-      const Error error = error_of(*link_, descriptor.tag, {incoming.body.data, descriptor.body_bytes()});
+      const Error error =
+          error_of(*link_, descriptor.tag, {incoming.body.data, descriptor.body_bytes()});
       std::lock_guard lock(error_mutex_);
       if (!send_error_) send_error_ = error;
       send_ended_.store(true, std::memory_order_release);
@@ -106,9 +109,9 @@ void PipeCore::on_message(Incoming incoming) {
       return;  // the link's own business
   }
   if (inbox_.size() >= kMostQueued) {
-    return fail_here(by_peer(*link_, ErrorCode::protocol_violation,
-                             "sent more than the window of " + std::to_string(kPipeWindowMessages) +
-                                 " messages"));
+    return fail_here(by_peer(
+        *link_, ErrorCode::protocol_violation,
+        "sent more than the window of " + std::to_string(kPipeWindowMessages) + " messages"));
   }
   inbox_.push_back(std::move(incoming));
 }
@@ -134,7 +137,8 @@ void PipeCore::on_link_failed(const Error& error) {
   fail_here(error);
 }
 
-// Life ---------------------------------------------------------------------------------------------------
+// Life
+// ---------------------------------------------------------------------------------------------------
 
 void PipeCore::post_end(bool reading_too) {
   Descriptor end;
@@ -158,7 +162,8 @@ Result<void> PipeCore::close(Deadline deadline) {
   TENDON_CHECK(engine_->usable("pipe.close"));
   if (closed_) return {};
   auto flushed = flush(deadline);
-  if (!flushed && flushed.error().code == ErrorCode::timeout) return flushed;  // try again, or cancel()
+  if (!flushed && flushed.error().code == ErrorCode::timeout)
+    return flushed;  // try again, or cancel()
   closed_ = true;
   post_end(true);
   detach();

@@ -9,11 +9,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <variant>
-#include <vector>
-
 #include <tendon/core/completion.hpp>
 #include <tendon/pipe/pipe.hpp>
+#include <variant>
+#include <vector>
 
 #include "pipe/inbox.hpp"
 #include "runtime/engine.hpp"
@@ -25,7 +24,7 @@ namespace tendon::inline v0::detail {
 struct Outgoing {
   SendOp op;
   std::vector<BodyPart> parts;
-  std::vector<Tensor> strided;      // what `parts` points to
+  std::vector<Tensor> strided;  // what `parts` points to
   std::string values;
   std::shared_ptr<const Schema> schema;
   std::optional<SendOp> announcement;  // of the schema, when it must go first
@@ -44,8 +43,10 @@ struct Taken {
 
 /// One end of a pipe, shared by the user's handle, the link and pending operations.
 ///
-/// Receiving state is guarded by the link's receive lock, sending state by send_mutex_ (after the former,
-/// where both are held). The state machine of each direction: open -> finished (end sent / end read), or
+/// Receiving state is guarded by the link's receive lock, sending state by send_mutex_ (after the
+/// former,
+/// where both are held). The state machine of each direction: open -> finished (end sent / end
+/// read), or
 /// -> ended with an error; see docs/threads.md.
 class PipeCore final : public MessageSink,
                        public Work,
@@ -56,11 +57,18 @@ class PipeCore final : public MessageSink,
 
   [[nodiscard]] static Result<std::shared_ptr<PipeCore>> connect(std::shared_ptr<Engine> engine,
                                                                  std::string_view address,
-                                                                 Profile profile, Deadline deadline);
-  [[nodiscard]] static const std::shared_ptr<PipeCore>& core_of(const Pipe& pipe) { return pipe.core_; }
+                                                                 Profile profile,
+                                                                 Deadline deadline);
+  [[nodiscard]] static const std::shared_ptr<PipeCore>& core_of(const Pipe& pipe) {
+    return pipe.core_;
+  }
   /// Out of a handle that will not say the end of the pipe.
-  [[nodiscard]] static std::shared_ptr<PipeCore> take_core(Pipe pipe) { return std::move(pipe.core_); }
-  [[nodiscard]] static Pipe make_pipe(std::shared_ptr<PipeCore> core) { return Pipe(std::move(core)); }
+  [[nodiscard]] static std::shared_ptr<PipeCore> take_core(Pipe pipe) {
+    return std::move(pipe.core_);
+  }
+  [[nodiscard]] static Pipe make_pipe(std::shared_ptr<PipeCore> core) {
+    return Pipe(std::move(core));
+  }
 
   // Sending (pipe_send.cpp)
   Result<void> send(const TensorDict& batch, Deadline deadline);
@@ -86,7 +94,8 @@ class PipeCore final : public MessageSink,
   void cancel();
   /// The user's handle is gone: unsent messages stay with the engine, then the end is said.
   void abandon();
-  /// Until release(), a dropped handle does not end the pipe: a server may still have a reason to give.
+  /// Until release(), a dropped handle does not end the pipe: a server may still have a reason to
+  /// give.
   void supervise();
   void release();
   /// Ends the pipe with a reason that the peer gets.
@@ -97,7 +106,8 @@ class PipeCore final : public MessageSink,
 
   // MessageSink; the link's receive lock is held
   void on_message(Incoming incoming) override;
-  bool claim_destination(const Descriptor& descriptor, std::vector<MutableBytes>& destination) override;
+  bool claim_destination(const Descriptor& descriptor,
+                         std::vector<MutableBytes>& destination) override;
   void on_transfer_ended(const Transfer& transfer) override;
   void on_link_failed(const Error& error) override;
   // Work
@@ -145,19 +155,20 @@ class PipeCore final : public MessageSink,
   void detach();
 
   // Receiving; the link's receive lock is held for those marked *
-  Head look();                                                             // *
-  Result<void> check_take(Want want, RecvMode mode, const TensorDict* destination, bool& lent);  // *
-  Taken take(bool lent);                                                   // *
-  bool inbox_place_is_slot();                                              // *
-  Descriptor due_credit();                                                 // *
-  Error over() const;                                                      // *
-  Result<void> read_schema(Incoming& incoming);                            // *
-  void fail_here(Error error);                                             // *
+  Head look();  // *
+  Result<void> check_take(Want want, RecvMode mode, const TensorDict* destination,
+                          bool& lent);           // *
+  Taken take(bool lent);                         // *
+  bool inbox_place_is_slot();                    // *
+  Descriptor due_credit();                       // *
+  Error over() const;                            // *
+  Result<void> read_schema(Incoming& incoming);  // *
+  void fail_here(Error error);                   // *
   Result<void> same_schema(const TensorDict& destination, const Schema* schema) const;
   Error wrong_kind() const;
   Result<std::optional<Taken>> try_take(Want want, RecvMode mode, const TensorDict* destination);
-  Result<Taken> wait_take(Want want, RecvMode mode, const TensorDict* destination, Deadline deadline,
-                          std::string_view where);
+  Result<Taken> wait_take(Want want, RecvMode mode, const TensorDict* destination,
+                          Deadline deadline, std::string_view where);
   Result<void> check_schema(const Taken& taken) const;
   Result<Message> to_message(Taken taken);
   Result<TensorDict> to_tensors(Taken& taken);
@@ -176,7 +187,7 @@ class PipeCore final : public MessageSink,
   const std::uint32_t id_;
   std::atomic<bool> user_sending_{false};
   std::atomic<bool> user_receiving_{false};
-  std::atomic<bool> working_{false};     // registered with the engine as Work
+  std::atomic<bool> working_{false};  // registered with the engine as Work
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> supervised_{false};
   std::atomic<bool> dropped_{false};
@@ -223,14 +234,15 @@ class PipeCore final : public MessageSink,
   std::uint64_t credited_bytes_ = 0;
   bool end_read_ = false;
   std::optional<Error> receive_error_;
-  TensorDict* into_ = nullptr;            // where a waiting recv_into wants its payload
+  TensorDict* into_ = nullptr;  // where a waiting recv_into wants its payload
   struct HalfCopy {
     const std::byte* from = nullptr;
     const std::byte* to = nullptr;
     std::uint64_t bytes = 0;
   };
   HalfCopy half_;  // what a recv_into that timed out had copied; that message is at the head
-  std::optional<TensorDict> claimed_;     // the destination a message was written to before it was taken
+  std::optional<TensorDict>
+      claimed_;  // the destination a message was written to before it was taken
   std::array<std::byte, kLeafAlignmentBytes> gap_{};  // padding between leaves is read into it
   PipeStats receive_stats_;
 };
@@ -239,8 +251,9 @@ class PipeCore final : public MessageSink,
 class PipeCore::Busy {
  public:
   explicit Busy(std::atomic<bool>& flag)
-      : flag_(flag), mine_(!flag.load(std::memory_order_relaxed) &&
-                           !flag.exchange(true, std::memory_order_acquire)) {}
+      : flag_(flag),
+        mine_(!flag.load(std::memory_order_relaxed) &&
+              !flag.exchange(true, std::memory_order_acquire)) {}
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
   ~Busy() {

@@ -2,7 +2,6 @@
 // The receiving half of a pipe.
 #include <algorithm>
 #include <cstring>
-
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
@@ -40,7 +39,8 @@ bool same_memory(const TensorDict& a, const TensorDict& b) {
 
 }  // namespace
 
-// The head of the inbox; the link's receive lock is held --------------------------------------------------
+// The head of the inbox; the link's receive lock is held
+// --------------------------------------------------
 
 // Acts on what is no message (schemas, ends) until a complete message is at the head.
 PipeCore::Head PipeCore::look() {
@@ -101,8 +101,10 @@ Result<void> PipeCore::read_schema(Incoming& incoming) {
   return {};
 }
 
-// What stays in the pipe when this fails: another kind, another schema than the destination's, no credit.
-Result<void> PipeCore::check_take(Want want, RecvMode mode, const TensorDict* destination, bool& lent) {
+// What stays in the pipe when this fails: another kind, another schema than the destination's, no
+// credit.
+Result<void> PipeCore::check_take(Want want, RecvMode mode, const TensorDict* destination,
+                                  bool& lent) {
   lent = false;
   if (!put_back_.empty()) {
     const Message& head = put_back_.front();
@@ -162,8 +164,9 @@ Taken PipeCore::take(bool lent) {
   receive_stats_.bytes_received += descriptor.payload_bytes;
   const auto place = taken.incoming.body.place;
   if (place == IncomingBody::Place::private_copy) ++receive_stats_.copied_inline;
-  const bool copied = place == IncomingBody::Place::private_copy ||
-                      (!lent && place != IncomingBody::Place::claimed && descriptor.payload_bytes != 0);
+  const bool copied =
+      place == IncomingBody::Place::private_copy ||
+      (!lent && place != IncomingBody::Place::claimed && descriptor.payload_bytes != 0);
   if (copied) {
     ++receive_stats_.copies;
     receive_stats_.bytes_copied += descriptor.payload_bytes;
@@ -171,7 +174,8 @@ Taken PipeCore::take(bool lent) {
   return taken;
 }
 
-Result<std::optional<Taken>> PipeCore::try_take(Want want, RecvMode mode, const TensorDict* destination) {
+Result<std::optional<Taken>> PipeCore::try_take(Want want, RecvMode mode,
+                                                const TensorDict* destination) {
   std::optional<Taken> taken;
   bool moved = false;
   Descriptor credit;
@@ -186,7 +190,8 @@ Result<std::optional<Taken>> PipeCore::try_take(Want want, RecvMode mode, const 
     if (head == Head::message && posted_.empty()) {
       bool lent = false;
       TENDON_CHECK(check_take(want, mode, destination, lent));
-      if (!lent && mode == RecvMode::view_or_copy && inbox_place_is_slot()) ++receive_stats_.copied_low_credit;
+      if (!lent && mode == RecvMode::view_or_copy && inbox_place_is_slot())
+        ++receive_stats_.copied_low_credit;
       taken = take(lent);
       credit = due_credit();
     } else if (head == Head::over && posted_.empty()) {
@@ -219,7 +224,8 @@ Descriptor PipeCore::due_credit() {
   return credit;
 }
 
-// Turning what was taken into what the user gets ----------------------------------------------------------
+// Turning what was taken into what the user gets
+// ----------------------------------------------------------
 
 Result<std::shared_ptr<const Value>> PipeCore::read_values(const Taken& taken) {
   const Descriptor& descriptor = taken.incoming.descriptor;
@@ -294,12 +300,13 @@ Result<Message> PipeCore::to_message(Taken taken) {
     body = {};
   }
   message.bytes = Storage(all.owner(), all.data(), size, Access::read_write, all.origin());
-  message.header = Storage(all.owner(), all.data() + size + descriptor.values_bytes, descriptor.header_bytes,
-                           Access::read_only, all.origin());
+  message.header = Storage(all.owner(), all.data() + size + descriptor.values_bytes,
+                           descriptor.header_bytes, Access::read_only, all.origin());
   return message;
 }
 
-// Copies what an earlier call has not copied from there to here yet. False when the deadline passed.
+// Copies what an earlier call has not copied from there to here yet. False when the deadline
+// passed.
 bool PipeCore::copy_pieces(Bytes packed, const TensorDict& destination, Deadline deadline) {
   const std::byte* memory = destination.leaf_count() == 0 ? nullptr : destination.leaf_view(0).data;
   const HalfCopy before = std::exchange(half_, HalfCopy{});
@@ -323,8 +330,9 @@ Error PipeCore::keep_for_later(TensorDict tensors) {
   message.tensors = std::move(tensors);
   put_back(std::move(message));
   return Error{ErrorCode::timeout, "pipe.recv_into",
-               "the deadline passed after " + std::to_string(copied) + " bytes were copied; the message from " +
-                   link_->peer_name() + " stays in the pipe, its destination is unspecified until the next "
+               "the deadline passed after " + std::to_string(copied) +
+                   " bytes were copied; the message from " + link_->peer_name() +
+                   " stays in the pipe, its destination is unspecified until the next "
                    "recv_into"};
 }
 
@@ -356,7 +364,8 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
   return {};
 }
 
-// Blocking receives --------------------------------------------------------------------------------------
+// Blocking receives
+// --------------------------------------------------------------------------------------
 
 Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* destination,
                                   Deadline deadline, std::string_view where) {
@@ -372,8 +381,10 @@ Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* de
     // Receives that were posted before come first.
     if (posted_count_.load(std::memory_order_relaxed) != 0) (void)progress_receives();
     auto result = try_take(want, mode, destination);
-    if (!result) error = std::move(result).error();
-    else if (*result) taken = std::move(**result);
+    if (!result)
+      error = std::move(result).error();
+    else if (*result)
+      taken = std::move(**result);
     const bool done = error || taken;
     waited = waited || !done;
     return done;
@@ -399,7 +410,8 @@ Result<TensorDict> PipeCore::recv(RecvMode mode, Deadline deadline) {
 Result<Message> PipeCore::recv_message(Deadline deadline) {
   const Busy busy(user_receiving_);
   if (!busy.mine()) return busy_error("recv");
-  TENDON_TRY(taken, wait_take(Want::any, RecvMode::view_or_copy, nullptr, deadline, "pipe.recv_message"));
+  TENDON_TRY(taken,
+             wait_take(Want::any, RecvMode::view_or_copy, nullptr, deadline, "pipe.recv_message"));
   return to_message(std::move(taken));
 }
 
@@ -438,14 +450,17 @@ Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline dead
     if (!copy_pieces(packed->storage.bytes().first(size), destination, deadline))
       return keep_for_later(*std::move(taken.put_back->tensors));
   } else {
-    for (std::size_t i = 0; i < source.leaf_count(); ++i) copy_strided(destination.leaf(i), source.leaf(i));
+    for (std::size_t i = 0; i < source.leaf_count(); ++i)
+      copy_strided(destination.leaf(i), source.leaf(i));
   }
   if (const auto& values = source.values(); values != nullptr)
-    for (const auto& [path, value] : values->as_map()) TENDON_CHECK(destination.try_set(path, value));
+    for (const auto& [path, value] : values->as_map())
+      TENDON_CHECK(destination.try_set(path, value));
   return {};
 }
 
-// Asynchronous receives ----------------------------------------------------------------------------------
+// Asynchronous receives
+// ----------------------------------------------------------------------------------
 
 template <class T>
 Completion<T> PipeCore::post_recv(std::optional<TensorDict> destination) {
@@ -485,7 +500,8 @@ bool PipeCore::progress_receives() {
       std::lock_guard receiving(link_->receive_mutex());
       if (posted_.empty()) return false;
       posted = posted_.front();
-      const bool any = std::holds_alternative<std::shared_ptr<RecvCompletion<Message>>>(posted->completion);
+      const bool any =
+          std::holds_alternative<std::shared_ptr<RecvCompletion<Message>>>(posted->completion);
       const TensorDict* destination = posted->destination ? &*posted->destination : nullptr;
       const Head head = look();
       if (engine_->unusable()) {
@@ -516,12 +532,16 @@ bool PipeCore::progress_receives() {
   return false;
 }
 
-void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error) {
+void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken,
+                        std::optional<Error> error) {
   std::function<void()> run;
-  if (auto* tensors = std::get_if<std::shared_ptr<RecvCompletion<TensorDict>>>(&posted.completion)) {
+  if (auto* tensors =
+          std::get_if<std::shared_ptr<RecvCompletion<TensorDict>>>(&posted.completion)) {
     run = (*tensors)->finish(error ? Result<TensorDict>(*std::move(error)) : to_tensors(*taken));
-  } else if (auto* message = std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
-    run = (*message)->finish(error ? Result<Message>(*std::move(error)) : to_message(*std::move(taken)));
+  } else if (auto* message =
+                 std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
+    run = (*message)->finish(error ? Result<Message>(*std::move(error))
+                                   : to_message(*std::move(taken)));
   } else {
     auto& into = std::get<std::shared_ptr<RecvCompletion<void>>>(posted.completion);
     run = into->finish(error ? Result<void>(*std::move(error))
@@ -537,7 +557,9 @@ bool PipeCore::cancel_recv(const CompletionBase* completion) {
     std::lock_guard receiving(link_->receive_mutex());
     for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
       const bool is_it = std::visit(
-          [&](const auto& held) { return static_cast<const CompletionBase*>(held.get()) == completion; },
+          [&](const auto& held) {
+            return static_cast<const CompletionBase*>(held.get()) == completion;
+          },
           (*posted)->completion);
       if (!is_it) continue;
       found = *posted;
@@ -552,7 +574,8 @@ bool PipeCore::cancel_recv(const CompletionBase* completion) {
   }
   if (found == nullptr) return false;
   complete(*found, std::nullopt,
-           Error{ErrorCode::cancelled, "completion.cancel", "the receive was cancelled before a message came"});
+           Error{ErrorCode::cancelled, "completion.cancel",
+                 "the receive was cancelled before a message came"});
   return true;
 }
 
@@ -564,12 +587,15 @@ void PipeCore::put_back(Message message) {
   engine_->wake_others();
 }
 
-// Straight into the destination: tcp asks when a body is about to arrive -----------------------------------
+// Straight into the destination: tcp asks when a body is about to arrive
+// -----------------------------------
 
-bool PipeCore::claim_destination(const Descriptor& descriptor, std::vector<MutableBytes>& destination) {
+bool PipeCore::claim_destination(const Descriptor& descriptor,
+                                 std::vector<MutableBytes>& destination) {
   // Whose turn is next: a receive posted before, else the one that waits.
   const TensorDict* into = into_;
-  if (!posted_.empty()) into = posted_.front()->destination ? &*posted_.front()->destination : nullptr;
+  if (!posted_.empty())
+    into = posted_.front()->destination ? &*posted_.front()->destination : nullptr;
   if (into == nullptr || claimed_ || !inbox_.empty() || !put_back_.empty()) return false;
   if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
   const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
@@ -583,12 +609,14 @@ bool PipeCore::claim_destination(const Descriptor& descriptor, std::vector<Mutab
   for (const std::uint32_t i : layout.order) {
     const LeafView leaf = into->leaf_view(i);
     if (leaf.size_bytes == 0) continue;
-    if (layout.offsets[i] != end) destination.push_back(MutableBytes(gap_).first(layout.offsets[i] - end));
+    if (layout.offsets[i] != end)
+      destination.push_back(MutableBytes(gap_).first(layout.offsets[i] - end));
     // check_destination() saw that the leaf may be written.
     destination.push_back({const_cast<std::byte*>(leaf.data), leaf.size_bytes});
     end = layout.offsets[i] + leaf.size_bytes;
   }
-  if (layout.total_bytes != end) destination.push_back(MutableBytes(gap_).first(layout.total_bytes - end));
+  if (layout.total_bytes != end)
+    destination.push_back(MutableBytes(gap_).first(layout.total_bytes - end));
   return true;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sending half of a pipe.
 #include <algorithm>
-
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
@@ -25,7 +24,8 @@ class WaitsForReturns {
 
 }  // namespace
 
-// Preparing ----------------------------------------------------------------------------------------------
+// Preparing
+// ----------------------------------------------------------------------------------------------
 
 Result<void> PipeCore::usable_for_send(std::string_view where) const {
   TENDON_CHECK(engine_->usable(where));
@@ -43,9 +43,10 @@ Result<void> PipeCore::check_size(const Descriptor& descriptor) const {
   const std::uint64_t cap = std::min(link_->cap_bytes(), link_->peer_cap_bytes());
   if (descriptor.payload_bytes <= cap && size <= cap) return {};
   return Error{ErrorCode::message_too_large, "pipe.send",
-               "a message of " + std::to_string(size) + " bytes to " + link_->peer_name() + "; at most " +
-                   std::to_string(cap) + " bytes are legal on this link (ContextOptions::link_cap_bytes "
-                                         "of both ends)"};
+               "a message of " + std::to_string(size) + " bytes to " + link_->peer_name() +
+                   "; at most " + std::to_string(cap) +
+                   " bytes are legal on this link (ContextOptions::link_cap_bytes "
+                   "of both ends)"};
 }
 
 Result<void> PipeCore::prepare_values(Outgoing& out, const TensorDict& batch) {
@@ -134,7 +135,8 @@ Result<void> PipeCore::prepare_loan(Outgoing& out, const TensorDict& dict,
   out.is_loan = true;
   const std::uint64_t payload = out.op.descriptor.payload_bytes;
   const std::uint64_t body = out.op.descriptor.body_bytes();
-  // Over sockets the slot is just where the bytes are; in shared memory it goes over as it is, when the
+  // Over sockets the slot is just where the bytes are; in shared memory it goes over as it is, when
+  // the
   // non-tensor data fits behind the tensors.
   if (!link_->delivers_at_once() || body > lease->slot().memory.size()) return {};
   out.op.lease = lease;
@@ -176,7 +178,8 @@ bool PipeCore::window_open(std::uint64_t payload_bytes) const {
   return open_messages == 0 || open_bytes + payload_bytes <= kPipeWindowBytes;
 }
 
-// Sending ------------------------------------------------------------------------------------------------
+// Sending
+// ------------------------------------------------------------------------------------------------
 
 Result<bool> PipeCore::try_send(Outgoing& out, Deadline deadline) {
   TENDON_CHECK(usable_for_send("pipe.send"));
@@ -191,7 +194,8 @@ Result<bool> PipeCore::try_send(Outgoing& out, Deadline deadline) {
     out.announcement.reset();
     ++send_stats_.schemas_announced;
     if (link_->delivers_at_once() && descriptor.body_bytes() > kMaxInlineBytes && !out.is_loan) {
-      engine_->prefault_soon([link = link_, size = descriptor.body_bytes()] { link->prefault(size); });
+      engine_->prefault_soon(
+          [link = link_, size = descriptor.body_bytes()] { link->prefault(size); });
     }
   }
   if (descriptor.sequence == 0) {
@@ -234,9 +238,10 @@ Error PipeCore::why_blocked(const Outgoing& out, const Error* timeout) const {
   }
   if (timeout != nullptr) return *timeout;
   return Error{ErrorCode::timeout, "pipe.send",
-               "a message of " + std::to_string(size) + " bytes was not sent to " + link_->peer_name() +
-                   " before the deadline; the peer has not taken " + std::to_string(untaken) + " of at most " +
-                   std::to_string(kPipeWindowMessages) + " messages; nothing was delivered"};
+               "a message of " + std::to_string(size) + " bytes was not sent to " +
+                   link_->peer_name() + " before the deadline; the peer has not taken " +
+                   std::to_string(untaken) + " of at most " + std::to_string(kPipeWindowMessages) +
+                   " messages; nothing was delivered"};
 }
 
 Result<void> PipeCore::send_now(Outgoing& out, Deadline deadline) {
@@ -302,8 +307,8 @@ Result<void> PipeCore::send(Bytes bytes, const MessageOptions& options, Deadline
 
 Error PipeCore::busy_error(std::string_view what) const {
   return Error{ErrorCode::busy, "pipe",
-               "another thread is in " + std::string(what) + " on this pipe to " + link_->peer_name() +
-                   "; one sender and one receiver at a time are legal"};
+               "another thread is in " + std::string(what) + " on this pipe to " +
+                   link_->peer_name() + "; one sender and one receiver at a time are legal"};
 }
 
 Result<void> PipeCore::check_loan(const Loan& loan) const {
@@ -358,7 +363,8 @@ Result<Loan> PipeCore::loan(const std::shared_ptr<const Schema>& schema, Deadlin
   return Loan(std::move(dict), std::move(lease));
 }
 
-// Flush and half-close -----------------------------------------------------------------------------------
+// Flush and half-close
+// -----------------------------------------------------------------------------------
 
 Result<void> PipeCore::flush(Deadline deadline) {
   TENDON_CHECK(usable_for_send("pipe.flush"));
@@ -387,10 +393,11 @@ Result<void> PipeCore::flush(Deadline deadline) {
     return acked_sequence_.load(std::memory_order_acquire) >= wanted;
   };
   if (!engine_->wait(link_.get(), deadline, attempt)) {
-    return Error{ErrorCode::timeout, "pipe.flush",
-                 "not everything had arrived at " + link_->peer_name() + " before the deadline (" +
-                     std::to_string(queued_count_.load()) + " queued sends left, acknowledged up to " +
-                     std::to_string(acked_sequence_.load()) + " of " + std::to_string(wanted) + ")"};
+    return Error{
+        ErrorCode::timeout, "pipe.flush",
+        "not everything had arrived at " + link_->peer_name() + " before the deadline (" +
+            std::to_string(queued_count_.load()) + " queued sends left, acknowledged up to " +
+            std::to_string(acked_sequence_.load()) + " of " + std::to_string(wanted) + ")"};
   }
   if (error) return *std::move(error);
   return {};
@@ -404,12 +411,14 @@ Result<void> PipeCore::finish_sending(Deadline deadline) {
   post_end(false);
   std::lock_guard lock(error_mutex_);
   if (!send_error_)
-    send_error_ = Error{ErrorCode::pipe_closed, "pipe.send", "finish_sending() was called on this pipe"};
+    send_error_ =
+        Error{ErrorCode::pipe_closed, "pipe.send", "finish_sending() was called on this pipe"};
   send_ended_.store(true, std::memory_order_release);
   return {};
 }
 
-// Asynchronous sends -------------------------------------------------------------------------------------
+// Asynchronous sends
+// -------------------------------------------------------------------------------------
 
 Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<void> prepared) {
   auto completion = queued->completion = std::make_shared<SendCompletion>(shared_from_this());
@@ -491,8 +500,8 @@ void PipeCore::cancel_send(const CompletionBase* completion) {
   for (auto queued = queue_.begin(); queued != queue_.end(); ++queued) {
     if ((*queued)->completion.get() != completion) continue;
     withdraw((*queued)->out);
-    auto run = (*queued)->completion->finish(
-        Error{ErrorCode::cancelled, "completion.cancel", "the send was cancelled before it was done"});
+    auto run = (*queued)->completion->finish(Error{ErrorCode::cancelled, "completion.cancel",
+                                                   "the send was cancelled before it was done"});
     if (run) engine_->schedule(std::move(run));
     queue_.erase(queued);
     queued_count_.store(queue_.size());

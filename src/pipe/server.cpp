@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tendon/pipe/server.hpp>
-
 #include <algorithm>
 #include <condition_variable>
 #include <list>
 #include <mutex>
-#include <thread>
-
 #include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
+#include <tendon/pipe/server.hpp>
+#include <thread>
 
 #include "pipe/pipe_core.hpp"
 
@@ -94,7 +92,8 @@ class Server::State {
   void run(const std::shared_ptr<detail::PipeCore>& core, Pipe pipe) {
     const auto failed = [&](std::string_view what) {
       log(LogLevel::error, "server.handler", what);
-      core->refuse(Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
+      core->refuse(
+          Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
     };
     core->supervise();
     try {

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
@@ -25,7 +24,8 @@ constexpr std::string_view kWhere = "listener.bind";
 constexpr auto kLookUp = std::chrono::seconds(5);
 constexpr std::size_t kMostLaneTickets = 1024;
 
-// A unix socket file whose listener is gone is in the way of the next one; one with a listener is not ours to
+// A unix socket file whose listener is gone is in the way of the next one; one with a listener is
+// not ours to
 // take.
 Result<void> clear_stale(const SocketAddress& address, const std::string& path) {
   struct stat status {};
@@ -36,21 +36,25 @@ Result<void> clear_stale(const SocketAddress& address, const std::string& path) 
   }
   OwnedFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return system_error(kWhere, "socket", errno);
-  const bool dead = ::connect(probe.get(), address.get(), address.length) != 0 && errno == ECONNREFUSED;
-  if (!dead) return Error{ErrorCode::address_in_use, kWhere, "unix:" + path + " has a listener already"};
+  const bool dead =
+      ::connect(probe.get(), address.get(), address.length) != 0 && errno == ECONNREFUSED;
+  if (!dead)
+    return Error{ErrorCode::address_in_use, kWhere, "unix:" + path + " has a listener already"};
   unlink(path.c_str());
   return {};
 }
 
 }  // namespace
 
-Acceptor::Acceptor(std::shared_ptr<Engine> engine, Profile profile, std::weak_ptr<OpenHandler> handler)
+Acceptor::Acceptor(std::shared_ptr<Engine> engine, Profile profile,
+                   std::weak_ptr<OpenHandler> handler)
     : engine_(std::move(engine)), profile_(profile), handler_(std::move(handler)) {}
 
 Acceptor::~Acceptor() { close(); }
 
-Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<Engine> engine, std::string_view text,
-                                                 Profile profile, std::weak_ptr<OpenHandler> handler) {
+Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<Engine> engine,
+                                                 std::string_view text, Profile profile,
+                                                 std::weak_ptr<OpenHandler> handler) {
   TENDON_CHECK(engine->usable(kWhere));
   TENDON_TRY(address, Address::parse(text));
   auto acceptor = std::make_shared<Acceptor>(std::move(engine), profile, std::move(handler));
@@ -63,8 +67,9 @@ Result<void> Acceptor::open(const Address& address) {
   const SocketAddress& chosen = addresses.front();
   if (profile_ == Profile::local && !chosen.is_loopback()) {
     return Error{ErrorCode::permission_denied, kWhere,
-                 address.to_string() + " can be reached from other machines, and profile 'local' serves this "
-                                       "user on this host only; bind to 127.0.0.1, or say Profile::plaintext"};
+                 address.to_string() +
+                     " can be reached from other machines, and profile 'local' serves this "
+                     "user on this host only; bind to 127.0.0.1, or say Profile::plaintext"};
   }
   const bool is_unix = chosen.family() == AF_UNIX;
   const bool has_file = is_unix && !address.path().starts_with('@');
@@ -107,9 +112,11 @@ void Acceptor::on_ready(int, std::uint32_t) {
     OwnedFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE) {
-        // The connection stays in the kernel's queue and epoll would say so for ever: rest a moment.
+        // The connection stays in the kernel's queue and epoll would say so for ever: rest a
+        // moment.
         log(LogLevel::error, "listener.accept",
-            "this process may open no further descriptor (RLIMIT_NOFILE); peers wait in " + address_);
+            "this process may open no further descriptor (RLIMIT_NOFILE); peers wait in " +
+                address_);
         engine_->change(socket_.get(), 0);
         (void)engine_->add_timed(std::chrono::milliseconds(100), weak_from_this());
       }
@@ -133,7 +140,8 @@ void Acceptor::on_time() {
 }
 
 void Acceptor::admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix) {
-  auto admission = std::make_shared<Admission>(shared_from_this(), std::move(fd), std::move(parent), is_unix);
+  auto admission =
+      std::make_shared<Admission>(shared_from_this(), std::move(fd), std::move(parent), is_unix);
   {
     std::lock_guard lock(mutex_);
     // Beyond the limit the connection just closes: a stranger must not cost more than that.

@@ -7,10 +7,9 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <vector>
-
 #include <tendon/core/result.hpp>
 #include <tendon/session/profile.hpp>
+#include <vector>
 
 #include "core/fd.hpp"
 #include "runtime/engine.hpp"
@@ -20,9 +19,11 @@ namespace tendon::inline v0::detail {
 
 class Admission;
 
-/// A listening socket: lets peers through the handshake, makes their links, hands out tickets for pipes.
+/// A listening socket: lets peers through the handshake, makes their links, hands out tickets for
+/// pipes.
 ///
-/// Owns:    the socket, the handshakes under way (kHalfOpenPerListener at most, kHandshakeTimeout each).
+/// Owns:    the socket, the handshakes under way (kHalfOpenPerListener at most, kHandshakeTimeout
+/// each).
 /// Threads: thread-safe; works on whichever thread leads.
 /// Errors:  of bind(); a failed handshake is logged and ends that connection only.
 /// Blocks:  never, but for looking up a name in bind().
@@ -31,7 +32,8 @@ class Acceptor final : public FdHandler,
                        public std::enable_shared_from_this<Acceptor> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Acceptor>> bind(std::shared_ptr<Engine> engine,
-                                                              std::string_view address, Profile profile,
+                                                              std::string_view address,
+                                                              Profile profile,
                                                               std::weak_ptr<OpenHandler> handler);
   Acceptor(std::shared_ptr<Engine> engine, Profile profile, std::weak_ptr<OpenHandler> handler);
   ~Acceptor() override;

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
@@ -30,8 +29,8 @@ HelloMessage ready_frame(const Token& ticket = {}) {
 
 }  // namespace
 
-Admission::Admission(std::shared_ptr<Acceptor> acceptor, OwnedFd fd, std::shared_ptr<Admission> parent,
-                     bool is_unix)
+Admission::Admission(std::shared_ptr<Acceptor> acceptor, OwnedFd fd,
+                     std::shared_ptr<Admission> parent, bool is_unix)
     : acceptor_(std::move(acceptor)),
       socket_(std::move(fd), Handshake::acceptor()),
       parent_(std::move(parent)),
@@ -73,8 +72,10 @@ void Admission::on_ready(int fd, std::uint32_t) {
   const auto self = shared_from_this();
   std::lock_guard lock(mutex_);
   if (finished_) return;
-  if (rendezvous_ && fd == rendezvous_.get()) on_rendezvous();
-  else advance();
+  if (rendezvous_ && fd == rendezvous_.get())
+    on_rendezvous();
+  else
+    advance();
 }
 
 void Admission::advance() {
@@ -82,7 +83,8 @@ void Admission::advance() {
     HandshakeStep step = socket_.advance();
     if (step.next == Next::read) return;
     if (step.next == Next::failed) {
-      // A connector that found a better way, or none, just closes; only the odd ones are worth a line.
+      // A connector that found a better way, or none, just closes; only the odd ones are worth a
+      // line.
       log(LogLevel::info, kWhere, step.error->detail);
       return finish();
     }
@@ -90,12 +92,23 @@ void Admission::advance() {
     const HelloMessage message = *std::move(step.message);
     bool goes_on = false;
     switch (message.kind) {
-      case HelloKind::hello: goes_on = on_hello(message); break;
-      case HelloKind::attach: goes_on = on_attach(message); break;
-      case HelloKind::path: goes_on = on_path(message); break;
-      case HelloKind::lane: goes_on = on_lane(message); break;
-      case HelloKind::ready: goes_on = on_ready_frame(); break;
-      case HelloKind::reject: break;
+      case HelloKind::hello:
+        goes_on = on_hello(message);
+        break;
+      case HelloKind::attach:
+        goes_on = on_attach(message);
+        break;
+      case HelloKind::path:
+        goes_on = on_path(message);
+        break;
+      case HelloKind::lane:
+        goes_on = on_lane(message);
+        break;
+      case HelloKind::ready:
+        goes_on = on_ready_frame();
+        break;
+      case HelloKind::reject:
+        break;
     }
     if (!goes_on && !finished_) finish();
   }
@@ -120,7 +133,8 @@ bool Admission::on_hello(const HelloMessage& hello) {
     // Pipes opened just before are in rings that nobody looked at yet: they count.
     engine().poll_every_link();
     const auto handler = acceptor_->handler_.lock();
-    if (handler == nullptr) return refuse({ErrorCode::unreachable, kWhere, "the listener was closed"});
+    if (handler == nullptr)
+      return refuse({ErrorCode::unreachable, kWhere, "the listener was closed"});
     if (auto may = handler->may_open(); !may) return refuse(std::move(may).error());
   }
   HelloMessage answer = engine().hello(acceptor_->profile_);
@@ -128,14 +142,17 @@ bool Admission::on_hello(const HelloMessage& hello) {
   if (!ticket) return refuse(ticket.error());
   ticket_ = answer.ticket = *ticket;
   if (parent_ == nullptr) engine().add_ticket(ticket_, acceptor_->handler_);
-  const bool may_be_here = !is_unix_ && !is_none(hello.boot_id) && hello.boot_id == answer.boot_id &&
-                           hello.uid == user_id();
+  const bool may_be_here = !is_unix_ && !is_none(hello.boot_id) &&
+                           hello.boot_id == answer.boot_id && hello.uid == user_id();
   if (may_be_here) {
     // Without a rendezvous the connector goes on over TCP, or says why it may not.
     auto token = open_rendezvous();
-    if (token) answer.token = *token;
-    else if (token.error().code == ErrorCode::too_many_open_files) return refuse(std::move(token).error());
-    else log(LogLevel::warn, kWhere, token.error().detail);
+    if (token)
+      answer.token = *token;
+    else if (token.error().code == ErrorCode::too_many_open_files)
+      return refuse(std::move(token).error());
+    else
+      log(LogLevel::warn, kWhere, token.error().detail);
   }
   return socket_.reply(answer).next != Next::failed;
 }
@@ -179,7 +196,8 @@ bool Admission::on_attach(const HelloMessage& attach) {
     return refuse(received.error());
   const bool same_peer = parent_ == nullptr || parent_->peer_->context_id == peer_->context_id;
   if (!same_peer)
-    return refuse({ErrorCode::protocol_violation, kWhere, "another context came to the rendezvous"});
+    return refuse(
+        {ErrorCode::protocol_violation, kWhere, "another context came to the rendezvous"});
   if (parent_ != nullptr) parent_->proved_ = true;
   proof_ = *std::move(proof);
   return proof_->send_attach(socket_, engine().doorbell_fd()).next != Next::failed;
@@ -203,11 +221,13 @@ bool Admission::on_path(const HelloMessage& path) {
     return false;
   }
   if (engine().options().transport == Transport::shm)
-    return refuse({ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
+    return refuse(
+        {ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
   if (acceptor_->profile_ == Profile::local && !is_unix_ && !proved_) {
-    return refuse({ErrorCode::permission_denied, kWhere,
-                   "profile 'local' needs the same user on the same host; the listener must be bound "
-                   "with Profile::plaintext for others"});
+    return refuse(
+        {ErrorCode::permission_denied, kWhere,
+         "profile 'local' needs the same user on the same host; the listener must be bound "
+         "with Profile::plaintext for others"});
   }
   std::string reason = path.reason.empty() ? "chosen by the peer" : path.reason;
   // The link takes its own descriptor: the answer below still goes through this socket.

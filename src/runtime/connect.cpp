@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <cstring>
-
 #include <tendon/session/address.hpp>
 
 #include "runtime/handshake_socket.hpp"
@@ -41,7 +40,9 @@ class Watch {
     return Watch(engine, fd, std::move(readiness));
   }
   Watch(Watch&& other) noexcept
-      : engine_(std::exchange(other.engine_, nullptr)), fd_(other.fd_), ready_(std::move(other.ready_)) {}
+      : engine_(std::exchange(other.engine_, nullptr)),
+        fd_(other.fd_),
+        ready_(std::move(other.ready_)) {}
   Watch& operator=(Watch&&) = delete;
   ~Watch() { stop(); }
   /// The descriptor goes on to somebody else.
@@ -50,7 +51,8 @@ class Watch {
   }
   /// False when the deadline passed first.
   [[nodiscard]] bool wait(Deadline deadline) {
-    return engine_->wait(nullptr, deadline, [this] { return ready_->take() || engine_->unusable(); });
+    return engine_->wait(nullptr, deadline,
+                         [this] { return ready_->take() || engine_->unusable(); });
   }
 
  private:
@@ -60,6 +62,12 @@ class Watch {
   int fd_;
   std::shared_ptr<Readiness> ready_;
 };
+
+// A proof that was not finished is no proof that the peer is elsewhere.
+bool says_nothing_about_the_host(ErrorCode code) {
+  return code == ErrorCode::timeout || code == ErrorCode::too_many_open_files ||
+         code == ErrorCode::context_closed || code == ErrorCode::forked;
+}
 
 Error timed_out(std::string_view address, std::string_view doing) {
   return Error{ErrorCode::timeout, kWhere,
@@ -83,7 +91,8 @@ class Connector {
   Result<Connected> over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
   Result<std::shared_ptr<Link>> prove_same_host(const HelloMessage& peer, bool keep_link);
   Result<std::shared_ptr<Link>> make_tcp(HandshakeSocket& socket, Watch& watch,
-                                         const HelloMessage& peer, const HelloMessage& ready, Path path);
+                                         const HelloMessage& peer, const HelloMessage& ready,
+                                         Path path);
   Error explain(Error error) const;
 
   Engine& engine_;
@@ -117,7 +126,8 @@ Result<OwnedFd> Connector::open_socket(const SocketAddress& address) {
     return Error{ErrorCode::server_busy, kWhere,
                  "connecting to " + address_text_ + ": the listener's backlog is full"};
   }
-  if (failure == ENOENT && address.family() == AF_UNIX) failure = ECONNREFUSED;  // nobody listens there
+  if (failure == ENOENT && address.family() == AF_UNIX)
+    failure = ECONNREFUSED;  // nobody listens there
   if (failure != 0) return system_error(kWhere, "connecting to " + address.to_string(), failure);
   return fd;
 }
@@ -137,7 +147,8 @@ Result<OwnedFd> Connector::open_any(const Address& address) {
 }
 
 // Sends nothing, reads until the machine has a message, an end or an error.
-Result<HelloMessage> Connector::exchange(HandshakeSocket& socket, Watch& watch, HandshakeStep step) {
+Result<HelloMessage> Connector::exchange(HandshakeSocket& socket, Watch& watch,
+                                         HandshakeStep step) {
   for (;;) {
     if (step.next == Next::failed) return explain(*std::move(step.error));
     if (step.message) return *std::move(step.message);
@@ -168,13 +179,14 @@ Result<Connected> Connector::run() {
     return timed_out(address_text_, "another call was making the link");
   TENDON_CHECK(engine_.usable(kWhere));
   if (mine) {
-    auto made =
-        reached_.family() == AF_UNIX ? over_unix(socket, watch, peer) : over_ip(socket, watch, peer);
+    auto made = reached_.family() == AF_UNIX ? over_unix(socket, watch, peer)
+                                             : over_ip(socket, watch, peer);
     engine_.end_connecting(peer.context_id);
     return made;
   }
   auto link = engine_.connected_link(peer.context_id);
-  if (link == nullptr) return explain({ErrorCode::peer_lost, kWhere, "the link ended again at once"});
+  if (link == nullptr)
+    return explain({ErrorCode::peer_lost, kWhere, "the link ended again at once"});
   HelloMessage path;
   path.kind = HelloKind::path;
   path.path = link->path().kind;
@@ -190,16 +202,19 @@ Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
     return ours == PathKind::none ? peer.path : ours;
   return explain({ErrorCode::not_supported, kWhere,
                   "this side takes " + std::string(to_string(ours)) + " only, the peer " +
-                      std::string(to_string(peer.path)) + " only (ContextOptions::transport, "
+                      std::string(to_string(peer.path)) +
+                      " only (ContextOptions::transport, "
                       "TENDON_TRANSPORT)"});
 }
 
-Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer) {
+Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch,
+                                       const HelloMessage& peer) {
   TENDON_TRY(user, peer_user(socket.fd()));
   if (user != user_id()) {
     return explain({ErrorCode::permission_denied, kWhere,
-                    "the listener belongs to uid " + std::to_string(user) + ", this process to uid " +
-                        std::to_string(user_id()) + "; unix sockets serve one user"});
+                    "the listener belongs to uid " + std::to_string(user) +
+                        ", this process to uid " + std::to_string(user_id()) +
+                        "; unix sockets serve one user"});
   }
   TENDON_TRY(wanted, agree_on_path(peer));
   if (wanted == PathKind::tcp) {
@@ -207,7 +222,8 @@ Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch, co
     path.kind = HelloKind::path;
     path.path = PathKind::tcp;
     TENDON_TRY(ready, exchange(socket, watch, socket.reply(path)));
-    TENDON_TRY(link, make_tcp(socket, watch, peer, ready, {PathKind::tcp, "asked for; over a unix socket"}));
+    TENDON_TRY(link, make_tcp(socket, watch, peer, ready,
+                              {PathKind::tcp, "asked for; over a unix socket"}));
     return Connected{std::move(link), peer.ticket};
   }
   TENDON_TRY(proof, SameHostProof::make());
@@ -215,7 +231,8 @@ Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch, co
   TENDON_CHECK(proof.receive_attach(socket, attach));
   HelloMessage ready;
   ready.kind = HelloKind::ready;
-  if (const HandshakeStep step = socket.reply(ready); step.next == Next::failed) return explain(*step.error);
+  if (const HandshakeStep step = socket.reply(ready); step.next == Next::failed)
+    return explain(*step.error);
   watch.stop();
   TENDON_TRY(link, proof.make_link(socket.release(), peer, engine_.options().link_cap_bytes,
                                    {PathKind::shm, "same host, proved by a shared mapping"}));
@@ -253,21 +270,28 @@ Result<std::shared_ptr<Link>> Connector::prove_same_host(const HelloMessage& pee
                          {PathKind::shm, "same host, proved by a shared mapping"});
 }
 
-Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer) {
+Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
+                                     const HelloMessage& peer) {
   TENDON_TRY(wanted, agree_on_path(peer));
   const Token here = engine_.hello(profile_).boot_id;
   std::shared_ptr<Link> link;
   bool proved = false;
   std::string why_not;
-  if (is_none(here) || peer.boot_id != here) why_not = "another host";
-  else if (peer.uid != user_id()) why_not = "another user (uid " + std::to_string(peer.uid) + ")";
-  else if (is_none(peer.token)) why_not = "the peer offers no rendezvous";
+  if (is_none(here) || peer.boot_id != here)
+    why_not = "another host";
+  else if (peer.uid != user_id())
+    why_not = "another user (uid " + std::to_string(peer.uid) + ")";
+  else if (is_none(peer.token))
+    why_not = "the peer offers no rendezvous";
   else {
     auto made = prove_same_host(peer, wanted != PathKind::tcp);
     proved = made.has_value();
-    if (proved) link = *std::move(made);
-    else if (made.error().code == ErrorCode::too_many_open_files) return explain(std::move(made).error());
-    else why_not = "the proof of the same host failed: " + made.error().detail;
+    if (proved)
+      link = *std::move(made);
+    else if (says_nothing_about_the_host(made.error().code))
+      return explain(std::move(made).error());
+    else
+      why_not = "the proof of the same host failed: " + made.error().detail;
   }
   if (!proved && (profile_ == Profile::local || wanted == PathKind::shm)) {
     const bool by_profile = profile_ == Profile::local;
@@ -294,8 +318,8 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch, cons
 }
 
 Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch& control_watch,
-                                                  const HelloMessage& peer, const HelloMessage& ready,
-                                                  Path path) {
+                                                  const HelloMessage& peer,
+                                                  const HelloMessage& ready, Path path) {
   control_watch.stop();
   TENDON_TRY(link, make_tcp_link(TcpLinkOptions{
                        .path = std::move(path),
@@ -335,7 +359,8 @@ Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch
 
 }  // namespace
 
-Result<Connected> connect(Engine& engine, std::string_view address, Profile profile, Deadline deadline) {
+Result<Connected> connect(Engine& engine, std::string_view address, Profile profile,
+                          Deadline deadline) {
   return Connector(engine, address, profile, deadline).run();
 }
 

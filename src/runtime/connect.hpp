@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string_view>
-
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/profile.hpp>
@@ -18,7 +17,8 @@ struct Connected {
   Token ticket;
 };
 
-/// Finds or makes the link. Runs in the calling thread, which makes progress meanwhile, so that connecting to
+/// Finds or makes the link. Runs in the calling thread, which makes progress meanwhile, so that
+/// connecting to
 /// a listener of the same Context works.
 [[nodiscard]] Result<Connected> connect(Engine& engine, std::string_view address, Profile profile,
                                         Deadline deadline);

@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/limits.hpp>
@@ -55,7 +54,8 @@ thread_local constinit std::uint32_t Engine::waiting_here_ = 0;
 Engine::Engine(ContextOptions options)
     : options_(std::move(options)),
       epoch_(fork_epoch()),
-      // Who asks for latency has given each side a core; affinity to one says nothing about the peer's.
+      // Who asks for latency has given each side a core; affinity to one says nothing about the
+      // peer's.
       cpu_count_(options_.wait_policy == WaitPolicy::latency ? quota_cpu_count()
                                                              : effective_cpu_count()),
       pool_(std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes)),
@@ -129,7 +129,8 @@ HelloMessage Engine::hello(Profile profile) const {
 Result<void> Engine::usable(std::string_view where) const {
   if (epoch_ != fork_epoch()) {
     return Error{ErrorCode::forked, where,
-                 "context '" + options_.name + "' belongs to process " + std::to_string(identity_.pid) +
+                 "context '" + options_.name + "' belongs to process " +
+                     std::to_string(identity_.pid) +
                      "; this is a forked child: create a Context of its own here"};
   }
   if (closed_.load(std::memory_order_acquire))
@@ -137,7 +138,8 @@ Result<void> Engine::usable(std::string_view where) const {
   return {};
 }
 
-// Waiting ------------------------------------------------------------------------------------------------
+// Waiting
+// ------------------------------------------------------------------------------------------------
 
 bool Engine::poll_link(Link& link) {
   bool moved = false;
@@ -206,9 +208,9 @@ bool Engine::spin(Link& link, Deadline deadline, Attempt attempt) {
   }
   spinner_count_.fetch_sub(1, std::memory_order_relaxed);
   if (!is_latency) {
-    spin_budget_us_.store(done ? std::min(budget_us * 2, kLargestSpinUs)
-                               : std::max(budget_us / 2, kSmallestSpinUs),
-                          std::memory_order_relaxed);
+    spin_budget_us_.store(
+        done ? std::min(budget_us * 2, kLargestSpinUs) : std::max(budget_us / 2, kSmallestSpinUs),
+        std::memory_order_relaxed);
   }
   return done;
 }
@@ -222,8 +224,10 @@ void Engine::sleep_once(Deadline deadline, std::uint64_t seen_progress, bool& le
       const auto something = [&] {
         return progress_count_.load() != seen_progress || !caller_leads_ || unusable();
       };
-      if (deadline.is_never()) follower_wake_.wait(lock, something);
-      else follower_wake_.wait_until(lock, deadline.time_point(), something);
+      if (deadline.is_never())
+        follower_wake_.wait(lock, something);
+      else
+        follower_wake_.wait_until(lock, deadline.time_point(), something);
       --follower_count_;
       return;
     }
@@ -275,7 +279,8 @@ void Engine::retract_sleep(const LinkList& links) {
 
 bool Engine::dispatch_events(int timeout_ms) {
   std::array<epoll_event, 32> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  const int count =
+      epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
   bool moved = false;
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
@@ -293,8 +298,10 @@ bool Engine::dispatch_events(int timeout_ms) {
       handler = found->second.handler.lock();
       fd = found->second.fd;
     }
-    if (handler != nullptr) handler->on_ready(fd, event.events);
-    else forget(fd);
+    if (handler != nullptr)
+      handler->on_ready(fd, event.events);
+    else
+      forget(fd);
   }
   return moved;
 }
@@ -320,7 +327,8 @@ void Engine::serve() {
       std::unique_lock lock(lead_mutex_);
       callers = callers || caller_leads_;
       if (callers) {
-        // A caller serves the links. Look again soon; wait for ever only while one sleeps in epoll, which
+        // A caller serves the links. Look again soon; wait for ever only while one sleeps in epoll,
+        // which
         // wakes this thread when it leaves.
         const auto wanted = [&] { return stopping_ || anything_ready_; };
         const std::uint64_t rounds = lead_rounds_.load();
@@ -348,7 +356,8 @@ void Engine::serve() {
   }
 }
 
-// Work, time, callbacks ----------------------------------------------------------------------------------
+// Work, time, callbacks
+// ----------------------------------------------------------------------------------
 
 void Engine::add_work(std::shared_ptr<Work> work) {
   {
@@ -443,7 +452,8 @@ void Engine::run_timers() {
         if (kept.link == entry.link) kept.was_suspect = suspect;
     }
     publish({suspect ? MemberEventKind::suspect : MemberEventKind::alive, entry.link->peer_name(),
-             suspect ? "silent for a second or more, not proved dead" : "gives signs of life again", now});
+             suspect ? "silent for a second or more, not proved dead" : "gives signs of life again",
+             now});
   }
 }
 
@@ -491,7 +501,8 @@ void Engine::publish(MemberEvent event) {
   recorder_.record("member", event.member, static_cast<std::uint64_t>(event.kind));
   log(event.kind == MemberEventKind::joined || event.kind == MemberEventKind::left ? LogLevel::info
                                                                                    : LogLevel::warn,
-      "context.member", std::string(to_string(event.kind)) + ": " + event.member + ": " + event.reason);
+      "context.member",
+      std::string(to_string(event.kind)) + ": " + event.member + ": " + event.reason);
   bool anybody = false;
   {
     std::lock_guard lock(work_mutex_);
@@ -516,7 +527,8 @@ void Engine::on_member(std::function<void(const MemberEvent&)> callback) {
   member_callbacks_.push_back(std::move(callback));
 }
 
-// Links --------------------------------------------------------------------------------------------------
+// Links
+// --------------------------------------------------------------------------------------------------
 
 Result<void> Engine::add_link(std::shared_ptr<Link> link, Role role) {
   TENDON_CHECK(usable("context.add_link"));
@@ -524,7 +536,8 @@ Result<void> Engine::add_link(std::shared_ptr<Link> link, Role role) {
   {
     std::lock_guard lock(links_mutex_);
     for (const LinkEntry& entry : entries_)
-      if (entry.role == role && entry.link->peer().context == link->peer().context) older = entry.link;
+      if (entry.role == role && entry.link->peer().context == link->peer().context)
+        older = entry.link;
   }
   // The peer made a new one, so it has given up the old one, whatever this side still thinks of it.
   if (older != nullptr) {
@@ -634,8 +647,10 @@ void Engine::on_ended(Link& link, const Error* error) {
     std::lock_guard lock(links_mutex_);
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (entry->link.get() != &link) continue;
-      // A hung peer may still write its slots: they count, and are looked after, until it is proved dead.
-      // After a goodbye nobody will ever use them again, and the peer's own mapping keeps its views.
+      // A hung peer may still write its slots: they count, and are looked after, until it is proved
+      // dead.
+      // After a goodbye nobody will ever use them again, and the peer's own mapping keeps its
+      // views.
       if (error != nullptr && entry->link->stats().slots.quarantined_count != 0)
         retired_.push_back(entry->link);
       entries_.erase(entry);
@@ -649,7 +664,8 @@ void Engine::on_ended(Link& link, const Error* error) {
            error == nullptr ? "closed its context" : error->detail, Clock::now()});
 }
 
-// Reactor ------------------------------------------------------------------------------------------------
+// Reactor
+// ------------------------------------------------------------------------------------------------
 
 Result<void> Engine::watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) {
   std::lock_guard lock(watch_mutex_);
@@ -700,7 +716,8 @@ void Engine::drain(int fd) noexcept {
   [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
 }
 
-// Context ------------------------------------------------------------------------------------------------
+// Context
+// ------------------------------------------------------------------------------------------------
 
 std::set<std::string> Engine::unsent() {
   std::set<std::string> peers;
@@ -738,8 +755,8 @@ Result<void> Engine::close(Deadline deadline) {
   wait(nullptr, deadline, [this] { return unsent().empty(); });
   std::string left;
   for (const std::string& peer : unsent()) {
-    publish({MemberEventKind::unsent, peer, "the context was closed before everything was sent to it",
-             Clock::now()});
+    publish({MemberEventKind::unsent, peer,
+             "the context was closed before everything was sent to it", Clock::now()});
     left += (left.empty() ? "" : ", ") + peer;
   }
   // The last chance for callbacks to hear of it.
@@ -748,7 +765,8 @@ Result<void> Engine::close(Deadline deadline) {
   const auto list = snapshot();
   for (const auto& link : *list) {
     link->shut_down();
-    link->fail(Error{ErrorCode::context_closed, "context.close", "context '" + options_.name + "' was closed"},
+    link->fail(Error{ErrorCode::context_closed, "context.close",
+                     "context '" + options_.name + "' was closed"},
                false);
   }
   std::vector<std::shared_ptr<Work>> works;
@@ -757,7 +775,8 @@ Result<void> Engine::close(Deadline deadline) {
     works.swap(works_);
     timed_.clear();
   }
-  for (const auto& work : works) (void)work->progress();  // what was pending ends with `context_closed`
+  for (const auto& work : works)
+    (void)work->progress();  // what was pending ends with `context_closed`
   works.clear();
   stopping_ = true;
   {
@@ -768,8 +787,10 @@ Result<void> Engine::close(Deadline deadline) {
   }
   kick();
   if (service_.joinable()) {
-    if (std::this_thread::get_id() == service_.get_id()) service_.detach();
-    else service_.join();
+    if (std::this_thread::get_id() == service_.get_id())
+      service_.detach();
+    else
+      service_.join();
   }
   run_callbacks();
   {
@@ -778,11 +799,13 @@ Result<void> Engine::close(Deadline deadline) {
     entries_.clear();
     refresh_snapshot();
   }
-  // A caller that still sleeps in epoll swallowed the ring above at most once: ring again for the next.
+  // A caller that still sleeps in epoll swallowed the ring above at most once: ring again for the
+  // next.
   kick();
   if (left.empty()) return {};
-  return Error{ErrorCode::timeout, "context.close",
-               "context '" + options_.name + "': not everything was sent before the deadline to " + left};
+  return Error{
+      ErrorCode::timeout, "context.close",
+      "context '" + options_.name + "': not everything was sent before the deadline to " + left};
 }
 
 bool Engine::progress() {
@@ -835,7 +858,8 @@ std::string Engine::describe() const {
   std::string text = "context '" + options_.name + "' " + identity_.context.to_string() + " (pid " +
                      std::to_string(identity_.pid) + ", host " + identity_.host + ")";
   text += closed_ ? ", closed\n" : "\n";
-  text += "progress: " + std::string(options_.progress == Progress::manual ? "manual" : "service thread");
+  text += "progress: " +
+          std::string(options_.progress == Progress::manual ? "manual" : "service thread");
   text += ", cpus: " + std::to_string(cpu_count_);
   text += ", link cap: " + std::to_string(options_.link_cap_bytes) + " bytes\n";
   const SlotPoolStats pool = pool_->stats();

@@ -12,15 +12,14 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
-#include <unordered_map>
-#include <vector>
-
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/member_event.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/observe/flight_recorder.hpp>
 #include <tendon/runtime/context.hpp>
+#include <thread>
+#include <unordered_map>
+#include <vector>
 
 #include "core/fd.hpp"
 #include "memory/slot_pool.hpp"
@@ -29,7 +28,8 @@
 
 namespace tendon::inline v0::detail {
 
-/// Something that goes on without a caller waiting for it: queued sends. Called by whoever makes progress.
+/// Something that goes on without a caller waiting for it: queued sends. Called by whoever makes
+/// progress.
 class Work {
  public:
   virtual ~Work() = default;
@@ -47,7 +47,8 @@ class Timed {
   virtual void on_time() = 0;
 };
 
-/// Takes the pipes that peers open with a ticket. Implemented above the runtime, which knows no pipes.
+/// Takes the pipes that peers open with a ticket. Implemented above the runtime, which knows no
+/// pipes.
 class OpenHandler {
  public:
   virtual ~OpenHandler() = default;
@@ -74,12 +75,15 @@ class Attempt {
 };
 
 /// The state of a Context: identity, links, and the rules of who makes progress (SEMANTICS 3,
-/// docs/threads.md). A thread that waits leads: it polls its link, spins, then sleeps in the one epoll;
+/// docs/threads.md). A thread that waits leads: it polls its link, spins, then sleeps in the one
+/// epoll;
 /// others wait behind it; the service thread leads when no caller does.
 ///
 /// Owns:    epoll, doorbell, pool, links, the service thread.
 /// Threads: thread-safe. Lock order: a link's receive lock before every lock in here.
-class Engine final : public Reactor, public LinkObserver, public std::enable_shared_from_this<Engine> {
+class Engine final : public Reactor,
+                     public LinkObserver,
+                     public std::enable_shared_from_this<Engine> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<Engine>> create(ContextOptions options);
   [[nodiscard]] static const std::shared_ptr<Engine>& of(const Context& context) {
@@ -102,9 +106,12 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
     return closed_.load(std::memory_order_acquire) || epoch_ != fork_epoch();
   }
 
-  // Waiting --------------------------------------------------------------------------------------------
-  /// Calls `attempt` until it answers true or the deadline passes; makes progress and sleeps in between.
-  /// `attempt` polls `link` itself (poll_link); it is called without locks and must answer true when the
+  // Waiting
+  // --------------------------------------------------------------------------------------------
+  /// Calls `attempt` until it answers true or the deadline passes; makes progress and sleeps in
+  /// between.
+  /// `attempt` polls `link` itself (poll_link); it is called without locks and must answer true
+  /// when the
   /// engine became unusable(). `link` may be null.
   template <class F>
   bool wait(Link* link, Deadline deadline, F attempt) {
@@ -128,7 +135,8 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
     activity_.store(activity_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  // Work, time, callbacks ------------------------------------------------------------------------------
+  // Work, time, callbacks
+  // ------------------------------------------------------------------------------
   void add_work(std::shared_ptr<Work> work);
   [[nodiscard]] std::uint64_t add_timed(Deadline when, std::weak_ptr<Timed> timed);
   void remove_timed(std::uint64_t id);
@@ -141,7 +149,8 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   /// Touches the slots a stream will use next, off the hot path.
   void prefault_soon(std::function<void()> prefault);
 
-  // Links ----------------------------------------------------------------------------------------------
+  // Links
+  // ----------------------------------------------------------------------------------------------
   enum class Role : std::uint8_t { connector, acceptor };
   /// Registers and starts a link; an older one of the same pair and role is ended.
   [[nodiscard]] Result<void> add_link(std::shared_ptr<Link> link, Role role);
@@ -164,7 +173,8 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   void on_open(Link& link, const Descriptor& descriptor, Bytes ticket) override;
   void on_ended(Link& link, const Error* error) override;
 
-  // Context --------------------------------------------------------------------------------------------
+  // Context
+  // --------------------------------------------------------------------------------------------
   Result<void> close(Deadline deadline);
   bool progress();
   [[nodiscard]] int user_fd() const noexcept;
@@ -218,7 +228,7 @@ class Engine final : public Reactor, public LinkObserver, public std::enable_sha
   Token boot_id_{};
   FlightRecorder recorder_;
   OwnedFd epoll_;
-  OwnedFd doorbell_;   // peers and other threads ring it
+  OwnedFd doorbell_;    // peers and other threads ring it
   OwnedFd user_event_;  // with a service thread: readable when something can be collected
   std::shared_ptr<SlotPool> pool_;
 

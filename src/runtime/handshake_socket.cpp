@@ -20,7 +20,8 @@ std::size_t bytes_wanted(const std::vector<std::byte>& frame) {
   std::uint32_t rest = 0;
   std::memcpy(&rest, frame.data() + 12, sizeof rest);
   // A length above the cap is refused by the machine; read no more than it may be.
-  const std::size_t total = kPreludeBytes + std::min<std::size_t>(rest, kMaxHelloBytes - kPreludeBytes);
+  const std::size_t total =
+      kPreludeBytes + std::min<std::size_t>(rest, kMaxHelloBytes - kPreludeBytes);
   return total - frame.size();
 }
 
@@ -62,13 +63,15 @@ HandshakeStep HandshakeSocket::advance() {
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
       HandshakeStep step;
       step.next = Next::failed;
-      step.error = Error{ErrorCode::too_many_open_files, "context.handshake",
-                         "this process has no free descriptor for what the peer passed (RLIMIT_NOFILE)"};
+      step.error =
+          Error{ErrorCode::too_many_open_files, "context.handshake",
+                "this process has no free descriptor for what the peer passed (RLIMIT_NOFILE)"};
       return step;
     }
     frame_.insert(frame_.end(), buffer.begin(), buffer.begin() + got);
     if (frame_.size() == kPreludeBytes && bytes_wanted(frame_) != 0) {
-      // The magic and versions are checked before the rest is waited for: a stranger is told at once.
+      // The magic and versions are checked before the rest is waited for: a stranger is told at
+      // once.
       HelloReader glance;
       Bytes input(frame_);
       if (!glance.on_bytes(input)) {
@@ -118,7 +121,8 @@ Result<void> HandshakeSocket::send(std::span<const std::byte> bytes, std::span<c
     sent = sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
   if (sent == static_cast<ssize_t>(bytes.size())) return {};
-  return system_error("context.handshake", "sending a frame of the handshake", sent < 0 ? errno : EAGAIN);
+  return system_error("context.handshake", "sending a frame of the handshake",
+                      sent < 0 ? errno : EAGAIN);
 }
 
 Result<std::uint32_t> peer_user(int unix_socket) {

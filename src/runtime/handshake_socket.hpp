@@ -2,9 +2,8 @@
 #pragma once
 
 #include <span>
-#include <vector>
-
 #include <tendon/core/result.hpp>
+#include <vector>
 
 #include "core/fd.hpp"
 #include "session/handshake.hpp"
@@ -13,16 +12,19 @@ namespace tendon::inline v0::detail {
 
 /// Moves the frames of one handshake over one non-blocking socket, and descriptors beside them.
 ///
-/// It never reads past the frame it needs: what follows the last one belongs to the link, and on a unix
+/// It never reads past the frame it needs: what follows the last one belongs to the link, and on a
+/// unix
 /// socket descriptors come with it.
 class HandshakeSocket {
  public:
   HandshakeSocket(OwnedFd fd, Handshake handshake)
       : fd_(std::move(fd)), handshake_(std::move(handshake)) {}
 
-  /// Reads what has come. Answers Next::read when more is needed; EOF and errors become Next::failed.
+  /// Reads what has come. Answers Next::read when more is needed; EOF and errors become
+  /// Next::failed.
   [[nodiscard]] HandshakeStep advance();
-  /// Sends `message` with descriptors of ours beside it. A frame that the socket does not take at once is a
+  /// Sends `message` with descriptors of ours beside it. A frame that the socket does not take at
+  /// once is a
   /// peer that does not read: frames are smaller than any socket's buffer.
   [[nodiscard]] HandshakeStep reply(const HelloMessage& message, std::span<const int> fds = {});
   /// Refuses with a reason; the connection ends.

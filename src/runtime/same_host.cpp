@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::string_view kWhere = "context.same_host";
 
-// What the kernel says a descriptor is ("anon_inode:[eventfd]"): a peer can pass anything, and waiting for a
+// What the kernel says a descriptor is ("anon_inode:[eventfd]"): a peer can pass anything, and
+// waiting for a
 // death on a descriptor that is no process must not look like one.
 bool is_anonymous(int fd, std::string_view kind) {
   std::array<char, 64> target{};
@@ -49,10 +50,11 @@ HandshakeStep SameHostProof::send_attach(HandshakeSocket& socket, int doorbell_f
 Result<void> SameHostProof::receive_attach(HandshakeSocket& socket, const HelloMessage& attach) {
   auto& fds = socket.received_fds();
   if (fds.size() != 3) {
-    return Error{ErrorCode::protocol_violation, kWhere,
-                 "the peer passed " + std::to_string(fds.size()) +
-                     " descriptors instead of 3 (control block, doorbell, process); if it passed 3, this "
-                     "process has no free descriptor"};
+    return Error{
+        ErrorCode::protocol_violation, kWhere,
+        "the peer passed " + std::to_string(fds.size()) +
+            " descriptors instead of 3 (control block, doorbell, process); if it passed 3, this "
+            "process has no free descriptor"};
   }
   TENDON_TRY(theirs, attach_control_segment(std::move(fds[0]), attach.nonce));
   if (!is_anonymous(fds[1].get(), "eventfd") || !is_anonymous(fds[2].get(), "pidfd")) {
@@ -66,7 +68,8 @@ Result<void> SameHostProof::receive_attach(HandshakeSocket& socket, const HelloM
   return {};
 }
 
-Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket, const HelloMessage& peer_hello,
+Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket,
+                                                       const HelloMessage& peer_hello,
                                                        std::uint64_t cap_bytes, Path path) {
   mine_->release_fd();
   return make_shm_link(ShmLinkOptions{

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proof that both ends are on one host under one user: each maps memory that the other passed, and finds
+// The proof that both ends are on one host under one user: each maps memory that the other passed,
+// and finds
 // in it the nonce that was said over the socket (SEMANTICS 4).
 #pragma once
 
 #include <memory>
-
 #include <tendon/core/result.hpp>
 #include <tendon/session/path.hpp>
 
@@ -26,7 +26,8 @@ class SameHostProof {
   [[nodiscard]] Result<void> receive_attach(HandshakeSocket& socket, const HelloMessage& attach);
 
   /// The link over the socket the proof was made on. Call after receive_attach().
-  [[nodiscard]] Result<std::shared_ptr<Link>> make_link(OwnedFd socket, const HelloMessage& peer_hello,
+  [[nodiscard]] Result<std::shared_ptr<Link>> make_link(OwnedFd socket,
+                                                        const HelloMessage& peer_hello,
                                                         std::uint64_t cap_bytes, Path path);
 
  private:

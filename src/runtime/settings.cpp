@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
-
 #include <tendon/session/limits.hpp>
 
 #include "tensor/text.hpp"
@@ -75,10 +74,13 @@ Result<ContextOptions> resolve_options(ContextOptions options) {
   if (const char* text = std::getenv("TENDON_TRANSPORT");
       text != nullptr && options.transport == Transport::automatic) {
     const std::string_view transport = text;
-    if (transport == "shm") options.transport = Transport::shm;
-    else if (transport == "tcp") options.transport = Transport::tcp;
+    if (transport == "shm")
+      options.transport = Transport::shm;
+    else if (transport == "tcp")
+      options.transport = Transport::tcp;
     else if (transport != "automatic" && !transport.empty())
-      return wrong("TENDON_TRANSPORT is '" + std::string(transport) + "'; legal are automatic, shm, tcp");
+      return wrong("TENDON_TRANSPORT is '" + std::string(transport) +
+                   "'; legal are automatic, shm, tcp");
   }
   if (options.link_cap_bytes == 0) options.link_cap_bytes = default_cap_bytes();
   if (options.pool_cap_bytes == 0) options.pool_cap_bytes = default_cap_bytes();
@@ -91,8 +93,8 @@ Result<ContextOptions> resolve_options(ContextOptions options) {
     }
   }
   if (options.streams < 1 || options.streams > kMaxStreamsPerLink) {
-    return wrong("ContextOptions::streams is " + std::to_string(options.streams) + "; legal are 1 to " +
-                 std::to_string(kMaxStreamsPerLink));
+    return wrong("ContextOptions::streams is " + std::to_string(options.streams) +
+                 "; legal are 1 to " + std::to_string(kMaxStreamsPerLink));
   }
   if (options.lease < std::chrono::milliseconds(500)) {
     return wrong("ContextOptions::lease is " + std::to_string(options.lease.count()) +

@@ -13,16 +13,17 @@ static_assert(std::endian::native == std::endian::little && sizeof(void*) == 8,
 
 /// What a message is. Numbers are wire contract: append only.
 enum class MessageKind : std::uint8_t {
-  data = 1,      ///< a TensorDict of a schema announced before on this pipe
-  bytes = 2,     ///< raw bytes with a small header
-  schema = 3,    ///< the canonical encoding of a schema; `schema` is its number from now on
-  segment = 4,   ///< shm, on the socket with a descriptor: slots of this segment may follow
-  credit = 5,    ///< `sequence` messages and `payload_bytes` bytes of this pipe were taken, in total
-  ack = 6,       ///< every byte of the messages up to `sequence` has arrived
-  end = 7,       ///< orderly end of this direction of the pipe
-  abort = 8,     ///< message `sequence` will not be completed: drop it
-  cancel = 9,    ///< both directions end now, unread data is dropped
-  ping = 10,     ///< pipe 0: a sign of life; else: answer with ack when all up to `sequence` has arrived
+  data = 1,     ///< a TensorDict of a schema announced before on this pipe
+  bytes = 2,    ///< raw bytes with a small header
+  schema = 3,   ///< the canonical encoding of a schema; `schema` is its number from now on
+  segment = 4,  ///< shm, on the socket with a descriptor: slots of this segment may follow
+  credit = 5,   ///< `sequence` messages and `payload_bytes` bytes of this pipe were taken, in total
+  ack = 6,      ///< every byte of the messages up to `sequence` has arrived
+  end = 7,      ///< orderly end of this direction of the pipe
+  abort = 8,    ///< message `sequence` will not be completed: drop it
+  cancel = 9,   ///< both directions end now, unread data is dropped
+  ping =
+      10,  ///< pipe 0: a sign of life; else: answer with ack when all up to `sequence` has arrived
   error = 11,    ///< the peer ended the pipe with an error: body = text, `tag` = code
   open = 12,     ///< a new pipe; header = the ticket of the handshake
   goodbye = 13,  ///< pipe 0: the peer's Context ends the link in order
@@ -43,14 +44,16 @@ struct Descriptor {
   std::uint64_t payload_bytes = 0;
   std::uint32_t values_bytes = 0;
   std::uint32_t reserved = 0;
-  // Where the body is. shm: {segment, slot, generation, offset}; inline in shm: {inline_bytes, 0, 0, offset
+  // Where the body is. shm: {segment, slot, generation, offset}; inline in shm: {inline_bytes, 0,
+  // 0, offset
   // in the arena}; tcp: {inline_bytes, 0, 0, 0}, the rest comes as bulk frames.
   std::uint32_t segment_or_inline_bytes = 0;
   std::uint32_t slot = 0;
   std::uint64_t generation = 0;
   std::uint64_t offset = 0;
 
-  /// The body lies inline (behind the descriptor, or in the arena), not in a slot or in bulk frames.
+  /// The body lies inline (behind the descriptor, or in the arena), not in a slot or in bulk
+  /// frames.
   static constexpr std::uint8_t kInline = 1;
   [[nodiscard]] bool is_inline() const { return (flags & kInline) != 0; }
   /// Never overflows: payload_bytes is checked against the link's cap first.
@@ -60,7 +63,8 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 64 && std::is_trivially_copyable_v<Descriptor>);
 
-/// Checks every field that does not depend on the state of a link: kind, flags, reserved bits, lengths
+/// Checks every field that does not depend on the state of a link: kind, flags, reserved bits,
+/// lengths
 /// against their caps. Returns what is wrong, or an empty text.
 [[nodiscard]] std::string_view check_descriptor(const Descriptor& descriptor,
                                                 std::uint64_t cap_bytes);

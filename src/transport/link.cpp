@@ -30,8 +30,10 @@ MessageSink* Link::sink_of(std::uint32_t pipe) noexcept {
 }
 
 void Link::dispatch(Incoming incoming) {
-  if (MessageSink* sink = sink_of(incoming.descriptor.pipe)) sink->on_message(std::move(incoming));
-  else ++dropped_messages_;  // its body goes back with `incoming`
+  if (MessageSink* sink = sink_of(incoming.descriptor.pipe))
+    sink->on_message(std::move(incoming));
+  else
+    ++dropped_messages_;  // its body goes back with `incoming`
 }
 
 void Link::fail(Error error, bool death_proved) {
@@ -69,11 +71,13 @@ void Link::end_in_order() {
 Error Link::end_error() const {
   std::lock_guard lock(end_mutex_);
   if (end_error_) return *end_error_;
-  return Error{ErrorCode::internal, "link.end_error", "the link to " + peer_name_ + " has not ended"};
+  return Error{ErrorCode::internal, "link.end_error",
+               "the link to " + peer_name_ + " has not ended"};
 }
 
 Error Link::violation(std::string_view where, std::string detail) const {
-  return Error{ErrorCode::protocol_violation, where, "peer " + peer_name_ + ": " + std::move(detail)};
+  return Error{ErrorCode::protocol_violation, where,
+               "peer " + peer_name_ + ": " + std::move(detail)};
 }
 
 }  // namespace tendon::inline v0::detail

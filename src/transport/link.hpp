@@ -8,13 +8,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <vector>
-
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/identity.hpp>
 #include <tendon/session/path.hpp>
+#include <unordered_map>
+#include <vector>
 
 #include "transport/message.hpp"
 
@@ -28,7 +27,8 @@ class MessageSink {
   virtual ~MessageSink() = default;
   /// The next message of this pipe, in order.
   virtual void on_message(Incoming incoming) = 0;
-  /// tcp: may the payload of this message be written straight to its destination? Fills `destination` with
+  /// tcp: may the payload of this message be written straight to its destination? Fills
+  /// `destination` with
   /// as many bytes as the payload has, in order, and returns true; or leaves it alone.
   virtual bool claim_destination(const Descriptor& descriptor,
                                  std::vector<MutableBytes>& destination) = 0;
@@ -44,7 +44,8 @@ class LinkObserver {
   virtual ~LinkObserver() = default;
   /// The peer opens a pipe; the observer attaches a sink, or answers an `error` message.
   virtual void on_open(Link& link, const Descriptor& descriptor, Bytes ticket) = 0;
-  /// The link is over: death proved, connection lost, protocol broken, or `goodbye` (then `error` is null).
+  /// The link is over: death proved, connection lost, protocol broken, or `goodbye` (then `error`
+  /// is null).
   virtual void on_ended(Link& link, const Error* error) = 0;
 };
 
@@ -80,8 +81,9 @@ struct LinkStats {
 /// implementation (tests/conformance).
 ///
 /// Owns:    sockets, shared memory, the table of pipes.
-/// Threads: sending under its own lock; receiving under receive_mutex(), which poll() expects to be held.
-///          Lock order: receive_mutex before the sending lock; neither is held while calling the engine.
+/// Threads: sending under its own lock; receiving under receive_mutex(), which poll() expects to be
+/// held.
+/// Lock order: receive_mutex before the sending lock; neither is held while calling the engine.
 /// Errors:  after fail() every call answers the error the link ended with, naming the peer.
 /// Blocks:  never.
 /// Cost:    shm: no system call unless the peer sleeps; tcp: one call per frame.
@@ -98,17 +100,21 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
   [[nodiscard]] std::uint64_t peer_cap_bytes() const noexcept { return peer_cap_bytes_; }
 
-  // Sending --------------------------------------------------------------------------------------------
-  /// A slot that a message of `size_bytes` can travel in without a further copy. resource_exhausted means:
+  // Sending
+  // --------------------------------------------------------------------------------------------
+  /// A slot that a message of `size_bytes` can travel in without a further copy. resource_exhausted
+  /// means:
   /// try again when the peer gave something back (announce `wants_returns` while waiting).
   [[nodiscard]] virtual Result<std::shared_ptr<SlotLease>> acquire(std::uint64_t size_bytes) = 0;
   /// Was this slot taken from this link?
   [[nodiscard]] virtual bool owns(const SlotLease& lease) const = 0;
   /// Begins or continues to send. True: done, the op's memory may be reused. False: call again when
-  /// something moved. `deadline` is looked at between pieces of at most 1 MiB; `timeout` leaves the op as
+  /// something moved. `deadline` is looked at between pieces of at most 1 MiB; `timeout` leaves the
+  /// op as
   /// it is: withdraw() it or go on.
   [[nodiscard]] virtual Result<bool> send(SendOp& op, Deadline deadline) = 0;
-  /// Takes back an op that is not done: it will not be delivered. Its memory is free when this returns.
+  /// Takes back an op that is not done: it will not be delivered. Its memory is free when this
+  /// returns.
   virtual void withdraw(SendOp& op) = 0;
   /// A small control message without body; queued when it cannot leave now, never blocks.
   virtual void post(const Descriptor& descriptor) = 0;
@@ -121,18 +127,22 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   /// True when a message is at the peer as soon as it was sent (shm); else flush needs an `ack`.
   [[nodiscard]] virtual bool delivers_at_once() const noexcept = 0;
 
-  // Receiving ------------------------------------------------------------------------------------------
+  // Receiving
+  // ------------------------------------------------------------------------------------------
   [[nodiscard]] std::mutex& receive_mutex() noexcept { return receive_mutex_; }
   /// A glance without a lock: would poll() find something that epoll does not tell? tcp: never.
   [[nodiscard]] virtual bool has_input() const noexcept = 0;
-  /// Takes in what has come and hands it to the sinks; lets queued output out. receive_mutex() is held.
+  /// Takes in what has come and hands it to the sinks; lets queued output out. receive_mutex() is
+  /// held.
   /// Returns whether anything moved.
   virtual bool poll() = 0;
-  /// Lends this body to the user until its owner goes. False: it must be copied, because its sender would run
+  /// Lends this body to the user until its owner goes. False: it must be copied, because its sender
+  /// would run
   /// short of slots (SEMANTICS 2.6).
   [[nodiscard]] virtual bool lend(const IncomingBody& body) noexcept = 0;
 
-  // Pipes ----------------------------------------------------------------------------------------------
+  // Pipes
+  // ----------------------------------------------------------------------------------------------
   /// receive_mutex() is held for all of these.
   void attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink);
   void detach(std::uint32_t pipe);
@@ -140,15 +150,18 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] std::uint32_t next_pipe_id() noexcept { return ++last_opened_pipe_; }
   [[nodiscard]] std::size_t pipe_count() const noexcept { return sinks_.size(); }
 
-  // Life -----------------------------------------------------------------------------------------------
+  // Life
+  // -----------------------------------------------------------------------------------------------
   /// Registers descriptors; called once, when the link is owned by a shared_ptr.
   [[nodiscard]] virtual Result<void> start(Reactor& reactor, LinkObserver& observer) = 0;
-  /// About to sleep in epoll: `wants_returns` if somebody waits for slots. Then look at has_input() again.
+  /// About to sleep in epoll: `wants_returns` if somebody waits for slots. Then look at has_input()
+  /// again.
   virtual void announce_sleep() noexcept = 0;
   virtual void announce_awake() noexcept = 0;
   /// Called a few times a second: heartbeats, leases.
   virtual void tick(std::chrono::steady_clock::time_point now) = 0;
-  /// Ends the link: every pipe gets `error`. `death_proved` frees the slots the peer had; otherwise they
+  /// Ends the link: every pipe gets `error`. `death_proved` frees the slots the peer had; otherwise
+  /// they
   /// are quarantined. May be called again when the proof comes later.
   void fail(Error error, bool death_proved);
   /// Says goodbye, closes sockets. Views that are still held keep their memory.
@@ -190,7 +203,7 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   std::mutex receive_mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<MessageSink>> sinks_;
   std::uint32_t last_opened_pipe_ = 0;
-  std::uint32_t last_pipe_ = 0;          // most links carry one busy pipe
+  std::uint32_t last_pipe_ = 0;  // most links carry one busy pipe
   MessageSink* last_sink_ = nullptr;
 
   std::atomic<bool> ended_{false};

@@ -5,11 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
-
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/tensor/tensor.hpp>
+#include <vector>
 
 #include "memory/slot_lease.hpp"
 #include "transport/descriptor.hpp"
@@ -27,33 +26,36 @@ struct BodyPart {
 /// An outgoing message and how far it has come. The memory it names stays valid until it is done or
 /// withdrawn; the link never touches it afterwards.
 struct SendOp {
-  Descriptor descriptor;            ///< the link fills in only where the body is
-  std::span<const BodyPart> parts;  ///< the payload; gaps between parts travel as unspecified or zero bytes
+  Descriptor descriptor;  ///< the link fills in only where the body is
+  std::span<const BodyPart>
+      parts;  ///< the payload; gaps between parts travel as unspecified or zero bytes
   Bytes values;
   Bytes header;
   std::shared_ptr<SlotLease> lease;  ///< set when the payload lies in a slot already (a loan)
 
-  std::uint64_t done_bytes = 0;  ///< shm: bytes copied into the slot; tcp: bytes handed to the socket
+  std::uint64_t done_bytes =
+      0;  ///< shm: bytes copied into the slot; tcp: bytes handed to the socket
   std::uint64_t in_flight_bytes = 0;  ///< tcp: bytes of frames begun
-  bool staged = false;           ///< tcp: descriptor queued; shm: body complete
-  bool done = false;             ///< locally complete
+  bool staged = false;                ///< tcp: descriptor queued; shm: body complete
+  bool done = false;                  ///< locally complete
 };
 
 /// The parts of the payload that end behind byte `offset`, in order.
 [[nodiscard]] std::span<const BodyPart> parts_from(const SendOp& op, std::uint64_t offset);
 
-/// Copies bytes [offset, offset + destination.size()) of the body of `op` into `destination`; gaps between
+/// Copies bytes [offset, offset + destination.size()) of the body of `op` into `destination`; gaps
+/// between
 /// parts become zero. Without parts, the payload is what lies in the op's slot.
 void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination);
 
 /// Where an incoming body is kept, and by whom.
 struct IncomingBody {
   enum class Place : std::uint8_t {
-    nowhere,      ///< no body
-    private_copy, ///< small: copied out of the ring or the socket's buffer
-    peer_slot,    ///< shm: a slot of the sender, given back when `owner` goes
-    pool_slot,    ///< tcp: a slot of this Context's pool, or private memory when the pool is full
-    claimed,      ///< tcp: written straight to where the receiver wanted it
+    nowhere,       ///< no body
+    private_copy,  ///< small: copied out of the ring or the socket's buffer
+    peer_slot,     ///< shm: a slot of the sender, given back when `owner` goes
+    pool_slot,     ///< tcp: a slot of this Context's pool, or private memory when the pool is full
+    claimed,       ///< tcp: written straight to where the receiver wanted it
   };
   Place place = Place::nowhere;
   std::shared_ptr<const void> owner;

@@ -181,7 +181,8 @@ TEST_P(LinkConformance, ASmallPipeIsNotHeldUpBehindALargeMessage) {
   expect_body(*pair_.b.sinks[1], 0, large);
 }
 
-// Every number of steps at which an op can be taken back, with a receiver that reads meanwhile or does not.
+// Every number of steps at which an op can be taken back, with a receiver that reads meanwhile or
+// does not.
 TEST_P(LinkConformance, AWithdrawnMessageIsNeverDelivered) {
   RecordingSink& sink = pair_.b.attach(1);
   std::uint64_t sequence = 0;

@@ -18,7 +18,8 @@
 
 namespace tendon::test {
 
-// Reactor ------------------------------------------------------------------------------------------------
+// Reactor
+// ------------------------------------------------------------------------------------------------
 
 TestReactor::TestReactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
 
@@ -64,7 +65,8 @@ std::size_t TestReactor::watched_count() const {
   return handlers_.size();
 }
 
-// Messages -----------------------------------------------------------------------------------------------
+// Messages
+// -----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -132,7 +134,8 @@ void OutgoingMessage::scribble() {
     std::fill(bytes->begin(), bytes->end(), std::byte{0xee});
 }
 
-// Sinks --------------------------------------------------------------------------------------------------
+// Sinks
+// --------------------------------------------------------------------------------------------------
 
 std::ostream& operator<<(std::ostream& out, const Event& event) {
   constexpr std::array<const char*, 4> kNames{"message", "complete", "aborted", "failed"};
@@ -202,7 +205,8 @@ void RecordingObserver::on_ended(Link&, const Error* ended_with) {
   if (ended_with != nullptr) error = *ended_with;
 }
 
-// Pairs --------------------------------------------------------------------------------------------------
+// Pairs
+// --------------------------------------------------------------------------------------------------
 
 RecordingSink& LinkEnd::attach(std::uint32_t pipe) {
   auto& sink = sinks[pipe];

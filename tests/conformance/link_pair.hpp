@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends of one link in one thread, and what stands above and below them in the product: a reactor, sinks,
-// observers. Every implementation of Link makes such a pair; the conformance suite runs against all of them.
+// Two ends of one link in one thread, and what stands above and below them in the product: a
+// reactor, sinks,
+// observers. Every implementation of Link makes such a pair; the conformance suite runs against all
+// of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +32,8 @@ class TestReactor final : public Reactor {
   void change(int fd, std::uint32_t events) override;
   void forget(int fd) override;
 
-  /// Hands out the events there are; waits for one at most `timeout_ms`. Returns whether there was one.
+  /// Hands out the events there are; waits for one at most `timeout_ms`. Returns whether there was
+  /// one.
   bool turn(int timeout_ms = 0);
   [[nodiscard]] std::size_t watched_count() const;
 
@@ -47,7 +50,8 @@ class OutgoingMessage {
   OutgoingMessage(std::uint32_t pipe, std::uint64_t sequence, std::uint64_t payload_bytes,
                   std::uint64_t seed, std::size_t values_bytes = 0, std::size_t header_bytes = 0);
 
-  /// Cuts the payload into pieces [offset, size), with gaps where they leave bytes out: those travel as zero.
+  /// Cuts the payload into pieces [offset, size), with gaps where they leave bytes out: those
+  /// travel as zero.
   void cut(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& pieces);
   /// Sends `tensor`'s elements at `offset` instead of the pattern.
   void put_strided(std::uint64_t offset, const Tensor& tensor);

@@ -222,7 +222,8 @@ TEST(TcpHostile, FramesBeyondAnAbortAreRefused) {
   ASSERT_TRUE(peer.bulk(zeros(1)));
   peer.settle();
   EXPECT_FALSE(peer.error().has_value());
-  // Everything it promised has come: the number is unknown now, and the frame waits for a descriptor.
+  // Everything it promised has come: the number is unknown now, and the frame waits for a
+  // descriptor.
   ASSERT_TRUE(peer.control(message));
   abort.payload_bytes = 0;
   ASSERT_TRUE(peer.control(abort));
@@ -246,7 +247,8 @@ TEST(TcpHostile, NothingMayFollowAGoodbye) {
   expect_violation(peer, "after its goodbye");
 }
 
-// A valid conversation, cut after every byte: what was complete is delivered, the rest never is, and the end is
+// A valid conversation, cut after every byte: what was complete is delivered, the rest never is,
+// and the end is
 // always the loss of the peer.
 TEST(TcpHostile, AConversationCutAnywhereIsPeerLost) {
   const Descriptor small = inline_message(1, 1, 10);

@@ -22,7 +22,8 @@ inline void PrintTo(const Ended& ended, std::ostream* stream) {
   *stream << "exit code " << ended.code << "\nstdout: " << ended.out << "\nstderr: " << ended.err;
 }
 
-/// A run of the `tendon` command that this build made, or of another program. Killed with its object.
+/// A run of the `tendon` command that this build made, or of another program. Killed with its
+/// object.
 class Command {
  public:
   explicit Command(const std::vector<std::string>& arguments,

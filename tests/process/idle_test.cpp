@@ -29,15 +29,16 @@ std::uint64_t status_number(const std::string& file, const std::string& key) {
   return 0;
 }
 
-/// Times each thread of this process but the calling one was put on a CPU.
+/// Times each thread of this process but the calling one went to sleep. Being interrupted by other
+/// programs
+/// is not counted.
 std::map<std::string, std::uint64_t> wake_ups() {
   std::map<std::string, std::uint64_t> counts;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     const std::string id = task.path().filename();
     if (id == std::to_string(gettid())) continue;
     const std::string file = task.path().string() + "/status";
-    counts[id] = status_number(file, "voluntary_ctxt_switches") +
-                 status_number(file, "nonvoluntary_ctxt_switches");
+    counts[id] = status_number(file, "voluntary_ctxt_switches");
   }
   return counts;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// R4: a stopped process is not a dead one. Death is proved, never guessed; across hosts the lease decides.
+// R4: a stopped process is not a dead one. Death is proved, never guessed; across hosts the lease
+// decides.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

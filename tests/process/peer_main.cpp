@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The other process of the process tests: does what the lines of its standard input say and answers each
+// The other process of the process tests: does what the lines of its standard input say and answers
+// each
 // with one line, "ok ..." or "error <code> <detail>".
 #include <signal.h>
 #include <sys/prctl.h>
@@ -176,7 +177,8 @@ class Program {
     held_.push_back({*std::move(received), seed, size});
     return "ok";
   }
-  // Takes messages as send-many makes them, until the stream ends in whatever way; keeps every third.
+  // Takes messages as send-many makes them, until the stream ends in whatever way; keeps every
+  // third.
   std::string receive_many(Words& words) {
     const auto small = next<std::uint64_t>(words, 0);
     const auto large = next<std::uint64_t>(words, 0);

@@ -11,7 +11,8 @@
 
 namespace tendon::test {
 
-/// How long a test waits for what must happen. Never compared with anything: it only turns a hang into a
+/// How long a test waits for what must happen. Never compared with anything: it only turns a hang
+/// into a
 /// failure that says where.
 inline constexpr std::chrono::seconds kPatience{20};
 /// For calls that must run into their deadline.

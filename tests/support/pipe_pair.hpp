@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two Contexts of one process with one pipe between them, on each path and with each kind of progress.
+// Two Contexts of one process with one pipe between them, on each path and with each kind of
+// progress.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +37,8 @@ inline ContextOptions with_way(ContextOptions options, const Way& way) {
   return options;
 }
 
-/// `client` connected to `server`. Members are destroyed bottom up; tests that care about order move out.
+/// `client` connected to `server`. Members are destroyed bottom up; tests that care about order
+/// move out.
 struct PipePair {
   Context client_context;
   Context server_context;

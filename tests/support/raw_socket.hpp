@@ -26,7 +26,8 @@ inline sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-/// Listens on a free port of 127.0.0.1; the kernel completes connections even if nobody calls accept().
+/// Listens on a free port of 127.0.0.1; the kernel completes connections even if nobody calls
+/// accept().
 class RawListener {
  public:
   RawListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

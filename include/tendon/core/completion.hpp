@@ -7,11 +7,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <utility>
-
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <utility>
 
 namespace tendon::inline v0 {
 
@@ -34,7 +33,8 @@ class TENDON_API CompletionBase : public std::enable_shared_from_this<Completion
   }
   [[nodiscard]] bool finished() const noexcept { return status() != CompletionStatus::pending; }
 
-  /// Makes progress until finished or the deadline passes. Overridden by whoever runs the operation.
+  /// Makes progress until finished or the deadline passes. Overridden by whoever runs the
+  /// operation.
   virtual void drive(Deadline deadline) = 0;
   /// Best effort; what cannot be stopped finishes by itself.
   virtual void cancel() = 0;
@@ -50,7 +50,8 @@ class CompletionState : public CompletionBase {
  public:
   using Callback = std::function<void(Result<T>)>;
 
-  /// Called once by whoever runs the operation. Returns the callback to be run with the result by a thread
+  /// Called once by whoever runs the operation. Returns the callback to be run with the result by a
+  /// thread
   /// that holds no lock, if the user registered one.
   [[nodiscard]] std::function<void()> finish(Result<T> result) {
     std::lock_guard lock(mutex_);
@@ -110,19 +111,23 @@ class CompletionState : public CompletionBase {
 
 /// The outcome of an `_async` call, now or later.
 ///
-/// Owns:    a share of the operation, which keeps every tensor it touches until the transport is quiet.
+/// Owns:    a share of the operation, which keeps every tensor it touches until the transport is
+/// quiet.
 /// Threads: one thread at a time.
-/// Errors:  those of the operation; `timeout` from wait() leaves it pending; already_taken the second time.
+/// Errors:  those of the operation; `timeout` from wait() leaves it pending; already_taken the
+/// second time.
 /// Blocks:  only wait(), until its deadline.
 /// Cost:    one allocation per operation.
 ///
-/// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts the
+/// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts
+/// the
 /// message back at the head of its pipe.
 template <class T>
 class [[nodiscard]] Completion {
  public:
   /// For whoever makes completions.
-  explicit Completion(std::shared_ptr<detail::CompletionState<T>> state) : state_(std::move(state)) {}
+  explicit Completion(std::shared_ptr<detail::CompletionState<T>> state)
+      : state_(std::move(state)) {}
   Completion(Completion&&) noexcept = default;
   Completion& operator=(Completion&& other) noexcept {
     if (this != &other) {
@@ -151,7 +156,8 @@ class [[nodiscard]] Completion {
   /// Best effort: an operation that was stopped fails with `cancelled`.
   void cancel() { state_->cancel(); }
 
-  /// `callback` gets the result, on the service thread or inside Context::progress(), never inside another
+  /// `callback` gets the result, on the service thread or inside Context::progress(), never inside
+  /// another
   /// call and never under a lock.
   void on_done(std::function<void(Result<T>)> callback) {
     if (auto run = state_->set_callback(std::move(callback))) state_->schedule(std::move(run));

@@ -14,13 +14,15 @@ namespace tendon::inline v0 {
 /// Blocks:  never.
 /// Cost:    reading the clock once when made from a duration, none for zero and never().
 ///
-/// Zero (or less) means: do what can be done now, do not wait. Waiting for ever must be said: `Deadline::never()`.
+/// Zero (or less) means: do what can be done now, do not wait. Waiting for ever must be said:
+/// `Deadline::never()`.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
   template <class Rep, class Period>
-  Deadline(std::chrono::duration<Rep, Period> from_now)  // NOLINT(google-explicit-constructor): `recv(1s)`
+  Deadline(std::chrono::duration<Rep, Period>
+               from_now)  // NOLINT(google-explicit-constructor): `recv(1s)`
       : at_(after(from_now)) {}
 
   /// Never passes. There is no default that means this.
@@ -52,7 +54,8 @@ class Deadline {
 
   template <class Rep, class Period>
   static Clock::time_point after(std::chrono::duration<Rep, Period> from_now) {
-    // Compared as floating-point seconds: converting hours::max() to nanoseconds would overflow, and a
+    // Compared as floating-point seconds: converting hours::max() to nanoseconds would overflow,
+    // and a
     // deadline that overflows lies in the past.
     using Seconds = std::chrono::duration<long double>;
     if (!(from_now > std::chrono::duration<Rep, Period>::zero())) return Clock::time_point::min();

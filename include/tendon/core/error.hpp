@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-
 #include <tendon/core/export.hpp>
 
 namespace tendon::inline v0 {
@@ -20,7 +19,8 @@ enum class ErrorCode : std::uint16_t {
 #undef TENDON_ERROR
 };
 
-/// What the caller should do next. Errors are grouped by this, because it is what a caller branches on.
+/// What the caller should do next. Errors are grouped by this, because it is what a caller branches
+/// on.
 enum class Remedy : std::uint8_t {
   fix_the_call,  ///< the same call will fail again: change it
   retry_later,   ///< the same call may succeed later
@@ -72,11 +72,14 @@ struct TENDON_API Error {
   [[nodiscard]] std::string message() const;
 };
 
-/// The error of a failed system call: EMFILE, ENOSPC, EADDRINUSE, EACCES ... get codes of their own, the rest
+/// The error of a failed system call: EMFILE, ENOSPC, EADDRINUSE, EACCES ... get codes of their
+/// own, the rest
 /// is `system`. `what` names the call and its object: "open('model.safetensors')".
-[[nodiscard]] TENDON_API Error system_error(std::string_view where, std::string_view what, int errno_value);
+[[nodiscard]] TENDON_API Error system_error(std::string_view where, std::string_view what,
+                                            int errno_value);
 
-/// Thrown by `Result::value()` and by conveniences on one's own memory; nothing that touches a peer throws.
+/// Thrown by `Result::value()` and by conveniences on one's own memory; nothing that touches a peer
+/// throws.
 class TENDON_API Exception : public std::runtime_error {
  public:
   explicit Exception(Error error);

@@ -21,12 +21,18 @@ enum class MemberEventKind : std::uint8_t {
 
 [[nodiscard]] constexpr std::string_view to_string(MemberEventKind kind) {
   switch (kind) {
-    case MemberEventKind::joined: return "joined";
-    case MemberEventKind::suspect: return "suspect";
-    case MemberEventKind::alive: return "alive";
-    case MemberEventKind::left: return "left";
-    case MemberEventKind::lost: return "lost";
-    case MemberEventKind::unsent: return "unsent";
+    case MemberEventKind::joined:
+      return "joined";
+    case MemberEventKind::suspect:
+      return "suspect";
+    case MemberEventKind::alive:
+      return "alive";
+    case MemberEventKind::left:
+      return "left";
+    case MemberEventKind::lost:
+      return "lost";
+    case MemberEventKind::unsent:
+      return "unsent";
   }
   return "unknown";
 }

@@ -3,11 +3,10 @@
 
 #include <concepts>
 #include <functional>
+#include <tendon/core/error.hpp>
 #include <type_traits>
 #include <utility>
 #include <variant>
-
-#include <tendon/core/error.hpp>
 
 namespace tendon::inline v0 {
 
@@ -26,11 +25,13 @@ struct IsResult : std::false_type {};
 /// Cost:    the larger of T and Error; no allocation on success.
 ///
 /// Two doors: `if (auto r = f()) use(*r); else handle(r.error());` or `f().value()`, which throws.
-/// `value() &&` returns by value, so that `for (auto& x : f().value())` does not read a dead object, and
+/// `value() &&` returns by value, so that `for (auto& x : f().value())` does not read a dead
+/// object, and
 /// accessors that return references do not exist on rvalues.
 template <class T>
 class [[nodiscard]] Result {
-  static_assert(!std::is_reference_v<T>, "a Result holds a value; use a pointer or a reference_wrapper");
+  static_assert(!std::is_reference_v<T>,
+                "a Result holds a value; use a pointer or a reference_wrapper");
 
  public:
   using value_type = T;
@@ -102,8 +103,9 @@ class [[nodiscard]] Result {
   /// `f(error)` where f returns the same kind of Result; the value passes through.
   template <class F>
   [[nodiscard]] Result or_else(F&& f) && {
-    return has_value() ? std::move(*this)
-                       : Result(std::invoke(std::forward<F>(f), std::move(*std::get_if<1>(&state_))));
+    return has_value()
+               ? std::move(*this)
+               : Result(std::invoke(std::forward<F>(f), std::move(*std::get_if<1>(&state_))));
   }
 
  private:
@@ -153,15 +155,16 @@ struct IsResult<Result<T>> : std::true_type {};
 
 #define TENDON_CONCAT_INNER(a, b) a##b
 #define TENDON_CONCAT(a, b) TENDON_CONCAT_INNER(a, b)
-#define TENDON_TRY_INNER(result, name, ...)                       \
-  auto result = (__VA_ARGS__);                                    \
-  if (!result.has_value()) return std::move(result).error();      \
+#define TENDON_TRY_INNER(result, name, ...)                  \
+  auto result = (__VA_ARGS__);                               \
+  if (!result.has_value()) return std::move(result).error(); \
   auto name = *std::move(result)
 /// `TENDON_TRY(pipe, Pipe::connect(...));` declares `pipe` or returns the error from this function.
-#define TENDON_TRY(name, ...) TENDON_TRY_INNER(TENDON_CONCAT(tendon_try_, __COUNTER__), name, __VA_ARGS__)
+#define TENDON_TRY(name, ...) \
+  TENDON_TRY_INNER(TENDON_CONCAT(tendon_try_, __COUNTER__), name, __VA_ARGS__)
 /// The same for a Result<void>, or when the value is not needed.
-#define TENDON_CHECK(...)                                                           \
-  do {                                                                              \
-    if (auto tendon_checked = (__VA_ARGS__); !tendon_checked.has_value())           \
-      return std::move(tendon_checked).error();                                     \
+#define TENDON_CHECK(...)                                                 \
+  do {                                                                    \
+    if (auto tendon_checked = (__VA_ARGS__); !tendon_checked.has_value()) \
+      return std::move(tendon_checked).error();                           \
   } while (false)

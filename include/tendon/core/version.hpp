@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that says which version this is: CMake, pkg-config, the CLI and the hello read it here.
+// The one place that says which version this is: CMake, pkg-config, the CLI and the hello read it
+// here.
 #pragma once
 
 #include <string_view>

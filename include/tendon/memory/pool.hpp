@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/memory/storage.hpp>
@@ -26,7 +25,8 @@ struct PoolSummary {
   [[nodiscard]] TENDON_API std::string to_string() const;
 };
 
-/// Shared, registered memory of a Context in slots of power-of-two sizes, kept warm for the next use. What
+/// Shared, registered memory of a Context in slots of power-of-two sizes, kept warm for the next
+/// use. What
 /// arrives over sockets lands here.
 ///
 /// Owns:    a share of the pool; memory taken from it outlives it.

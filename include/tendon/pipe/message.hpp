@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-
 #include <tendon/core/bytes.hpp>
 #include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor_dict.hpp>

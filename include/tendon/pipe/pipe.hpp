@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-
 #include <tendon/core/completion.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
@@ -47,11 +46,13 @@ class PipeRange;
 /// Threads: one sender and one receiver at a time; a third gets `busy`.
 /// Errors:  timeout (nothing was delivered, the pipe goes on), end_of_stream (orderly), peer_lost,
 ///          cancelled, context_closed, forked; each names the peer.
-/// Blocks:  only calls with a Deadline. The destructor never: unsent bytes are handed to the Context.
+/// Blocks:  only calls with a Deadline. The destructor never: unsent bytes are handed to the
+/// Context.
 /// Cost:    a path "shm" moves a loan in about a microsecond whatever its size; send() copies once.
 class TENDON_API Pipe {
  public:
-  /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns when the
+  /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns
+  /// when the
   /// peer's Context answered, not when accept() took the pipe.
   [[nodiscard]] static Result<Pipe> connect(Context& context, std::string_view address,
                                             Deadline deadline, PipeOptions options = {});
@@ -77,17 +78,21 @@ class TENDON_API Pipe {
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
 
   // Receiving: what arrived is yours until you release it.
-  [[nodiscard]] Result<TensorDict> recv(Deadline deadline) { return recv(RecvMode::view_or_copy, deadline); }
+  [[nodiscard]] Result<TensorDict> recv(Deadline deadline) {
+    return recv(RecvMode::view_or_copy, deadline);
+  }
   /// wrong_kind when raw bytes come next; they stay for recv_message().
   [[nodiscard]] Result<TensorDict> recv(RecvMode mode, Deadline deadline);
-  /// Into leaves that exist, of the same schema (schema_mismatch leaves the message in the pipe); one copy,
+  /// Into leaves that exist, of the same schema (schema_mismatch leaves the message in the pipe);
+  /// one copy,
   /// over tcp none. On an error the contents of `destination` are unspecified.
   [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
   [[nodiscard]] Completion<TensorDict> recv_async();
   [[nodiscard]] Completion<void> recv_into_async(TensorDict destination);
   [[nodiscard]] Completion<Message> recv_message_async();
-  /// `for (Result<TensorDict>& batch : pipe.each(1s))`: ends at the end of the stream; an error is the last
+  /// `for (Result<TensorDict>& batch : pipe.each(1s))`: ends at the end of the stream; an error is
+  /// the last
   /// item. `per_message` bounds the wait for each; std::chrono::nanoseconds::max() waits for ever.
   [[nodiscard]] PipeRange each(std::chrono::nanoseconds per_message);
 

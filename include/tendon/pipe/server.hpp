@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>

@@ -6,14 +6,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
-
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/member_event.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/memory/pool.hpp>
 #include <tendon/session/identity.hpp>
+#include <vector>
 
 namespace tendon::inline v0 {
 
@@ -41,7 +40,8 @@ enum class Transport : std::uint8_t {
   tcp,        ///< sockets even on one host
 };
 
-/// Every member has a default; name the ones you set. Environment variables override none of them except
+/// Every member has a default; name the ones you set. Environment variables override none of them
+/// except
 /// where said.
 struct ContextOptions {
   /// Said to peers; names this process in their errors. TENDON_NAME if empty.
@@ -50,7 +50,8 @@ struct ContextOptions {
   WaitPolicy wait_policy = WaitPolicy::balanced;
   /// TENDON_TRANSPORT=shm|tcp overrides `automatic`.
   Transport transport = Transport::automatic;
-  /// Most bytes of messages under way to one peer, held by it included [bytes]; 0: the smaller of 1 GiB and a
+  /// Most bytes of messages under way to one peer, held by it included [bytes]; 0: the smaller of 1
+  /// GiB and a
   /// quarter of the memory limit.
   std::uint64_t link_cap_bytes = 0;
   /// Most bytes of the Context's own pool [bytes]; 0 as above. A limit, not an allocation.
@@ -65,10 +66,12 @@ struct ContextOptions {
 
 /// The root object: identity, memory, progress, links to peers.
 ///
-/// Owns:    the service thread, the pool, every link. Pipes, listeners and received tensors share its state,
+/// Owns:    the service thread, the pool, every link. Pipes, listeners and received tensors share
+/// its state,
 ///          so they may be destroyed in any order; after close() they answer `context_closed`.
 /// Threads: safe everywhere.
-/// Errors:  invalid_argument, too_many_open_files, system. In a forked child every call answers `forked`.
+/// Errors:  invalid_argument, too_many_open_files, system. In a forked child every call answers
+/// `forked`.
 /// Blocks:  create(): no. close(): until its deadline. The destructor: at most `linger`.
 /// Cost:    one thread, one epoll; nothing while idle without links, four wake-ups a second with.
 class TENDON_API Context {
@@ -81,7 +84,8 @@ class TENDON_API Context {
   Context& operator=(const Context&) = delete;
   ~Context();
 
-  /// Waits for unsent bytes, says goodbye to every peer, stops the service thread. What could not be sent is
+  /// Waits for unsent bytes, says goodbye to every peer, stops the service thread. What could not
+  /// be sent is
   /// counted and reported as an `unsent` event; the answer is `timeout` then.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
@@ -93,10 +97,12 @@ class TENDON_API Context {
   [[nodiscard]] std::string describe() const;
   /// Members this Context has links to now.
   [[nodiscard]] std::vector<PeerIdentity> members() const;
-  /// `callback` gets every event from now on, on the service thread or inside progress(), under no lock.
+  /// `callback` gets every event from now on, on the service thread or inside progress(), under no
+  /// lock.
   void on_member(std::function<void(const MemberEvent&)> callback);
 
-  /// Progress::manual: takes in and sends what can be moved now, runs callbacks; true if anything moved.
+  /// Progress::manual: takes in and sends what can be moved now, runs callbacks; true if anything
+  /// moved.
   /// With the service thread: only runs nothing and answers false.
   bool progress();
   /// A descriptor for an event loop of yours, readable when there is something to do or to collect.

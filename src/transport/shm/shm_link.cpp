@@ -143,7 +143,8 @@ Result<void> ShmLink::start(Reactor& reactor, LinkObserver& observer) {
   return reactor.watch(peer_process_.get(), EPOLLIN, self);
 }
 
-// Sending ------------------------------------------------------------------------------------------------
+// Sending
+// ------------------------------------------------------------------------------------------------
 
 bool ShmLink::take_returns() {
   if (!returned_.has_entry()) return false;
@@ -205,8 +206,10 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
   descriptor.generation = id.generation;
   descriptor.offset = 0;
   std::lock_guard lock(send_mutex_);
-  // The link may have ended during the copy. Its end frees or quarantines what was sent until then and holds
-  // this lock once after it said so: what is marked sent below is part of that, or is not marked at all.
+  // The link may have ended during the copy. Its end frees or quarantines what was sent until then
+  // and holds
+  // this lock once after it said so: what is marked sent below is part of that, or is not marked at
+  // all.
   if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments());
   if (!announced || !flush_posted()) return false;
@@ -223,7 +226,8 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
   return true;
 }
 
-// Shows one descriptor to the peer, with its inline body from `op` or `body`. False when there is no room.
+// Shows one descriptor to the peer, with its inline body from `op` or `body`. False when there is
+// no room.
 // Callers flush what was posted before.
 Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes body) {
   if (broken_) return violation("shm.send", "its counters in shared memory make no sense");
@@ -256,7 +260,8 @@ Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes bod
   return true;
 }
 
-// The arena is a ring of bytes whose consumer is the ring of descriptors: what lies before the end of the
+// The arena is a ring of bytes whose consumer is the ring of descriptors: what lies before the end
+// of the
 // last consumed descriptor is free. A body never wraps.
 bool ShmLink::place_inline(Descriptor& descriptor) {
   const std::uint64_t size = (descriptor.body_bytes() + 63) / 64 * 64;
@@ -353,7 +358,8 @@ bool ShmLink::drained() {
   return flush_posted();
 }
 
-// Receiving ----------------------------------------------------------------------------------------------
+// Receiving
+// ----------------------------------------------------------------------------------------------
 
 bool ShmLink::has_input() const noexcept {
   if (incoming_.has_entry()) return true;
@@ -387,7 +393,8 @@ bool ShmLink::poll() {
     fail_locked(violation("shm.poll", "its counters in shared memory make no sense"), false);
     return true;
   }
-  // The peer may sleep for want of room. It goes to sleep only while ring or arena is full, so looking once
+  // The peer may sleep for want of room. It goes to sleep only while ring or arena is full, so
+  // looking once
   // per kRoomStep of what is freed, not at every message, cannot miss it.
   room_made_ +=
       static_cast<std::uint64_t>(count) * (ControlBlock::kArenaBytes / ControlBlock::kMessageCount);
@@ -530,7 +537,8 @@ bool ShmLink::lend(const IncomingBody& body) noexcept {
   return slot->lend();
 }
 
-// Life ---------------------------------------------------------------------------------------------------
+// Life
+// ---------------------------------------------------------------------------------------------------
 
 void ShmLink::announce_sleep() noexcept {
   std::uint64_t what = SleepWord<>::kForMessages;
@@ -628,7 +636,8 @@ LinkStats ShmLink::stats() const {
 
 Result<std::shared_ptr<Segment>> make_control_segment(const Token& nonce) {
   TENDON_TRY(segment, Segment::create(sizeof(ControlBlock)));
-  // The arrays stay untouched: fresh memfd pages are zero, and constructing them would touch half a MiB.
+  // The arrays stay untouched: fresh memfd pages are zero, and constructing them would touch half a
+  // MiB.
   auto* block = reinterpret_cast<ControlBlock*>(segment->data());
   block->magic = ControlBlock::kMagic;
   block->nonce = nonce;

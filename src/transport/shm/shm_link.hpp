@@ -16,19 +16,21 @@ struct ShmLinkOptions {
   PeerIdentity peer;
   std::uint64_t cap_bytes = 0;
   std::uint64_t peer_cap_bytes = 0;
-  OwnedFd socket;                   ///< unix stream socket, handshake done, non-blocking
-  std::shared_ptr<Segment> mine;    ///< made by make_control_segment()
-  std::shared_ptr<Segment> theirs;  ///< attached by attach_control_segment()
-  OwnedFd peer_doorbell;            ///< the peer's eventfd
-  OwnedFd peer_process;             ///< the pidfd the peer opened on itself
+  OwnedFd socket;                    ///< unix stream socket, handshake done, non-blocking
+  std::shared_ptr<Segment> mine;     ///< made by make_control_segment()
+  std::shared_ptr<Segment> theirs;   ///< attached by attach_control_segment()
+  OwnedFd peer_doorbell;             ///< the peer's eventfd
+  OwnedFd peer_process;              ///< the pidfd the peer opened on itself
   bool expect_signs_of_life = true;  ///< false: the peer progresses manually, silence means nothing
 };
 
 /// A control block in a segment of its own, carrying `nonce`.
 [[nodiscard]] Result<std::shared_ptr<Segment>> make_control_segment(const Token& nonce);
-/// Maps the peer's control block; an error unless `nonce`, said over the socket, stands in it: reading it
+/// Maps the peer's control block; an error unless `nonce`, said over the socket, stands in it:
+/// reading it
 /// proves that both processes see the same memory.
-[[nodiscard]] Result<std::shared_ptr<Segment>> attach_control_segment(OwnedFd fd, const Token& nonce);
+[[nodiscard]] Result<std::shared_ptr<Segment>> attach_control_segment(OwnedFd fd,
+                                                                      const Token& nonce);
 
 [[nodiscard]] Result<std::shared_ptr<Link>> make_shm_link(ShmLinkOptions options);
 

@@ -6,9 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
-
 #include <tendon/core/result.hpp>
+#include <vector>
 
 #include "core/fd.hpp"
 #include "memory/recycler.hpp"
@@ -24,7 +23,8 @@ struct AttachedSegment {
   std::uint32_t slot_count = 0;
 };
 
-/// What received views need of a shm link after its pipe, its link and its Context are gone: the mappings,
+/// What received views need of a shm link after its pipe, its link and its Context are gone: the
+/// mappings,
 /// the ring to give slots back by, the peer's doorbell.
 ///
 /// Owns:    both control blocks and the peer's segments as mapped here.
@@ -39,12 +39,15 @@ class ShmMemory {
 
   [[nodiscard]] ControlBlock& mine() const noexcept { return *mine_block_; }
   [[nodiscard]] ControlBlock& theirs() const noexcept { return *their_block_; }
-  [[nodiscard]] SleepWord<> peer_sleep() const noexcept { return SleepWord<>(their_block_->sleeping); }
+  [[nodiscard]] SleepWord<> peer_sleep() const noexcept {
+    return SleepWord<>(their_block_->sleeping);
+  }
   /// Wakes the peer out of its epoll. Counted.
   void ring_doorbell() noexcept;
   [[nodiscard]] std::uint64_t doorbell_count() const noexcept { return doorbells_.load(); }
 
-  /// Lends a received slot to the user, unless fewer than two slots of its class, or less than half of the
+  /// Lends a received slot to the user, unless fewer than two slots of its class, or less than half
+  /// of the
   /// peer's cap, would stay in circulation.
   [[nodiscard]] bool lend(std::uint64_t slot_bytes) noexcept;
   /// `lent` as lend() answered for this slot.
@@ -74,7 +77,10 @@ class ReceivedSlot {
  public:
   ReceivedSlot(std::shared_ptr<ShmMemory> memory, std::shared_ptr<Segment> segment, SlotId id,
                std::uint64_t slot_bytes)
-      : memory_(std::move(memory)), segment_(std::move(segment)), id_(id), slot_bytes_(slot_bytes) {}
+      : memory_(std::move(memory)),
+        segment_(std::move(segment)),
+        id_(id),
+        slot_bytes_(slot_bytes) {}
   ReceivedSlot(const ReceivedSlot&) = delete;
   ReceivedSlot& operator=(const ReceivedSlot&) = delete;
   ~ReceivedSlot() { memory_->give_back(id_, slot_bytes_, lent_); }

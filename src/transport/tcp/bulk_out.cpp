@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::array<std::byte, 4096> kZeros{};
 
-// Memory for one sendmsg. Far below IOV_MAX: a body in many small pieces is cheaper to copy than to list.
+// Memory for one sendmsg. Far below IOV_MAX: a body in many small pieces is cheaper to copy than to
+// list.
 class Pieces {
  public:
   [[nodiscard]] bool add(const void* data, std::uint64_t size_bytes) {
@@ -44,7 +45,8 @@ class Pieces {
   std::size_t count_ = 0;
 };
 
-// Lists bytes [from, to) of the body where they lie. False when they do not lie in few enough pieces.
+// Lists bytes [from, to) of the body where they lie. False when they do not lie in few enough
+// pieces.
 bool list_body(const SendOp& op, std::uint64_t from, std::uint64_t to, Pieces& pieces) {
   const std::uint64_t payload_end = std::min(op.descriptor.payload_bytes, to);
   std::uint64_t at = from;

@@ -10,14 +10,17 @@
 
 namespace tendon::inline v0::detail {
 
-/// Cuts one bulk lane's byte stream into frames and says where their bytes belong, so that a socket is read
-/// straight into them. Behind the rest of a frame it reads a little ahead: the tail frame and the next header
+/// Cuts one bulk lane's byte stream into frames and says where their bytes belong, so that a socket
+/// is read
+/// straight into them. Behind the rest of a frame it reads a little ahead: the tail frame and the
+/// next header
 /// usually come with the same system call. No sockets; the fuzzer runs the same code.
 class BulkParser {
  public:
   explicit BulkParser(Inbound& inbound) : inbound_(inbound) {}
 
-  /// Where the next bytes of the stream go; nothing while parked(). Valid until anything else is called,
+  /// Where the next bytes of the stream go; nothing while parked(). Valid until anything else is
+  /// called,
   /// on this parser or on the Inbound.
   [[nodiscard]] ReadTargets targets();
   /// That many bytes were written there. Errors: protocol_violation.

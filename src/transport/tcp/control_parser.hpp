@@ -11,7 +11,8 @@
 
 namespace tendon::inline v0::detail {
 
-/// Cuts the control lane's byte stream into descriptors and their inline bodies. No sockets, no state beyond
+/// Cuts the control lane's byte stream into descriptors and their inline bodies. No sockets, no
+/// state beyond
 /// unread bytes: the product, the tests and the fuzzer run the same code.
 class ControlParser {
  public:

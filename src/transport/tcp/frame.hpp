@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a body that does not travel beside its descriptor is cut into frames: docs/protocol.md, "TCP".
+// How a body that does not travel beside its descriptor is cut into frames: docs/protocol.md,
+// "TCP".
 #pragma once
 
 #include <algorithm>
@@ -20,16 +21,20 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 32 && std::is_trivially_copyable_v<FrameHeader>);
 
-/// The last bytes of every body are a frame of their own, begun only when all others are with the kernel. It
-/// is so small that whoever begins it also keeps a copy: a message is either done or can still be withdrawn,
+/// The last bytes of every body are a frame of their own, begun only when all others are with the
+/// kernel. It
+/// is so small that whoever begins it also keeps a copy: a message is either done or can still be
+/// withdrawn,
 /// never half of each.
 inline constexpr std::uint32_t kTailBytes = 64;
 
-/// Transfers of one link that may be open at once: announced, but not complete. A receiver that holds as many,
+/// Transfers of one link that may be open at once: announced, but not complete. A receiver that
+/// holds as many,
 /// or as many bytes as its cap, stops reading descriptors until one is complete.
 inline constexpr std::uint32_t kMaxOpenTransfers = 1024;
 
-/// Does a body travel beside its descriptor? Then it may not come in frames, and the other way round.
+/// Does a body travel beside its descriptor? Then it may not come in frames, and the other way
+/// round.
 constexpr bool travels_inline(std::uint64_t body_bytes) { return body_bytes <= kMaxInlineBytes; }
 
 /// The cut of one body. Both ends compute it, so that coverage is exact: one bit for each frame.

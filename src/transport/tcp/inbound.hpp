@@ -30,7 +30,8 @@ class InboundHost {
   virtual void on_open(const Descriptor& descriptor, Bytes ticket) = 0;
 };
 
-/// A body that arrives in frames. Invariant: received <= begun <= expected, so that whoever is inside a frame
+/// A body that arrives in frames. Invariant: received <= begun <= expected, so that whoever is
+/// inside a frame
 /// keeps the transfer open.
 struct OpenTransfer {
   Descriptor descriptor;
@@ -56,7 +57,8 @@ struct ReadTargets {
   void add(std::byte* data, std::size_t size_bytes) { pieces[count++] = {data, size_bytes}; }
 };
 
-/// The receiving half of the tcp protocol: what descriptors and frames mean. No sockets and no clock; the
+/// The receiving half of the tcp protocol: what descriptors and frames mean. No sockets and no
+/// clock; the
 /// product, the tests and the fuzzer run the same code.
 class Inbound {
  public:
@@ -70,13 +72,16 @@ class Inbound {
   /// Acts on one message of the control lane. Errors: protocol_violation, resource_exhausted.
   [[nodiscard]] Result<void> on_message(const ControlParser::Message& message);
 
-  /// The transfer a frame belongs to, with the frame marked as begun; null when its descriptor has not come.
+  /// The transfer a frame belongs to, with the frame marked as begun; null when its descriptor has
+  /// not come.
   [[nodiscard]] Result<OpenTransfer*> begin_frame(const FrameHeader& header);
-  /// Adds the memory of body bytes [offset, offset + size) to `targets`, as far as there is room in it.
+  /// Adds the memory of body bytes [offset, offset + size) to `targets`, as far as there is room in
+  /// it.
   /// Returns how many bytes that is.
   std::uint64_t place(OpenTransfer& open, std::uint64_t offset, std::uint64_t size_bytes,
                       ReadTargets& targets);
-  /// That many bytes of a frame were written to their place. May end the transfer: `open` is gone then.
+  /// That many bytes of a frame were written to their place. May end the transfer: `open` is gone
+  /// then.
   void on_received(OpenTransfer& open, std::uint64_t size_bytes);
 
   /// The link is over: every open transfer is aborted.

@@ -70,7 +70,8 @@ class Interest {
   std::atomic<bool> output_{false};
 };
 
-// `lease` is zero for a peer that may be silent as long as it likes: TCP_USER_TIMEOUT also ends a connection
+// `lease` is zero for a peer that may be silent as long as it likes: TCP_USER_TIMEOUT also ends a
+// connection
 // whose peer is alive but does not read.
 void set_options(int fd, std::chrono::milliseconds lease) {
   sockaddr_storage address{};
@@ -86,7 +87,8 @@ void set_options(int fd, std::chrono::milliseconds lease) {
   }
 }
 
-// Closing a socket with unread input resets the connection, and the peer loses what it has not read yet.
+// Closing a socket with unread input resets the connection, and the peer loses what it has not read
+// yet.
 void discard_input(int fd) {
   std::array<std::byte, 16384> scrap;  // NOLINT: never read
   for (int round = 0; round < 256; ++round) {
@@ -277,7 +279,8 @@ Result<void> TcpLinkOverSockets::add_lane(OwnedFd fd) {
   return added.interest.watch(*reactor_, added.fd.get(), weak_from_this());
 }
 
-// Sending ------------------------------------------------------------------------------------------------
+// Sending
+// ------------------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<SlotLease>> TcpLinkOverSockets::acquire(std::uint64_t size_bytes) {
   if (ended()) return end_error();
@@ -359,7 +362,8 @@ Result<bool> TcpLinkOverSockets::send_bulk(SendOp& op, Deadline deadline) {
   }
 }
 
-// Something waits for the kernel: the engine is to call when it has room. bulk_out_.mutex() is held. Only
+// Something waits for the kernel: the engine is to call when it has room. bulk_out_.mutex() is
+// held. Only
 // poll() takes this back, so that whoever waits hears of what another thread finished.
 void TcpLinkOverSockets::want_output() {
   if (control_out_.waiting_bytes() != 0) control_interest_.output(true);
@@ -385,7 +389,8 @@ void TcpLinkOverSockets::post(const Descriptor& descriptor, Bytes body) {
   if (control_out_.waiting_bytes() != 0) control_interest_.output(true);
 }
 
-// Receiving ----------------------------------------------------------------------------------------------
+// Receiving
+// ----------------------------------------------------------------------------------------------
 
 void TcpLinkOverSockets::on_ready(int fd, std::uint32_t events) {
   std::lock_guard receiving(receive_mutex());
@@ -517,7 +522,8 @@ bool TcpLinkOverSockets::read_lane(Lane& lane) {
   return moved;
 }
 
-// Not the end of the link yet: the goodbye travels on another connection and may still come. tick() ends it
+// Not the end of the link yet: the goodbye travels on another connection and may still come. tick()
+// ends it
 // when it does not.
 void TcpLinkOverSockets::lane_ended(Lane& lane) {
   lane.ended = true;
@@ -593,7 +599,8 @@ Result<IncomingBody> TcpLinkOverSockets::allocate(std::uint64_t size_bytes) {
         std::allocate_shared<SlotLease>(RecyclingAllocator<SlotLease>(recycler_), pool_, *slot);
     return body;
   }
-  // The user keeps what it received, or the pool is smaller than the link's cap: private memory it is.
+  // The user keeps what it received, or the pool is smaller than the link's cap: private memory it
+  // is.
   TENDON_TRY(storage, Storage::allocate(size_bytes));
   body.data = storage.data();
   body.owner = storage.owner();
@@ -604,7 +611,8 @@ void TcpLinkOverSockets::on_open(const Descriptor& descriptor, Bytes ticket) {
   if (observer_ != nullptr) observer_->on_open(*this, descriptor, ticket);
 }
 
-// Life ---------------------------------------------------------------------------------------------------
+// Life
+// ---------------------------------------------------------------------------------------------------
 
 Error TcpLinkOverSockets::lost(std::string_view how) const {
   return Error{ErrorCode::peer_lost, "tcp.receive",
@@ -640,7 +648,8 @@ void TcpLinkOverSockets::tick(Clock::time_point now) {
                 false);
     return;
   }
-  // One word a tick, whatever else is said: the peer's lease is not known here. What waits is a word as well.
+  // One word a tick, whatever else is said: the peer's lease is not known here. What waits is a
+  // word as well.
   if (control_out_.waiting_bytes() == 0) post(Descriptor{.kind = MessageKind::ping}, {});
 }
 

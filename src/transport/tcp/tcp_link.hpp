@@ -28,7 +28,8 @@ struct TcpLinkOptions {
 class TcpLink : public Link {
  public:
   using Link::Link;
-  /// A further connection for bulk frames, handshake done. Thread-safe; frames queued so far may use it.
+  /// A further connection for bulk frames, handshake done. Thread-safe; frames queued so far may
+  /// use it.
   [[nodiscard]] virtual Result<void> add_lane(OwnedFd fd) = 0;
 };
 

@@ -159,7 +159,8 @@ TEST_P(Addresses, APeerThatHangsUpDuringTheHelloIsNamed) {
 }
 
 TEST_P(Addresses, AnotherMajorVersionIsAVersionMismatchAtBothEnds) {
-  // A peer of major version 77 that speaks nothing older: header of the hello, and nothing more needed.
+  // A peer of major version 77 that speaks nothing older: header of the hello, and nothing more
+  // needed.
   const std::string hello("TNDN\x4d\x00\x00\x00\x4d\x00\x00\x00\x04\x00\x00\x00\x01\x00\x00\x00",
                           20);
   RawListener newer;

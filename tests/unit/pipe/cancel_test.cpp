@@ -49,7 +49,8 @@ TEST_P(Cancel, DropsAndCountsUnreadMessages) {
   ASSERT_TRUE(eventually([&] { return flushed.load(); },
                          [&] {
                            pair.client_context.progress();
-                           // A shared-memory link without a service thread is looked at by calls only.
+                           // A shared-memory link without a service thread is looked at by calls
+                           // only.
                            TensorDict other = patterned(0, 3);
                            (void)pair.client.recv_into(other, 0s);
                          }));

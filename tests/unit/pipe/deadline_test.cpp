@@ -58,7 +58,8 @@ TEST_P(Deadlines, ATimedOutWaitLeavesTheOperationPending) {
 }
 
 TEST_P(Deadlines, ATimedOutSendIsNeverDeliveredAndLaterOnesAre) {
-  // Nobody receives: windows and slots fill up, whatever the path, and the send that finds no room times out.
+  // Nobody receives: windows and slots fill up, whatever the path, and the send that finds no room
+  // times out.
   PipePair pair =
       connect({.link_cap_bytes = 4 << 20}, {.link_cap_bytes = 4 << 20, .pool_cap_bytes = 4 << 20});
   constexpr std::uint64_t kSize = 300'000;

@@ -34,7 +34,8 @@ TEST_P(ManualProgress, NothingHappensBetweenCalls) {
   PipePair pair = connect();
   Completion<TensorDict> received = pair.client.recv_async();
   ASSERT_TRUE(succeeds(pair.server.send(numbered(1), kPatience)));
-  // The descriptor shows that there is something to do; until somebody does it the completion is pending.
+  // The descriptor shows that there is something to do; until somebody does it the completion is
+  // pending.
   ASSERT_TRUE(!pair.client_context.arm() || readable(pair.client_context.fd(), kPatience));
   EXPECT_FALSE(received.done());
   ASSERT_TRUE(eventually([&] { return received.done(); }, [&] { pair.client_context.progress(); }));
@@ -59,9 +60,10 @@ TEST_P(ManualProgress, AHandshakeWaitsForTheManualListener) {
       EXPECT_EQ(number_of(pipe->recv(kPatience).value()), 4);
     }
   });
-  ASSERT_TRUE(eventually([&] { return connected.load(); }, [&] {
-    if (gave_up) server.progress();
-  }));
+  ASSERT_TRUE(eventually([&] { return connected.load(); },
+                         [&] {
+                           if (gave_up) server.progress();
+                         }));
   // The attempt that gave up may have left a pipe behind; the live one is the last.
   std::optional<Pipe> accepted;
   for (auto next = listener.accept(kPatience); next; next = listener.accept(0s))

@@ -151,7 +151,8 @@ Descriptor bulk_descriptor(std::uint32_t pipe, std::uint64_t sequence, std::uint
   return descriptor;
 }
 
-// A random conversation arrives the same however the kernel cuts the streams, and over however many lanes.
+// A random conversation arrives the same however the kernel cuts the streams, and over however many
+// lanes.
 TEST(TcpReceive, HoweverTheStreamsAreCutTheMessagesAreTheSame) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -202,7 +203,8 @@ TEST(TcpReceive, HoweverTheStreamsAreCutTheMessagesAreTheSame) {
     EXPECT_EQ(parser.buffered_bytes(), 0u);
     for (const auto& lane : lanes) {
       BulkParser bulk(inbound);
-      // One byte at a time is slow for megabytes; the sizes around headers and tails are what matters.
+      // One byte at a time is slow for megabytes; the sizes around headers and tails are what
+      // matters.
       const std::size_t piece = 31 + random() % 300 * (random() % 2 == 0 ? 1 : 5000);
       ASSERT_TRUE(succeeds(feed(bulk, lane, piece)));
       EXPECT_FALSE(bulk.unfinished());
