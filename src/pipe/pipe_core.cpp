@@ -138,7 +138,6 @@ void PipeCore::on_link_failed(const Error& error) {
 }
 
 // Life
-// ---------------------------------------------------------------------------------------------------
 
 void PipeCore::post_end(bool reading_too) {
   Descriptor end;

@@ -15,31 +15,11 @@
 #include <vector>
 
 #include "pipe/inbox.hpp"
+#include "pipe/pipe_messages.hpp"
 #include "runtime/engine.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::inline v0::detail {
-
-/// A message on its way out, with everything the link reads until it is gone.
-struct Outgoing {
-  SendOp op;
-  std::vector<BodyPart> parts;
-  std::vector<Tensor> strided;  // what `parts` points to
-  std::string values;
-  std::shared_ptr<const Schema> schema;
-  std::optional<SendOp> announcement;  // of the schema, when it must go first
-  BodyPart announcement_part;
-  bool prepared = false;
-  bool is_loan = false;
-};
-
-/// What one recv takes from the head of a pipe.
-struct Taken {
-  std::unique_ptr<Message> put_back;  // set: this one, which a dropped completion gave back
-  Incoming incoming;
-  std::shared_ptr<const Schema> schema;
-  bool lent = false;
-};
 
 /// One end of a pipe, shared by the user's handle, the link and pending operations.
 ///

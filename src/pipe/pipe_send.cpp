@@ -25,7 +25,6 @@ class WaitsForReturns {
 }  // namespace
 
 // Preparing
-// ----------------------------------------------------------------------------------------------
 
 Result<void> PipeCore::usable_for_send(std::string_view where) const {
   TENDON_CHECK(engine_->usable(where));
@@ -179,7 +178,6 @@ bool PipeCore::window_open(std::uint64_t payload_bytes) const {
 }
 
 // Sending
-// ------------------------------------------------------------------------------------------------
 
 Result<bool> PipeCore::try_send(Outgoing& out, Deadline deadline) {
   TENDON_CHECK(usable_for_send("pipe.send"));

@@ -139,7 +139,6 @@ Result<void> Engine::usable(std::string_view where) const {
 }
 
 // Waiting
-// ------------------------------------------------------------------------------------------------
 
 bool Engine::poll_link(Link& link) {
   bool moved = false;
@@ -528,7 +527,6 @@ void Engine::on_member(std::function<void(const MemberEvent&)> callback) {
 }
 
 // Links
-// --------------------------------------------------------------------------------------------------
 
 Result<void> Engine::add_link(std::shared_ptr<Link> link, Role role) {
   TENDON_CHECK(usable("context.add_link"));
@@ -665,7 +663,6 @@ void Engine::on_ended(Link& link, const Error* error) {
 }
 
 // Reactor
-// ------------------------------------------------------------------------------------------------
 
 Result<void> Engine::watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) {
   std::lock_guard lock(watch_mutex_);
@@ -717,7 +714,6 @@ void Engine::drain(int fd) noexcept {
 }
 
 // Context
-// ------------------------------------------------------------------------------------------------
 
 std::set<std::string> Engine::unsent() {
   std::set<std::string> peers;

@@ -23,56 +23,11 @@
 
 #include "core/fd.hpp"
 #include "memory/slot_pool.hpp"
+#include "runtime/engine_roles.hpp"
 #include "session/hello.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::inline v0::detail {
-
-/// Something that goes on without a caller waiting for it: queued sends. Called by whoever makes
-/// progress.
-class Work {
- public:
-  virtual ~Work() = default;
-  /// Does what can be done now. True: call again after something moved. False: finished, forget it.
-  virtual bool progress() = 0;
-  /// The peer that messages still wait to go to; "" when none do.
-  [[nodiscard]] virtual std::string unsent_to() const = 0;
-};
-
-/// Something with a point in time: a handshake that must end.
-class Timed {
- public:
-  virtual ~Timed() = default;
-  /// Called when its time has come.
-  virtual void on_time() = 0;
-};
-
-/// Takes the pipes that peers open with a ticket. Implemented above the runtime, which knows no
-/// pipes.
-class OpenHandler {
- public:
-  virtual ~OpenHandler() = default;
-  /// May a further peer come in? Asked before its handshake is answered.
-  virtual Result<void> may_open() = 0;
-  /// A sink for the new pipe, or why not. The link's receive lock is held.
-  virtual Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
-                                                       std::uint32_t pipe) = 0;
-  /// The Context was closed.
-  virtual void on_context_closed() = 0;
-};
-
-/// A call without ownership of what it calls; cheaper than std::function and never allocating.
-class Attempt {
- public:
-  template <class F>
-  Attempt(F& f)  // NOLINT(google-explicit-constructor): lambdas convert
-      : object_(&f), call_([](void* object) { return (*static_cast<F*>(object))(); }) {}
-  bool operator()() const { return call_(object_); }
-
- private:
-  void* object_;
-  bool (*call_)(void*);
-};
 
 /// The state of a Context: identity, links, and the rules of who makes progress (SEMANTICS 3,
 /// docs/threads.md). A thread that waits leads: it polls its link, spins, then sleeps in the one

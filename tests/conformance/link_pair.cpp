@@ -19,7 +19,6 @@
 namespace tendon::test {
 
 // Reactor
-// ------------------------------------------------------------------------------------------------
 
 TestReactor::TestReactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
 
@@ -66,7 +65,6 @@ std::size_t TestReactor::watched_count() const {
 }
 
 // Messages
-// -----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -135,7 +133,6 @@ void OutgoingMessage::scribble() {
 }
 
 // Sinks
-// --------------------------------------------------------------------------------------------------
 
 std::ostream& operator<<(std::ostream& out, const Event& event) {
   constexpr std::array<const char*, 4> kNames{"message", "complete", "aborted", "failed"};
@@ -206,7 +203,6 @@ void RecordingObserver::on_ended(Link&, const Error* ended_with) {
 }
 
 // Pairs
-// --------------------------------------------------------------------------------------------------
 
 RecordingSink& LinkEnd::attach(std::uint32_t pipe) {
   auto& sink = sinks[pipe];

@@ -144,7 +144,6 @@ Result<void> ShmLink::start(Reactor& reactor, LinkObserver& observer) {
 }
 
 // Sending
-// ------------------------------------------------------------------------------------------------
 
 bool ShmLink::take_returns() {
   if (!returned_.has_entry()) return false;
@@ -359,7 +358,6 @@ bool ShmLink::drained() {
 }
 
 // Receiving
-// ----------------------------------------------------------------------------------------------
 
 bool ShmLink::has_input() const noexcept {
   if (incoming_.has_entry()) return true;
@@ -538,7 +536,6 @@ bool ShmLink::lend(const IncomingBody& body) noexcept {
 }
 
 // Life
-// ---------------------------------------------------------------------------------------------------
 
 void ShmLink::announce_sleep() noexcept {
   std::uint64_t what = SleepWord<>::kForMessages;

@@ -280,7 +280,6 @@ Result<void> TcpLinkOverSockets::add_lane(OwnedFd fd) {
 }
 
 // Sending
-// ------------------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<SlotLease>> TcpLinkOverSockets::acquire(std::uint64_t size_bytes) {
   if (ended()) return end_error();
@@ -390,7 +389,6 @@ void TcpLinkOverSockets::post(const Descriptor& descriptor, Bytes body) {
 }
 
 // Receiving
-// ----------------------------------------------------------------------------------------------
 
 void TcpLinkOverSockets::on_ready(int fd, std::uint32_t events) {
   std::lock_guard receiving(receive_mutex());
@@ -612,7 +610,6 @@ void TcpLinkOverSockets::on_open(const Descriptor& descriptor, Bytes ticket) {
 }
 
 // Life
-// ---------------------------------------------------------------------------------------------------
 
 Error TcpLinkOverSockets::lost(std::string_view how) const {
   return Error{ErrorCode::peer_lost, "tcp.receive",

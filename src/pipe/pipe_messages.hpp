@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A message of a pipe before it is sent and after it is taken.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/pipe/message.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
+
+#include "transport/message.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// A message on its way out, with everything the link reads until it is gone.
+struct Outgoing {
+  SendOp op;
+  std::vector<BodyPart> parts;
+  std::vector<Tensor> strided;  // what `parts` points to
+  std::string values;
+  std::shared_ptr<const Schema> schema;
+  std::optional<SendOp> announcement;  // of the schema, when it must go first
+  BodyPart announcement_part;
+  bool prepared = false;
+  bool is_loan = false;
+};
+
+/// What one recv takes from the head of a pipe.
+struct Taken {
+  std::unique_ptr<Message> put_back;  // set: this one, which a dropped completion gave back
+  Incoming incoming;
+  std::shared_ptr<const Schema> schema;
+  bool lent = false;
+};
+
+}  // namespace tendon::inline v0::detail
