@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# lint.sh [--fix|--without-tidy]: formatting, naming and frequent mistakes, layers, rules of the house. --fix only
-# formats. Every tool must first find a fault planted for it, so that none of them can be dead.
+# lint.sh [--fix|--without-tidy]: formatting, naming and frequent mistakes, layers, rules of the
+# house. --fix only formats. Every tool must first find a fault planted for it, so that none of them
+# can be dead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
