@@ -284,8 +284,8 @@ TEST_F(CliFiles, SendRefusesWhatIsNoWholeSafetensorsFile) {
   const std::string whole = read_file(save("whole.safetensors", patterned(1, 1000)));
   EXPECT_TRUE(is_error(run_tendon({"send", (folder_.path() / "missing").string(), "127.0.0.1:1"}),
                        ErrorCode::file_not_found, "missing"));
-  EXPECT_TRUE(
-      is_error(run_tendon({"send", folder_.path().string(), "127.0.0.1:1"}), ErrorCode::system));
+  EXPECT_TRUE(is_error(run_tendon({"send", folder_.path().string(), "127.0.0.1:1"}),
+                       ErrorCode::invalid_argument));
   for (const std::string& text :
        {std::string("Dear all, this is a letter and no checkpoint."), std::string(),
         whole.substr(0, 5), whole.substr(0, 40), whole.substr(0, whole.size() - 1), whole + "x"}) {
