@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A replay buffer keeps everything it receives. What it keeps at first are views on the sender's
 // memory. Before the sender would run out of slots, further messages are copied into private
-// memory, and each such copy is counted: the stream never stops for a consumer that holds on.
+// memory, and each such copy is counted: the stream never stops for a consumer that holds on. Over
+// tcp what arrives is the receiver's own, and nothing is copied for this reason.
 //
 // Prints:
 // kept 256 transitions, every byte intact
-// 62 lent by the sender, 194 copied because credit was low (copied_low_credit)
-// released; the next 10 were lent again: 0 further copies
+// 62 stayed where they arrived, 194 were copied because credit was low (copied_low_credit)
+// released; the next 10 stayed where they arrived: 0 further copies
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -75,14 +76,14 @@ int run() {
   }
   const std::uint64_t copied = pipe.stats().copied_low_credit;
   std::cout << "kept " << buffer.size() << " transitions, every byte intact\n"
-            << buffer.size() - copied << " lent by the sender, " << copied
-            << " copied because credit was low (copied_low_credit)\n";
+            << buffer.size() - copied << " stayed where they arrived, " << copied
+            << " were copied because credit was low (copied_low_credit)\n";
 
   buffer.clear();  // every lent slot goes back
   for (std::int64_t number = kTransitions; number < kTransitions + kMore; ++number)
     if (!intact(pipe.recv(10s).value(), number)) return 1;
   std::cout << "released; the next " << kMore
-            << " were lent again: " << pipe.stats().copied_low_credit - copied
+            << " stayed where they arrived: " << pipe.stats().copied_low_credit - copied
             << " further copies\n";
   return 0;
 }
