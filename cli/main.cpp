@@ -3,12 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
 #include <string>
 #include <tendon/core/error.hpp>
 #include <tendon/core/version.hpp>
+#include <tendon/observe/log.hpp>
 
 #include "cli/bench.hpp"
 #include "cli/output.hpp"
@@ -257,6 +259,8 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A closed stdout shows as a failed write, not as silent death in the middle of a transfer.
   std::signal(SIGPIPE, SIG_IGN);
+  // What the library warns of, a verb reports as its error. TENDON_LOG brings it back.
+  if (std::getenv("TENDON_LOG") == nullptr) tendon::set_log_callback(tendon::LogLevel::error, {});
   try {
     return tendon::cli::run(argc, argv);
   } catch (const tendon::Exception& exception) {

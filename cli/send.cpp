@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,14 +37,25 @@ constexpr std::chrono::milliseconds kAttempt{1000};
 /// What a disk is trusted to take in [bytes/s] when the receiver makes the file durable.
 constexpr double kSlowestDisk = 10e6;
 
+/// A file whose header does not even start as one is of another format, whatever else is wrong.
+bool starts_like_safetensors(const std::string& file) {
+  constexpr std::size_t kLengthBytes = 8;
+  std::array<char, kLengthBytes + 1> start{};
+  std::ifstream stream(file, std::ios::binary);
+  return stream.read(start.data(), start.size()) && start[kLengthBytes] == '{';
+}
+
 Result<SafetensorsFile> open_file(const std::string& file) {
   auto opened = SafetensorsFile::open(file);
-  if (opened || opened.error().code != ErrorCode::corrupt_data) return opened;
+  if (opened) return opened;
   Error error = std::move(opened).error();
-  error.detail += fmt::format(
-      "; '{}' is no whole safetensors file: 8 bytes with the length of a JSON header, the header, "
-      "the tensors (https://github.com/huggingface/safetensors)",
-      file);
+  const bool broken = error.code == ErrorCode::corrupt_data;
+  if (broken || (error.code == ErrorCode::limit_exceeded && !starts_like_safetensors(file))) {
+    error.code = ErrorCode::corrupt_data;
+    error.detail +=
+        "; a safetensors file is 8 bytes with the length of a JSON header, the header, and the "
+        "tensors without gaps";
+  }
   return error;
 }
 
@@ -53,16 +67,18 @@ bool worth_another_try(ErrorCode code) {
 
 Result<Pipe> connect(Context& context, const SendOptions& options, const Interrupt& interrupt) {
   const Deadline deadline = options.step();
+  std::optional<Error> reason;
   bool waiting_said = false;
   while (true) {
     auto pipe = Pipe::connect(context, options.address, earlier(deadline, Deadline(kAttempt)),
                               {.profile = options.profile});
     if (interrupt.requested()) return interrupt.error(kWhere);
     if (pipe || !worth_another_try(pipe.error().code)) return pipe;
-    if (deadline.has_passed()) {
-      Error error = std::move(pipe).error();
-      error.detail += fmt::format("; tried for {} s", options.timeout_s);
-      return error;
+    // An attempt that the deadline cut short only says so: the reason is in an earlier one.
+    if (!reason || pipe.error().code != ErrorCode::timeout) reason = std::move(pipe).error();
+    if (deadline.remaining() <= kRetryInterval) {
+      reason->detail += fmt::format("; tried for {} s", options.timeout_s);
+      return *reason;
     }
     if (!std::exchange(waiting_said, true))
       say(fmt::format("tendon: waiting for a receiver at {}", options.address));

@@ -42,6 +42,7 @@ PYTHON
 start_receiver() {
   local log=$1 result=$2
   shift 2
+  : >"$log" # or the address of the receiver before this one is read
   "$tendon" recv 127.0.0.1:0 -o "$scratch/received" --json "$@" >"$result" 2>"$log" &
   receiver=$!
   children+=("$receiver")
@@ -105,12 +106,15 @@ mkfifo "$scratch/progress"
 sender=$!
 children+=("$sender")
 disown "$sender" # its death is part of the show: bash shall not report it as well
+killed=
 while read -r _ done_bytes total_bytes; do
   if [ "$done_bytes" -ge $((total_bytes / 3)) ]; then
     kill -9 "$sender"
+    killed=yes
     break
   fi
 done < <(grep --line-buffered '^progress' "$scratch/progress")
+[ -n "$killed" ] # else the sender ended by itself, and nobody would end the receiver
 code=0
 wait "$receiver" || code=$?
 grep -v '^tendon: listening' "$scratch/recv.log" | indent

@@ -161,7 +161,7 @@ bool KillMatrix::dies_at(int passage) {
 }
 
 TEST_P(KillMatrix, SurvivorKeepsWhatItHasAndKnowsWho) {
-  for (const int passage : {1, 2, 3, 4, 5, 6, 9}) {
+  for (const int passage : {1, 2, 3, 4, 5, 6, 9, 20}) {
     SCOPED_TRACE(std::string(GetParam().failpoint) + "=kill@" + std::to_string(passage));
     dies_at(passage);
     ASSERT_FALSE(HasFailure());
