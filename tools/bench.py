@@ -68,7 +68,7 @@ class Line:
     title: str
     subject: Key
     peers: list[Key]  # of several, the fastest of the round; none: the figure itself, in us
-    quantity: str  # "latency_us_p50", "latency_us_first" or "bandwidth_gb_per_s"
+    quantity: str  # "latency_us_p50", "first_us" or "bandwidth_gb_per_s"
     limit: float | None = None  # none: stated, not judged
 
     @property
@@ -272,8 +272,8 @@ def lines(streams: int) -> list[Line]:
     found = [
         Line("shm loan, 1 KiB, one way", loan, [], time_us, 0.75),
         Line("shm loan, 100 MB untouched / 1 KiB", large_loan, [loan], time_us, 1.5),
-        Line("shm loan, 1 KiB, first hand-over", loan, [], "latency_us_first"),
-        Line("shm loan, 100 MB, first hand-over", large_loan, [], "latency_us_first"),
+        Line("shm loan, 1 KiB, first hand-over", loan, [], "first_us"),
+        Line("shm loan, 100 MB, first hand-over", large_loan, [], "first_us"),
         Line("shm loan, 1 KiB / raw flag", loan, [FLAG], time_us),
         Line("shm loan, 1 KiB / OpenMPI ping-pong", loan, [Key("mpi", "ping_pong", KIB)], time_us),
         Line("shm loan, 1 KiB / iceoryx2", loan, [Key("iceoryx2", "loan", KIB)], time_us),

@@ -31,6 +31,14 @@ bool is_row_major(const Shape& shape, const Strides& strides, std::int64_t eleme
   return true;
 }
 
+Error outside(const Storage& storage, std::uint64_t offset_bytes, DType dtype, const Shape& shape,
+              const Strides& strides) {
+  return error(ErrorCode::invalid_argument,
+               describe(dtype, shape) + " with strides " + to_string(strides) + " at byte " +
+                   std::to_string(offset_bytes) + " does not lie inside its storage of " +
+                   std::to_string(storage.size_bytes()) + " bytes");
+}
+
 float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000) << 16;
   const std::uint32_t exponent = (half >> 10) & 31;
@@ -160,8 +168,14 @@ Result<Tensor> Tensor::zeros(DType dtype, const Shape& shape) {
 
 Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType dtype,
                             const Shape& shape) {
-  TENDON_CHECK(shape.element_count());
-  return view(std::move(storage), offset_bytes, dtype, shape, Strides::row_major(shape));
+  TENDON_TRY(size_bytes, shape.size_bytes(dtype));
+  // Every access to a packed leaf comes here: row-major elements need one comparison only.
+  if (offset_bytes > storage.size_bytes() || size_bytes > storage.size_bytes() - offset_bytes) {
+    return outside(storage, offset_bytes, dtype, shape, Strides::row_major(shape));
+  }
+  std::byte* const data = storage.data() == nullptr ? nullptr : storage.data() + offset_bytes;
+  return Tensor(std::move(storage), data, dtype, shape, Strides::row_major(shape), cpu(),
+                static_cast<std::int64_t>(size_bytes / item_size_bytes(dtype)));
 }
 
 Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType dtype,
@@ -173,19 +187,15 @@ Result<Tensor> Tensor::view(Storage storage, std::uint64_t offset_bytes, DType d
                                                   std::to_string(shape.size()) +
                                                   " dimensions of shape " + to_string(shape));
   }
-  const auto outside = [&] {
-    return error(ErrorCode::invalid_argument,
-                 describe(dtype, shape) + " with strides " + to_string(strides) + " at byte " +
-                     std::to_string(offset_bytes) + " does not lie inside its storage of " +
-                     std::to_string(storage.size_bytes()) + " bytes");
-  };
-  if (offset_bytes > storage.size_bytes()) return outside();
+  if (offset_bytes > storage.size_bytes())
+    return outside(storage, offset_bytes, dtype, shape, strides);
   if (element_count > 0) {
     const auto extent = detail::byte_extent(dtype, shape, strides);
-    if (!extent) return outside();
+    if (!extent) return outside(storage, offset_bytes, dtype, shape, strides);
     const std::uint64_t before = -static_cast<std::uint64_t>(extent->begin);
     const std::uint64_t after = storage.size_bytes() - offset_bytes;
-    if (before > offset_bytes || static_cast<std::uint64_t>(extent->end) > after) return outside();
+    if (before > offset_bytes || static_cast<std::uint64_t>(extent->end) > after)
+      return outside(storage, offset_bytes, dtype, shape, strides);
   }
   std::byte* const data = storage.data() == nullptr ? nullptr : storage.data() + offset_bytes;
   return Tensor(std::move(storage), data, dtype, shape, strides, device, element_count);
