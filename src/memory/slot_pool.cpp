@@ -5,6 +5,13 @@
 #include <bit>
 
 namespace tendon::inline v0::detail {
+namespace {
+
+// What the first segments of all size classes have together is less: 64 slots up to 4 MiB, then
+// 32, 16, and 8 for each further power of two.
+constexpr std::uint32_t kSlotsOfEveryClass = 1024;
+
+}  // namespace
 
 SlotPool::SlotPool(std::string owner, std::uint64_t cap_bytes)
     : owner_(std::move(owner)),
@@ -66,9 +73,14 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
 
 Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   const std::uint32_t count = guaranteed_count(slot_bytes, cap_bytes_);
+  // A class that has its guaranteed slots leaves room for those of the others.
+  const bool further = class_of(slot_bytes).has_segment;
+  const std::uint32_t slots_kept = further ? kSlotsOfEveryClass : 0;
+  const std::uint32_t segments_kept = further ? static_cast<std::uint32_t>(classes_.size()) : 0;
   // A slot may be larger than the cap only by its rounding; its pages beyond the message stay
   // untouched.
-  if (segments_.size() == kMaxSegments || slot_count_ + count > kMaxSlots ||
+  if (segments_.size() + segments_kept >= kMaxSegments ||
+      slot_count_ + count + slots_kept > kMaxSlots ||
       !make_room(std::min(slot_bytes, cap_bytes_))) {
     return exhausted(slot_bytes);
   }
@@ -255,14 +267,14 @@ SlotPoolStats SlotPool::stats() const {
 }
 
 Error SlotPool::exhausted(std::uint64_t slot_bytes) const {
-  return Error{ErrorCode::resource_exhausted, "pool.acquire",
-               owner_ + ": no slot of " + std::to_string(slot_bytes) + " bytes: the peer holds " +
-                   std::to_string(stats_.sent_count) + " slots (" +
-                   std::to_string(stats_.sent_bytes) + " bytes), quarantined " +
-                   std::to_string(stats_.quarantined_count) + " (" +
-                   std::to_string(stats_.quarantined_bytes) + " bytes), loaned here " +
-                   std::to_string(stats_.loaned_count) + "; the cap is " +
-                   std::to_string(cap_bytes_) + " bytes"};
+  return Error{
+      ErrorCode::resource_exhausted, "pool.acquire",
+      owner_ + ": no slot of " + std::to_string(slot_bytes) + " bytes: the peer holds " +
+          std::to_string(stats_.sent_count) + " slots (" + std::to_string(stats_.sent_bytes) +
+          " bytes), quarantined " + std::to_string(stats_.quarantined_count) + " (" +
+          std::to_string(stats_.quarantined_bytes) + " bytes), loaned here " +
+          std::to_string(stats_.loaned_count) + "; the cap is " + std::to_string(cap_bytes_) +
+          " bytes and " + std::to_string(kMaxSlots) + " slots"};
 }
 
 }  // namespace tendon::inline v0::detail

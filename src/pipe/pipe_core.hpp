@@ -126,7 +126,10 @@ class PipeCore final : public MessageSink,
                             const std::shared_ptr<SlotLease>& lease);
   Result<void> prepare_locked(Outgoing& out, const TensorDict& batch);
   Result<void> check_loan(const Loan& loan) const;
-  void withdraw(Outgoing& out);
+  [[nodiscard]] bool take_back(Outgoing& out);
+  void count_announced(Outgoing& out);
+  void count_sent(const Outgoing& out);
+  [[nodiscard]] std::uint64_t untaken_messages() const;
   Error busy_error(std::string_view what) const;
   Error why_blocked(const Outgoing& out, const Error* timeout) const;
   bool progress_sends();

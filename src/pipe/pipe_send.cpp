@@ -13,7 +13,10 @@ namespace {
 /// Says to the peer that returned slots are waited for, as long as it lives.
 class WaitsForReturns {
  public:
-  explicit WaitsForReturns(Link& link) : link_(link) { link_.waiting_for_returns.fetch_add(1); }
+  WaitsForReturns(Engine& engine, Link& link) : link_(link) {
+    link_.waiting_for_returns.fetch_add(1);
+    engine.announce_again(link_);
+  }
   WaitsForReturns(const WaitsForReturns&) = delete;
   WaitsForReturns& operator=(const WaitsForReturns&) = delete;
   ~WaitsForReturns() { link_.waiting_for_returns.fetch_sub(1); }
@@ -168,12 +171,18 @@ std::uint32_t PipeCore::schema_number(Outgoing& out) {
   return number;
 }
 
+// The peer may take, and say so, before the sending thread has counted what another thread wrote.
+std::uint64_t PipeCore::untaken_messages() const {
+  const std::uint64_t taken = peer_took_messages_.load(std::memory_order_acquire);
+  return window_messages_ - std::min(taken, window_messages_);
+}
+
 bool PipeCore::window_open(std::uint64_t payload_bytes) const {
-  const std::uint64_t open_messages =
-      window_messages_ - peer_took_messages_.load(std::memory_order_acquire);
+  const std::uint64_t open_messages = untaken_messages();
   if (open_messages >= kPipeWindowMessages) return false;
   if (link_->delivers_at_once()) return true;  // the slots themselves are the bound
-  const std::uint64_t open_bytes = window_bytes_ - peer_took_bytes_.load(std::memory_order_acquire);
+  const std::uint64_t taken_bytes = peer_took_bytes_.load(std::memory_order_acquire);
+  const std::uint64_t open_bytes = window_bytes_ - std::min(taken_bytes, window_bytes_);
   return open_messages == 0 || open_bytes + payload_bytes <= kPipeWindowBytes;
 }
 
@@ -186,11 +195,7 @@ Result<bool> PipeCore::try_send(Outgoing& out, Deadline deadline) {
   if (out.announcement) {
     TENDON_TRY(announced, link_->send(*out.announcement, deadline));
     if (!announced) return false;
-    ++next_sequence_;
-    last_schema_ = descriptor.schema;
-    announced_[last_schema_ % kSchemasKept] = {out.schema, last_schema_};
-    out.announcement.reset();
-    ++send_stats_.schemas_announced;
+    count_announced(out);
     if (link_->delivers_at_once() && descriptor.body_bytes() > kMaxInlineBytes && !out.is_loan) {
       engine_->prefault_soon(
           [link = link_, size = descriptor.body_bytes()] { link->prefault(size); });
@@ -201,35 +206,56 @@ Result<bool> PipeCore::try_send(Outgoing& out, Deadline deadline) {
     descriptor.sequence = next_sequence_;
   }
   TENDON_TRY(sent, link_->send(out.op, deadline));
-  if (!sent) return false;
+  if (sent) count_sent(out);
+  return sent;
+}
+
+void PipeCore::count_announced(Outgoing& out) {
+  ++next_sequence_;
+  last_schema_ = out.op.descriptor.schema;
+  announced_[last_schema_ % kSchemasKept] = {out.schema, last_schema_};
+  out.announcement.reset();
+  ++send_stats_.schemas_announced;
+}
+
+void PipeCore::count_sent(const Outgoing& out) {
+  const std::uint64_t payload_bytes = out.op.descriptor.payload_bytes;
   ++next_sequence_;
   ++window_messages_;
-  window_bytes_ += descriptor.payload_bytes;
+  window_bytes_ += payload_bytes;
   ++send_stats_.messages_sent;
-  send_stats_.bytes_sent += descriptor.payload_bytes;
+  send_stats_.bytes_sent += payload_bytes;
   if (out.is_loan) {
     ++send_stats_.loans_sent;
   } else if (link_->delivers_at_once()) {
     ++send_stats_.copies;
-    send_stats_.bytes_copied += descriptor.payload_bytes;
+    send_stats_.bytes_copied += payload_bytes;
   }
-  return true;
 }
 
-void PipeCore::withdraw(Outgoing& out) {
+// False: too late, the link had sent it all. Then it counts as sent, whatever the caller waited
+// for: to say `timeout` of a message that arrives would be a lie.
+bool PipeCore::take_back(Outgoing& out) {
+  // Over sockets the receiver may have heard of a number: it is not used again.
+  const std::uint64_t used_up = link_->delivers_at_once() ? 0 : 1;
   if (out.announcement) {
-    link_->withdraw(*out.announcement);
-    if (!link_->delivers_at_once()) ++next_sequence_;
+    if (link_->withdraw(*out.announcement))
+      next_sequence_ += used_up;
+    else
+      count_announced(out);
   }
-  if (out.op.descriptor.sequence == 0) return;
-  // Over sockets the receiver may have heard of this number: it is not used again.
-  if (!link_->delivers_at_once()) ++next_sequence_;
-  link_->withdraw(out.op);
+  if (out.op.descriptor.sequence == 0) return true;
+  if (!link_->withdraw(out.op)) {
+    count_sent(out);
+    return false;
+  }
+  next_sequence_ += used_up;
+  return true;
 }
 
 Error PipeCore::why_blocked(const Outgoing& out, const Error* timeout) const {
   const std::uint64_t size = out.op.descriptor.body_bytes();
-  const std::uint64_t untaken = window_messages_ - peer_took_messages_.load();
+  const std::uint64_t untaken = untaken_messages();
   if (out.op.lease == nullptr && size > kMaxInlineBytes && link_->delivers_at_once() &&
       window_open(size)) {
     if (auto slot = link_->acquire(size); !slot) return std::move(slot).error();
@@ -259,7 +285,7 @@ Result<void> PipeCore::send_now(Outgoing& out, Deadline deadline) {
   bool done = attempt();
   if (!done && !deadline.is_poll()) {
     waits_.fetch_add(1, std::memory_order_relaxed);
-    const WaitsForReturns waits(*link_);
+    const WaitsForReturns waits(*engine_, *link_);
     done = engine_->wait(link_.get(), deadline, [&] {
       if (!engine_->unusable()) engine_->poll_link(*link_);  // credits come that way
       return attempt();
@@ -267,12 +293,9 @@ Result<void> PipeCore::send_now(Outgoing& out, Deadline deadline) {
   }
   if (done && !error) return {};
   std::lock_guard lock(send_mutex_);
-  if (!error || error->code == ErrorCode::timeout) {
-    Error why = why_blocked(out, error ? &*error : nullptr);
-    withdraw(out);
-    return why;
-  }
-  withdraw(out);
+  if (!error || error->code == ErrorCode::timeout)
+    error = why_blocked(out, error ? &*error : nullptr);
+  if (!take_back(out)) return {};
   return *std::move(error);
 }
 
@@ -349,7 +372,7 @@ Result<Loan> PipeCore::loan(const std::shared_ptr<const Schema>& schema, Deadlin
   };
   if (!attempt() && !deadline.is_poll()) {
     waits_.fetch_add(1, std::memory_order_relaxed);
-    const WaitsForReturns waits(*link_);
+    const WaitsForReturns waits(*engine_, *link_);
     engine_->wait(link_.get(), deadline, [&] {
       if (!engine_->unusable()) engine_->poll_link(*link_);
       return attempt();
@@ -476,14 +499,13 @@ bool PipeCore::progress_sends() {
     const auto queued = queue_.front();
     auto sent = try_send(queued->out, Deadline::never());
     if (sent && !*sent) {
-      if (!std::exchange(waits_announced_, true)) link_->waiting_for_returns.fetch_add(1);
-      return true;
+      if (std::exchange(waits_announced_, true)) return true;
+      link_->waiting_for_returns.fetch_add(1);
+      engine_->announce_again(*link_);
+      continue;  // a slot that came back before this was said rings no bell
     }
     Result<void> result;
-    if (!sent) {
-      withdraw(queued->out);
-      result = std::move(sent).error();
-    }
+    if (!sent && take_back(queued->out)) result = std::move(sent).error();
     queue_.pop_front();
     queued_count_.store(queue_.size());
     if (auto run = queued->completion->finish(std::move(result))) engine_->schedule(std::move(run));
@@ -497,9 +519,12 @@ void PipeCore::cancel_send(const CompletionBase* completion) {
   std::lock_guard lock(send_mutex_);
   for (auto queued = queue_.begin(); queued != queue_.end(); ++queued) {
     if ((*queued)->completion.get() != completion) continue;
-    withdraw((*queued)->out);
-    auto run = (*queued)->completion->finish(Error{ErrorCode::cancelled, "completion.cancel",
-                                                   "the send was cancelled before it was done"});
+    Result<void> result;
+    if (take_back((*queued)->out)) {
+      result = Error{ErrorCode::cancelled, "completion.cancel",
+                     "the send was cancelled before it was done"};
+    }
+    auto run = (*queued)->completion->finish(std::move(result));
     if (run) engine_->schedule(std::move(run));
     queue_.erase(queued);
     queued_count_.store(queue_.size());

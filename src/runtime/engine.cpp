@@ -162,6 +162,11 @@ void Engine::wake_others() {
   if (caller_leads_) kick();
 }
 
+void Engine::announce_again(Link& link) {
+  std::lock_guard lock(sleep_mutex_);
+  if (sleeper_count_ != 0) link.announce_sleep();
+}
+
 bool Engine::wait_slowly(Link* link, Deadline deadline, Attempt attempt) {
   waiter_count_.fetch_add(1);
   ++waiting_here_;
@@ -549,11 +554,7 @@ Result<void> Engine::add_link(std::shared_ptr<Link> link, Role role) {
     entries_.push_back({link, role});
     refresh_snapshot();
   }
-  {
-    // Somebody sleeps already, without having announced it on this link.
-    std::lock_guard lock(sleep_mutex_);
-    if (sleeper_count_ != 0) link->announce_sleep();
-  }
+  announce_again(*link);  // somebody may sleep already, without having said so on this link
   kick();
   recorder_.record("link", link->peer_name(), static_cast<std::uint64_t>(link->path().kind));
   publish({MemberEventKind::joined, link->peer_name(), link->path().to_string(), Clock::now()});

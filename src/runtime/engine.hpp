@@ -81,6 +81,9 @@ class Engine final : public Reactor,
   void poll_every_link();
   /// Tells the other waiting threads that something moved.
   void wake_others();
+  /// Must follow every rise of `link.waiting_for_returns`, before the slots are looked at again:
+  /// whoever sleeps already has not asked the peer to ring for them.
+  void announce_again(Link& link);
   /// Must follow every hand-over of received messages by a thread that holds no locks.
   void note_moved() {
     if (waiter_count_.load(std::memory_order_relaxed) > waiting_here_) wake_others();

@@ -113,9 +113,9 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   /// op as
   /// it is: withdraw() it or go on.
   [[nodiscard]] virtual Result<bool> send(SendOp& op, Deadline deadline) = 0;
-  /// Takes back an op that is not done: it will not be delivered. Its memory is free when this
-  /// returns.
-  virtual void withdraw(SendOp& op) = 0;
+  /// Takes back an op that is not done: it will not be delivered. False: too late, another thread
+  /// finished it meanwhile and it will be delivered. Its memory is free when this returns.
+  [[nodiscard]] virtual bool withdraw(SendOp& op) = 0;
   /// A small control message without body; queued when it cannot leave now, never blocks.
   virtual void post(const Descriptor& descriptor) = 0;
   /// A small message with a text body (kind `error`) or a header (kind `open`); queued likewise.

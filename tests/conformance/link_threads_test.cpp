@@ -45,8 +45,7 @@ TEST_P(LinkThreads, SendersReceiversAndTheEngineShareALink) {
           done = *sent;
           if (!done && !give_up) from.poll();
         }
-        if (!done) from.link->withdraw(message.op());
-        if (!done && !message.op().done) ++withdrawn_count;
+        if (!done && from.link->withdraw(message.op())) ++withdrawn_count;
         message.scribble();
       }
     });
@@ -96,7 +95,7 @@ TEST_P(LinkThreads, FailingWakesNobodyIntoFreedMemory) {
           const auto sent = pair.a.link->send(message.op(), Deadline::never());
           if (!sent) {
             EXPECT_EQ(sent.error().code, ErrorCode::peer_lost);
-            pair.a.link->withdraw(message.op());
+            EXPECT_TRUE(pair.a.link->withdraw(message.op()));
             return;
           }
           if (*sent) break;

@@ -98,7 +98,7 @@ TEST(TcpGolden, AnAbort) {
   const auto sent = peer.end.link->send(message.op(), 1s);
   ASSERT_TRUE(succeeds(sent));
   ASSERT_FALSE(*sent);
-  peer.end.link->withdraw(message.op());
+  EXPECT_TRUE(peer.end.link->withdraw(message.op()));
   const Bytes abort_bytes = std::as_bytes(std::span(&message.op().in_flight_bytes, 1));
   std::vector<std::byte> control = read_all(peer.control_fd());
   ASSERT_EQ(control.size(), 2 * sizeof(Descriptor));

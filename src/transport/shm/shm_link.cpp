@@ -25,6 +25,13 @@ namespace {
 constexpr std::uint64_t kPieceBytes = 1ull << 20;
 constexpr std::uint64_t kRoomStep = ControlBlock::kArenaBytes / 8;
 constexpr auto kSuspectAfter = std::chrono::seconds(1);
+// No count of consumed entries: nobody waits for room.
+constexpr std::uint64_t kNotBlocked = ~std::uint64_t{0};
+
+// For counters with one writer at a time: readers need no lock, the writer no atomic addition.
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
+  counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
+}
 
 bool process_ended(int pidfd) {
   pollfd wanted{pidfd, POLLIN, 0};
@@ -39,7 +46,7 @@ class ShmLink final : public Link {
   Result<std::shared_ptr<SlotLease>> acquire(std::uint64_t size_bytes) override;
   bool owns(const SlotLease& lease) const override { return &lease.pool() == pool_.get(); }
   Result<bool> send(SendOp& op, Deadline deadline) override;
-  void withdraw(SendOp& op) override;
+  bool withdraw(SendOp& op) override;
   void post(const Descriptor& descriptor) override { post(descriptor, {}); }
   void post(const Descriptor& descriptor, Bytes body) override;
   void prefault(std::uint64_t size_bytes) override;
@@ -70,6 +77,7 @@ class ShmLink final : public Link {
 
   // Sending; send_mutex_ is held for all of these.
   bool take_returns();
+  [[nodiscard]] bool room_since(std::uint64_t blocked_at) const noexcept;  // without the lock
   Result<bool> publish(Descriptor descriptor, const SendOp* op, Bytes body);
   bool place_inline(Descriptor& descriptor);
   Result<bool> announce_segments();
@@ -98,17 +106,18 @@ class ShmLink final : public Link {
   std::uint32_t announced_segments_ = 0;
   std::deque<Posted> posted_;
   std::atomic<bool> anything_posted_{false};
-  std::atomic<std::uint64_t> blocked_at_head_{
-      0};  // what the peer had consumed when there was no room
-  std::atomic<bool> broken_{
-      false};  // the peer's counters or returns made no sense: poll() fails the link
-  std::uint64_t messages_sent_ = 0;
-  std::uint64_t bytes_sent_ = 0;
+  // What the peer had consumed when there was no room.
+  std::atomic<std::uint64_t> blocked_at_head_{kNotBlocked};
+  // The peer's counters or returns made no sense: poll() fails the link.
+  std::atomic<bool> broken_{false};
+  std::atomic<std::uint64_t> messages_sent_{0};
+  std::atomic<std::uint64_t> bytes_sent_{0};
 
   RingConsumer<Descriptor> incoming_;
   std::vector<AttachedSegment> attached_;
-  std::uint64_t messages_received_ = 0;
-  std::uint64_t bytes_received_ = 0;
+  std::atomic<std::uint64_t> messages_received_{0};
+  std::atomic<std::uint64_t> bytes_received_{0};
+  std::atomic<std::uint64_t> dropped_{0};
   std::uint64_t room_made_ = 0;  // in arena bytes, since the peer's sleep word was last looked at
 
   std::uint64_t last_beat_ = 0;
@@ -253,8 +262,8 @@ Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes bod
   }
   outgoing_.publish();
   (void)TENDON_FAILPOINT("shm.send.after_publish");
-  ++messages_sent_;
-  bytes_sent_ += descriptor.body_bytes();
+  add(messages_sent_, 1);
+  add(bytes_sent_, descriptor.body_bytes());
   if (memory_->peer_sleep().asleep(SleepWord<>::kForMessages)) memory_->ring_doorbell();
   return true;
 }
@@ -317,9 +326,10 @@ Result<bool> ShmLink::announce_segments() {
   return true;
 }
 
-void ShmLink::withdraw(SendOp& op) {
-  // Nothing of it was published: the slot alone goes back, unless the user's loan holds it.
+bool ShmLink::withdraw(SendOp& op) {
+  // Only send() publishes. The slot alone goes back, unless the user's loan holds it.
   op.lease.reset();
+  return !op.done;
 }
 
 void ShmLink::post(const Descriptor& descriptor, Bytes body) {
@@ -361,12 +371,15 @@ bool ShmLink::drained() {
 
 bool ShmLink::has_input() const noexcept {
   if (incoming_.has_entry()) return true;
-  const bool waiting = waiting_for_returns.load(std::memory_order_relaxed) != 0;
-  if (waiting && returned_.has_entry()) return true;
-  // Somebody could not send for want of room, and the peer has consumed something since.
-  return (waiting || anything_posted_.load(std::memory_order_relaxed)) &&
-         memory_->mine().messages.head.load(std::memory_order_acquire) !=
-             blocked_at_head_.load(std::memory_order_relaxed);
+  if (waiting_for_returns.load(std::memory_order_relaxed) != 0 && returned_.has_entry())
+    return true;
+  return room_since(blocked_at_head_.load(std::memory_order_relaxed));
+}
+
+// Somebody could not send for want of room, and the peer has consumed something since.
+bool ShmLink::room_since(std::uint64_t blocked_at) const noexcept {
+  return blocked_at != kNotBlocked &&
+         memory_->mine().messages.head.load(std::memory_order_acquire) != blocked_at;
 }
 
 bool ShmLink::poll() {
@@ -400,6 +413,15 @@ bool ShmLink::poll() {
     room_made_ = 0;
     if (memory_->peer_sleep().asleep(SleepWord<>::kForMessages)) memory_->ring_doorbell();
   }
+  // Whatever has_input() answers true for is used up here and counts as moved: else whoever leads
+  // would look again and again without waking those it concerns.
+  if (waiting_for_returns.load(std::memory_order_relaxed) != 0 && returned_.has_entry()) {
+    std::lock_guard lock(send_mutex_);
+    moved |= take_returns();
+  }
+  std::uint64_t blocked_at = blocked_at_head_.load(std::memory_order_relaxed);
+  if (room_since(blocked_at))
+    moved |= blocked_at_head_.compare_exchange_strong(blocked_at, kNotBlocked);
   if (anything_posted_.load(std::memory_order_relaxed)) {
     std::lock_guard lock(send_mutex_);
     flush_posted();
@@ -412,8 +434,8 @@ Result<void> ShmLink::take_in(const Descriptor& descriptor) {
     return violation("shm.receive", "message of kind " + std::to_string(int(descriptor.kind)) +
                                         ": " + std::string(wrong));
   }
-  ++messages_received_;
-  bytes_received_ += descriptor.body_bytes();
+  add(messages_received_, 1);
+  add(bytes_received_, descriptor.body_bytes());
   switch (descriptor.kind) {
     case MessageKind::segment:
       return violation("shm.receive", "a segment announced in the ring");
@@ -434,6 +456,7 @@ Result<void> ShmLink::take_in(const Descriptor& descriptor) {
   }
   (void)TENDON_FAILPOINT("shm.receive.before_take");
   dispatch(Incoming{descriptor, std::move(body), nullptr});
+  dropped_.store(dropped_messages_, std::memory_order_relaxed);
   return {};
 }
 
@@ -620,12 +643,11 @@ LinkStats ShmLink::stats() const {
   LinkStats stats;
   stats.slots = pool_->stats();
   stats.doorbells = memory_->doorbell_count();
-  std::lock_guard lock(send_mutex_);
-  stats.messages_sent = messages_sent_;
-  stats.bytes_sent = bytes_sent_;
-  stats.messages_received = messages_received_;
-  stats.bytes_received = bytes_received_;
-  stats.dropped_messages = dropped_messages_;
+  stats.messages_sent = messages_sent_.load(std::memory_order_relaxed);
+  stats.bytes_sent = bytes_sent_.load(std::memory_order_relaxed);
+  stats.messages_received = messages_received_.load(std::memory_order_relaxed);
+  stats.bytes_received = bytes_received_.load(std::memory_order_relaxed);
+  stats.dropped_messages = dropped_.load(std::memory_order_relaxed);
   return stats;
 }
 

@@ -44,9 +44,9 @@ class Interest {
   void input(bool wanted) {
     if (input_.load(std::memory_order_relaxed) != wanted) set(input_, wanted);
   }
-  void output(bool wanted) {
-    if (output_.load(std::memory_order_relaxed) != wanted) set(output_, wanted);
-  }
+  // Under the lock even when nothing changes: whoever takes it back looks once more afterwards, and
+  // must then see what the thread that asked for it has queued.
+  void output(bool wanted) { set(output_, wanted); }
   [[nodiscard]] bool output() const { return output_.load(std::memory_order_relaxed); }
   void forget() {
     std::lock_guard lock(mutex_);
@@ -112,7 +112,7 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
   Result<std::shared_ptr<SlotLease>> acquire(std::uint64_t size_bytes) override;
   bool owns(const SlotLease& lease) const override { return &lease.pool() == pool_.get(); }
   Result<bool> send(SendOp& op, Deadline deadline) override;
-  void withdraw(SendOp& op) override;
+  bool withdraw(SendOp& op) override;
   void post(const Descriptor& descriptor) override { post(descriptor, {}); }
   void post(const Descriptor& descriptor, Bytes body) override;
   bool drained() override { return control_out_.waiting_bytes() == 0 && bulk_out_.idle(); }
@@ -371,11 +371,13 @@ void TcpLinkOverSockets::want_output() {
   }
 }
 
-void TcpLinkOverSockets::withdraw(SendOp& op) {
-  if (travels_inline(op.descriptor.body_bytes())) return;  // taken whole or not at all
+bool TcpLinkOverSockets::withdraw(SendOp& op) {
+  if (travels_inline(op.descriptor.body_bytes())) return !op.done;  // taken whole or not at all
   std::lock_guard lock(bulk_out_.mutex());
+  if (op.done) return false;  // whoever leads wrote its end
   bulk_out_.withdraw(op);
   want_output();
+  return true;
 }
 
 void TcpLinkOverSockets::post(const Descriptor& descriptor, Bytes body) {
@@ -565,6 +567,7 @@ void TcpLinkOverSockets::refresh_interest() {
   control_interest_.input(!control_paused_ || read_ahead);
   if (control_interest_.output() || read_ahead) {
     control_interest_.output(control_out_.waiting_bytes() != 0 || read_ahead);
+    if (control_out_.waiting_bytes() != 0) control_interest_.output(true);
   }
   bool any_output = false;
   for (const auto& lane : lanes_) {

@@ -427,6 +427,51 @@ TEST(Doorbell, NobodySleepsForEver) {
   std::cout << "slept " << a.sleeps << " and " << b.sleeps << " times in " << rounds << " rounds\n";
 }
 
+// The checker replaces the barrier, so the real one is tried by itself: each thread stores to its
+// own word, then loads the other's. Without a barrier both loads may miss, on x86 too; that shows
+// on two free cores, and on a busy machine this test may pass for want of chances.
+TEST(Doorbell, BarrierKeepsALoadBehindAStore) {
+  struct alignas(128) Cell {
+    std::atomic<std::uint64_t> word{0};
+  };
+  constexpr std::size_t kBatch = 1000;
+  std::array<std::vector<Cell>, 2> cells{std::vector<Cell>(kBatch), std::vector<Cell>(kBatch)};
+  std::array<std::array<std::uint64_t, kBatch>, 2> seen{};
+  std::atomic<std::uint64_t> started{0}, finished{0};
+  std::atomic<bool> done{false};
+  // Rounds count up, so that no cell has to be cleared.
+  const auto run = [&](std::size_t me, std::uint64_t round) {
+    started.fetch_add(1);
+    Backoff backoff;
+    while (started.load() < 2 * round) backoff.pause();
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      SharedMemoryPolicy::store_relaxed(cells[me][i].word, round);
+      full_barrier();
+      seen[me][i] = SharedMemoryPolicy::load_relaxed(cells[1 - me][i].word);
+    }
+    finished.fetch_add(1);
+    while (finished.load() < 2 * round) backoff.pause();
+  };
+  const Effort effort(2'000);
+  std::uint64_t both_missed = 0, rounds = 0;
+  std::thread other([&] {
+    Backoff backoff;
+    for (std::uint64_t round = 1;; ++round) {
+      while (started.load() < 2 * round - 1 && !done) backoff.pause();
+      if (done) return;
+      run(1, round);
+    }
+  });
+  for (std::uint64_t round = 1; effort.more(rounds); ++round, ++rounds) {
+    run(0, round);
+    for (std::size_t i = 0; i < kBatch; ++i)
+      if (seen[0][i] != round && seen[1][i] != round) ++both_missed;
+  }
+  done = true;
+  other.join();
+  EXPECT_EQ(both_missed, 0u) << "of " << rounds * kBatch;
+}
+
 TEST(Doorbell, RingsOnlyForWhatTheSleeperWaitsFor) {
   SharedMemoryPolicy::Word word{0};
   SleepWord<> my_word(word);
