@@ -7,13 +7,20 @@
 
 namespace tendon::inline v0::detail {
 
-/// A slot taken from a pool and not sent. Dropping it gives the slot back.
+/// A slot taken from a pool. Dropping it gives the slot back, unless the peer has it.
+/// Threads: one at a time.
 class SlotLease {
  public:
   SlotLease(std::shared_ptr<SlotPool> pool, Slot slot) : pool_(std::move(pool)), slot_(slot) {}
   SlotLease(const SlotLease&) = delete;
   SlotLease& operator=(const SlotLease&) = delete;
-  ~SlotLease() { pool_->release(slot_.id); }  // ignored by the ledger when the peer has it by now
+  ~SlotLease() {
+    if (!sent_) pool_->release(slot_.id);
+  }
+
+  /// SlotPool::mark_sent and unmark_sent of this slot.
+  [[nodiscard]] bool mark_sent() noexcept { return sent_ = pool_->mark_sent(slot_.id); }
+  void unmark_sent() noexcept { sent_ = !pool_->unmark_sent(slot_.id); }
 
   [[nodiscard]] const Slot& slot() const noexcept { return slot_; }
   [[nodiscard]] SlotPool& pool() const noexcept { return *pool_; }
@@ -21,6 +28,7 @@ class SlotLease {
  private:
   std::shared_ptr<SlotPool> pool_;
   Slot slot_;
+  bool sent_ = false;
 };
 
 }  // namespace tendon::inline v0::detail

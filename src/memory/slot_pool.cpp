@@ -63,12 +63,29 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
     entry.touched = true;
     stats_.resident_bytes += slot_bytes;
   }
+  return take_top(size_class);
+}
+
+std::optional<Slot> SlotPool::acquire_warm(std::uint64_t size_bytes) noexcept {
+  if (epoch_ != fork_epoch() || size_bytes > cap_bytes_) return {};
+  std::lock_guard lock(mutex_);
+  SizeClass& size_class = class_of(slot_bytes_for(size_bytes));
+  if (size_class.free.empty()) return {};
+  const SlotId top = size_class.free.back();
+  if (!segments_[top.segment].ledger[top.slot].touched) return {};
+  return take_top(size_class);
+}
+
+Slot SlotPool::take_top(SizeClass& size_class) noexcept {
+  const SlotId top = size_class.free.back();
   size_class.free.pop_back();
+  OwnedSegment& segment = segments_[top.segment];
+  Entry& entry = segment.ledger[top.slot];
   entry.state = State::loaned;
   ++entry.generation;
   ++stats_.loaned_count;
-  return Slot{{candidate.segment, candidate.slot, entry.generation},
-              {segment.memory->data() + candidate.slot * slot_bytes, slot_bytes}};
+  return {{top.segment, top.slot, entry.generation},
+          {segment.memory->data() + top.slot * segment.slot_bytes, segment.slot_bytes}};
 }
 
 Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
@@ -89,6 +106,7 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   segments_.push_back({std::move(memory), slot_bytes, std::vector<Entry>(count)});
   slot_count_ += count;
   ++stats_.segment_count;
+  segment_count_.store(id + 1, std::memory_order_release);
   SizeClass& size_class = class_of(slot_bytes);
   size_class.has_segment = true;
   size_class.free.reserve(size_class.free.capacity() + count);
@@ -254,11 +272,6 @@ std::vector<SegmentInfo> SlotPool::segments_from(std::uint32_t first) const {
                      segment.memory});
   }
   return infos;
-}
-
-std::uint32_t SlotPool::segment_count() const noexcept {
-  std::lock_guard lock(mutex_);
-  return static_cast<std::uint32_t>(segments_.size());
 }
 
 SlotPoolStats SlotPool::stats() const {

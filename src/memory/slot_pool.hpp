@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
@@ -71,6 +73,8 @@ class SlotPool {
   SlotPool(std::string owner, std::uint64_t cap_bytes);
 
   [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes);
+  /// A free slot whose memory was touched before, if there is one: never grows, never fails.
+  [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept;
   /// Gives back a loaned slot that was never sent.
   void release(SlotId id) noexcept;
   /// The peer has it from now on. False if the slot is not loaned under this id.
@@ -94,7 +98,9 @@ class SlotPool {
 
   /// Segments with id >= `first`, in order: what a peer has not been told of yet.
   [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const;
-  [[nodiscard]] std::uint32_t segment_count() const noexcept;
+  [[nodiscard]] std::uint32_t segment_count() const noexcept {
+    return segment_count_.load(std::memory_order_acquire);
+  }
   [[nodiscard]] SlotPoolStats stats() const;
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
 
@@ -127,6 +133,7 @@ class SlotPool {
     bool has_segment = false;
   };
 
+  [[nodiscard]] Slot take_top(SizeClass& size_class) noexcept;
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes);
   [[nodiscard]] bool make_room(std::uint64_t slot_bytes);
   [[nodiscard]] Entry* find(SlotId id) noexcept;
@@ -143,6 +150,7 @@ class SlotPool {
   mutable std::mutex mutex_;
   std::vector<OwnedSegment> segments_;
   std::array<SizeClass, 64> classes_;
+  std::atomic<std::uint32_t> segment_count_{0};  // of segments_, for a look without the lock
   std::uint32_t slot_count_ = 0;
   SlotPoolStats stats_;
 };

@@ -23,7 +23,7 @@ class Inbox {
     --count_;
     return first;
   }
-  void push_back(Incoming incoming) {
+  void push_back(Incoming&& incoming) {
     if (count_ == places_.size()) grow();
     places_[(head_ + count_) & (places_.size() - 1)] = std::move(incoming);
     ++count_;

@@ -60,7 +60,7 @@ Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<Engine> engi
 // What the link hands over
 // --------------------------------------------------------------------------------
 
-void PipeCore::on_message(Incoming incoming) {
+void PipeCore::on_message(Incoming&& incoming) {
   const Descriptor& descriptor = incoming.descriptor;
   switch (descriptor.kind) {
     case MessageKind::data:

@@ -85,7 +85,7 @@ class PipeCore final : public MessageSink,
   [[nodiscard]] PipeStats stats() const;
 
   // MessageSink; the link's receive lock is held
-  void on_message(Incoming incoming) override;
+  void on_message(Incoming&& incoming) override;
   bool claim_destination(const Descriptor& descriptor,
                          std::vector<MutableBytes>& destination) override;
   void on_transfer_ended(const Transfer& transfer) override;
@@ -141,7 +141,7 @@ class PipeCore final : public MessageSink,
   Head look();  // *
   Result<void> check_take(Want want, RecvMode mode, const TensorDict* destination,
                           bool& lent);           // *
-  Taken take(bool lent);                         // *
+  void take(bool lent, Taken& taken);            // *
   bool inbox_place_is_slot();                    // *
   Descriptor due_credit();                       // *
   Error over() const;                            // *
@@ -149,9 +149,9 @@ class PipeCore final : public MessageSink,
   void fail_here(Error error);                   // *
   Result<void> same_schema(const TensorDict& destination, const Schema* schema) const;
   Error wrong_kind() const;
-  Result<std::optional<Taken>> try_take(Want want, RecvMode mode, const TensorDict* destination);
-  Result<Taken> wait_take(Want want, RecvMode mode, const TensorDict* destination,
-                          Deadline deadline, std::string_view where);
+  Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
+  Result<void> wait_take(Want want, RecvMode mode, const TensorDict* destination, Deadline deadline,
+                         std::string_view where, Taken& taken);
   Result<void> check_schema(const Taken& taken) const;
   Result<Message> to_message(Taken taken);
   Result<TensorDict> to_tensors(Taken& taken);

@@ -144,12 +144,11 @@ Error PipeCore::wrong_kind() const {
                    " is raw bytes, not a TensorDict; take it with recv_message()"};
 }
 
-Taken PipeCore::take(bool lent) {
-  Taken taken;
+void PipeCore::take(bool lent, Taken& taken) {
   if (!put_back_.empty()) {
     taken.put_back = std::make_unique<Message>(std::move(put_back_.front()));
     put_back_.pop_front();
-    return taken;
+    return;
   }
   taken.incoming = inbox_.pop_front();
   taken.lent = lent;
@@ -171,12 +170,12 @@ Taken PipeCore::take(bool lent) {
     ++receive_stats_.copies;
     receive_stats_.bytes_copied += descriptor.payload_bytes;
   }
-  return taken;
 }
 
-Result<std::optional<Taken>> PipeCore::try_take(Want want, RecvMode mode,
-                                                const TensorDict* destination) {
-  std::optional<Taken> taken;
+// True: `taken` holds the next message. Filled in place: a message is moved as seldom as can be.
+Result<bool> PipeCore::try_take(Want want, RecvMode mode, const TensorDict* destination,
+                                Taken& taken) {
+  bool took = false;
   bool moved = false;
   Descriptor credit;
   {
@@ -192,7 +191,8 @@ Result<std::optional<Taken>> PipeCore::try_take(Want want, RecvMode mode,
       TENDON_CHECK(check_take(want, mode, destination, lent));
       if (!lent && mode == RecvMode::view_or_copy && inbox_place_is_slot())
         ++receive_stats_.copied_low_credit;
-      taken = take(lent);
+      take(lent, taken);
+      took = true;
       credit = due_credit();
     } else if (head == Head::over && posted_.empty()) {
       return over();
@@ -200,7 +200,7 @@ Result<std::optional<Taken>> PipeCore::try_take(Want want, RecvMode mode,
   }
   if (credit.pipe != 0) link_->post(credit);
   if (moved) engine_->note_moved();
-  return taken;
+  return took;
 }
 
 bool PipeCore::inbox_place_is_slot() {
@@ -367,10 +367,9 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
 // Blocking receives
 // --------------------------------------------------------------------------------------
 
-Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* destination,
-                                  Deadline deadline, std::string_view where) {
+Result<void> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* destination,
+                                 Deadline deadline, std::string_view where, Taken& taken) {
   TENDON_CHECK(engine_->usable(where));
-  std::optional<Taken> taken;
   std::optional<Error> error;
   bool waited = false;
   const auto attempt = [&] {
@@ -380,12 +379,9 @@ Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* de
     }
     // Receives that were posted before come first.
     if (posted_count_.load(std::memory_order_relaxed) != 0) (void)progress_receives();
-    auto result = try_take(want, mode, destination);
-    if (!result)
-      error = std::move(result).error();
-    else if (*result)
-      taken = std::move(**result);
-    const bool done = error || taken;
+    const auto result = try_take(want, mode, destination, taken);
+    if (!result) error = result.error();
+    const bool done = !result || *result;
     waited = waited || !done;
     return done;
   };
@@ -397,21 +393,23 @@ Result<Taken> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* de
                  "nothing came from " + link_->peer_name() + " before the deadline" +
                      (link_->suspect() ? "; it has been silent for a second or more" : "")};
   }
-  return *std::move(taken);
+  return {};
 }
 
 Result<TensorDict> PipeCore::recv(RecvMode mode, Deadline deadline) {
   const Busy busy(user_receiving_);
   if (!busy.mine()) return busy_error("recv");
-  TENDON_TRY(taken, wait_take(Want::tensors, mode, nullptr, deadline, "pipe.recv"));
+  Taken taken;
+  TENDON_CHECK(wait_take(Want::tensors, mode, nullptr, deadline, "pipe.recv", taken));
   return to_tensors(taken);
 }
 
 Result<Message> PipeCore::recv_message(Deadline deadline) {
   const Busy busy(user_receiving_);
   if (!busy.mine()) return busy_error("recv");
-  TENDON_TRY(taken,
-             wait_take(Want::any, RecvMode::view_or_copy, nullptr, deadline, "pipe.recv_message"));
+  Taken taken;
+  TENDON_CHECK(
+      wait_take(Want::any, RecvMode::view_or_copy, nullptr, deadline, "pipe.recv_message", taken));
   return to_message(std::move(taken));
 }
 
@@ -424,18 +422,20 @@ Result<void> PipeCore::recv_into(TensorDict& destination, Deadline deadline) {
     std::lock_guard receiving(link_->receive_mutex());
     into_ = &destination;
   }
-  auto taken = wait_take(Want::tensors, RecvMode::copy, &destination, deadline, "pipe.recv_into");
+  Taken taken;
+  auto waited =
+      wait_take(Want::tensors, RecvMode::copy, &destination, deadline, "pipe.recv_into", taken);
   {
     std::lock_guard receiving(link_->receive_mutex());
     into_ = nullptr;
     // The message being written to the destination outlives this call: so must the memory.
-    if (!taken && !inbox_.empty() && !claimed_ &&
+    if (!waited && !inbox_.empty() && !claimed_ &&
         inbox_.front().body.place == IncomingBody::Place::claimed) {
       claimed_ = destination;
     }
   }
-  if (!taken) return std::move(taken).error();
-  return fill(*taken, destination, deadline);
+  if (!waited) return waited;
+  return fill(taken, destination, deadline);
 }
 
 Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline deadline) {
@@ -517,7 +517,7 @@ bool PipeCore::progress_receives() {
         const RecvMode mode = destination != nullptr ? RecvMode::copy : RecvMode::view_or_copy;
         auto legal = check_take(any ? Want::any : Want::tensors, mode, destination, lent);
         if (legal) {
-          taken = take(lent);
+          take(lent, taken.emplace());
           credit = due_credit();
         } else {
           error = std::move(legal).error();

@@ -67,7 +67,7 @@ Result<void> PipeCore::prepare(Outgoing& out, const TensorDict& batch) {
   out.parts.clear();
   out.strided.clear();
   out.is_loan = false;
-  out.schema = batch.schema();
+  if (const auto& schema = batch.schema(); out.schema != schema) out.schema = schema;
   const PackedLayout& layout = out.schema->layout(Layout::aligned);
   Descriptor& descriptor = out.op.descriptor;
   descriptor.kind = MessageKind::data;

@@ -197,7 +197,7 @@ bool Engine::spin(Link& link, Deadline deadline, Attempt attempt) {
   }
   // Input of a link over sockets shows only to a system call, so each round costs more.
   const bool shows_input = link.delivers_at_once();
-  const unsigned rounds_per_look = shows_input ? 64 : 8;
+  const unsigned clock_mask = shows_input ? 63 : 7;
   const auto end = std::min(Clock::now() + microseconds(budget_us), deadline.time_point());
   bool done = false;
   for (unsigned round = 1; !done; ++round) {
@@ -205,7 +205,7 @@ bool Engine::spin(Link& link, Deadline deadline, Attempt attempt) {
       done = attempt();
     if (done) break;
     pause_briefly();
-    if (round % rounds_per_look == 0) {
+    if ((round & clock_mask) == 0) {
       note_activity();
       if (Clock::now() >= end) break;
     }

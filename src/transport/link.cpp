@@ -29,11 +29,13 @@ MessageSink* Link::sink_of(std::uint32_t pipe) noexcept {
   return last_sink_;
 }
 
-void Link::dispatch(Incoming incoming) {
-  if (MessageSink* sink = sink_of(incoming.descriptor.pipe))
+void Link::dispatch(Incoming&& incoming) {
+  if (MessageSink* sink = sink_of(incoming.descriptor.pipe)) {
     sink->on_message(std::move(incoming));
-  else
-    ++dropped_messages_;  // its body goes back with `incoming`
+  } else {
+    ++dropped_messages_;
+    incoming = Incoming();  // its body goes back now
+  }
 }
 
 void Link::fail(Error error, bool death_proved) {

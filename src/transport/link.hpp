@@ -26,7 +26,7 @@ class MessageSink {
  public:
   virtual ~MessageSink() = default;
   /// The next message of this pipe, in order.
-  virtual void on_message(Incoming incoming) = 0;
+  virtual void on_message(Incoming&& incoming) = 0;
   /// tcp: may the payload of this message be written straight to its destination? Fills
   /// `destination` with
   /// as many bytes as the payload has, in order, and returns true; or leaves it alone.
@@ -178,7 +178,7 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
 
  protected:
   /// Finds the pipe and hands it over, or drops and counts it. receive_mutex() is held.
-  void dispatch(Incoming incoming);
+  void dispatch(Incoming&& incoming);
   [[nodiscard]] MessageSink* sink_of(std::uint32_t pipe) noexcept;
   /// fail() for callers that hold receive_mutex().
   void fail_locked(Error error, bool death_proved);

@@ -140,7 +140,7 @@ std::ostream& operator<<(std::ostream& out, const Event& event) {
              << event.sequence;
 }
 
-void RecordingSink::on_message(Incoming incoming) {
+void RecordingSink::on_message(Incoming&& incoming) {
   log_->push_back({Event::Kind::message, pipe_, incoming.descriptor.sequence});
   if (incoming.transfer == nullptr) {
     log_->push_back({Event::Kind::complete, pipe_, incoming.descriptor.sequence});

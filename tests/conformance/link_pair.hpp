@@ -90,7 +90,7 @@ class RecordingSink final : public MessageSink {
   RecordingSink(std::uint32_t pipe, std::shared_ptr<EventLog> log)
       : pipe_(pipe), log_(std::move(log)) {}
 
-  void on_message(Incoming incoming) override;
+  void on_message(Incoming&& incoming) override;
   bool claim_destination(const Descriptor& descriptor,
                          std::vector<MutableBytes>& destination) override;
   void on_transfer_ended(const Transfer& transfer) override;

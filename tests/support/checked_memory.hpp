@@ -75,6 +75,7 @@ struct CheckedMemory {
   }
   static void store_release(Word& word, std::uint64_t value) { store_relaxed(word, value); }
   static void barrier() { Replay::perform(Kind::barrier); }
+  static void prefetch(const void*) {}  // changes nothing that can be seen
 
   /// Plain data moves word by word, so that a torn entry shows.
   template <class T>

@@ -38,6 +38,8 @@ struct SharedMemoryPolicy {
     word.store(value, std::memory_order_release);
   }
   static void barrier() { full_barrier(); }
+  /// What the peer wrote last comes from its cache while the caller looks at something else.
+  static void prefetch(const void* shared) { __builtin_prefetch(shared); }
   /// Plain data between a publishing store and the load that saw it.
   template <class T>
   static void write(T& shared, const T& value) {

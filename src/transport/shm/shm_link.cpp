@@ -15,6 +15,7 @@
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
+#include "memory/recycler.hpp"
 #include "transport/private_body.hpp"
 #include "transport/shm/control_block.hpp"
 #include "transport/shm/shm_memory.hpp"
@@ -118,6 +119,7 @@ class ShmLink final : public Link {
   std::atomic<std::uint64_t> messages_received_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::atomic<std::uint64_t> dropped_{0};
+  std::atomic<std::uint64_t> next_inline_{0};  // where in the arena the next body probably lies
   std::uint64_t room_made_ = 0;  // in arena bytes, since the peer's sleep word was last looked at
 
   std::uint64_t last_beat_ = 0;
@@ -165,13 +167,15 @@ bool ShmLink::take_returns() {
 
 Result<std::shared_ptr<SlotLease>> ShmLink::acquire(std::uint64_t size_bytes) {
   if (ended()) return end_error();
+  // The return ring lies in the peer's cache: while there is a warm slot it is not looked at here,
+  // but in send(), when the peer is busy with the message.
+  if (auto warm = pool_->acquire_warm(size_bytes)) return make_recycled<SlotLease>(pool_, *warm);
   {
     std::lock_guard lock(send_mutex_);
     take_returns();
   }
   TENDON_TRY(slot, pool_->acquire(size_bytes));
-  return std::allocate_shared<SlotLease>(RecyclingAllocator<SlotLease>(memory_->recycler()), pool_,
-                                         slot);
+  return make_recycled<SlotLease>(pool_, slot);
 }
 
 Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
@@ -221,16 +225,17 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
   if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments());
   if (!announced || !flush_posted()) return false;
-  if (!pool_->mark_sent(id)) {
+  if (!op.lease->mark_sent()) {
     return Error{ErrorCode::internal, "shm.send", "a slot that is not loaned was to be sent"};
   }
   auto published = publish(descriptor, nullptr, {});
   if (!published || !*published) {
-    pool_->unmark_sent(id);
+    op.lease->unmark_sent();
     return published;
   }
   op.lease.reset();
   op.done = true;
+  take_returns();
   return true;
 }
 
@@ -370,6 +375,8 @@ bool ShmLink::drained() {
 // Receiving
 
 bool ShmLink::has_input() const noexcept {
+  SharedMemoryPolicy::prefetch(
+      &memory_->theirs().arena[next_inline_.load(std::memory_order_relaxed)]);
   if (incoming_.has_entry()) return true;
   if (waiting_for_returns.load(std::memory_order_relaxed) != 0 && returned_.has_entry())
     return true;
@@ -478,6 +485,8 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
     if (descriptor.offset > ControlBlock::kArenaBytes - size)
       return violation("shm.receive", "an inline body outside the arena");
     IncomingBody body = make_private_body(size);
+    next_inline_.store((descriptor.offset + size + 63) / 64 * 64 % ControlBlock::kArenaBytes,
+                       std::memory_order_relaxed);
     room_made_ += size;
     std::memcpy(body.data, memory_->theirs().arena.data() + descriptor.offset, size);
     return body;
@@ -498,9 +507,9 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
   body.place = IncomingBody::Place::peer_slot;
   body.data = segment.memory->data() + descriptor.slot * segment.slot_bytes;
   body.slot_bytes = segment.slot_bytes;
-  body.owner = std::allocate_shared<ReceivedSlot>(
-      RecyclingAllocator<ReceivedSlot>(memory_->recycler()), memory_, segment.memory,
-      SlotId{segment_id, descriptor.slot, descriptor.generation}, segment.slot_bytes);
+  body.owner = make_recycled<ReceivedSlot>(
+      memory_, segment.memory, SlotId{segment_id, descriptor.slot, descriptor.generation},
+      segment.slot_bytes);
   return body;
 }
 

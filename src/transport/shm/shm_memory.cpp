@@ -9,12 +9,6 @@
 #include "core/failpoint.hpp"
 
 namespace tendon::inline v0::detail {
-namespace {
-// Blocks for the counts behind received slots; more than this many are rarely held at once.
-constexpr std::size_t kKeptBlocks = 256;
-constexpr std::size_t kBlockBytes = 128;
-}  // namespace
-
 ShmMemory::ShmMemory(std::shared_ptr<Segment> mine, std::shared_ptr<Segment> theirs,
                      OwnedFd peer_doorbell, std::uint64_t peer_cap_bytes)
     : mine_(std::move(mine)),
@@ -24,8 +18,7 @@ ShmMemory::ShmMemory(std::shared_ptr<Segment> mine, std::shared_ptr<Segment> the
       peer_doorbell_(std::move(peer_doorbell)),
       peer_cap_bytes_(peer_cap_bytes),
       epoch_(fork_epoch()),
-      returns_(mine_block_->returns, mine_block_->return_entries),
-      recycler_(std::make_shared<Recycler>(kBlockBytes, kKeptBlocks)) {}
+      returns_(mine_block_->returns, mine_block_->return_entries) {}
 
 void ShmMemory::ring_doorbell() noexcept {
   if (epoch_ != fork_epoch()) return;

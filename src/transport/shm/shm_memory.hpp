@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/fd.hpp"
-#include "memory/recycler.hpp"
 #include "memory/segment.hpp"
 #include "transport/shm/control_block.hpp"
 
@@ -53,8 +52,6 @@ class ShmMemory {
   /// `lent` as lend() answered for this slot.
   void give_back(SlotId id, std::uint64_t slot_bytes, bool lent) noexcept;
 
-  [[nodiscard]] const std::shared_ptr<Recycler>& recycler() const noexcept { return recycler_; }
-
  private:
   std::shared_ptr<Segment> mine_;
   std::shared_ptr<Segment> theirs_;
@@ -69,7 +66,6 @@ class ShmMemory {
   RingProducer<ReturnEntry> returns_;
   std::atomic<std::uint64_t> lent_bytes_{0};
   std::array<std::atomic<std::uint32_t>, 64> lent_count_{};
-  std::shared_ptr<Recycler> recycler_;
 };
 
 /// One received slot. Its destructor gives the slot back to the sender.

@@ -6,13 +6,13 @@
 #include <string>
 #include <tendon/session/limits.hpp>
 
+#include "memory/recycler.hpp"
 #include "transport/private_body.hpp"
 
 namespace tendon::inline v0::detail {
 namespace {
 
 constexpr std::size_t kScrapBytes = 64 * 1024;
-constexpr std::size_t kKeptTransfers = 64;
 
 Error violation(std::string_view where, std::string detail) {
   return Error{ErrorCode::protocol_violation, where, std::move(detail)};
@@ -20,10 +20,7 @@ Error violation(std::string_view where, std::string detail) {
 
 }  // namespace
 
-Inbound::Inbound(InboundHost& host, std::uint64_t cap_bytes)
-    : host_(host),
-      cap_bytes_(cap_bytes),
-      recycler_(std::make_shared<Recycler>(sizeof(Transfer) + 64, kKeptTransfers)) {}
+Inbound::Inbound(InboundHost& host, std::uint64_t cap_bytes) : host_(host), cap_bytes_(cap_bytes) {}
 
 Result<void> Inbound::on_message(const ControlParser::Message& message) {
   const Descriptor& descriptor = message.descriptor;
@@ -96,7 +93,7 @@ Result<void> Inbound::open(const Descriptor& descriptor) {
   Incoming incoming;
   incoming.descriptor = descriptor;
   if (MessageSink* sink = host_.receiver_of(descriptor.pipe)) {
-    opened.transfer = std::allocate_shared<Transfer>(RecyclingAllocator<Transfer>(recycler_));
+    opened.transfer = make_recycled<Transfer>();
     opened.transfer->descriptor = descriptor;
     if (auto chosen = choose_memory(opened, *sink); !chosen) {
       opened.transfer = nullptr;  // the sink never heard of it

@@ -9,7 +9,6 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
-#include "memory/recycler.hpp"
 #include "transport/link.hpp"
 #include "transport/tcp/control_parser.hpp"
 #include "transport/tcp/frame.hpp"
@@ -108,7 +107,6 @@ class Inbound {
 
   InboundHost& host_;
   const std::uint64_t cap_bytes_;
-  std::shared_ptr<Recycler> recycler_;
   std::vector<std::unique_ptr<OpenTransfer>> open_;
   std::vector<std::unique_ptr<OpenTransfer>> unused_;
   std::uint64_t open_bytes_ = 0;

@@ -14,6 +14,7 @@
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
+#include "memory/recycler.hpp"
 #include "transport/tcp/bulk_out.hpp"
 #include "transport/tcp/bulk_parser.hpp"
 #include "transport/tcp/control_out.hpp"
@@ -181,7 +182,6 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
   const std::shared_ptr<SlotPool> pool_;
   const std::chrono::milliseconds lease_;
   const bool expect_signs_of_life_;
-  const std::shared_ptr<Recycler> recycler_;
   OwnedFd control_;
   Interest control_interest_;
   ControlOut control_out_;
@@ -216,7 +216,6 @@ TcpLinkOverSockets::TcpLinkOverSockets(TcpLinkOptions options)
       pool_(std::move(options.pool)),
       lease_(options.lease),
       expect_signs_of_life_(options.expect_signs_of_life),
-      recycler_(std::make_shared<Recycler>(sizeof(SlotLease) + 64, 64)),
       control_(std::move(options.control)),
       control_out_(control_.get()),
       bulk_out_(control_out_, options.peer_cap_bytes),
@@ -284,7 +283,7 @@ Result<void> TcpLinkOverSockets::add_lane(OwnedFd fd) {
 Result<std::shared_ptr<SlotLease>> TcpLinkOverSockets::acquire(std::uint64_t size_bytes) {
   if (ended()) return end_error();
   TENDON_TRY(slot, pool_->acquire(size_bytes));
-  return std::allocate_shared<SlotLease>(RecyclingAllocator<SlotLease>(recycler_), pool_, slot);
+  return make_recycled<SlotLease>(pool_, slot);
 }
 
 Result<void> TcpLinkOverSockets::check_size(const Descriptor& descriptor) const {
@@ -596,8 +595,7 @@ Result<IncomingBody> TcpLinkOverSockets::allocate(std::uint64_t size_bytes) {
   body.place = IncomingBody::Place::pool_slot;
   if (auto slot = pool_->acquire(size_bytes)) {
     body.data = slot->memory.data();
-    body.owner =
-        std::allocate_shared<SlotLease>(RecyclingAllocator<SlotLease>(recycler_), pool_, *slot);
+    body.owner = make_recycled<SlotLease>(pool_, *slot);
     return body;
   }
   // The user keeps what it received, or the pool is smaller than the link's cap: private memory it

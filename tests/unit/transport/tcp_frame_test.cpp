@@ -86,7 +86,7 @@ class Host final : public InboundHost, public MessageSink {
   void on_open(const Descriptor& descriptor, Bytes ticket) override {
     opened.emplace_back(descriptor.pipe, std::string(as_text(ticket)));
   }
-  void on_message(Incoming) override {}
+  void on_message(Incoming&&) override {}
   bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
   void on_transfer_ended(const Transfer& transfer) override {
     (transfer.complete ? completed : aborted).push_back(transfer.descriptor.sequence);
