@@ -60,8 +60,7 @@ struct SlotPoolStats {
 ///                      free
 ///
 /// Owns:    the segments and the ledger. Nothing a peer can write takes part in a decision: a
-/// return that is
-///          not in the ledger is counted and ignored.
+///          return that is not in the ledger is counted and ignored.
 /// Threads: thread-safe; one short lock.
 /// Errors:  message_too_large (above the cap), resource_exhausted (cap reached; says who holds
 ///          what).

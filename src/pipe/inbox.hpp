@@ -9,8 +9,7 @@
 namespace tendon::inline v0::detail {
 
 /// Messages that arrived and were not taken yet, in order. Keeps its memory: a stream in steady
-/// state
-/// allocates nothing, which std::deque does not promise.
+/// state allocates nothing, which std::deque does not promise.
 class Inbox {
  public:
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }

@@ -58,7 +58,6 @@ Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<Engine> engi
 }
 
 // What the link hands over
-// --------------------------------------------------------------------------------
 
 void PipeCore::on_message(Incoming&& incoming) {
   const Descriptor& descriptor = incoming.descriptor;

@@ -40,7 +40,6 @@ bool same_memory(const TensorDict& a, const TensorDict& b) {
 }  // namespace
 
 // The head of the inbox; the link's receive lock is held
-// --------------------------------------------------
 
 // Acts on what is no message (schemas, ends) until a complete message is at the head.
 PipeCore::Head PipeCore::look() {
@@ -225,7 +224,6 @@ Descriptor PipeCore::due_credit() {
 }
 
 // Turning what was taken into what the user gets
-// ----------------------------------------------------------
 
 Result<std::shared_ptr<const Value>> PipeCore::read_values(const Taken& taken) {
   const Descriptor& descriptor = taken.incoming.descriptor;
@@ -365,7 +363,6 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
 }
 
 // Blocking receives
-// --------------------------------------------------------------------------------------
 
 Result<void> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* destination,
                                  Deadline deadline, std::string_view where, Taken& taken) {
@@ -460,7 +457,6 @@ Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline dead
 }
 
 // Asynchronous receives
-// ----------------------------------------------------------------------------------
 
 template <class T>
 Completion<T> PipeCore::post_recv(std::optional<TensorDict> destination) {
@@ -588,7 +584,6 @@ void PipeCore::put_back(Message message) {
 }
 
 // Straight into the destination: tcp asks when a body is about to arrive
-// -----------------------------------
 
 bool PipeCore::claim_destination(const Descriptor& descriptor,
                                  std::vector<MutableBytes>& destination) {

@@ -138,8 +138,7 @@ Result<void> PipeCore::prepare_loan(Outgoing& out, const TensorDict& dict,
   const std::uint64_t payload = out.op.descriptor.payload_bytes;
   const std::uint64_t body = out.op.descriptor.body_bytes();
   // Over sockets the slot is just where the bytes are; in shared memory it goes over as it is, when
-  // the
-  // non-tensor data fits behind the tensors.
+  // the non-tensor data fits behind the tensors.
   if (!link_->delivers_at_once() || body > lease->slot().memory.size()) return {};
   out.op.lease = lease;
   out.op.done_bytes = payload;
@@ -385,7 +384,6 @@ Result<Loan> PipeCore::loan(const std::shared_ptr<const Schema>& schema, Deadlin
 }
 
 // Flush and half-close
-// -----------------------------------------------------------------------------------
 
 Result<void> PipeCore::flush(Deadline deadline) {
   TENDON_CHECK(usable_for_send("pipe.flush"));
@@ -439,7 +437,6 @@ Result<void> PipeCore::finish_sending(Deadline deadline) {
 }
 
 // Asynchronous sends
-// -------------------------------------------------------------------------------------
 
 Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<void> prepared) {
   auto completion = queued->completion = std::make_shared<SendCompletion>(shared_from_this());

@@ -25,8 +25,7 @@ constexpr auto kLookUp = std::chrono::seconds(5);
 constexpr std::size_t kMostLaneTickets = 1024;
 
 // A unix socket file whose listener is gone is in the way of the next one; one with a listener is
-// not ours to
-// take.
+// not ours to take.
 Result<void> clear_stale(const SocketAddress& address, const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return {};

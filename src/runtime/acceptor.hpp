@@ -23,7 +23,7 @@ class Admission;
 /// pipes.
 ///
 /// Owns:    the socket, the handshakes under way (kHalfOpenPerListener at most, kHandshakeTimeout
-/// each).
+///          each).
 /// Threads: thread-safe; works on whichever thread leads.
 /// Errors:  of bind(); a failed handshake is logged and ends that connection only.
 /// Blocks:  never, but for looking up a name in bind().

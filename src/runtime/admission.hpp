@@ -13,10 +13,8 @@
 namespace tendon::inline v0::detail {
 
 /// The accepting side of one handshake, driven by its socket. Over TCP it may open a rendezvous, a
-/// unix
-/// socket in the runtime directory, where the connector proves that it is on this host; the
-/// connection made
-/// there is an Admission of its own with this one as parent.
+/// unix socket in the runtime directory, where the connector proves that it is on this host; the
+/// connection made there is an Admission of its own with this one as parent.
 class Admission final : public FdHandler,
                         public Timed,
                         public std::enable_shared_from_this<Admission> {

@@ -18,8 +18,7 @@ struct Connected {
 };
 
 /// Finds or makes the link. Runs in the calling thread, which makes progress meanwhile, so that
-/// connecting to
-/// a listener of the same Context works.
+/// connecting to a listener of the same Context works.
 [[nodiscard]] Result<Connected> connect(Engine& engine, std::string_view address, Profile profile,
                                         Deadline deadline);
 

@@ -332,8 +332,7 @@ void Engine::serve() {
       callers = callers || caller_leads_;
       if (callers) {
         // A caller serves the links. Look again soon; wait for ever only while one sleeps in epoll,
-        // which
-        // wakes this thread when it leaves.
+        // which wakes this thread when it leaves.
         const auto wanted = [&] { return stopping_ || anything_ready_; };
         const std::uint64_t rounds = lead_rounds_.load();
         service_wake_.wait_for(lock, park, wanted);
@@ -361,7 +360,6 @@ void Engine::serve() {
 }
 
 // Work, time, callbacks
-// ----------------------------------------------------------------------------------
 
 void Engine::add_work(std::shared_ptr<Work> work) {
   {
@@ -647,8 +645,7 @@ void Engine::on_ended(Link& link, const Error* error) {
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (entry->link.get() != &link) continue;
       // A hung peer may still write its slots: they count, and are looked after, until it is proved
-      // dead.
-      // After a goodbye nobody will ever use them again, and the peer's own mapping keeps its
+      // dead. After a goodbye nobody will ever use them again, and the peer's own mapping keeps its
       // views.
       if (error != nullptr && entry->link->stats().slots.quarantined_count != 0)
         retired_.push_back(entry->link);

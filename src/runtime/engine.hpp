@@ -31,8 +31,7 @@ namespace tendon::inline v0::detail {
 
 /// The state of a Context: identity, links, and the rules of who makes progress (SEMANTICS 3,
 /// docs/threads.md). A thread that waits leads: it polls its link, spins, then sleeps in the one
-/// epoll;
-/// others wait behind it; the service thread leads when no caller does.
+/// epoll; others wait behind it; the service thread leads when no caller does.
 ///
 /// Owns:    epoll, doorbell, pool, links, the service thread.
 /// Threads: thread-safe. Lock order: a link's receive lock before every lock in here.
@@ -62,12 +61,9 @@ class Engine final : public Reactor,
   }
 
   // Waiting
-  // --------------------------------------------------------------------------------------------
   /// Calls `attempt` until it answers true or the deadline passes; makes progress and sleeps in
-  /// between.
-  /// `attempt` polls `link` itself (poll_link); it is called without locks and must answer true
-  /// when the
-  /// engine became unusable(). `link` may be null.
+  /// between. `attempt` polls `link` itself (poll_link); it is called without locks and must answer
+  /// true when the engine became unusable(). `link` may be null.
   template <class F>
   bool wait(Link* link, Deadline deadline, F attempt) {
     note_activity();
@@ -94,7 +90,6 @@ class Engine final : public Reactor,
   }
 
   // Work, time, callbacks
-  // ------------------------------------------------------------------------------
   void add_work(std::shared_ptr<Work> work);
   [[nodiscard]] std::uint64_t add_timed(Deadline when, std::weak_ptr<Timed> timed);
   void remove_timed(std::uint64_t id);
@@ -108,7 +103,6 @@ class Engine final : public Reactor,
   void prefault_soon(std::function<void()> prefault);
 
   // Links
-  // ----------------------------------------------------------------------------------------------
   enum class Role : std::uint8_t { connector, acceptor };
   /// Registers and starts a link; an older one of the same pair and role is ended.
   [[nodiscard]] Result<void> add_link(std::shared_ptr<Link> link, Role role);
@@ -132,7 +126,6 @@ class Engine final : public Reactor,
   void on_ended(Link& link, const Error* error) override;
 
   // Context
-  // --------------------------------------------------------------------------------------------
   Result<void> close(Deadline deadline);
   bool progress();
   [[nodiscard]] int user_fd() const noexcept;

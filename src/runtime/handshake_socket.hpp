@@ -13,8 +13,7 @@ namespace tendon::inline v0::detail {
 /// Moves the frames of one handshake over one non-blocking socket, and descriptors beside them.
 ///
 /// It never reads past the frame it needs: what follows the last one belongs to the link, and on a
-/// unix
-/// socket descriptors come with it.
+/// unix socket descriptors come with it.
 class HandshakeSocket {
  public:
   HandshakeSocket(OwnedFd fd, Handshake handshake)
@@ -24,8 +23,7 @@ class HandshakeSocket {
   /// Next::failed.
   [[nodiscard]] HandshakeStep advance();
   /// Sends `message` with descriptors of ours beside it. A frame that the socket does not take at
-  /// once is a
-  /// peer that does not read: frames are smaller than any socket's buffer.
+  /// once is a peer that does not read: frames are smaller than any socket's buffer.
   [[nodiscard]] HandshakeStep reply(const HelloMessage& message, std::span<const int> fds = {});
   /// Refuses with a reason; the connection ends.
   HandshakeStep reject(Error error);

@@ -17,8 +17,7 @@ namespace {
 constexpr std::string_view kWhere = "context.same_host";
 
 // What the kernel says a descriptor is ("anon_inode:[eventfd]"): a peer can pass anything, and
-// waiting for a
-// death on a descriptor that is no process must not look like one.
+// waiting for a death on a descriptor that is no process must not look like one.
 bool is_anonymous(int fd, std::string_view kind) {
   std::array<char, 64> target{};
   const std::string link = "/proc/self/fd/" + std::to_string(fd);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The proof that both ends are on one host under one user: each maps memory that the other passed,
-// and finds
-// in it the nonce that was said over the socket (SEMANTICS 4).
+// and finds in it the nonce that was said over the socket (SEMANTICS 4).
 #pragma once
 
 #include <memory>

@@ -8,8 +8,7 @@
 namespace tendon::inline v0::detail {
 
 /// CPUs this process may use at once: affinity and cgroup quota, at least 1. Spinning on fewer than
-/// two
-/// would keep the peer from running.
+/// two would keep the peer from running.
 [[nodiscard]] unsigned effective_cpu_count();
 /// The same without affinity: a process pinned to one core may still spin when its peer has
 /// another.

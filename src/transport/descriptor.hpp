@@ -45,8 +45,7 @@ struct Descriptor {
   std::uint32_t values_bytes = 0;
   std::uint32_t reserved = 0;
   // Where the body is. shm: {segment, slot, generation, offset}; inline in shm: {inline_bytes, 0,
-  // 0, offset
-  // in the arena}; tcp: {inline_bytes, 0, 0, 0}, the rest comes as bulk frames.
+  // 0, offset in the arena}; tcp: {inline_bytes, 0, 0, 0}, the rest comes as bulk frames.
   std::uint32_t segment_or_inline_bytes = 0;
   std::uint32_t slot = 0;
   std::uint64_t generation = 0;
@@ -64,8 +63,7 @@ struct Descriptor {
 static_assert(sizeof(Descriptor) == 64 && std::is_trivially_copyable_v<Descriptor>);
 
 /// Checks every field that does not depend on the state of a link: kind, flags, reserved bits,
-/// lengths
-/// against their caps. Returns what is wrong, or an empty text.
+/// lengths against their caps. Returns what is wrong, or an empty text.
 [[nodiscard]] std::string_view check_descriptor(const Descriptor& descriptor,
                                                 std::uint64_t cap_bytes);
 

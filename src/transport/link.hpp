@@ -28,8 +28,8 @@ class MessageSink {
   /// The next message of this pipe, in order.
   virtual void on_message(Incoming&& incoming) = 0;
   /// tcp: may the payload of this message be written straight to its destination? Fills
-  /// `destination` with
-  /// as many bytes as the payload has, in order, and returns true; or leaves it alone.
+  /// `destination` with as many bytes as the payload has, in order, and returns true; or leaves it
+  /// alone.
   virtual bool claim_destination(const Descriptor& descriptor,
                                  std::vector<MutableBytes>& destination) = 0;
   /// The transfer handed over with on_message() is complete or aborted now.
@@ -82,8 +82,8 @@ struct LinkStats {
 ///
 /// Owns:    sockets, shared memory, the table of pipes.
 /// Threads: sending under its own lock; receiving under receive_mutex(), which poll() expects to be
-/// held.
-/// Lock order: receive_mutex before the sending lock; neither is held while calling the engine.
+///          held. Lock order: receive_mutex before the sending lock; neither is held while calling
+///          the engine.
 /// Errors:  after fail() every call answers the error the link ended with, naming the peer.
 /// Blocks:  never.
 /// Cost:    shm: no system call unless the peer sleeps; tcp: one call per frame.
@@ -101,17 +101,14 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] std::uint64_t peer_cap_bytes() const noexcept { return peer_cap_bytes_; }
 
   // Sending
-  // --------------------------------------------------------------------------------------------
   /// A slot that a message of `size_bytes` can travel in without a further copy. resource_exhausted
-  /// means:
-  /// try again when the peer gave something back (announce `wants_returns` while waiting).
+  /// means: try again when the peer gave something back (announce `wants_returns` while waiting).
   [[nodiscard]] virtual Result<std::shared_ptr<SlotLease>> acquire(std::uint64_t size_bytes) = 0;
   /// Was this slot taken from this link?
   [[nodiscard]] virtual bool owns(const SlotLease& lease) const = 0;
   /// Begins or continues to send. True: done, the op's memory may be reused. False: call again when
   /// something moved. `deadline` is looked at between pieces of at most 1 MiB; `timeout` leaves the
-  /// op as
-  /// it is: withdraw() it or go on.
+  /// op as it is: withdraw() it or go on.
   [[nodiscard]] virtual Result<bool> send(SendOp& op, Deadline deadline) = 0;
   /// Takes back an op that is not done: it will not be delivered. False: too late, another thread
   /// finished it meanwhile and it will be delivered. Its memory is free when this returns.
@@ -128,21 +125,17 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] virtual bool delivers_at_once() const noexcept = 0;
 
   // Receiving
-  // ------------------------------------------------------------------------------------------
   [[nodiscard]] std::mutex& receive_mutex() noexcept { return receive_mutex_; }
   /// A glance without a lock: would poll() find something that epoll does not tell? tcp: never.
   [[nodiscard]] virtual bool has_input() const noexcept = 0;
   /// Takes in what has come and hands it to the sinks; lets queued output out. receive_mutex() is
-  /// held.
-  /// Returns whether anything moved.
+  /// held. Returns whether anything moved.
   virtual bool poll() = 0;
   /// Lends this body to the user until its owner goes. False: it must be copied, because its sender
-  /// would run
-  /// short of slots (SEMANTICS 2.6).
+  /// would run short of slots (SEMANTICS 2.6).
   [[nodiscard]] virtual bool lend(const IncomingBody& body) noexcept = 0;
 
   // Pipes
-  // ----------------------------------------------------------------------------------------------
   /// receive_mutex() is held for all of these.
   void attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink);
   void detach(std::uint32_t pipe);
@@ -151,7 +144,6 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] std::size_t pipe_count() const noexcept { return sinks_.size(); }
 
   // Life
-  // -----------------------------------------------------------------------------------------------
   /// Registers descriptors; called once, when the link is owned by a shared_ptr.
   [[nodiscard]] virtual Result<void> start(Reactor& reactor, LinkObserver& observer) = 0;
   /// About to sleep in epoll: `wants_returns` if somebody waits for slots. Then look at has_input()
@@ -161,8 +153,7 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   /// Called a few times a second: heartbeats, leases.
   virtual void tick(std::chrono::steady_clock::time_point now) = 0;
   /// Ends the link: every pipe gets `error`. `death_proved` frees the slots the peer had; otherwise
-  /// they
-  /// are quarantined. May be called again when the proof comes later.
+  /// they are quarantined. May be called again when the proof comes later.
   void fail(Error error, bool death_proved);
   /// Says goodbye, closes sockets. Views that are still held keep their memory.
   virtual void shut_down() = 0;

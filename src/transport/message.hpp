@@ -44,8 +44,7 @@ struct SendOp {
 [[nodiscard]] std::span<const BodyPart> parts_from(const SendOp& op, std::uint64_t offset);
 
 /// Copies bytes [offset, offset + destination.size()) of the body of `op` into `destination`; gaps
-/// between
-/// parts become zero. Without parts, the payload is what lies in the op's slot.
+/// between parts become zero. Without parts, the payload is what lies in the op's slot.
 void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination);
 
 /// Where an incoming body is kept, and by whom.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two ends of one link in one thread, and what stands above and below them in the product: a
-// reactor, sinks,
-// observers. Every implementation of Link makes such a pair; the conformance suite runs against all
-// of them.
+// reactor, sinks, observers. Every implementation of Link makes such a pair; the conformance suite
+// runs against all of them.
 #pragma once
 
 #include <gtest/gtest.h>

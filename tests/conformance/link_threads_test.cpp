@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A link as the product uses it: several senders, receivers that poll, an engine that turns, all at
-// once. The
-// thread sanitizer sees what the other tests cannot.
+// once. The thread sanitizer sees what the other tests cannot.
 #include <sys/socket.h>
 
 #include <atomic>

@@ -248,8 +248,7 @@ TEST(TcpHostile, NothingMayFollowAGoodbye) {
 }
 
 // A valid conversation, cut after every byte: what was complete is delivered, the rest never is,
-// and the end is
-// always the loss of the peer.
+// and the end is always the loss of the peer.
 TEST(TcpHostile, AConversationCutAnywhereIsPeerLost) {
   const Descriptor small = inline_message(1, 1, 10);
   const Descriptor large = bulk_message(1, 2, 9000);

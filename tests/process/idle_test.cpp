@@ -30,8 +30,7 @@ std::uint64_t status_number(const std::string& file, const std::string& key) {
 }
 
 /// Times each thread of this process but the calling one went to sleep. Being interrupted by other
-/// programs
-/// is not counted.
+/// programs is not counted.
 std::map<std::string, std::uint64_t> wake_ups() {
   std::map<std::string, std::uint64_t> counts;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

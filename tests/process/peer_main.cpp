@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The other process of the process tests: does what the lines of its standard input say and answers
-// each
-// with one line, "ok ..." or "error <code> <detail>".
+// each with one line, "ok ..." or "error <code> <detail>".
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

@@ -62,8 +62,7 @@ inline TensorDict numbered(std::int64_t n) {
 inline std::int64_t number_of(const TensorDict& batch) { return batch["n"].item<std::int64_t>(); }
 
 /// A dict of up to five leaves, some nested, of any dtype, some without elements, some strided,
-/// with values
-/// now and then.
+/// with values now and then.
 inline TensorDict random_batch(std::mt19937_64& random) {
   const auto below = [&](std::uint64_t n) { return random() % n; };
   TensorDict batch;

@@ -12,8 +12,7 @@
 namespace tendon::test {
 
 /// How long a test waits for what must happen. Never compared with anything: it only turns a hang
-/// into a
-/// failure that says where.
+/// into a failure that says where.
 inline constexpr std::chrono::seconds kPatience{20};
 /// For calls that must run into their deadline.
 inline constexpr std::chrono::milliseconds kBriefly{30};

@@ -8,8 +8,7 @@
 namespace tendon::inline v0 {
 
 /// Memory somebody else owns, to be read. Never outlives its owner; no call keeps one after it
-/// returned
-/// unless it says so.
+/// returned unless it says so.
 using Bytes = std::span<const std::byte>;
 
 /// Memory somebody else owns, to be written.

@@ -51,8 +51,7 @@ class CompletionState : public CompletionBase {
   using Callback = std::function<void(Result<T>)>;
 
   /// Called once by whoever runs the operation. Returns the callback to be run with the result by a
-  /// thread
-  /// that holds no lock, if the user registered one.
+  /// thread that holds no lock, if the user registered one.
   [[nodiscard]] std::function<void()> finish(Result<T> result) {
     std::lock_guard lock(mutex_);
     const bool succeeded = result.has_value();
@@ -112,16 +111,15 @@ class CompletionState : public CompletionBase {
 /// The outcome of an `_async` call, now or later.
 ///
 /// Owns:    a share of the operation, which keeps every tensor it touches until the transport is
-/// quiet.
+///          quiet.
 /// Threads: one thread at a time.
 /// Errors:  those of the operation; `timeout` from wait() leaves it pending; already_taken the
-/// second time.
+///          second time.
 /// Blocks:  only wait(), until its deadline.
 /// Cost:    one allocation per operation.
 ///
 /// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts
-/// the
-/// message back at the head of its pipe.
+/// the message back at the head of its pipe.
 template <class T>
 class [[nodiscard]] Completion {
  public:
@@ -157,8 +155,7 @@ class [[nodiscard]] Completion {
   void cancel() { state_->cancel(); }
 
   /// `callback` gets the result, on the service thread or inside Context::progress(), never inside
-  /// another
-  /// call and never under a lock.
+  /// another call and never under a lock.
   void on_done(std::function<void(Result<T>)> callback) {
     if (auto run = state_->set_callback(std::move(callback))) state_->schedule(std::move(run));
   }

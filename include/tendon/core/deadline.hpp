@@ -55,8 +55,7 @@ class Deadline {
   template <class Rep, class Period>
   static Clock::time_point after(std::chrono::duration<Rep, Period> from_now) {
     // Compared as floating-point seconds: converting hours::max() to nanoseconds would overflow,
-    // and a
-    // deadline that overflows lies in the past.
+    // and a deadline that overflows lies in the past.
     using Seconds = std::chrono::duration<long double>;
     if (!(from_now > std::chrono::duration<Rep, Period>::zero())) return Clock::time_point::min();
     const auto now = Clock::now();

@@ -73,8 +73,7 @@ struct TENDON_API Error {
 };
 
 /// The error of a failed system call: EMFILE, ENOSPC, EADDRINUSE, EACCES ... get codes of their
-/// own, the rest
-/// is `system`. `what` names the call and its object: "open('model.safetensors')".
+/// own, the rest is `system`. `what` names the call and its object: "open('model.safetensors')".
 [[nodiscard]] TENDON_API Error system_error(std::string_view where, std::string_view what,
                                             int errno_value);
 

@@ -26,8 +26,7 @@ struct IsResult : std::false_type {};
 ///
 /// Two doors: `if (auto r = f()) use(*r); else handle(r.error());` or `f().value()`, which throws.
 /// `value() &&` returns by value, so that `for (auto& x : f().value())` does not read a dead
-/// object, and
-/// accessors that return references do not exist on rvalues.
+/// object, and accessors that return references do not exist on rvalues.
 template <class T>
 class [[nodiscard]] Result {
   static_assert(!std::is_reference_v<T>,

@@ -37,8 +37,7 @@ struct FlightEvent {
 /// Owns:    128 bytes an event, allocated once.
 /// Threads: any number record and dump at once.
 /// Errors:  none; old events are overwritten, and an event that meets a writer still busy with the
-/// same
-///          place one round earlier is dropped and counted.
+///          same place one round earlier is dropped and counted.
 /// Blocks:  never.
 /// Cost:    record(): two atomic read-modify-writes, a clock reading and at most 48 copied bytes.
 class TENDON_API FlightRecorder {

@@ -28,7 +28,7 @@ struct ListenOptions {
 /// Owns:    the listening socket and pipes not accepted yet (64; the next peer gets `server_busy`).
 /// Threads: safe everywhere.
 /// Errors:  address_in_use, permission_denied (a routable address without plaintext), unreachable,
-/// ...
+///          ...
 /// Blocks:  accept() until its deadline; bind() only while a name is looked up, 5 s at most.
 /// Cost:    one descriptor.
 class TENDON_API Listener {

@@ -47,13 +47,12 @@ class PipeRange;
 /// Errors:  timeout (nothing was delivered, the pipe goes on), end_of_stream (orderly), peer_lost,
 ///          cancelled, context_closed, forked; each names the peer.
 /// Blocks:  only calls with a Deadline. The destructor never: unsent bytes are handed to the
-/// Context.
+///          Context.
 /// Cost:    a path "shm" moves a loan in about a microsecond whatever its size; send() copies once.
 class TENDON_API Pipe {
  public:
   /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns
-  /// when the
-  /// peer's Context answered, not when accept() took the pipe.
+  /// when the peer's Context answered, not when accept() took the pipe.
   [[nodiscard]] static Result<Pipe> connect(Context& context, std::string_view address,
                                             Deadline deadline, PipeOptions options = {});
 
@@ -84,16 +83,15 @@ class TENDON_API Pipe {
   /// wrong_kind when raw bytes come next; they stay for recv_message().
   [[nodiscard]] Result<TensorDict> recv(RecvMode mode, Deadline deadline);
   /// Into leaves that exist, of the same schema (schema_mismatch leaves the message in the pipe);
-  /// one copy,
-  /// over tcp none. On an error the contents of `destination` are unspecified.
+  /// one copy, over tcp none. On an error the contents of `destination` are unspecified.
   [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
   [[nodiscard]] Completion<TensorDict> recv_async();
   [[nodiscard]] Completion<void> recv_into_async(TensorDict destination);
   [[nodiscard]] Completion<Message> recv_message_async();
   /// `for (Result<TensorDict>& batch : pipe.each(1s))`: ends at the end of the stream; an error is
-  /// the last
-  /// item. `per_message` bounds the wait for each; std::chrono::nanoseconds::max() waits for ever.
+  /// the last item. `per_message` bounds the wait for each; std::chrono::nanoseconds::max() waits
+  /// for ever.
   [[nodiscard]] PipeRange each(std::chrono::nanoseconds per_message);
 
   /// The peer's Tendon holds everything sent so far.

@@ -41,8 +41,7 @@ enum class Transport : std::uint8_t {
 };
 
 /// Every member has a default; name the ones you set. Environment variables override none of them
-/// except
-/// where said.
+/// except where said.
 struct ContextOptions {
   /// Said to peers; names this process in their errors. TENDON_NAME if empty.
   std::string name = {};
@@ -51,8 +50,7 @@ struct ContextOptions {
   /// TENDON_TRANSPORT=shm|tcp overrides `automatic`.
   Transport transport = Transport::automatic;
   /// Most bytes of messages under way to one peer, held by it included [bytes]; 0: the smaller of 1
-  /// GiB and a
-  /// quarter of the memory limit.
+  /// GiB and a quarter of the memory limit.
   std::uint64_t link_cap_bytes = 0;
   /// Most bytes of the Context's own pool [bytes]; 0 as above. A limit, not an allocation.
   std::uint64_t pool_cap_bytes = 0;
@@ -67,11 +65,11 @@ struct ContextOptions {
 /// The root object: identity, memory, progress, links to peers.
 ///
 /// Owns:    the service thread, the pool, every link. Pipes, listeners and received tensors share
-/// its state,
-///          so they may be destroyed in any order; after close() they answer `context_closed`.
+///          its state, so they may be destroyed in any order; after close() they answer
+///          `context_closed`.
 /// Threads: safe everywhere.
 /// Errors:  invalid_argument, too_many_open_files, system. In a forked child every call answers
-/// `forked`.
+///          `forked`.
 /// Blocks:  create(): no. close(): until its deadline. The destructor: at most `linger`.
 /// Cost:    one thread, one epoll; nothing while idle without links, four wake-ups a second with.
 class TENDON_API Context {
@@ -85,8 +83,7 @@ class TENDON_API Context {
   ~Context();
 
   /// Waits for unsent bytes, says goodbye to every peer, stops the service thread. What could not
-  /// be sent is
-  /// counted and reported as an `unsent` event; the answer is `timeout` then.
+  /// be sent is counted and reported as an `unsent` event; the answer is `timeout` then.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
   [[nodiscard]] const std::string& name() const& noexcept;
@@ -102,8 +99,7 @@ class TENDON_API Context {
   void on_member(std::function<void(const MemberEvent&)> callback);
 
   /// Progress::manual: takes in and sends what can be moved now, runs callbacks; true if anything
-  /// moved.
-  /// With the service thread: only runs nothing and answers false.
+  /// moved. With the service thread: only runs nothing and answers false.
   bool progress();
   /// A descriptor for an event loop of yours, readable when there is something to do or to collect.
   [[nodiscard]] int fd() const noexcept;

@@ -36,8 +36,8 @@ inline constexpr std::uint32_t kMaxPipesPerLink = 1024;
 /// Messages of one pipe that the receiver has not yet taken; the sender waits for credit.
 inline constexpr std::uint32_t kPipeWindowMessages = 256;
 /// Bytes of one pipe, over sockets, that its receiver has not taken yet [bytes]; a single larger
-/// message may
-/// pass when nothing else is under way. Over shared memory the cap of the link bounds them.
+/// message may pass when nothing else is under way. Over shared memory the cap of the link bounds
+/// them.
 inline constexpr std::uint64_t kPipeWindowBytes = std::uint64_t{64} << 20;
 /// Bulk connections of one tcp link.
 inline constexpr std::uint32_t kMaxStreamsPerLink = 16;

@@ -14,15 +14,13 @@ namespace tendon::inline v0 {
 /// same directory (where the file system has none, to a hidden one), and commit gives it the name.
 ///
 /// Owns:    the file until commit; dropped before, it leaves nothing behind, killed neither (on a
-/// file system
-///          without nameless files a hidden file ".NAME.tendon-..." may stay).
+///          file system without nameless files a hidden file ".NAME.tendon-..." may stay).
 /// Threads: one at a time.
 /// Errors:  storage_full, file_not_found, permission_denied, too_many_open_files, system; after an
-/// error only
-///          dropping it makes sense.
+///          error only dropping it makes sense.
 /// Blocks:  on the disk.
 /// Cost:    one write call a write; commit waits until the disk has it (fsync of file and
-/// directory).
+///          directory).
 class TENDON_API AtomicFile {
  public:
   /// Begins a file that will be called `path`; one that exists stays until commit, which replaces

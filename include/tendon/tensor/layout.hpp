@@ -14,10 +14,8 @@ enum class Layout : std::uint8_t {
   /// Leaves in the schema's order, each at the next multiple of 64 bytes.
   aligned = 1,
   /// Leaves without gaps, as safetensors files need it: by falling rank of the element type, in the
-  /// order
-  /// of the safetensors writer (U64 I64 F64 C64 F32 U32 I32 BF16 F16 U16 I16 ... U8 BOOL), then in
-  /// the
-  /// schema's order; so each starts at a multiple of its element size.
+  /// order of the safetensors writer (U64 I64 F64 C64 F32 U32 I32 BF16 F16 U16 I16 ... U8 BOOL),
+  /// then in the schema's order; so each starts at a multiple of its element size.
   safetensors = 2,
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A path names an entry of nested TensorDicts: names joined by "/". Inside a name "/" is written
-// %2F and
-// "%" %25; the name without characters is written "%".
+// %2F and "%" %25; the name without characters is written "%".
 #pragma once
 
 #include <span>

@@ -20,8 +20,7 @@ struct ReturnEntry {
 static_assert(sizeof(ReturnEntry) == 16);
 
 /// What one side of a shm link makes and both sides map: the rings that side writes, and its words.
-/// The
-/// other side writes only the two `head` counters. Layout: docs/protocol.md, "Shared memory".
+/// The other side writes only the two `head` counters. Layout: docs/protocol.md, "Shared memory".
 ///
 /// Nothing in here decides who may use a slot, and no size or offset is read from here: they are
 /// constants.

@@ -29,8 +29,7 @@ struct RingCounters {
 ///          be failed.
 /// Blocks:  never.
 /// Cost:    stage: one entry written; publish: one store. The consumer's counter is read only when
-///          the ring
-///          looks full.
+///          the ring looks full.
 template <class Entry, class Memory = SharedMemoryPolicy>
 class RingProducer {
  public:

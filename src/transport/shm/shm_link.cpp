@@ -219,9 +219,8 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
   descriptor.offset = 0;
   std::lock_guard lock(send_mutex_);
   // The link may have ended during the copy. Its end frees or quarantines what was sent until then
-  // and holds
-  // this lock once after it said so: what is marked sent below is part of that, or is not marked at
-  // all.
+  // and holds this lock once after it said so: what is marked sent below is part of that, or is not
+  // marked at all.
   if (ended()) return end_error();
   TENDON_TRY(announced, announce_segments());
   if (!announced || !flush_posted()) return false;
@@ -240,8 +239,7 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
 }
 
 // Shows one descriptor to the peer, with its inline body from `op` or `body`. False when there is
-// no room.
-// Callers flush what was posted before.
+// no room. Callers flush what was posted before.
 Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes body) {
   if (broken_) return violation("shm.send", "its counters in shared memory make no sense");
   const bool is_inline = op != nullptr || !body.empty();
@@ -274,8 +272,7 @@ Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes bod
 }
 
 // The arena is a ring of bytes whose consumer is the ring of descriptors: what lies before the end
-// of the
-// last consumed descriptor is free. A body never wraps.
+// of the last consumed descriptor is free. A body never wraps.
 bool ShmLink::place_inline(Descriptor& descriptor) {
   const std::uint64_t size = (descriptor.body_bytes() + 63) / 64 * 64;
   const std::uint64_t room_to_end =
@@ -412,8 +409,7 @@ bool ShmLink::poll() {
     return true;
   }
   // The peer may sleep for want of room. It goes to sleep only while ring or arena is full, so
-  // looking once
-  // per kRoomStep of what is freed, not at every message, cannot miss it.
+  // looking once per kRoomStep of what is freed, not at every message, cannot miss it.
   room_made_ +=
       static_cast<std::uint64_t>(count) * (ControlBlock::kArenaBytes / ControlBlock::kMessageCount);
   if (room_made_ >= kRoomStep) {

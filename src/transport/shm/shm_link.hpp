@@ -27,8 +27,7 @@ struct ShmLinkOptions {
 /// A control block in a segment of its own, carrying `nonce`.
 [[nodiscard]] Result<std::shared_ptr<Segment>> make_control_segment(const Token& nonce);
 /// Maps the peer's control block; an error unless `nonce`, said over the socket, stands in it:
-/// reading it
-/// proves that both processes see the same memory.
+/// reading it proves that both processes see the same memory.
 [[nodiscard]] Result<std::shared_ptr<Segment>> attach_control_segment(OwnedFd fd,
                                                                       const Token& nonce);
 

@@ -23,8 +23,7 @@ struct AttachedSegment {
 };
 
 /// What received views need of a shm link after its pipe, its link and its Context are gone: the
-/// mappings,
-/// the ring to give slots back by, the peer's doorbell.
+/// mappings, the ring to give slots back by, the peer's doorbell.
 ///
 /// Owns:    both control blocks and the peer's segments as mapped here.
 /// Threads: give_back() and lend() from any thread; attaching under the link's receive lock.
@@ -46,8 +45,7 @@ class ShmMemory {
   [[nodiscard]] std::uint64_t doorbell_count() const noexcept { return doorbells_.load(); }
 
   /// Lends a received slot to the user, unless fewer than two slots of its class, or less than half
-  /// of the
-  /// peer's cap, would stay in circulation.
+  /// of the peer's cap, would stay in circulation.
   [[nodiscard]] bool lend(std::uint64_t slot_bytes) noexcept;
   /// `lent` as lend() answered for this slot.
   void give_back(SlotId id, std::uint64_t slot_bytes, bool lent) noexcept;

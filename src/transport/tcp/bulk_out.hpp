@@ -16,12 +16,10 @@
 namespace tendon::inline v0::detail {
 
 /// The sending half of the bulk lanes: cuts bodies into frames and deals them out, one frame of
-/// each message in
-/// turn, to whichever lane has room, straight from the user's memory.
+/// each message in turn, to whichever lane has room, straight from the user's memory.
 ///
 /// Owns:    a buffer of one frame a lane (touched only for strided or scattered bodies and for
-/// messages that
-///          are withdrawn inside a frame); not the sockets.
+///          messages that are withdrawn inside a frame); not the sockets.
 /// Threads: every member but the atomics wants mutex() held; it comes before ControlOut's lock.
 /// Errors:  failure() holds the errno of the call that failed.
 /// Blocks:  never.

@@ -11,17 +11,15 @@
 namespace tendon::inline v0::detail {
 
 /// Cuts one bulk lane's byte stream into frames and says where their bytes belong, so that a socket
-/// is read
-/// straight into them. Behind the rest of a frame it reads a little ahead: the tail frame and the
-/// next header
-/// usually come with the same system call. No sockets; the fuzzer runs the same code.
+/// is read straight into them. Behind the rest of a frame it reads a little ahead: the tail frame
+/// and the next header usually come with the same system call. No sockets; the fuzzer runs the same
+/// code.
 class BulkParser {
  public:
   explicit BulkParser(Inbound& inbound) : inbound_(inbound) {}
 
   /// Where the next bytes of the stream go; nothing while parked(). Valid until anything else is
-  /// called,
-  /// on this parser or on the Inbound.
+  /// called, on this parser or on the Inbound.
   [[nodiscard]] ReadTargets targets();
   /// That many bytes were written there. Errors: protocol_violation.
   [[nodiscard]] Result<void> on_received(std::size_t size_bytes);

@@ -12,8 +12,7 @@
 namespace tendon::inline v0::detail {
 
 /// The sending half of the control lane: descriptors and inline bodies, in the order in which they
-/// were handed
-/// over. What the kernel does not take at once waits here.
+/// were handed over. What the kernel does not take at once waits here.
 ///
 /// Owns:    a buffer; not the socket.
 /// Threads: thread-safe; its lock is the innermost one.

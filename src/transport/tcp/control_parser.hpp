@@ -12,8 +12,7 @@
 namespace tendon::inline v0::detail {
 
 /// Cuts the control lane's byte stream into descriptors and their inline bodies. No sockets, no
-/// state beyond
-/// unread bytes: the product, the tests and the fuzzer run the same code.
+/// state beyond unread bytes: the product, the tests and the fuzzer run the same code.
 class ControlParser {
  public:
   struct Message {

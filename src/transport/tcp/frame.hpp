@@ -22,15 +22,12 @@ struct FrameHeader {
 static_assert(sizeof(FrameHeader) == 32 && std::is_trivially_copyable_v<FrameHeader>);
 
 /// The last bytes of every body are a frame of their own, begun only when all others are with the
-/// kernel. It
-/// is so small that whoever begins it also keeps a copy: a message is either done or can still be
-/// withdrawn,
-/// never half of each.
+/// kernel. It is so small that whoever begins it also keeps a copy: a message is either done or can
+/// still be withdrawn, never half of each.
 inline constexpr std::uint32_t kTailBytes = 64;
 
 /// Transfers of one link that may be open at once: announced, but not complete. A receiver that
-/// holds as many,
-/// or as many bytes as its cap, stops reading descriptors until one is complete.
+/// holds as many, or as many bytes as its cap, stops reading descriptors until one is complete.
 inline constexpr std::uint32_t kMaxOpenTransfers = 1024;
 
 /// Does a body travel beside its descriptor? Then it may not come in frames, and the other way

@@ -30,8 +30,7 @@ class InboundHost {
 };
 
 /// A body that arrives in frames. Invariant: received <= begun <= expected, so that whoever is
-/// inside a frame
-/// keeps the transfer open.
+/// inside a frame keeps the transfer open.
 struct OpenTransfer {
   Descriptor descriptor;
   std::shared_ptr<Transfer> transfer;  ///< null: nobody wants it, its bytes are read and dropped
@@ -57,8 +56,7 @@ struct ReadTargets {
 };
 
 /// The receiving half of the tcp protocol: what descriptors and frames mean. No sockets and no
-/// clock; the
-/// product, the tests and the fuzzer run the same code.
+/// clock; the product, the tests and the fuzzer run the same code.
 class Inbound {
  public:
   /// `cap_bytes`: what open transfers may hold together before reading pauses.
@@ -75,8 +73,7 @@ class Inbound {
   /// not come.
   [[nodiscard]] Result<OpenTransfer*> begin_frame(const FrameHeader& header);
   /// Adds the memory of body bytes [offset, offset + size) to `targets`, as far as there is room in
-  /// it.
-  /// Returns how many bytes that is.
+  /// it. Returns how many bytes that is.
   std::uint64_t place(OpenTransfer& open, std::uint64_t offset, std::uint64_t size_bytes,
                       ReadTargets& targets);
   /// That many bytes of a frame were written to their place. May end the transfer: `open` is gone

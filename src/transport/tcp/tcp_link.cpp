@@ -72,8 +72,7 @@ class Interest {
 };
 
 // `lease` is zero for a peer that may be silent as long as it likes: TCP_USER_TIMEOUT also ends a
-// connection
-// whose peer is alive but does not read.
+// connection whose peer is alive but does not read.
 void set_options(int fd, std::chrono::milliseconds lease) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
@@ -361,8 +360,7 @@ Result<bool> TcpLinkOverSockets::send_bulk(SendOp& op, Deadline deadline) {
 }
 
 // Something waits for the kernel: the engine is to call when it has room. bulk_out_.mutex() is
-// held. Only
-// poll() takes this back, so that whoever waits hears of what another thread finished.
+// held. Only poll() takes this back, so that whoever waits hears of what another thread finished.
 void TcpLinkOverSockets::want_output() {
   if (control_out_.waiting_bytes() != 0) control_interest_.output(true);
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -522,8 +520,7 @@ bool TcpLinkOverSockets::read_lane(Lane& lane) {
 }
 
 // Not the end of the link yet: the goodbye travels on another connection and may still come. tick()
-// ends it
-// when it does not.
+// ends it when it does not.
 void TcpLinkOverSockets::lane_ended(Lane& lane) {
   lane.ended = true;
   lane.may_have_input = false;

@@ -80,14 +80,12 @@ class Allocation : public PipeTest {
     if (TENDON_COUNTS_ALLOCATIONS == 0) GTEST_SKIP() << "a sanitizer has its own malloc";
   }
   /// Runs `round` until warm, then counts. Failures inside the measured part would allocate
-  /// themselves, so
-  /// `round` answers bool.
+  /// themselves, so `round` answers bool.
   template <class Round>
   static std::uint64_t allocations_of(Round round) {
     // The counter sees every thread, and the service thread prefaults, ticks and grows its tables a
-    // few times
-    // a second: a window that happens to hold none of that tells. What a message allocates is in
-    // each window.
+    // few times a second: a window that happens to hold none of that tells. What a message
+    // allocates is in each window.
     std::uint64_t fewest = ~0ull;
     for (int window = 0; window < kWindows && fewest != 0; ++window) {
       for (int i = 0; i < kWarmUp; ++i)
