@@ -24,10 +24,8 @@ namespace tendon::inline v0::detail {
 /// One end of a pipe, shared by the user's handle, the link and pending operations.
 ///
 /// Receiving state is guarded by the link's receive lock, sending state by send_mutex_ (after the
-/// former,
-/// where both are held). The state machine of each direction: open -> finished (end sent / end
-/// read), or
-/// -> ended with an error; see docs/threads.md.
+/// former, where both are held). The state machine of each direction: open -> finished (end sent or
+/// read), or open -> ended with an error; see docs/threads.md.
 class PipeCore final : public MessageSink,
                        public Work,
                        public std::enable_shared_from_this<PipeCore> {
@@ -224,8 +222,7 @@ class PipeCore final : public MessageSink,
     std::uint64_t bytes = 0;
   };
   HalfCopy half_;  // what a recv_into that timed out had copied; that message is at the head
-  std::optional<TensorDict>
-      claimed_;  // the destination a message was written to before it was taken
+  std::optional<TensorDict> claimed_;  // where a message was written to before it was taken
   std::array<std::byte, kLeafAlignmentBytes> gap_{};  // padding between leaves is read into it
   PipeStats receive_stats_;
 };

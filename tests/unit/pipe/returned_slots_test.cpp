@@ -57,8 +57,8 @@ struct FullLink {
 
 class ReturnedSlots : public testing::TestWithParam<Progress> {
  protected:
-  /// Lets `begin(link, receiving thread)` begin to wait for a slot while a receiver sleeps, gives one
-  /// back, and says whether that rang. What `begin` returns waits for the end.
+  /// Lets `begin(link, receiving thread)` begin to wait for a slot while a receiver sleeps, gives
+  /// one back, and says whether that rang. What `begin` returns waits for the end.
   template <class Begin>
   bool rings_for(Begin begin) {
     FullLink link(GetParam());
