@@ -61,7 +61,7 @@ WipedPage& page() {
 }
 
 // Made while the program or library is loaded, so that nobody races for it.
-[[maybe_unused]] const bool made_at_load = (page(), true);
+[[maybe_unused]] const bool kMadeAtLoad = (page(), true);
 
 void enter_child() noexcept {
   page().wipe();

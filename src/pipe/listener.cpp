@@ -25,7 +25,7 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
   std::shared_ptr<ListenerCore> core_;
 };
 
-Result<std::shared_ptr<ListenerCore>> ListenerCore::bind(std::shared_ptr<Engine> engine,
+Result<std::shared_ptr<ListenerCore>> ListenerCore::bind(const std::shared_ptr<Engine>& engine,
                                                          std::string_view address,
                                                          Profile profile) {
   auto core = std::make_shared<ListenerCore>(engine);

@@ -15,9 +15,8 @@ namespace tendon::inline v0::detail {
 /// Pipes that peers opened and nobody accepted yet, and whoever waits for one.
 class ListenerCore final : public OpenHandler, public std::enable_shared_from_this<ListenerCore> {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<ListenerCore>> bind(std::shared_ptr<Engine> engine,
-                                                                  std::string_view address,
-                                                                  Profile profile);
+  [[nodiscard]] static Result<std::shared_ptr<ListenerCore>> bind(
+      const std::shared_ptr<Engine>& engine, std::string_view address, Profile profile);
   explicit ListenerCore(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
   [[nodiscard]] Result<Pipe> accept(Deadline deadline);

@@ -31,6 +31,8 @@ struct Taken {
   std::unique_ptr<Message> put_back;  // set: this one, which a dropped completion gave back
   Incoming incoming;
   std::shared_ptr<const Schema> schema;
+  /// Where its payload was written for a call that has given up since; the memory of that call.
+  std::optional<TensorDict> written_to;
   bool lent = false;
 };
 

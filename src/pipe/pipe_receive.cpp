@@ -161,6 +161,8 @@ void PipeCore::take(bool lent, Taken& taken) {
   ++receive_stats_.messages_received;
   receive_stats_.bytes_received += descriptor.payload_bytes;
   const auto place = taken.incoming.body.place;
+  // Under the lock: the next message may claim a destination as soon as this one is out.
+  if (place == IncomingBody::Place::claimed) taken.written_to = std::exchange(claimed_, {});
   if (place == IncomingBody::Place::private_copy) ++receive_stats_.copied_inline;
   const bool copied =
       place == IncomingBody::Place::private_copy ||
@@ -259,8 +261,7 @@ Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
   Storage storage;
   if (body.place == IncomingBody::Place::claimed) {
     TENDON_TRY(fresh, Storage::allocate(size));
-    if (claimed_) pack_piece(*claimed_, Layout::aligned, 0, {fresh.data(), size});
-    claimed_.reset();
+    if (taken.written_to) pack_piece(*taken.written_to, Layout::aligned, 0, {fresh.data(), size});
     storage = std::move(fresh);
   } else if (size != 0 && !taken.lent && body.place != IncomingBody::Place::private_copy) {
     TENDON_TRY(fresh, copy_out(body.data, size));
@@ -338,13 +339,12 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
   const IncomingBody& body = taken.incoming.body;
   const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
   if (body.place == IncomingBody::Place::claimed) {
-    const bool in_place = !claimed_ || same_memory(*claimed_, destination);
+    const bool in_place = !taken.written_to || same_memory(*taken.written_to, destination);
     if (!in_place) {
       TENDON_TRY(between, Storage::allocate(size));
-      pack_piece(*claimed_, Layout::aligned, 0, {between.data(), size});
+      pack_piece(*taken.written_to, Layout::aligned, 0, {between.data(), size});
       unpack_piece(between.bytes(), destination, Layout::aligned, 0);
     }
-    claimed_.reset();
   } else {
     half_ = {};  // a message just taken: nothing of it was copied before
     if (!copy_pieces({body.data, size}, destination, deadline)) {

@@ -276,9 +276,9 @@ Result<void> PipeCore::send_now(Outgoing& out, Deadline deadline) {
       return error.has_value();
     }
     std::lock_guard lock(send_mutex_);
-    auto sent = try_send(out, deadline);
-    if (!sent) error = std::move(sent).error();
-    return error || *sent;
+    const auto sent = try_send(out, deadline);
+    if (!sent) error = sent.error();
+    return !sent || *sent;
   };
   engine_->note_activity();
   bool done = attempt();

@@ -29,7 +29,7 @@ class Server::State {
       for (const Client& client : clients_) client.core->cancel();
     }
     acceptor_.join();
-    reap(/*all=*/Reap::all);
+    reap(Reap::all);
   }
 
   [[nodiscard]] const Listener& listener() const { return listener_; }

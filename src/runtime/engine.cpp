@@ -531,7 +531,7 @@ void Engine::on_member(std::function<void(const MemberEvent&)> callback) {
 
 // Links
 
-Result<void> Engine::add_link(std::shared_ptr<Link> link, Role role) {
+Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role) {
   TENDON_CHECK(usable("context.add_link"));
   std::shared_ptr<Link> older;
   {

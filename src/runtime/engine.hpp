@@ -105,7 +105,7 @@ class Engine final : public Reactor,
   // Links
   enum class Role : std::uint8_t { connector, acceptor };
   /// Registers and starts a link; an older one of the same pair and role is ended.
-  [[nodiscard]] Result<void> add_link(std::shared_ptr<Link> link, Role role);
+  [[nodiscard]] Result<void> add_link(const std::shared_ptr<Link>& link, Role role);
   /// The live link to a peer that this side made by connecting.
   [[nodiscard]] std::shared_ptr<Link> connected_link(const ContextId& peer) const;
   /// True for the first caller: it makes the link. Others wait for connected_link().
@@ -214,7 +214,7 @@ class Engine final : public Reactor,
   std::mutex lead_mutex_;
   std::condition_variable follower_wake_;
   std::condition_variable service_wake_;
-  bool caller_leads_ = false;
+  std::atomic<bool> caller_leads_{false};  // set under the lock; without it, a hint
   std::uint32_t follower_count_ = 0;
   bool service_parked_long_ = false;
   std::atomic<std::uint64_t> progress_count_{0};

@@ -131,7 +131,7 @@ Result<void> AtomicFile::commit() {
   if (state.hidden.empty()) {
     // Straight to the final name where it is free: then there is no moment at which a kill leaves a
     // file.
-    const auto linked = state.link_to(state.path);
+    auto linked = state.link_to(state.path);
     named = linked.has_value();
     if (!named && linked.error().system_errno != EEXIST) return linked;
     if (!named) {

@@ -6,7 +6,12 @@ namespace tendon::inline v0 {
 namespace {
 
 // DLDataTypeCode of DLPack 1.1.
-enum Code : std::uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6 };
+constexpr std::uint8_t kInt = 0;
+constexpr std::uint8_t kUInt = 1;
+constexpr std::uint8_t kFloat = 2;
+constexpr std::uint8_t kBfloat = 4;
+constexpr std::uint8_t kComplex = 5;
+constexpr std::uint8_t kBool = 6;
 
 // The names in files are those of safetensors 0.8.
 constexpr std::array kTable = {

@@ -24,9 +24,9 @@ Error error(ErrorCode code, std::string detail) {
 }
 
 const std::shared_ptr<const Schema>& empty_schema() {
-  static const std::shared_ptr<const Schema> schema =
+  static const std::shared_ptr<const Schema> kEmpty =
       detail::SchemaBuilder(Shape(), {}).finish().value();
-  return schema;
+  return kEmpty;
 }
 
 // The entry with this path, or nullptr. Names without escapes are looked up where they stand.
