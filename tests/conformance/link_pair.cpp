@@ -257,6 +257,16 @@ PeerIdentity test_peer(std::string name) {
   return peer;
 }
 
+void expect_violation(const LinkEnd& end, std::string_view text, std::string_view peer) {
+  const std::optional<Error>& error = end.observer.error;
+  ASSERT_TRUE(error.has_value()) << "the link goes on; expected: " << text;
+  EXPECT_EQ(error->code, ErrorCode::protocol_violation) << error->message();
+  EXPECT_NE(error->detail.find(text), std::string::npos)
+      << "'" << text << "' is not in: " << error->detail;
+  EXPECT_NE(error->detail.find(peer), std::string::npos) << error->detail;
+  EXPECT_EQ(end.observer.ended_count, 1);
+}
+
 SocketPair make_sockets(int family) {
   std::array<int, 2> fds{-1, -1};
   if (family == AF_UNIX) {

@@ -90,6 +90,7 @@ class RecordingSink final : public MessageSink {
       : pipe_(pipe), log_(std::move(log)) {}
 
   void on_message(Incoming&& incoming) override;
+  bool admits(const Descriptor&) override { return true; }
   bool claim_destination(const Descriptor& descriptor,
                          std::vector<MutableBytes>& destination) override;
   void on_transfer_ended(const Transfer& transfer) override;
@@ -177,5 +178,8 @@ struct SocketPair {
 SocketPair make_sockets(int family);
 
 PeerIdentity test_peer(std::string name);
+
+/// The link ended once, for a violation by `peer` in whose words is `text`.
+void expect_violation(const LinkEnd& end, std::string_view text, std::string_view peer);
 
 }  // namespace tendon::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/shm_link.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -249,7 +250,10 @@ Result<bool> ShmLink::publish(Descriptor descriptor, const SendOp* op, Bytes bod
     return false;
   }
   if (is_inline) {
-    if (!place_inline(descriptor)) return false;
+    if (!place_inline(descriptor)) {
+      if (outgoing_.corrupt()) broken_ = true;
+      return false;
+    }
     const MutableBytes place =
         MutableBytes(memory_->mine().arena).subspan(descriptor.offset, descriptor.body_bytes());
     if (op != nullptr)
@@ -534,7 +538,8 @@ Result<void> ShmLink::read_announcements() {
         fds.emplace_back(fd);
       }
     }
-    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    // None came: the kernel could not number it here. Some came: the peer passed too many.
+    if ((message.msg_flags & MSG_CTRUNC) != 0 && fds.empty()) {
       return Error{ErrorCode::too_many_open_files, "shm.announce",
                    "a segment of " + peer_name() +
                        " could not be taken in: this process has no free "
@@ -550,9 +555,12 @@ Result<void> ShmLink::read_announcements() {
         descriptor.slot != 0 && descriptor.slot <= SlotPool::kMaxSlots;
     if (!sane) return violation("shm.announce", "a malformed announcement of a segment");
     (void)TENDON_FAILPOINT("shm.announce.before_attach");
-    TENDON_TRY(memory, Segment::attach(std::move(fds.front()), slot_bytes * descriptor.slot));
-    memory->release_fd();
-    attached_.push_back({std::move(memory), slot_bytes, descriptor.slot});
+    auto memory = Segment::attach(std::move(fds.front()), slot_bytes * descriptor.slot);
+    if (!memory && memory.error().code == ErrorCode::protocol_violation)
+      return violation("shm.announce", memory.error().detail);
+    if (!memory) return std::move(memory).error();
+    (*memory)->release_fd();
+    attached_.push_back({*std::move(memory), slot_bytes, descriptor.slot});
   }
   return {};
 }
@@ -681,6 +689,11 @@ Result<std::shared_ptr<Segment>> attach_control_segment(OwnedFd fd, const Token&
 }
 
 Result<std::shared_ptr<Link>> make_shm_link(ShmLinkOptions options) {
+  if (const int flags = fcntl(options.peer_doorbell.get(), F_GETFL);
+      flags < 0 || (flags & O_NONBLOCK) == 0) {
+    return Error{ErrorCode::protocol_violation, "shm.attach",
+                 "peer " + options.peer.to_string() + ": its doorbell blocks who rings it"};
+  }
   return std::shared_ptr<Link>(std::make_shared<ShmLink>(std::move(options)));
 }
 

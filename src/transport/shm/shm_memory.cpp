@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/shm_memory.hpp"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <bit>
@@ -23,8 +24,11 @@ ShmMemory::ShmMemory(std::shared_ptr<Segment> mine, std::shared_ptr<Segment> the
 void ShmMemory::ring_doorbell() noexcept {
   if (epoch_ != fork_epoch()) return;
   doorbells_.fetch_add(1, std::memory_order_relaxed);
+  // The peer may clear O_NONBLOCK of the description that both share at any time. A full counter
+  // wakes it just as well, so nothing is written that could wait.
+  pollfd room{peer_doorbell_.get(), POLLOUT, 0};
+  if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;
   const std::uint64_t one = 1;
-  // Fails only when the counter is full, which wakes the peer just as well.
   [[maybe_unused]] const ssize_t written = write(peer_doorbell_.get(), &one, sizeof one);
 }
 

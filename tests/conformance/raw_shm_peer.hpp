@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// One shm link, and at the other end a peer that writes what it likes into the memory both map.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "link_pair.hpp"
+#include "transport/shm/control_block.hpp"
+#include "transport/shm/shm_link.hpp"
+
+namespace tendon::test {
+
+class RawShmPeer {
+ public:
+  static constexpr std::uint64_t kCapBytes = 64ull << 20;
+
+  RawShmPeer() {
+    SocketPair sockets = make_sockets(AF_UNIX);
+    socket_ = std::move(sockets.a);
+    mine_ = make_control_segment(Token{}).value();
+    theirs_ = make_control_segment(Token{}).value();
+    ShmLinkOptions options = this->options(std::move(sockets.b));
+    options.peer_doorbell = OwnedFd(dup(doorbell_.get()));
+    end.link = make_shm_link(std::move(options)).value();
+    const auto started = end.link->start(reactor, end.observer);
+    EXPECT_TRUE(succeeds(started));
+  }
+
+  /// All that a link to this peer needs but the doorbell.
+  ShmLinkOptions options(OwnedFd socket) {
+    ShmLinkOptions options;
+    options.path = {PathKind::shm, "a test asked for it"};
+    options.peer = test_peer("mallory");
+    options.cap_bytes = options.peer_cap_bytes = kCapBytes;
+    options.socket = std::move(socket);
+    options.mine = theirs_;
+    options.theirs = mine_;
+    options.peer_process = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+    return options;
+  }
+
+  /// What the peer made: its descriptors, its returns, its sleep word.
+  [[nodiscard]] ControlBlock& mine() { return *reinterpret_cast<ControlBlock*>(mine_->data()); }
+  /// What the link made; an honest peer writes the two `head` counters only.
+  [[nodiscard]] ControlBlock& theirs() { return *reinterpret_cast<ControlBlock*>(theirs_->data()); }
+  [[nodiscard]] int doorbell() const { return doorbell_.get(); }
+
+  void publish(const Descriptor& descriptor) {
+    ControlBlock& block = mine();
+    block.message_entries[published_++ % ControlBlock::kMessageCount] = descriptor;
+    block.messages.tail.store(published_, std::memory_order_release);
+  }
+  void give_back(const ReturnEntry& entry) {
+    ControlBlock& block = mine();
+    block.return_entries[returned_++ % ControlBlock::kReturnCount] = entry;
+    block.returns.tail.store(returned_, std::memory_order_release);
+  }
+  /// Writes `bytes` to the link's socket with `fds` beside them.
+  void tell(Bytes bytes, const std::vector<int>& fds) {
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 16)> control{};
+    iovec io{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &io;
+    message.msg_iovlen = 1;
+    if (!fds.empty()) {
+      message.msg_control = control.data();
+      message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+      std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
+    }
+    EXPECT_EQ(sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT),
+              static_cast<ssize_t>(bytes.size()))
+        << strerror(errno);
+  }
+  void announce(const Descriptor& descriptor, const std::vector<int>& fds) {
+    tell(std::as_bytes(std::span(&descriptor, 1)), fds);
+  }
+  /// Memory for an announcement, kept as long as the peer.
+  int segment_fd(std::uint64_t size_bytes) {
+    segments_.push_back(Segment::create(size_bytes).value());
+    return segments_.back()->fd();
+  }
+
+  void settle() {
+    while (reactor.turn() || end.poll()) {
+    }
+  }
+  [[nodiscard]] const std::optional<Error>& error() const { return end.observer.error; }
+
+  TestReactor reactor;
+
+ private:
+  std::shared_ptr<Segment> mine_;
+  std::shared_ptr<Segment> theirs_;
+  OwnedFd doorbell_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  OwnedFd socket_;
+  std::vector<std::shared_ptr<Segment>> segments_;
+  std::uint64_t published_ = 0;
+  std::uint64_t returned_ = 0;
+
+ public:
+  LinkEnd end;  // last: it forgets its descriptors at the reactor when it goes
+};
+
+}  // namespace tendon::test
