@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "tensor/text.hpp"
+#include "core/text.hpp"
 
 namespace tendon::inline v0::detail {
 namespace {
@@ -152,40 +152,6 @@ template <std::integral T>
 void append(std::vector<std::byte>& out, T value) {
   const auto bytes = std::bit_cast<std::array<std::byte, sizeof(T)>>(value);
   out.insert(out.end(), bytes.begin(), bytes.end());
-}
-
-// ---- texts: UTF-8 without control characters, because peers' names end up on terminals ----
-
-/// Length of the character at the front of `text`; 0 if it is not UTF-8 or a control character.
-std::size_t character_bytes(std::string_view text) {
-  for (std::size_t size = 1; size <= std::min<std::size_t>(4, text.size()); ++size) {
-    const std::string_view one = text.substr(0, size);
-    if (!is_utf8(one)) continue;
-    const bool is_control = one < " " || one == "\x7F" || (one >= "\xC2\x80" && one < "\xC2\xA0");
-    return is_control ? 0 : size;
-  }
-  return 0;
-}
-
-bool is_clean(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t size = character_bytes(text);
-    if (size == 0) return false;
-    text.remove_prefix(size);
-  }
-  return true;
-}
-
-std::string cleaned(std::string_view text, std::size_t max_bytes) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t size = character_bytes(text);
-    const std::size_t taken = std::max<std::size_t>(size, 1);
-    if (out.size() + taken > max_bytes) break;
-    out += size == 0 ? std::string_view(" ") : text.substr(0, size);
-    text.remove_prefix(taken);
-  }
-  return out;
 }
 
 // ---- writing ----

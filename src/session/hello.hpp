@@ -68,22 +68,29 @@ struct LinkLimits {
   friend bool operator==(const LinkLimits&, const LinkLimits&) = default;
 };
 
+// clang-format off
 /// One frame. Which fields must be there depends on the kind ("*": required, "o": used):
 ///
-///   field            hello attach path ready reject lane
-///   profile            *
-///   context_id         *     o                       *
-///   incarnation, pid, uid, progress, limits: required in hello, else absent
-///   host, name, library_version, boot_id, features: used in hello
-///   token              o                                   acceptor over tcp: names its rendezvous
-///   socket ticket             o     o     o     o           *     ties connections of one link
-///   together nonce                    * reuse              o path                           *
-///   reason                         o           o
-///   error_code                                 *
-///   lane_index                                       *
+///   field                 hello attach path ready reject lane
+///   profile                 *
+///   context_id              *     o                       *
+///   incarnation, pid, uid   *
+///   progress, limits        *
+///   host, name              o
+///   library_version         o
+///   boot_id, features       o
+///   token                   o       acceptor over tcp: names its rendezvous socket
+///   ticket                  o     o     o     o           *    ties the connections of one link
+///   nonce                         *
+///   reuse                   o
+///   path                                *
+///   reason                              o           o
+///   error_code                                      *
+///   lane_index                                            *
 ///
 /// A known field in another kind is checked and kept. Zero and empty mean absent; texts are UTF-8
 /// without control characters.
+// clang-format on
 struct HelloMessage {
   HelloKind kind = HelloKind::hello;
   ProtocolVersion version;

@@ -4,10 +4,9 @@
 #include <string>
 #include <string_view>
 
-namespace tendon::inline v0::detail {
+#include "core/text.hpp"
 
-/// True for well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
-[[nodiscard]] bool is_utf8(std::string_view text);
+namespace tendon::inline v0::detail {
 
 /// `text` in quotes for an error or a terminal: control characters and broken UTF-8 as \xNN, so
 /// that a name from a file or a peer cannot move a cursor, and cut after 128 bytes.

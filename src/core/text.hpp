@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of peers and files on their way to a terminal or a log.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tendon::inline v0::detail {
+
+/// Bytes of the character at the front of `text`, which is not empty; 0 when it is not well-formed
+/// UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF (Unicode 15, table 3-7).
+[[nodiscard]] std::size_t character_bytes(std::string_view text);
+/// Is the character at the front, of `size` bytes, U+0000 to U+001F or U+007F to U+009F? The upper
+/// ones matter as much: a terminal takes U+009B for ESC [.
+[[nodiscard]] bool is_control(std::string_view text, std::size_t size);
+
+[[nodiscard]] bool is_utf8(std::string_view text);
+/// True for well-formed UTF-8 without control characters.
+[[nodiscard]] bool is_clean(std::string_view text);
+/// `text` with a space in place of each control character and of each byte that is not UTF-8, so
+/// that it cannot move a cursor nor begin a line; whole characters of at most `max_bytes` bytes.
+[[nodiscard]] std::string cleaned(std::string_view text,
+                                  std::size_t max_bytes = std::string_view::npos);
+
+}  // namespace tendon::inline v0::detail
