@@ -56,6 +56,7 @@ constexpr Limit kLimits[] = {
     {"kMaxMessageHeaderBytes", kMaxMessageHeaderBytes, "bytes", "the header of a raw message"},
     {"kMaxPipesPerLink", kMaxPipesPerLink, "", "pipes between two Contexts"},
     {"kPipeWindowMessages", kPipeWindowMessages, "", "messages of a pipe not yet taken"},
+    {"kPipeWindowBytes", kPipeWindowBytes, "bytes", "the same in payload, over tcp"},
     {"kMaxStreamsPerLink", kMaxStreamsPerLink, "", "bulk connections of a tcp link"},
     {"kMaxHostNameBytes", kMaxHostNameBytes, "bytes", "a host name"},
     {"kMaxUnixPathBytes", kMaxUnixPathBytes, "bytes", "path of a unix socket"},

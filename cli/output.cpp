@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "core/text.hpp"
 #include "tensor/text.hpp"
 
 namespace tendon::cli {
@@ -36,10 +37,25 @@ Value readable(const Value& value) {
   }
 }
 
+/// Text for a terminal; a line may end in it, because help and errors have several.
+std::string lines_of(std::string_view text) {
+  std::string lines;
+  for (;;) {
+    const std::size_t end = text.find('\n');
+    lines += detail::cleaned(text.substr(0, end));
+    if (end == std::string_view::npos) return lines;
+    lines += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
 int report(const Error& error, Format format) {
-  say(error.message());
+  // A peer's words in it begin no line of their own.
+  Error one_line = error;
+  one_line.detail = detail::cleaned(error.detail);
+  say(one_line.message());
   if (format == Format::json) print_json({{"error", error_document(error)}});
   // The end of a stream is success only where it was waited for.
   const int code = error_info(error.code).exit_code;
@@ -59,7 +75,7 @@ Value::Map error_document(const Error& error) {
 }
 
 void print_line(std::string_view line) {
-  fmt::print("{}\n", line);
+  fmt::print("{}\n", lines_of(line));
   std::fflush(stdout);
 }
 
@@ -67,10 +83,21 @@ void print_json(Value::Map document) {
   Value value(std::move(document));
   auto text = v0::to_json(value);
   if (!text) text = v0::to_json(readable(value));
-  print_line(text.value());
+  // Such characters stand in strings only, where JSON can spell them.
+  std::string safe;
+  for (std::string_view rest = *text; !rest.empty();) {
+    const std::size_t size = std::max<std::size_t>(detail::character_bytes(rest), 1);
+    if (detail::is_control(rest, size))
+      safe += fmt::format("\\u{:04x}", static_cast<unsigned char>(rest[size - 1]));
+    else
+      safe += rest.substr(0, size);
+    rest.remove_prefix(size);
+  }
+  fmt::print("{}\n", safe);
+  std::fflush(stdout);
 }
 
-void say(std::string_view line) { fmt::print(stderr, "{}\n", line); }
+void say(std::string_view line) { fmt::print(stderr, "{}\n", lines_of(line)); }
 
 std::string format_number(double value) {
   if (!std::isfinite(value)) return "-";

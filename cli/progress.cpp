@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/output.hpp"
+#include "core/text.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -27,10 +28,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::max(elapsed.count(), 1e-9);
 }
 
-Progress::Progress(ProgressStyle style, std::string label, std::uint64_t total_bytes)
+Progress::Progress(ProgressStyle style, std::string_view label, std::uint64_t total_bytes)
     : style_(style),
       bar_(style == ProgressStyle::automatic && isatty(STDERR_FILENO) == 1),
-      label_(std::move(label)),
+      label_(detail::cleaned(label)),
       total_bytes_(total_bytes) {}
 
 Progress::~Progress() {

@@ -23,7 +23,7 @@ enum class ProgressStyle : std::uint8_t {
 /// Cost:    reads the clock at each update; draws ten times a second at most.
 class Progress {
  public:
-  Progress(ProgressStyle style, std::string label, std::uint64_t total_bytes);
+  Progress(ProgressStyle style, std::string_view label, std::uint64_t total_bytes);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();

@@ -9,6 +9,7 @@
 #include <tendon/tensor/path.hpp>
 #include <tendon/tensor/value.hpp>
 
+#include "core/text.hpp"
 #include "tensor/text.hpp"
 
 namespace tendon::cli {
@@ -86,16 +87,13 @@ Result<std::string> decode_verdict(Bytes json, std::string_view peer) {
   TENDON_TRY(object, parse_json(json));
   if (object.find("sha256") != nullptr) return decode_sha256(json);
   TENDON_TRY(number, count_of(object, "code"));
-  TENDON_TRY(detail, text_of(object, "detail"));
+  TENDON_TRY(words, text_of(object, "detail"));
   const auto table = error_table();
   const auto row = std::ranges::find_if(table, [&](const ErrorInfo& info) {
     return static_cast<std::uint64_t>(info.code) == number;
   });
-  // The peer's words go to a terminal: control characters must not.
-  for (char& c : detail)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   return Error{row == table.end() ? ErrorCode::internal : row->code, kWhere,
-               fmt::format("{} refused: {}", peer, detail)};
+               fmt::format("{} refused: {}", peer, detail::cleaned(words))};
 }
 
 Result<void> check_file_name(std::string_view name) {
@@ -110,10 +108,8 @@ Result<void> check_file_name(std::string_view name) {
   if (name.size() > kMaxFileNameBytes) return refuse(fmt::format("has {} bytes", name.size()));
   if (!detail::is_utf8(name)) return refuse("is not UTF-8");
   if (name.front() == '.') return refuse("starts with '.'");
-  for (const char c : name) {
-    if (c == '/') return refuse("has a '/'");
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return refuse("has a control character");
-  }
+  if (name.find('/') != std::string_view::npos) return refuse("has a '/'");
+  if (!detail::is_clean(name)) return refuse("has a control character");
   return {};
 }
 

@@ -8,6 +8,8 @@
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "core/text.hpp"
+
 namespace tendon::inline v0 {
 namespace {
 
@@ -27,7 +29,7 @@ class Logger {
       level_.store(*level, std::memory_order_relaxed);
     } else {
       write_to_stderr(LogLevel::warn, "observe.log",
-                      std::string("TENDON_LOG is '") + text +
+                      "TENDON_LOG is '" + detail::cleaned(text) +
                           "'; legal are error, warn, info, debug. Using warn.");
     }
   }
@@ -92,7 +94,11 @@ void log(LogLevel level, std::string_view where, std::string_view text) noexcept
   try {
     Logger& target = logger();
     if (!target.enabled(level)) return;
-    (*target.callback())(level, where, text);
+    // The words may be a peer's, and the line may end on a terminal.
+    if (detail::is_clean(text))
+      (*target.callback())(level, where, text);
+    else
+      (*target.callback())(level, where, detail::cleaned(text));
   } catch (...) {
     // A log that cannot be written is no reason to fail what was being logged.
   }

@@ -11,10 +11,13 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <tendon/core/version.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
+#include <tendon/pipe/server.hpp>
+#include <tendon/session/limits.hpp>
 #include <tendon/tensor/safetensors.hpp>
 #include <vector>
 
@@ -61,6 +64,19 @@ testing::AssertionResult succeeded(const Ended& ended) {
   return testing::AssertionFailure() << testing::PrintToString(ended);
 }
 
+/// No control character of either kind but the ends of lines.
+testing::AssertionResult moves_no_cursor(const Ended& ended) {
+  for (const std::string& text : {ended.out, ended.err})
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      const bool upper =
+          byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+      if ((byte < 0x20 && byte != '\n') || byte == 0x7F || upper)
+        return testing::AssertionFailure() << "a control character at byte " << i << " of " << text;
+    }
+  return testing::AssertionSuccess();
+}
+
 // Talk ----------------------------------------------------------------------------------------
 
 TEST(Cli, VersionAndHelpAreDataAndSucceed) {
@@ -86,12 +102,27 @@ TEST(Cli, AWrongCommandLineIsTalkAndExitCodeTwo) {
   EXPECT_NE(run_tendon({"sned"}).err.find("'sned'"), std::string::npos);
 }
 
+TEST(Cli, WhatItRepeatsMovesNoCursor) {
+  const std::string name =
+      "a\x1b[2J\xC2\x9B"
+      "2Jz";
+  for (const Words& words :
+       {Words{name}, Words{"info", "--" + name}, Words{"explain", name},
+        Words{"send", name, "127.0.0.1:1"}, Words{"send", "--json", name, "127.0.0.1:1"}}) {
+    const Ended ended = run_tendon(words);
+    EXPECT_NE(ended.code, 0);
+    EXPECT_NE(ended.err.find("z"), std::string::npos);
+    EXPECT_TRUE(moves_no_cursor(ended));
+  }
+}
+
 TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
   const Ended ended = run_tendon({"info", "--json"});
   ASSERT_TRUE(succeeded(ended));
   const Json info = Json::parse(ended.out);
   EXPECT_EQ(info["version"], std::string(kVersion));
   EXPECT_EQ(info["limits"]["kMaxLeaves"], kMaxLeaves);
+  EXPECT_EQ(info["limits"]["kPipeWindowBytes"], kPipeWindowBytes);
   EXPECT_EQ(info["settings"]["streams"]["source"], "default");
   EXPECT_TRUE(info["paths"]["shm"]["available"].get<bool>());
   EXPECT_EQ(info["settings"]["name"]["source"], "default");
@@ -379,7 +410,9 @@ TensorDict small_tensor() {
 
 TEST(CliHostile, NamesThatLeaveTheFolderAreRefused) {
   for (const std::string name :
-       {"../evil", "/etc/evil", "a/b", "..", ".", ".hidden", "", "line\nbreak", "\x1b[2J"}) {
+       {"../evil", "/etc/evil", "a/b", "..", ".", ".hidden", "", "line\nbreak", "\x1b[2J",
+        "\xC2\x9B"
+        "2J"}) {
     SCOPED_TRACE(name);
     Receiver receiver;
     BadSender sender(receiver.address);
@@ -387,7 +420,7 @@ TEST(CliHostile, NamesThatLeaveTheFolderAreRefused) {
     EXPECT_EQ(sender.verdict(), static_cast<int>(ErrorCode::permission_denied));
     const Ended ended = receiver.command->finish();
     EXPECT_TRUE(is_error(ended, ErrorCode::permission_denied));
-    EXPECT_EQ(ended.err.find('\x1b'), std::string::npos) << "an escape reaches the terminal";
+    EXPECT_TRUE(moves_no_cursor(ended));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
   Receiver receiver;
@@ -484,6 +517,42 @@ TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
     EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::timeout, "bad sender"));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
+}
+
+// What a hostile receiver says ends on the terminal of the sender.
+class CliHostileWords : public CliFiles {};
+
+TEST_F(CliHostileWords, ARefusalMovesNoCursor) {
+  Context context = Context::create({.name = "bad receiver"}).value();
+  Listener listener = Listener::bind(context, "127.0.0.1:0").value();
+  Command sender({"send", save("small.safetensors", small_tensor()), listener.address()});
+  Pipe pipe = listener.accept(kPatience).value();
+  ASSERT_TRUE(succeeds(pipe.recv_message(kPatience)));
+  const std::string json = Json({{"code", 901},
+                                 {"detail",
+                                  "no\x1b[2J\n\xC2\x9B"
+                                  "2J\x7F room"}})
+                               .dump();
+  ASSERT_TRUE(succeeds(
+      pipe.send(Bytes(), {.tag = 3, .header = as_bytes(std::string_view(json))}, kPatience)));
+  const Ended ended = sender.finish();
+  EXPECT_NE(ended.err.find("refused: no [2J  2J  room"), std::string::npos)
+      << testing::PrintToString(ended);
+  EXPECT_TRUE(moves_no_cursor(ended));
+}
+
+TEST_F(CliHostileWords, TheReasonOfAnEndedPipeMovesNoCursor) {
+  Context context = Context::create({.name = "bad server"}).value();
+  Server server = Server::serve(context, "127.0.0.1:0", [](Pipe pipe) {
+                    (void)pipe.recv_message(kPatience);
+                    throw std::runtime_error(
+                        "model\x1b[2J\n\xC2\x9B"
+                        "2J lost");
+                  }).value();
+  const Ended ended =
+      run_tendon({"send", save("small.safetensors", small_tensor()), server.address()});
+  EXPECT_NE(ended.err.find("lost"), std::string::npos) << testing::PrintToString(ended);
+  EXPECT_TRUE(moves_no_cursor(ended));
 }
 
 // Death and Ctrl-C ----------------------------------------------------------------------------

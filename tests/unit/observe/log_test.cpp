@@ -52,6 +52,17 @@ TEST(Log, LevelsReadBack) {
   EXPECT_EQ(tendon::parse_log_level(""), std::nullopt);
 }
 
+// The words may be a peer's, and the callback's end a terminal.
+TEST(Log, ControlCharactersDoNotComeThrough) {
+  Capture capture(LogLevel::warn);
+  tendon::log(LogLevel::warn, "t",
+              "a\x1b[2Jb\nc\xC2\x9B"
+              "2Jd\x9B\x7F"
+              "e\xC3\xA9");
+  ASSERT_EQ(capture.lines.size(), 1u);
+  EXPECT_EQ(capture.lines[0], "warn t a [2Jb c 2Jd  e\xC3\xA9");
+}
+
 TEST(Log, PassesItsLevelAndThoseBefore) {
   Capture capture(LogLevel::info);
   EXPECT_TRUE(tendon::log_enabled(LogLevel::info));
