@@ -30,14 +30,16 @@ class PipeCore::RecvCompletion final : public CompletionState<T> {
   void cancel() override { core_->cancel_recv(this); }
   void abandon() override {
     if (!this->finished()) core_->cancel_recv(this);
-    auto left = this->reclaim();
-    if (!left || !left->has_value()) return;
+    this->hand_back();
+  }
+  void left_over(Result<T> result) override {
+    if (!result) return;
     if constexpr (std::is_same_v<T, TensorDict>) {
       Message message;
-      message.tensors = std::move(**left);
+      message.tensors = *std::move(result);
       core_->put_back(std::move(message));
     } else if constexpr (std::is_same_v<T, Message>) {
-      core_->put_back(std::move(**left));
+      core_->put_back(*std::move(result));
     }
   }
   void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }

@@ -6,6 +6,14 @@
 
 namespace tendon::inline v0 {
 namespace detail {
+namespace {
+
+Error never_accepted() {
+  return Error{ErrorCode::unreachable, "listener",
+               "the listener was closed before the pipe was accepted"};
+}
+
+}  // namespace
 
 class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
  public:
@@ -17,7 +25,10 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
   void cancel() override { core_->cancel_accept(this); }
   void abandon() override {
     if (!finished()) core_->cancel_accept(this);
-    if (auto left = reclaim(); left && left->has_value()) core_->put_back(std::move(**left));
+    hand_back();
+  }
+  void left_over(Result<Pipe> pipe) override {
+    if (pipe) core_->put_back(*std::move(pipe));
   }
   void schedule(std::function<void()> run) override { core_->engine_->schedule(std::move(run)); }
 
@@ -104,11 +115,14 @@ Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link>
       waiting_.pop_front();
     }
   }
-  if (completion != nullptr) {
-    if (auto run = completion->finish(PipeCore::make_pipe(core))) engine_->schedule(std::move(run));
-    engine_->note_completed();
-  }
+  if (completion != nullptr) hand_over(*completion, core);
   return std::shared_ptr<MessageSink>(std::move(core));
+}
+
+void ListenerCore::hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core) {
+  if (auto run = completion.finish(PipeCore::make_pipe(std::move(core))))
+    engine_->schedule(std::move(run));
+  engine_->note_completed();
 }
 
 void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
@@ -128,9 +142,22 @@ void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
   if (run) engine_->schedule(std::move(run));
 }
 
+// A completion that is dropped while on_open() fills it gets here under the link's receive lock,
+// which the end of a pipe takes as well: no pipe may end in here.
 void ListenerCore::put_back(Pipe pipe) {
-  std::lock_guard lock(mutex_);
-  if (!closed_) backlog_.push_front(PipeCore::take_core(std::move(pipe)));
+  auto core = PipeCore::take_core(std::move(pipe));
+  std::shared_ptr<AcceptCompletion> next;
+  {
+    std::lock_guard lock(mutex_);
+    if (!closed_ && waiting_.empty()) return backlog_.push_front(std::move(core));
+    if (!closed_) {
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+  }
+  if (next != nullptr) return hand_over(*next, std::move(core));
+  if (engine_->unusable()) return;
+  engine_->schedule([core = std::move(core)] { core->refuse(never_accepted()); });
 }
 
 void ListenerCore::close() {
@@ -144,9 +171,7 @@ void ListenerCore::close() {
     waiting.swap(waiting_);
   }
   acceptor_->close();
-  for (const auto& core : backlog)
-    core->refuse(Error{ErrorCode::unreachable, "listener",
-                       "the listener was closed before the pipe was accepted"});
+  for (const auto& core : backlog) core->refuse(never_accepted());
   for (const auto& completion : waiting)
     if (auto run = completion->finish(closed_error())) engine_->schedule(std::move(run));
   if (!engine_->unusable()) engine_->wake_others();

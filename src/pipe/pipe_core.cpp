@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipe/pipe_core.hpp"
 
+#include <algorithm>
 #include <tendon/session/limits.hpp>
 
 #include "pipe/async_ops.hpp"
@@ -16,13 +17,36 @@ Error by_peer(const Link& link, ErrorCode code, std::string_view what) {
   return Error{code, "pipe", "peer " + link.peer_name() + " " + std::string(what)};
 }
 
-// The error a peer ended the pipe with. Only codes that can mean something here keep their number.
-Error error_of(const Link& link, std::uint32_t code, Bytes text) {
-  ErrorCode known = ErrorCode::cancelled;
-  for (const ErrorInfo& row : error_table())
-    if (static_cast<std::uint32_t>(row.code) == code) known = row.code;
-  if (known == ErrorCode::end_of_stream) known = ErrorCode::cancelled;
-  return by_peer(link, known, "ended the pipe: " + std::string(as_text(text)));
+// The error a peer ended the pipe with. Codes that say what this process did or should do next
+// (`timeout`: call again) would be a lie in the peer's mouth.
+Error error_of(const Link& link, std::uint32_t number, Bytes text) {
+  const auto code = [number] {
+    switch (static_cast<ErrorCode>(number)) {
+      case ErrorCode::internal:
+      case ErrorCode::invalid_argument:
+      case ErrorCode::not_supported:
+      case ErrorCode::not_found:
+      case ErrorCode::unreachable:
+      case ErrorCode::permission_denied:
+      case ErrorCode::version_mismatch:
+      case ErrorCode::protocol_violation:
+      case ErrorCode::server_busy:
+      case ErrorCode::resource_exhausted:
+      case ErrorCode::limit_exceeded:
+      case ErrorCode::message_too_large:
+      case ErrorCode::schema_mismatch:
+      case ErrorCode::too_many_open_files:
+        return static_cast<ErrorCode>(number);
+      default:
+        return ErrorCode::cancelled;
+    }
+  }();
+  return by_peer(link, code, "ended the pipe: " + std::string(as_text(text)));
+}
+
+// What counts in the window.
+bool is_content(const Descriptor& descriptor) {
+  return descriptor.kind == MessageKind::data || descriptor.kind == MessageKind::bytes;
 }
 
 }  // namespace
@@ -84,13 +108,13 @@ void PipeCore::on_message(Incoming&& incoming) {
       const Error error =
           error_of(*link_, descriptor.tag, {incoming.body.data, descriptor.body_bytes()});
       std::lock_guard lock(error_mutex_);
+      peer_error_ = error;
       if (!send_error_) send_error_ = error;
       send_ended_.store(true, std::memory_order_release);
       break;
     }
     case MessageKind::cancel:
-      receive_stats_.dropped += inbox_.size();
-      while (!inbox_.empty()) (void)inbox_.pop_front();
+      clear_inbox();
       return fail_here(by_peer(*link_, ErrorCode::cancelled, "cancelled the pipe"));
     case MessageKind::credit:
       // Totals that only rise; a peer that lies harms its own memory only.
@@ -112,10 +136,41 @@ void PipeCore::on_message(Incoming&& incoming) {
         *link_, ErrorCode::protocol_violation,
         "sent more than the window of " + std::to_string(kPipeWindowMessages) + " messages"));
   }
+  if (is_content(descriptor)) {
+    waiting_bytes_ += descriptor.payload_bytes;
+  }
   inbox_.push_back(std::move(incoming));
 }
 
-void PipeCore::on_transfer_ended(const Transfer&) {}  // look() sees it at the head of the inbox
+// An honest sender keeps to the window by what this side said it took, which is never more than
+// what it has taken.
+bool PipeCore::admits(const Descriptor& descriptor) {
+  if (!is_content(descriptor) || fits_window(waiting_bytes_, descriptor.payload_bytes)) return true;
+  fail_here(by_peer(*link_, ErrorCode::protocol_violation,
+                    "sent " + std::to_string(descriptor.payload_bytes) + " bytes while " +
+                        std::to_string(waiting_bytes_) + " wait, beyond the window of " +
+                        std::to_string(kPipeWindowBytes) + " bytes"));
+  return false;
+}
+
+// look() sees it at the head of the inbox.
+void PipeCore::on_transfer_ended(const Transfer& transfer) {
+  if (transfer.body.place == IncomingBody::Place::claimed) claim_open_ = false;
+  if (!transfer.aborted || !is_content(transfer.descriptor)) return;
+  waiting_bytes_ -= std::min(waiting_bytes_, transfer.descriptor.payload_bytes);
+}
+
+// The memory behind it is about to go, or nobody will take the message any more.
+void PipeCore::drop_claim() {
+  if (std::exchange(claim_open_, false)) link_->drop_claims(id_);
+}
+
+void PipeCore::clear_inbox() {
+  drop_claim();
+  receive_stats_.dropped += inbox_.size();
+  while (!inbox_.empty()) (void)inbox_.pop_front();
+  waiting_bytes_ = 0;
+}
 
 void PipeCore::fail_here(Error error) {
   if (!receive_error_) receive_error_ = error;
@@ -149,8 +204,8 @@ void PipeCore::post_end(bool reading_too) {
 void PipeCore::detach() {
   std::lock_guard receiving(link_->receive_mutex());
   link_->detach(id_);
-  receive_stats_.dropped += inbox_.size() + put_back_.size();
-  while (!inbox_.empty()) (void)inbox_.pop_front();
+  clear_inbox();
+  receive_stats_.dropped += put_back_.size();
   put_back_.clear();
   if (!receive_error_)
     receive_error_ = Error{ErrorCode::pipe_closed, "pipe", "this end of the pipe was closed"};

@@ -11,15 +11,23 @@
 #include <string>
 #include <tendon/core/completion.hpp>
 #include <tendon/pipe/pipe.hpp>
+#include <tendon/session/limits.hpp>
 #include <variant>
 #include <vector>
 
+#include "pipe/busy.hpp"
 #include "pipe/inbox.hpp"
 #include "pipe/pipe_messages.hpp"
 #include "runtime/engine.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::inline v0::detail {
+
+/// May a message of `size_bytes` join `open_bytes` in the window? The sender counts as open what
+/// the receiver has not said it took, so a large message must be let in while that may be nothing.
+[[nodiscard]] constexpr bool fits_window(std::uint64_t open_bytes, std::uint64_t size_bytes) {
+  return open_bytes < kPipeCreditBytes || open_bytes + size_bytes <= kPipeWindowBytes;
+}
 
 /// One end of a pipe, shared by the user's handle, the link and pending operations.
 ///
@@ -86,6 +94,7 @@ class PipeCore final : public MessageSink,
   void on_message(Incoming&& incoming) override;
   bool claim_destination(const Descriptor& descriptor,
                          std::vector<MutableBytes>& destination) override;
+  bool admits(const Descriptor& descriptor) override;
   void on_transfer_ended(const Transfer& transfer) override;
   void on_link_failed(const Error& error) override;
   // Work
@@ -108,7 +117,6 @@ class PipeCore final : public MessageSink,
  private:
   enum class Want : std::uint8_t { tensors, any };
   enum class Head : std::uint8_t { nothing, message, over };
-  class Busy;
 
   // Sending
   Result<void> usable_for_send(std::string_view where) const;
@@ -138,13 +146,16 @@ class PipeCore final : public MessageSink,
   // Receiving; the link's receive lock is held for those marked *
   Head look();  // *
   Result<void> check_take(Want want, RecvMode mode, const TensorDict* destination,
-                          bool& lent);           // *
-  void take(bool lent, Taken& taken);            // *
-  bool inbox_place_is_slot();                    // *
-  Descriptor due_credit();                       // *
-  Error over() const;                            // *
-  Result<void> read_schema(Incoming& incoming);  // *
-  void fail_here(Error error);                   // *
+                          bool& lent);                                               // *
+  void take(RecvMode mode, const TensorDict* destination, bool lent, Taken& taken);  // *
+  void drop_claim();                                                                 // *
+  bool keep_claim(const TensorDict& destination);                                    // *
+  bool destination_free(const TensorDict* destination);                              // *
+  void clear_inbox();                                                                // *
+  Descriptor due_credit();                                                           // *
+  Error over() const;                                                                // *
+  Result<void> read_schema(Incoming& incoming);                                      // *
+  void fail_here(Error error);                                                       // *
   Result<void> same_schema(const TensorDict& destination, const Schema* schema) const;
   Error wrong_kind() const;
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
@@ -159,7 +170,8 @@ class PipeCore final : public MessageSink,
   Error keep_for_later(TensorDict tensors);
   Result<std::shared_ptr<const Value>> read_values(const Taken& taken);
   bool progress_receives();
-  void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error);
+  void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
+                CompletionStatus failed_as = CompletionStatus::failed);
   template <class T>
   Completion<T> post_recv(std::optional<TensorDict> destination);
 
@@ -213,37 +225,23 @@ class PipeCore final : public MessageSink,
   std::uint64_t taken_bytes_ = 0;
   std::uint64_t credited_messages_ = 0;
   std::uint64_t credited_bytes_ = 0;
+  std::uint64_t waiting_bytes_ = 0;  // payload in the inbox
   bool end_read_ = false;
   std::optional<Error> receive_error_;
-  TensorDict* into_ = nullptr;  // where a waiting recv_into wants its payload
+  std::optional<Error> peer_error_;  // the reason the peer ended the pipe with
+  TensorDict* into_ = nullptr;       // where a waiting recv_into wants its payload
   struct HalfCopy {
     const std::byte* from = nullptr;
     const std::byte* to = nullptr;
     std::uint64_t bytes = 0;
   };
   HalfCopy half_;  // what a recv_into that timed out had copied; that message is at the head
-  std::optional<TensorDict> claimed_;  // where a message was written to before it was taken
+  // A message is being written to memory of a receive (`claimer_`), or was and was not taken yet.
+  bool claim_open_ = false;
+  const TensorDict* claimer_ = nullptr;
+  std::optional<TensorDict> claimed_;                 // that memory, once the receive has given up
   std::array<std::byte, kLeafAlignmentBytes> gap_{};  // padding between leaves is read into it
   PipeStats receive_stats_;
-};
-
-/// Takes a flag for the length of a call; a second caller is told `busy`.
-class PipeCore::Busy {
- public:
-  explicit Busy(std::atomic<bool>& flag)
-      : flag_(flag),
-        mine_(!flag.load(std::memory_order_relaxed) &&
-              !flag.exchange(true, std::memory_order_acquire)) {}
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-  ~Busy() {
-    if (mine_) flag_.store(false, std::memory_order_release);
-  }
-  [[nodiscard]] bool mine() const noexcept { return mine_; }
-
- private:
-  std::atomic<bool>& flag_;
-  const bool mine_;
 };
 
 }  // namespace tendon::inline v0::detail

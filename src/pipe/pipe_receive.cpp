@@ -69,7 +69,7 @@ PipeCore::Head PipeCore::look() {
       default: {  // `error`: on_message() made send_error_ of it
         (void)inbox_.pop_front();
         std::lock_guard lock(error_mutex_);
-        if (!receive_error_) receive_error_ = send_error_;
+        if (!receive_error_) receive_error_ = peer_error_;
         break;
       }
     }
@@ -143,7 +143,9 @@ Error PipeCore::wrong_kind() const {
                    " is raw bytes, not a TensorDict; take it with recv_message()"};
 }
 
-void PipeCore::take(bool lent, Taken& taken) {
+void PipeCore::take(RecvMode mode, const TensorDict* destination, bool lent, Taken& taken) {
+  // From here on the destination belongs to this message: the next one may not claim it.
+  if (destination != nullptr && destination == into_) into_ = nullptr;
   if (!put_back_.empty()) {
     taken.put_back = std::make_unique<Message>(std::move(put_back_.front()));
     put_back_.pop_front();
@@ -161,8 +163,17 @@ void PipeCore::take(bool lent, Taken& taken) {
   ++receive_stats_.messages_received;
   receive_stats_.bytes_received += descriptor.payload_bytes;
   const auto place = taken.incoming.body.place;
-  // Under the lock: the next message may claim a destination as soon as this one is out.
-  if (place == IncomingBody::Place::claimed) taken.written_to = std::exchange(claimed_, {});
+  waiting_bytes_ -= descriptor.payload_bytes;
+  if (place == IncomingBody::Place::claimed) {
+    // Under the lock: the next message may claim a destination as soon as this one is out. Another
+    // receive than the one that claimed it may be the one that takes it.
+    taken.written_to = std::exchange(claimed_, {});
+    if (!taken.written_to && claimer_ != nullptr && claimer_ != destination)
+      taken.written_to = *claimer_;
+    claimer_ = nullptr;
+  }
+  if (place == IncomingBody::Place::peer_slot && !lent && mode == RecvMode::view_or_copy)
+    ++receive_stats_.copied_low_credit;
   if (place == IncomingBody::Place::private_copy) ++receive_stats_.copied_inline;
   const bool copied =
       place == IncomingBody::Place::private_copy ||
@@ -171,6 +182,23 @@ void PipeCore::take(bool lent, Taken& taken) {
     ++receive_stats_.copies;
     receive_stats_.bytes_copied += descriptor.payload_bytes;
   }
+}
+
+// A message that was put back comes first, but the one behind it may be on its way to the very
+// memory the former is wanted in: then that one is let in and moved away.
+bool PipeCore::destination_free(const TensorDict* destination) {
+  if (put_back_.empty() || destination == nullptr || claimer_ != destination) return true;
+  if (claim_open_) return false;
+  Incoming& head = inbox_.front();
+  const std::uint64_t size = head.descriptor.payload_bytes;
+  auto storage = Storage::allocate(size);
+  if (!storage) return false;
+  pack_piece(*claimer_, Layout::aligned, 0, {storage->data(), size});
+  head.body.place = IncomingBody::Place::pool_slot;
+  head.body.data = storage->data();
+  head.body.owner = storage->owner();
+  claimer_ = nullptr;
+  return true;
 }
 
 // True: `taken` holds the next message. Filled in place: a message is moved as seldom as can be.
@@ -187,12 +215,10 @@ Result<bool> PipeCore::try_take(Want want, RecvMode mode, const TensorDict* dest
       if (moved) head = look();
     }
     // What asynchronous receives wait for is theirs.
-    if (head == Head::message && posted_.empty()) {
+    if (head == Head::message && posted_.empty() && destination_free(destination)) {
       bool lent = false;
       TENDON_CHECK(check_take(want, mode, destination, lent));
-      if (!lent && mode == RecvMode::view_or_copy && inbox_place_is_slot())
-        ++receive_stats_.copied_low_credit;
-      take(lent, taken);
+      take(mode, destination, lent, taken);
       took = true;
       credit = due_credit();
     } else if (head == Head::over && posted_.empty()) {
@@ -204,17 +230,13 @@ Result<bool> PipeCore::try_take(Want want, RecvMode mode, const TensorDict* dest
   return took;
 }
 
-bool PipeCore::inbox_place_is_slot() {
-  return put_back_.empty() && inbox_.front().body.place == IncomingBody::Place::peer_slot;
-}
-
 // A credit to be posted once the lock is gone; pipe 0 when none is due.
 Descriptor PipeCore::due_credit() {
   Descriptor credit;
   // Over sockets a large message may hold the whole window: say at once that it was taken.
-  const bool messages_due = taken_messages_ - credited_messages_ >= kPipeWindowMessages / 4;
+  const bool messages_due = taken_messages_ - credited_messages_ >= kPipeCreditMessages;
   const bool bytes_due =
-      !link_->delivers_at_once() && taken_bytes_ - credited_bytes_ >= kPipeWindowBytes / 8;
+      !link_->delivers_at_once() && taken_bytes_ - credited_bytes_ >= kPipeCreditBytes;
   if (!messages_due && !bytes_due) return credit;
   credited_messages_ = taken_messages_;
   credited_bytes_ = taken_bytes_;
@@ -260,8 +282,12 @@ Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
   const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
   Storage storage;
   if (body.place == IncomingBody::Place::claimed) {
+    if (!taken.written_to) {
+      return Error{ErrorCode::internal, "pipe.recv",
+                   "a message lies in the destination of nobody; please report it"};
+    }
     TENDON_TRY(fresh, Storage::allocate(size));
-    if (taken.written_to) pack_piece(*taken.written_to, Layout::aligned, 0, {fresh.data(), size});
+    pack_piece(*taken.written_to, Layout::aligned, 0, {fresh.data(), size});
     storage = std::move(fresh);
   } else if (size != 0 && !taken.lent && body.place != IncomingBody::Place::private_copy) {
     TENDON_TRY(fresh, copy_out(body.data, size));
@@ -425,14 +451,23 @@ Result<void> PipeCore::recv_into(TensorDict& destination, Deadline deadline) {
   {
     std::lock_guard receiving(link_->receive_mutex());
     into_ = nullptr;
-    // The message being written to the destination outlives this call: so must the memory.
-    if (!waited && !inbox_.empty() && !claimed_ &&
-        inbox_.front().body.place == IncomingBody::Place::claimed) {
-      claimed_ = destination;
-    }
+    (void)keep_claim(destination);
   }
   if (!waited) return waited;
   return fill(taken, destination, deadline);
+}
+
+// A receive gives up while a message is written to its destination, or lies there. The message
+// stays in the pipe and the memory with it, if it can still be taken; else nothing is written there
+// any more. Whether the transport still writes there.
+bool PipeCore::keep_claim(const TensorDict& destination) {
+  if (claimer_ != &destination) return false;
+  claimer_ = nullptr;
+  if (!inbox_.empty() && inbox_.front().body.place == IncomingBody::Place::claimed)
+    claimed_ = destination;
+  else
+    drop_claim();
+  return claim_open_;
 }
 
 Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline deadline) {
@@ -513,12 +548,13 @@ bool PipeCore::progress_receives() {
         const RecvMode mode = destination != nullptr ? RecvMode::copy : RecvMode::view_or_copy;
         auto legal = check_take(any ? Want::any : Want::tensors, mode, destination, lent);
         if (legal) {
-          take(lent, taken.emplace());
+          take(mode, destination, lent, taken.emplace());
           credit = due_credit();
         } else {
           error = std::move(legal).error();
         }
       }
+      if (error && destination != nullptr) (void)keep_claim(*destination);
       posted_.pop_front();
       posted_count_.store(posted_.size());
     }
@@ -528,8 +564,8 @@ bool PipeCore::progress_receives() {
   return false;
 }
 
-void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken,
-                        std::optional<Error> error) {
+void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
+                        CompletionStatus failed_as) {
   std::function<void()> run;
   if (auto* tensors =
           std::get_if<std::shared_ptr<RecvCompletion<TensorDict>>>(&posted.completion)) {
@@ -541,7 +577,8 @@ void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken,
   } else {
     auto& into = std::get<std::shared_ptr<RecvCompletion<void>>>(posted.completion);
     run = into->finish(error ? Result<void>(*std::move(error))
-                             : fill(*taken, *posted.destination, Deadline::never()));
+                             : fill(*taken, *posted.destination, Deadline::never()),
+                       failed_as);
   }
   if (run) engine_->schedule(std::move(run));
   engine_->note_completed();
@@ -549,6 +586,7 @@ void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken,
 
 bool PipeCore::cancel_recv(const CompletionBase* completion) {
   std::shared_ptr<PostedRecv> found;
+  bool in_use = false;
   {
     std::lock_guard receiving(link_->receive_mutex());
     for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
@@ -559,10 +597,7 @@ bool PipeCore::cancel_recv(const CompletionBase* completion) {
           (*posted)->completion);
       if (!is_it) continue;
       found = *posted;
-      // A message on its way into the destination needs the memory until it is there.
-      const bool claimed = posted == posted_.begin() && !inbox_.empty() && !claimed_ &&
-                           inbox_.front().body.place == IncomingBody::Place::claimed;
-      if (claimed && found->destination) claimed_ = *found->destination;
+      if (found->destination) in_use = keep_claim(*found->destination);
       posted_.erase(posted);
       posted_count_.store(posted_.size());
       break;
@@ -571,7 +606,10 @@ bool PipeCore::cancel_recv(const CompletionBase* completion) {
   if (found == nullptr) return false;
   complete(*found, std::nullopt,
            Error{ErrorCode::cancelled, "completion.cancel",
-                 "the receive was cancelled before a message came"});
+                 in_use ? "the receive was cancelled while a message was being written to its "
+                          "destination: that memory is in use until the message is complete"
+                        : "the receive was cancelled before a message came"},
+           in_use ? CompletionStatus::failed_owning : CompletionStatus::failed);
   return true;
 }
 
@@ -592,6 +630,7 @@ bool PipeCore::claim_destination(const Descriptor& descriptor,
   if (!posted_.empty())
     into = posted_.front()->destination ? &*posted_.front()->destination : nullptr;
   if (into == nullptr || claimed_ || !inbox_.empty() || !put_back_.empty()) return false;
+  if (descriptor.sequence <= last_sequence_) return false;  // on_message() will refuse it
   if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
   const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
   if (known.number != descriptor.schema || known.schema == nullptr) return false;
@@ -612,6 +651,8 @@ bool PipeCore::claim_destination(const Descriptor& descriptor,
   }
   if (layout.total_bytes != end)
     destination.push_back(MutableBytes(gap_).first(layout.total_bytes - end));
+  claimer_ = into;
+  claim_open_ = true;
   return true;
 }
 

@@ -177,12 +177,11 @@ std::uint64_t PipeCore::untaken_messages() const {
 }
 
 bool PipeCore::window_open(std::uint64_t payload_bytes) const {
-  const std::uint64_t open_messages = untaken_messages();
-  if (open_messages >= kPipeWindowMessages) return false;
+  if (untaken_messages() >= kPipeWindowMessages) return false;
   if (link_->delivers_at_once()) return true;  // the slots themselves are the bound
   const std::uint64_t taken_bytes = peer_took_bytes_.load(std::memory_order_acquire);
   const std::uint64_t open_bytes = window_bytes_ - std::min(taken_bytes, window_bytes_);
-  return open_messages == 0 || open_bytes + payload_bytes <= kPipeWindowBytes;
+  return fits_window(open_bytes, payload_bytes);
 }
 
 // Sending
@@ -391,11 +390,13 @@ Result<void> PipeCore::flush(Deadline deadline) {
   bool asked = false;
   std::optional<Error> error;
   const auto attempt = [&] {
+    if (!engine_->unusable()) engine_->poll_link(*link_);
+    // First: a peer that has everything may have closed its end right after it said so.
+    if (asked && acked_sequence_.load(std::memory_order_acquire) >= wanted) return true;
     if (auto usable = usable_for_send("pipe.flush"); !usable) {
       error = std::move(usable).error();
       return true;
     }
-    engine_->poll_link(*link_);
     if (progress_sends()) return false;
     if (link_->delivers_at_once()) return link_->drained();
     if (!asked) {

@@ -16,6 +16,7 @@ void Link::attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink) {
 }
 
 void Link::detach(std::uint32_t pipe) {
+  drop_claims(pipe);
   last_sink_ = nullptr;
   sinks_.erase(pipe);
 }
@@ -38,12 +39,12 @@ void Link::dispatch(Incoming&& incoming) {
   }
 }
 
-void Link::fail(Error error, bool death_proved) {
+void Link::fail(const Error& error, bool death_proved) {
   std::lock_guard receiving(receive_mutex_);
-  fail_locked(std::move(error), death_proved);
+  fail_locked(error, death_proved);
 }
 
-void Link::fail_locked(Error error, bool death_proved) {
+void Link::fail_locked(const Error& error, bool death_proved) {
   bool first = false;
   {
     std::lock_guard lock(end_mutex_);

@@ -32,6 +32,9 @@ class MessageSink {
   /// alone.
   virtual bool claim_destination(const Descriptor& descriptor,
                                  std::vector<MutableBytes>& destination) = 0;
+  /// tcp: may this message come at all? Asked before memory for it is found. False: the sink has
+  /// failed with the reason; what still comes of the message is dropped.
+  virtual bool admits(const Descriptor& descriptor) = 0;
   /// The transfer handed over with on_message() is complete or aborted now.
   virtual void on_transfer_ended(const Transfer& transfer) = 0;
   /// Nothing more will come. Messages handed over before stay valid.
@@ -139,9 +142,12 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   /// receive_mutex() is held for all of these.
   void attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink);
   void detach(std::uint32_t pipe);
+  /// tcp: no byte is written any more to what this pipe claimed; a transfer into it is aborted.
+  virtual void drop_claims(std::uint32_t) {}
   /// Numbers for pipes that this side opens; only the connecting side does.
   [[nodiscard]] std::uint32_t next_pipe_id() noexcept { return ++last_opened_pipe_; }
   [[nodiscard]] std::size_t pipe_count() const noexcept { return sinks_.size(); }
+  [[nodiscard]] bool carries(std::uint32_t pipe) const { return sinks_.contains(pipe); }
 
   // Life
   /// Registers descriptors; called once, when the link is owned by a shared_ptr.
@@ -154,7 +160,7 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   virtual void tick(std::chrono::steady_clock::time_point now) = 0;
   /// Ends the link: every pipe gets `error`. `death_proved` frees the slots the peer had; otherwise
   /// they are quarantined. May be called again when the proof comes later.
-  void fail(Error error, bool death_proved);
+  void fail(const Error& error, bool death_proved);
   /// Says goodbye, closes sockets. Views that are still held keep their memory.
   virtual void shut_down() = 0;
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
@@ -172,7 +178,7 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   void dispatch(Incoming&& incoming);
   [[nodiscard]] MessageSink* sink_of(std::uint32_t pipe) noexcept;
   /// fail() for callers that hold receive_mutex().
-  void fail_locked(Error error, bool death_proved);
+  void fail_locked(const Error& error, bool death_proved);
   /// The peer said goodbye: pipes that are still open get `end_of_stream`. receive_mutex() is held.
   void end_in_order();
   /// What a subclass does when the link ends: unwatch, close sockets, free or quarantine slots.

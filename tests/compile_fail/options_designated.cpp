@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Naming some members of an option struct is how it is used, and gives no warning, because every
 // member has a default initialiser. A member without one would show as it does for Careless here.
-// expect: missing initializer for member expect: missing field
+// expect: missing initializer for member
+// expect: missing field
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/server.hpp>
 #include <tendon/runtime/context.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// value() of a temporary Result is a value, never a reference into the temporary: otherwise `for
-// (auto& x : f().value())` reads a dead object in C++20. expect: cannot bind
+// value() of a temporary Result is a value, never a reference into the temporary: otherwise
+// `for (auto& x : f().value())` reads a dead object in C++20.
+// expect: cannot bind
 #include <tendon/core/result.hpp>
 #include <vector>
 

@@ -54,6 +54,7 @@ namespace {
 // RecordingSink allocates by itself; this one keeps the last body only.
 class LastBodySink final : public MessageSink {
  public:
+  bool admits(const Descriptor&) override { return true; }
   void on_message(Incoming&& incoming) override {
     if (incoming.transfer == nullptr) ++complete_count;
     body = std::move(incoming.body);

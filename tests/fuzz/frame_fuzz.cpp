@@ -56,6 +56,7 @@ class Host final : public InboundHost, public MessageSink {
     detached_ = descriptor.pipe;  // a pipe that goes away, at a time the input chooses
   }
   void on_message(Incoming&&) override {}
+  bool admits(const Descriptor&) override { return true; }
   bool claim_destination(const Descriptor& descriptor, std::vector<MutableBytes>& pieces) override {
     if (descriptor.pipe % 4 != 2) return false;
     claimed_.push_back(std::make_unique<std::byte[]>(descriptor.payload_bytes));

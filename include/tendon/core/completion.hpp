@@ -52,12 +52,20 @@ class CompletionState : public CompletionBase {
 
   /// Called once by whoever runs the operation. Returns the callback to be run with the result by a
   /// thread that holds no lock, if the user registered one.
-  [[nodiscard]] std::function<void()> finish(Result<T> result) {
-    std::lock_guard lock(mutex_);
+  [[nodiscard]] std::function<void()> finish(
+      Result<T> result, CompletionStatus failed_as = CompletionStatus::failed) {
+    std::unique_lock lock(mutex_);
     const bool succeeded = result.has_value();
+    const auto status = succeeded ? CompletionStatus::done : failed_as;
+    if (abandoned_) {
+      taken_ = true;
+      status_.store(status, std::memory_order_release);
+      lock.unlock();
+      left_over(std::move(result));
+      return {};
+    }
     result_.emplace(std::move(result));
-    status_.store(succeeded ? CompletionStatus::done : CompletionStatus::failed,
-                  std::memory_order_release);
+    status_.store(status, std::memory_order_release);
     return callback_ ? bind_callback() : std::function<void()>();
   }
 
@@ -84,13 +92,22 @@ class CompletionState : public CompletionBase {
   virtual void schedule(std::function<void()> run) = 0;
 
  protected:
-  /// What abandon() takes back: the result nobody took. Empty if there is none.
-  [[nodiscard]] std::optional<Result<T>> reclaim() {
-    std::lock_guard lock(mutex_);
-    if (taken_ || !result_ || callback_) return std::nullopt;
+  /// For abandon(): the result that nobody will take goes to left_over(), now or when it comes.
+  void hand_back() {
+    std::unique_lock lock(mutex_);
+    if (taken_ || callback_) return;
+    if (!result_) {
+      abandoned_ = true;
+      return;
+    }
     taken_ = true;
-    return std::exchange(result_, std::nullopt);
+    Result<T> result = std::move(*result_);
+    result_.reset();
+    lock.unlock();
+    left_over(std::move(result));
   }
+  /// A result whose Completion was dropped. Called under no lock of this class.
+  virtual void left_over(Result<T>) {}
 
  private:
   std::function<void()> bind_callback() {
@@ -104,6 +121,7 @@ class CompletionState : public CompletionBase {
   std::optional<Result<T>> result_;
   Callback callback_;
   bool taken_ = false;
+  bool abandoned_ = false;
 };
 
 }  // namespace detail

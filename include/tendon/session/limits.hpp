@@ -24,6 +24,11 @@ inline constexpr std::chrono::seconds kHandshakeTimeout{5};
 inline constexpr int kHalfOpenPerListener = 64;
 /// Pipes of one listener that wait for accept(); connect returns before accept is called.
 inline constexpr int kBacklog = 64;
+/// Links of one Context, in both directions of connecting; at the limit an unproved one without
+/// pipes gives way.
+inline constexpr std::size_t kMaxLinksPerContext = 1024;
+/// From the end of the handshake, or the last bulk lane, to the first pipe.
+inline constexpr std::chrono::seconds kFirstPipeTimeout{5};
 
 /// A payload up to this travels beside its descriptor instead of in a slot or in bulk frames.
 inline constexpr std::size_t kMaxInlineBytes = 8192;
@@ -35,10 +40,14 @@ inline constexpr std::size_t kMaxMessageHeaderBytes = 4096;
 inline constexpr std::uint32_t kMaxPipesPerLink = 1024;
 /// Messages of one pipe that the receiver has not yet taken; the sender waits for credit.
 inline constexpr std::uint32_t kPipeWindowMessages = 256;
-/// Bytes of one pipe, over sockets, that its receiver has not taken yet [bytes]; a single larger
-/// message may pass when nothing else is under way. Over shared memory the cap of the link bounds
-/// them.
+/// Bytes of one pipe, over sockets, that its receiver has not taken yet [bytes]. A message of any
+/// size may go while less than kPipeCreditBytes are open. Over shared memory the cap of the link
+/// bounds them.
 inline constexpr std::uint64_t kPipeWindowBytes = std::uint64_t{64} << 20;
+/// A receiver says what it took after this many messages or bytes, so that less than this may be
+/// open for the sender although everything was taken.
+inline constexpr std::uint32_t kPipeCreditMessages = kPipeWindowMessages / 4;
+inline constexpr std::uint64_t kPipeCreditBytes = kPipeWindowBytes / 8;
 /// Bulk connections of one tcp link.
 inline constexpr std::uint32_t kMaxStreamsPerLink = 16;
 

@@ -81,7 +81,7 @@ Result<void> Inbound::open(const Descriptor& descriptor) {
     unused_.pop_back();
   }
   fresh->descriptor = descriptor;
-  fresh->claimed_by = nullptr;
+  fresh->claimed = false;
   fresh->frames_begun.assign((FrameCut{descriptor.body_bytes()}.count() + 63) / 64, 0);
   fresh->begun_bytes = fresh->received_bytes = 0;
   fresh->expected_bytes = descriptor.body_bytes();
@@ -92,7 +92,9 @@ Result<void> Inbound::open(const Descriptor& descriptor) {
 
   Incoming incoming;
   incoming.descriptor = descriptor;
-  if (MessageSink* sink = host_.receiver_of(descriptor.pipe)) {
+  MessageSink* const sink = host_.receiver_of(descriptor.pipe);
+  if (sink != nullptr && !sink->admits(descriptor)) return {};
+  if (sink != nullptr) {
     opened.transfer = make_recycled<Transfer>();
     opened.transfer->descriptor = descriptor;
     if (auto chosen = choose_memory(opened, *sink); !chosen) {
@@ -123,7 +125,7 @@ Result<void> Inbound::choose_memory(OpenTransfer& open, MessageSink& sink) {
     transfer.body = make_private_body(rest_bytes);
   }
   transfer.body.place = IncomingBody::Place::claimed;
-  open.claimed_by = &sink;
+  open.claimed = true;
   return {};
 }
 
@@ -175,11 +177,8 @@ Result<OpenTransfer*> Inbound::begin_frame(const FrameHeader& header) {
 
 std::uint64_t Inbound::place(OpenTransfer& open, std::uint64_t offset, std::uint64_t size_bytes,
                              ReadTargets& targets) {
-  // A pipe that went away took the memory it claimed with it.
-  const bool gone =
-      open.claimed_by != nullptr && host_.receiver_of(open.descriptor.pipe) != open.claimed_by;
   std::uint64_t placed = 0;
-  if (open.transfer == nullptr || open.aborted || gone) {
+  if (open.transfer == nullptr || open.aborted) {
     if (scrap_ == nullptr) scrap_ = std::make_unique_for_overwrite<std::byte[]>(kScrapBytes);
     while (placed < size_bytes && !targets.full()) {
       const std::uint64_t piece = std::min<std::uint64_t>(kScrapBytes, size_bytes - placed);
@@ -189,7 +188,7 @@ std::uint64_t Inbound::place(OpenTransfer& open, std::uint64_t offset, std::uint
     return placed;
   }
   Transfer& transfer = *open.transfer;
-  if (open.claimed_by == nullptr) {
+  if (!open.claimed) {
     if (targets.full()) return 0;
     targets.add(transfer.body.data + offset, size_bytes);
     return size_bytes;
@@ -309,6 +308,14 @@ void Inbound::close(OpenTransfer& open) {
   open_bytes_ -= open.descriptor.body_bytes();
   unused_.push_back(std::move(*at));
   open_.erase(at);
+}
+
+void Inbound::drop_claims(std::uint32_t pipe) noexcept {
+  for (const auto& open : open_) {
+    if (open->descriptor.pipe != pipe || !open->claimed || open->transfer == nullptr) continue;
+    open->transfer->aborted = true;
+    open->transfer = nullptr;  // its bytes are read and dropped
+  }
 }
 
 void Inbound::abort_all() {

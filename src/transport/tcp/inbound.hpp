@@ -34,8 +34,7 @@ class InboundHost {
 struct OpenTransfer {
   Descriptor descriptor;
   std::shared_ptr<Transfer> transfer;  ///< null: nobody wants it, its bytes are read and dropped
-  MessageSink* claimed_by =
-      nullptr;  ///< the body goes to memory of this sink, while it is attached
+  bool claimed = false;  ///< the payload goes to memory of its pipe, until that drops the claim
   std::vector<std::uint64_t> claimed_ends;   ///< where each claimed piece ends in the payload
   std::vector<std::uint64_t> frames_begun;   ///< a bit for each frame
   std::vector<MutableBytes> claimed_memory;  ///< capacity kept from one transfer to the next
@@ -80,6 +79,8 @@ class Inbound {
   /// then.
   void on_received(OpenTransfer& open, std::uint64_t size_bytes);
 
+  /// Nothing is written any more to memory that this pipe claimed.
+  void drop_claims(std::uint32_t pipe) noexcept;
   /// The link is over: every open transfer is aborted.
   void abort_all();
   [[nodiscard]] std::size_t open_count() const noexcept { return open_.size(); }

@@ -122,6 +122,7 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
   bool has_input() const noexcept override { return false; }
   bool poll() override;
   bool lend(const IncomingBody&) noexcept override { return true; }
+  void drop_claims(std::uint32_t pipe) override { inbound_.drop_claims(pipe); }
 
   Result<void> start(Reactor& reactor, LinkObserver& observer) override;
   void announce_sleep() noexcept override {}
@@ -545,15 +546,15 @@ bool TcpLinkOverSockets::write_out() {
 void TcpLinkOverSockets::settle() {
   const bool all_lanes_ended =
       std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->ended; });
-  if (verdict_ && verdict_->code != ErrorCode::peer_lost) {
+  // A goodbye explains why the connections end afterwards, but no other fault.
+  const bool lost_only = verdict_ && verdict_->code == ErrorCode::peer_lost;
+  if (verdict_ && !(lost_only && inbound_.goodbye())) {
     fail_locked(*verdict_, false);
   } else if (inbound_.goodbye()) {
     // Frames of messages sent before may still be under way on the other connections.
     if (inbound_.open_count() != 0 && !all_lanes_ended) return;
     close_sockets();
     end_in_order();
-  } else if (verdict_) {
-    fail_locked(*verdict_, false);
   }
 }
 

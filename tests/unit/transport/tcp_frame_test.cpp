@@ -87,6 +87,7 @@ class Host final : public InboundHost, public MessageSink {
     opened.emplace_back(descriptor.pipe, std::string(as_text(ticket)));
   }
   void on_message(Incoming&&) override {}
+  bool admits(const Descriptor&) override { return true; }
   bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
   void on_transfer_ended(const Transfer& transfer) override {
     (transfer.complete ? completed : aborted).push_back(transfer.descriptor.sequence);

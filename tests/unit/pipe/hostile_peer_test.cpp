@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer that keeps to the rules of the link and breaks those of the pipe. It sends through its own
+// link, past its pipe; each lie ends that pipe with an error that names the peer.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tendon/session/limits.hpp>
+#include <thread>
+#include <vector>
+
+#include "runtime/engine.hpp"
+#include "support/batches.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+using detail::Descriptor;
+using detail::MessageKind;
+
+class HostilePeer : public PipeTest {
+ protected:
+  HostilePeer() : pair_(connect()) {}
+
+  /// The client's link, on which its first pipe has the number 1.
+  [[nodiscard]] std::shared_ptr<detail::Link> link() {
+    return detail::Engine::of(pair_.client_context)->links().front();
+  }
+  /// Sends `size` bytes past the pipe; false when the link ended meanwhile.
+  bool send(Descriptor descriptor, std::uint64_t size) {
+    const std::vector<std::byte> bytes(size, std::byte{3});
+    const detail::BodyPart part{0, bytes, nullptr, size};
+    detail::SendOp op;
+    op.descriptor = descriptor;
+    op.descriptor.pipe = 1;
+    op.descriptor.payload_bytes = size;
+    op.parts = {&part, 1};
+    bool done = false;
+    const bool gone_on = eventually([&] {
+      pair_.client_context.progress();
+      const auto sent = link()->send(op, Deadline::never());
+      done = sent && *sent;
+      return done || !sent;
+    });
+    if (!done) (void)link()->withdraw(op);
+    return gone_on && done;
+  }
+  void post_error(ErrorCode code, std::string_view text) {
+    Descriptor error;
+    error.kind = MessageKind::error;
+    error.pipe = 1;
+    error.tag = static_cast<std::uint32_t>(code);
+    error.payload_bytes = text.size();
+    link()->post(error, as_bytes(text));
+  }
+
+  PipePair pair_;
+};
+TENDON_ON_EVERY_WAY(HostilePeer);
+
+TEST_P(HostilePeer, BeyondTheWindowIsRefusedBeforeItHasMemory) {
+  if (way().is_shm()) GTEST_SKIP() << "the slots of the link are the bound";
+  constexpr std::uint64_t kSize = 24 << 20;
+  for (std::uint64_t n = 1; n <= 3; ++n)
+    ASSERT_TRUE(send({.kind = MessageKind::bytes, .sequence = n}, kSize));
+  // Two were within the window and are delivered.
+  for (int n = 0; n < 2; ++n) {
+    const auto message = pair_.server.recv_message(kPatience);
+    ASSERT_TRUE(succeeds(message));
+    EXPECT_EQ(message->bytes.size_bytes(), kSize);
+  }
+  EXPECT_TRUE(
+      fails_with(pair_.server.recv_message(kPatience), ErrorCode::protocol_violation, "client"));
+  EXPECT_TRUE(fails_with(pair_.server.recv_message(0s), ErrorCode::protocol_violation, "window"));
+}
+
+TEST_P(HostilePeer, MoreMessagesThanTheWindowAreRefused) {
+  if (way().is_shm()) GTEST_SKIP() << "the ring is the bound";
+  std::uint64_t sent = 0;
+  while (sent < 3 * kPipeWindowMessages && link()->pipe_count() != 0 &&
+         send({.kind = MessageKind::bytes, .sequence = sent + 1}, 8)) {
+    ++sent;
+  }
+  Result<Message> message = Message{};
+  std::uint64_t received = 0;
+  while ((message = pair_.server.recv_message(kPatience))) ++received;
+  EXPECT_TRUE(fails_with(message, ErrorCode::protocol_violation, "client"));
+  EXPECT_LT(received, sent);
+}
+
+TEST_P(HostilePeer, ARepeatedSequenceIsRefused) {
+  ASSERT_TRUE(send({.kind = MessageKind::bytes, .sequence = 5}, 8));
+  ASSERT_TRUE(send({.kind = MessageKind::bytes, .sequence = 5}, 8));
+  EXPECT_TRUE(succeeds(pair_.server.recv_message(kPatience)));
+  EXPECT_TRUE(
+      fails_with(pair_.server.recv_message(kPatience), ErrorCode::protocol_violation, "client"));
+}
+
+TEST_P(HostilePeer, AMessageOfASchemaThatWasNotAnnouncedIsRefused) {
+  ASSERT_TRUE(send({.kind = MessageKind::data, .sequence = 1, .schema = 7}, 64));
+  EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::protocol_violation, "client"));
+}
+
+TEST_P(HostilePeer, ASchemaThatIsNoneIsRefused) {
+  ASSERT_TRUE(send({.kind = MessageKind::schema, .sequence = 1, .schema = 1}, 64));
+  EXPECT_FALSE(pair_.server.recv(kPatience));
+  EXPECT_FALSE(pair_.server.send(numbered(1), kPatience)) << "the pipe is over";
+}
+
+TEST_P(HostilePeer, APayloadThatIsNotOfItsSchemaIsRefused) {
+  ASSERT_TRUE(succeeds(pair_.client.send(patterned(1, 1000), kPatience)));
+  ASSERT_TRUE(succeeds(pair_.server.recv(kPatience)));
+  ASSERT_TRUE(send({.kind = MessageKind::data, .sequence = 50, .schema = 1}, 500));
+  EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::protocol_violation, "client"));
+}
+
+// Codes that tell the caller what it did itself, or to try again, would be a lie.
+TEST_P(HostilePeer, ItsReasonCannotPassForOneOfOurs) {
+  for (const ErrorCode code : {ErrorCode::timeout, ErrorCode::busy, ErrorCode::end_of_stream,
+                               ErrorCode::forked, ErrorCode::no_credit}) {
+    PipePair pair = connect();
+    std::swap(pair, pair_);
+    post_error(code, "nothing came");
+    EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::cancelled, "client"));
+    EXPECT_TRUE(succeeds(pair_.server.close(kPatience)));
+  }
+}
+
+TEST_P(HostilePeer, ItsReasonIsHeardAfterFinishSending) {
+  ASSERT_TRUE(succeeds(pair_.server.finish_sending(kPatience)));
+  post_error(ErrorCode::not_found, "model not loaded");
+  EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::not_found, "model not loaded"));
+}
+
+}  // namespace
+}  // namespace tendon::test

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The window of a pipe over sockets: what the sender may have on its way, and what the receiver
+// lets in.
+#include <gtest/gtest.h>
+
+#include <tendon/session/limits.hpp>
+#include <thread>
+
+#include "support/batches.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+class Window : public PipeTest {};
+TENDON_ON_EVERY_WAY(Window);
+
+// What was taken but not said to be taken yet must not keep a message from going that needs the
+// whole window, or more.
+TEST_P(Window, AMessageAsLargeAsTheWindowFollowsASmallOneThatWasTaken) {
+  PipePair pair = connect();
+  for (const std::uint64_t size : {kPipeWindowBytes - 100, kPipeWindowBytes + (8 << 20)}) {
+    for (std::int64_t n = 0; n < 3; ++n) {
+      ASSERT_TRUE(succeeds(pair.client.send(numbered(n), kPatience)));
+      ASSERT_EQ(number_of(pair.server.recv(kPatience).value()), n);
+    }
+    std::thread sender(
+        [&] { EXPECT_TRUE(succeeds(pair.client.send(patterned(1, size), kPatience))); });
+    const auto received = pair.server.recv(kPatience);
+    sender.join();
+    ASSERT_TRUE(succeeds(received));
+    EXPECT_TRUE(is_patterned(*received, 1, size));
+  }
+}
+
+}  // namespace
+}  // namespace tendon::test
