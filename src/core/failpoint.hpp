@@ -13,7 +13,7 @@ namespace tendon::inline v0::detail {
 #ifdef TENDON_FAILPOINTS
 /// Acts as TENDON_FAILPOINTS="name=kill|stop|error[@n],..." says: at the n-th passage (first by
 /// default) the process kills or stops itself, or true is returned and the caller fails as it would
-/// by itself.
+/// by itself. Before that, a line with the name is added to the file TENDON_FAILPOINT_REPORT names.
 [[nodiscard]] bool failpoint_hit(std::string_view name) noexcept;
 #define TENDON_FAILPOINT(name) ::tendon::detail::failpoint_hit(name)
 #else

@@ -5,13 +5,17 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "core/failpoint.hpp"
 #include "process/peer.hpp"
 #include "process/survivor.hpp"
+#include "support/scratch_dir.hpp"
 
 namespace tendon::test {
 namespace {
@@ -27,8 +31,8 @@ enum class Role { sender, receiver };
 struct Row {
   const char* name;
   Transport transport;
-  Role role;  ///< who dies
-  const char* failpoint;
+  Role role;              ///< who dies
+  const char* failpoint;  ///< "": it is killed from outside, while it holds what it received
   /// shm: is the message delivered at whose sending it happened? 0 no, 1 yes, 2 does not matter
   int published;
 };
@@ -40,11 +44,12 @@ class KillMatrix : public ProcessTest, public testing::WithParamInterface<Row> {
   void SetUp() override {
     if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
   }
-  // Dies at the n-th passage. False when it never came there.
+  // The victim is to die at the n-th passage. False when it never came there, and was killed.
   bool dies_at(int passage);
   void survive_a_sender(Survivor& survivor, Peer& victim);
   void survive_a_receiver(Survivor& survivor, Peer& victim);
   std::uint64_t streamed_ = 0;  // messages that went through before deaths, in all runs
+  bool finished_ = false;       // of this run: the stream went through, the victim was killed
 };
 
 void KillMatrix::survive_a_sender(Survivor& survivor, Peer& victim) {
@@ -60,11 +65,10 @@ void KillMatrix::survive_a_sender(Survivor& survivor, Peer& victim) {
     received.push_back(*std::move(next));
   // What the victim said it had sent.
   std::uint64_t said = 0;
-  bool finished = false;
   for (std::string line = victim.line(); !line.empty(); line = victim.line()) {
     if (line.starts_with("sent ")) ++said;
     if (line == "ok" && said == 12) {
-      finished = true;
+      finished_ = true;
       victim.kill_and_wait();
     }
   }
@@ -75,7 +79,7 @@ void KillMatrix::survive_a_sender(Survivor& survivor, Peer& victim) {
   EXPECT_TRUE(fails_with(next, ErrorCode::peer_lost, "victim"));
   EXPECT_TRUE(fails_with(pipe.send(numbered(1), kPatience), ErrorCode::peer_lost, "victim"));
   const Row& row = GetParam();
-  if (finished) {
+  if (finished_) {
     EXPECT_EQ(received.size(), 12u);
   } else {
     EXPECT_LE(received.size(), said + 1);
@@ -100,8 +104,8 @@ void KillMatrix::survive_a_receiver(Survivor& survivor, Peer& victim) {
   std::uint64_t n = 0;
   for (; sent && n < 40; ++n)
     sent = pipe.send(patterned(n, n % 2 == 0 ? kLarge : kSmall), kPatience);
-  const bool finished = sent.has_value();
-  if (finished) {
+  finished_ = sent.has_value();
+  if (finished_) {
     // It was never killed: end it while it holds some.
     victim.kill_and_wait();
     ASSERT_TRUE(eventually([&] {
@@ -123,13 +127,20 @@ void KillMatrix::survive_a_receiver(Survivor& survivor, Peer& victim) {
 
 bool KillMatrix::dies_at(int passage) {
   const Row& row = GetParam();
-  bool died = false;
+  finished_ = false;
+  // Not in the folder whose files are counted.
+  const ScratchDir reports;
+  const std::filesystem::path report = reports.path() / "passed";
+  std::map<std::string, std::string> environment;
+  const std::string_view failpoint = row.failpoint;
+  if (!failpoint.empty()) {
+    environment["TENDON_FAILPOINTS"] = std::string(failpoint) + "=kill@" + std::to_string(passage);
+    environment["TENDON_FAILPOINT_REPORT"] = report;
+  }
   const Residue before = Residue::now(runtime_folder());
   {
     Survivor survivor(row.transport);
-    Peer victim(
-        {{"--name", "victim", "--transport", name_of(row.transport)},
-         {{"TENDON_FAILPOINTS", std::string(row.failpoint) + "=kill@" + std::to_string(passage)}}});
+    Peer victim({{"--name", "victim", "--transport", name_of(row.transport)}, environment});
     const std::string connected = victim.ask("connect " + survivor.address());
     if (connected.empty()) {
       // It died while connecting: there may be a pipe or none, but nobody hangs.
@@ -137,7 +148,6 @@ bool KillMatrix::dies_at(int passage) {
       if (early) {
         EXPECT_TRUE(fails_with(early->recv(kPatience), ErrorCode::peer_lost, "victim"));
       }
-      died = true;
     } else {
       EXPECT_TRUE(is_ok(connected));
       if (row.role == Role::sender)
@@ -152,20 +162,35 @@ bool KillMatrix::dies_at(int passage) {
     }
     survivor.expect_alive(row.transport);
     EXPECT_TRUE(eventually([&] { return survivor.context().members().empty(); }));
-    died = died || !HasFailure();
   }
   EXPECT_TRUE(same_residue(before, Residue::now(runtime_folder())))
       << row.failpoint << " passage " << passage;
-  return died;
+  const bool passed = std::filesystem::exists(report);
+  EXPECT_TRUE(passed || finished_) << "the victim died of something else";
+  if (passed) {
+    std::ifstream file(report);
+    const std::string lines(std::istreambuf_iterator<char>(file), {});
+    EXPECT_EQ(lines, std::string(failpoint) + "\n");
+  }
+  return passed;
 }
 
 TEST_P(KillMatrix, SurvivorKeepsWhatItHasAndKnowsWho) {
+  const std::string_view failpoint = GetParam().failpoint;
+  if (failpoint.empty()) {
+    dies_at(0);
+    EXPECT_TRUE(finished_);
+    return;
+  }
+  int passed_count = 0;
   for (const int passage : {1, 2, 3, 4, 5, 6, 9, 20}) {
-    SCOPED_TRACE(std::string(GetParam().failpoint) + "=kill@" + std::to_string(passage));
-    dies_at(passage);
+    SCOPED_TRACE(std::string(failpoint) + "=kill@" + std::to_string(passage));
+    passed_count += dies_at(passage) ? 1 : 0;
     ASSERT_FALSE(HasFailure());
   }
   EXPECT_GT(streamed_, 0u) << "no run came as far as the stream";
+  EXPECT_GT(passed_count, 0) << "no run came to " << failpoint;
+  RecordProperty("passed", passed_count);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -182,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
             2},
         Row{"shm_receiver_before_taking", Transport::shm, Role::receiver, "shm.receive.before_take",
             2},
-        Row{"shm_receiver_while_holding", Transport::shm, Role::receiver, "no.such.point", 2},
+        Row{"shm_receiver_while_holding", Transport::shm, Role::receiver, "", 2},
         Row{"shm_receiver_with_a_segment_in_flight", Transport::shm, Role::receiver,
             "shm.announce.before_attach", 2},
         Row{"shm_receiver_before_publishing_a_return", Transport::shm, Role::receiver,
@@ -193,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
             "tcp.send.after_descriptor", 2},
         Row{"tcp_sender_between_frames", Transport::tcp, Role::sender, "tcp.send.mid_bulk", 2},
         Row{"tcp_receiver_between_frames", Transport::tcp, Role::receiver, "tcp.recv.mid_bulk", 2},
-        Row{"tcp_receiver_while_holding", Transport::tcp, Role::receiver, "no.such.point", 2}),
+        Row{"tcp_receiver_while_holding", Transport::tcp, Role::receiver, "", 2}),
     [](const auto& row) { return std::string(row.param.name); });
 
 class Death : public PathTest {};
