@@ -34,6 +34,7 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
   [[nodiscard]] Error closed_error() const;
   /// mutex_ is held.
   [[nodiscard]] Result<void> has_room() const;
+  void hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core);
   void cancel_accept(const AcceptCompletion* completion);
   void put_back(Pipe pipe);
 
