@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/server.hpp>
@@ -18,8 +19,16 @@ constexpr std::uint32_t kMostClients = 1024;
 class Server::State {
  public:
   State(Listener listener, Handler handler, ServerOptions options)
-      : listener_(std::move(listener)), handler_(std::move(handler)), options_(options) {
-    acceptor_ = std::thread([this] { accept(); });
+      : listener_(std::move(listener)), handler_(std::move(handler)), options_(options) {}
+
+  Result<void> start() {
+    try {
+      acceptor_ = std::thread([this] { accept(); });
+    } catch (const std::system_error& failure) {
+      return system_error("server.serve", "starting the thread that accepts",
+                          failure.code().value());
+    }
+    return {};
   }
 
   ~State() {
@@ -28,7 +37,7 @@ class Server::State {
       std::lock_guard lock(mutex_);
       for (const Client& client : clients_) client.core->cancel();
     }
-    acceptor_.join();
+    if (acceptor_.joinable()) acceptor_.join();
     reap(Reap::all);
   }
 
@@ -79,13 +88,26 @@ class Server::State {
       ++busy_count_;
       Client& client = clients_.emplace_back();
       client.core = core;
-      client.thread = std::thread([this, &client, held = std::make_shared<Pipe>(*std::move(pipe))] {
-        run(client.core, std::move(*held));
-        std::lock_guard done(mutex_);
-        client.finished = true;
+      // Supervised from here, so that a thread that does not start leaves a reason.
+      auto held = std::make_shared<Pipe>(*std::move(pipe));
+      core->supervise();
+      try {
+        client.thread = std::thread([this, &client, held] {
+          run(client.core, std::move(*held));
+          std::lock_guard done(mutex_);
+          client.finished = true;
+          --busy_count_;
+          changed_.notify_all();
+        });
+      } catch (const std::system_error& failure) {
+        log(LogLevel::error, "server.handler",
+            std::string("no thread for a further client: ") + failure.what());
+        clients_.pop_back();
         --busy_count_;
         changed_.notify_all();
-      });
+        core->refuse(Error{ErrorCode::server_busy, "server",
+                           "the server's process can start no further thread"});
+      }
     }
   }
 
@@ -95,7 +117,6 @@ class Server::State {
       core->refuse(
           Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
     };
-    core->supervise();
     try {
       handler_(std::move(pipe));
       core->release();
@@ -143,7 +164,9 @@ Result<Server> Server::serve(Context& context, std::string_view address, Handler
   }
   if (!handler) return Error{ErrorCode::invalid_argument, "server.serve", "the handler is empty"};
   TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
-  return Server(std::make_unique<State>(std::move(listener), std::move(handler), options));
+  auto state = std::make_unique<State>(std::move(listener), std::move(handler), options);
+  TENDON_CHECK(state->start());
+  return Server(std::move(state));
 }
 
 std::string Server::address() const { return state_->listener().address(); }
