@@ -23,6 +23,8 @@ namespace {
 constexpr std::string_view kWhere = "listener.bind";
 constexpr auto kLookUp = std::chrono::seconds(5);
 constexpr std::size_t kMostLaneTickets = 1024;
+// Of one event; who connects faster than this is served still must not keep the links waiting.
+constexpr int kMostAccepted = 16;
 
 // A unix socket file whose listener is gone is in the way of the next one; one with a listener is
 // not ours to take.
@@ -107,7 +109,7 @@ void Acceptor::close() {
 }
 
 void Acceptor::on_ready(int, std::uint32_t) {
-  for (;;) {
+  for (int count = 0; count < kMostAccepted; ++count) {
     OwnedFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE) {
@@ -139,6 +141,18 @@ void Acceptor::on_time() {
 }
 
 void Acceptor::admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix) {
+  // Before a byte of it is read: what another user sends may hold descriptors.
+  if (is_unix) {
+    const auto user = peer_user(fd.get());
+    if (!user || *user != user_id()) {
+      const Error refusal{ErrorCode::permission_denied, "listener.accept",
+                          "this listener serves uid " + std::to_string(user_id()) + " only"};
+      log(LogLevel::warn, "listener.accept", "refused a peer: " + refusal.detail);
+      const auto frame = encode(rejection_of(refusal));
+      (void)::send(fd.get(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      return;
+    }
+  }
   auto admission =
       std::make_shared<Admission>(shared_from_this(), std::move(fd), std::move(parent), is_unix);
   {

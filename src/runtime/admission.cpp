@@ -122,13 +122,6 @@ bool Admission::refuse(Error error) {
 
 bool Admission::on_hello(const HelloMessage& hello) {
   peer_ = hello;
-  if (is_unix_) {
-    const auto user = peer_user(socket_.fd());
-    if (!user || *user != user_id()) {
-      return refuse({ErrorCode::permission_denied, kWhere,
-                     "this listener serves uid " + std::to_string(user_id()) + " only"});
-    }
-  }
   if (parent_ == nullptr) {
     // Pipes opened just before are in rings that nobody looked at yet: they count.
     engine().poll_every_link();
@@ -136,12 +129,14 @@ bool Admission::on_hello(const HelloMessage& hello) {
     if (handler == nullptr)
       return refuse({ErrorCode::unreachable, kWhere, "the listener was closed"});
     if (auto may = handler->may_open(); !may) return refuse(std::move(may).error());
+    if (auto room = engine().make_room(hello.context_id); !room)
+      return refuse(std::move(room).error());
   }
   HelloMessage answer = engine().hello(acceptor_->profile_);
   const auto ticket = random_token();
   if (!ticket) return refuse(ticket.error());
   ticket_ = answer.ticket = *ticket;
-  if (parent_ == nullptr) engine().add_ticket(ticket_, acceptor_->handler_);
+  if (parent_ == nullptr) engine().add_ticket(ticket_, {acceptor_->handler_, acceptor_->profile_});
   const bool may_be_here = !is_unix_ && !is_none(hello.boot_id) &&
                            hello.boot_id == answer.boot_id && hello.uid == user_id();
   if (may_be_here) {
@@ -209,7 +204,7 @@ bool Admission::on_ready_frame() {
                                 {PathKind::shm, "same host, proved by a shared mapping"});
   if (link) {
     if (parent_ != nullptr) parent_->child_linked_ = true;
-    const auto added = engine().add_link(*std::move(link), Engine::Role::acceptor);
+    const auto added = engine().add_link(*link, LinkRole::acceptor, Profile::local);
     if (!added) log(LogLevel::warn, kWhere, added.error().detail);
   }
   return false;
@@ -217,18 +212,26 @@ bool Admission::on_ready_frame() {
 
 bool Admission::on_path(const HelloMessage& path) {
   if (path.reuse == Reuse::reuse || path.path == PathKind::shm) {
+    if (path.reuse == Reuse::reuse) {
+      // The link may also be still on its way here; then the ticket decides.
+      auto link = engine().link_for(peer_->context_id, LinkRole::acceptor, acceptor_->profile_);
+      if (!link) return refuse(std::move(link).error());
+    }
     (void)socket_.reply(ready_frame());
     return false;
   }
   if (engine().options().transport == Transport::shm)
     return refuse(
         {ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
-  if (acceptor_->profile_ == Profile::local && !is_unix_ && !proved_) {
+  const Profile proved = is_unix_ || proved_ ? Profile::local : Profile::plaintext;
+  if (acceptor_->profile_ == Profile::local && proved != Profile::local) {
     return refuse(
         {ErrorCode::permission_denied, kWhere,
          "profile 'local' needs the same user on the same host; the listener must be bound "
          "with Profile::plaintext for others"});
   }
+  if (auto may = engine().may_add_link(identity_of(*peer_), LinkRole::acceptor, proved); !may)
+    return refuse(std::move(may).error());
   std::string reason = path.reason.empty() ? "chosen by the peer" : path.reason;
   // The link takes its own descriptor: the answer below still goes through this socket.
   OwnedFd control(fcntl(socket_.fd(), F_DUPFD_CLOEXEC, 0));
@@ -250,7 +253,7 @@ bool Admission::on_path(const HelloMessage& path) {
   engine().forget(socket_.fd());
   if (socket_.reply(ready_frame(*lane)).next == Next::failed) return false;
   (void)socket_.release();
-  if (const auto added = engine().add_link(*link, Engine::Role::acceptor); !added)
+  if (const auto added = engine().add_link(*link, LinkRole::acceptor, proved); !added)
     log(LogLevel::warn, kWhere, added.error().detail);
   return false;
 }
@@ -265,6 +268,8 @@ bool Admission::on_lane(const HelloMessage& lane) {
   if (socket_.reply(ready_frame(*next)).next == Next::failed) return false;
   if (const auto added = link->add_lane(socket_.release()); !added)
     log(LogLevel::warn, kWhere, added.error().detail);
+  else
+    engine().renew(*link);
   return false;
 }
 

@@ -92,7 +92,7 @@ class Connector {
   Result<std::shared_ptr<Link>> prove_same_host(const HelloMessage& peer, bool keep_link);
   Result<std::shared_ptr<Link>> make_tcp(HandshakeSocket& socket, Watch& watch,
                                          const HelloMessage& peer, const HelloMessage& ready,
-                                         Path path);
+                                         Path path, Profile proved);
   Error explain(Error error) const;
 
   Engine& engine_;
@@ -163,6 +163,15 @@ Result<Connected> Connector::run() {
   TENDON_CHECK(engine_.usable(kWhere));
   TENDON_TRY(address, Address::parse(address_text_));
   TENDON_TRY(fd, open_any(address));
+  if (reached_.family() == AF_UNIX) {
+    TENDON_TRY(user, peer_user(fd.get()));
+    if (user != user_id()) {
+      return explain({ErrorCode::permission_denied, kWhere,
+                      "the listener belongs to uid " + std::to_string(user) +
+                          ", this process to uid " + std::to_string(user_id()) +
+                          "; unix sockets serve one user"});
+    }
+  }
   HandshakeSocket socket(std::move(fd), Handshake::connector());
   TENDON_TRY(watch, Watch::make(engine_, socket.fd(), EPOLLIN | EPOLLRDHUP));
   TENDON_TRY(peer, exchange(socket, watch, socket.reply(engine_.hello(profile_))));
@@ -184,7 +193,12 @@ Result<Connected> Connector::run() {
     engine_.end_connecting(peer.context_id);
     return made;
   }
-  auto link = engine_.connected_link(peer.context_id);
+  auto found = engine_.link_for(peer.context_id, LinkRole::connector, profile_);
+  if (!found) {
+    (void)socket.reject(found.error());
+    return explain(std::move(found).error());
+  }
+  auto link = *std::move(found);
   if (link == nullptr)
     return explain({ErrorCode::peer_lost, kWhere, "the link ended again at once"});
   HelloMessage path;
@@ -209,13 +223,6 @@ Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
 
 Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch,
                                        const HelloMessage& peer) {
-  TENDON_TRY(user, peer_user(socket.fd()));
-  if (user != user_id()) {
-    return explain({ErrorCode::permission_denied, kWhere,
-                    "the listener belongs to uid " + std::to_string(user) +
-                        ", this process to uid " + std::to_string(user_id()) +
-                        "; unix sockets serve one user"});
-  }
   TENDON_TRY(wanted, agree_on_path(peer));
   if (wanted == PathKind::tcp) {
     HelloMessage path;
@@ -223,7 +230,7 @@ Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch,
     path.path = PathKind::tcp;
     TENDON_TRY(ready, exchange(socket, watch, socket.reply(path)));
     TENDON_TRY(link, make_tcp(socket, watch, peer, ready,
-                              {PathKind::tcp, "asked for; over a unix socket"}));
+                              {PathKind::tcp, "asked for; over a unix socket"}, Profile::local));
     return Connected{std::move(link), peer.ticket};
   }
   TENDON_TRY(proof, SameHostProof::make());
@@ -236,7 +243,7 @@ Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch,
   watch.stop();
   TENDON_TRY(link, proof.make_link(socket.release(), peer, engine_.options().link_cap_bytes,
                                    {PathKind::shm, "same host, proved by a shared mapping"}));
-  TENDON_CHECK(engine_.add_link(link, Engine::Role::connector));
+  TENDON_CHECK(engine_.add_link(link, LinkRole::connector, Profile::local));
   return Connected{std::move(link), peer.ticket};
 }
 
@@ -308,10 +315,11 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
   choice.path = path.kind;
   choice.reason = path.reason;
   // The link exists on both sides before the peer may hear of a pipe on it.
-  if (link != nullptr) TENDON_CHECK(engine_.add_link(link, Engine::Role::connector));
+  if (link != nullptr) TENDON_CHECK(engine_.add_link(link, LinkRole::connector, Profile::local));
   TENDON_TRY(ready, exchange(socket, watch, socket.reply(choice)));
   if (link == nullptr) {
-    TENDON_TRY(tcp, make_tcp(socket, watch, peer, ready, std::move(path)));
+    TENDON_TRY(tcp, make_tcp(socket, watch, peer, ready, std::move(path),
+                             proved ? Profile::local : Profile::plaintext));
     link = std::move(tcp);
   }
   return Connected{std::move(link), peer.ticket};
@@ -319,7 +327,8 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
 
 Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch& control_watch,
                                                   const HelloMessage& peer,
-                                                  const HelloMessage& ready, Path path) {
+                                                  const HelloMessage& ready, Path path,
+                                                  Profile proved) {
   control_watch.stop();
   TENDON_TRY(link, make_tcp_link(TcpLinkOptions{
                        .path = std::move(path),
@@ -332,7 +341,7 @@ Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch
                        .lease = engine_.options().lease,
                        .expect_signs_of_life = peer.progress != ProgressMode::manual,
                    }));
-  TENDON_CHECK(engine_.add_link(link, Engine::Role::connector));
+  TENDON_CHECK(engine_.add_link(link, LinkRole::connector, proved));
   // Bulk lanes: each is a connection of its own, admitted by a token that is good once.
   Token lane_ticket = ready.ticket;
   const std::uint32_t lanes = std::min(engine_.options().streams, peer.limits->streams);

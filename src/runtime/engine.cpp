@@ -40,6 +40,19 @@ void pause_briefly() noexcept {
 #endif
 }
 
+bool is_of(const LinkEntry& entry, const ContextId& peer, LinkRole role) {
+  return entry.role == role && entry.link->peer().context == peer && !entry.link->ended();
+}
+
+Result<void> satisfies(const LinkEntry& entry, Profile profile) {
+  if (profile != Profile::local || entry.profile == Profile::local) return {};
+  return Error{ErrorCode::permission_denied, "context.profile",
+               "the link to " + entry.link->peer_name() + " has profile '" +
+                   std::string(to_string(entry.profile)) +
+                   "', without a proof of the same host, and the pipe requires profile '" +
+                   std::string(to_string(profile)) + "'"};
+}
+
 int to_epoll_timeout(Deadline deadline) {
   if (deadline.is_never()) return -1;
   // Rounded up: waking early would only mean another round.
@@ -445,6 +458,9 @@ void Engine::run_timers() {
     links = entries_;
   }
   for (const LinkEntry& entry : links) {
+    if (!entry.started) continue;
+    if (entry.role == Role::acceptor && !entry.opened && now > entry.since + kFirstPipeTimeout)
+      end_if_unused(entry.link);
     entry.link->tick(now);
     const bool suspect = entry.link->suspect();
     if (suspect == entry.was_suspect || entry.link->ended()) continue;
@@ -494,6 +510,8 @@ bool Engine::run_callbacks() {
       callback();
     } catch (const std::exception& failure) {
       log(LogLevel::error, "context.callback", failure.what());
+    } catch (...) {
+      log(LogLevel::error, "context.callback", "an exception that is no std::exception");
     }
   }
   return !callbacks.empty();
@@ -531,14 +549,91 @@ void Engine::on_member(std::function<void(const MemberEvent&)> callback) {
 
 // Links
 
-Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role) {
+Result<void> Engine::may_add_link(const PeerIdentity& peer, Role role, Profile profile) const {
+  if (profile == Profile::local) return {};
+  std::lock_guard lock(links_mutex_);
+  for (const LinkEntry& entry : entries_) {
+    if (!is_of(entry, peer.context, role)) continue;
+    const PeerIdentity& known = entry.link->peer();
+    // The number of a context is no secret: whoever says it may be anybody.
+    if (entry.profile == Profile::plaintext && known == peer) continue;
+    return Error{ErrorCode::permission_denied, "context.add_link",
+                 "peer " + peer.to_string() + " brings profile '" +
+                     std::string(to_string(profile)) + "', which does not end the living link of " +
+                     entry.link->peer_name() + " with profile '" +
+                     std::string(to_string(entry.profile)) + "' and the same context id"};
+  }
+  return {};
+}
+
+Result<void> Engine::make_room(const ContextId& peer) {
+  std::vector<std::shared_ptr<Link>> candidates;
+  {
+    std::lock_guard lock(links_mutex_);
+    if (entries_.size() < kMaxLinksPerContext) return {};
+    for (const LinkEntry& entry : entries_) {
+      if (is_of(entry, peer, Role::acceptor)) return {};
+      if (entry.started && entry.role == Role::acceptor && entry.profile != Profile::local)
+        candidates.push_back(entry.link);
+    }
+  }
+  // The oldest first.
+  for (const auto& link : candidates) {
+    {
+      std::lock_guard receiving(link->receive_mutex());
+      if (link->pipe_count() != 0) continue;
+    }
+    end_idle(link, "it carries no pipe, and another peer needs its place");
+    return {};
+  }
+  return Error{
+      ErrorCode::server_busy, "context.add_link",
+      "this context carries its " + std::to_string(kMaxLinksPerContext) + " links already"};
+}
+
+void Engine::renew(const Link& link) {
+  std::lock_guard lock(links_mutex_);
+  for (LinkEntry& entry : entries_)
+    if (entry.link.get() == &link) entry.since = Clock::now();
+}
+
+// Its pipe may be announced already, and unread because nobody made progress.
+void Engine::end_if_unused(const std::shared_ptr<Link>& link) {
+  poll_link(*link);
+  {
+    std::lock_guard lock(links_mutex_);
+    for (const LinkEntry& entry : entries_)
+      if (entry.link == link && entry.opened) return;
+  }
+  if (!link->ended()) {
+    end_idle(link, "it opened no pipe within " + std::to_string(kFirstPipeTimeout.count()) +
+                       " s of its handshake");
+  }
+}
+
+void Engine::end_idle(const std::shared_ptr<Link>& link, std::string_view why) {
+  link->shut_down();
+  link->fail(Error{ErrorCode::peer_lost, "context.links",
+                   "the link to " + link->peer_name() + " was ended: " + std::string(why)},
+             false);
+}
+
+Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role, Profile profile) {
   TENDON_CHECK(usable("context.add_link"));
+  TENDON_CHECK(may_add_link(link->peer(), role, profile));
   std::shared_ptr<Link> older;
   {
     std::lock_guard lock(links_mutex_);
     for (const LinkEntry& entry : entries_)
-      if (entry.role == role && entry.link->peer().context == link->peer().context)
-        older = entry.link;
+      if (is_of(entry, link->peer().context, role)) older = entry.link;
+    if (older == nullptr && entries_.size() >= kMaxLinksPerContext) {
+      return Error{
+          role == Role::acceptor ? ErrorCode::server_busy : ErrorCode::limit_exceeded,
+          "context.add_link",
+          "this context carries its " + std::to_string(kMaxLinksPerContext) + " links already"};
+    }
+    // Before it starts: a pipe may be opened on it from then on.
+    entries_.push_back({.link = link, .role = role, .profile = profile, .since = Clock::now()});
   }
   // The peer made a new one, so it has given up the old one, whatever this side still thinks of it.
   if (older != nullptr) {
@@ -546,12 +641,15 @@ Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role) {
                       "peer " + link->peer_name() + " made a new link in place of this one"},
                 false);
   }
-  TENDON_CHECK(link->start(*this, *this));
+  const auto started = link->start(*this, *this);
   {
     std::lock_guard lock(links_mutex_);
-    entries_.push_back({link, role});
+    if (!started) std::erase_if(entries_, [&](const auto& entry) { return entry.link == link; });
+    for (LinkEntry& entry : entries_)
+      if (entry.link == link) entry.started = true;
     refresh_snapshot();
   }
+  TENDON_CHECK(started);
   announce_again(*link);  // somebody may sleep already, without having said so on this link
   kick();
   recorder_.record("link", link->peer_name(), static_cast<std::uint64_t>(link->path().kind));
@@ -562,9 +660,19 @@ Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role) {
 std::shared_ptr<Link> Engine::connected_link(const ContextId& peer) const {
   std::lock_guard lock(links_mutex_);
   for (const LinkEntry& entry : entries_)
-    if (entry.role == Role::connector && entry.link->peer().context == peer && !entry.link->ended())
-      return entry.link;
+    if (entry.started && is_of(entry, peer, Role::connector)) return entry.link;
   return nullptr;
+}
+
+Result<std::shared_ptr<Link>> Engine::link_for(const ContextId& peer, Role role,
+                                               Profile profile) const {
+  std::lock_guard lock(links_mutex_);
+  for (const LinkEntry& entry : entries_) {
+    if (!entry.started || !is_of(entry, peer, role)) continue;
+    TENDON_CHECK(satisfies(entry, profile));
+    return entry.link;
+  }
+  return std::shared_ptr<Link>();
 }
 
 bool Engine::begin_connecting(const ContextId& peer) {
@@ -591,16 +699,17 @@ std::shared_ptr<const Engine::LinkList> Engine::snapshot() const {
 
 void Engine::refresh_snapshot() {
   auto list = std::make_shared<LinkList>();
-  for (const LinkEntry& entry : entries_) list->push_back(entry.link);
+  for (const LinkEntry& entry : entries_)
+    if (entry.started) list->push_back(entry.link);
   snapshot_ = std::move(list);
 }
 
-void Engine::add_ticket(const Token& ticket, std::weak_ptr<OpenHandler> handler) {
+void Engine::add_ticket(const Token& token, Ticket ticket) {
   std::lock_guard lock(links_mutex_);
-  std::erase_if(tickets_, [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(tickets_, [](const auto& entry) { return entry.second.handler.expired(); });
   // Handshakes that never open their pipe must not pile up; tickets are random, so any one may go.
   if (tickets_.size() >= kMostTickets) tickets_.erase(tickets_.begin());
-  tickets_[ticket] = std::move(handler);
+  tickets_[token] = std::move(ticket);
 }
 
 void Engine::add_handler(std::weak_ptr<OpenHandler> handler) {
@@ -618,25 +727,45 @@ void Engine::on_open(Link& link, const Descriptor& descriptor, Bytes ticket_byte
     answer.payload_bytes = text.size();
     link.post(answer, as_bytes(text));
   };
-  Token ticket{};
-  if (ticket_bytes.size() != ticket.size())
+  Token token{};
+  if (ticket_bytes.size() != token.size())
     return refuse(ErrorCode::protocol_violation, "a pipe was opened without a ticket");
-  std::memcpy(ticket.data(), ticket_bytes.data(), ticket.size());
+  if (descriptor.pipe == 0 || link.carries(descriptor.pipe)) {
+    return refuse(ErrorCode::protocol_violation,
+                  "pipe " + std::to_string(descriptor.pipe) + " is 0 or open already");
+  }
+  std::memcpy(token.data(), ticket_bytes.data(), token.size());
   std::shared_ptr<OpenHandler> handler;
+  Result<void> may_carry;
   {
     std::lock_guard lock(links_mutex_);
-    const auto found = tickets_.find(ticket);
+    const auto entry = std::find_if(entries_.begin(), entries_.end(),
+                                    [&](const auto& known) { return known.link.get() == &link; });
+    if (entry == entries_.end()) return;  // ended meanwhile
+    if (entry->role != Role::acceptor) {
+      return refuse(ErrorCode::protocol_violation,
+                    "only the side that connected opens pipes on this link");
+    }
+    const auto found = tickets_.find(token);
     if (found != tickets_.end()) {
-      handler = found->second.lock();
+      handler = found->second.handler.lock();
+      may_carry = satisfies(*entry, found->second.profile);
       tickets_.erase(found);  // good for one pipe
     }
   }
   if (handler == nullptr) return refuse(ErrorCode::unreachable, "the listener was closed");
+  if (!may_carry) {
+    log(LogLevel::warn, "context.on_open", "refused a pipe: " + may_carry.error().detail);
+    return refuse(may_carry.error().code, may_carry.error().detail);
+  }
   if (link.pipe_count() >= kMaxPipesPerLink)
     return refuse(ErrorCode::server_busy, "this link carries its 1024 pipes already");
   auto sink = handler->on_open(link.shared_from_this(), descriptor.pipe);
   if (!sink) return refuse(sink.error().code, sink.error().detail);
   link.attach(descriptor.pipe, *std::move(sink));
+  std::lock_guard lock(links_mutex_);
+  for (LinkEntry& entry : entries_)
+    if (entry.link.get() == &link) entry.opened = true;
 }
 
 void Engine::on_ended(Link& link, const Error* error) {
@@ -861,6 +990,7 @@ std::string Engine::describe() const {
           std::to_string(pool.resident_bytes) + " bytes resident\n";
   std::lock_guard lock(links_mutex_);
   for (const LinkEntry& entry : entries_) {
+    if (!entry.started) continue;
     const LinkStats stats = entry.link->stats();
     text += "link to " + entry.link->peer_name() + " by " + entry.link->path().to_string();
     text += entry.link->suspect() ? ", suspect\n" : "\n";

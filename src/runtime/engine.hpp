@@ -24,6 +24,7 @@
 #include "core/fd.hpp"
 #include "memory/slot_pool.hpp"
 #include "runtime/engine_roles.hpp"
+#include "runtime/link_entry.hpp"
 #include "session/hello.hpp"
 #include "transport/link.hpp"
 
@@ -103,9 +104,22 @@ class Engine final : public Reactor,
   void prefault_soon(std::function<void()> prefault);
 
   // Links
-  enum class Role : std::uint8_t { connector, acceptor };
-  /// Registers and starts a link; an older one of the same pair and role is ended.
-  [[nodiscard]] Result<void> add_link(const std::shared_ptr<Link>& link, Role role);
+  using Role = LinkRole;
+  /// Registers and starts a link whose handshake proved `profile`; an older one of the same pair
+  /// and role is ended, where may_add_link().
+  [[nodiscard]] Result<void> add_link(const std::shared_ptr<Link>& link, Role role,
+                                      Profile profile);
+  /// permission_denied if it would end a link that is better proved, or one of another process.
+  [[nodiscard]] Result<void> may_add_link(const PeerIdentity& peer, Role role,
+                                          Profile profile) const;
+  /// Room for a link that `peer` makes; at the limit, an unproved one without pipes gives way.
+  [[nodiscard]] Result<void> make_room(const ContextId& peer);
+  /// A peer was heard that still makes its link: it has kFirstPipeTimeout from now.
+  void renew(const Link& link);
+  /// The live link of this pair and role, or null; permission_denied if a pipe that requires
+  /// `profile` must not run on it.
+  [[nodiscard]] Result<std::shared_ptr<Link>> link_for(const ContextId& peer, Role role,
+                                                       Profile profile) const;
   /// The live link to a peer that this side made by connecting.
   [[nodiscard]] std::shared_ptr<Link> connected_link(const ContextId& peer) const;
   /// True for the first caller: it makes the link. Others wait for connected_link().
@@ -113,7 +127,7 @@ class Engine final : public Reactor,
   void end_connecting(const ContextId& peer);
   [[nodiscard]] std::vector<std::shared_ptr<Link>> links() const;
 
-  void add_ticket(const Token& ticket, std::weak_ptr<OpenHandler> handler);
+  void add_ticket(const Token& token, Ticket ticket);
   /// Told when the Context closes.
   void add_handler(std::weak_ptr<OpenHandler> handler);
 
@@ -142,11 +156,6 @@ class Engine final : public Reactor,
     Deadline when;
     std::weak_ptr<Timed> timed;
   };
-  struct LinkEntry {
-    std::shared_ptr<Link> link;
-    Role role;
-    bool was_suspect = false;
-  };
   using LinkList = std::vector<std::shared_ptr<Link>>;
 
   [[nodiscard]] Result<void> open();
@@ -169,6 +178,9 @@ class Engine final : public Reactor,
   void serve();
   [[nodiscard]] std::shared_ptr<const LinkList> snapshot() const;
   void refresh_snapshot();
+  void end_if_unused(const std::shared_ptr<Link>& link);
+  /// Says goodbye to an idle peer.
+  void end_idle(const std::shared_ptr<Link>& link, std::string_view why);
   /// The peers for which something is left to send.
   [[nodiscard]] std::set<std::string> unsent();
 
@@ -196,7 +208,7 @@ class Engine final : public Reactor,
   std::vector<std::shared_ptr<Link>> retired_;  // ended, but slots are still in quarantine
   std::shared_ptr<const LinkList> snapshot_ = std::make_shared<LinkList>();
   std::vector<ContextId> connecting_;
-  std::map<Token, std::weak_ptr<OpenHandler>> tickets_;
+  std::map<Token, Ticket> tickets_;
   std::vector<std::weak_ptr<OpenHandler>> handlers_;
 
   mutable std::mutex work_mutex_;

@@ -12,7 +12,7 @@ namespace tendon::inline v0::detail {
 namespace {
 
 constexpr std::size_t kPreludeBytes = 16;  // magic, versions, length of the rest: hello.hpp
-constexpr std::size_t kMostFds = 4;
+constexpr std::size_t kMostFds = 3;        // beside `attach`; no other frame has any
 
 // How many bytes the frame in `frame` still needs before the machine can say more.
 std::size_t bytes_wanted(const std::vector<std::byte>& frame) {
@@ -40,7 +40,8 @@ HandshakeStep HandshakeSocket::advance() {
     }
     std::array<std::byte, kMaxHelloBytes> buffer;
     iovec io{buffer.data(), wanted};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMostFds)> control{};
+    // Room for one too many, so that it is seen.
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * (kMostFds + 1))> control{};
     msghdr message{};
     message.msg_iov = &io;
     message.msg_iovlen = 1;
@@ -59,6 +60,14 @@ HandshakeStep HandshakeSocket::advance() {
         std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
         received_fds_.emplace_back(fd);
       }
+    }
+    if (received_fds_.size() > kMostFds) {
+      received_fds_.clear();
+      HandshakeStep step;
+      step.next = Next::failed;
+      step.error = Error{ErrorCode::protocol_violation, "context.handshake",
+                         "the peer passed more than " + std::to_string(kMostFds) + " descriptors"};
+      return step;
     }
     if ((message.msg_flags & MSG_CTRUNC) != 0) {
       HandshakeStep step;

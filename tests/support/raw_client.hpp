@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer over sockets that goes through the handshake as it likes and then writes descriptors by
+// hand.
+#pragma once
+
+#include <sys/time.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/session/limits.hpp>
+#include <vector>
+
+#include "session/hello.hpp"
+#include "support/expect.hpp"
+#include "support/raw_socket.hpp"
+#include "transport/descriptor.hpp"
+
+namespace tendon::test {
+
+/// Who a raw peer says that it is.
+inline detail::HelloMessage claims(std::int64_t pid = 4242) {
+  detail::HelloMessage hello;
+  hello.kind = detail::HelloKind::hello;
+  hello.profile = Profile::plaintext;
+  hello.context_id.bytes = detail::random_token().value();
+  hello.incarnation = 1;
+  hello.pid = pid;
+  hello.uid = 12345;
+  hello.host = "elsewhere";
+  hello.name = "stranger";
+  hello.progress = detail::ProgressMode::manual;
+  hello.limits = detail::LinkLimits{.link_cap_bytes = std::uint64_t{1} << 30,
+                                    .window_messages = kPipeWindowMessages,
+                                    .window_bytes = kPipeWindowBytes,
+                                    .max_leaves = 65536,
+                                    .streams = 1};
+  return hello;
+}
+
+/// A connection with frames of the handshake and descriptors.
+class RawWire {
+ public:
+  explicit RawWire(detail::OwnedFd fd) : fd_(std::move(fd)) {
+    const timeval patience{kPatience.count(), 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+  void say(const detail::HelloMessage& message) {
+    const auto frame = encode(message);
+    send_all(fd(), {reinterpret_cast<const char*>(frame.data()), frame.size()});
+  }
+  /// The next frame; nothing when the peer hung up instead.
+  std::optional<detail::HelloMessage> hear() {
+    std::vector<std::byte> frame(16);
+    if (!read(frame.data(), frame.size())) return std::nullopt;
+    std::uint32_t rest = 0;
+    std::memcpy(&rest, frame.data() + 12, sizeof rest);
+    frame.resize(16 + rest);
+    if (!read(frame.data() + 16, rest)) return std::nullopt;
+    return detail::decode(Bytes(frame)).value();
+  }
+
+  void post(const detail::Descriptor& descriptor, std::string_view body) {
+    std::string bytes(sizeof descriptor, '\0');
+    std::memcpy(bytes.data(), &descriptor, sizeof descriptor);
+    send_all(fd(), bytes.append(body));
+  }
+  void open(std::uint32_t pipe, const detail::Token& ticket) {
+    detail::Descriptor descriptor;
+    descriptor.kind = detail::MessageKind::open;
+    descriptor.flags = detail::Descriptor::kInline;
+    descriptor.pipe = pipe;
+    descriptor.header_bytes = sizeof ticket;
+    descriptor.segment_or_inline_bytes = sizeof ticket;
+    post(descriptor, {reinterpret_cast<const char*>(ticket.data()), ticket.size()});
+  }
+  void send_bytes(std::uint32_t pipe, std::uint64_t sequence, std::string_view text) {
+    detail::Descriptor descriptor;
+    descriptor.kind = detail::MessageKind::bytes;
+    descriptor.flags = detail::Descriptor::kInline;
+    descriptor.pipe = pipe;
+    descriptor.sequence = sequence;
+    descriptor.payload_bytes = text.size();
+    descriptor.segment_or_inline_bytes = static_cast<std::uint32_t>(text.size());
+    post(descriptor, text);
+  }
+
+  struct Said {
+    detail::Descriptor descriptor;
+    std::string body;
+  };
+  /// The next message but signs of life; nothing when the peer hung up instead.
+  std::optional<Said> next() {
+    for (;;) {
+      Said said;
+      if (!read(&said.descriptor, sizeof said.descriptor)) return std::nullopt;
+      said.body.resize(said.descriptor.segment_or_inline_bytes);
+      if (!read(said.body.data(), said.body.size())) return std::nullopt;
+      if (said.descriptor.kind != detail::MessageKind::ping) return said;
+    }
+  }
+
+ private:
+  bool read(void* to, std::size_t size) {
+    auto* at = static_cast<char*>(to);
+    while (size > 0) {
+      const ssize_t got = recv(fd(), at, size, 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;
+      at += got;
+      size -= static_cast<std::size_t>(got);
+    }
+    return true;
+  }
+  detail::OwnedFd fd_;
+};
+
+/// Connects, and exchanges hellos.
+class RawClient : public RawWire {
+ public:
+  RawClient(std::string_view address, const detail::HelloMessage& hello)
+      : RawWire(connect_raw(address)) {
+    say(hello);
+    answer = hear();
+  }
+  /// What came instead of a link; `ready` is success.
+  std::optional<detail::HelloMessage> choose(detail::Reuse reuse = detail::Reuse::fresh) {
+    detail::HelloMessage path;
+    path.kind = detail::HelloKind::path;
+    path.path = PathKind::tcp;
+    path.reuse = reuse;
+    say(path);
+    return hear();
+  }
+  [[nodiscard]] const detail::Token& ticket() const { return answer->ticket; }
+
+  std::optional<detail::HelloMessage> answer;
+};
+
+inline testing::AssertionResult is_ready(const std::optional<detail::HelloMessage>& frame) {
+  if (frame && frame->kind == detail::HelloKind::ready) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << (frame ? "refused: " + frame->reason : "hung up");
+}
+
+/// `reject` with this code, and every one of `texts` in its reason.
+inline testing::AssertionResult is_refusal(const std::optional<detail::HelloMessage>& frame,
+                                           ErrorCode code,
+                                           const std::vector<std::string>& texts = {}) {
+  if (!frame) return testing::AssertionFailure() << "hung up without a reason";
+  if (frame->kind != detail::HelloKind::reject)
+    return testing::AssertionFailure() << "no refusal but " << to_string(frame->kind);
+  if (frame->error_code != static_cast<std::uint16_t>(code))
+    return testing::AssertionFailure() << "code " << frame->error_code << ": " << frame->reason;
+  for (const std::string& text : texts)
+    if (frame->reason.find(text) == std::string::npos)
+      return testing::AssertionFailure() << "the reason lacks '" << text << "': " << frame->reason;
+  return testing::AssertionSuccess();
+}
+
+/// `error` on `pipe` with this code, and every one of `texts` in it.
+inline testing::AssertionResult is_error(const std::optional<RawWire::Said>& said,
+                                         std::uint32_t pipe, ErrorCode code,
+                                         const std::vector<std::string>& texts = {}) {
+  if (!said) return testing::AssertionFailure() << "hung up, or silent";
+  const detail::Descriptor& descriptor = said->descriptor;
+  if (descriptor.kind != detail::MessageKind::error || descriptor.pipe != pipe ||
+      descriptor.tag != static_cast<std::uint32_t>(code)) {
+    return testing::AssertionFailure()
+           << to_string(descriptor.kind) << " on pipe " << descriptor.pipe << ", tag "
+           << descriptor.tag << ": " << said->body;
+  }
+  for (const std::string& text : texts)
+    if (said->body.find(text) == std::string::npos)
+      return testing::AssertionFailure() << "the text lacks '" << text << "': " << said->body;
+  return testing::AssertionSuccess();
+}
+
+/// Plays a listener whose links prove nothing: exchanges hellos with whoever connects.
+class RawServer {
+ public:
+  [[nodiscard]] const std::string& address() const { return listener_.address(); }
+  /// Hears a hello and answers it.
+  RawWire meet() {
+    RawWire wire(listener_.accept());
+    (void)wire.hear();
+    detail::HelloMessage answer = hello_;
+    answer.ticket = detail::random_token().value();
+    wire.say(answer);
+    return wire;
+  }
+  /// Answers the next frame, whatever it is, by `ready` with a ticket for a lane.
+  static std::optional<detail::HelloMessage> admit(RawWire& wire) {
+    auto frame = wire.hear();
+    detail::HelloMessage ready;
+    ready.kind = detail::HelloKind::ready;
+    ready.ticket = detail::random_token().value();
+    wire.say(ready);
+    return frame;
+  }
+  RawWire lane() {
+    RawWire wire(listener_.accept());
+    (void)admit(wire);
+    return wire;
+  }
+
+ private:
+  RawListener listener_;
+  detail::HelloMessage hello_ = claims();
+};
+
+}  // namespace tendon::test

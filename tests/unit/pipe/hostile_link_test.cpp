@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer that was let in over sockets and abuses what that gives it: pipes, links, their number.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "support/batches.hpp"
+#include "support/pipe_pair.hpp"
+#include "support/raw_client.hpp"
+
+namespace tendon::test {
+namespace {
+
+class HostileLink : public testing::Test {
+ protected:
+  [[nodiscard]] std::unique_ptr<RawClient> make_link(const detail::HelloMessage& who) {
+    auto client = std::make_unique<RawClient>(listener_.address(), who);
+    EXPECT_TRUE(is_ready(client->choose()));
+    return client;
+  }
+  /// A further ticket of the listener.
+  [[nodiscard]] detail::Token ticket(const detail::HelloMessage& who) {
+    return RawClient(listener_.address(), who).answer.value().ticket;
+  }
+  static std::string text_of(Result<Message> message) {
+    if (!message) return "error: " + message.error().message();
+    return std::string(as_text(message->bytes.bytes()));
+  }
+  Context context_ = Context::create({.name = "victim"}).value();
+  Listener listener_ =
+      Listener::bind(context_, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+};
+
+TEST_F(HostileLink, ANumberInUseIsRefusedAndItsPipeLivesOn) {
+  const auto who = claims();
+  const auto link = make_link(who);
+  link->open(1, link->ticket());
+  Pipe pipe = listener_.accept(kPatience).value();
+  link->open(1, ticket(who));
+  EXPECT_TRUE(is_error(link->next(), 1, ErrorCode::protocol_violation, {"pipe 1"}));
+  link->send_bytes(1, 1, "still here");
+  EXPECT_EQ(text_of(pipe.recv_message(kPatience)), "still here");
+  EXPECT_TRUE(fails_with(listener_.accept(kBriefly), ErrorCode::timeout));
+}
+
+TEST_F(HostileLink, PipeZeroIsRefused) {
+  const auto who = claims();
+  const auto link = make_link(who);
+  link->open(1, link->ticket());
+  Pipe pipe = listener_.accept(kPatience).value();
+  link->open(0, ticket(who));
+  // The link itself may be ended for it; no pipe comes of it.
+  EXPECT_TRUE(fails_with(listener_.accept(std::chrono::milliseconds(300)), ErrorCode::timeout));
+}
+
+TEST_F(HostileLink, OnlyTheSideThatConnectedOpensPipes) {
+  RawServer server;
+  const detail::Token stolen = ticket(claims());
+  std::optional<RawWire::Said> answer;
+  std::thread serving([&] {
+    RawWire control = server.meet();
+    (void)RawServer::admit(control);
+    const RawWire lane = server.lane();
+    (void)control.next();  // its open
+    control.open(7, stolen);
+    answer = control.next();
+    (void)read_to_end(control.fd());
+  });
+  auto pipe = Pipe::connect(context_, server.address(), kPatience, {.profile = Profile::plaintext});
+  EXPECT_TRUE(succeeds(pipe));
+  EXPECT_TRUE(fails_with(listener_.accept(std::chrono::milliseconds(300)), ErrorCode::timeout));
+  ASSERT_TRUE(succeeds(context_.close(kPatience)));
+  serving.join();
+  EXPECT_TRUE(is_error(answer, 7, ErrorCode::protocol_violation, {"connected"}));
+}
+
+TEST_F(HostileLink, AStrangerDoesNotEndAnUnprovedLinkOfAnotherProcess) {
+  auto who = claims();
+  const auto link = make_link(who);
+  link->open(1, link->ticket());
+  Pipe pipe = listener_.accept(kPatience).value();
+  auto restarted = who;
+  ++restarted.incarnation;
+  auto elsewhere = who;
+  ++elsewhere.pid;
+  for (const auto& other : {restarted, elsewhere}) {
+    RawClient newcomer(listener_.address(), other);
+    EXPECT_TRUE(is_refusal(newcomer.choose(), ErrorCode::permission_denied, {"stranger"}));
+  }
+  link->send_bytes(1, 1, "still here");
+  EXPECT_EQ(text_of(pipe.recv_message(kPatience)), "still here");
+}
+
+TEST_F(HostileLink, TheSameProcessMayReplaceItsUnprovedLink) {
+  const auto who = claims();
+  const auto link = make_link(who);
+  link->open(1, link->ticket());
+  Pipe pipe = listener_.accept(kPatience).value();
+  const auto newer = make_link(who);
+  EXPECT_TRUE(fails_with(pipe.recv_message(kPatience), ErrorCode::peer_lost, "new link"));
+  newer->open(1, newer->ticket());
+  EXPECT_TRUE(succeeds(listener_.accept(kPatience)));
+}
+
+class HostileNewcomer : public PipeTest {};
+TENDON_ON_BOTH_PATHS(HostileNewcomer);
+
+TEST_P(HostileNewcomer, DoesNotEndAProvedLinkWhateverItClaims) {
+  Context server = Context::create({.name = "server"}).value();
+  Context client = Context::create({.name = "client", .transport = way().transport}).value();
+  Listener listener =
+      Listener::bind(server, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+  Pipe from = Pipe::connect(client, listener.address(), kPatience).value();
+  Pipe to = listener.accept(kPatience).value();
+  const PeerIdentity known = to.peer();
+  auto who = claims(known.pid);
+  who.context_id = known.context;
+  who.incarnation = known.incarnation;
+  who.uid = known.uid;
+  who.host = known.host;
+  who.name = known.name;
+  RawClient newcomer(listener.address(), who);
+  ASSERT_TRUE(newcomer.answer);
+  EXPECT_TRUE(is_refusal(newcomer.choose(), ErrorCode::permission_denied,
+                         {"client", "'plaintext'", "'local'"}));
+  ASSERT_TRUE(succeeds(from.send(numbered(8), kPatience)));
+  EXPECT_EQ(number_of(to.recv(kPatience).value()), 8);
+}
+
+TEST_F(HostileLink, OneThatOpensNoPipeEnds) {
+  const auto used = make_link(claims(1));
+  used->open(1, used->ticket());
+  Pipe pipe = listener_.accept(kPatience).value();
+  const auto idle = make_link(claims(2));
+  const auto said = idle->next();
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->descriptor.kind, detail::MessageKind::goodbye);
+  EXPECT_FALSE(idle->next());
+  used->send_bytes(1, 1, "still here");
+  EXPECT_EQ(text_of(pipe.recv_message(kPatience)), "still here");
+  EXPECT_EQ(context_.members().size(), 1u);
+}
+
+TEST_F(HostileLink, LinksHaveALimitAndAtItIdleOnesGiveWay) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlim_t before = limit.rlim_cur;
+  if (limit.rlim_max < 3 * kMaxLinksPerContext) GTEST_SKIP() << "too few descriptors";
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  {
+    std::vector<std::unique_ptr<RawClient>> links;
+    std::vector<Pipe> pipes;
+    const auto first = claims(1);
+    while (links.size() + 1 < kMaxLinksPerContext) {
+      auto link = make_link(links.empty() ? first : claims(2));
+      link->open(1, link->ticket());
+      pipes.push_back(listener_.accept(kPatience).value());
+      links.push_back(std::move(link));
+    }
+    const auto idle = make_link(claims(3));
+    // One more takes the place of the idle one.
+    auto more = make_link(claims(4));
+    const auto said = idle->next();
+    ASSERT_TRUE(said);
+    EXPECT_EQ(said->descriptor.kind, detail::MessageKind::goodbye);
+    more->open(1, more->ticket());
+    pipes.push_back(listener_.accept(kPatience).value());
+    EXPECT_EQ(context_.members().size(), kMaxLinksPerContext);
+    // Now each carries a pipe.
+    EXPECT_TRUE(is_refusal(RawClient(listener_.address(), claims(5)).answer, ErrorCode::server_busy,
+                           {std::to_string(kMaxLinksPerContext)}));
+    RawClient known(listener_.address(), first);
+    ASSERT_TRUE(known.answer);
+    EXPECT_TRUE(is_ready(known.choose(detail::Reuse::reuse))) << "who has a link needs no other";
+    pipes.pop_back();
+    more.reset();
+    EXPECT_TRUE(eventually([&] {
+      const RawClient next(listener_.address(), claims(6));
+      return next.answer && next.answer->kind == detail::HelloKind::hello;
+    }));
+  }
+  limit.rlim_cur = before;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+}  // namespace tendon::test
