@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tendon/session/limits.hpp>
 
+#include "core/text.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/connect.hpp"
 
@@ -41,7 +42,7 @@ Error error_of(const Link& link, std::uint32_t number, Bytes text) {
         return ErrorCode::cancelled;
     }
   }();
-  return by_peer(link, code, "ended the pipe: " + std::string(as_text(text)));
+  return by_peer(link, code, "ended the pipe: " + cleaned(as_text(text)));
 }
 
 // What counts in the window.

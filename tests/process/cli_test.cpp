@@ -655,7 +655,9 @@ TEST_F(CliFiles, BenchCheckpointVerifiesEveryWay) {
 TEST(CliBench, DetectNamesEveryVictim) {
   const Ended ended = run_tendon({"bench", "detect", "--json", "-n", "2"});
   ASSERT_TRUE(succeeded(ended));
-  for (const Json& row : Json::parse(ended.out)["results"]) EXPECT_EQ(row["named"], 2);
+  const Json results = Json::parse(ended.out)["results"];
+  EXPECT_FALSE(results.empty());
+  for (const Json& row : results) EXPECT_EQ(row["named"], 2);
 }
 
 TEST(CliBench, DeadlineRunsEveryCallIntoIt) {

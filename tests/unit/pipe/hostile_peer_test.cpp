@@ -127,6 +127,17 @@ TEST_P(HostilePeer, ItsReasonCannotPassForOneOfOurs) {
   }
 }
 
+TEST_P(HostilePeer, ItsReasonCarriesNothingThatATerminalObeys) {
+  post_error(ErrorCode::internal,
+             "a\x1b]0;title\x07 b\nc\xc2\x9b"
+             "1m");
+  const auto message = pair_.server.recv(kPatience);
+  ASSERT_TRUE(fails_with(message, ErrorCode::internal, "client"));
+  for (const char c : message.error().detail)
+    EXPECT_GE(static_cast<unsigned char>(c), 0x20) << message.error().detail;
+  EXPECT_EQ(message.error().detail.find("\xc2\x9b"), std::string::npos);
+}
+
 TEST_P(HostilePeer, ItsReasonIsHeardAfterFinishSending) {
   ASSERT_TRUE(succeeds(pair_.server.finish_sending(kPatience)));
   post_error(ErrorCode::not_found, "model not loaded");
