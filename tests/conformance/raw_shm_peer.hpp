@@ -21,7 +21,8 @@ class RawShmPeer {
  public:
   static constexpr std::uint64_t kCapBytes = 64ull << 20;
 
-  RawShmPeer() {
+  /// `process`: whose death frees the link's slots; this process by default.
+  explicit RawShmPeer(pid_t process = getpid()) : process_(process) {
     SocketPair sockets = make_sockets(AF_UNIX);
     socket_ = std::move(sockets.a);
     mine_ = make_control_segment(Token{}).value();
@@ -42,7 +43,7 @@ class RawShmPeer {
     options.socket = std::move(socket);
     options.mine = theirs_;
     options.theirs = mine_;
-    options.peer_process = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+    options.peer_process = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, process_, 0)));
     return options;
   }
 
@@ -91,6 +92,8 @@ class RawShmPeer {
     return segments_.back()->fd();
   }
 
+  void hang_up() { socket_.reset(); }
+
   void settle() {
     while (reactor.turn() || end.poll()) {
     }
@@ -100,6 +103,7 @@ class RawShmPeer {
   TestReactor reactor;
 
  private:
+  const pid_t process_;
   std::shared_ptr<Segment> mine_;
   std::shared_ptr<Segment> theirs_;
   OwnedFd doorbell_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};

@@ -2,12 +2,14 @@
 // A shm link whose peer writes what it likes into rings, arena, segments and socket. The peer is of
 // the same user, so it can harm its own link; it must not harm more, nor make anybody wait.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <functional>
 #include <tendon/session/limits.hpp>
 
 #include "raw_shm_peer.hpp"
+#include "support/child.hpp"
 
 namespace tendon::test {
 namespace {
@@ -341,6 +343,77 @@ TEST(ShmHostile, ReturnsThatAreNotInTheLedgerFreeNothing) {
   EXPECT_EQ(slots.sent_count, 0u);
   EXPECT_FALSE(peer.end.link->ended());
 }
+
+// Quarantine: what ends a link is no proof that nobody writes its slots any more.
+
+/// A process that does nothing until it is killed.
+class Idler {
+ public:
+  Idler() : pid_(fork()) {
+    while (pid_ == 0) pause();
+  }
+  Idler(const Idler&) = delete;
+  Idler& operator=(const Idler&) = delete;
+  ~Idler() { end(); }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    wait_for(std::exchange(pid_, -1));
+  }
+
+ private:
+  pid_t pid_;
+};
+
+struct WayToEnd {
+  const char* name;
+  std::function<void(RawShmPeer&)> end;
+};
+
+class ShmQuarantine : public testing::TestWithParam<WayToEnd> {};
+
+TEST_P(ShmQuarantine, HoldsWhatThePeerHadUntilItIsProvedDead) {
+  Idler process;
+  RawShmPeer peer(process.pid());
+  Link& link = *peer.end.link;
+  for (std::uint64_t n = 1; n <= 3; ++n) {
+    OutgoingMessage message(1, n, 100'000, n);
+    ASSERT_TRUE(succeeds(link.send(message.op(), Deadline::never())));
+  }
+  const Descriptor first = peer.theirs().message_entries[0];
+  GetParam().end(peer);
+  peer.settle();
+  ASSERT_TRUE(link.ended());
+  SlotPoolStats slots = link.stats().slots;
+  EXPECT_EQ(slots.quarantined_count, 3u);
+  EXPECT_EQ(slots.quarantined_bytes, 3 * SlotPool::slot_bytes_for(100'000));
+  EXPECT_EQ(slots.sent_count, 0u);
+  EXPECT_FALSE(link.acquire(100'000));
+  // The word of a peer that ended its link frees nothing either.
+  peer.give_back({first.segment_or_inline_bytes, first.slot, first.generation});
+  peer.settle();
+  EXPECT_EQ(link.stats().slots.quarantined_count, 3u);
+
+  process.end();
+  EXPECT_TRUE(eventually([&] { return link.stats().slots.quarantined_count == 0; },
+                         [&] { peer.reactor.turn(1); }));
+  EXPECT_EQ(peer.end.observer.ended_count, 1) << "it ended before";
+  EXPECT_EQ(peer.reactor.watched_count(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ShmQuarantine,
+    testing::Values(WayToEnd{"nonsense",
+                             [](RawShmPeer& peer) { peer.mine().messages.tail = ~0ull; }},
+                    WayToEnd{"hang_up", [](RawShmPeer& peer) { peer.hang_up(); }},
+                    WayToEnd{"goodbye",
+                             [](RawShmPeer& peer) {
+                               Descriptor goodbye;
+                               goodbye.kind = MessageKind::goodbye;
+                               peer.publish(goodbye);
+                             }}),
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 // Doorbell
 
