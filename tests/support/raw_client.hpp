@@ -5,6 +5,7 @@
 
 #include <sys/time.h>
 
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -92,15 +93,18 @@ class RawWire {
     detail::Descriptor descriptor;
     std::string body;
   };
-  /// The next message but signs of life; nothing when the peer hung up instead.
+  /// The next message but signs of life; nothing when the peer hung up or fell silent.
   std::optional<Said> next() {
-    for (;;) {
+    // Signs of life come for ever.
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < end) {
       Said said;
       if (!read(&said.descriptor, sizeof said.descriptor)) return std::nullopt;
       said.body.resize(said.descriptor.segment_or_inline_bytes);
       if (!read(said.body.data(), said.body.size())) return std::nullopt;
       if (said.descriptor.kind != detail::MessageKind::ping) return said;
     }
+    return std::nullopt;
   }
 
  private:
