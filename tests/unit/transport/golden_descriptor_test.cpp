@@ -214,7 +214,7 @@ class GoldenShmLink : public testing::Test {
                  .socket = OwnedFd(sockets[0]),
                  .mine = mine_,
                  .theirs = theirs_,
-                 .peer_doorbell = OwnedFd(eventfd(0, EFD_CLOEXEC)),
+                 .peer_doorbell = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
                  .peer_process = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)))})
                 .value();
   }
