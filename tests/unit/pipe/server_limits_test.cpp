@@ -58,8 +58,8 @@ TEST_P(ServerLimits, AClientWithoutAThreadIsRefusedAndTheNextIsServed) {
 TEST(ServerWithoutThreads, IsAnErrorOfServe) {
   Context context = Context::create({.name = "server"}).value();
   const NoThreads none;
-  EXPECT_TRUE(fails_with(Server::serve(context, "127.0.0.1:0", [](Pipe) {}),
-                         ErrorCode::system, "thread"));
+  EXPECT_TRUE(
+      fails_with(Server::serve(context, "127.0.0.1:0", [](Pipe) {}), ErrorCode::system, "thread"));
 }
 
 }  // namespace
