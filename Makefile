@@ -35,11 +35,11 @@ lint: ## formatting, naming, layers and the rules of the house
 
 asan: ## run the tests under the address and undefined sanitizers
 	@tools/setup.sh build test
-	@tools/run_tests.sh asan
+	@tools/run_tests.sh asan -LE 'lint|install'
 
 tsan: ## run the tests under the thread sanitizer
 	@tools/setup.sh build test
-	@tools/run_tests.sh tsan
+	@tools/run_tests.sh tsan -LE 'lint|install'
 
 fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
 	@tools/setup.sh build fuzz
