@@ -15,7 +15,7 @@ namespace {
 class DroppedAccept : public PipeTest {};
 TENDON_ON_BOTH_PATHS(DroppedAccept);
 
-// The front of those that wait is dropped all the time, so that it is the one that a pipe comes for.
+// The front of those that wait is dropped all the time, so that a pipe comes for just that one.
 TEST_P(DroppedAccept, WhileItsPipeArrivesGivesItToTheNextOne) {
   PipePair pair = connect();
   constexpr int kRounds = 300;
