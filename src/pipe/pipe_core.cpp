@@ -146,7 +146,9 @@ void PipeCore::on_message(Incoming&& incoming) {
 // An honest sender keeps to the window by what this side said it took, which is never more than
 // what it has taken.
 bool PipeCore::admits(const Descriptor& descriptor) {
-  if (!is_content(descriptor) || fits_window(waiting_bytes_, descriptor.payload_bytes)) return true;
+  if (!is_content(descriptor) ||
+      fits_window(waiting_bytes_, descriptor.payload_bytes, link_->cap_bytes()))
+    return true;
   fail_here(by_peer(*link_, ErrorCode::protocol_violation,
                     "sent " + std::to_string(descriptor.payload_bytes) + " bytes while " +
                         std::to_string(waiting_bytes_) + " wait, beyond the window of " +

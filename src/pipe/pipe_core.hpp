@@ -11,23 +11,17 @@
 #include <string>
 #include <tendon/core/completion.hpp>
 #include <tendon/pipe/pipe.hpp>
-#include <tendon/session/limits.hpp>
 #include <variant>
 #include <vector>
 
 #include "pipe/busy.hpp"
 #include "pipe/inbox.hpp"
 #include "pipe/pipe_messages.hpp"
+#include "pipe/window.hpp"
 #include "runtime/engine.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::inline v0::detail {
-
-/// May a message of `size_bytes` join `open_bytes` in the window? The sender counts as open what
-/// the receiver has not said it took, so a large message must be let in while that may be nothing.
-[[nodiscard]] constexpr bool fits_window(std::uint64_t open_bytes, std::uint64_t size_bytes) {
-  return open_bytes < kPipeCreditBytes || open_bytes + size_bytes <= kPipeWindowBytes;
-}
 
 /// One end of a pipe, shared by the user's handle, the link and pending operations.
 ///

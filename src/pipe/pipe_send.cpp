@@ -181,7 +181,7 @@ bool PipeCore::window_open(std::uint64_t payload_bytes) const {
   if (link_->delivers_at_once()) return true;  // the slots themselves are the bound
   const std::uint64_t taken_bytes = peer_took_bytes_.load(std::memory_order_acquire);
   const std::uint64_t open_bytes = window_bytes_ - std::min(taken_bytes, window_bytes_);
-  return fits_window(open_bytes, payload_bytes);
+  return fits_window(open_bytes, payload_bytes, link_->peer_cap_bytes());
 }
 
 // Sending

@@ -41,8 +41,8 @@ inline constexpr std::uint32_t kMaxPipesPerLink = 1024;
 /// Messages of one pipe that the receiver has not yet taken; the sender waits for credit.
 inline constexpr std::uint32_t kPipeWindowMessages = 256;
 /// Bytes of one pipe, over sockets, that its receiver has not taken yet [bytes]. A message of any
-/// size may go while less than kPipeCreditBytes are open. Over shared memory the cap of the link
-/// bounds them.
+/// size may go while less than kPipeCreditBytes are open, and a second one as large within the cap
+/// of the link. Over shared memory that cap bounds them.
 inline constexpr std::uint64_t kPipeWindowBytes = std::uint64_t{64} << 20;
 /// A receiver says what it took after this many messages or bytes, so that less than this may be
 /// open for the sender although everything was taken.

@@ -82,6 +82,10 @@ TEST_P(HostilePeer, MoreMessagesThanTheWindowAreRefused) {
          send({.kind = MessageKind::bytes, .sequence = sent + 1}, 8)) {
     ++sent;
   }
+  // Taken only when all are there: whoever takes makes room.
+  const auto arrived = detail::Engine::of(pair_.server_context)->links().front();
+  ASSERT_TRUE(eventually([&] { return arrived->stats().messages_received >= sent; },
+                         [&] { pair_.client_context.progress(); }));
   Result<Message> message = Message{};
   std::uint64_t received = 0;
   while ((message = pair_.server.recv_message(kPatience))) ++received;

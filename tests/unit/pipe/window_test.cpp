@@ -33,5 +33,21 @@ TEST_P(Window, AMessageAsLargeAsTheWindowFollowsASmallOneThatWasTaken) {
   }
 }
 
+// One is on its way while the other is taken, or a stream of large messages would stand still after
+// each.
+TEST_P(Window, OfMessagesLargerThanTheWindowTwoMayWait) {
+  constexpr std::uint64_t kSize = kPipeWindowBytes + (4 << 20);
+  ContextOptions options;
+  options.link_cap_bytes = std::uint64_t{512} << 20;
+  PipePair pair = connect(options, options);
+  for (std::uint64_t n = 0; n < 2; ++n)
+    ASSERT_TRUE(succeeds(pair.client.send(patterned(n, kSize), kPatience)));
+  for (std::uint64_t n = 0; n < 2; ++n) {
+    const auto received = pair.server.recv(kPatience);
+    ASSERT_TRUE(succeeds(received));
+    EXPECT_TRUE(is_patterned(*received, n, kSize));
+  }
+}
+
 }  // namespace
 }  // namespace tendon::test
