@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/link.hpp"
 
+#include <utility>
+
 namespace tendon::inline v0::detail {
 
 Link::Link(Path path, PeerIdentity peer, std::uint64_t cap_bytes, std::uint64_t peer_cap_bytes)
@@ -54,8 +56,15 @@ void Link::fail_locked(const Error& error, bool death_proved) {
   ended_.store(true, std::memory_order_release);
   on_failed(death_proved);
   if (!first) return;
-  for (auto& [pipe, sink] : sinks_) sink->on_link_failed(error);
+  tell_sinks(error);
   if (observer_ != nullptr) observer_->on_ended(*this, &error);
+}
+
+// The last word. A pipe holds its link: to go on holding the pipe would keep both for ever.
+void Link::tell_sinks(const Error& error) {
+  last_sink_ = nullptr;
+  const auto sinks = std::exchange(sinks_, {});
+  for (const auto& [pipe, sink] : sinks) sink->on_link_failed(error);
 }
 
 void Link::end_in_order() {
@@ -67,7 +76,7 @@ void Link::end_in_order() {
     end_error_ = error;
   }
   ended_.store(true, std::memory_order_release);
-  for (auto& [pipe, sink] : sinks_) sink->on_link_failed(error);
+  tell_sinks(error);
   if (observer_ != nullptr) observer_->on_ended(*this, nullptr);
 }
 

@@ -197,6 +197,8 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   const std::uint64_t cap_bytes_;
   const std::uint64_t peer_cap_bytes_;
 
+  void tell_sinks(const Error& error);
+
   std::mutex receive_mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<MessageSink>> sinks_;
   std::uint32_t last_opened_pipe_ = 0;

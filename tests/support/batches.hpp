@@ -26,6 +26,7 @@ inline void fill_pattern(MutableBytes bytes, std::uint64_t seed) {
   for (; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(seed + i);
 }
 inline bool has_pattern(Bytes bytes, std::uint64_t seed) {
+  if (bytes.empty()) return true;  // memcmp takes no null pointer
   std::vector<std::byte> expected(bytes.size());
   fill_pattern(expected, seed);
   return std::memcmp(expected.data(), bytes.data(), bytes.size()) == 0;
