@@ -60,9 +60,9 @@ std::deque<Armed> read_environment() {
 
 // A test that waits for a death must see that it was this one.
 void report(const Armed& passed) noexcept {
-  static const char* const path = std::getenv("TENDON_FAILPOINT_REPORT");
-  if (path == nullptr) return;
-  const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  static const char* const kPath = std::getenv("TENDON_FAILPOINT_REPORT");
+  if (kPath == nullptr) return;
+  const int fd = open(kPath, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   const std::string line = passed.name + "\n";
   if (fd < 0 || write(fd, line.data(), line.size()) < 0) std::abort();
   close(fd);
