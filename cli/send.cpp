@@ -104,7 +104,7 @@ class Sender {
     if (interrupt_.requested()) return interrupt_.error(kWhere);
     // The receiver may have said why before it closed.
     if (!refused_) {
-      if (auto verdict = take_verdict(1s); verdict && !*verdict) return std::move(*verdict).error();
+      if (auto verdict = take_verdict(1s); verdict && refused_) return std::move(*verdict).error();
     }
     if (refused_) return sha256;
     return with_context(std::move(sha256).error(),
@@ -124,7 +124,7 @@ class Sender {
   [[nodiscard]] Result<void> send_pieces(const std::vector<Piece>& pieces);
   [[nodiscard]] Result<void> lend_pieces(const std::vector<Piece>& pieces);
   [[nodiscard]] Result<void> throttle(std::chrono::steady_clock::time_point start) const;
-  /// The receiver's verdict if it comes before the deadline.
+  /// The receiver's verdict, or how its end of the pipe ended, if that comes before the deadline.
   [[nodiscard]] std::optional<Result<std::string>> take_verdict(Deadline deadline);
 
   const SendOptions& options_;
@@ -138,7 +138,8 @@ class Sender {
 
 std::optional<Result<std::string>> Sender::take_verdict(Deadline deadline) {
   auto message = pipe_.recv_message(deadline);
-  if (!message) return std::nullopt;
+  if (!message && message.error().code == ErrorCode::timeout) return std::nullopt;
+  if (!message) return std::move(message).error();
   if (message->tag != static_cast<std::uint32_t>(TransferTag::verdict)) {
     return Error{ErrorCode::protocol_violation, kWhere,
                  fmt::format("{} answered with a message of tag {}: it is not `tendon recv`", peer_,
@@ -162,9 +163,8 @@ Result<std::string> Sender::transfer() {
   const double patience_s = options_.timeout_s + static_cast<double>(size_bytes()) / kSlowestDisk;
   auto verdict = take_verdict(to_duration(patience_s));
   if (!verdict) {
-    return Error{
-        ErrorCode::timeout, kWhere,
-        fmt::format("{} did not confirm the file within {:.0f} s, or ended", peer_, patience_s)};
+    return Error{ErrorCode::timeout, kWhere,
+                 fmt::format("{} did not confirm the file within {:.0f} s", peer_, patience_s)};
   }
   if (!*verdict) return std::move(*verdict).error();
   if (**verdict != sha256) {
