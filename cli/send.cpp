@@ -281,7 +281,7 @@ int print_result(const SendOptions& options, const Pipe& pipe, std::uint64_t siz
 int run_send(SendOptions options) {
   if (options.name.empty()) options.name = std::filesystem::path(options.file).filename().string();
   Interrupt interrupt;
-  const auto fail = [&](Error error) {
+  const auto fail = [&](const Error& error) {
     const int code = report(error, options.format);
     return interrupt.requested() ? interrupt.exit_code() : code;
   };
