@@ -49,7 +49,13 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CMAKE_CXX_COMPILER_LAUNCHER
         "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1 "${TENDON_CCACHE_PROGRAM}")
   endif()
-  foreach(linker mold lld)
+  set(fast_linkers mold lld)
+  if(TENDON_SANITIZE)
+    # mold 1.10 may lay out a large sanitized program so that it cannot be loaded ("cannot apply
+    # additional memory protection after relocation").
+    set(fast_linkers lld)
+  endif()
+  foreach(linker IN LISTS fast_linkers)
     find_program(TENDON_LINKER_${linker} NAMES ${linker})
     mark_as_advanced(TENDON_LINKER_${linker})
     if(TENDON_LINKER_${linker})
