@@ -11,22 +11,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "process/pipe_ends.hpp"
+
 extern char** environ;  // NOLINT: the name POSIX gives it
 
 namespace tendon::test {
-namespace {
-
-// A hang becomes a failure that says where.
-constexpr int kPatienceMs = 60'000;
-
-std::pair<detail::OwnedFd, detail::OwnedFd> make_pipe() {
-  int ends[2];
-  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-  return {detail::OwnedFd(ends[0]), detail::OwnedFd(ends[1])};
-}
-
-}  // namespace
-
 Command::Command(const std::vector<std::string>& arguments, std::string program) {
   auto [out, child_out] = make_pipe();
   auto [err, child_err] = make_pipe();
