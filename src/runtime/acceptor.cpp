@@ -105,21 +105,36 @@ void Acceptor::close() {
   if (socket_) engine_->forget(socket_.get());
   if (!unix_path_.empty() && !engine_->unusable()) unlink(unix_path_.c_str());
   for (const auto& admission : admissions) admission->cancel();
+  std::lock_guard lock(mutex_);
   socket_.reset();
+}
+
+// Under the lock: the number of a closed socket may already belong to another file.
+OwnedFd Acceptor::accept_one() {
+  std::lock_guard lock(mutex_);
+  if (closed_) {
+    errno = EBADF;
+    return {};
+  }
+  OwnedFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd && (errno == EMFILE || errno == ENFILE)) {
+    const int cause = errno;
+    // The connection stays in the kernel's queue and epoll would say so for ever: rest a moment.
+    engine_->change(socket_.get(), 0);
+    (void)engine_->add_timed(std::chrono::milliseconds(100), weak_from_this());
+    errno = cause;
+  }
+  return fd;
 }
 
 void Acceptor::on_ready(int, std::uint32_t) {
   for (int count = 0; count < kMostAccepted; ++count) {
-    OwnedFd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    OwnedFd fd = accept_one();
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE) {
-        // The connection stays in the kernel's queue and epoll would say so for ever: rest a
-        // moment.
         log(LogLevel::error, "listener.accept",
             "this process may open no further descriptor (RLIMIT_NOFILE); peers wait in " +
                 address_);
-        engine_->change(socket_.get(), 0);
-        (void)engine_->add_timed(std::chrono::milliseconds(100), weak_from_this());
       }
       return;
     }

@@ -49,6 +49,8 @@ class Acceptor final : public FdHandler,
  private:
   friend class Admission;
   [[nodiscard]] Result<void> open(const Address& address);
+  /// The next connection, or nothing and errno.
+  [[nodiscard]] OwnedFd accept_one();
   void admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix);
   void finished(const Admission* admission);
   /// A lane ticket that admits one connection to `link`.
