@@ -24,7 +24,7 @@ auto wait_beside(Deadline deadline, F call) -> std::invoke_result_t<F, Deadline>
     std::optional<Answer> answer;
   };
   if (deadline.is_poll() || deadline.remaining() <= kSlice) {
-    const nb::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
     return call(deadline);
   }
   const auto shared = std::make_shared<Shared>();
@@ -36,7 +36,7 @@ auto wait_beside(Deadline deadline, F call) -> std::invoke_result_t<F, Deadline>
   }).detach();
   while (true) {
     {
-      const nb::gil_scoped_release unlocked;
+      const WithoutGil unlocked;
       std::unique_lock lock(shared->mutex);
       if (shared->done.wait_for(lock, kSlice, [&] { return shared->answer.has_value(); }))
         return *std::move(shared->answer);

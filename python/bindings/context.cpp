@@ -62,7 +62,7 @@ void end_context(Context* context) {
     delete context;
     return;
   }
-  const nb::gil_scoped_release unlocked;
+  const WithoutGil unlocked;
   delete context;
 }
 
@@ -90,7 +90,7 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
 
 void close_all() {
   release_left_over();
-  const nb::gil_scoped_release unlocked;
+  const WithoutGil unlocked;
   for (const auto& context : open_contexts().all()) (void)context->close(std::chrono::seconds(2));
 }
 

@@ -19,6 +19,10 @@ NB_MODULE(_tendon, module) {
   bind_listener(module);
   bind_context(module);
   bind_safetensors(module);
+  // A daemon thread that the end of the interpreter stops in a wait keeps what it holds: a user
+  // can do nothing about the report. The tests switch it on.
+  nb::set_leak_warnings(false);
+  module.def("_report_leaks", [] { nb::set_leak_warnings(true); });
 }
 
 }  // namespace tendon::python

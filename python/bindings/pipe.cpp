@@ -45,7 +45,7 @@ void send_with(Deadline deadline, std::uint64_t size_bytes, F call) {
     const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);
     std::optional<Result<void>> answer;
     {
-      const nb::gil_scoped_release unlocked;
+      const WithoutGil unlocked;
       answer.emplace(call(slice));
     }
     if (*answer || slice.time_point() == deadline.time_point() || !ran_out(answer->error(), slice))

@@ -7,6 +7,7 @@
 #include "bindings.hpp"
 #include "dicts.hpp"
 #include "errors.hpp"
+#include "without_gil.hpp"
 
 namespace tendon::python {
 namespace {
@@ -22,7 +23,7 @@ std::string file_name(nb::handle path) {
 TensorDict load(nb::object path) {
   const std::string name = file_name(path);
   auto loaded = [&] {
-    const nb::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
     return load_safetensors(name);
   }();
   return unwrap(std::move(loaded));
@@ -38,7 +39,7 @@ void save(nb::object path, nb::object batch, nb::dict metadata) {
     options.metadata.emplace_back(nb::cast<std::string>(key), nb::cast<std::string>(text));
   }
   auto saved = [&] {
-    const nb::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
     return save_safetensors(name, dict, options);
   }();
   unwrap(std::move(saved));

@@ -13,6 +13,7 @@
 
 #include "deferred.hpp"
 #include "errors.hpp"
+#include "without_gil.hpp"
 
 namespace tendon::python {
 
@@ -39,7 +40,7 @@ auto wait_in_slices(Deadline deadline, F attempt) -> std::invoke_result_t<F, Dea
     std::optional<std::invoke_result_t<F, Deadline>> answer;
     const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);
     {
-      const nb::gil_scoped_release unlocked;
+      const WithoutGil unlocked;
       answer.emplace(attempt(slice));
     }
     if (*answer || slice.time_point() == deadline.time_point() || !ran_out(answer->error(), slice))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from ._tendon import Context, ContextClosed, Pipe, Timeout
 _log = logging.getLogger("tendon")
 # Between two looks at whether the server was closed [s].
 _POLL_S = 0.1
+# For handlers, once their pipes are cancelled [s].
+_PATIENCE_S = 2.0
 
 
 class Server:
@@ -33,6 +36,8 @@ class Server:
         self._clients: dict[threading.Thread, Pipe] = {}
         self._acceptor = threading.Thread(target=self._accept, name="tendon server", daemon=True)
         self._acceptor.start()
+        # No thread may be in a wait when the interpreter takes itself apart.
+        atexit.register(self._stop)
 
     @property
     def address(self) -> str:
@@ -50,21 +55,34 @@ class Server:
 
         timeout: seconds, None for ever; 30 by default.
         """
-        self._closing.set()
-        self._acceptor.join()
-        self._listener.close()
-        with self._lock:
-            clients = list(self._clients)
-        for thread in clients:
-            thread.join(30.0 if timeout is ... else timeout)
-        if any(thread.is_alive() for thread in clients):
+        if not self._join(30.0 if timeout is ... else timeout):
             raise Timeout(f"TD-E0003 timeout: {self.client_count} handlers still run")
+        atexit.unregister(self._stop)
 
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _join(self, timeout: float | None) -> bool:
+        """Accepts no more; true when every handler has returned."""
+        self._closing.set()
+        self._acceptor.join()
+        self._listener.close()
+        with self._lock:
+            threads = list(self._clients)
+        for thread in threads:
+            thread.join(timeout)
+        return not any(thread.is_alive() for thread in threads)
+
+    def _stop(self) -> None:
+        """At the end of the interpreter: handlers still running find their pipe cancelled."""
+        with self._lock:
+            pipes = list(self._clients.values())
+        for pipe in pipes:
+            pipe.cancel()
+        self._join(_PATIENCE_S)
 
     def _accept(self) -> None:
         while not self._closing.is_set():

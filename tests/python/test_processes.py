@@ -75,6 +75,7 @@ def test_multiprocessing(method):
 
 TWO_ENDS = """\
 import numpy, tendon
+tendon._tendon._report_leaks()
 listener = tendon.listen("127.0.0.1:0")
 here = tendon.connect(listener.address)
 there = listener.accept()
@@ -88,9 +89,9 @@ OPEN_AT_THE_END = {
     "a pending future": "there.recv(); there.recv(); future = there.irecv()",
     "an iterator": "reading = iter(there); next(reading)",
     "a send under way": "futures = [here.isend({'x': numpy.zeros(1 << 14)}) for _ in range(20)]",
-    "a waiting daemon thread":
+    "a thread that waited":
         "import threading\ndef read():\n try: list(there)\n except tendon.ContextClosed: pass\n"
-        "threading.Thread(target=read, daemon=True).start()",
+        "thread = threading.Thread(target=read); thread.start(); tendon._tendon._close_all()",
     "a server": "server = tendon.serve('127.0.0.1:0', print)",
     "a coroutine": "import asyncio\nasync def f(): await there.arecv(); await there.arecv(); "
                    "await there.arecv(0.01)\ntry: asyncio.run(f())\nexcept tendon.Timeout: pass",
