@@ -60,8 +60,7 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
   Entry& entry = segment.ledger[candidate.slot];
   if (!entry.touched) {
     if (!make_room(slot_bytes)) return exhausted(slot_bytes);
-    entry.touched = true;
-    stats_.resident_bytes += slot_bytes;
+    touch(entry, slot_bytes);
   }
   return take_top(size_class);
 }
@@ -69,11 +68,26 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
 std::optional<Slot> SlotPool::acquire_warm(std::uint64_t size_bytes) noexcept {
   if (epoch_ != fork_epoch() || size_bytes > cap_bytes_) return {};
   std::lock_guard lock(mutex_);
-  SizeClass& size_class = class_of(slot_bytes_for(size_bytes));
+  const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
+  SizeClass& size_class = class_of(slot_bytes);
   if (size_class.free.empty()) return {};
   const SlotId top = size_class.free.back();
-  if (!segments_[top.segment].ledger[top.slot].touched) return {};
+  Entry& entry = segments_[top.segment].ledger[top.slot];
+  if (!entry.touched) {
+    // At most half of the cap: the rest is for messages of other sizes.
+    if (size_class.touched_count >= kWarmSlots ||
+        stats_.resident_bytes + slot_bytes > cap_bytes_ / 2) {
+      return {};
+    }
+    touch(entry, slot_bytes);
+  }
   return take_top(size_class);
+}
+
+void SlotPool::touch(Entry& entry, std::uint64_t slot_bytes) noexcept {
+  entry.touched = true;
+  stats_.resident_bytes += slot_bytes;
+  ++class_of(slot_bytes).touched_count;
 }
 
 Slot SlotPool::take_top(SizeClass& size_class) noexcept {
@@ -132,6 +146,7 @@ bool SlotPool::make_room(std::uint64_t slot_bytes) {
       if (!entry.touched) continue;
       segment.memory->discard(id.slot * segment.slot_bytes, segment.slot_bytes);
       entry.touched = false;
+      --size_class.touched_count;
       stats_.resident_bytes -= segment.slot_bytes;
       if (stats_.resident_bytes + needed <= cap_bytes_) return true;
     }
@@ -252,8 +267,7 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
     slot_bytes = segment.slot_bytes;
     if (!entry->touched) {
       if (stats_.resident_bytes + slot_bytes > cap_bytes_) return false;
-      entry->touched = true;
-      stats_.resident_bytes += slot_bytes;
+      touch(*entry, slot_bytes);
     }
     memory = segment.memory;
   }

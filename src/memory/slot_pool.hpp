@@ -72,7 +72,9 @@ class SlotPool {
   SlotPool(std::string owner, std::uint64_t cap_bytes);
 
   [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes);
-  /// A free slot whose memory was touched before, if there is one: never grows, never fails.
+  /// A free slot whose memory was touched before, if there is one: never grows, never fails. Until
+  /// a class has kWarmSlots such slots, and where the cap allows it, an untouched one will do: one
+  /// is filled while the other is read.
   [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept;
   /// Gives back a loaned slot that was never sent.
   void release(SlotId id) noexcept;
@@ -103,6 +105,7 @@ class SlotPool {
   [[nodiscard]] SlotPoolStats stats() const;
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
 
+  static constexpr std::uint32_t kWarmSlots = 2;
   static constexpr std::uint64_t kSmallestSlotBytes = 4096;
   /// Caps above it mean it: no process can address more.
   static constexpr std::uint64_t kLargestCapBytes = 1ull << 47;
@@ -129,10 +132,12 @@ class SlotPool {
   };
   struct SizeClass {
     std::vector<SlotId> free;  // a stack: the warmest slot goes out first
+    std::uint32_t touched_count = 0;  // free or not
     bool has_segment = false;
   };
 
   [[nodiscard]] Slot take_top(SizeClass& size_class) noexcept;
+  void touch(Entry& entry, std::uint64_t slot_bytes) noexcept;
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes);
   [[nodiscard]] bool make_room(std::uint64_t slot_bytes);
   [[nodiscard]] Entry* find(SlotId id) noexcept;
