@@ -236,7 +236,7 @@ bool Admission::on_path(const HelloMessage& path) {
   // The link takes its own descriptor: the answer below still goes through this socket.
   OwnedFd control(fcntl(socket_.fd(), F_DUPFD_CLOEXEC, 0));
   if (!control) return refuse(system_error(kWhere, "dup", errno));
-  auto link = make_tcp_link(TcpLinkOptions{
+  TcpLinkOptions options{
       .path = {PathKind::tcp, std::move(reason)},
       .peer = identity_of(*peer_),
       .cap_bytes = engine().options().link_cap_bytes,
@@ -246,7 +246,8 @@ bool Admission::on_path(const HelloMessage& path) {
       .pool = engine().pool(),
       .lease = engine().options().lease,
       .expect_signs_of_life = peer_->progress != ProgressMode::manual,
-  });
+  };
+  auto link = make_tcp_link(std::move(options));
   if (!link) return refuse(link.error());
   auto lane = acceptor_->issue_lane(*link);
   if (!lane) return refuse(lane.error());

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <mutex>
 #include <random>
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/tensor.hpp>
@@ -25,6 +26,12 @@ class LinkConformance : public testing::TestWithParam<LinkFactory> {
     ASSERT_TRUE(sink.complete(index)) << "message " << index;
     // Compared without gtest's printer: the bodies have megabytes.
     EXPECT_TRUE(sink.body(index) == sent.expected()) << "message " << index << " differs";
+  }
+
+  template <class End>
+  static void shut_down(End& end) {
+    std::lock_guard receiving(end.link->receive_mutex());
+    end.link->shut_down();
   }
 
   LinkPair pair_;
@@ -409,7 +416,7 @@ TEST_P(LinkConformance, GoodbyeEndsTheStreamAfterTheLastMessage) {
   OutgoingMessage last(1, 2, 100, 2);
   pair_.send(pair_.a, last);
   ASSERT_TRUE(pair_.turn_until([&] { return pair_.a.link->drained(); }));
-  pair_.a.link->shut_down();
+  shut_down(pair_.a);
   ASSERT_TRUE(pair_.turn_until([&] { return pair_.b.observer.ended_count != 0; }));
   EXPECT_FALSE(pair_.b.observer.error.has_value());
   expect_body(sink, 0, message);
@@ -475,7 +482,7 @@ TEST_P(LinkConformance, FailReachesEverySinkOnceAndEveryLaterCall) {
   EXPECT_TRUE(pair_.b.link->ended());
   EXPECT_EQ(pair_.b.link->end_error().detail, "the test says so");
   EXPECT_EQ(pair_.b.link->withdraw(answer.op()), !answer.op().done);
-  pair_.b.link->shut_down();  // harmless afterwards
+  shut_down(pair_.b);  // harmless afterwards
 }
 
 TEST_P(LinkConformance, AnAckFollowsTheLastByte) {
@@ -549,7 +556,7 @@ TEST_P(LinkConformance, SaysWhatItIs) {
 
 TEST_P(LinkConformance, LeavesNothingWatchedWhenItGoes) {
   EXPECT_GT(pair_.reactor.watched_count(), 0u);
-  pair_.a.link->shut_down();
+  shut_down(pair_.a);
   ASSERT_TRUE(pair_.turn_until([&] { return pair_.b.observer.ended_count == 1; }));
   pair_.a.link.reset();
   pair_.b.link.reset();
