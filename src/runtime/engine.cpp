@@ -850,18 +850,20 @@ void Engine::signal_user() noexcept {
 
 // Context
 
-std::set<std::string> Engine::unsent() {
-  std::set<std::string> peers;
+std::map<std::string, std::uint64_t> Engine::unsent() {
+  std::map<std::string, std::uint64_t> peers;
   std::vector<std::shared_ptr<Work>> works;
   {
     std::lock_guard lock(work_mutex_);
     works = works_;
   }
-  for (const auto& work : works)
-    if (std::string peer = work->unsent_to(); !peer.empty()) peers.insert(std::move(peer));
+  for (const auto& work : works) {
+    const Unsent left = work->unsent();
+    if (left.message_count != 0) peers[left.peer] += left.message_count;
+  }
   const auto list = snapshot();
   for (const auto& link : *list)
-    if (!link->ended() && !link->drained()) peers.insert(link->peer_name());
+    if (!link->ended() && !link->drained()) peers.try_emplace(link->peer_name(), 0);
   return peers;
 }
 
@@ -885,9 +887,12 @@ Result<void> Engine::close(Deadline deadline) {
 
   wait(nullptr, deadline, [this] { return unsent().empty(); });
   std::string left;
-  for (const std::string& peer : unsent()) {
+  for (const auto& [peer, message_count] : unsent()) {
     publish({MemberEventKind::unsent, peer,
-             "the context was closed before everything was sent to it", Clock::now()});
+             "the context was closed before everything was sent to it; messages that had not begun "
+             "to leave: " +
+                 std::to_string(message_count),
+             Clock::now()});
     left += (left.empty() ? "" : ", ") + peer;
   }
   // The last chance for callbacks to hear of it.

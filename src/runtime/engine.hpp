@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/member_event.hpp>
@@ -182,8 +181,8 @@ class Engine final : public Reactor,
   void refresh_snapshot();
   void end_if_unused(const std::shared_ptr<Link>& link);
   void end_idle(const std::shared_ptr<Link>& link, std::string_view why);
-  /// The peers for which something is left to send.
-  [[nodiscard]] std::set<std::string> unsent();
+  /// The peers for which something is left to send, and how many messages have not begun to leave.
+  [[nodiscard]] std::map<std::string, std::uint64_t> unsent();
 
   const ContextOptions options_;
   const std::uint32_t epoch_;
