@@ -68,7 +68,7 @@ class Line:
     title: str
     subject: Key
     peers: list[Key]  # of several, the fastest of the round; none: the figure itself, in us
-    quantity: str  # "latency_us_p50", "first_us" or "bandwidth_gb_per_s"
+    quantity: str  # "latency_us_p50", "latency_us_p99", "first_us" or "bandwidth_gb_per_s"
     limit: float | None = None  # none: stated, not judged
 
     @property
@@ -176,6 +176,16 @@ def run_iperf3(command: list[str]) -> list[dict]:
     return [row(IPERF3, None, None, bits_per_s / 8e9)]
 
 
+def run_memory(command: list[str]) -> list[dict]:
+    """Google Benchmark's document; a row of each benchmark that is named NAME/SIZE/real_time."""
+    rows = []
+    for measured in json.loads(execute(command))["benchmarks"]:
+        name, size, _ = measured["name"].split("/")
+        size_bytes, time_us = int(size), measured["real_time"] / 1e3  # the unit is ns
+        rows.append(row(Key("memory", name, size_bytes), time_us, None, size_bytes / time_us / 1e3))
+    return rows
+
+
 # -------------------------------------------------------------------------------------------------
 # What is measured and what is compared
 
@@ -241,9 +251,23 @@ class Programs:
         return Step([program, "bench", "pipe", "--json", "--path", path, "--mode", mode, "-b", size,
                      "-e", size], run_json, missing)
 
+    def waiting(self, benchmark: str) -> Step:
+        """`bench detect` or `bench deadline`: rows without a size."""
+        program = f"{self.build_dir}/bin/tendon"
+        missing = None if (ROOT / program).exists() else f"not built: {program} is missing"
+        return Step([program, "bench", benchmark, "--json", "-n", "100"], run_json, missing)
+
+    def memory(self) -> Step:
+        program = f"{self.build_dir}/benchmarks/memory_benchmark"
+        missing = None if (ROOT / program).exists() else f"not built: {program} is missing"
+        wanted = f"^(slot_acquire_touch_release|new_first_touch_delete)/{MEMORY_SIZE}/"
+        return Step([program, f"--benchmark_filter={wanted}", "--benchmark_format=json"],
+                    run_memory, missing)
+
 
 COPY_SIZES = [8, KIB, 64 * KIB, MIB, 16 * MIB, LARGE]
 TCP_MOVE_SIZES = [16 * MIB, LARGE]
+MEMORY_SIZE = 64 * MIB
 
 
 def plan(programs: Programs) -> dict[str, list[list[Step]]]:
@@ -263,7 +287,8 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
         tcp.append([p.socket_move(size), p.tendon("tcp", "copy", size),
                     p.ucx("tcp", "tag_bw", size)])
     tcp.append([p.iperf3()])
-    return {"hand-over": [hand_over], "copy": copy, "tcp": tcp}
+    return {"hand-over": [hand_over], "copy": copy, "tcp": tcp, "memory": [[p.memory()]],
+            "waiting": [[p.waiting("detect")], [p.waiting("deadline")]]}
 
 
 def lines(streams: int) -> list[Line]:
@@ -297,6 +322,15 @@ def lines(streams: int) -> list[Line]:
                           Key("tcp", "copy", size), [Key("socket", f"streams_{streams}", size)],
                           rate, 0.95))
     found.append(Line("tcp, 100 MB / iperf3, 1 stream", Key("tcp", "copy", LARGE), [IPERF3], rate))
+    found.append(Line("64 MiB of memory, every page touched: warm slot / fresh allocation",
+                      Key("memory", "slot_acquire_touch_release", MEMORY_SIZE),
+                      [Key("memory", "new_first_touch_delete", MEMORY_SIZE)], time_us, 0.4))
+    for path in ("shm", "tcp"):
+        found.append(Line(f"{path}, SIGKILL of a peer until the error that names it, p99 of 100",
+                          Key(path, "sigkill", 0), [], "latency_us_p99", 100_000))
+    for path in ("shm", "tcp"):
+        found.append(Line(f"{path}, recv returns this late after its deadline of 20 ms, p99 of 100",
+                          Key(path, "recv", 0), [], "latency_us_p99"))
     return found
 
 
@@ -397,6 +431,8 @@ def say(text: str) -> None:
 
 
 def size_text(size_bytes: int) -> str:
+    if size_bytes == 0:
+        return "-"
     if size_bytes == LARGE:
         return "100 MB"
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
@@ -419,7 +455,7 @@ def spread(values: list[float]) -> str:
 def limit_text(line: Line) -> str:
     if line.limit is None:
         return "-"
-    return f"{'>=' if line.larger_is_better else '<='} {line.limit:g}{'' if line.peers else ' us'}"
+    return f"{'>=' if line.larger_is_better else '<='} {line.limit:,g}{'' if line.peers else ' us'}"
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -551,7 +587,7 @@ def as_json(machine: dict[str, str], verdicts: list[Verdict], result: Measuremen
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
-    parser.add_argument("--only", action="append", choices=["hand-over", "copy", "tcp"],
+    parser.add_argument("--only", action="append", choices=["hand-over", "copy", "tcp", "memory", "waiting"],
                         help="measure this section only; writes no document")
     parser.add_argument("--streams", type=int, default=1, choices=range(1, 5),
                         help="tcp streams of the bare socket pair: as many as Tendon uses")
