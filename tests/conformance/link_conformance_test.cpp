@@ -120,7 +120,7 @@ TEST_P(LinkConformance, CarriesWhatLiesInASlotAlready) {
   OutgoingMessage message(1, 1, size, 9, 30, 10);
   std::memcpy(lease->slot().memory.data(), message.expected().data(), size);
   message.op().parts = {};
-  message.op().lease = std::move(lease);
+  message.op().lease = lease.get();
   pair_.send(pair_.a, message);
   ASSERT_TRUE(pair_.turn_until([&] { return sink.complete_count() == 1; }));
   expect_body(sink, 0, message);

@@ -186,7 +186,8 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
     auto lease = acquire(body_bytes);
     if (!lease && lease.error().code == ErrorCode::resource_exhausted) return false;
     if (!lease) return std::move(lease).error();
-    op.lease = *std::move(lease);
+    op.own_lease = *std::move(lease);
+    op.lease = op.own_lease.get();
     op.done_bytes = 0;
     op.staged = false;
   }
@@ -226,7 +227,8 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
     op.lease->unmark_sent(ledger);
     return published;
   }
-  op.lease.reset();
+  op.lease = nullptr;
+  op.own_lease.reset();
   op.done = true;
   take_returns(ledger);
   return true;
@@ -327,7 +329,8 @@ Result<bool> ShmLink::announce_segments(const SlotPool::Ledger& ledger) {
 
 bool ShmLink::withdraw(SendOp& op) {
   // Only send() publishes. The slot alone goes back, unless the user's loan holds it.
-  op.lease.reset();
+  op.lease = nullptr;
+  op.own_lease.reset();
   return !op.done;
 }
 
