@@ -57,8 +57,11 @@ TEST_F(Pause, OnOneHostAStoppedPeerThatIsKilledIsDead) {
   EXPECT_TRUE(fails_with(pipe.recv(kBriefly), ErrorCode::timeout));
   peer.signal(SIGKILL);
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
-  EXPECT_TRUE(eventually([&] { return link->stats().slots.sent_count == 0; }));
-  EXPECT_EQ(link->stats().slots.quarantined_count, 0u);
+  // The socket may end before the kernel says that the process has: in quarantine until then.
+  EXPECT_TRUE(eventually([&] {
+    const auto slots = link->stats().slots;
+    return slots.sent_count == 0 && slots.quarantined_count == 0;
+  }));
 }
 
 TEST_F(Pause, OverSocketsTheLeaseDecidesAndTheZombieIsRefused) {
