@@ -64,13 +64,9 @@ struct Row {
   std::vector<double> late_us;  ///< sorted
 
   [[nodiscard]] Value::Map to_json() const {
-    return {{"path", path},
-            {"mode", call},
-            {"rounds", late_us.size()},
-            {"deadline_ms", kDeadline.count()},
-            {"late_us_p50", percentile(late_us, 50)},
-            {"late_us_p99", percentile(late_us, 99)},
-            {"late_us_max", percentile(late_us, 100)}};
+    Value::Map json = latency_row(path, call, late_us);
+    json.emplace_back("deadline_ms", kDeadline.count());
+    return json;
   }
 };
 

@@ -32,13 +32,9 @@ struct Row {
   std::uint64_t named_count = 0;  ///< errors that name the victim
 
   [[nodiscard]] Value::Map to_json() const {
-    return {{"path", path},
-            {"mode", "sigkill"},
-            {"rounds", delays_us.size()},
-            {"detect_us_p50", percentile(delays_us, 50)},
-            {"detect_us_p99", percentile(delays_us, 99)},
-            {"detect_us_max", percentile(delays_us, 100)},
-            {"named", named_count}};
+    Value::Map json = latency_row(path, "sigkill", delays_us);
+    json.emplace_back("named", named_count);
+    return json;
   }
 };
 

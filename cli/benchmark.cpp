@@ -59,6 +59,19 @@ double percentile(const std::vector<double>& sorted, double percent) {
   return sorted[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
 }
 
+Value::Map latency_row(std::string_view path, std::string_view mode,
+                       const std::vector<double>& sorted_us) {
+  return {{"path", std::string(path)},
+          {"mode", std::string(mode)},
+          {"size_bytes", 0},
+          {"latency_us_p50", percentile(sorted_us, 50)},
+          {"latency_us_p99", percentile(sorted_us, 99)},
+          {"latency_us_max", percentile(sorted_us, 100)},
+          {"bandwidth_gb_per_s", nullptr},
+          {"ratio", Value::Map()},
+          {"rounds", sorted_us.size()}};
+}
+
 Result<double> memcpy_us(std::uint64_t size_bytes) {
   using Clock = std::chrono::steady_clock;
   TENDON_TRY(source, Storage::allocate(size_bytes));

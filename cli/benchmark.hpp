@@ -30,6 +30,11 @@ namespace tendon::cli {
 /// Nearest rank of sorted samples; 0 without samples.
 [[nodiscard]] double percentile(const std::vector<double>& sorted, double percent);
 
+/// A row of a benchmark of waiting, in the shape of every row: nothing is moved, so no bytes and no
+/// rate. `sorted_us`: one latency a round [us].
+[[nodiscard]] Value::Map latency_row(std::string_view path, std::string_view mode,
+                                     const std::vector<double>& sorted_us);
+
 /// Time of one memcpy of `size_bytes` between two touched buffers [us, median].
 [[nodiscard]] Result<double> memcpy_us(std::uint64_t size_bytes);
 

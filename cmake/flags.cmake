@@ -15,7 +15,8 @@ if(PROJECT_IS_TOP_LEVEL)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # g++ 12 reports these on correct code of its own standard library.
     target_compile_options(tendon_flags INTERFACE
-      -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=array-bounds)
+      -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=array-bounds
+      $<$<CONFIG:Release>:-Wno-restrict>)
   endif()
 endif()
 

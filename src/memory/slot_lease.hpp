@@ -18,9 +18,11 @@ class SlotLease {
     if (!sent_) pool_->release(slot_.id);
   }
 
-  /// SlotPool::mark_sent and unmark_sent of this slot.
-  [[nodiscard]] bool mark_sent() noexcept { return sent_ = pool_->mark_sent(slot_.id); }
-  void unmark_sent() noexcept { sent_ = !pool_->unmark_sent(slot_.id); }
+  /// The same calls of the ledger of its pool, for this slot.
+  [[nodiscard]] bool mark_sent(SlotPool::Ledger& ledger) noexcept {
+    return sent_ = ledger.mark_sent(slot_.id);
+  }
+  void unmark_sent(SlotPool::Ledger& ledger) noexcept { sent_ = !ledger.unmark_sent(slot_.id); }
 
   [[nodiscard]] const Slot& slot() const noexcept { return slot_; }
   [[nodiscard]] SlotPool& pool() const noexcept { return *pool_; }

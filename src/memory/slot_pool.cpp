@@ -45,6 +45,11 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
         ErrorCode::forked, "pool.acquire",
         owner_ + ": it belongs to the process before fork; create a Context of its own here"};
   }
+  std::lock_guard lock(mutex_);
+  return acquire_locked(size_bytes);
+}
+
+Result<Slot> SlotPool::acquire_locked(std::uint64_t size_bytes) {
   // Checked before rounding up, which would overflow for sizes near 2^64.
   if (size_bytes > cap_bytes_) {
     return Error{ErrorCode::message_too_large, "pool.acquire",
@@ -52,7 +57,6 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
                      std::to_string(cap_bytes_) + " fit (ContextOptions::link_cap_bytes)"};
   }
   const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
-  std::lock_guard lock(mutex_);
   SizeClass& size_class = class_of(slot_bytes);
   if (size_class.free.empty()) TENDON_CHECK(grow(slot_bytes));
   const SlotId candidate = size_class.free.back();
@@ -60,20 +64,33 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
   Entry& entry = segment.ledger[candidate.slot];
   if (!entry.touched) {
     if (!make_room(slot_bytes)) return exhausted(slot_bytes);
-    entry.touched = true;
-    stats_.resident_bytes += slot_bytes;
+    touch(entry, slot_bytes);
   }
   return take_top(size_class);
 }
 
 std::optional<Slot> SlotPool::acquire_warm(std::uint64_t size_bytes) noexcept {
-  if (epoch_ != fork_epoch() || size_bytes > cap_bytes_) return {};
-  std::lock_guard lock(mutex_);
-  SizeClass& size_class = class_of(slot_bytes_for(size_bytes));
+  if (size_bytes > cap_bytes_) return {};
+  const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
+  SizeClass& size_class = class_of(slot_bytes);
   if (size_class.free.empty()) return {};
   const SlotId top = size_class.free.back();
-  if (!segments_[top.segment].ledger[top.slot].touched) return {};
+  Entry& entry = segments_[top.segment].ledger[top.slot];
+  if (!entry.touched) {
+    // At most half of the cap: the rest is for messages of other sizes.
+    if (size_class.touched_count >= kWarmSlots ||
+        stats_.resident_bytes + slot_bytes > cap_bytes_ / 2) {
+      return {};
+    }
+    touch(entry, slot_bytes);
+  }
   return take_top(size_class);
+}
+
+void SlotPool::touch(Entry& entry, std::uint64_t slot_bytes) noexcept {
+  entry.touched = true;
+  stats_.resident_bytes += slot_bytes;
+  ++class_of(slot_bytes).touched_count;
 }
 
 Slot SlotPool::take_top(SizeClass& size_class) noexcept {
@@ -132,6 +149,7 @@ bool SlotPool::make_room(std::uint64_t slot_bytes) {
       if (!entry.touched) continue;
       segment.memory->discard(id.slot * segment.slot_bytes, segment.slot_bytes);
       entry.touched = false;
+      --size_class.touched_count;
       stats_.resident_bytes -= segment.slot_bytes;
       if (stats_.resident_bytes + needed <= cap_bytes_) return true;
     }
@@ -160,7 +178,6 @@ void SlotPool::release(SlotId id) noexcept {
 }
 
 bool SlotPool::mark_sent(SlotId id) noexcept {
-  std::lock_guard lock(mutex_);
   Entry* entry = find(id);
   if (entry == nullptr || entry->state != State::loaned) return false;
   entry->state = State::sent;
@@ -171,7 +188,6 @@ bool SlotPool::mark_sent(SlotId id) noexcept {
 }
 
 bool SlotPool::unmark_sent(SlotId id) noexcept {
-  std::lock_guard lock(mutex_);
   Entry* entry = find(id);
   if (entry == nullptr || entry->state != State::sent) return false;
   entry->state = State::loaned;
@@ -182,7 +198,6 @@ bool SlotPool::unmark_sent(SlotId id) noexcept {
 }
 
 bool SlotPool::take_return(SlotId id) noexcept {
-  std::lock_guard lock(mutex_);
   Entry* entry = find(id);
   if (entry == nullptr || (entry->state != State::sent && entry->state != State::quarantined)) {
     ++stats_.ignored_returns;
@@ -201,7 +216,6 @@ bool SlotPool::take_return(SlotId id) noexcept {
 }
 
 void SlotPool::quarantine_sent() noexcept {
-  std::lock_guard lock(mutex_);
   for (OwnedSegment& segment : segments_)
     for (Entry& entry : segment.ledger)
       if (entry.state == State::sent) entry.state = State::quarantined;
@@ -210,7 +224,6 @@ void SlotPool::quarantine_sent() noexcept {
 }
 
 void SlotPool::free_sent() noexcept {
-  std::lock_guard lock(mutex_);
   for (std::uint32_t s = 0; s < segments_.size(); ++s) {
     for (std::uint32_t i = 0; i < segments_[s].ledger.size(); ++i) {
       Entry& entry = segments_[s].ledger[i];
@@ -252,8 +265,7 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
     slot_bytes = segment.slot_bytes;
     if (!entry->touched) {
       if (stats_.resident_bytes + slot_bytes > cap_bytes_) return false;
-      entry->touched = true;
-      stats_.resident_bytes += slot_bytes;
+      touch(*entry, slot_bytes);
     }
     memory = segment.memory;
   }
@@ -264,7 +276,6 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
 }
 
 std::vector<SegmentInfo> SlotPool::segments_from(std::uint32_t first) const {
-  std::lock_guard lock(mutex_);
   std::vector<SegmentInfo> infos;
   for (std::uint32_t id = first; id < segments_.size(); ++id) {
     const OwnedSegment& segment = segments_[id];

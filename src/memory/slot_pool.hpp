@@ -71,22 +71,46 @@ class SlotPool {
   /// `owner` names the pool in errors: "link to vision (host a, pid 12)".
   SlotPool(std::string owner, std::uint64_t cap_bytes);
 
+  /// The ledger under its lock, for as long as the object lives: for several changes at once, or
+  /// for changes that go together with what is written to a ring.
+  class Ledger {
+   public:
+    explicit Ledger(SlotPool& pool) : pool_(pool), lock_(pool.mutex_) {}
+
+    [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes) {
+      return pool_.acquire_locked(size_bytes);
+    }
+    /// A free slot whose memory was touched before, if there is one: never grows, never fails.
+    /// Until a class has kWarmSlots such slots, and where the cap allows it, an untouched one will
+    /// do: one is filled while the other is read.
+    [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept {
+      return pool_.acquire_warm(size_bytes);
+    }
+    /// The peer has it from now on. False if the slot is not loaned under this id.
+    [[nodiscard]] bool mark_sent(SlotId id) noexcept { return pool_.mark_sent(id); }
+    /// The slot could not be published after all: sent -> loaned. False when the link failed
+    /// meanwhile: the slot is in quarantine or free, and whoever loaned it must not touch it again.
+    bool unmark_sent(SlotId id) noexcept { return pool_.unmark_sent(id); }
+    /// What a peer's return ring says. False (and counted) when the ledger knows no such loan.
+    bool take_return(SlotId id) noexcept { return pool_.take_return(id); }
+    /// The link failed without proof of death: slots with the peer stay out of use.
+    void quarantine_sent() noexcept { pool_.quarantine_sent(); }
+    /// The kernel proved the peer dead: every slot it had, quarantined or not, is free.
+    void free_sent() noexcept { pool_.free_sent(); }
+    /// Segments with id >= `first`, in order: what a peer has not been told of yet.
+    [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const {
+      return pool_.segments_from(first);
+    }
+
+   private:
+    SlotPool& pool_;
+    const std::lock_guard<std::mutex> lock_;
+  };
+  [[nodiscard]] Ledger ledger() noexcept { return Ledger(*this); }
+
   [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes);
-  /// A free slot whose memory was touched before, if there is one: never grows, never fails.
-  [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept;
   /// Gives back a loaned slot that was never sent.
   void release(SlotId id) noexcept;
-  /// The peer has it from now on. False if the slot is not loaned under this id.
-  [[nodiscard]] bool mark_sent(SlotId id) noexcept;
-  /// The slot could not be published after all: sent -> loaned. False when the link failed
-  /// meanwhile: the slot is in quarantine or free, and whoever loaned it must not touch it again.
-  bool unmark_sent(SlotId id) noexcept;
-  /// What a peer's return ring says. False (and counted) when the ledger knows no such loan.
-  bool take_return(SlotId id) noexcept;
-  /// The link failed without proof of death: slots with the peer stay out of use.
-  void quarantine_sent() noexcept;
-  /// The kernel proved the peer dead: every slot it had, quarantined or not, is free.
-  void free_sent() noexcept;
   /// Is anything still with the peer, in quarantine or not?
   [[nodiscard]] bool anything_sent() const noexcept;
 
@@ -95,14 +119,13 @@ class SlotPool {
   template <class KeepGoing>
   Result<void> prefault(std::uint64_t size_bytes, std::uint32_t slot_count, KeepGoing keep_going);
 
-  /// Segments with id >= `first`, in order: what a peer has not been told of yet.
-  [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const;
   [[nodiscard]] std::uint32_t segment_count() const noexcept {
     return segment_count_.load(std::memory_order_acquire);
   }
   [[nodiscard]] SlotPoolStats stats() const;
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
 
+  static constexpr std::uint32_t kWarmSlots = 2;
   static constexpr std::uint64_t kSmallestSlotBytes = 4096;
   /// Caps above it mean it: no process can address more.
   static constexpr std::uint64_t kLargestCapBytes = 1ull << 47;
@@ -128,17 +151,29 @@ class SlotPool {
     std::vector<Entry> ledger;
   };
   struct SizeClass {
-    std::vector<SlotId> free;  // a stack: the warmest slot goes out first
+    std::vector<SlotId> free;         // a stack: the warmest slot goes out first
+    std::uint32_t touched_count = 0;  // free or not
     bool has_segment = false;
   };
 
+  // mutex_ is held for all of these.
+  [[nodiscard]] Result<Slot> acquire_locked(std::uint64_t size_bytes);
+  [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept;
+  [[nodiscard]] bool mark_sent(SlotId id) noexcept;
+  [[nodiscard]] bool unmark_sent(SlotId id) noexcept;
+  bool take_return(SlotId id) noexcept;
+  void quarantine_sent() noexcept;
+  void free_sent() noexcept;
+  [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const;
   [[nodiscard]] Slot take_top(SizeClass& size_class) noexcept;
+  void touch(Entry& entry, std::uint64_t slot_bytes) noexcept;
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes);
   [[nodiscard]] bool make_room(std::uint64_t slot_bytes);
   [[nodiscard]] Entry* find(SlotId id) noexcept;
   void put_back(SlotId id, Entry& entry) noexcept;
   [[nodiscard]] Error exhausted(std::uint64_t slot_bytes) const;
   [[nodiscard]] SizeClass& class_of(std::uint64_t slot_bytes) noexcept;
+
   [[nodiscard]] Result<std::vector<SlotId>> free_slots(std::uint64_t size_bytes,
                                                        std::uint32_t count);
   [[nodiscard]] Result<bool> prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit);

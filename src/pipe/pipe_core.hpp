@@ -93,8 +93,8 @@ class PipeCore final : public MessageSink,
   void on_link_failed(const Error& error) override;
   // Work
   bool progress() override;
-  [[nodiscard]] std::string unsent_to() const override {
-    return queued_count_.load() != 0 ? link_->peer_name() : std::string();
+  [[nodiscard]] Unsent unsent() const override {
+    return {link_->peer_name(), queued_count_.load()};
   }
 
   // Asynchronous operations: see async_ops.hpp

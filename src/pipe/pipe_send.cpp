@@ -140,7 +140,7 @@ Result<void> PipeCore::prepare_loan(Outgoing& out, const TensorDict& dict,
   // Over sockets the slot is just where the bytes are; in shared memory it goes over as it is, when
   // the non-tensor data fits behind the tensors.
   if (!link_->delivers_at_once() || body > lease->slot().memory.size()) return {};
-  out.op.lease = lease;
+  out.op.lease = lease.get();
   out.op.done_bytes = payload;
   out.op.staged = payload == body;
   return {};

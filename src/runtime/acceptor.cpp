@@ -70,7 +70,8 @@ Result<void> Acceptor::open(const Address& address) {
     return Error{ErrorCode::permission_denied, kWhere,
                  address.to_string() +
                      " can be reached from other machines, and profile 'local' serves this "
-                     "user on this host only; bind to 127.0.0.1, or say Profile::plaintext"};
+                     "user on this host only; bind to 127.0.0.1, or ask for profile 'plaintext' by "
+                     "name (Profile::plaintext, `tendon --insecure-plaintext`)"};
   }
   const bool is_unix = chosen.family() == AF_UNIX;
   const bool has_file = is_unix && !address.path().starts_with('@');

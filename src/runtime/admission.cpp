@@ -236,17 +236,17 @@ bool Admission::on_path(const HelloMessage& path) {
   // The link takes its own descriptor: the answer below still goes through this socket.
   OwnedFd control(fcntl(socket_.fd(), F_DUPFD_CLOEXEC, 0));
   if (!control) return refuse(system_error(kWhere, "dup", errno));
-  auto link = make_tcp_link(TcpLinkOptions{
-      .path = {PathKind::tcp, std::move(reason)},
-      .peer = identity_of(*peer_),
-      .cap_bytes = engine().options().link_cap_bytes,
-      .peer_cap_bytes = peer_->limits->link_cap_bytes,
-      .control = std::move(control),
-      .received_already = {},
-      .pool = engine().pool(),
-      .lease = engine().options().lease,
-      .expect_signs_of_life = peer_->progress != ProgressMode::manual,
-  });
+  // Member by member: g++ 12 warns falsely of the cleanup of a half-made aggregate.
+  TcpLinkOptions options;
+  options.path = {PathKind::tcp, std::move(reason)};
+  options.peer = identity_of(*peer_);
+  options.cap_bytes = engine().options().link_cap_bytes;
+  options.peer_cap_bytes = peer_->limits->link_cap_bytes;
+  options.control = std::move(control);
+  options.pool = engine().pool();
+  options.lease = engine().options().lease;
+  options.expect_signs_of_life = peer_->progress != ProgressMode::manual;
+  auto link = make_tcp_link(std::move(options));
   if (!link) return refuse(link.error());
   auto lane = acceptor_->issue_lane(*link);
   if (!lane) return refuse(lane.error());

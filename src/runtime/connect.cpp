@@ -304,9 +304,11 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
     const bool by_profile = profile_ == Profile::local;
     (void)socket.reject({ErrorCode::permission_denied, kWhere, why_not});
     return explain({by_profile ? ErrorCode::permission_denied : ErrorCode::not_supported, kWhere,
-                    by_profile ? "profile 'local' needs this user on this host, but: " + why_not +
-                                     "; use Profile::plaintext by name to go without protection"
-                               : "transport 'shm' was asked for, but: " + why_not});
+                    by_profile
+                        ? "profile 'local' needs this user on this host, but: " + why_not +
+                              "; ask for profile 'plaintext' by name to go without protection "
+                              "(Profile::plaintext, `tendon --insecure-plaintext`)"
+                        : "transport 'shm' was asked for, but: " + why_not});
   }
   Path path{PathKind::tcp, proved ? "asked for; same host" : why_not};
   if (link != nullptr) path = link->path();

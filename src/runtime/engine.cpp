@@ -18,6 +18,9 @@
 namespace tendon::inline v0::detail {
 namespace {
 
+// Whose service thread this is, if anybody's.
+thread_local constinit const Engine* served_here = nullptr;
+
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -58,6 +61,12 @@ int to_epoll_timeout(Deadline deadline) {
   // Rounded up: waking early would only mean another round.
   const auto left = std::chrono::ceil<milliseconds>(deadline.remaining()).count();
   return static_cast<int>(std::min<std::int64_t>(left, 3'600'000));
+}
+
+// Of an eventfd.
+void drain(int fd) noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
 }
 
 }  // namespace
@@ -139,16 +148,14 @@ HelloMessage Engine::hello(Profile profile) const {
   return message;
 }
 
-Result<void> Engine::usable(std::string_view where) const {
+Error Engine::why_unusable(std::string_view where) const {
   if (epoch_ != fork_epoch()) {
     return Error{ErrorCode::forked, where,
                  "context '" + options_.name + "' belongs to process " +
                      std::to_string(identity_.pid) +
                      "; this is a forked child: create a Context of its own here"};
   }
-  if (closed_.load(std::memory_order_acquire))
-    return Error{ErrorCode::context_closed, where, "context '" + options_.name + "' was closed"};
-  return {};
+  return Error{ErrorCode::context_closed, where, "context '" + options_.name + "' was closed"};
 }
 
 // Waiting
@@ -260,6 +267,9 @@ void Engine::stop_leading() {
   caller_leads_ = false;
   if (follower_count_ != 0) follower_wake_.notify_all();
   if (service_parked_long_) service_wake_.notify_one();
+  // What this thread heard while both slept there was meant for the service thread too: a timer,
+  // work, the end.
+  if (ring_taken_.exchange(false) && service_in_epoll_.load()) kick();
 }
 
 bool Engine::lead_once(Deadline deadline) {
@@ -283,7 +293,7 @@ bool Engine::lead_once(Deadline deadline) {
     progress_count_.fetch_add(1);
     if (follower_count_ != 0) follower_wake_.notify_all();
     // The caller in epoll may wait for just what this thread took in, or for the ring it swallowed.
-    if (caller_leads_ && std::this_thread::get_id() == service_.get_id()) kick();
+    if (caller_leads_ && served_here == this) kick();
   }
   return moved;
 }
@@ -304,6 +314,7 @@ bool Engine::dispatch_events(int timeout_ms) {
     moved = true;
     if (event.data.u64 == 0) {
       drain(doorbell_.get());
+      if (served_here != this) ring_taken_ = true;
       continue;
     }
     std::shared_ptr<FdHandler> handler;
@@ -334,6 +345,7 @@ bool Engine::poll_links(const LinkList& links) {
 }
 
 void Engine::serve() {
+  served_here = this;
   std::uint64_t seen = activity_.load();
   auto park = kShortestPark;
   while (!stopping_) {
@@ -358,7 +370,10 @@ void Engine::serve() {
     }
     if (!callers) {
       park = kShortestPark;
+      // Before lead_once() looks for what there is to do: see stop_leading().
+      service_in_epoll_ = true;
       lead_once(Deadline::never());
+      service_in_epoll_ = false;
     } else {
       park = std::min(park * 2, milliseconds(kLongestPark));
       const auto list = snapshot();
@@ -612,10 +627,8 @@ void Engine::end_if_unused(const std::shared_ptr<Link>& link) {
 }
 
 void Engine::end_idle(const std::shared_ptr<Link>& link, std::string_view why) {
-  link->shut_down();
-  link->fail(Error{ErrorCode::peer_lost, "context.links",
-                   "the link to " + link->peer_name() + " was ended: " + std::string(why)},
-             false);
+  link->close(Error{ErrorCode::peer_lost, "context.links",
+                    "the link to " + link->peer_name() + " was ended: " + std::string(why)});
 }
 
 Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role, Profile profile) {
@@ -835,25 +848,22 @@ void Engine::signal_user() noexcept {
   [[maybe_unused]] const ssize_t written = write(user_event_.get(), &one, sizeof one);
 }
 
-void Engine::drain(int fd) noexcept {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
-}
-
 // Context
 
-std::set<std::string> Engine::unsent() {
-  std::set<std::string> peers;
+std::map<std::string, std::uint64_t> Engine::unsent() {
+  std::map<std::string, std::uint64_t> peers;
   std::vector<std::shared_ptr<Work>> works;
   {
     std::lock_guard lock(work_mutex_);
     works = works_;
   }
-  for (const auto& work : works)
-    if (std::string peer = work->unsent_to(); !peer.empty()) peers.insert(std::move(peer));
+  for (const auto& work : works) {
+    const Unsent left = work->unsent();
+    if (left.message_count != 0) peers[left.peer] += left.message_count;
+  }
   const auto list = snapshot();
   for (const auto& link : *list)
-    if (!link->ended() && !link->drained()) peers.insert(link->peer_name());
+    if (!link->ended() && !link->drained()) peers.try_emplace(link->peer_name(), 0);
   return peers;
 }
 
@@ -877,20 +887,21 @@ Result<void> Engine::close(Deadline deadline) {
 
   wait(nullptr, deadline, [this] { return unsent().empty(); });
   std::string left;
-  for (const std::string& peer : unsent()) {
+  for (const auto& [peer, message_count] : unsent()) {
     publish({MemberEventKind::unsent, peer,
-             "the context was closed before everything was sent to it", Clock::now()});
+             "the context was closed before everything was sent to it; messages that had not begun "
+             "to leave: " +
+                 std::to_string(message_count),
+             Clock::now()});
     left += (left.empty() ? "" : ", ") + peer;
   }
   // The last chance for callbacks to hear of it.
-  if (!left.empty() && std::this_thread::get_id() != service_.get_id()) run_callbacks();
+  if (!left.empty() && served_here != this) run_callbacks();
   closed_.store(true, std::memory_order_release);
   const auto list = snapshot();
   for (const auto& link : *list) {
-    link->shut_down();
-    link->fail(Error{ErrorCode::context_closed, "context.close",
-                     "context '" + options_.name + "' was closed"},
-               false);
+    link->close(Error{ErrorCode::context_closed, "context.close",
+                      "context '" + options_.name + "' was closed"});
   }
   std::vector<std::shared_ptr<Work>> works;
   {
@@ -910,7 +921,7 @@ Result<void> Engine::close(Deadline deadline) {
   }
   kick();
   if (service_.joinable()) {
-    if (std::this_thread::get_id() == service_.get_id())
+    if (served_here == this)
       service_.detach();
     else
       service_.join();

@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/member_event.hpp>
@@ -56,7 +55,9 @@ class Engine final : public Reactor,
   [[nodiscard]] HelloMessage hello(Profile profile) const;
 
   /// context_closed or forked, for every call of a handle.
-  [[nodiscard]] Result<void> usable(std::string_view where) const;
+  [[nodiscard]] Result<void> usable(std::string_view where) const {
+    return unusable() ? Result<void>(why_unusable(where)) : Result<void>();
+  }
   [[nodiscard]] bool unusable() const noexcept {
     return closed_.load(std::memory_order_acquire) || epoch_ != fork_epoch();
   }
@@ -158,6 +159,7 @@ class Engine final : public Reactor,
   };
   using LinkList = std::vector<std::shared_ptr<Link>>;
 
+  [[nodiscard]] Error why_unusable(std::string_view where) const;
   [[nodiscard]] Result<void> open();
   bool wait_slowly(Link* link, Deadline deadline, Attempt attempt);
   bool spin(Link& link, Deadline deadline, Attempt attempt);
@@ -174,15 +176,13 @@ class Engine final : public Reactor,
   [[nodiscard]] Deadline next_timer() const;
   void kick() noexcept;
   void signal_user() noexcept;
-  void drain(int fd) noexcept;
   void serve();
   [[nodiscard]] std::shared_ptr<const LinkList> snapshot() const;
   void refresh_snapshot();
   void end_if_unused(const std::shared_ptr<Link>& link);
-  /// Says goodbye to an idle peer.
   void end_idle(const std::shared_ptr<Link>& link, std::string_view why);
-  /// The peers for which something is left to send.
-  [[nodiscard]] std::set<std::string> unsent();
+  /// The peers for which something is left to send, and how many messages have not begun to leave.
+  [[nodiscard]] std::map<std::string, std::uint64_t> unsent();
 
   const ContextOptions options_;
   const std::uint32_t epoch_;
@@ -229,10 +229,11 @@ class Engine final : public Reactor,
   std::atomic<bool> caller_leads_{false};  // set under the lock; without it, a hint
   std::uint32_t follower_count_ = 0;
   bool service_parked_long_ = false;
+  std::atomic<bool> service_in_epoll_{false};
+  std::atomic<bool> ring_taken_{false};  // by the leading caller, while it leads
   std::atomic<std::uint64_t> progress_count_{0};
   std::atomic<std::uint32_t> waiter_count_{0};
-  // How many of the waiters are this thread itself: it need not be woken.
-  static thread_local constinit std::uint32_t waiting_here_;
+  static thread_local constinit std::uint32_t waiting_here_;  // waiters of this thread itself
   std::atomic<std::uint64_t> activity_{0};
   std::atomic<std::uint32_t> spinner_count_{0};
   std::atomic<std::uint32_t> spin_budget_us_;

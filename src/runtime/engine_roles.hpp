@@ -11,6 +11,12 @@
 
 namespace tendon::inline v0::detail {
 
+/// Messages that still wait to go to a peer.
+struct Unsent {
+  std::string peer;
+  std::uint64_t message_count = 0;
+};
+
 /// Something that goes on without a caller waiting for it: queued sends. Called by whoever makes
 /// progress.
 class Work {
@@ -18,8 +24,7 @@ class Work {
   virtual ~Work() = default;
   /// Does what can be done now. True: call again after something moved. False: finished, forget it.
   virtual bool progress() = 0;
-  /// The peer that messages still wait to go to; "" when none do.
-  [[nodiscard]] virtual std::string unsent_to() const = 0;
+  [[nodiscard]] virtual Unsent unsent() const = 0;
 };
 
 /// Something with a point in time: a handshake that must end.

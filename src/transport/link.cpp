@@ -46,6 +46,12 @@ void Link::fail(const Error& error, bool death_proved) {
   fail_locked(error, death_proved);
 }
 
+void Link::close(const Error& error) {
+  std::lock_guard receiving(receive_mutex_);
+  shut_down();
+  fail_locked(error, false);
+}
+
 void Link::fail_locked(const Error& error, bool death_proved) {
   bool first = false;
   {

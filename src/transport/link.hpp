@@ -161,8 +161,12 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   /// Ends the link: every pipe gets `error`. `death_proved` frees the slots the peer had; otherwise
   /// they are quarantined. May be called again when the proof comes later.
   void fail(const Error& error, bool death_proved);
-  /// Says goodbye, closes sockets. Views that are still held keep their memory.
+  /// Says goodbye, closes sockets. Views that are still held keep their memory. receive_mutex() is
+  /// held.
   virtual void shut_down() = 0;
+  /// Says goodbye and ends with `error` in one step: how the peer answers the goodbye is not taken
+  /// for the reason.
+  void close(const Error& error);
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   /// The error the link ended with.
   [[nodiscard]] Error end_error() const;

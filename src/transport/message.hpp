@@ -31,7 +31,9 @@ struct SendOp {
       parts;  ///< the payload; gaps between parts travel as unspecified or zero bytes
   Bytes values;
   Bytes header;
-  std::shared_ptr<SlotLease> lease;  ///< set when the payload lies in a slot already (a loan)
+  /// The slot that the payload lies in already (a loan, whose owner keeps it) or is copied to.
+  SlotLease* lease = nullptr;
+  std::shared_ptr<SlotLease> own_lease;  ///< the link's, when it copies
 
   std::uint64_t done_bytes =
       0;  ///< shm: bytes copied into the slot; tcp: bytes handed to the socket

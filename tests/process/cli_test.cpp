@@ -652,12 +652,21 @@ TEST_F(CliFiles, BenchCheckpointVerifiesEveryWay) {
   for (const Json& row : results) EXPECT_TRUE(row["verified"].get<bool>());
 }
 
+bool has_benchmark_shape(const Json& row) {
+  return row.contains("path") && row.contains("mode") && row.contains("size_bytes") &&
+         row.contains("latency_us_p50") && row.contains("latency_us_p99") &&
+         row.contains("bandwidth_gb_per_s") && row["ratio"].is_object();
+}
+
 TEST(CliBench, DetectNamesEveryVictim) {
   const Ended ended = run_tendon({"bench", "detect", "--json", "-n", "2"});
   ASSERT_TRUE(succeeded(ended));
   const Json results = Json::parse(ended.out)["results"];
   EXPECT_FALSE(results.empty());
-  for (const Json& row : results) EXPECT_EQ(row["named"], 2);
+  for (const Json& row : results) {
+    EXPECT_EQ(row["named"], 2);
+    EXPECT_TRUE(has_benchmark_shape(row)) << row;
+  }
 }
 
 TEST(CliBench, DeadlineRunsEveryCallIntoIt) {
@@ -665,7 +674,10 @@ TEST(CliBench, DeadlineRunsEveryCallIntoIt) {
   ASSERT_TRUE(succeeded(ended));
   const Json results = Json::parse(ended.out)["results"];
   EXPECT_GE(results.size(), 10U);
-  for (const Json& row : results) EXPECT_GE(row["late_us_p50"].get<double>(), 0) << row;
+  for (const Json& row : results) {
+    EXPECT_GE(row["latency_us_p50"].get<double>(), 0) << row;
+    EXPECT_TRUE(has_benchmark_shape(row)) << row;
+  }
 }
 
 TEST(Cli, CompletionCompletesVerbsAndFlags) {

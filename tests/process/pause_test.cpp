@@ -57,8 +57,11 @@ TEST_F(Pause, OnOneHostAStoppedPeerThatIsKilledIsDead) {
   EXPECT_TRUE(fails_with(pipe.recv(kBriefly), ErrorCode::timeout));
   peer.signal(SIGKILL);
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
-  EXPECT_TRUE(eventually([&] { return link->stats().slots.sent_count == 0; }));
-  EXPECT_EQ(link->stats().slots.quarantined_count, 0u);
+  // The socket may end before the kernel says that the process has: in quarantine until then.
+  EXPECT_TRUE(eventually([&] {
+    const auto slots = link->stats().slots;
+    return slots.sent_count == 0 && slots.quarantined_count == 0;
+  }));
 }
 
 TEST_F(Pause, OverSocketsTheLeaseDecidesAndTheZombieIsRefused) {
@@ -135,7 +138,7 @@ TEST_P(SlowReader, IsNamedByTheSendersTimeoutAndMemoryIsBounded) {
   Peer peer(victim({}, {"--link-cap", std::to_string(kCap)}));
   Pipe pipe = survivor.meet(peer);
   const TensorDict batch = patterned(1, kSize);
-  const std::uint64_t before = resident_bytes();
+  [[maybe_unused]] const std::uint64_t before = resident_bytes();
   peer.signal(SIGSTOP);
   int sent = 0;
   int failed = 0;
@@ -152,7 +155,9 @@ TEST_P(SlowReader, IsNamedByTheSendersTimeoutAndMemoryIsBounded) {
                 result.error().code == ErrorCode::resource_exhausted)
         << result.error().message();
   }
+#if !defined(__SANITIZE_THREAD__)  // its shadow is resident too
   EXPECT_LE(resident_bytes(), before + 2 * kCap) << sent << " messages were taken";
+#endif
   peer.signal(SIGCONT);
   for (int n = 0; n < sent; ++n)
     ASSERT_TRUE(is_ok(peer.ask("recv 1 " + std::to_string(kSize)))) << n;

@@ -4,21 +4,19 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
-#include <vector>
 
 #include "process/peer.hpp"
 #include "runtime/engine.hpp"
 #include "support/batches.hpp"
 #include "support/expect.hpp"
+#include "support/member_events.hpp"
 
 namespace tendon::test {
 
@@ -29,11 +27,7 @@ class Survivor {
     options.name = "survivor";
     options.transport = transport;
     context_ = Context::create(options).value();
-    context_->on_member([this](const MemberEvent& event) {
-      std::lock_guard lock(mutex_);
-      events_.push_back(event);
-      changed_.notify_all();
-    });
+    events_.watch(*context_);
     listener_ = Listener::bind(*context_, "127.0.0.1:0").value();
   }
 
@@ -49,24 +43,9 @@ class Survivor {
 
   /// Waits until an event of this kind about `member` has come.
   testing::AssertionResult sees(MemberEventKind kind, std::string_view member) {
-    std::unique_lock lock(mutex_);
-    const auto found = [&] {
-      for (const MemberEvent& event : events_)
-        if (event.kind == kind && event.member.find(member) != std::string::npos) return true;
-      return false;
-    };
-    if (changed_.wait_for(lock, kPatience, found)) return testing::AssertionSuccess();
-    auto failure = testing::AssertionFailure();
-    failure << "no " << to_string(kind) << " of " << member << " but:";
-    for (const MemberEvent& event : events_) failure << "\n" << event;
-    return failure;
+    return events_.wait_for(kind, member);
   }
-  [[nodiscard]] std::size_t count(MemberEventKind kind) {
-    std::lock_guard lock(mutex_);
-    std::size_t count = 0;
-    for (const MemberEvent& event : events_) count += event.kind == kind ? 1 : 0;
-    return count;
-  }
+  [[nodiscard]] std::size_t count(MemberEventKind kind) { return events_.count(kind); }
 
   /// The link to the only peer; also after its end.
   [[nodiscard]] std::shared_ptr<detail::Link> link() {
@@ -90,9 +69,7 @@ class Survivor {
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<MemberEvent> events_;
+  MemberEventLog events_;  // before the Context: it outlives it
   std::optional<Context> context_;
   std::optional<Listener> listener_;
 };

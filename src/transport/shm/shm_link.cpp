@@ -30,11 +30,6 @@ constexpr auto kSuspectAfter = std::chrono::seconds(1);
 // No count of consumed entries: nobody waits for room.
 constexpr std::uint64_t kNotBlocked = ~std::uint64_t{0};
 
-// For counters with one writer at a time: readers need no lock, the writer no atomic addition.
-void add(std::atomic<std::uint64_t>& counter, std::uint64_t count) {
-  counter.store(counter.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
-}
-
 bool process_ended(int pidfd) {
   pollfd wanted{pidfd, POLLIN, 0};
   return pidfd >= 0 && ::poll(&wanted, 1, 0) == 1;
@@ -77,12 +72,12 @@ class ShmLink final : public Link {
     std::vector<std::byte> body;
   };
 
-  // Sending; send_mutex_ is held for all of these.
-  bool take_returns();
+  // Sending; the pool's ledger is held for all of these.
+  bool take_returns(SlotPool::Ledger& ledger);
   [[nodiscard]] bool room_since(std::uint64_t blocked_at) const noexcept;  // without the lock
   Result<bool> publish(Descriptor descriptor, const SendOp* op, Bytes body);
   bool place_inline(Descriptor& descriptor);
-  Result<bool> announce_segments();
+  Result<bool> announce_segments(const SlotPool::Ledger& ledger);
   bool flush_posted();
 
   // Receiving; receive_mutex() is held for all of these.
@@ -99,7 +94,7 @@ class ShmLink final : public Link {
   Reactor* reactor_ = nullptr;
   SleepWord<> my_sleep_;
 
-  mutable std::mutex send_mutex_;
+  // Guarded by the lock of the pool's ledger: a slot is marked and shown in one step.
   RingProducer<Descriptor> outgoing_;
   RingConsumer<ReturnEntry> returned_;
   std::array<std::uint64_t, ControlBlock::kMessageCount> arena_end_{};  // by ring place
@@ -116,7 +111,7 @@ class ShmLink final : public Link {
   std::atomic<std::uint64_t> bytes_sent_{0};
 
   RingConsumer<Descriptor> incoming_;
-  std::vector<AttachedSegment> attached_;
+  std::vector<std::shared_ptr<const AttachedSegment>> attached_;
   std::atomic<std::uint64_t> messages_received_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::atomic<std::uint64_t> dropped_{0};
@@ -157,10 +152,10 @@ Result<void> ShmLink::start(Reactor& reactor, LinkObserver& observer) {
 
 // Sending
 
-bool ShmLink::take_returns() {
+bool ShmLink::take_returns(SlotPool::Ledger& ledger) {
   if (!returned_.has_entry()) return false;
   ReturnEntry entry;
-  while (returned_.pop(entry)) pool_->take_return({entry.segment, entry.slot, entry.generation});
+  while (returned_.pop(entry)) ledger.take_return({entry.segment, entry.slot, entry.generation});
   returned_.release();
   if (returned_.corrupt()) broken_ = true;
   return true;
@@ -170,12 +165,10 @@ Result<std::shared_ptr<SlotLease>> ShmLink::acquire(std::uint64_t size_bytes) {
   if (ended()) return end_error();
   // The return ring lies in the peer's cache: while there is a warm slot it is not looked at here,
   // but in send(), when the peer is busy with the message.
-  if (auto warm = pool_->acquire_warm(size_bytes)) return make_recycled<SlotLease>(pool_, *warm);
-  {
-    std::lock_guard lock(send_mutex_);
-    take_returns();
-  }
-  TENDON_TRY(slot, pool_->acquire(size_bytes));
+  auto ledger = pool_->ledger();
+  if (auto warm = ledger.acquire_warm(size_bytes)) return make_recycled<SlotLease>(pool_, *warm);
+  take_returns(ledger);
+  TENDON_TRY(slot, ledger.acquire(size_bytes));
   return make_recycled<SlotLease>(pool_, slot);
 }
 
@@ -183,7 +176,7 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
   if (ended()) return end_error();
   const std::uint64_t body_bytes = op.descriptor.body_bytes();
   if (op.lease == nullptr && body_bytes <= kMaxInlineBytes) {
-    std::lock_guard lock(send_mutex_);
+    const auto ledger = pool_->ledger();
     if (!flush_posted()) return false;
     TENDON_TRY(published, publish(op.descriptor, &op, {}));
     op.done = published;
@@ -193,7 +186,8 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
     auto lease = acquire(body_bytes);
     if (!lease && lease.error().code == ErrorCode::resource_exhausted) return false;
     if (!lease) return std::move(lease).error();
-    op.lease = *std::move(lease);
+    op.own_lease = *std::move(lease);
+    op.lease = op.own_lease.get();
     op.done_bytes = 0;
     op.staged = false;
   }
@@ -218,24 +212,25 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
   descriptor.slot = id.slot;
   descriptor.generation = id.generation;
   descriptor.offset = 0;
-  std::lock_guard lock(send_mutex_);
+  auto ledger = pool_->ledger();
   // The link may have ended during the copy. Its end frees or quarantines what was sent until then
   // and holds this lock once after it said so: what is marked sent below is part of that, or is not
   // marked at all.
   if (ended()) return end_error();
-  TENDON_TRY(announced, announce_segments());
+  TENDON_TRY(announced, announce_segments(ledger));
   if (!announced || !flush_posted()) return false;
-  if (!op.lease->mark_sent()) {
+  if (!op.lease->mark_sent(ledger)) {
     return Error{ErrorCode::internal, "shm.send", "a slot that is not loaned was to be sent"};
   }
   auto published = publish(descriptor, nullptr, {});
   if (!published || !*published) {
-    op.lease->unmark_sent();
+    op.lease->unmark_sent(ledger);
     return published;
   }
-  op.lease.reset();
+  op.lease = nullptr;
+  op.own_lease.reset();
   op.done = true;
-  take_returns();
+  take_returns(ledger);
   return true;
 }
 
@@ -297,10 +292,10 @@ bool ShmLink::place_inline(Descriptor& descriptor) {
   return true;
 }
 
-Result<bool> ShmLink::announce_segments() {
+Result<bool> ShmLink::announce_segments(const SlotPool::Ledger& ledger) {
   const std::uint32_t count = pool_->segment_count();
   if (announced_segments_ == count) return true;
-  for (const SegmentInfo& info : pool_->segments_from(announced_segments_)) {
+  for (const SegmentInfo& info : ledger.segments_from(announced_segments_)) {
     Descriptor descriptor;
     descriptor.kind = MessageKind::segment;
     descriptor.segment_or_inline_bytes = info.id;
@@ -334,13 +329,14 @@ Result<bool> ShmLink::announce_segments() {
 
 bool ShmLink::withdraw(SendOp& op) {
   // Only send() publishes. The slot alone goes back, unless the user's loan holds it.
-  op.lease.reset();
+  op.lease = nullptr;
+  op.own_lease.reset();
   return !op.done;
 }
 
 void ShmLink::post(const Descriptor& descriptor, Bytes body) {
   if (ended()) return;
-  std::lock_guard lock(send_mutex_);
+  const auto ledger = pool_->ledger();
   if (flush_posted()) {
     const auto published = publish(descriptor, nullptr, body);
     if (!published || *published) return;  // a broken link is failed by poll()
@@ -369,7 +365,7 @@ void ShmLink::prefault(std::uint64_t size_bytes) {
 }
 
 bool ShmLink::drained() {
-  std::lock_guard lock(send_mutex_);
+  const auto ledger = pool_->ledger();
   return flush_posted();
 }
 
@@ -423,14 +419,14 @@ bool ShmLink::poll() {
   // Whatever has_input() answers true for is used up here and counts as moved: else whoever leads
   // would look again and again without waking those it concerns.
   if (waiting_for_returns.load(std::memory_order_relaxed) != 0 && returned_.has_entry()) {
-    std::lock_guard lock(send_mutex_);
-    moved |= take_returns();
+    auto ledger = pool_->ledger();
+    moved |= take_returns(ledger);
   }
   std::uint64_t blocked_at = blocked_at_head_.load(std::memory_order_relaxed);
   if (room_since(blocked_at))
     moved |= blocked_at_head_.compare_exchange_strong(blocked_at, kNotBlocked);
   if (anything_posted_.load(std::memory_order_relaxed)) {
-    std::lock_guard lock(send_mutex_);
+    const auto ledger = pool_->ledger();
     flush_posted();
   }
   return moved;
@@ -495,7 +491,7 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
   if (segment_id >= attached_.size()) TENDON_CHECK(read_announcements());
   if (segment_id >= attached_.size())
     return violation("shm.receive", "segment " + std::to_string(segment_id) + " was not announced");
-  const AttachedSegment& segment = attached_[segment_id];
+  const AttachedSegment& segment = *attached_[segment_id];
   if (descriptor.slot >= segment.slot_count || descriptor.offset != 0 ||
       size > segment.slot_bytes) {
     return violation("shm.receive", "slot " + std::to_string(descriptor.slot) + " of " +
@@ -508,8 +504,7 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
   body.data = segment.memory->data() + descriptor.slot * segment.slot_bytes;
   body.slot_bytes = segment.slot_bytes;
   body.owner = make_recycled<ReceivedSlot>(
-      memory_, segment.memory, SlotId{segment_id, descriptor.slot, descriptor.generation},
-      segment.slot_bytes);
+      attached_[segment_id], SlotId{segment_id, descriptor.slot, descriptor.generation});
   return body;
 }
 
@@ -560,7 +555,8 @@ Result<void> ShmLink::read_announcements() {
       return violation("shm.announce", memory.error().detail);
     if (!memory) return std::move(memory).error();
     (*memory)->release_fd();
-    attached_.push_back({*std::move(memory), slot_bytes, descriptor.slot});
+    attached_.push_back(std::make_shared<const AttachedSegment>(
+        AttachedSegment{memory_, *std::move(memory), slot_bytes, descriptor.slot}));
   }
   return {};
 }
@@ -624,13 +620,13 @@ void ShmLink::on_failed(bool death_proved) { end(death_proved); }
 
 void ShmLink::end(bool death_proved) {
   {
-    std::lock_guard lock(send_mutex_);
-    take_returns();
+    auto ledger = pool_->ledger();
+    take_returns(ledger);
+    if (death_proved)
+      ledger.free_sent();
+    else
+      ledger.quarantine_sent();
   }
-  if (death_proved)
-    pool_->free_sent();
-  else
-    pool_->quarantine_sent();
   if (reactor_ == nullptr) return;
   if (socket_) {
     reactor_->forget(socket_.get());
@@ -644,7 +640,6 @@ void ShmLink::shut_down() {
   Descriptor goodbye;
   goodbye.kind = MessageKind::goodbye;
   post(goodbye);
-  std::lock_guard receiving(receive_mutex());
   if (reactor_ == nullptr) return;
   reactor_->forget(socket_.get());
   reactor_->forget(peer_process_.get());

@@ -32,27 +32,31 @@ void ShmMemory::ring_doorbell() noexcept {
   [[maybe_unused]] const ssize_t written = write(peer_doorbell_.get(), &one, sizeof one);
 }
 
+void ShmMemory::Lent::add_one(std::uint64_t slot_bytes) noexcept {
+  add(bytes, slot_bytes);
+  add(count[static_cast<std::size_t>(std::countr_zero(slot_bytes))], 1);
+}
+
 bool ShmMemory::lend(std::uint64_t slot_bytes) noexcept {
-  auto& count = lent_count_[static_cast<std::size_t>(std::countr_zero(slot_bytes))];
-  const std::uint32_t guaranteed = SlotPool::guaranteed_count(slot_bytes, peer_cap_bytes_);
+  const auto size_class = static_cast<std::size_t>(std::countr_zero(slot_bytes));
+  // A slot that comes back meanwhile is at worst counted as lent.
+  const std::uint32_t count = lent_.count[size_class].load(std::memory_order_relaxed) -
+                              came_back_.count[size_class].load(std::memory_order_relaxed);
+  const std::uint64_t bytes = lent_.bytes.load(std::memory_order_relaxed) -
+                              came_back_.bytes.load(std::memory_order_relaxed);
   // At least two stay in circulation, and half of the bytes: SEMANTICS 2.6.
-  if (count.load(std::memory_order_relaxed) + 1 + 2 > guaranteed) return false;
-  if (lent_bytes_.load(std::memory_order_relaxed) + slot_bytes > peer_cap_bytes_ / 2) return false;
-  count.fetch_add(1, std::memory_order_relaxed);
-  lent_bytes_.fetch_add(slot_bytes, std::memory_order_relaxed);
+  if (count + 1 + 2 > SlotPool::guaranteed_count(slot_bytes, peer_cap_bytes_)) return false;
+  if (bytes + slot_bytes > peer_cap_bytes_ / 2) return false;
+  lent_.add_one(slot_bytes);
   return true;
 }
 
 void ShmMemory::give_back(SlotId id, std::uint64_t slot_bytes, bool lent) noexcept {
   // In a forked child nothing is mapped and nothing belongs to it.
   if (epoch_ != fork_epoch()) return;
-  if (lent) {
-    lent_count_[static_cast<std::size_t>(std::countr_zero(slot_bytes))].fetch_sub(
-        1, std::memory_order_relaxed);
-    lent_bytes_.fetch_sub(slot_bytes, std::memory_order_relaxed);
-  }
   {
     std::lock_guard lock(return_mutex_);
+    if (lent) came_back_.add_one(slot_bytes);
     // Never full with an honest owner: there are as many places as slots.
     if (!returns_.stage({id.segment, id.slot, id.generation})) return;
     (void)TENDON_FAILPOINT("shm.return.before_publish");

@@ -15,18 +15,18 @@
 
 namespace tendon::inline v0::detail {
 
-/// A segment of the peer's slots, mapped here.
-struct AttachedSegment {
-  std::shared_ptr<Segment> memory;
-  std::uint64_t slot_bytes = 0;
-  std::uint32_t slot_count = 0;
-};
+/// For counters with one writer at a time: readers need no lock, the writer no atomic addition.
+template <class Count>
+void add(std::atomic<Count>& counter, std::uint64_t count) noexcept {
+  counter.store(static_cast<Count>(counter.load(std::memory_order_relaxed) + count),
+                std::memory_order_relaxed);
+}
 
 /// What received views need of a shm link after its pipe, its link and its Context are gone: the
 /// mappings, the ring to give slots back by, the peer's doorbell.
 ///
 /// Owns:    both control blocks and the peer's segments as mapped here.
-/// Threads: give_back() and lend() from any thread; attaching under the link's receive lock.
+/// Threads: give_back() from any thread; lend() under the link's receive lock.
 /// Errors:  none; a return that cannot be written (the link is over) is dropped.
 /// Blocks:  never.
 /// Cost:    a lock, a 16-byte entry, one store.
@@ -62,30 +62,40 @@ class ShmMemory {
 
   std::mutex return_mutex_;
   RingProducer<ReturnEntry> returns_;
-  std::atomic<std::uint64_t> lent_bytes_{0};
-  std::array<std::atomic<std::uint32_t>, 64> lent_count_{};
+
+  // By size class. What was lent is counted up under the receive lock, what came back under
+  // return_mutex_; the difference is with the user.
+  struct Lent {
+    std::atomic<std::uint64_t> bytes{0};
+    std::array<std::atomic<std::uint32_t>, 64> count{};
+    void add_one(std::uint64_t slot_bytes) noexcept;
+  };
+  Lent lent_;
+  Lent came_back_;
+};
+
+/// A segment of the peer's slots, mapped here.
+struct AttachedSegment {
+  std::shared_ptr<ShmMemory> link;  ///< where its slots are given back
+  std::shared_ptr<Segment> memory;
+  std::uint64_t slot_bytes = 0;
+  std::uint32_t slot_count = 0;
 };
 
 /// One received slot. Its destructor gives the slot back to the sender.
 class ReceivedSlot {
  public:
-  ReceivedSlot(std::shared_ptr<ShmMemory> memory, std::shared_ptr<Segment> segment, SlotId id,
-               std::uint64_t slot_bytes)
-      : memory_(std::move(memory)),
-        segment_(std::move(segment)),
-        id_(id),
-        slot_bytes_(slot_bytes) {}
+  ReceivedSlot(std::shared_ptr<const AttachedSegment> segment, SlotId id)
+      : segment_(std::move(segment)), id_(id) {}
   ReceivedSlot(const ReceivedSlot&) = delete;
   ReceivedSlot& operator=(const ReceivedSlot&) = delete;
-  ~ReceivedSlot() { memory_->give_back(id_, slot_bytes_, lent_); }
+  ~ReceivedSlot() { segment_->link->give_back(id_, segment_->slot_bytes, lent_); }
 
-  [[nodiscard]] bool lend() noexcept { return lent_ = memory_->lend(slot_bytes_); }
+  [[nodiscard]] bool lend() noexcept { return lent_ = segment_->link->lend(segment_->slot_bytes); }
 
  private:
-  std::shared_ptr<ShmMemory> memory_;
-  std::shared_ptr<Segment> segment_;
+  std::shared_ptr<const AttachedSegment> segment_;
   SlotId id_;
-  std::uint64_t slot_bytes_;
   bool lent_ = false;
 };
 

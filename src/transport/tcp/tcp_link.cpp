@@ -668,7 +668,6 @@ void TcpLinkOverSockets::close_sockets() {
 void TcpLinkOverSockets::shut_down() {
   if (shut_down_.exchange(true, std::memory_order_acq_rel)) return;
   post(Descriptor{.kind = MessageKind::goodbye}, {});
-  std::lock_guard receiving(receive_mutex());
   if (closed_) return;
   write_out();
   closed_ = true;

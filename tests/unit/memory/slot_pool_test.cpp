@@ -59,8 +59,8 @@ enum class State { free, loaned, sent, quarantined };
 struct Prepared {
   explicit Prepared(State state) : id(take(pool, 1).id) {
     const bool sends = state == State::sent || state == State::quarantined;
-    EXPECT_EQ(sends && pool.mark_sent(id), sends);
-    if (state == State::quarantined) pool.quarantine_sent();
+    EXPECT_EQ(sends && pool.ledger().mark_sent(id), sends);
+    if (state == State::quarantined) pool.ledger().quarantine_sent();
     if (state == State::free) pool.release(id);
   }
   State state() const {
@@ -93,29 +93,29 @@ TEST(SlotPoolLedger, EveryTransitionLegalOrNot) {
     }
     {
       Prepared p(from[i]);
-      EXPECT_EQ(p.pool.mark_sent(p.id), from[i] == S::loaned);
+      EXPECT_EQ(p.pool.ledger().mark_sent(p.id), from[i] == S::loaned);
       EXPECT_EQ(p.state(), mark_sent[i]);
     }
     {
       Prepared p(from[i]);
-      EXPECT_EQ(p.pool.unmark_sent(p.id), from[i] == S::sent);
+      EXPECT_EQ(p.pool.ledger().unmark_sent(p.id), from[i] == S::sent);
       EXPECT_EQ(p.state(), unmark_sent[i]);
     }
     {
       Prepared p(from[i]);
-      EXPECT_EQ(p.pool.take_return(p.id), with_peer);
+      EXPECT_EQ(p.pool.ledger().take_return(p.id), with_peer);
       EXPECT_EQ(p.pool.stats().ignored_returns, with_peer ? 0u : 1u);
       EXPECT_EQ(p.state(), take_return[i]);
     }
     {
       Prepared p(from[i]);
-      p.pool.quarantine_sent();
+      p.pool.ledger().quarantine_sent();
       EXPECT_EQ(p.state(), quarantine[i]);
       EXPECT_EQ(p.pool.anything_sent(), with_peer);
     }
     {
       Prepared p(from[i]);
-      p.pool.free_sent();
+      p.pool.ledger().free_sent();
       EXPECT_EQ(p.state(), free_sent[i]);
       EXPECT_FALSE(p.pool.anything_sent());
     }
@@ -134,11 +134,11 @@ TEST(SlotPoolLedger, OneSlotOneHolder) {
     ids.push_back(slot.id);
   }
   EXPECT_FALSE(pool.acquire(1).has_value());
-  ASSERT_TRUE(pool.mark_sent(ids[2]));
+  ASSERT_TRUE(pool.ledger().mark_sent(ids[2]));
   EXPECT_FALSE(pool.acquire(1).has_value()) << "a slot with the peer went out again";
-  pool.quarantine_sent();
+  pool.ledger().quarantine_sent();
   EXPECT_FALSE(pool.acquire(1).has_value()) << "a slot in quarantine went out again";
-  ASSERT_TRUE(pool.take_return(ids[2]));
+  ASSERT_TRUE(pool.ledger().take_return(ids[2]));
   const Slot again = take(pool, 1);
   EXPECT_EQ(again.id.slot, ids[2].slot);
   EXPECT_EQ(again.id.generation, 2u);
@@ -147,11 +147,11 @@ TEST(SlotPoolLedger, OneSlotOneHolder) {
 TEST(SlotPoolLedger, ReturnsThatAreNotInItAreCountedAndIgnored) {
   SlotPool pool("test", kMiB);
   const SlotId old = take(pool, 1).id;
-  ASSERT_TRUE(pool.mark_sent(old));
-  ASSERT_TRUE(pool.take_return(old));
+  ASSERT_TRUE(pool.ledger().mark_sent(old));
+  ASSERT_TRUE(pool.ledger().take_return(old));
   const SlotId id = take(pool, 1).id;  // the same slot, one generation later
   ASSERT_EQ(id.slot, old.slot);
-  ASSERT_TRUE(pool.mark_sent(id));
+  ASSERT_TRUE(pool.ledger().mark_sent(id));
   const Counts before = counts(pool);
 
   constexpr auto kMax32 = ~std::uint32_t{0};
@@ -170,39 +170,40 @@ TEST(SlotPoolLedger, ReturnsThatAreNotInItAreCountedAndIgnored) {
       {kMax32, id.slot, id.generation},
       {kMax32, kMax32, kMax64},
   };
-  for (const SlotId wrong : forged) EXPECT_FALSE(pool.take_return(wrong));
+  for (const SlotId wrong : forged) EXPECT_FALSE(pool.ledger().take_return(wrong));
   EXPECT_EQ(pool.stats().ignored_returns, forged.size());
   EXPECT_EQ(counts(pool), before);
   for (const SlotId wrong : forged) {
     pool.release(wrong);
-    EXPECT_FALSE(pool.mark_sent(wrong));
-    EXPECT_FALSE(pool.unmark_sent(wrong));
+    EXPECT_FALSE(pool.ledger().mark_sent(wrong));
+    EXPECT_FALSE(pool.ledger().unmark_sent(wrong));
   }
   EXPECT_EQ(counts(pool), before);
 
-  EXPECT_TRUE(pool.take_return(id));
-  EXPECT_FALSE(pool.take_return(id)) << "twice";
+  EXPECT_TRUE(pool.ledger().take_return(id));
+  EXPECT_FALSE(pool.ledger().take_return(id)) << "twice";
   EXPECT_EQ(pool.stats().ignored_returns, forged.size() + 1);
 }
 
 TEST(SlotPoolLedger, DeathFreesWhatThePeerHadAndNothingElse) {
   SlotPool pool("test", kMiB);
   const SlotId quarantined = take(pool, 1).id;
-  ASSERT_TRUE(pool.mark_sent(quarantined));
-  pool.quarantine_sent();
+  ASSERT_TRUE(pool.ledger().mark_sent(quarantined));
+  pool.ledger().quarantine_sent();
   const Slot loaned = take(pool, 1);
   const SlotId sent = take(pool, 8 * kKiB).id;
-  ASSERT_TRUE(pool.mark_sent(sent));
+  ASSERT_TRUE(pool.ledger().mark_sent(sent));
   EXPECT_EQ(counts(pool), (Counts{1, 1, 1}));
   EXPECT_EQ(pool.stats().sent_bytes, 8 * kKiB);
   EXPECT_EQ(pool.stats().quarantined_bytes, 4 * kKiB);
-  pool.free_sent();
+  pool.ledger().free_sent();
   EXPECT_EQ(counts(pool), (Counts{1, 0, 0}));
   EXPECT_EQ(pool.stats().sent_bytes, 0u);
   EXPECT_EQ(pool.stats().quarantined_bytes, 0u);
-  EXPECT_FALSE(pool.take_return(sent)) << "what the dead wrote last changes nothing any more";
-  EXPECT_FALSE(pool.take_return(quarantined));
-  EXPECT_TRUE(pool.mark_sent(loaned.id));
+  EXPECT_FALSE(pool.ledger().take_return(sent))
+      << "what the dead wrote last changes nothing any more";
+  EXPECT_FALSE(pool.ledger().take_return(quarantined));
+  EXPECT_TRUE(pool.ledger().mark_sent(loaned.id));
 }
 
 TEST(SlotPoolLedger, LastUsedGoesOutFirst) {
@@ -298,9 +299,11 @@ TEST(SlotPoolSizes, NearTheEndOfTheNumbers) {
 
 TEST(SlotPoolSizes, ExhaustionSaysWhoHasWhat) {
   SlotPool pool("link to vision (host a, pid 12)", 3 * kPage);
-  ASSERT_TRUE(pool.mark_sent(take(pool, 1).id));
-  pool.quarantine_sent();
-  ASSERT_TRUE(pool.mark_sent(take(pool, 1).id));
+  const SlotId quarantined = take(pool, 1).id;
+  ASSERT_TRUE(pool.ledger().mark_sent(quarantined));
+  pool.ledger().quarantine_sent();
+  const SlotId sent = take(pool, 1).id;
+  ASSERT_TRUE(pool.ledger().mark_sent(sent));
   take(pool, 1);
   const auto slot = pool.acquire(1);
   ASSERT_FALSE(slot.has_value());
@@ -321,7 +324,7 @@ TEST(SlotPoolGrowth, NewSegmentsLeaveOldOnesWhereTheyAre) {
   for (int i = 0; i < 300; ++i)
     EXPECT_EQ(std::memcmp(slots[static_cast<std::size_t>(i)].memory.data(), &i, sizeof i), 0);
 
-  const auto infos = pool.segments_from(3);
+  const auto infos = pool.ledger().segments_from(3);
   ASSERT_EQ(infos.size(), 2u);
   EXPECT_EQ(infos[0].id, 3u);
   EXPECT_EQ(infos[1].id, 4u);
@@ -329,8 +332,8 @@ TEST(SlotPoolGrowth, NewSegmentsLeaveOldOnesWhereTheyAre) {
   EXPECT_EQ(infos[1].slot_count, 64u);
   const Slot& last = slots.back();
   EXPECT_EQ(infos[1].segment->data() + last.id.slot * kPage, last.memory.data());
-  EXPECT_TRUE(pool.segments_from(5).empty());
-  EXPECT_TRUE(pool.segments_from(~std::uint32_t{0}).empty());
+  EXPECT_TRUE(pool.ledger().segments_from(5).empty());
+  EXPECT_TRUE(pool.ledger().segments_from(~std::uint32_t{0}).empty());
 }
 
 // The return ring of the peer has this many places, so the number of slots is the limit that keeps
@@ -398,9 +401,9 @@ TEST(SlotPoolPages, NothingHeldIsEverDiscarded) {
   const Slot sent = take(pool, 1);
   const Slot quarantined = take(pool, 1);
   for (const Slot& slot : {loaned, sent, quarantined}) std::memset(slot.memory.data(), 7, kPage);
-  ASSERT_TRUE(pool.mark_sent(quarantined.id));
-  pool.quarantine_sent();
-  ASSERT_TRUE(pool.mark_sent(sent.id));
+  ASSERT_TRUE(pool.ledger().mark_sent(quarantined.id));
+  pool.ledger().quarantine_sent();
+  ASSERT_TRUE(pool.ledger().mark_sent(sent.id));
   EXPECT_FALSE(pool.acquire(2 * kPage).has_value());
   for (const Slot& slot : {loaned, sent, quarantined}) EXPECT_EQ(slot.memory.back(), std::byte{7});
 }
@@ -446,7 +449,7 @@ TEST(SlotPoolPages, PrefaultLeavesHeldSlotsAlone) {
   SlotPool pool("test", 2 * kPage);
   const Slot held = take(pool, 1);
   held.memory[5] = std::byte{5};
-  ASSERT_TRUE(pool.mark_sent(held.id));
+  ASSERT_TRUE(pool.ledger().mark_sent(held.id));
   ASSERT_TRUE(pool.prefault(1, 10, [] { return true; }).has_value());
   EXPECT_EQ(held.memory[5], std::byte{5});
   EXPECT_EQ(counts(pool), (Counts{0, 1, 0}));
@@ -468,11 +471,11 @@ TEST(SlotPoolThreads, LoansReturnsAndPrefaultsAtOnce) {
           pool.release(slot->id);
           continue;
         }
-        if (!pool.mark_sent(slot->id)) ++count;
+        if (!pool.ledger().mark_sent(slot->id)) ++count;
         for (std::size_t b = 0; b < 64; ++b)
           if (slot->memory[b] != static_cast<std::byte>(id + 1)) ++count;
-        if (!pool.take_return(slot->id)) ++count;
-        if (pool.take_return(slot->id)) ++count;
+        if (!pool.ledger().take_return(slot->id)) ++count;
+        if (pool.ledger().take_return(slot->id)) ++count;
       }
     });
   }
@@ -586,18 +589,18 @@ TEST(SlotPoolModel, RandomCallsAgreeWithAReference) {
         case 8:
         case 9:
         case 10:
-          ASSERT_EQ(pool.mark_sent(id), use != nullptr && use->state == State::loaned);
+          ASSERT_EQ(pool.ledger().mark_sent(id), use != nullptr && use->state == State::loaned);
           if (use != nullptr && use->state == State::loaned) use->state = State::sent;
           break;
         case 11:
-          ASSERT_EQ(pool.unmark_sent(id), use != nullptr && use->state == State::sent);
+          ASSERT_EQ(pool.ledger().unmark_sent(id), use != nullptr && use->state == State::sent);
           if (use != nullptr && use->state == State::sent) use->state = State::loaned;
           break;
         case 12:
         case 13:
         case 14: {
           const bool known = use != nullptr && use->state != State::loaned;
-          ASSERT_EQ(pool.take_return(id), known);
+          ASSERT_EQ(pool.ledger().take_return(id), known);
           if (known)
             reference.erase(id);
           else
@@ -607,12 +610,12 @@ TEST(SlotPoolModel, RandomCallsAgreeWithAReference) {
         default:
           switch (below(4)) {
             case 0:
-              pool.quarantine_sent();
+              pool.ledger().quarantine_sent();
               for (auto& other : reference.uses)
                 if (other.state == State::sent) other.state = State::quarantined;
               break;
             case 1:
-              pool.free_sent();
+              pool.ledger().free_sent();
               std::erase_if(reference.uses,
                             [](const auto& other) { return other.state != State::loaned; });
               break;

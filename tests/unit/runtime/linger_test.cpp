@@ -66,6 +66,8 @@ TEST_P(Linger, WhatCannotBeSentIsAnUnsentEventAndATimeout) {
     if (event.kind != MemberEventKind::unsent) continue;
     unsent = true;
     EXPECT_NE(event.member.find("client"), std::string::npos) << event;
+    EXPECT_NE(event.reason.find("begun to leave: "), std::string::npos) << event;
+    EXPECT_EQ(event.reason.find("to leave: 0"), std::string::npos) << event;
   }
   EXPECT_TRUE(unsent);
 }

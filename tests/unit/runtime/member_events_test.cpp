@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/member_events.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
@@ -13,45 +11,17 @@
 namespace tendon::test {
 namespace {
 
-/// Collects the events of one Context.
-class Events {
- public:
-  explicit Events(Context& context) {
-    context.on_member([this](const MemberEvent& event) {
-      std::lock_guard lock(mutex_);
-      events_.push_back(event);
-      changed_.notify_all();
-    });
-  }
-  testing::AssertionResult wait_for(MemberEventKind kind, std::string_view member) {
-    std::unique_lock lock(mutex_);
-    const auto found = [&] {
-      for (const MemberEvent& event : events_)
-        if (event.kind == kind && event.member.find(member) != std::string::npos) return true;
-      return false;
-    };
-    if (changed_.wait_for(lock, kPatience, found)) return testing::AssertionSuccess();
-    auto failure = testing::AssertionFailure();
-    failure << "no " << to_string(kind) << " of " << member << " but:";
-    for (const MemberEvent& event : events_) failure << "\n" << event;
-    return failure;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<MemberEvent> events_;
-};
-
 class MemberEvents : public PipeTest {};
 TENDON_ON_BOTH_PATHS(MemberEvents);
 
 TEST_P(MemberEvents, JoinedAndLeftAtBothEnds) {
+  MemberEventLog seen_by_client;
+  MemberEventLog seen_by_server;
   std::optional<Context> client =
       Context::create({.name = "alpha", .transport = way().transport}).value();
   Context server = Context::create({.name = "omega", .transport = way().transport}).value();
-  Events seen_by_client(*client);
-  Events seen_by_server(server);
+  seen_by_client.watch(*client);
+  seen_by_server.watch(server);
   Listener listener = Listener::bind(server, "127.0.0.1:0").value();
   Pipe pipe = Pipe::connect(*client, listener.address(), kPatience).value();
   EXPECT_TRUE(seen_by_client.wait_for(MemberEventKind::joined, "omega"));

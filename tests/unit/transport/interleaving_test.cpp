@@ -424,18 +424,18 @@ void own(SlotModel& shared, std::uint64_t count, Network network, Owner how, Slo
     while (in.pop(back)) {
       if (how == Owner::ignores_generations && back.slot < kMostSlots)
         back.generation = ghost.latest[back.slot];
-      pool.take_return({0, static_cast<std::uint32_t>(back.slot), back.generation});
+      pool.ledger().take_return({0, static_cast<std::uint32_t>(back.slot), back.generation});
       look();
     }
     if (in.head() != before) in.release();
     if (network == Network::may_fail) failed = CheckedMemory::load_acquire(shared.link_failed);
     ended = CheckedMemory::load_acquire(shared.peer_ended);
     if (ended != 0)
-      pool.free_sent();
+      pool.ledger().free_sent();
     else if (failed != 0 && how == Owner::frees_at_end_of_stream)
-      pool.free_sent();
+      pool.ledger().free_sent();
     else if (failed != 0)
-      pool.quarantine_sent();
+      pool.ledger().quarantine_sent();
     look();
   };
   const auto wait = [&] {
@@ -461,13 +461,13 @@ void own(SlotModel& shared, std::uint64_t count, Network network, Owner how, Slo
       pool.release(id);
       continue;
     }
-    ghost.complaint.unless(pool.mark_sent(id), "a fresh loan cannot be sent");
+    ghost.complaint.unless(pool.ledger().mark_sent(id), "a fresh loan cannot be sent");
     ghost.writes[id.slot] = false;
     look();
     ghost.complaint.unless(out.stage({id.slot, id.generation, 10 * i}), "more messages than slots");
     out.publish();
     if (how == Owner::releases_after_publishing) {  // as a send that timed out too late
-      pool.unmark_sent(id);
+      pool.ledger().unmark_sent(id);
       pool.release(id);
       look();
     }

@@ -97,7 +97,7 @@ TEST(CopyBody, WithoutPartsThePayloadIsWhatLiesInTheSlot) {
   op.descriptor.payload_bytes = 3000;
   op.descriptor.values_bytes = 10;
   op.values = values;
-  op.lease = lease;
+  op.lease = lease.get();
   // To somewhere else, and to the slot itself.
   std::vector<std::byte> out(3010);
   copy_body(op, 0, out);
