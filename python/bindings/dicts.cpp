@@ -36,6 +36,15 @@ std::string name_of(nb::handle key) {
   return escape_name({text, static_cast<std::size_t>(size)});
 }
 
+/// A tensordict.TensorDict or tensorclass as its adapter makes it; nullopt for everything else. A
+/// program that has not imported tensordict has none, and pays nothing.
+std::optional<TensorDict> from_tensordict(nb::handle object, const char* adapter = "to_batch") {
+  if (PyDict_GetItemString(PyImport_GetModuleDict(), "tensordict") == nullptr) return std::nullopt;
+  const nb::module_ adapters = nb::module_::import_("tendon.tensordict");
+  if (!nb::cast<bool>(adapters.attr("is_tensordict")(object))) return std::nullopt;
+  return nb::cast<TensorDict>(adapters.attr(adapter)(object));
+}
+
 /// Adds what one library's mapping holds to a TensorDict.
 class Filler {
  public:
@@ -65,6 +74,10 @@ class Filler {
     if (!PyDict_Check(object.ptr())) {
       if (auto tensor = tensor_from(object, name))
         return unwrap(dict_.try_set(path, *std::move(tensor)));
+    }
+    if (!PyDict_Check(object.ptr())) {
+      if (const auto foreign = from_tensordict(object))
+        return unwrap(dict_.try_set(path, *foreign));
     }
     if (is_mapping(object)) {
       unwrap(dict_.try_set(path, TensorDict()));
@@ -103,6 +116,27 @@ nb::object names_or_none(const TensorDict& dict) {
   return list;
 }
 
+void make_dict(TensorDict* self, nb::object mapping, nb::object batch_size, nb::object names) {
+  std::vector<std::int64_t> sizes;
+  for (nb::handle size : batch_size) sizes.push_back(nb::cast<std::int64_t>(size));
+  std::vector<std::string> dimension_names;
+  bool named = false;
+  if (!names.is_none()) {
+    for (nb::handle name : names) {
+      dimension_names.push_back(name.is_none() ? "" : nb::cast<std::string>(name));
+      named = named || !name.is_none();
+    }
+  }
+  const Shape shape = unwrap(Shape::make(sizes));
+  if (sizes.empty() && !named) {
+    new (self) TensorDict(dict_from(mapping));
+    return;
+  }
+  TensorDict dict = named ? TensorDict(shape, std::move(dimension_names)) : TensorDict(shape);
+  Filler(dict).add_all(mapping, "", 0);
+  new (self) TensorDict(std::move(dict));
+}
+
 }  // namespace
 
 bool is_mapping(nb::handle object) {
@@ -113,6 +147,9 @@ bool is_mapping(nb::handle object) {
 
 TensorDict dict_from(nb::handle object) {
   if (nb::isinstance<TensorDict>(object)) return nb::cast<const TensorDict&>(object);
+  if (!PyDict_Check(object.ptr())) {
+    if (auto foreign = from_tensordict(object)) return *std::move(foreign);
+  }
   if (!is_mapping(object)) {
     raise_type_error("a " + quoted_type(object) +
                      " is no batch; legal is a mapping from names to arrays and values");
@@ -120,6 +157,11 @@ TensorDict dict_from(nb::handle object) {
   TensorDict dict;
   Filler(dict).add_all(object, "", 0);
   return dict;
+}
+
+TensorDict dict_for_file(nb::handle object) {
+  auto foreign = from_tensordict(object, "to_plain_batch");
+  return foreign ? *std::move(foreign) : dict_from(object);
 }
 
 std::string path_of(nb::handle key) {
@@ -138,11 +180,11 @@ nb::object entry_of(const TensorDict& dict, const std::string& path) {
 
 void bind_tensor_dict(nb::module_& module) {
   auto type = nb::class_<TensorDict>(module, "TensorDict", kDictDoc);
-  type.def(
-          "__init__",
-          [](TensorDict* self, nb::object mapping) { new (self) TensorDict(dict_from(mapping)); },
-          nb::arg("mapping").none(),
-          nb::sig("def __init__(self, mapping: collections.abc.Mapping[str, object]) -> None"))
+  type.def("__init__", make_dict, nb::arg("mapping").none(), nb::kw_only(),
+           nb::arg("batch_size") = nb::make_tuple(), nb::arg("names").none() = nb::none(),
+           nb::sig("def __init__(self, mapping: collections.abc.Mapping[str, object], *, "
+                   "batch_size: tuple[int, ...] = (), names: list[str | None] | None = None) -> "
+                   "None"))
       .def(
           "__getitem__",
           [](const TensorDict& self, nb::object key) { return entry_of(self, path_of(key)); },

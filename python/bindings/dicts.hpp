@@ -13,6 +13,8 @@ namespace nb = nanobind;
 /// tensordict.TensorDict is taken as it is. No element is copied. TypeError and ValueError name
 /// the key, its type, dtype and shape, and what is legal.
 [[nodiscard]] TensorDict dict_from(nb::handle object);
+/// The same for a file, where lazy stacks and tensorclasses are plain TensorDicts.
+[[nodiscard]] TensorDict dict_for_file(nb::handle object);
 /// True for what dict_from takes.
 [[nodiscard]] bool is_mapping(nb::handle object);
 

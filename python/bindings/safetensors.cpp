@@ -31,7 +31,7 @@ TensorDict load(nb::object path) {
 
 void save(nb::object path, nb::object batch, nb::dict metadata) {
   const std::string name = file_name(path);
-  const TensorDict dict = dict_from(batch);
+  const TensorDict dict = dict_for_file(batch);
   SaveOptions options;
   for (auto [key, text] : metadata) {
     if (!PyUnicode_Check(key.ptr()) || !PyUnicode_Check(text.ptr()))

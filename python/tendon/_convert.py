@@ -19,4 +19,9 @@ def convert(batch: TensorDict, wanted: Any) -> Any:
         return batch
     if wanted is dict:
         return to_dict(batch)
-    raise TypeError(f"as_ is {wanted!r}; legal are dict and tendon.TensorDict")
+    if getattr(wanted, "__module__", "").partition(".")[0] == "tensordict":
+        from . import tensordict
+
+        return tensordict.from_batch(batch)
+    raise TypeError(f"as_ is {wanted!r}; legal are dict, tendon.TensorDict and "
+                    "tensordict.TensorDict")
