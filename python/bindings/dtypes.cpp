@@ -119,16 +119,17 @@ DType dtype_of_object(nb::handle dtype) {
   const std::string text = nb::str(dtype).c_str();
   if (const auto known = parse_dtype(text)) return *known;
   if (const auto known = dtype_from_array_name(text)) return *known;  // torch.float32
-  try {
-    // numpy.float32, "f4", "<i8"
-    const nb::object known = nb::module_::import_("numpy").attr("dtype")(dtype);
-    if (nb::cast<bool>(known.attr("isnative")))
+  // Not for text: NumPy's codes count bytes, and its "i8" is our "i64".
+  if (!PyUnicode_Check(dtype.ptr())) {
+    try {
+      const nb::object known = nb::module_::import_("numpy").attr("dtype")(dtype);
       if (const auto found = dtype_from_array_name(nb::str(known).c_str())) return *found;
-  } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_TypeError)) throw;
+    }
   }
   raise_type_error("there is no element type '" + text + "'; legal are " + legal_dtypes() +
-                   ", the names of NumPy and the types of NumPy and torch");
+                   ", long names ('float32') and the types of NumPy and torch");
 }
 
 std::string legal_dtypes() {

@@ -32,7 +32,6 @@ std::map<ErrorCode, PyObject*>& classes() {
 nb::str text(std::string_view view) { return nb::str(view.data(), view.size()); }
 
 nb::object make_class(const char* name, const nb::tuple& bases, const nb::dict& members) {
-  members["__module__"] = "tendon";
   return nb::borrow<nb::object>(nb::handle(reinterpret_cast<PyObject*>(&PyType_Type)))(name, bases,
                                                                                        members);
 }
@@ -70,6 +69,7 @@ void bind_errors(nb::module_& module) {
   nb::dict base;
   base["__doc__"] = kErrorDoc;
   base["__str__"] = plain_str();
+  base["__module__"] = module.attr("__name__");
   for (const char* attribute : {"code", "name", "remedy", "where", "detail"}) base[attribute] = "";
   const nb::object error = make_class("Error", nb::make_tuple(nb::handle(PyExc_Exception)), base);
   module.attr("Error") = error;
@@ -77,6 +77,7 @@ void bind_errors(nb::module_& module) {
   for (const ErrorInfo& row : error_table()) {
     nb::dict members;
     const std::string id = error_id(row.code);
+    members["__module__"] = module.attr("__name__");
     members["__doc__"] = text(id + ": " + std::string(row.summary) + ".");
     members["code"] = text(id);
     members["name"] = text(row.name);

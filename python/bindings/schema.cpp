@@ -16,7 +16,8 @@ namespace {
 constexpr const char* kSchemaDoc =
     "What a batch is made of: names, element types and shapes, nested.\n\n"
     "Schema({'image': ('u8', (3, 64, 64)), 'info': {'reward': ('f32', ())}})\n"
-    "Element types are names ('f32', 'float32') or types of NumPy and torch.\n"
+    "Element types are names ('f32', 'float32') or types of NumPy and torch; the\n"
+    "number counts bits: 'i8' has 8, and NumPy's code of that name is 'i64'.\n"
     "Schema.of(batch) is that of a batch. It never changes.";
 
 void collect(nb::handle mapping, const std::string& prefix, std::size_t depth,

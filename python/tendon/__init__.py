@@ -14,11 +14,18 @@ without a copy. Nothing is ever pickled: what a peer sends is data only.
 
 import atexit
 
+from . import _tendon
 from ._default import connect, default_context, listen
 from ._tendon import *  # noqa: F403
-from ._tendon import _close_all, __version__
+from ._tendon import __version__
 from .server import Server, serve
 
+# Messages and help() name things as users write them.
+for _entry in vars(_tendon).values():
+    if isinstance(_entry, type):
+        _entry.__module__ = "tendon"
+del _entry
+
 # Before the interpreter takes itself apart: what is unsent leaves, peers hear the end.
-atexit.register(_close_all)
+atexit.register(_tendon._close_all)
 del atexit

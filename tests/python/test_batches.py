@@ -136,7 +136,7 @@ def test_a_loan_copies_nothing(make_pair):
 
 def test_a_loan_of_another_link_stays_a_loan(make_pair):
     one, other = make_pair("shm"), make_pair("shm")
-    loan = one.here.loan({"x": ("f4", 4)})
+    loan = one.here.loan({"x": ("f32", 4)})
     with pytest.raises(tendon.WrongLink):
         other.here.send(loan)
     assert not loan.empty
@@ -180,7 +180,7 @@ def test_a_peer_that_went_raises_in_iteration(pair):
 
 def test_memory_of_the_pool(make_pair):
     context = make_pair("tcp").contexts[0]
-    array = context.pool.empty((3, 4), "f4")
+    array = context.pool.empty((3, 4), "f32")
     array[:] = 1
     assert array.shape == (3, 4) and array.dtype == np.float32
     assert context.pool.summary().loaned_count == 1

@@ -73,6 +73,11 @@ def test_every_type_of_the_library_has_a_name():
         assert tendon.Schema({"x": (name, 1)}).leaves["x"][0] == name
     for spelled in ["float32", "f32", np.float32, np.dtype("f4")]:
         assert tendon.Schema({"x": (spelled, 1)}).leaves["x"] == ("f32", (1,))
+    # NumPy's codes count bytes: "i8" would mean two things, so none of them is taken as text.
+    assert tendon.Schema({"x": (np.dtype("i8"), 1)}).leaves["x"] == ("i64", (1,))
+    for code in ["f4", "<i8", "d"]:
+        with pytest.raises(TypeError, match=f"no element type '{code}'"):
+            tendon.Schema({"x": (code, 1)})
 
 
 def test_nothing_is_copied_on_the_way_in():

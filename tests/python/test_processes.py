@@ -34,7 +34,7 @@ def test_fork_is_refused_in_the_child():
         child = os.fork()
         if child == 0:
             calls = [lambda: pipe.send({"x": 1}), lambda: pipe.recv(1), lambda: listener.accept(1),
-                     lambda: tendon.connect("127.0.0.1:1", 1), lambda: pipe.loan({"x": ("u1", 1)}),
+                     lambda: tendon.connect("127.0.0.1:1", 1), lambda: pipe.loan({"x": ("u8", 1)}),
                      lambda: tendon.default_context().listen("127.0.0.1:0")]
             refused = 0
             for call in calls:
@@ -85,7 +85,7 @@ here.send({"y": numpy.zeros(3), "z": {"v": 1}})
 OPEN_AT_THE_END = {
     "pipes in globals": "pass",
     "arrays in globals": "kept = [there.recv()['x'], there.recv()]",
-    "a loan": "loan = here.loan({'x': ('u1', 100000)})",
+    "a loan": "loan = here.loan({'x': ('u8', 100000)})",
     "a pending future": "there.recv(); there.recv(); future = there.irecv()",
     "an iterator": "reading = iter(there); next(reading)",
     "a send under way": "futures = [here.isend({'x': numpy.zeros(1 << 14)}) for _ in range(20)]",
