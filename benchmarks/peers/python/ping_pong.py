@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Python peers share: payload, second process, timing and the document on stdout.
+
+A peer is a file with a subclass of End and a call of main(). Two processes throw one batch at each
+other; a time is half of a round: send, and both arrays of the answer in hand. Nobody is pinned to
+a core, because some of the peers need more threads than others.
+"""
+
+from __future__ import annotations
+
+import abc
+import argparse
+import asyncio
+import json
+import math
+import multiprocessing
+import os
+import platform
+import threading
+import time
+from typing import Any, ClassVar
+
+import numpy as np
+
+MIB = 1 << 20
+PATIENCE_S = 60
+# The batch of every peer: {"observation": f32 [n], "info": {"reward": f32 [n]}}.
+LEAVES = 2
+
+
+class End(abc.ABC):
+    """One end of a connection between two processes. `first` is the one that measures.
+
+    The first end is made before the second process is there; what it puts into `meeting` is what
+    the second one is given, so it must be possible to hand it to a new process.
+    """
+
+    path: ClassVar[str]  # what the bytes travel through
+    modes: ClassVar[tuple[str, ...]]  # the first one is the default
+
+    def __init__(self, first: bool, meeting: Any, mode: str, size_bytes: int) -> None:
+        self.first = first
+        self.meeting = meeting
+        self.mode = mode
+        self.observation, self.reward = arrays(size_bytes)
+
+    @abc.abstractmethod
+    async def open(self) -> None:
+        """Connects; afterwards both ends can send at once."""
+
+    @abc.abstractmethod
+    async def send(self) -> None:
+        """Sends the batch."""
+
+    @abc.abstractmethod
+    async def recv(self) -> tuple[Any, Any]:
+        """Receives a batch: its two arrays."""
+
+    async def close(self) -> None:
+        """Called when the other end has received everything."""
+
+
+def arrays(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    count = size_bytes // LEAVES // 4
+    observation = np.full(count, 1.5, "f4")
+    reward = np.arange(count, dtype="f4") % 251
+    return observation, reward
+
+
+def check(received: tuple[Any, Any], size_bytes: int) -> None:
+    """What came is what was sent; never inside a measured time."""
+    for name, got, wanted in zip(("observation", "reward"), received, arrays(size_bytes)):
+        if not np.array_equal(np.asarray(got), wanted):
+            raise SystemExit(f"'{name}' did not arrive as it was sent")
+
+
+def round_count(size_bytes: int) -> int:
+    """About 1 GiB of traffic, within [20, 5000] rounds."""
+    return max(20, min(5000, 1024 * MIB // size_bytes))
+
+
+async def ping(end: End, size_bytes: int, warm_up: int, rounds: int) -> list[float]:
+    """Half of each round [us]; the first one is the very first of the connection."""
+    times_us = []
+    for number in range(1 + warm_up + rounds):
+        start = time.perf_counter_ns()
+        await end.send()
+        received = await end.recv()
+        times_us.append((time.perf_counter_ns() - start) / 2e3)
+        if number == 0:
+            check(received, size_bytes)
+    return times_us
+
+
+async def pong(end: End, size_bytes: int, rounds: int) -> None:
+    for number in range(rounds):
+        received = await end.recv()
+        await end.send()
+        if number == 0:
+            check(received, size_bytes)
+
+
+def percentile(sorted_values: list[float], quantile: float) -> float:
+    """Nearest rank."""
+    return sorted_values[max(math.ceil(quantile * len(sorted_values)), 1) - 1]
+
+
+def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, rounds: int,
+                   ready: Any, done: Any) -> None:
+    def end_with_parent() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    async def run() -> None:
+        end = kind(False, meeting, mode, size_bytes)
+        await end.open()
+        ready.wait(PATIENCE_S)
+        await pong(end, size_bytes, rounds)
+        done.wait(PATIENCE_S)
+        await end.close()
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    asyncio.run(run())
+
+
+def measure(kind: type[End], mode: str, size_bytes: int, rounds: int, warm_up: int) -> dict:
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Barrier(2), context.Event()
+
+    async def run() -> list[float]:
+        end = kind(True, None, mode, size_bytes)
+        other = context.Process(target=second_process, args=(
+            kind, end.meeting, mode, size_bytes, 1 + warm_up + rounds, ready, done))
+        other.start()
+        await end.open()
+        ready.wait(PATIENCE_S)
+        times_us = await ping(end, size_bytes, warm_up, rounds)
+        done.set()
+        await end.close()
+        other.join(PATIENCE_S)
+        if other.exitcode != 0:
+            raise SystemExit(f"the second process ended with {other.exitcode}")
+        return times_us
+
+    times_us = asyncio.run(run())
+    steady = sorted(times_us[1 + warm_up:])
+    p50 = percentile(steady, 0.5)
+    return {"path": kind.path, "mode": mode, "size_bytes": size_bytes, "latency_us_p50": p50,
+            "latency_us_p99": percentile(steady, 0.99), "bandwidth_gb_per_s": size_bytes / p50 / 1e3,
+            "first_us": times_us[0], "ratio": {}}
+
+
+def print_document(rows: list[dict]) -> None:
+    machine = {"cores": len(os.sched_getaffinity(0)), "kernel": platform.platform(),
+               "python": platform.python_version()}
+    print(json.dumps({"benchmark": "python", "machine": machine, "results": rows}, indent=1))
+
+
+def main(kind: type[End]) -> None:
+    parser = argparse.ArgumentParser(description="One way between two processes, as JSON.")
+    parser.add_argument("--mode", choices=kind.modes, default=kind.modes[0])
+    parser.add_argument("-b", type=int, default=1 << 10, metavar="BYTES",
+                        help="of the two arrays together, a multiple of 8")
+    parser.add_argument("-n", type=int, metavar="ROUNDS")
+    parser.add_argument("-w", type=int, metavar="ROUNDS", help="unmeasured ones")
+    options = parser.parse_args()
+    if options.b < 8 or options.b % 8 != 0:
+        parser.error(f"-b: {options.b} is not a positive multiple of 8")
+    rounds = options.n or round_count(options.b)
+    warm_up = options.w if options.w is not None else max(rounds // 10, 3)
+    print_document([measure(kind, options.mode, options.b, rounds, warm_up)])
