@@ -29,6 +29,7 @@ bench: ## measure beside memcpy, sockets, MPI and UCX; writes docs/benchmarks.md
 	@tools/setup.sh build bench
 	@tools/build.sh release
 	@tools/bench.sh
+	@tools/bench_python.sh
 
 lint: ## formatting, naming, layers and the rules of the house
 	@tools/setup.sh build test lint

@@ -14,6 +14,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import socket
@@ -73,8 +74,15 @@ class Line:
     cause: str = ""  # what is known to keep it from its target
 
     @property
+    def unit(self) -> str:
+        return "GB/s" if self.quantity == "bandwidth_gb_per_s" else "us"
+
+    @property
     def larger_is_better(self) -> bool:
         return self.quantity == "bandwidth_gb_per_s"
+
+    def ratio(self, own: float, theirs: list[float]) -> float:
+        return own / (max if self.larger_is_better else min)(theirs)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -364,7 +372,8 @@ def shown_command(step: Step) -> str:
 def program_name(step: Step) -> str:
     """What the reader calls it: 'tendon', 'mpi_ping_pong', 'iperf3'."""
     names = [pathlib.PurePath(word).name for word in step.command if "/" in word]
-    return names[0] if names else step.command[0]
+    scripts = [name for name in names if name.endswith(".py")]
+    return (scripts or names or step.command)[0]
 
 
 def measure(sections: dict[str, list[list[Step]]], rounds: int) -> Measurement:
@@ -430,7 +439,7 @@ def judge(line: Line, result: Measurement) -> Verdict:
                   for peer in line.peers if (series := result.series.get(peer))
                   and series.rows.get(round_number, {}).get(line.quantity) is not None]
         if theirs:
-            values.append(own / (max if line.larger_is_better else min)(theirs))
+            values.append(line.ratio(own, theirs))
     return Verdict(line, values)
 
 
@@ -482,9 +491,8 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def comparison_table(verdicts: list[Verdict], result: Measurement) -> str:
     def figure(key: Key, line: Line) -> str:
         series = result.series.get(key)
-        unit = "GB/s" if line.larger_is_better else "us"
         values = series.values(line.quantity) if series else []
-        return f"{spread(values)} {unit}" if values else "-"
+        return f"{spread(values)} {line.unit}" if values else "-"
 
     rows = []
     for verdict in verdicts:
@@ -549,13 +557,18 @@ def iceoryx2_version() -> str:
         return "iceoryx2 " + tomllib.load(text)["dependencies"]["iceoryx2"].lstrip("=")
 
 
-def machine_card(build_dir: str) -> dict[str, str]:
+def host_card() -> dict[str, str]:
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cpu": cpu_model(),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{memory_gib:.0f} GiB",
         "kernel": f"{os.uname().sysname} {os.uname().release}",
+    }
+
+
+def machine_card(build_dir: str) -> dict[str, str]:
+    return host_card() | {
         "compiler": compiler(build_dir),
         "peers": "; ".join([first_line(["mpirun", "--version"]),
                             "UCX: " + first_line(["ucx_info", "-v"]),
@@ -593,17 +606,36 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
     return "\n\n".join(parts) + "\n"
 
 
-def as_json(machine: dict[str, str], verdicts: list[Verdict], result: Measurement) -> str:
+def as_json(benchmark: str, machine: dict[str, str], verdicts: list[Verdict],
+            result: Measurement) -> str:
     rows = []
     for key, series in result.series.items():
         def median(name, series=series):
             values = series.values(name)
             return statistics.median(values) if values else None
+        first_us = median("first_us")
         ratio = {v.line.title: v.median for v in verdicts
                  if v.line.subject == key and v.line.peers and v.values}
         rows.append(row(key, median("latency_us_p50"), median("latency_us_p99"),
-                        median("bandwidth_gb_per_s")) | {"ratio": ratio})
-    return json.dumps({"benchmark": "all", "machine": machine, "results": rows}, indent=1)
+                        median("bandwidth_gb_per_s"))
+                    | ({} if first_us is None else {"first_us": first_us}) | {"ratio": ratio})
+    return json.dumps({"benchmark": benchmark, "machine": machine, "results": rows}, indent=1)
+
+
+def write_part(file: pathlib.Path, program: str, text: str) -> None:
+    """Puts what a program says into a document of several; the parts of the others stay."""
+    pieces = re.split(r"^<!-- written by (\S+) -->\n+", file.read_text(encoding="utf-8")
+                      if file.exists() else "", flags=re.MULTILINE)
+    parts = dict(zip(pieces[1::2], pieces[2::2])) | {program: text}
+    file.write_text("\n".join(f"<!-- written by {name} -->\n\n{part.strip()}\n"
+                              for name, part in parts.items()), encoding="utf-8")
+
+
+def tell_load() -> None:
+    busy = os.getloadavg()[0]
+    if busy > 0.5:
+        say(f"note: the machine is not idle (load average {busy:.1f}); ratios suffer less than "
+            "times")
 
 
 def main() -> int:
@@ -624,10 +656,7 @@ def main() -> int:
     sections = plan(Programs(arguments.build_dir, arguments.streams))
     if arguments.only:
         sections = {name: sections[name] for name in arguments.only}
-    busy = os.getloadavg()[0]
-    if busy > 0.5:
-        say(f"note: the machine is not idle (load average {busy:.1f}); ratios suffer less than "
-            "times")
+    tell_load()
     result = measure(sections, arguments.rounds)
     machine = machine_card(arguments.build_dir)
     measured_keys = set(result.series)
@@ -635,7 +664,7 @@ def main() -> int:
                 if not arguments.only or line.subject in measured_keys]
 
     if arguments.json:
-        print(as_json(machine, verdicts, result))
+        print(as_json("all", machine, verdicts, result))
     else:
         print(comparison_table(verdicts, result), figure_table(result), sep="\n\n")
         if result.not_measured:
@@ -646,8 +675,8 @@ def main() -> int:
         say(f"no document written: tendon was not measured: {result.not_measured['tendon']}")
         return 1
     else:
-        arguments.output.write_text(document(arguments, machine, verdicts, result),
-                                    encoding="utf-8")
+        write_part(arguments.output, "tools/bench.py",
+                   document(arguments, machine, verdicts, result))
         say(f"written: {arguments.output}")
     return 1 if any("bench pipe" in name for name in result.not_measured) else 0
 

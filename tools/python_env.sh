@@ -20,7 +20,7 @@ unchanged() {
 }
 
 pip_install() {
-  "$python" -m pip pip_install --quiet --disable-pip-version-check --no-deps "$@"
+  "$python" -m pip install --quiet --disable-pip-version-check --no-deps "$@"
 }
 
 if ! unchanged "$folder/venv.stamp" "$requirements"; then

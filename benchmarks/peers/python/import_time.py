@@ -19,8 +19,11 @@ print((time.perf_counter() - start) * 1e6, "torch" in sys.modules)
 
 
 def import_us() -> float:
-    time_us, torch = subprocess.run([sys.executable, "-c", PROGRAM], check=True,
-                                    capture_output=True, text=True).stdout.split()
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    time_us, torch = done.stdout.split()
     if torch == "True":
         raise SystemExit("import tendon imports torch")
     return float(time_us)

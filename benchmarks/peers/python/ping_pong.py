@@ -18,12 +18,14 @@ import os
 import platform
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 MIB = 1 << 20
 PATIENCE_S = 60
+STEADY_S = 10
 # The batch of every peer: {"observation": f32 [n], "info": {"reward": f32 [n]}}.
 LEAVES = 2
 
@@ -74,30 +76,31 @@ def check(received: tuple[Any, Any], size_bytes: int) -> None:
             raise SystemExit(f"'{name}' did not arrive as it was sent")
 
 
-def round_count(size_bytes: int) -> int:
-    """About 1 GiB of traffic, within [20, 5000] rounds."""
-    return max(20, min(5000, 1024 * MIB // size_bytes))
-
-
-async def ping(end: End, size_bytes: int, warm_up: int, rounds: int) -> list[float]:
-    """Half of each round [us]; the first one is the very first of the connection."""
+async def ping(end: End, rounds: int, size_bytes: int = 0) -> list[float]:
+    """Half of each round [us]. With a size, what arrives is compared with what was sent."""
     times_us = []
-    for number in range(1 + warm_up + rounds):
+    for _ in range(rounds):
         start = time.perf_counter_ns()
         await end.send()
         received = await end.recv()
         times_us.append((time.perf_counter_ns() - start) / 2e3)
-        if number == 0:
+        if size_bytes:
             check(received, size_bytes)
     return times_us
 
 
-async def pong(end: End, size_bytes: int, rounds: int) -> None:
-    for number in range(rounds):
+async def pong(end: End, rounds: int, size_bytes: int = 0) -> None:
+    for _ in range(rounds):
         received = await end.recv()
         await end.send()
-        if number == 0:
+        if size_bytes:
             check(received, size_bytes)
+
+
+def steady_rounds(size_bytes: int, warm_us: list[float]) -> int:
+    """At most 2000, about 1 GiB of traffic and 10 s, but at least 20."""
+    round_s = 2e-6 * sum(warm_us) / len(warm_us)
+    return max(20, min(2000, 1024 * MIB // size_bytes, int(STEADY_S / round_s)))
 
 
 def percentile(sorted_values: list[float], quantile: float) -> float:
@@ -105,8 +108,17 @@ def percentile(sorted_values: list[float], quantile: float) -> float:
     return sorted_values[max(math.ceil(quantile * len(sorted_values)), 1) - 1]
 
 
-def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, rounds: int,
-                   ready: Any, done: Any) -> None:
+@dataclass
+class Talk:
+    """What the two processes say to each other beside the connection that is measured."""
+
+    ready: Any  # a barrier
+    rounds: Any  # a queue: how many the first process wants
+    done: Any  # an event
+
+
+def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, warm_up: int,
+                   talk: Talk) -> None:
     def end_with_parent() -> None:
         multiprocessing.parent_process().join()
         os._exit(1)
@@ -114,40 +126,50 @@ def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, ro
     async def run() -> None:
         end = kind(False, meeting, mode, size_bytes)
         await end.open()
-        ready.wait(PATIENCE_S)
-        await pong(end, size_bytes, rounds)
-        done.wait(PATIENCE_S)
+        talk.ready.wait(PATIENCE_S)
+        await pong(end, 1, size_bytes)
+        await pong(end, warm_up)
+        rounds = talk.rounds.get()
+        talk.ready.wait(PATIENCE_S)
+        await pong(end, rounds)
+        talk.done.wait(PATIENCE_S)
         await end.close()
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     asyncio.run(run())
 
 
-def measure(kind: type[End], mode: str, size_bytes: int, rounds: int, warm_up: int) -> dict:
+def measure(kind: type[End], options: argparse.Namespace) -> dict:
+    mode, size_bytes = options.mode, options.b
+    warm_up = options.w or (200 if size_bytes < MIB else 20 if size_bytes < 16 * MIB else 3)
     context = multiprocessing.get_context("spawn")
-    ready, done = context.Barrier(2), context.Event()
+    talk = Talk(context.Barrier(2), context.SimpleQueue(), context.Event())
 
-    async def run() -> list[float]:
+    async def run() -> tuple[float, list[float]]:
         end = kind(True, None, mode, size_bytes)
-        other = context.Process(target=second_process, args=(
-            kind, end.meeting, mode, size_bytes, 1 + warm_up + rounds, ready, done))
+        other = context.Process(target=second_process,
+                                args=(kind, end.meeting, mode, size_bytes, warm_up, talk))
         other.start()
         await end.open()
-        ready.wait(PATIENCE_S)
-        times_us = await ping(end, size_bytes, warm_up, rounds)
-        done.set()
+        talk.ready.wait(PATIENCE_S)
+        first_us, = await ping(end, 1, size_bytes)
+        warm_us = await ping(end, warm_up)
+        rounds = options.n or steady_rounds(size_bytes, warm_us)
+        talk.rounds.put(rounds)
+        talk.ready.wait(PATIENCE_S)
+        times_us = await ping(end, rounds)
+        talk.done.set()
         await end.close()
         other.join(PATIENCE_S)
         if other.exitcode != 0:
             raise SystemExit(f"the second process ended with {other.exitcode}")
-        return times_us
+        return first_us, sorted(times_us)
 
-    times_us = asyncio.run(run())
-    steady = sorted(times_us[1 + warm_up:])
-    p50 = percentile(steady, 0.5)
+    first_us, times_us = asyncio.run(run())
+    p50 = percentile(times_us, 0.5)
     return {"path": kind.path, "mode": mode, "size_bytes": size_bytes, "latency_us_p50": p50,
-            "latency_us_p99": percentile(steady, 0.99), "bandwidth_gb_per_s": size_bytes / p50 / 1e3,
-            "first_us": times_us[0], "ratio": {}}
+            "latency_us_p99": percentile(times_us, 0.99),
+            "bandwidth_gb_per_s": size_bytes / p50 / 1e3, "first_us": first_us, "ratio": {}}
 
 
 def print_document(rows: list[dict]) -> None:
@@ -161,11 +183,9 @@ def main(kind: type[End]) -> None:
     parser.add_argument("--mode", choices=kind.modes, default=kind.modes[0])
     parser.add_argument("-b", type=int, default=1 << 10, metavar="BYTES",
                         help="of the two arrays together, a multiple of 8")
-    parser.add_argument("-n", type=int, metavar="ROUNDS")
-    parser.add_argument("-w", type=int, metavar="ROUNDS", help="unmeasured ones")
+    parser.add_argument("-n", type=int, metavar="ROUNDS", help="by the size and the time")
+    parser.add_argument("-w", type=int, metavar="ROUNDS", help="unmeasured ones before; by the size")
     options = parser.parse_args()
     if options.b < 8 or options.b % 8 != 0:
         parser.error(f"-b: {options.b} is not a positive multiple of 8")
-    rounds = options.n or round_count(options.b)
-    warm_up = options.w if options.w is not None else max(rounds // 10, 3)
-    print_document([measure(kind, options.mode, options.b, rounds, warm_up)])
+    print_document([measure(kind, options)])

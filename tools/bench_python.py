@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the Python package beside its peers in one run: a part of docs/benchmarks.md, a plot.
+
+Rounds, figures and ratios are those of tools/bench.py. `make bench` runs this after it;
+tools/bench_python.sh makes the environment first.
+"""
+
+import argparse
+import datetime
+import pathlib
+import platform
+import statistics
+import sys
+from dataclasses import dataclass
+
+import bench_plot
+from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, Step, Verdict, as_json,
+                   comparison_table, execute, figure_table, host_card, judge, measure,
+                   missing_table, run_json, say, shortfalls, size_text, table, tell_load, write_part)
+
+PYTHON = "build/python/venv/bin/python"
+PEER_PACKAGES = "build/python/peers"  # of UCXX; the environment is that of the tests
+PROGRAMS = "benchmarks/peers/python"
+SIZES = [KIB, MIB, LARGE]
+PACKAGES = ["pytendon", "numpy", "torch", "tensordict", "ucxx-cu13", "libucx-cu13"]
+FIRST, STEADY = "first_us", "latency_us_p50"
+
+
+@dataclass
+class TimesFaster(Line):
+    """How often a subject fits into the time of the fastest of its peers."""
+
+    @property
+    def larger_is_better(self) -> bool:
+        return True
+
+    def ratio(self, own: float, theirs: list[float]) -> float:
+        return min(theirs) / own
+
+
+def step(program: str, mode: str, size_bytes: int) -> Step:
+    command = [PYTHON, f"{PROGRAMS}/{program}.py", "--mode", mode, "-b", str(size_bytes)]
+    missing = None if (ROOT / PYTHON).exists() else f"not installed: {PYTHON} is missing"
+    if program == "tensordict_ucxx":
+        command = ["env", f"PYTHONPATH={PEER_PACKAGES}", *command]
+        if not (ROOT / PEER_PACKAGES / "ucxx").exists():
+            missing = f"not installed: {PEER_PACKAGES}/ucxx is missing"
+    return Step(command, run_json, missing)
+
+
+def plan() -> dict[str, list[list[Step]]]:
+    """What is compared runs directly after each other."""
+    sections = {"import": [[Step([PYTHON, f"{PROGRAMS}/import_time.py"], run_json)]]}
+    for size in SIZES:
+        sections[size_text(size)] = [
+            [step("tensordict_gloo", "posted", size), step("tensordict_gloo", "leaves", size),
+             step("tendon_pipe", "shm", size), step("tensordict_ucxx", "fresh", size),
+             step("queues", "pickle", size)],
+            [step("tensordict_gloo", "consolidated", size), step("tendon_pipe", "loan", size),
+             step("tensordict_ucxx", "consolidated", size)],
+            [step("tendon_pipe", "tcp", size), step("tendon_pipe", "asyncio", size)]]
+    return sections
+
+
+def tendon(mode: str, size_bytes: int) -> Key:
+    return Key("tendon", mode, size_bytes)
+
+
+def gloo(size_bytes: int) -> list[Key]:
+    return [Key("gloo", mode, size_bytes) for mode in ("posted", "leaves")]
+
+
+def lines() -> list[Line]:
+    found = [
+        Line("shm send+recv, 1 KiB, one way", tendon("shm", KIB), [], STEADY, 10),
+        Line("shm loan, 100 MB untouched / 1 KiB", tendon("loan", LARGE), [tendon("loan", KIB)],
+             STEADY, 3),
+        Line("import tendon, after NumPy", Key("tendon", "import", 0), [], STEADY, 50_000)]
+    targets = {("ucxx", KIB): 40, ("ucxx", LARGE): 6, ("gloo", KIB): 6, ("gloo", LARGE): 3}
+    for size in SIZES:
+        name = size_text(size)
+        for quantity in (STEADY, FIRST):
+            prefix = f"{name}, first send" if quantity == FIRST else name
+            for title, peer, keys in (
+                    ("TensorDictPipe over UCXX", "ucxx", [Key("ucxx", "fresh", size)]),
+                    ("tensordict over gloo, the faster of send and isend", "gloo", gloo(size)),
+                    ("multiprocessing.Queue", "queue", [Key("queue", "pickle", size)])):
+                limit = targets.get((peer, size)) if quantity == STEADY else None
+                found.append(TimesFaster(f"{prefix}: times faster than {title}",
+                                         tendon("shm", size), keys, quantity, limit))
+        packed = [(title, [Key(path, "consolidated", size)]) for title, path in
+                  (("TensorDictPipe", "ucxx"), ("gloo", "gloo"))]
+        found += [TimesFaster(f"{name}: a loan, times faster than {title}, consolidated before",
+                              tendon("loan", size), keys, STEADY) for title, keys in packed]
+        found.append(TimesFaster(f"{name}: tendon over tcp, times faster than gloo (tcp as well)",
+                                 tendon("tcp", size), gloo(size), STEADY))
+    return found
+
+
+PLOTTED = {"Tendon, loan": ("tendon", "loan"), "Tendon, send and recv": ("tendon", "shm"),
+           "tensordict, gloo": ("gloo", "posted"), "TensorDictPipe, UCXX": ("ucxx", "fresh"),
+           "multiprocessing.Queue": ("queue", "pickle")}
+
+
+def plot(result: Measurement) -> str:
+    def points(path: str, mode: str) -> dict[int, float]:
+        measured = {size: result.series.get(Key(path, mode, size)) for size in SIZES}
+        return {size: statistics.median(series.values(STEADY))
+                for size, series in measured.items() if series and series.values(STEADY)}
+
+    return bench_plot.times_by_size(
+        "A batch of two arrays to another Python process",
+        {name: points(*where) for name, where in PLOTTED.items()},
+        {size: size_text(size) for size in SIZES})
+
+
+VERSIONS = """
+import importlib.metadata, sys
+sys.path.append(sys.argv[1])
+for name in sys.argv[2:]:
+    try:
+        print(name, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        print(name, "not installed")
+"""
+
+
+def versions() -> str:
+    python = f"Python {platform.python_version()}"
+    lines_of = execute([PYTHON, "-c", VERSIONS, PEER_PACKAGES, *PACKAGES]).splitlines()
+    return "; ".join([python, *lines_of])
+
+
+def first_table(result: Measurement) -> str:
+    """The first send of each: what schema, connection and cold memory cost on top."""
+    rows = []
+    for name, (path, mode) in PLOTTED.items():
+        cells = []
+        for size in SIZES:
+            series = result.series.get(Key(path, mode, size))
+            values = series.values(FIRST) if series else []
+            cells.append(f"{statistics.median(values):,.0f}" if values else "-")
+        rows.append([name, *cells])
+    return table(["first send, us", *map(size_text, SIZES)], rows)
+
+
+def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
+             result: Measurement, picture: str) -> str:
+    loads = ", ".join(f"{load:.1f}" for load in result.load)
+    parts = [
+        "# Python",
+        "Written by `make bench` (`tools/bench_python.py`); do not edit. Two processes throw one "
+        "batch at each other, `{\"observation\": f32, \"info\": {\"reward\": f32}}`, both arrays of "
+        "half the size: NumPy arrays for Tendon and the queue, torch tensors for tensordict. The "
+        "program, the loop and the clock are the same for all. A time is half of a round, from the "
+        "call that sends to both arrays of the answer in hand; the first send is the first round "
+        "of a connection. Tendon waits by the policy `latency`; nobody is pinned to a core.",
+        f"![One way by size: Tendon and its peers]({picture})",
+        table(["machine", ""], [[name, value] for name, value in machine.items()]
+              + [["date", datetime.date.today().isoformat()],
+                 ["command", f"`tools/bench_python.sh --rounds {arguments.rounds}`"],
+                 ["load average at the start of each round", loads]]),
+        "## Python: promises and comparisons",
+        f"{arguments.rounds} rounds, in turns forwards and backwards; a cell is `median "
+        "(min..max)` of the rounds, a ratio is formed inside each.",
+        comparison_table(verdicts, result),
+        *[part.replace("## ", "## Python: ", 1) for part in shortfalls(verdicts)],
+        "## Python: first send", first_table(result),
+        "## Python: all figures",
+        "`GB` is 10^9 bytes; GB/s is size by p50. Tendon: `shm` is `send` and `recv`, `tcp` the "
+        "same over sockets, `asyncio` `asend` and `arecv`; in a `loan` nobody writes the bytes "
+        "after the first rounds, so its bandwidth is nominal. gloo: `leaves` is `send`, `posted` "
+        "`isend` and `irecv`. `consolidated` tensordicts were packed into one buffer beforehand, "
+        "`fresh` ones by each send. UCXX uses TCP between two processes of one host, as its "
+        "connections need errors of the peer, which its shared memory does not report.",
+        figure_table(result)]
+    if result.not_measured:
+        parts += ["## Python: not measured", missing_table(result)]
+    return "\n\n".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md",
+                        help="the plot lies beside it")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
+
+    tell_load()
+    result = measure(plan(), arguments.rounds)
+    machine = host_card() | {"packages": versions()}
+    verdicts = [judge(line, result) for line in lines()]
+    if arguments.json:
+        print(as_json("python", machine, verdicts, result))
+    else:
+        print(comparison_table(verdicts, result), first_table(result), figure_table(result),
+              sep="\n\n")
+        if result.not_measured:
+            print("", missing_table(result), sep="\n")
+    failed = [name for name in result.not_measured if "tendon_pipe" in name or "import_" in name]
+    if failed:
+        say(f"no document written: Tendon was not measured: {failed[0]}")
+        return 1
+    if arguments.rounds < 3:
+        say("no document written: it takes at least 3 rounds")
+        return 0
+    picture = arguments.output.with_name("benchmarks_python.svg")
+    picture.write_text(plot(result), encoding="utf-8")
+    write_part(arguments.output, "tools/bench_python.py",
+               document(arguments, machine, verdicts, result, picture.name))
+    say(f"written: {arguments.output}, {picture}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
