@@ -23,6 +23,7 @@ demo: ## move a real model checkpoint between two processes, on every path
 test: ## build and run all tests
 	@tools/setup.sh build test
 	@tools/run_tests.sh test
+	@tools/python_tests.sh
 
 bench: ## measure beside memcpy, sockets, MPI and UCX; writes docs/benchmarks.md
 	@tools/setup.sh build bench

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the skipped tests of ctest's JUnit files with their reasons, then the totals of all files."""
+"""Lists the skipped tests of the JUnit files of ctest and pytest with their reasons, then the totals of all files."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ def main(paths: list[str]) -> None:
         for case in ElementTree.parse(path).getroot().iter("testcase"):
             if case.find("skipped") is not None:
                 skipped.append(f"{case.get('name')}: {skip_reason(case)}")
-            elif case.get("status") == "run":
+            elif case.get("status", "run") == "run" and not case.findall("failure") + case.findall("error"):
                 passed += 1
             else:
                 failed += 1

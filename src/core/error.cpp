@@ -11,8 +11,8 @@ namespace tendon::inline v0 {
 namespace {
 
 constexpr std::array kTable = {
-#define TENDON_ERROR(number, name, remedy, exit_code, python, summary) \
-  ErrorInfo{ErrorCode::name, #name, Remedy::remedy, exit_code, #python, summary},
+#define TENDON_ERROR(number, name, remedy, exit_code, python, builtin, summary) \
+  ErrorInfo{ErrorCode::name, #name, Remedy::remedy, exit_code, #python, #builtin, summary},
 #include <tendon/core/error_codes.def>
 #undef TENDON_ERROR
 };

@@ -14,7 +14,7 @@ namespace tendon::inline v0 {
 /// Everything that can go wrong, one number each. Append only: numbers reach other processes, other
 /// languages and shell scripts. `tendon explain TD-E0107` shows the page of a code.
 enum class ErrorCode : std::uint16_t {
-#define TENDON_ERROR(number, name, remedy, exit_code, python, summary) name = number,
+#define TENDON_ERROR(number, name, remedy, exit_code, python, builtin, summary) name = number,
 #include <tendon/core/error_codes.def>
 #undef TENDON_ERROR
 };
@@ -36,6 +36,7 @@ struct ErrorInfo {
   Remedy remedy;                      ///< what to do next
   int exit_code;                      ///< of the `tendon` command
   std::string_view python_exception;  ///< class name in the Python package
+  std::string_view python_builtin;    ///< the built-in exception which that class also is
   std::string_view summary;           ///< one line, no full stop
 };
 

@@ -26,13 +26,15 @@ TEST(ErrorTable, NumbersThatWereGivenStay) {
 TEST(ErrorTable, NumbersAndNamesAreUnique) {
   std::set<ErrorCode> codes;
   std::set<std::string_view> names;
+  std::set<std::string_view> python_exceptions;
   std::set<int> exit_codes;
   for (const ErrorInfo& row : error_table()) {
     EXPECT_TRUE(codes.insert(row.code).second) << row.name;
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     exit_codes.insert(row.exit_code);
     EXPECT_FALSE(row.summary.empty()) << row.name;
-    EXPECT_FALSE(row.python_exception.empty()) << row.name;
+    EXPECT_TRUE(python_exceptions.insert(row.python_exception).second) << row.name;
+    EXPECT_NE(row.python_exception, row.python_builtin) << row.name;
     EXPECT_GE(row.exit_code, 0) << row.name;
     EXPECT_LT(row.exit_code, 126) << row.name << ": the shell keeps 126 and up for itself";
     EXPECT_NE(row.exit_code, 1) << row.name << ": 1 is what anything else exits with";

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arrays_out.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <sstream>
+#include <tendon/tensor/dlpack.hpp>
+#include <utility>
+#include <vector>
+
+#include "arrays_in.hpp"
+#include "bindings.hpp"
+#include "dtypes.hpp"
+#include "errors.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kTensorDoc =
+    "Elements of one type and shape in memory that they keep alive.\n\n"
+    "What NumPy has an element type for is handed out as numpy.ndarray; this is\n"
+    "for the rest: bf16, the eight-bit floats and c32. torch.from_dlpack(tensor)\n"
+    "and jax.numpy.from_dlpack(tensor) share its memory, numpy.asarray(tensor)\n"
+    "too where the package ml_dtypes is installed.\n\n"
+    "Tensor(array) is the memory of any array, without a copy.";
+
+/// What one view by the buffer protocol points to.
+struct Exported {
+  std::vector<Py_ssize_t> shape;
+  std::vector<Py_ssize_t> strides;
+};
+
+// https://docs.python.org/3/c-api/typeobj.html#buffer-structs
+int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  const Tensor& tensor = *nb::inst_ptr<Tensor>(self);
+  view->obj = nullptr;
+  const char* const format = format_of(tensor.dtype());
+  if (format == nullptr) {
+    PyErr_Format(PyExc_BufferError, "the buffer protocol has no element type %s; use DLPack",
+                 std::string(to_string(tensor.dtype())).c_str());
+    return -1;
+  }
+  const bool read_only = tensor.access() == Access::read_only;
+  if (read_only && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
+    PyErr_SetString(PyExc_BufferError, "this memory may be read, not written");
+    return -1;
+  }
+  if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES && !tensor.is_contiguous()) {
+    PyErr_SetString(PyExc_BufferError, "the elements have gaps between them");
+    return -1;
+  }
+  const auto item_bytes = static_cast<Py_ssize_t>(item_size_bytes(tensor.dtype()));
+  auto exported = std::make_unique<Exported>();
+  for (const std::int64_t size : tensor.shape().span()) exported->shape.push_back(size);
+  for (const std::int64_t stride : tensor.strides().span())
+    exported->strides.push_back(stride * item_bytes);
+  view->buf = const_cast<std::byte*>(tensor.data());  // read-only is said beside it
+  view->len = static_cast<Py_ssize_t>(tensor.size_bytes());
+  view->itemsize = item_bytes;
+  view->readonly = read_only ? 1 : 0;
+  view->ndim = static_cast<int>(tensor.dimension_count());
+  view->format = (flags & PyBUF_FORMAT) != 0 ? const_cast<char*>(format) : nullptr;
+  view->shape = (flags & PyBUF_ND) != 0 ? exported->shape.data() : nullptr;
+  view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? exported->strides.data() : nullptr;
+  view->suboffsets = nullptr;
+  view->internal = exported.release();
+  view->obj = Py_NewRef(self);
+  return 0;
+}
+
+void release_buffer(PyObject* /*self*/, Py_buffer* view) noexcept {
+  delete static_cast<Exported*>(view->internal);
+}
+
+PyType_Slot kSlots[] = {
+    {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+    {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+    {0, nullptr},
+};
+
+nb::tuple shape_of(const Tensor& tensor) {
+  nb::list sizes;
+  for (const std::int64_t size : tensor.shape().span()) sizes.append(size);
+  return nb::tuple(sizes);
+}
+
+template <class Managed>
+nb::object capsule_of(Managed* managed, const char* name) {
+  return nb::steal(PyCapsule_New(managed, name, [](PyObject* capsule) {
+    // A consumer that took the tensor has renamed the capsule.
+    const char* const kept = PyCapsule_GetName(capsule);
+    if (kept == nullptr || std::string_view(kept).starts_with("used_")) return;
+    auto* const left = static_cast<Managed*>(PyCapsule_GetPointer(capsule, kept));
+    left->deleter(left);
+  }));
+}
+
+// https://dmlc.github.io/dlpack/latest/python_spec.html
+nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max_version,
+                         nb::handle dl_device, nb::handle copy) {
+  if (!stream.is_none()) raise_value_error("stream is given; a tensor on the CPU has none");
+  const auto device = nb::make_tuple(static_cast<int>(DeviceKind::cpu), 0);
+  if (!dl_device.is_none() && !dl_device.equal(device)) {
+    PyErr_SetString(PyExc_BufferError, "the tensor is on the CPU, and is not moved in secret");
+    throw nb::python_error();
+  }
+  Tensor exported = tensor;
+  const bool copied = copy.is(Py_True);
+  if (copied)
+    exported = unwrap(
+        Tensor::from_bytes(tensor.dtype(), tensor.shape(), unwrap(tensor.contiguous()).bytes()));
+  if (!max_version.is_none() && nb::cast<unsigned>(max_version[0]) >= dlpack::kMajorVersion) {
+    auto* const managed = to_dlpack(exported);
+    if (copied) managed->flags |= dlpack::kFlagIsCopied;
+    return capsule_of(managed, "dltensor_versioned");
+  }
+  auto managed = to_dlpack_unversioned(exported);
+  if (!managed) {
+    PyErr_SetString(PyExc_BufferError, managed.error().detail.c_str());
+    throw nb::python_error();
+  }
+  return capsule_of(*managed, "dltensor");
+}
+
+// Looked up once; held for the life of the interpreter.
+nb::object asarray(nb::handle tensor) {
+  static PyObject* const function =
+      nb::object(nb::module_::import_("numpy").attr("asarray")).release().ptr();
+  return nb::handle(function)(tensor);
+}
+
+nb::object as_ml_dtypes(const Tensor& tensor) {
+  const std::string name(array_name_of(tensor.dtype()));
+  nb::object dtype;
+  try {
+    dtype = nb::module_::import_("ml_dtypes").attr(name.c_str());
+  } catch (nb::python_error& error) {
+    nb::raise_from(error, PyExc_TypeError,
+                   "NumPy has no element type %s; install ml_dtypes, or use DLPack "
+                   "(torch.from_dlpack)",
+                   name.c_str());
+  }
+  // The same memory under an unsigned type of the same size, then under its own name.
+  const DType bits = item_size_bytes(tensor.dtype()) == 1 ? DType::u8 : DType::u16;
+  const auto offset = static_cast<std::uint64_t>(tensor.data() - tensor.storage().data());
+  Tensor plain =
+      unwrap(Tensor::view(tensor.storage(), offset, bits, tensor.shape(), tensor.strides()));
+  return asarray(nb::cast(std::move(plain))).attr("view")(dtype);
+}
+
+nb::object as_numpy(nb::handle self, nb::handle dtype, nb::handle copy) {
+  const auto& tensor = nb::cast<const Tensor&>(self);
+  nb::object array;
+  if (format_of(tensor.dtype()) == nullptr)
+    array = as_ml_dtypes(tensor);
+  else
+    array = asarray(nb::steal(PyMemoryView_FromObject(self.ptr())));
+  if (!dtype.is_none() && !array.attr("dtype").equal(dtype)) {
+    if (copy.is(Py_False)) raise_value_error("another dtype needs a copy, and copy is False");
+    return array.attr("astype")(dtype);
+  }
+  return copy.is(Py_True) ? array.attr("copy")() : array;
+}
+
+}  // namespace
+
+nb::object to_array(Tensor tensor) {
+  const bool has_format = format_of(tensor.dtype()) != nullptr;
+  nb::object made = nb::cast(std::move(tensor));
+  return has_format ? asarray(made) : made;
+}
+
+void bind_tensor(nb::module_& module) {
+  nb::class_<Tensor>(module, "Tensor", kTensorDoc, nb::type_slots(kSlots))
+      .def(
+          "__init__",
+          [](Tensor* self, nb::object array) {
+            auto tensor = tensor_from(array, "the argument");
+            if (!tensor) {
+              raise_type_error("a " + quoted_type(array) +
+                               " is no array; legal is what has the buffer protocol, "
+                               "__array_interface__ or __dlpack__");
+            }
+            new (self) Tensor(*std::move(tensor));
+          },
+          nb::arg("array").none(), nb::sig("def __init__(self, array: object) -> None"))
+      .def_prop_ro(
+          "dtype", [](const Tensor& t) { return std::string(to_string(t.dtype())); },
+          "The element type: 'f32', 'bf16'.")
+      .def_prop_ro("shape", shape_of, "The size of each dimension [elements].",
+                   nb::sig("def shape(self) -> tuple[int, ...]"))
+      .def_prop_ro(
+          "device", [](const Tensor& t) { return to_string(t.device()); },
+          "Where the memory is: 'cpu'.")
+      .def_prop_ro("nbytes", &Tensor::size_bytes, "Bytes of all elements, without gaps.")
+      .def_prop_ro(
+          "readonly", [](const Tensor& t) { return t.access() == Access::read_only; },
+          "True for memory that may be read, not written.")
+      .def("__dlpack__", export_dlpack, nb::kw_only(), nb::arg("stream").none() = nb::none(),
+           nb::arg("max_version").none() = nb::none(), nb::arg("dl_device").none() = nb::none(),
+           nb::arg("copy").none() = nb::none(), "The capsule of the DLPack protocol.",
+           nb::sig("def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | "
+                   "None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = "
+                   "None) -> object"))
+      .def(
+          "__dlpack_device__",
+          [](const Tensor& t) {
+            return nb::make_tuple(static_cast<int>(t.device().kind), t.device().index);
+          },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+      .def("__array__", as_numpy, nb::arg("dtype").none() = nb::none(),
+           nb::arg("copy").none() = nb::none(), "For numpy.asarray; without a copy.",
+           nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> "
+                   "numpy.ndarray"))
+      .def("__len__",
+           [](const Tensor& t) {
+             if (t.shape().empty()) raise_type_error("a tensor without dimensions has no length");
+             return t.shape()[0];
+           })
+      .def("__repr__", [](const Tensor& t) {
+        std::ostringstream text;
+        text << "tendon.Tensor(" << t << ")";
+        return text.str();
+      });
+}
+
+}  // namespace tendon::python

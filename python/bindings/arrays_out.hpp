@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <tendon/tensor/tensor.hpp>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a user gets of a leaf: a numpy.ndarray on the same memory, or a tendon.Tensor when NumPy
+/// has no such element type. Either keeps the memory alive.
+[[nodiscard]] nb::object to_array(Tensor tensor);
+
+}  // namespace tendon::python

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension module tendon._tendon: conversion, the GIL and docstrings, no logic of its own.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+// Each adds one concept to the module; module.cpp calls them in this order.
+void bind_errors(nb::module_& module);
+void bind_tensor(nb::module_& module);
+void bind_tensor_dict(nb::module_& module);
+void bind_schema(nb::module_& module);
+void bind_future(nb::module_& module);
+void bind_pool(nb::module_& module);
+void bind_loan(nb::module_& module);
+void bind_pipe(nb::module_& module);
+void bind_listener(nb::module_& module);
+void bind_context(nb::module_& module);
+void bind_safetensors(nb::module_& module);
+
+}  // namespace tendon::python

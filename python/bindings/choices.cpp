@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "choices.hpp"
+
+#include <initializer_list>
+#include <string_view>
+
+#include "errors.hpp"
+
+namespace tendon::python {
+namespace {
+
+template <class Enum>
+struct Choice {
+  std::string_view word;
+  Enum value;
+};
+
+template <class Enum>
+Enum choose(const char* what, const std::string& word,
+            std::initializer_list<Choice<Enum>> choices) {
+  std::string legal;
+  for (const Choice<Enum>& choice : choices) {
+    if (choice.word == word) return choice.value;
+    legal += (legal.empty() ? "'" : ", '") + std::string(choice.word) + "'";
+  }
+  raise_value_error(std::string(what) + " is '" + word + "'; legal are " + legal);
+}
+
+}  // namespace
+
+Transport transport_from(const std::string& word) {
+  return choose<Transport>(
+      "transport", word,
+      {{"automatic", Transport::automatic}, {"shm", Transport::shm}, {"tcp", Transport::tcp}});
+}
+
+WaitPolicy wait_policy_from(const std::string& word) {
+  return choose<WaitPolicy>("wait_policy", word,
+                            {{"latency", WaitPolicy::latency},
+                             {"balanced", WaitPolicy::balanced},
+                             {"blocking", WaitPolicy::blocking}});
+}
+
+Profile profile_from(const std::string& word) {
+  return choose<Profile>("profile", word,
+                         {{"local", Profile::local}, {"plaintext", Profile::plaintext}});
+}
+
+RecvMode recv_mode_from(const std::string& word) {
+  return choose<RecvMode>("mode", word,
+                          {{"view_or_copy", RecvMode::view_or_copy},
+                           {"view_only", RecvMode::view_only},
+                           {"copy", RecvMode::copy}});
+}
+
+}  // namespace tendon::python

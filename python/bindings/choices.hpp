@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of Python that are enumerators of C++. Each raises ValueError with the legal words.
+#pragma once
+
+#include <string>
+#include <tendon/pipe/pipe.hpp>
+
+namespace tendon::python {
+
+[[nodiscard]] Transport transport_from(const std::string& word);
+[[nodiscard]] WaitPolicy wait_policy_from(const std::string& word);
+[[nodiscard]] Profile profile_from(const std::string& word);
+[[nodiscard]] RecvMode recv_mode_from(const std::string& word);
+
+}  // namespace tendon::python

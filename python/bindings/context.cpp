@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "context.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "bindings.hpp"
+#include "choices.hpp"
+#include "listener.hpp"
+#include "pipe.hpp"
+#include "wait.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kContextDoc =
+    "The root object: identity, memory, progress, links to peers.\n\n"
+    "name: said to peers, names this process in their errors.\n"
+    "transport: 'automatic', 'shm' (shared memory or an error) or 'tcp'.\n"
+    "wait_policy: 'latency' (spins up to a millisecond), 'balanced', 'blocking'.\n"
+    "link_cap_bytes, pool_cap_bytes: limits on memory [bytes]; 0: the smaller of\n"
+    "1 GiB and a quarter of the memory limit.\n"
+    "streams: bulk connections of a tcp link, 1 to 16.\n"
+    "linger: how long its end waits for unsent bytes [s].\n"
+    "lease: silence after which a peer on another host is lost [s].\n"
+    "timeout: what a call waits at most that is given no timeout [s]; None: for\n"
+    "ever.\n\n"
+    "Safe from every thread. In a forked child every call raises Forked.";
+
+/// Contexts that are open, so that the interpreter can close them before it ends.
+class Open {
+ public:
+  void add(const std::shared_ptr<Context>& context) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(contexts_, [](const auto& weak) { return weak.expired(); });
+    contexts_.push_back(context);
+  }
+  std::vector<std::shared_ptr<Context>> all() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<Context>> found;
+    for (const auto& weak : contexts_)
+      if (auto context = weak.lock()) found.push_back(std::move(context));
+    return found;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Context>> contexts_;
+};
+
+Open& open_contexts() {
+  static Open open;
+  return open;
+}
+
+/// The end of a Context waits for what is unsent, so it must not hold the GIL meanwhile.
+void end_context(Context* context) {
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
+    delete context;
+    return;
+  }
+  const WithoutGil unlocked;
+  delete context;
+}
+
+void make_context(ContextHandle* self, const std::string& name, const std::string& transport,
+                  const std::string& wait_policy, std::uint64_t link_cap_bytes,
+                  std::uint64_t pool_cap_bytes, std::uint32_t streams, double linger, double lease,
+                  nb::object timeout) {
+  ContextOptions options;
+  options.name = name;
+  options.transport = transport_from(transport);
+  options.wait_policy = wait_policy_from(wait_policy);
+  options.link_cap_bytes = link_cap_bytes;
+  options.pool_cap_bytes = pool_cap_bytes;
+  options.streams = streams;
+  options.linger = duration_of(linger, "linger");
+  options.lease = duration_of(lease, "lease");
+  (void)deadline_of(timeout, 0);  // refuses what is no timeout
+  new (self) ContextHandle();
+  self->timeout_s =
+      timeout.is_none() ? std::numeric_limits<double>::infinity() : nb::cast<double>(timeout);
+  self->context = std::shared_ptr<Context>(new Context(unwrap(Context::create(std::move(options)))),
+                                           end_context);
+  open_contexts().add(self->context);
+}
+
+void close_all() {
+  release_left_over();
+  const WithoutGil unlocked;
+  for (const auto& context : open_contexts().all()) (void)context->close(std::chrono::seconds(2));
+}
+
+}  // namespace
+
+double default_timeout_s(nb::handle context) {
+  return nb::cast<const ContextHandle&>(context).timeout_s;
+}
+
+void bind_context(nb::module_& module) {
+  nb::class_<ContextHandle>(module, "Context", kContextDoc, nb::is_weak_referenceable())
+      .def("__init__", make_context, nb::arg("name") = "", nb::kw_only(),
+           nb::arg("transport") = "automatic", nb::arg("wait_policy") = "balanced",
+           nb::arg("link_cap_bytes") = 0, nb::arg("pool_cap_bytes") = 0, nb::arg("streams") = 1,
+           nb::arg("linger") = 2.0, nb::arg("lease") = 3.0, nb::arg("timeout").none() = 30.0,
+           nb::sig("def __init__(self, name: str = '', *, transport: str = 'automatic', "
+                   "wait_policy: str = 'balanced', link_cap_bytes: int = 0, pool_cap_bytes: int = "
+                   "0, streams: int = 1, linger: float = 2.0, lease: float = 3.0, timeout: float | "
+                   "None = 30.0) -> None"))
+      .def("connect", connect_pipe, nb::arg("address"), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::arg("profile") = "local", kConnectDoc,
+           nb::sig("def connect(self, address: str, timeout: float | None = ..., profile: str = "
+                   "'local') -> Pipe"))
+      .def("listen", bind_listener_to, nb::arg("address"), nb::arg("profile") = "local", kListenDoc,
+           nb::sig("def listen(self, address: str, profile: str = 'local') -> Listener"))
+      .def(
+          "close",
+          [](ContextHandle& self, nb::object timeout) {
+            const auto context = self.context;
+            unwrap(wait_in_slices(deadline_of(timeout, self.timeout_s),
+                                  [&](Deadline slice) { return context->close(slice); }));
+          },
+          nb::arg("timeout").none() = nb::ellipsis(),
+          "Waits for unsent bytes and says goodbye to every peer; Timeout if not\n"
+          "everything could be sent. Later calls of its pipes raise ContextClosed;\n"
+          "arrays that were received stay.",
+          nb::sig("def close(self, timeout: float | None = ...) -> None"))
+      .def_prop_ro(
+          "name", [](const ContextHandle& self) { return self.context->name(); }, "Said to peers.")
+      .def_prop_ro(
+          "id", [](const ContextHandle& self) { return self.context->id().to_string(); },
+          "The random number of this context, 32 hexadecimal digits.")
+      .def_prop_ro(
+          "pool", [](const ContextHandle& self) { return self.context->pool(); },
+          "Memory for what arrives over sockets.")
+      .def(
+          "members",
+          [](const ContextHandle& self) {
+            nb::list names;
+            for (const PeerIdentity& peer : self.context->members())
+              names.append(nb::cast(peer.to_string()));
+            return names;
+          },
+          "The peers it has links to now.", nb::sig("def members(self) -> list[str]"))
+      .def(
+          "describe", [](const ContextHandle& self) { return self.context->describe(); },
+          "Links, their paths and reasons, slots held and free: text for people.")
+      .def(
+          "fileno", [](const ContextHandle& self) { return self.context->fd(); },
+          "A descriptor for an event loop, readable when a future is done.")
+      .def("_arm", [](ContextHandle& self) { return self.context->arm(); })
+      .def(
+          "__enter__", [](nb::object self) { return self; },
+          nb::sig("def __enter__(self) -> Context"))
+      .def(
+          "__exit__", [](nb::object self, nb::args) { self.attr("close")(); },
+          nb::sig("def __exit__(self, *exception: object) -> None"))
+      .def("__repr__", [](const ContextHandle& self) {
+        return "tendon.Context(name='" + self.context->name() + "')";
+      });
+  module.def("_close_all", close_all,
+             "Closes every context; the package calls it when the interpreter ends.");
+}
+
+}  // namespace tendon::python

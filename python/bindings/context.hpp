@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <tendon/runtime/context.hpp>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python Context holds. The last share closes, without the GIL.
+struct ContextHandle {
+  std::shared_ptr<Context> context;
+  double timeout_s = 30;
+};
+
+/// Of a Python Context: what `timeout=...` left out means [s].
+[[nodiscard]] double default_timeout_s(nb::handle context);
+
+}  // namespace tendon::python

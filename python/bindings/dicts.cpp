@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dicts.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <sstream>
+#include <tendon/tensor/limits.hpp>
+#include <tendon/tensor/path.hpp>
+
+#include "arrays_in.hpp"
+#include "arrays_out.hpp"
+#include "bindings.hpp"
+#include "errors.hpp"
+#include "values.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kDictDoc =
+    "What was received: a Mapping from names to arrays, values and mappings of\n"
+    "these, nested as it was sent.\n\n"
+    "Arrays are views on the memory that the message arrived in and keep it\n"
+    "alive, also when pipe, context and sender are gone. They may be written to.\n"
+    "batch['info', 'step'] is batch['info']['step']. TensorDict(mapping) shares\n"
+    "the memory of the arrays in it.";
+
+std::string name_of(nb::handle key) {
+  if (!PyUnicode_Check(key.ptr())) {
+    raise_type_error("a key is a " + quoted_type(key) + ": " +
+                     nb::cast<std::string>(nb::repr(key)) + "; legal keys are of type 'str'");
+  }
+  Py_ssize_t size = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(key.ptr(), &size);
+  if (text == nullptr) throw nb::python_error();
+  return escape_name({text, static_cast<std::size_t>(size)});
+}
+
+/// A tensordict.TensorDict or tensorclass as its adapter makes it; nullopt for everything else. A
+/// program that has not imported tensordict has none, and pays nothing.
+std::optional<TensorDict> from_tensordict(nb::handle object, const char* adapter = "to_batch") {
+  if (PyDict_GetItemString(PyImport_GetModuleDict(), "tensordict") == nullptr) return std::nullopt;
+  const nb::module_ adapters = nb::module_::import_("tendon.tensordict");
+  if (!nb::cast<bool>(adapters.attr("is_tensordict")(object))) return std::nullopt;
+  return nb::cast<TensorDict>(adapters.attr(adapter)(object));
+}
+
+/// Adds what one library's mapping holds to a TensorDict.
+class Filler {
+ public:
+  explicit Filler(TensorDict& dict) : dict_(dict) {}
+
+  void add_all(nb::handle mapping, const std::string& prefix, std::size_t depth) {
+    const nb::object items = nb::steal(PyMapping_Items(mapping.ptr()));
+    if (!items.is_valid()) throw nb::python_error();
+    for (nb::handle item : items) {
+      if (depth >= kMaxDepth) {
+        raise_value_error("the mapping at '" + prefix + "' is nested deeper than " +
+                          std::to_string(kMaxDepth) + " levels, or contains itself");
+      }
+      const std::string name = name_of(item[0]);
+      add(item[1], prefix.empty() ? name : prefix + "/" + name, depth);
+    }
+  }
+
+ private:
+  void add(nb::handle object, const std::string& path, std::size_t depth) {
+    const std::string name = "'" + path + "'";
+    if (auto value = value_from(object, name))
+      return unwrap(dict_.try_set(path, *std::move(value)));
+    if (nb::isinstance<TensorDict>(object))
+      return unwrap(dict_.try_set(path, nb::cast<const TensorDict&>(object)));
+    // Arrays before other mappings: whether something is a Mapping takes long to find out.
+    if (!PyDict_Check(object.ptr())) {
+      if (auto tensor = tensor_from(object, name))
+        return unwrap(dict_.try_set(path, *std::move(tensor)));
+    }
+    if (!PyDict_Check(object.ptr())) {
+      if (const auto foreign = from_tensordict(object))
+        return unwrap(dict_.try_set(path, *foreign));
+    }
+    if (is_mapping(object)) {
+      unwrap(dict_.try_set(path, TensorDict()));
+      return add_all(object, path, depth + 1);
+    }
+    raise_type_error(name + " is a " + quoted_type(object) +
+                     "; legal are arrays (NumPy, torch, JAX, memoryview, anything with DLPack), "
+                     "None, bool, int, float, str, lists of these, and mappings");
+  }
+
+  TensorDict& dict_;
+};
+
+nb::list names_of(const TensorDict& dict) {
+  nb::list names;
+  for (const std::string& name : dict.keys()) names.append(nb::str(name.data(), name.size()));
+  return names;
+}
+
+nb::object collections_abc(const char* name) {
+  return nb::module_::import_("collections.abc").attr(name);
+}
+
+nb::tuple tuple_of(const Shape& shape) {
+  nb::list sizes;
+  for (const std::int64_t size : shape.span()) sizes.append(size);
+  return nb::tuple(sizes);
+}
+
+nb::object names_or_none(const TensorDict& dict) {
+  const std::vector<std::string> names = dict.dimension_names();
+  if (names.empty()) return nb::none();
+  nb::list list;
+  for (const std::string& name : names)
+    list.append(name.empty() ? nb::object(nb::none()) : nb::cast(name));
+  return list;
+}
+
+void make_dict(TensorDict* self, nb::object mapping, nb::object batch_size, nb::object names) {
+  std::vector<std::int64_t> sizes;
+  for (nb::handle size : batch_size) sizes.push_back(nb::cast<std::int64_t>(size));
+  std::vector<std::string> dimension_names;
+  bool named = false;
+  if (!names.is_none()) {
+    for (nb::handle name : names) {
+      dimension_names.push_back(name.is_none() ? "" : nb::cast<std::string>(name));
+      named = named || !name.is_none();
+    }
+  }
+  const Shape shape = unwrap(Shape::make(sizes));
+  if (sizes.empty() && !named) {
+    new (self) TensorDict(dict_from(mapping));
+    return;
+  }
+  TensorDict dict = named ? TensorDict(shape, std::move(dimension_names)) : TensorDict(shape);
+  Filler(dict).add_all(mapping, "", 0);
+  new (self) TensorDict(std::move(dict));
+}
+
+}  // namespace
+
+bool is_mapping(nb::handle object) {
+  if (PyDict_Check(object.ptr()) || nb::isinstance<TensorDict>(object)) return true;
+  // Everything else by what it says of itself; PyMapping_Check is true for arrays and text too.
+  return PyMapping_Check(object.ptr()) != 0 && nb::isinstance(object, collections_abc("Mapping"));
+}
+
+TensorDict dict_from(nb::handle object) {
+  if (nb::isinstance<TensorDict>(object)) return nb::cast<const TensorDict&>(object);
+  if (!PyDict_Check(object.ptr())) {
+    if (auto foreign = from_tensordict(object)) return *std::move(foreign);
+  }
+  if (!is_mapping(object)) {
+    raise_type_error("a " + quoted_type(object) +
+                     " is no batch; legal is a mapping from names to arrays and values");
+  }
+  TensorDict dict;
+  Filler(dict).add_all(object, "", 0);
+  return dict;
+}
+
+TensorDict dict_for_file(nb::handle object) {
+  auto foreign = from_tensordict(object, "to_plain_batch");
+  return foreign ? *std::move(foreign) : dict_from(object);
+}
+
+std::string path_of(nb::handle key) {
+  if (!PyTuple_Check(key.ptr())) return name_of(key);
+  std::string path;
+  for (nb::handle part : key) path += (path.empty() ? "" : "/") + name_of(part);
+  return path;
+}
+
+nb::object entry_of(const TensorDict& dict, const std::string& path) {
+  const auto kind = dict.kind_of(path);
+  if (kind == EntryKind::dict) return nb::cast(unwrap(dict.find_dict(path)));
+  if (kind == EntryKind::value) return to_object(unwrap(dict.find_value(path)));
+  return to_array(unwrap(dict.find(path)));
+}
+
+void bind_tensor_dict(nb::module_& module) {
+  auto type = nb::class_<TensorDict>(module, "TensorDict", kDictDoc);
+  type.def("__init__", make_dict, nb::arg("mapping").none(), nb::kw_only(),
+           nb::arg("batch_size") = nb::make_tuple(), nb::arg("names").none() = nb::none(),
+           nb::sig("def __init__(self, mapping: collections.abc.Mapping[str, object], *, "
+                   "batch_size: tuple[int, ...] = (), names: list[str | None] | None = None) -> "
+                   "None"))
+      .def(
+          "__getitem__",
+          [](const TensorDict& self, nb::object key) { return entry_of(self, path_of(key)); },
+          nb::arg("key").none(),
+          nb::sig("def __getitem__(self, key: str | tuple[str, ...]) -> typing.Any"))
+      .def(
+          "get",
+          [](const TensorDict& self, nb::object key, nb::object fallback) {
+            const std::string path = path_of(key);
+            return self.contains(path) ? entry_of(self, path) : fallback;
+          },
+          nb::arg("key").none(), nb::arg("default").none() = nb::none(),
+          nb::sig("def get(self, key: str | tuple[str, ...], default: typing.Any = None) -> "
+                  "typing.Any"))
+      .def("__contains__",
+           [](const TensorDict& self, nb::object key) {
+             return (PyUnicode_Check(key.ptr()) || PyTuple_Check(key.ptr())) &&
+                    self.contains(path_of(key));
+           })
+      .def("__len__", [](const TensorDict& self) { return self.keys().size(); })
+      .def(
+          "__iter__", [](const TensorDict& self) { return nb::iter(names_of(self)); },
+          nb::sig("def __iter__(self) -> typing.Iterator[str]"))
+      .def(
+          "keys", [](nb::object self) { return collections_abc("KeysView")(self); },
+          nb::sig("def keys(self) -> typing.KeysView[str]"))
+      .def(
+          "values", [](nb::object self) { return collections_abc("ValuesView")(self); },
+          nb::sig("def values(self) -> typing.ValuesView[typing.Any]"))
+      .def(
+          "items", [](nb::object self) { return collections_abc("ItemsView")(self); },
+          nb::sig("def items(self) -> typing.ItemsView[str, typing.Any]"))
+      .def_prop_ro(
+          "batch_size", [](const TensorDict& self) { return tuple_of(self.batch_size()); },
+          "The first dimensions that all arrays share; () for plain mappings.",
+          nb::sig("def batch_size(self) -> tuple[int, ...]"))
+      .def_prop_ro("names", names_or_none, "Of the batch dimensions, or None.",
+                   nb::sig("def names(self) -> list[str | None] | None"))
+      .def_prop_ro("nbytes", &TensorDict::size_bytes, "Bytes of all elements.")
+      .def("__repr__", [](const TensorDict& self) {
+        std::ostringstream text;
+        text << self;
+        return text.str();
+      });
+  collections_abc("Mapping").attr("register")(type);
+}
+
+}  // namespace tendon::python

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <tendon/tensor/tensor_dict.hpp>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// A mapping from names to arrays, values and mappings of these; a tendon.TensorDict or a
+/// tensordict.TensorDict is taken as it is. No element is copied. TypeError and ValueError name
+/// the key, its type, dtype and shape, and what is legal.
+[[nodiscard]] TensorDict dict_from(nb::handle object);
+/// The same for a file, where lazy stacks and tensorclasses are plain TensorDicts.
+[[nodiscard]] TensorDict dict_for_file(nb::handle object);
+/// True for what dict_from takes.
+[[nodiscard]] bool is_mapping(nb::handle object);
+
+/// The path of `batch["info", "step"]` or `batch["step"]`: every part is a name as it is.
+[[nodiscard]] std::string path_of(nb::handle key);
+/// The entry at `path`: an array, a value or a TensorDict; NotFound.
+[[nodiscard]] nb::object entry_of(const TensorDict& dict, const std::string& path);
+
+}  // namespace tendon::python

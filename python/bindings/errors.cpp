@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// One Python class for each row of the table of errors, made from the table.
+#include "errors.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <exception>
+#include <map>
+
+#include "bindings.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kErrorDoc =
+    "What went wrong, why, and what to do: the base of all errors of Tendon.\n\n"
+    "Every class also is the built-in exception that comes nearest to it: a\n"
+    "Timeout is a TimeoutError, a PeerLost a ConnectionError.\n\n"
+    "code: 'TD-E0107'; `tendon explain TD-E0107` shows its page.\n"
+    "name: 'peer_lost', the name in C++.\n"
+    "remedy: what to do next, one of a few words.\n"
+    "where: the call that failed, to grep for; detail: object, value and legal\n"
+    "range, without code and remedy.";
+
+// Borrowed: the module keeps its classes alive, and it is never unloaded.
+std::map<ErrorCode, PyObject*>& classes() {
+  static std::map<ErrorCode, PyObject*> table;
+  return table;
+}
+
+nb::str text(std::string_view view) { return nb::str(view.data(), view.size()); }
+
+nb::object make_class(const char* name, const nb::tuple& bases, const nb::dict& members) {
+  return nb::borrow<nb::object>(nb::handle(reinterpret_cast<PyObject*>(&PyType_Type)))(name, bases,
+                                                                                       members);
+}
+
+// A KeyError would show its message in quotes.
+nb::object plain_str() { return nb::borrow<nb::object>(PyExc_Exception).attr("__str__"); }
+
+}  // namespace
+
+nb::object exception_object(const Error& error) {
+  const auto found = classes().find(error_info(error.code).code);
+  const nb::object exception = nb::handle(found->second)(error.message());
+  exception.attr("where") = text(error.where);
+  exception.attr("detail") = text(error.detail);
+  return exception;
+}
+
+nb::python_error to_exception(const Error& error) {
+  const nb::object exception = exception_object(error);
+  PyErr_SetObject(exception.type().ptr(), exception.ptr());
+  return {};
+}
+
+void raise_type_error(const std::string& text) { throw nb::type_error(text.c_str()); }
+void raise_value_error(const std::string& text) { throw nb::value_error(text.c_str()); }
+
+std::string quoted_type(nb::handle object) {
+  const nb::handle type = object.type();
+  const auto module = nb::cast<std::string>(type.attr("__module__"));
+  const auto name = nb::cast<std::string>(type.attr("__qualname__"));
+  return "'" + (module == "builtins" ? name : module + "." + name) + "'";
+}
+
+void bind_errors(nb::module_& module) {
+  nb::dict base;
+  base["__doc__"] = kErrorDoc;
+  base["__str__"] = plain_str();
+  base["__module__"] = module.attr("__name__");
+  for (const char* attribute : {"code", "name", "remedy", "where", "detail"}) base[attribute] = "";
+  const nb::object error = make_class("Error", nb::make_tuple(nb::handle(PyExc_Exception)), base);
+  module.attr("Error") = error;
+  const nb::module_ builtins = nb::module_::import_("builtins");
+  for (const ErrorInfo& row : error_table()) {
+    nb::dict members;
+    const std::string id = error_id(row.code);
+    members["__module__"] = module.attr("__name__");
+    members["__doc__"] = text(id + ": " + std::string(row.summary) + ".");
+    members["code"] = text(id);
+    members["name"] = text(row.name);
+    members["remedy"] = text(to_string(row.remedy));
+    const std::string name(row.python_exception);
+    const nb::object builtin = builtins.attr(std::string(row.python_builtin).c_str());
+    const nb::object made = make_class(name.c_str(), nb::make_tuple(error, builtin), members);
+    module.attr(name.c_str()) = made;
+    classes()[row.code] = made.ptr();
+  }
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Exception& exception) {
+      to_exception(exception.error()).restore();
+    }
+  });
+}
+
+}  // namespace tendon::python

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <tendon/core/result.hpp>
+#include <utility>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// The Python exception of `error`, ready to be thrown; holds the GIL.
+[[nodiscard]] nb::python_error to_exception(const Error& error);
+/// The Python exception object of `error`, not raised.
+[[nodiscard]] nb::object exception_object(const Error& error);
+
+/// The value, or the exception of the error. Holds the GIL.
+template <class T>
+T unwrap(Result<T> result) {
+  if (!result) throw to_exception(result.error());
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
+
+/// A TypeError or ValueError of the caller's own arguments: says what is legal.
+[[noreturn]] void raise_type_error(const std::string& text);
+[[noreturn]] void raise_value_error(const std::string& text);
+
+/// "'numpy.ndarray'": how messages name the type of an object.
+[[nodiscard]] std::string quoted_type(nb::handle object);
+
+}  // namespace tendon::python

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "future.hpp"
+
+#include "bindings.hpp"
+#include "context.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kFutureDoc =
+    "The outcome of isend, irecv and their like, now or later.\n\n"
+    "The operation goes on by itself and keeps every array it touches. Take the\n"
+    "result once, by result() or by `await`. Dropping one: a send goes on, a\n"
+    "receive that has no message yet is cancelled, one that has puts it back.";
+
+}  // namespace
+
+void bind_future(nb::module_& module) {
+  nb::class_<Future>(module, "Future", kFutureDoc)
+      .def("done", &Future::done, "True when result() will not wait.")
+      .def("cancel", &Future::cancel,
+           "Best effort: an operation that was stopped raises Cancelled.")
+      .def(
+          "result",
+          [](Future& self, nb::object timeout) {
+            return self.take(deadline_of(timeout, default_timeout_s(self.context())));
+          },
+          nb::arg("timeout").none() = nb::ellipsis(),
+          "Waits and takes the result. After Timeout the operation goes on; wait again.\n\n"
+          "timeout: seconds, None for ever; by default that of the context.",
+          nb::sig("def result(self, timeout: float | None = ...) -> typing.Any"))
+      .def(
+          "__await__",
+          [](nb::object self) { return asyncio_part("wait")(self).attr("__await__")(); },
+          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, typing.Any]"))
+      .def_prop_ro("_context", &Future::context)
+      .def_prop_ro("_timeout",
+                   [](const Future& self) -> nb::object {
+                     const Deadline deadline =
+                         deadline_of(self.timeout(), default_timeout_s(self.context()));
+                     if (deadline.is_never()) return nb::none();
+                     return nb::float_(std::chrono::duration<double>(deadline.remaining()).count());
+                   })
+      .def_ro("_ends_iteration", &Future::ends_iteration);
+}
+
+}  // namespace tendon::python

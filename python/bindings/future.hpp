@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <functional>
+#include <memory>
+#include <tendon/core/completion.hpp>
+#include <utility>
+
+#include "wait.hpp"
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// A Completion of any type behind one Python class.
+class Future {
+ public:
+  /// `context` is the Python Context whose descriptor tells when it is done; `timeout` is what an
+  /// awaiting coroutine waits at most.
+  Future(nb::object context, nb::object timeout)
+      : context_(std::move(context)), timeout_(std::move(timeout)) {}
+  Future(const Future&) = delete;
+  Future& operator=(const Future&) = delete;
+  virtual ~Future() = default;
+
+  [[nodiscard]] virtual bool done() const = 0;
+  virtual void cancel() = 0;
+  /// Waits and converts the result; the second time already_taken.
+  [[nodiscard]] virtual nb::object take(Deadline deadline) = 0;
+
+  [[nodiscard]] const nb::object& context() const { return context_; }
+  [[nodiscard]] const nb::object& timeout() const { return timeout_; }
+  /// Of iteration: the end of the stream is StopAsyncIteration.
+  bool ends_iteration = false;
+
+ private:
+  nb::object context_;
+  nb::object timeout_;
+};
+
+/// `convert(T&&)` makes the Python object of a result; for void it takes nothing.
+template <class T, class F>
+class FutureOf final : public Future {
+ public:
+  FutureOf(nb::object context, nb::object timeout, Completion<T> completion, F convert)
+      : Future(std::move(context), std::move(timeout)),
+        completion_(std::move(completion)),
+        convert_(std::move(convert)) {}
+
+  [[nodiscard]] bool done() const override { return completion_.done(); }
+  void cancel() override { completion_.cancel(); }
+  [[nodiscard]] nb::object take(Deadline deadline) override {
+    auto result = wait_in_slices(deadline, [&](Deadline slice) { return completion_.wait(slice); });
+    if constexpr (std::is_void_v<T>) {
+      unwrap(std::move(result));
+      return nb::none();
+    } else {
+      return convert_(unwrap(std::move(result)));
+    }
+  }
+
+ private:
+  Completion<T> completion_;
+  F convert_;
+};
+
+template <class T, class F>
+std::unique_ptr<Future> make_future(nb::object context, nb::object timeout,
+                                    Completion<T> completion, F convert) {
+  return std::make_unique<FutureOf<T, F>>(std::move(context), std::move(timeout),
+                                          std::move(completion), std::move(convert));
+}
+
+/// What tendon._asyncio has under this name: the part that is written in Python.
+[[nodiscard]] inline nb::object asyncio_part(const char* name) {
+  return nb::module_::import_("tendon._asyncio").attr(name);
+}
+
+}  // namespace tendon::python

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "listener.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include "background.hpp"
+#include "bindings.hpp"
+#include "choices.hpp"
+#include "future.hpp"
+#include "pipe.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kListenerDoc =
+    "A place where peers connect. Use it in a `with` block, or close() it.\n\n"
+    "Up to 64 pipes wait to be accepted; the next peer gets ServerBusy. Safe from\n"
+    "every thread.";
+
+PipeHandle accept(const ListenerHandle& self, nb::object timeout) {
+  const auto listener = self.listener;
+  // Idleness is no error: nobody connecting is waited out for ever unless told otherwise.
+  const Deadline deadline =
+      timeout.ptr() == Py_Ellipsis ? Deadline::never() : deadline_of(timeout, 0);
+  return make_pipe(
+      unwrap(wait_in_slices(deadline, [&](Deadline slice) { return listener->accept(slice); })),
+      self.context);
+}
+
+std::unique_ptr<Future> accept_async(const ListenerHandle& self, nb::object timeout) {
+  if (timeout.ptr() == Py_Ellipsis) timeout = nb::none();
+  return make_future(self.context, timeout, self.listener->accept_async(),
+                     [context = self.context](Pipe pipe) {
+                       return nb::cast(make_pipe(std::move(pipe), context));
+                     });
+}
+
+}  // namespace
+
+ListenerHandle bind_listener_to(nb::object context, const std::string& address,
+                                const std::string& profile) {
+  const auto shared = nb::cast<const ContextHandle&>(context).context;
+  ListenOptions options;
+  options.profile = profile_from(profile);
+  auto bound = wait_beside(std::chrono::seconds(6), [shared, address, options](Deadline) {
+    return Listener::bind(*shared, address, options);
+  });
+  return {std::make_shared<Listener>(unwrap(std::move(bound))), std::move(context)};
+}
+
+void bind_listener(nb::module_& module) {
+  nb::class_<ListenerHandle>(module, "Listener", kListenerDoc)
+      .def("accept", accept, nb::arg("timeout").none() = nb::ellipsis(),
+           "The next pipe.\n\ntimeout: seconds; by default it waits for ever.",
+           nb::sig("def accept(self, timeout: float | None = ...) -> Pipe"))
+      .def("aaccept", accept_async, nb::arg("timeout").none() = nb::ellipsis(),
+           "`pipe = await listener.aaccept()`.",
+           nb::sig("def aaccept(self, timeout: float | None = ...) -> Future"))
+      .def_prop_ro(
+          "address", [](const ListenerHandle& self) { return self.listener->address(); },
+          "Where it listens, with the port that was chosen.")
+      .def(
+          "close", [](ListenerHandle& self) { self.listener->close(); },
+          "Stops listening; pipes not accepted yet are closed. May be repeated.")
+      .def(
+          "__enter__", [](nb::object self) { return self; },
+          nb::sig("def __enter__(self) -> Listener"))
+      .def(
+          "__exit__", [](ListenerHandle& self, nb::args) { self.listener->close(); },
+          nb::sig("def __exit__(self, *exception: object) -> None"))
+      .def("__repr__", [](const ListenerHandle& self) {
+        return "tendon.Listener('" + self.listener->address() + "')";
+      });
+}
+
+}  // namespace tendon::python

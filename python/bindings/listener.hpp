@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <tendon/pipe/listener.hpp>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python Listener holds.
+struct ListenerHandle {
+  std::shared_ptr<Listener> listener;
+  nb::object context;
+};
+
+inline constexpr const char* kListenDoc =
+    "Listens at an address and returns the Listener.\n\n"
+    "address: '127.0.0.1:0' (any free port), 'unix:/path', 'unix:@name'; what\n"
+    "other machines can reach needs profile='plaintext'.\n\n"
+    "Raises AddressInUse, PermissionDenied, Unreachable.";
+/// `Context.listen`.
+[[nodiscard]] ListenerHandle bind_listener_to(nb::object context, const std::string& address,
+                                              const std::string& profile);
+
+}  // namespace tendon::python

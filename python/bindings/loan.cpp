@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loan.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include "bindings.hpp"
+#include "dicts.hpp"
+#include "errors.hpp"
+#include "values.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kLoanDoc =
+    "Arrays in memory that the peer can read: fill them, then send the loan, and\n"
+    "nothing is copied.\n\n"
+    "loan['image'][:] = frame; loan['step'] = 7; pipe.send(loan)\n\n"
+    "After a successful send it is empty, and its memory is the receiver's: do\n"
+    "not touch arrays that were taken from it before.";
+
+void set_value(LoanHandle& self, nb::object key, nb::object value) {
+  const std::string path = path_of(key);
+  auto converted = value_from(value, "'" + path + "'");
+  if (!converted) {
+    raise_type_error("'" + path + "' is a " + quoted_type(value) +
+                     "; legal are None, bool, int, float, str and lists of these; an array of the "
+                     "loan is filled in place: loan['" +
+                     path + "'][...] = array");
+  }
+  unwrap(self.loan->try_set(path, *std::move(converted)));
+}
+
+}  // namespace
+
+void bind_loan(nb::module_& module) {
+  nb::class_<LoanHandle>(module, "Loan", kLoanDoc)
+      .def(
+          "__getitem__",
+          [](const LoanHandle& self, nb::object key) {
+            return entry_of(self.loan->dict(), path_of(key));
+          },
+          nb::arg("key").none(),
+          nb::sig("def __getitem__(self, key: str | tuple[str, ...]) -> typing.Any"))
+      .def("__setitem__", set_value, nb::arg("key").none(), nb::arg("value").none(),
+           "Adds a value that is no array: it travels too.",
+           nb::sig("def __setitem__(self, key: str | tuple[str, ...], value: object) -> None"))
+      .def_prop_ro(
+          "dict", [](const LoanHandle& self) { return TensorDict(self.loan->dict()); },
+          "All of it as a Mapping.")
+      .def_prop_ro(
+          "empty", [](const LoanHandle& self) { return self.loan->empty(); },
+          "True after it was sent.")
+      .def("__repr__", [](const LoanHandle& self) {
+        if (self.loan->empty()) return std::string("tendon.Loan(sent)");
+        return "tendon.Loan(" + nb::cast<std::string>(nb::repr(nb::cast(self.loan->dict()))) + ")";
+      });
+}
+
+}  // namespace tendon::python

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tendon/core/version.hpp>
+
+#include "bindings.hpp"
+
+namespace tendon::python {
+
+NB_MODULE(_tendon, module) {
+  module.doc() = "The native half of the package tendon; use that one.";
+  module.attr("__version__") = nb::str(kVersion.data(), kVersion.size());
+  bind_errors(module);
+  bind_tensor(module);
+  bind_tensor_dict(module);
+  bind_schema(module);
+  bind_future(module);
+  bind_pool(module);
+  bind_loan(module);
+  bind_pipe(module);
+  bind_listener(module);
+  bind_context(module);
+  bind_safetensors(module);
+  // A daemon thread that the end of the interpreter stops in a wait keeps what it holds: a user
+  // can do nothing about the report. The tests switch it on.
+  nb::set_leak_warnings(false);
+  module.def("_report_leaks", [] { nb::set_leak_warnings(true); });
+}
+
+}  // namespace tendon::python

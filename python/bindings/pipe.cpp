@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipe.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <optional>
+#include <sstream>
+
+#include "arrays_in.hpp"
+#include "background.hpp"
+#include "bindings.hpp"
+#include "choices.hpp"
+#include "dicts.hpp"
+#include "future.hpp"
+#include "loan.hpp"
+#include "schema.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kPipeDoc =
+    "An ordered stream of batches and messages to and from one peer.\n\n"
+    "`for batch in pipe` reads to the end of the stream. A `with` block closes\n"
+    "the pipe, or cancels it when an exception leaves the block. One thread may\n"
+    "send and one receive at a time; a third gets Busy. The GIL is released\n"
+    "while it waits, and Ctrl-C ends a wait.\n\n"
+    "timeout is in seconds, None waits for ever, 0 not at all; left out, it is\n"
+    "the context's. After Timeout nothing was sent or taken, and the pipe goes on.";
+
+/// Larger messages are sent beside this thread at once: copying them may take longer than a slice,
+/// and then each slice would begin anew.
+constexpr std::uint64_t kSlicedBytes = std::uint64_t{32} << 20;
+
+Deadline until(const PipeHandle& self, nb::handle timeout) {
+  return deadline_of(timeout, default_timeout_s(self.context));
+}
+
+/// Sends what `call(Deadline)` sends. Mostly that takes no time; where it does, it must not be
+/// begun anew every slice, or a slow network would never see the end of a message.
+template <class F>
+void send_with(Deadline deadline, std::uint64_t size_bytes, F call) {
+  release_left_over();
+  if (size_bytes <= kSlicedBytes) {
+    const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);
+    std::optional<Result<void>> answer;
+    {
+      const WithoutGil unlocked;
+      answer.emplace(call(slice));
+    }
+    if (*answer || slice.time_point() == deadline.time_point() || !ran_out(answer->error(), slice))
+      return unwrap(*std::move(answer));
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  unwrap(wait_beside(deadline, std::move(call)));
+}
+
+void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint32_t tag,
+          nb::bytes header) {
+  const Deadline deadline = until(self, timeout);
+  const auto pipe = self.pipe;
+  if (nb::isinstance<LoanHandle>(data)) {
+    const auto loan = nb::cast<const LoanHandle&>(data).loan;
+    return send_with(deadline, 0,
+                     [pipe, loan](Deadline end) { return pipe->send(std::move(*loan), end); });
+  }
+  if (const auto bytes = bytes_from(data)) {
+    return send_with(deadline, bytes->size_bytes(),
+                     [pipe, bytes = *bytes, tag,
+                      header = std::string(header.c_str(), header.size())](Deadline end) {
+                       return pipe->send(bytes.bytes(), {.tag = tag, .header = as_bytes(header)},
+                                         end);
+                     });
+  }
+  const TensorDict batch = dict_from(data);
+  send_with(deadline, batch.size_bytes(),
+            [pipe, batch](Deadline end) { return pipe->send(batch, end); });
+}
+
+std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::object timeout,
+                                   std::uint32_t tag) {
+  const auto start = [&]() -> Completion<void> {
+    if (nb::isinstance<LoanHandle>(data))
+      return self.pipe->send_async(std::move(*nb::cast<const LoanHandle&>(data).loan));
+    if (auto bytes = bytes_from(data)) return self.pipe->send_async(*std::move(bytes), tag);
+    return self.pipe->send_async(dict_from(data));
+  };
+  return make_future(self.context, timeout, start(), [] {});
+}
+
+/// A batch as the user wants it: as it is, or as what `as_` names.
+nb::object converted(TensorDict batch, nb::handle as) {
+  nb::object made = nb::cast(std::move(batch));
+  if (as.is_none()) return made;
+  return nb::module_::import_("tendon._convert").attr("convert")(made, as);
+}
+
+nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& mode,
+                nb::object as) {
+  const RecvMode how = recv_mode_from(mode);
+  const auto pipe = self.pipe;
+  return converted(unwrap(wait_in_slices(until(self, timeout),
+                                         [&](Deadline slice) { return pipe->recv(how, slice); })),
+                   as);
+}
+
+std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, nb::object as) {
+  return make_future(self.context, timeout, self.pipe->recv_async(),
+                     [as](TensorDict batch) { return converted(std::move(batch), as); });
+}
+
+void recv_into(const PipeHandle& self, nb::object destination, nb::object timeout) {
+  const Deadline deadline = until(self, timeout);
+  TensorDict arrays = dict_from(destination);
+  const auto pipe = self.pipe;
+  unwrap(wait_in_slices(deadline, [&](Deadline slice) { return pipe->recv_into(arrays, slice); }));
+}
+
+std::unique_ptr<Future> recv_into_async(const PipeHandle& self, nb::object destination,
+                                        nb::object timeout) {
+  return make_future(self.context, timeout, self.pipe->recv_into_async(dict_from(destination)),
+                     [] {});
+}
+
+Message recv_message(const PipeHandle& self, nb::object timeout) {
+  const auto pipe = self.pipe;
+  return unwrap(wait_in_slices(until(self, timeout),
+                               [&](Deadline slice) { return pipe->recv_message(slice); }));
+}
+
+LoanHandle loan(const PipeHandle& self, nb::object schema, nb::object timeout) {
+  const auto wanted = schema_from(schema);
+  const auto pipe = self.pipe;
+  return {std::make_shared<Loan>(unwrap(wait_in_slices(
+      until(self, timeout), [&](Deadline slice) { return pipe->loan(wanted, slice); })))};
+}
+
+nb::object next(const PipeHandle& self) {
+  const auto pipe = self.pipe;
+  auto batch = wait_in_slices(Deadline::never(), [&](Deadline slice) { return pipe->recv(slice); });
+  if (!batch && batch.error().code == ErrorCode::end_of_stream) throw nb::stop_iteration();
+  return nb::cast(unwrap(std::move(batch)));
+}
+
+std::unique_ptr<Future> next_async(const PipeHandle& self) {
+  auto future = recv_async(self, nb::none(), nb::none());
+  future->ends_iteration = true;
+  return future;
+}
+
+/// A method that waits and takes nothing but a timeout: flush, close, finish_sending.
+template <Result<void> (Pipe::*Method)(Deadline)>
+void wait_for(const PipeHandle& self, nb::object timeout) {
+  const auto pipe = self.pipe;
+  unwrap(wait_in_slices(until(self, timeout),
+                        [&](Deadline slice) { return ((*pipe).*Method)(slice); }));
+}
+
+void leave(const PipeHandle& self, nb::object type, nb::object, nb::object) {
+  if (!type.is_none()) return self.pipe->cancel();
+  const auto pipe = self.pipe;
+  auto closed = wait_in_slices(until(self, nb::ellipsis()),
+                               [&](Deadline slice) { return pipe->close(slice); });
+  if (!closed && closed.error().code != ErrorCode::pipe_closed) unwrap(std::move(closed));
+}
+
+nb::object bytes_of(const Storage& storage) {
+  const auto count = static_cast<std::int64_t>(storage.size_bytes());
+  nb::object tensor = nb::cast(unwrap(Tensor::view(storage, 0, DType::u8, Shape{count})));
+  return nb::steal(PyMemoryView_FromObject(tensor.ptr()));
+}
+
+void bind_message(nb::module_& module) {
+  nb::class_<Message>(module, "Message", "Either kind of message, as recv_message() returns it.")
+      .def_ro("tag", &Message::tag, "The number that was sent with raw bytes.")
+      .def_prop_ro(
+          "header",
+          [](const Message& self) {
+            return nb::bytes(self.header.data(), self.header.size_bytes());
+          },
+          "What was sent beside raw bytes.")
+      .def_prop_ro(
+          "bytes", [](const Message& self) { return bytes_of(self.bytes); },
+          "Raw bytes where they arrived, without a copy; empty for a batch.",
+          nb::sig("def bytes(self) -> memoryview"))
+      .def_prop_ro(
+          "batch",
+          [](const Message& self) -> nb::object {
+            return self.tensors ? nb::cast(*self.tensors) : nb::none();
+          },
+          "The batch, or None for raw bytes.", nb::sig("def batch(self) -> TensorDict | None"));
+}
+
+void bind_stats(nb::module_& module) {
+  nb::class_<PipeStats>(module, "PipeStats", "What this end of a pipe did since it was made.")
+      .def_ro("messages_sent", &PipeStats::messages_sent)
+      .def_ro("bytes_sent", &PipeStats::bytes_sent, "Payload.")
+      .def_ro("messages_received", &PipeStats::messages_received)
+      .def_ro("bytes_received", &PipeStats::bytes_received, "Payload.")
+      .def_ro("loans_sent", &PipeStats::loans_sent, "Sent without a copy.")
+      .def_ro("copies", &PipeStats::copies, "Messages copied by this end.")
+      .def_ro("bytes_copied", &PipeStats::bytes_copied)
+      .def_ro("copied_inline", &PipeStats::copied_inline, "Small ones, copied instead of lent.")
+      .def_ro("copied_low_credit", &PipeStats::copied_low_credit,
+              "Received while too many slots were held: copied instead of lent.")
+      .def_ro("copied_other_link", &PipeStats::copied_other_link,
+              "Sent on although they lay in another link's slots.")
+      .def_ro("schemas_announced", &PipeStats::schemas_announced)
+      .def_ro("waits", &PipeStats::waits, "Calls that had to wait.")
+      .def_ro("dropped", &PipeStats::dropped, "Unread messages that were dropped.")
+      .def("__repr__", [](const PipeStats& self) {
+        std::ostringstream text;
+        text << self;
+        return text.str();
+      });
+}
+
+using Class = nb::class_<PipeHandle>;
+
+void bind_sending(Class& pipe) {
+  pipe.def("send", send, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::kw_only(), nb::arg("tag") = 0, nb::arg("header") = nb::bytes("", 0),
+           "Sends a mapping of arrays and values, a Loan, or bytes (with tag and\n"
+           "header, a raw message). Returns when the arguments may be reused; flush()\n"
+           "says when they have arrived.\n\n"
+           "Raises Timeout, ResourceExhausted, MessageTooLarge, PeerLost, Cancelled,\n"
+           "TypeError and ValueError that name key, dtype, shape and what is legal.",
+           nb::sig("def send(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
+                   "header: bytes = b'') -> None"))
+      .def("isend", send_async, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::kw_only(), nb::arg("tag") = 0,
+           "Starts sending and returns a Future; the arrays are kept until it is done.",
+           nb::sig("def isend(self, data: object, timeout: float | None = ..., *, tag: int = 0) "
+                   "-> Future"))
+      .def("asend", send_async, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::kw_only(), nb::arg("tag") = 0, "`await pipe.asend(batch)`.",
+           nb::sig("def asend(self, data: object, timeout: float | None = ..., *, tag: int = 0) "
+                   "-> Future"))
+      .def("loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           "Memory in which the peer can read: fill it and send() it.\n\n"
+           "schema: a Schema, or a mapping from names to (dtype, shape).",
+           nb::sig("def loan(self, schema: object, timeout: float | None = ...) -> Loan"))
+      .def("flush", wait_for<&Pipe::flush>, nb::arg("timeout").none() = nb::ellipsis(),
+           "Returns when the peer's Tendon holds everything sent so far.",
+           nb::sig("def flush(self, timeout: float | None = ...) -> None"))
+      .def("finish_sending", wait_for<&Pipe::finish_sending>,
+           nb::arg("timeout").none() = nb::ellipsis(),
+           "The half-close: the peer reads to the end; receiving goes on.",
+           nb::sig("def finish_sending(self, timeout: float | None = ...) -> None"));
+}
+
+void bind_receiving(Class& pipe) {
+  pipe.def("recv", recv, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("mode") = "view_or_copy", nb::arg("as_").none() = nb::none(),
+           "The next batch.\n\n"
+           "mode: 'view_or_copy' (views while the sender has free memory, else a\n"
+           "copy), 'view_only' (else NoCredit), 'copy'.\n"
+           "as_: tensordict.TensorDict, or dict for nested dicts.\n\n"
+           "Raises Timeout, EndOfStream, PeerLost, Cancelled, WrongKind (raw bytes come\n"
+           "next: recv_message()).",
+           nb::sig("def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', "
+                   "as_: typing.Any = None) -> typing.Any"))
+      .def("irecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("as_").none() = nb::none(), "Starts receiving and returns a Future.",
+           nb::sig("def irecv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
+                   "Future"))
+      .def("arecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("as_").none() = nb::none(), "`batch = await pipe.arecv()`.",
+           nb::sig("def arecv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
+                   "Future"))
+      .def("recv_into", recv_into, nb::arg("destination").none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           "Receives into arrays that exist, of the same names, dtypes and shapes;\n"
+           "SchemaMismatch leaves the message in the pipe.",
+           nb::sig("def recv_into(self, destination: object, timeout: float | None = ...) -> None"))
+      .def("irecv_into", recv_into_async, nb::arg("destination").none(),
+           nb::arg("timeout").none() = nb::ellipsis(), "recv_into as a Future.",
+           nb::sig("def irecv_into(self, destination: object, timeout: float | None = ...) -> "
+                   "Future"))
+      .def("recv_message", recv_message, nb::arg("timeout").none() = nb::ellipsis(),
+           "The next message of either kind.",
+           nb::sig("def recv_message(self, timeout: float | None = ...) -> Message"))
+      .def(
+          "__iter__", [](nb::object self) { return self; },
+          nb::sig("def __iter__(self) -> typing.Iterator[TensorDict]"))
+      .def("__next__", next)
+      .def(
+          "__aiter__", [](nb::object self) { return self; },
+          nb::sig("def __aiter__(self) -> typing.AsyncIterator[TensorDict]"))
+      .def("__anext__", next_async, nb::sig("def __anext__(self) -> typing.Awaitable[TensorDict]"));
+}
+
+void bind_life(Class& pipe) {
+  pipe.def("close", wait_for<&Pipe::close>, nb::arg("timeout").none() = nb::ellipsis(),
+           "flush(), then the orderly end; later calls raise PipeClosed.",
+           nb::sig("def close(self, timeout: float | None = ...) -> None"))
+      .def(
+          "cancel", [](PipeHandle& self) { self.pipe->cancel(); },
+          "Ends both directions now; the peer gets Cancelled.")
+      .def_prop_ro(
+          "path", [](const PipeHandle& self) { return self.pipe->path().to_string(); },
+          "The path bytes take, and why: 'shm: same host, ...'.")
+      .def_prop_ro(
+          "peer", [](const PipeHandle& self) { return self.pipe->peer().to_string(); },
+          "Who is at the other end: 'learner (host a, pid 4711)'.")
+      .def_ro("context", &PipeHandle::context, "The Context it was made from.",
+              nb::sig("def context(self) -> Context"))
+      .def(
+          "stats", [](const PipeHandle& self) { return self.pipe->stats(); },
+          "Counts of messages, bytes, copies and waits.")
+      .def(
+          "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Pipe"))
+      .def("__exit__", leave, nb::arg("type").none(), nb::arg("value").none(),
+           nb::arg("traceback").none(),
+           nb::sig("def __exit__(self, type: object, value: object, traceback: object) -> None"))
+      .def(
+          "__aenter__", [](nb::object self) { return asyncio_part("enter")(self); },
+          nb::sig("def __aenter__(self) -> typing.Awaitable[Pipe]"))
+      .def(
+          "__aexit__",
+          [](nb::object self, nb::object type, nb::object, nb::object) {
+            return asyncio_part("leave")(self, type);
+          },
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none(),
+          nb::sig("def __aexit__(self, type: object, value: object, traceback: object) -> "
+                  "typing.Awaitable[None]"))
+      .def("__repr__", [](const PipeHandle& self) {
+        return "tendon.Pipe(to " + self.pipe->peer().to_string() + ", " +
+               self.pipe->path().to_string() + ")";
+      });
+}
+
+}  // namespace
+
+PipeHandle make_pipe(Pipe pipe, nb::object context) {
+  return {std::make_shared<Pipe>(std::move(pipe)), std::move(context)};
+}
+
+PipeHandle connect_pipe(nb::object context, const std::string& address, nb::object timeout,
+                        const std::string& profile) {
+  const auto& handle = nb::cast<const ContextHandle&>(context);
+  const PipeOptions options{.profile = profile_from(profile)};
+  auto connected = wait_beside(deadline_of(timeout, handle.timeout_s),
+                               [shared = handle.context, address, options](Deadline deadline) {
+                                 return Pipe::connect(*shared, address, deadline, options);
+                               });
+  return make_pipe(unwrap(std::move(connected)), std::move(context));
+}
+
+void bind_pipe(nb::module_& module) {
+  bind_message(module);
+  bind_stats(module);
+  Class pipe(module, "Pipe", kPipeDoc);
+  bind_sending(pipe);
+  bind_receiving(pipe);
+  bind_life(pipe);
+}
+
+}  // namespace tendon::python

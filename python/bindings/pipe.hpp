@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <tendon/pipe/pipe.hpp>
+
+#include "context.hpp"
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python Pipe holds. The pipe is shared with a send that goes on after Ctrl-C.
+struct PipeHandle {
+  std::shared_ptr<Pipe> pipe;
+  nb::object context;
+};
+
+[[nodiscard]] PipeHandle make_pipe(Pipe pipe, nb::object context);
+
+inline constexpr const char* kConnectDoc =
+    "Connects to a listener and returns the Pipe.\n\n"
+    "address: '127.0.0.1:7000', '[::1]:7000', 'host:7000', 'unix:/path'.\n"
+    "timeout: seconds, None for ever; by default that of the context.\n"
+    "profile: 'local' (the peer proves to be this user on this host) or\n"
+    "'plaintext' (anybody, unprotected; both ends must say it).\n\n"
+    "Raises Unreachable, Timeout, PermissionDenied, VersionMismatch, ServerBusy.";
+/// `Context.connect`.
+[[nodiscard]] PipeHandle connect_pipe(nb::object context, const std::string& address,
+                                      nb::object timeout, const std::string& profile);
+
+}  // namespace tendon::python

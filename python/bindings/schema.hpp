@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <tendon/tensor/schema.hpp>
+
+#include "dtypes.hpp"
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python Schema holds.
+struct SchemaHandle {
+  std::shared_ptr<const Schema> schema;
+};
+
+/// Of a `shape` argument: an int or a sequence of ints.
+[[nodiscard]] Shape shape_from(nb::handle shape);
+/// A Schema, or what Schema() and Schema.of() take.
+[[nodiscard]] std::shared_ptr<const Schema> schema_from(nb::handle object);
+
+}  // namespace tendon::python

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+#include <cxxabi.h>
+#include <unistd.h>
+
+namespace tendon::python {
+
+/// Releases the GIL for the rest of the scope.
+///
+/// Unlike nanobind's own it survives the end of the interpreter: before 3.14 a daemon thread that
+/// asks for the GIL then is ended by pthread_exit, whose unwinding may not pass a destructor. Such
+/// a thread stays here, as it does in later versions of Python.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+  ~WithoutGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (abi::__forced_unwind&) {
+      while (true) pause();
+    }
+  }
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace tendon::python

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hands tensors from one process to another, on one host through shared memory.
+
+    with tendon.listen("127.0.0.1:7000") as listener, listener.accept() as pipe:
+        for batch in pipe:
+            train(batch["observation"])
+
+    with tendon.connect("127.0.0.1:7000") as pipe:
+        pipe.send({"observation": numpy.ones((4, 3), "f4"), "info": {"step": 7}})
+
+Arrays of NumPy, torch, JAX and of whatever speaks DLPack go in and come out
+without a copy. Nothing is ever pickled: what a peer sends is data only.
+"""
+
+import atexit
+
+from . import _tendon
+from ._default import connect, default_context, listen
+from ._tendon import *  # noqa: F403
+from ._tendon import __version__
+from .server import Server, serve
+
+# Messages and help() name things as users write them.
+for _entry in vars(_tendon).values():
+    if isinstance(_entry, type):
+        _entry.__module__ = "tendon"
+del _entry
+
+# Before the interpreter takes itself apart: what is unsent leaves, peers hear the end.
+atexit.register(_tendon._close_all)
+del atexit

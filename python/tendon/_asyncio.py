@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Futures in an event loop: the descriptor of the Context says when to look at them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from typing import Any
+
+from ._tendon import Cancelled, Context, EndOfStream, Future, Pipe, PipeClosed, Timeout
+
+
+class _Watch:
+    """What all event loops of a process wait for from one Context.
+
+    The descriptor is one for all of them, so whoever is woken by it looks at every future and
+    tells the loop that it belongs to.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = weakref.ref(context)
+        self._fd = context.fileno()
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[Future, asyncio.Future]] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, int] = {}
+
+    def add(self, future: Future, waiter: asyncio.Future) -> None:
+        loop = waiter.get_loop()
+        with self._lock:
+            self._waiting[id(future)] = (future, waiter)
+            self._loops[loop] = self._loops.get(loop, 0) + 1
+            if self._loops[loop] == 1:
+                loop.add_reader(self._fd, self._look)
+        # It may have been done before anybody watched.
+        if future.done():
+            self._look()
+
+    def remove(self, future: Future, waiter: asyncio.Future) -> None:
+        loop = waiter.get_loop()
+        with self._lock:
+            self._waiting.pop(id(future), None)
+            self._loops[loop] -= 1
+            if self._loops[loop] == 0:
+                del self._loops[loop]
+                loop.remove_reader(self._fd)
+
+    def _look(self) -> None:
+        context = self._context()
+        if context is not None:
+            context._arm()  # takes back the signal first, so that none is lost after the look
+        with self._lock:
+            done = [waiter for future, waiter in self._waiting.values() if future.done()]
+        for waiter in done:
+            waiter.get_loop().call_soon_threadsafe(_finish, waiter)
+
+
+def _finish(waiter: asyncio.Future) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+_watches: weakref.WeakKeyDictionary[Context, _Watch] = weakref.WeakKeyDictionary()
+_watches_lock = threading.Lock()
+
+
+def _watch_of(context: Context) -> _Watch:
+    with _watches_lock:
+        if context not in _watches:
+            _watches[context] = _Watch(context)
+        return _watches[context]
+
+
+async def wait(future: Future) -> Any:
+    """The result of a future; the event loop goes on meanwhile."""
+    if not future.done():
+        await _until_done(future)
+    try:
+        return future.result(0)
+    except EndOfStream:
+        if future._ends_iteration:
+            raise StopAsyncIteration from None
+        raise
+
+
+async def _until_done(future: Future) -> None:
+    watch = _watch_of(future._context)
+    waiter = asyncio.get_running_loop().create_future()
+    watch.add(future, waiter)
+    try:
+        await asyncio.wait_for(waiter, future._timeout)
+    except asyncio.TimeoutError:
+        _give_up(future)
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    finally:
+        watch.remove(future, waiter)
+
+
+def _give_up(future: Future) -> None:
+    """Ends an operation whose time is over, unless it was just in time."""
+    future.cancel()
+    try:
+        future.result(0)
+    except Cancelled as cancelled:
+        raise Timeout("TD-E0003 timeout: " + cancelled.detail) from None
+
+
+async def _in_thread(call: Any) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+async def enter(pipe: Pipe) -> Pipe:
+    """`async with pipe`."""
+    return pipe
+
+
+async def leave(pipe: Pipe, exception: type | None) -> None:
+    """The end of `async with pipe`: closed in order, or cancelled when an exception leaves it."""
+    if exception is not None:
+        pipe.cancel()
+        return
+    try:
+        await _in_thread(pipe.close)
+    except PipeClosed:
+        pass

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One to many: a handler on a thread of its own for each client."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable
+from types import EllipsisType
+
+from ._default import listen
+from ._tendon import Context, ContextClosed, Pipe, Timeout
+
+_log = logging.getLogger("tendon")
+# Between two looks at whether the server was closed [s].
+_POLL_S = 0.1
+# For handlers, once their pipes are cancelled [s].
+_PATIENCE_S = 2.0
+
+
+class Server:
+    """Serves clients until it is closed; made by serve().
+
+    A handler that raises closes its pipe, and the exception is logged. Use it in
+    a `with` block, or close() it.
+    """
+
+    def __init__(self, address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
+                 max_clients: int = 64, context: Context | None = None) -> None:
+        self._listener = listen(address, profile=profile, context=context)
+        self._handler = handler
+        self._places = threading.Semaphore(max_clients)
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._clients: dict[threading.Thread, Pipe] = {}
+        self._acceptor = threading.Thread(target=self._accept, name="tendon server", daemon=True)
+        self._acceptor.start()
+        # No thread may be in a wait when the interpreter takes itself apart.
+        atexit.register(self._stop)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that was chosen."""
+        return self._listener.address
+
+    @property
+    def client_count(self) -> int:
+        """Clients being served now."""
+        with self._lock:
+            return len(self._clients)
+
+    def close(self, timeout: float | None | EllipsisType = ...) -> None:
+        """Accepts no more and waits for the handlers; Timeout if some still run.
+
+        timeout: seconds, None for ever; 30 by default.
+        """
+        if not self._join(30.0 if timeout is ... else timeout):
+            raise Timeout(f"TD-E0003 timeout: {self.client_count} handlers still run")
+        atexit.unregister(self._stop)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _join(self, timeout: float | None) -> bool:
+        """Accepts no more; true when every handler has returned."""
+        self._closing.set()
+        self._acceptor.join()
+        self._listener.close()
+        with self._lock:
+            threads = list(self._clients)
+        for thread in threads:
+            thread.join(timeout)
+        return not any(thread.is_alive() for thread in threads)
+
+    def _stop(self) -> None:
+        """At the end of the interpreter: handlers still running find their pipe cancelled."""
+        with self._lock:
+            pipes = list(self._clients.values())
+        for pipe in pipes:
+            pipe.cancel()
+        self._join(_PATIENCE_S)
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            if not self._places.acquire(timeout=_POLL_S):
+                continue
+            try:
+                pipe = self._listener.accept(_POLL_S)
+            except Timeout:
+                self._places.release()
+                continue
+            except ContextClosed:
+                return
+            thread = threading.Thread(target=self._serve, args=(pipe,), daemon=True)
+            with self._lock:
+                self._clients[thread] = pipe
+            thread.start()
+
+    def _serve(self, pipe: Pipe) -> None:
+        try:
+            with pipe:
+                self._handler(pipe)
+        except Exception:
+            _log.exception("the handler of %s failed", pipe)
+        finally:
+            with self._lock:
+                del self._clients[threading.current_thread()]
+            self._places.release()
+
+
+def serve(address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
+          max_clients: int = 64, context: Context | None = None) -> Server:
+    """Listens at an address and calls `handler(pipe)` for each client, on a thread of its own."""
+    return Server(address, handler, profile=profile, max_clients=max_clients, context=context)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tensordict.TensorDict in and out. Only imported when the program uses tensordict itself.
+
+Nested TensorDicts, batch sizes, names of dimensions, devices, non-tensor data and stacks of it,
+lazy stacks and registered tensorclasses come out as they went in. What a TensorDict of Tendon has
+no word for is written beside its entries, under one reserved name; C++ programs see it as a value.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from tensordict import (LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict,
+                        TensorDictBase, is_tensorclass)
+
+from ._tendon import TensorDict as Batch
+
+_MARK = "__tensordict__"
+_classes: dict[str, type] = {}
+
+
+def register(tensorclass: type) -> type:
+    """Lets this tensorclass come out of recv(as_=TensorDict) as what went in; a decorator.
+
+    Nothing is looked up by a name that a peer sent but in what was registered here.
+    """
+    _classes[_name_of(tensorclass)] = tensorclass
+    return tensorclass
+
+
+def is_tensordict(data: Any) -> bool:
+    """True for what to_batch takes."""
+    return isinstance(data, TensorDictBase) or (
+        is_tensorclass(data) and not isinstance(data, (NonTensorData, NonTensorStack)))
+
+
+def to_batch(data: Any) -> Batch:
+    """The same tensors as a tendon.TensorDict, without a copy."""
+    return _to_batch(data, "", marked=True)
+
+
+def to_plain_batch(data: Any) -> Batch:
+    """As to_batch, for files: lazy stacks and tensorclasses become plain TensorDicts."""
+    return _to_batch(data, "", marked=False)
+
+
+def _name_of(tensorclass: type) -> str:
+    return f"{tensorclass.__module__}.{tensorclass.__qualname__}"
+
+
+def _to_batch(data: Any, path: str, *, marked: bool) -> Batch:
+    mark: dict[str, Any] = {}
+    if is_tensorclass(data):
+        mark["class"] = _name_of(type(data))
+        data = data._tensordict  # to_tensordict() would copy
+    if data.device is not None:
+        mark["device"] = str(data.device)
+    entries: dict[str, Any] = {}
+    batch_size, names = tuple(data.batch_size), data.names
+    if isinstance(data, LazyStackedTensorDict):
+        mark["stack_dim"] = data.stack_dim
+        mark["stack_name"] = names[data.stack_dim] if names else None
+        batch_size, names = (), None  # the parts have their own, and may differ in shape
+        for index, part in enumerate(data.tensordicts):
+            entries[str(index)] = _to_batch(part, f"{path}/{index}", marked=marked)
+    else:
+        for key, item in data.items():
+            entries[key] = _to_entry(item, f"{path}/{key}".lstrip("/"), mark, key, marked)
+    if mark and marked:
+        entries[_MARK] = [mark]
+    return Batch(entries, batch_size=batch_size, names=names)
+
+
+def _to_entry(item: Any, path: str, mark: dict[str, Any], key: str, marked: bool) -> Any:
+    if isinstance(item, NonTensorData):
+        if isinstance(item.data, (type(None), bool, int, float, str, list)):
+            return item.data
+        raise TypeError(f"'{path}' holds a {type(item.data).__name__}; legal non-tensor data are "
+                        "None, bool, int, float, str and lists of these: nothing is pickled")
+    if isinstance(item, NonTensorStack):
+        mark.setdefault("stacks", {})[key] = item.stack_dim
+        return item.tolist()
+    if is_tensordict(item):
+        return _to_batch(item, path, marked=marked)
+    if isinstance(item, torch.Tensor) and item.is_nested:
+        raise TypeError(f"'{path}' is a jagged tensor; send its values and offsets as two entries, "
+                        "torch.nested.to_padded_tensor(it, 0), or a LazyStackedTensorDict")
+    return item
+
+
+def from_batch(batch: Batch) -> Any:
+    """A tensordict.TensorDict (or what was registered) on the memory of `batch`."""
+    marks = batch.get(_MARK)
+    mark = marks[0] if marks else {}
+    if "stack_dim" in mark:
+        parts = [from_batch(batch[name]) for name in batch if name != _MARK]
+        made = LazyStackedTensorDict(*parts, stack_dim=mark["stack_dim"],
+                                     stack_dim_name=mark["stack_name"])
+    else:
+        made = _from_entries(batch, mark)
+    if "class" not in mark:
+        return made
+    if mark["class"] in _classes:
+        return _classes[mark["class"]].from_tensordict(made)
+    warnings.warn(f"{mark['class']} is not registered here (tendon.tensordict.register), so a "
+                  "TensorDict comes in its place", stacklevel=2)
+    return made
+
+
+def _from_entries(batch: Batch, mark: dict[str, Any]) -> TensorDict:
+    tensors: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for key, entry in batch.items():
+        if isinstance(entry, Batch):
+            tensors[key] = from_batch(entry)
+        elif hasattr(entry, "__dlpack__"):
+            tensors[key] = torch.from_dlpack(entry)
+        elif key != _MARK:
+            others[key] = entry
+    made = TensorDict(tensors, batch_size=batch.batch_size, names=batch.names,
+                      device=mark.get("device"))
+    for key, value in others.items():
+        if key in mark.get("stacks", {}):
+            made.set(key, NonTensorStack.from_list(value))
+        else:
+            made.set_non_tensor(key, value)
+    return made

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share: a pair of pipes on each path, and programs run beside the test."""
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tendon
+
+# A test that waits for something that never comes ends here; no test measures time.
+PATIENCE_S = 60
+
+
+@dataclass
+class Pair:
+    """Two ends of one pipe, each with a Context of its own."""
+
+    here: tendon.Pipe
+    there: tendon.Pipe
+    contexts: tuple[tendon.Context, tendon.Context]
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def transport(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def make_pair() -> Iterator[Callable[..., Pair]]:
+    made = []
+
+    def make(transport: str = "shm", **options) -> Pair:
+        here = tendon.Context("here", transport=transport, linger=0.1, **options)
+        there = tendon.Context("there", transport=transport, linger=0.1, **options)
+        with there.listen("127.0.0.1:0") as listener:
+            pair = Pair(here.connect(listener.address, PATIENCE_S), listener.accept(PATIENCE_S),
+                        (here, there))
+        assert pair.here.path.startswith(transport)
+        made.append(pair)
+        return pair
+
+    yield make
+    for pair in made:
+        for context in pair.contexts:
+            try:
+                context.close(PATIENCE_S)
+            except tendon.Timeout:
+                pass  # a test that leaves something unsent
+
+
+@pytest.fixture
+def pair(make_pair, transport) -> Pair:
+    return make_pair(transport)
+
+
+class Program:
+    """A Python program in a process of its own, talked to line by line."""
+
+    def __init__(self, source: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(source), *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def line(self) -> str:
+        return self.process.stdout.readline().strip()
+
+    def finish(self) -> tuple[int, str, str]:
+        """Exit code, the rest of what it said, its errors."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def program() -> Iterator[Callable[..., Program]]:
+    started = []
+
+    def start(source: str, *arguments: str) -> Program:
+        started.append(Program(source, *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
+
+
+@pytest.fixture
+def package_folder() -> Path:
+    return Path(tendon.__file__).parent

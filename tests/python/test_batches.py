@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes in comes out: arrays, values, nesting, on both paths."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import tendon
+
+LARGE = 1 << 20  # elements: more than travels inline
+
+
+def test_a_batch_comes_out_as_it_went_in(pair):
+    batch = {
+        "observation": np.arange(12, dtype="f4").reshape(4, 3),
+        "info": {"step": 7, "name": "zoë", "deep": {"done": np.array([True, False])}},
+        "nothing": None,
+        "list": [1, -2.5, "x", [True, None], {"k": [2**63]}],
+        "large": 2**64 - 1,
+        "a/b": 1,
+        "": 2,
+        "empty": {},
+    }
+    pair.here.send(batch)
+    got = pair.there.recv(as_=dict)
+    np.testing.assert_array_equal(got.pop("observation"), batch.pop("observation"))
+    np.testing.assert_array_equal(got["info"]["deep"].pop("done"), [True, False])
+    batch["info"]["deep"] = {}
+    assert got == batch
+    assert {k: type(v) for k, v in got.items()} == {k: type(v) for k, v in batch.items()}
+
+
+def test_it_is_a_mapping(pair):
+    pair.here.send({"a": np.ones(2), "b": {"c": 1}})
+    got = pair.there.recv()
+    assert isinstance(got, Mapping)
+    assert isinstance(got["b"], Mapping)
+    assert list(got) == list(got.keys()) == ["a", "b"]
+    assert len(got) == 2
+    assert "a" in got and "c" not in got and 3 not in got
+    assert got["b", "c"] == got["b"]["c"] == 1
+    assert got.get("c") is None and got.get("c", 5) == 5
+    assert dict(got["b"].items()) == {"c": 1}
+    with pytest.raises(KeyError, match="there is no tensor 'c'"):
+        got["c"]
+
+
+@pytest.mark.parametrize("count", [8, LARGE])
+def test_arrays_of_any_strides_arrive(pair, count):
+    base = np.arange(4 * count, dtype="i4").reshape(count, 4)
+    batch = {"t": base.T, "step": base[::2, 1:3], "back": base[::-1], "one": base[:1, :1],
+             "scalar": np.array(5.0), "none": np.empty((0, 3)), "copied": np.broadcast_to(base[0], (3, 4))}
+    pair.here.send(batch)
+    got = pair.there.recv()
+    for name, array in batch.items():
+        np.testing.assert_array_equal(got[name], array)
+        assert got[name].dtype == array.dtype and got[name].shape == array.shape
+
+
+def test_received_arrays_may_be_written(pair):
+    pair.here.send({"x": np.zeros(LARGE)})
+    got = pair.there.recv()
+    got["x"][3] = 1
+    assert got["x"][3] == 1  # the same memory each time
+    assert got["x"].flags.writeable
+
+
+def test_what_was_received_is_sent_on(pair):
+    pair.here.send({"x": np.arange(LARGE), "v": {"n": 1}})
+    got = pair.there.recv()
+    pair.there.send(got)
+    pair.there.send({"again": got["x"], "whole": got})
+    np.testing.assert_array_equal(pair.here.recv()["x"], np.arange(LARGE))
+    last = pair.here.recv()
+    np.testing.assert_array_equal(last["again"], last["whole", "x"])
+    assert last["whole", "v", "n"] == 1
+
+
+def test_raw_bytes(pair):
+    pair.here.send(b"hello", tag=3, header=b"head")
+    pair.here.send(bytearray(LARGE))
+    pair.here.send(memoryview(b"view"))
+    pair.here.send({"x": 1})
+    with pytest.raises(tendon.WrongKind):
+        pair.there.recv()
+    first = pair.there.recv_message()
+    assert (bytes(first.bytes), first.tag, first.header, first.batch) == (b"hello", 3, b"head", None)
+    assert pair.there.recv_message().bytes == bytearray(LARGE)
+    assert bytes(pair.there.recv_message().bytes) == b"view"
+    assert pair.there.recv_message().batch["x"] == 1
+
+
+@pytest.mark.parametrize("count", [8, LARGE])
+def test_recv_into_arrays(pair, count):
+    pair.here.send({"x": np.arange(count), "in": {"y": np.ones((2, 2), "f4")}})
+    mine = {"x": np.zeros(count, int), "in": {"y": np.zeros((2, 4), "f4")[:, ::2]}}
+    pair.there.recv_into(mine)
+    np.testing.assert_array_equal(mine["x"], np.arange(count))
+    np.testing.assert_array_equal(mine["in"]["y"], np.ones((2, 2)))
+
+
+def test_recv_into_another_schema_leaves_the_message(pair):
+    pair.here.send({"x": np.arange(3)})
+    with pytest.raises(tendon.SchemaMismatch, match="x"):
+        pair.there.recv_into({"x": np.zeros(4, int)})
+    assert pair.there.recv()["x"][2] == 2
+
+
+def test_recv_into_memory_that_is_read_only(pair):
+    pair.here.send({"x": np.arange(3)})
+    frozen = np.zeros(3, int)
+    frozen.flags.writeable = False
+    with pytest.raises(tendon.ReadOnly):
+        pair.there.recv_into({"x": frozen})
+    assert pair.there.recv()["x"][2] == 2
+
+
+def test_a_loan_copies_nothing(make_pair):
+    pair = make_pair("shm")
+    schema = tendon.Schema({"image": ("u8", (64, 64, 3)), "info": {"r": (np.float32, ())}})
+    loan = pair.here.loan(schema)
+    loan["image"][:] = 9
+    loan["info", "r"][...] = 0.5
+    loan["step"] = 3
+    assert not loan.empty
+    pair.here.send(loan)
+    assert loan.empty
+    got = pair.there.recv()
+    assert got["image"].max() == got["image"].min() == 9
+    assert got["info", "r"] == 0.5 and got["step"] == 3
+    assert pair.here.stats().copies == 0 and pair.there.stats().copies == 0
+    with pytest.raises(ValueError, match="sent before"):
+        pair.here.send(loan)
+
+
+def test_a_loan_of_another_link_stays_a_loan(make_pair):
+    one, other = make_pair("shm"), make_pair("shm")
+    loan = one.here.loan({"x": ("f32", 4)})
+    with pytest.raises(tendon.WrongLink):
+        other.here.send(loan)
+    assert not loan.empty
+    one.here.send(loan)
+
+
+def test_schemas():
+    schema = tendon.Schema({"a": ("f32", (2, 3)), "n": {"b": ("bool", 4)}})
+    assert schema.leaves == {"a": ("f32", (2, 3)), "n/b": ("bool", (4,))}
+    assert schema.nbytes == 28
+    assert schema == tendon.Schema.of({"a": np.zeros((2, 3), "f4"), "n": {"b": np.zeros(4, bool)}})
+    assert schema != tendon.Schema({"a": ("f32", (2, 3))}) and schema != 3
+    assert len({schema, tendon.Schema.of({"a": np.ones((2, 3), "f4"), "n": {"b": np.ones(4, bool)}})}) == 1
+
+
+def test_iteration_ends_at_the_end_of_the_stream(pair):
+    with pair.here as pipe:
+        for i in range(3):
+            pipe.send({"i": i})
+    assert [batch["i"] for batch in pair.there] == [0, 1, 2]
+    with pytest.raises(EOFError):
+        pair.there.recv()
+
+
+def test_an_exception_cancels_the_pipe(pair):
+    with pytest.raises(ZeroDivisionError):
+        with pair.here:
+            1 / 0
+    with pytest.raises(tendon.Cancelled):
+        pair.there.recv()
+
+
+def test_a_peer_that_went_raises_in_iteration(pair):
+    pair.here.send({"i": 0})
+    pair.here.flush()
+    pair.here.cancel()
+    with pytest.raises(tendon.Cancelled):
+        for _ in pair.there:
+            pass
+
+
+def test_memory_of_the_pool(make_pair):
+    context = make_pair("tcp").contexts[0]
+    array = context.pool.empty((3, 4), "f32")
+    array[:] = 1
+    assert array.shape == (3, 4) and array.dtype == np.float32
+    assert context.pool.summary().loaned_count == 1
+    del array
+    assert context.pool.summary().loaned_count == 0
+
+
+def test_files(tmp_path):
+    batch = {"w": np.arange(6, dtype="f4").reshape(2, 3), "opt": {"step": 3, "m": np.ones(2)}}
+    tendon.save(tmp_path / "a.safetensors", batch, metadata={"author": "x"})
+    got = tendon.load(tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(got["w"], batch["w"])
+    assert got["opt", "step"] == 3
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        tendon.load(str(tmp_path / "nowhere"))
+    (tmp_path / "bad").write_bytes(b"\xff" * 64)
+    with pytest.raises((tendon.CorruptData, tendon.LimitExceeded)):
+        tendon.load(tmp_path / "bad")

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element types, in and out, by every protocol."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import tendon
+
+NUMPY_TYPES = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16"]
+ML_TYPES = ["bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+            "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+
+
+class OnlyDLPack:
+    """An array of which nothing but DLPack is known."""
+
+    def __init__(self, array, legacy=False):
+        self.array = array
+        self.legacy = legacy
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **arguments):
+        if self.legacy and arguments:
+            raise TypeError("unexpected argument")
+        return self.array.__dlpack__(**arguments)
+
+
+class OnlyInterface:
+    """An array of which nothing but __array_interface__ is known."""
+
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+        self.kept = array
+
+
+@pytest.mark.parametrize("dtype", NUMPY_TYPES)
+@pytest.mark.parametrize("wrap", [lambda a: a, OnlyInterface, OnlyDLPack,
+                                  lambda a: OnlyDLPack(a, legacy=True), memoryview],
+                         ids=["buffer", "interface", "dlpack", "legacy dlpack", "memoryview"])
+def test_types_of_numpy(make_pair, dtype, wrap):
+    array = np.arange(6).astype(dtype).reshape(2, 3)
+    pair = make_pair("shm")
+    pair.here.send({"x": wrap(array), "t": wrap(array.T)})
+    got = pair.there.recv()
+    assert got["x"].dtype == array.dtype
+    np.testing.assert_array_equal(got["x"], array)
+    np.testing.assert_array_equal(got["t"], array.T)
+
+
+@pytest.mark.parametrize("name", ML_TYPES)
+def test_types_of_ml_dtypes(make_pair, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([[1, 2, 0.5], [4, 8, 1]]).astype(getattr(ml_dtypes, name))
+    pair = make_pair("shm")
+    pair.here.send({"x": array, "t": array.T})
+    got = pair.there.recv()
+    assert isinstance(got["x"], tendon.Tensor)
+    back = np.asarray(got["x"])
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back.view("u1"), array.view("u1"))
+    np.testing.assert_array_equal(np.asarray(got["t"]).astype("f4"), array.T.astype("f4"))
+    back.view("u1")[0, 0] = 3
+    assert np.asarray(got["x"]).view("u1")[0, 0] == 3, "a copy, not a view"
+
+
+def test_every_type_of_the_library_has_a_name():
+    for name in ["bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "bf16", "f32",
+                 "f64", "c32", "c64", "c128"] + ["f8_" + n.split("_", 1)[1] for n in ML_TYPES[1:]]:
+        assert tendon.Schema({"x": (name, 1)}).leaves["x"][0] == name
+    for spelled in ["float32", "f32", np.float32, np.dtype("f4")]:
+        assert tendon.Schema({"x": (spelled, 1)}).leaves["x"] == ("f32", (1,))
+    # NumPy's codes count bytes: "i8" would mean two things, so none of them is taken as text.
+    assert tendon.Schema({"x": (np.dtype("i8"), 1)}).leaves["x"] == ("i64", (1,))
+    for code in ["f4", "<i8", "d"]:
+        with pytest.raises(TypeError, match=f"no element type '{code}'"):
+            tendon.Schema({"x": (code, 1)})
+
+
+def test_nothing_is_copied_on_the_way_in():
+    array = np.zeros(4)
+    shared = tendon.TensorDict({"x": array})
+    array[2] = 7
+    assert shared["x"][2] == 7
+    shared["x"][3] = 8
+    assert array[3] == 8
+
+
+def test_read_only_stays_read_only():
+    array = np.zeros(4)
+    array.flags.writeable = False
+    shared = tendon.TensorDict({"x": array, "b": b"bytes"})
+    assert not shared["x"].flags.writeable
+    assert not shared["b"].flags.writeable
+    tensor = tendon.Tensor(array)
+    assert tensor.readonly
+    assert memoryview(tensor).readonly
+    with pytest.raises(BufferError):
+        tensor.__dlpack__()  # the struct before 1.0 cannot say it
+    assert not np.from_dlpack(tensor).flags.writeable
+
+
+def test_a_tensor_of_our_own():
+    tensor = tendon.Tensor(np.arange(6, dtype="i2").reshape(2, 3).T)
+    assert (tensor.shape, tensor.dtype, tensor.device, tensor.nbytes) == ((3, 2), "i16", "cpu", 12)
+    assert len(tensor) == 3
+    assert tensor.__dlpack_device__() == (1, 0)
+    np.testing.assert_array_equal(np.from_dlpack(tensor), np.asarray(tensor))
+    copy = np.from_dlpack(tensor, copy=True)
+    copy[0, 0] = 9
+    assert np.asarray(tensor)[0, 0] == 0
+    assert "i16" in repr(tensor)
+    with pytest.raises(TypeError, match="no array"):
+        tendon.Tensor(3)
+
+
+def test_dlpack_capsules_are_freed_whether_taken_or_not():
+    freed = []
+
+    class Watched(np.ndarray):
+        def __del__(self):
+            freed.append(1)
+
+    array = np.zeros(3).view(Watched)
+    tensor = tendon.Tensor(array)
+    capsule = tensor.__dlpack__(max_version=(1, 0))
+    taken = np.from_dlpack(tensor)
+    del array, tensor, taken
+    assert not freed
+    del capsule
+    assert freed
+
+
+def test_types_that_cannot_travel():
+    for array, what in [
+        (np.array([object()]), r"dtype object and shape \[1\]"),
+        (np.array(["text"]), r"dtype <U4 and shape \[1\]"),
+        (np.zeros((2, 3), ">f4"), r"dtype >f4 and shape \[2, 3\]"),
+        (np.zeros(2, "M8[s]"), r"dtype datetime64\[s\] and shape \[2\]"),
+        (np.zeros(2, [("a", "i4")]), r"and shape \[2\]"),
+        (np.zeros(2, "g"), r"dtype float128 and shape \[2\]"),
+        ((ctypes.c_char_p * 2)(), r"'&?<?z'"),
+    ]:
+        with pytest.raises(TypeError, match=r"'x' is a .*" + what + ".*legal element types are bool"):
+            tendon.TensorDict({"x": array})
+
+
+def test_strides_between_elements_are_refused():
+    fields = np.zeros(3, [("a", "i1"), ("b", "i4")])
+    with pytest.raises(ValueError, match=r"'x'.*shape \[3\].*stride of 5 bytes.*ascontiguousarray"):
+        tendon.TensorDict({"x": fields["b"]})
+
+
+def test_devices_that_cannot_be_used():
+    class OnTheGraphicsCard:
+        def __dlpack_device__(self):
+            return (2, 1)
+
+        def __dlpack__(self, **arguments):
+            raise AssertionError("never asked for")
+
+    with pytest.raises(tendon.UnsupportedDevice, match="'x'.*on cuda:1; legal is cpu"):
+        tendon.TensorDict({"x": OnTheGraphicsCard()})
+
+
+def test_a_dlpack_that_is_none():
+    class Wrong:
+        def __dlpack__(self, **arguments):
+            return 3
+
+    with pytest.raises(TypeError, match="'x'.*legal is a capsule"):
+        tendon.TensorDict({"x": Wrong()})
+
+    class Refuses:
+        def __dlpack__(self, **arguments):
+            raise BufferError("requires grad")
+
+    with pytest.raises(ValueError, match="'x'.*gives no access") as raised:
+        tendon.TensorDict({"x": Refuses()})
+    assert "requires grad" in str(raised.value.__cause__)

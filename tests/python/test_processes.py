@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes: fork, spawn, the end of the interpreter, and what an import costs."""
+
+import multiprocessing
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import tendon
+
+
+def run(source: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(source)], capture_output=True,
+                          text=True, timeout=60)
+
+
+def test_the_import_brings_no_framework():
+    done = run("""
+        import sys, tendon
+        heavy = {"torch", "tensordict", "jax", "asyncio", "multiprocessing", "ml_dtypes"}
+        print(sorted(heavy & set(sys.modules)))
+    """)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_fork_is_refused_in_the_child():
+    done = run("""
+        import os, tendon
+        listener = tendon.listen("127.0.0.1:0")
+        pipe = tendon.connect(listener.address)
+        child = os.fork()
+        if child == 0:
+            calls = [lambda: pipe.send({"x": 1}), lambda: pipe.recv(1), lambda: listener.accept(1),
+                     lambda: tendon.connect("127.0.0.1:1", 1), lambda: pipe.loan({"x": ("u8", 1)}),
+                     lambda: tendon.default_context().listen("127.0.0.1:0")]
+            refused = 0
+            for call in calls:
+                try:
+                    call()
+                except tendon.Forked as error:
+                    assert "TD-E0008" in str(error)
+                    refused += 1
+            with tendon.Context() as mine:
+                mine.listen("127.0.0.1:0").close()
+            os._exit(0 if refused == len(calls) else 1)
+        status = os.waitpid(child, 0)[1]
+        peer = listener.accept(30)
+        peer.send({"x": "parent goes on"})
+        print(os.waitstatus_to_exitcode(status), pipe.recv(30)["x"])
+    """)
+    assert (done.stdout, done.stderr) == ("0 parent goes on\n", "")
+
+
+def echo(address: str) -> None:
+    with tendon.connect(address) as pipe:
+        for batch in pipe:
+            pipe.send({"sum": int(batch["x"].sum())})
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_multiprocessing(method):
+    with tendon.listen("127.0.0.1:0") as listener:
+        child = multiprocessing.get_context(method).Process(target=echo, args=(listener.address,))
+        child.start()
+        pipe = listener.accept(60)
+        pipe.send({"x": np.arange(100)})
+        assert pipe.recv()["sum"] == 4950
+        pipe.close()
+        child.join()
+        assert child.exitcode == 0
+
+
+TWO_ENDS = """\
+import numpy, tendon
+tendon._tendon._report_leaks()
+listener = tendon.listen("127.0.0.1:0")
+here = tendon.connect(listener.address)
+there = listener.accept()
+here.send({"x": numpy.zeros(100000)})
+here.send({"y": numpy.zeros(3), "z": {"v": 1}})
+"""
+OPEN_AT_THE_END = {
+    "pipes in globals": "pass",
+    "arrays in globals": "kept = [there.recv()['x'], there.recv()]",
+    "a loan": "loan = here.loan({'x': ('u8', 100000)})",
+    "a pending future": "there.recv(); there.recv(); future = there.irecv()",
+    "an iterator": "reading = iter(there); next(reading)",
+    "a send under way": "futures = [here.isend({'x': numpy.zeros(1 << 14)}) for _ in range(20)]",
+    "a thread that waited":
+        "import threading\ndef read():\n try: list(there)\n except tendon.ContextClosed: pass\n"
+        "thread = threading.Thread(target=read); thread.start(); tendon._tendon._close_all()",
+    "a server": "server = tendon.serve('127.0.0.1:0', print)",
+    "a coroutine": "import asyncio\nasync def f(): await there.arecv(); await there.arecv(); "
+                   "await there.arecv(0.01)\ntry: asyncio.run(f())\nexcept tendon.Timeout: pass",
+    "a cycle": "cycle = [here, there]; cycle.append(cycle)",
+    "an unhandled exception": "import sys; sys.excepthook = lambda *a: None; 1 / 0",
+}
+
+
+@pytest.mark.parametrize("what", OPEN_AT_THE_END)
+def test_the_interpreter_ends_silently(what):
+    """With nanobind's own check of leaks: it prints what is still alive."""
+    done = run(TWO_ENDS + OPEN_AT_THE_END[what])
+    assert (done.stdout, done.stderr) == ("", "")
+    assert done.returncode == (1 if "unhandled" in what else 0)
+
+
+def test_the_server(make_pair):
+    context = make_pair("shm").contexts[0]
+
+    def double(pipe):
+        for batch in pipe:
+            pipe.send({"x": batch["x"] * 2})
+
+    with tendon.serve("127.0.0.1:0", double, context=context) as server:
+        pipes = [context.connect(server.address) for _ in range(3)]
+        for i, pipe in enumerate(pipes):
+            pipe.send({"x": np.array(i)})
+        for i, pipe in enumerate(pipes):
+            assert pipe.recv()["x"] == 2 * i
+        assert server.client_count == 3
+        for pipe in pipes:
+            pipe.close()
+    assert server.client_count == 0
+
+
+def test_a_handler_that_raises_cancels_its_pipe(make_pair, caplog):
+    context = make_pair("shm").contexts[0]
+
+    def fail(pipe):
+        raise ValueError("broken handler")
+
+    with tendon.serve("127.0.0.1:0", fail, context=context) as server:
+        pipe = context.connect(server.address)
+        with pytest.raises(tendon.Cancelled):
+            pipe.recv()
+    assert "broken handler" in caplog.text
