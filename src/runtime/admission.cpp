@@ -34,7 +34,8 @@ Admission::Admission(std::shared_ptr<Acceptor> acceptor, OwnedFd fd,
     : acceptor_(std::move(acceptor)),
       socket_(std::move(fd), Handshake::acceptor()),
       parent_(std::move(parent)),
-      is_unix_(is_unix) {}
+      is_unix_(is_unix),
+      connection_(connection_text(socket_.fd(), ConnectionEnd::acceptor)) {}
 
 Admission::~Admission() { close_rendezvous(); }
 
@@ -193,6 +194,12 @@ bool Admission::on_attach(const HelloMessage& attach) {
   if (!same_peer)
     return refuse(
         {ErrorCode::protocol_violation, kWhere, "another context came to the rendezvous"});
+  if (parent_ != nullptr && attach.connection != parent_->connection_) {
+    return refuse({ErrorCode::permission_denied, kWhere,
+                   "the proof of the same host is for the connection '" + attach.connection +
+                       "', not for '" + parent_->connection_ +
+                       "': somebody passes bytes on between the two"});
+  }
   if (parent_ != nullptr) parent_->proved_ = true;
   proof_ = *std::move(proof);
   return proof_->send_attach(socket_, engine().doorbell_fd()).next != Next::failed;

@@ -50,6 +50,7 @@ class Admission final : public FdHandler,
   HandshakeSocket socket_;
   const std::shared_ptr<Admission> parent_;
   const bool is_unix_;
+  const std::string connection_;  // of a TCP connection: what a proof must be for
   bool finished_ = false;
   std::uint64_t timer_ = 0;
 

@@ -89,7 +89,8 @@ class Connector {
   Result<HelloMessage> exchange(HandshakeSocket& socket, Watch& watch, HandshakeStep step);
   Result<Connected> over_unix(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
   Result<Connected> over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
-  Result<std::shared_ptr<Link>> prove_same_host(const HelloMessage& peer, bool keep_link);
+  Result<std::shared_ptr<Link>> prove_same_host(const HelloMessage& peer, std::string connection,
+                                                bool keep_link);
   Result<std::shared_ptr<Link>> make_tcp(HandshakeSocket& socket, Watch& watch,
                                          const HelloMessage& peer, const HelloMessage& ready,
                                          Path path, Profile proved);
@@ -247,8 +248,10 @@ Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch,
   return Connected{std::move(link), peer.ticket};
 }
 
-// Meets the peer at the rendezvous named by its token, and maps each other's memory there.
-Result<std::shared_ptr<Link>> Connector::prove_same_host(const HelloMessage& peer, bool keep_link) {
+// Meets the peer at the rendezvous named by its token, and maps each other's memory there. The
+// proof is for `connection` alone: whoever passes our bytes on to a listener of ours gets nothing.
+Result<std::shared_ptr<Link>> Connector::prove_same_host(const HelloMessage& peer,
+                                                         std::string connection, bool keep_link) {
   TENDON_TRY(path, find_rendezvous(peer.token));
   TENDON_TRY(address, unix_socket_address(path));
   TENDON_TRY(fd, open_socket(address));
@@ -266,7 +269,9 @@ Result<std::shared_ptr<Link>> Connector::prove_same_host(const HelloMessage& pee
                  "another context answered at the rendezvous"};
   }
   TENDON_TRY(proof, SameHostProof::make());
-  TENDON_TRY(attach, exchange(socket, watch, proof.send_attach(socket, engine_.doorbell_fd())));
+  TENDON_TRY(attach,
+             exchange(socket, watch,
+                      proof.send_attach(socket, engine_.doorbell_fd(), std::move(connection))));
   TENDON_CHECK(proof.receive_attach(socket, attach));
   if (!keep_link) return std::shared_ptr<Link>();
   HelloMessage ready;
@@ -291,7 +296,8 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
   else if (is_none(peer.token))
     why_not = "the peer offers no rendezvous";
   else {
-    auto made = prove_same_host(peer, wanted != PathKind::tcp);
+    auto made = prove_same_host(peer, connection_text(socket.fd(), ConnectionEnd::connector),
+                                wanted != PathKind::tcp);
     proved = made.has_value();
     if (proved)
       link = *std::move(made);

@@ -38,10 +38,12 @@ Result<SameHostProof> SameHostProof::make() {
   return SameHostProof(std::move(segment), nonce, std::move(process));
 }
 
-HandshakeStep SameHostProof::send_attach(HandshakeSocket& socket, int doorbell_fd) {
+HandshakeStep SameHostProof::send_attach(HandshakeSocket& socket, int doorbell_fd,
+                                         std::string connection) {
   HelloMessage attach;
   attach.kind = HelloKind::attach;
   attach.nonce = nonce_;
+  attach.connection = std::move(connection);
   const std::array fds = {mine_->fd(), doorbell_fd, process_.get()};
   return socket.reply(attach, fds);
 }

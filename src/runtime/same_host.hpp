@@ -20,7 +20,9 @@ class SameHostProof {
   [[nodiscard]] static Result<SameHostProof> make();
 
   /// The `attach` frame and the descriptors that go with it: control block, doorbell, own pidfd.
-  [[nodiscard]] HandshakeStep send_attach(HandshakeSocket& socket, int doorbell_fd);
+  /// `connection`: the one that this proof is for, where it is another than the socket's own.
+  [[nodiscard]] HandshakeStep send_attach(HandshakeSocket& socket, int doorbell_fd,
+                                          std::string connection = {});
   /// Maps what the peer attached; its nonce must stand in its memory.
   [[nodiscard]] Result<void> receive_attach(HandshakeSocket& socket, const HelloMessage& attach);
 

@@ -47,6 +47,7 @@ constexpr std::uint16_t kPath = 0x8012;
 constexpr std::uint16_t kReason = 0x0013;
 constexpr std::uint16_t kErrorCode = 0x0014;
 constexpr std::uint16_t kLaneIndex = 0x8015;
+constexpr std::uint16_t kConnection = 0x0016;
 constexpr std::size_t kLimitsBytes = 8 + 4 + 8 + 4 + 4;
 
 std::string_view name_of(std::uint16_t type) {
@@ -93,6 +94,8 @@ std::string_view name_of(std::uint16_t type) {
       return "error code";
     case kLaneIndex:
       return "lane index";
+    case kConnection:
+      return "connection";
     default:
       return {};
   }
@@ -383,6 +386,8 @@ Result<bool> read_field(const Field& field, HelloMessage& into) {
       return known(read_error_code(field, into.error_code));
     case kLaneIndex:
       return known(read_number(field, into.lane_index));
+    case kConnection:
+      return known(read_text(field, kMaxConnectionTextBytes, into.connection));
     default:
       return false;
   }
@@ -540,6 +545,7 @@ std::vector<std::byte> encode(const HelloMessage& message) {
   text(kReason, message.reason, kMaxReasonBytes);
   number(kErrorCode, message.error_code);
   number(kLaneIndex, message.lane_index);
+  text(kConnection, message.connection, kMaxConnectionTextBytes);
   return std::move(out).finish();
 }
 

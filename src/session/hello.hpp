@@ -82,6 +82,7 @@ struct LinkLimits {
 ///   token                   o       acceptor over tcp: names its rendezvous socket
 ///   ticket                  o     o     o     o           *    ties the connections of one link
 ///   nonce                         *
+///   connection                    o       connector at a rendezvous: the connection it is for
 ///   reuse                   o
 ///   path                                *
 ///   reason                              o           o
@@ -106,6 +107,7 @@ struct HelloMessage {
   Token token{};
   Token ticket{};
   Token nonce{};
+  std::string connection;  ///< <= kMaxConnectionTextBytes; connection_text()
   std::optional<ProgressMode> progress;
   std::optional<Reuse> reuse;
   std::optional<LinkLimits> limits;

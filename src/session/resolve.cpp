@@ -125,6 +125,21 @@ Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline
   return to_result(address, *std::move(pending->result));
 }
 
+// An IPv4 address inside IPv6 as what it is.
+SocketAddress unmapped(const SocketAddress& address) {
+  if (address.family() != AF_INET6) return address;
+  const auto v6 = as<sockaddr_in6>(address);
+  if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) return address;
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6.sin6_port;
+  std::memcpy(&v4.sin_addr, v6.sin6_addr.s6_addr + 12, sizeof v4.sin_addr);
+  SocketAddress result;
+  std::memcpy(&result.storage, &v4, sizeof v4);
+  result.length = sizeof v4;
+  return result;
+}
+
 bool is_loopback_ipv4(std::uint32_t host_order) { return host_order >> 24 == IN_LOOPBACKNET; }
 
 }  // namespace
@@ -192,6 +207,21 @@ Result<std::vector<SocketAddress>> resolve(const Address& address, Deadline dead
   Lookup numeric = look_up(address.host(), address.port(), purpose, AI_NUMERICHOST);
   if (numeric.status != EAI_NONAME) return to_result(address, std::move(numeric));
   return resolve_name(address, deadline, purpose);
+}
+
+std::string connection_text(int fd, ConnectionEnd end) {
+  SocketAddress here;
+  SocketAddress there;
+  here.length = there.length = sizeof here.storage;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here.storage), &here.length) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&there.storage), &there.length) != 0 ||
+      (here.family() != AF_INET && here.family() != AF_INET6)) {
+    return {};
+  }
+  // A listener for both versions sees an IPv4 connector as mapped.
+  const std::string a = unmapped(here).to_string();
+  const std::string b = unmapped(there).to_string();
+  return end == ConnectionEnd::connector ? a + " > " + b : b + " > " + a;
 }
 
 Result<SocketAddress> unix_socket_address(std::string_view path) {

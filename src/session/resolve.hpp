@@ -39,6 +39,13 @@ enum class ResolveFor : std::uint8_t {
 [[nodiscard]] Result<std::vector<SocketAddress>> resolve(const Address& address, Deadline deadline,
                                                          ResolveFor purpose);
 
+enum class ConnectionEnd : std::uint8_t { connector, acceptor };
+
+/// The two addresses of a connected TCP socket, the connector's first: "127.0.0.1:40312 >
+/// 127.0.0.1:7000". Both ends of one connection say the same, unless somebody between them ends it
+/// and makes another. Empty for a socket of another kind.
+[[nodiscard]] std::string connection_text(int fd, ConnectionEnd end);
+
 /// The address of a unix socket: a path, or a name in the abstract namespace with its '@'.
 /// invalid_argument beyond kMaxUnixPathBytes.
 [[nodiscard]] Result<SocketAddress> unix_socket_address(std::string_view path);

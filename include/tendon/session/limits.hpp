@@ -16,6 +16,8 @@ inline constexpr std::size_t kMaxHelloBytes = 4096;
 inline constexpr std::size_t kMaxIdentityTextBytes = 255;
 /// The version text in a hello.
 inline constexpr std::size_t kMaxVersionTextBytes = 64;
+/// The two addresses of a connection, in the proof of the same host.
+inline constexpr std::size_t kMaxConnectionTextBytes = 160;
 /// The reason in a rejection or a choice of path.
 inline constexpr std::size_t kMaxReasonBytes = 512;
 /// From the first byte to `ready`; a peer that is slower is dropped.

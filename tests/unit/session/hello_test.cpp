@@ -66,6 +66,7 @@ HelloMessage attach_message() {
   message.context_id.bytes = token_from(0x10);
   message.ticket = token_from(0x40);
   message.nonce = token_from(0x50);
+  message.connection = "127.0.0.1:40312 > 127.0.0.1:7000";
   return message;
 }
 
@@ -118,9 +119,10 @@ std::vector<Golden> golden_frames() {
        "4d4e4f0e000100020f8001000210001c00000000400000000000010000000000"
        "04000000000000010004000000110008000500000000000000"},
       {attach_message(),
-       "544e444e01000000010000004100000001800100020300100010111213141516"
+       "544e444e01000000010000006500000001800100020300100010111213141516"
        "1718191a1b1c1d1e1f0c001000404142434445464748494a4b4c4d4e4f0d0010"
-       "00505152535455565758595a5b5c5d5e5f"},
+       "00505152535455565758595a5b5c5d5e5f160020003132372e302e302e313a34"
+       "30333132203e203132372e302e302e313a37303030"},
       {path_message(),
        "544e444e01000000010000002c00000001800100030c00100040414243444546"
        "4748494a4b4c4d4e4f128001000213000a006f7468657220686f7374"},
@@ -334,6 +336,7 @@ TEST(Hello, TextsAtTheirCapAndOneBeyond) {
        {Case{0x0007, tendon::kMaxIdentityTextBytes, &HelloMessage::host},
         Case{0x0008, tendon::kMaxIdentityTextBytes, &HelloMessage::name},
         Case{0x0009, tendon::kMaxVersionTextBytes, &HelloMessage::library_version},
+        Case{0x0016, tendon::kMaxConnectionTextBytes, &HelloMessage::connection},
         Case{0x0013, tendon::kMaxReasonBytes, &HelloMessage::reason}}) {
     SCOPED_TRACE(one.type);
     const std::string longest(one.max_bytes, 'x');
