@@ -64,8 +64,9 @@ def times_by_size(title: str, series: dict[str, dict[int, float]],
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
              f'width="{WIDTH}" height="{HEIGHT}" role="img">', f"<title>{escape(title)}</title>",
              f"<style>{style}</style>",
-             f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>', f'<text x="{LEFT}" y="24" class="title">{escape(title)}'
-             f'</text><text x="{LEFT}" y="44">one way, p50; both axes logarithmic, lower is '
+             f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>',
+             f'<text x="{LEFT}" y="24" class="title">{escape(title)}</text>',
+             f'<text x="{LEFT}" y="44">one way, p50; both axes logarithmic, lower is '
              "better</text>"]
     for exponent in range(low, high + 1):
         y = y_of(10.0**exponent)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import bench_plot
 from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, Step, Verdict, as_json,
                    comparison_table, execute, figure_table, host_card, judge, measure,
-                   missing_table, run_json, say, shortfalls, size_text, table, tell_load, write_part)
+                   missing_table, run_json, say, shortfalls, size_text, table, tell_load,
+                   write_part)
 
 PYTHON = "build/python/venv/bin/python"
 PEER_PACKAGES = "build/python/peers"  # of UCXX; the environment is that of the tests
@@ -151,8 +152,8 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
     parts = [
         "# Python",
         "Written by `make bench` (`tools/bench_python.py`); do not edit. Two processes throw one "
-        "batch at each other, `{\"observation\": f32, \"info\": {\"reward\": f32}}`, both arrays of "
-        "half the size: NumPy arrays for Tendon and the queue, torch tensors for tensordict. The "
+        "batch at each other, `{\"observation\": f32, \"info\": {\"reward\": f32}}`, each array "
+        "half of the size: NumPy arrays for Tendon and the queue, torch tensors for tensordict. The "
         "program, the loop and the clock are the same for all. A time is half of a round, from the "
         "call that sends to both arrays of the answer in hand; the first send is the first round "
         "of a connection. Tendon waits by the policy `latency`; nobody is pinned to a core.",

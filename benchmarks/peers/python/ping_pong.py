@@ -184,7 +184,7 @@ def main(kind: type[End]) -> None:
     parser.add_argument("-b", type=int, default=1 << 10, metavar="BYTES",
                         help="of the two arrays together, a multiple of 8")
     parser.add_argument("-n", type=int, metavar="ROUNDS", help="by the size and the time")
-    parser.add_argument("-w", type=int, metavar="ROUNDS", help="unmeasured ones before; by the size")
+    parser.add_argument("-w", type=int, metavar="ROUNDS", help="unmeasured before; by the size")
     options = parser.parse_args()
     if options.b < 8 or options.b % 8 != 0:
         parser.error(f"-b: {options.b} is not a positive multiple of 8")
