@@ -16,6 +16,7 @@ import math
 import multiprocessing
 import os
 import platform
+import statistics
 import threading
 import time
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ import numpy as np
 
 MIB = 1 << 20
 PATIENCE_S = 60
-STEADY_S = 10
+STEADY_S = 5
 # The batch of every peer: {"observation": f32 [n], "info": {"reward": f32 [n]}}.
 LEAVES = 2
 
@@ -97,10 +98,10 @@ async def pong(end: End, rounds: int, size_bytes: int = 0) -> None:
             check(received, size_bytes)
 
 
-def steady_rounds(size_bytes: int, warm_us: list[float]) -> int:
-    """At most 2000, about 1 GiB of traffic and 10 s, but at least 20."""
-    round_s = 2e-6 * sum(warm_us) / len(warm_us)
-    return max(20, min(2000, 1024 * MIB // size_bytes, int(STEADY_S / round_s)))
+def steady_rounds(warm_us: list[float]) -> int:
+    """As many as fit into STEADY_S, within [20, 2000]."""
+    round_s = 2e-6 * statistics.median(warm_us)
+    return max(20, min(2000, int(STEADY_S / round_s)))
 
 
 def percentile(sorted_values: list[float], quantile: float) -> float:
@@ -141,7 +142,7 @@ def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, wa
 
 def measure(kind: type[End], options: argparse.Namespace) -> dict:
     mode, size_bytes = options.mode, options.b
-    warm_up = options.w or (200 if size_bytes < MIB else 20 if size_bytes < 16 * MIB else 3)
+    warm_up = options.w or (200 if size_bytes < MIB else 20 if size_bytes < 16 * MIB else 5)
     context = multiprocessing.get_context("spawn")
     talk = Talk(context.Barrier(2), context.SimpleQueue(), context.Event())
 
@@ -154,7 +155,7 @@ def measure(kind: type[End], options: argparse.Namespace) -> dict:
         talk.ready.wait(PATIENCE_S)
         first_us, = await ping(end, 1, size_bytes)
         warm_us = await ping(end, warm_up)
-        rounds = options.n or steady_rounds(size_bytes, warm_us)
+        rounds = options.n or steady_rounds(warm_us)
         talk.rounds.put(rounds)
         talk.ready.wait(PATIENCE_S)
         times_us = await ping(end, rounds)
@@ -183,7 +184,7 @@ def main(kind: type[End]) -> None:
     parser.add_argument("--mode", choices=kind.modes, default=kind.modes[0])
     parser.add_argument("-b", type=int, default=1 << 10, metavar="BYTES",
                         help="of the two arrays together, a multiple of 8")
-    parser.add_argument("-n", type=int, metavar="ROUNDS", help="by the size and the time")
+    parser.add_argument("-n", type=int, metavar="ROUNDS", help="as many as fit into a few seconds")
     parser.add_argument("-w", type=int, metavar="ROUNDS", help="unmeasured before; by the size")
     options = parser.parse_args()
     if options.b < 8 or options.b % 8 != 0:
