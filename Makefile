@@ -25,7 +25,7 @@ test: ## build and run all tests
 	@tools/run_tests.sh test
 	@tools/python_tests.sh
 
-bench: ## measure beside memcpy, sockets, MPI and UCX; writes docs/benchmarks.md
+bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs/benchmarks.md
 	@tools/setup.sh build bench
 	@tools/build.sh release
 	@tools/bench.sh
