@@ -335,7 +335,7 @@ def lines(streams: int) -> list[Line]:
     found.append(Line("tcp, 1 KiB one way / bare socket ping-pong (the faster of its two waits)",
                       Key("tcp", "copy", KIB),
                       [Key("socket", "spinning", KIB), Key("socket", "blocking", KIB)], time_us,
-                      1.3))
+                      1.3, AGAINST_SOCKETS))
     for size in TCP_MOVE_SIZES:
         found.append(Line(f"tcp, {size_text(size)}: share of a bare socket pair's rate, "
                           f"{streams} stream{'s' if streams > 1 else ''} each",
