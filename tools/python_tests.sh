@@ -10,6 +10,13 @@ python=$folder/venv/bin/python
 requirements=tests/python/requirements.txt
 mkdir -p "$folder"
 
+# One at a time makes what is in this folder; any number may test with it.
+exec 9>"$folder/lock"
+if ! flock --exclusive --nonblock 9; then
+  echo "== python: another run in this tree makes the wheel or tests it; waiting"
+  flock --exclusive 9
+fi
+
 # unchanged STAMP FILE...: are these files what they were when STAMP was written?
 unchanged() {
   local stamp=$1
@@ -35,6 +42,7 @@ if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
   mv "$folder/wheel.stamp.new" "$folder/wheel.stamp"
 fi
 
+flock --shared 9
 echo "== test: python"
 TENDON_PYTHON_PEER=$PWD/build/test/tests/python_peer \
   "$python" -m pytest -q --junitxml="$folder/junit.xml" "$@"
