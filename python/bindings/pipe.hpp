@@ -8,7 +8,6 @@
 #include <tendon/pipe/pipe.hpp>
 
 #include "context.hpp"
-#include "same_again.hpp"
 
 namespace tendon::python {
 
@@ -18,8 +17,6 @@ namespace nb = nanobind;
 struct PipeHandle {
   std::shared_ptr<Pipe> pipe;
   nb::object context;
-  /// Of the last send of a plain dict; null while a send uses it.
-  mutable std::shared_ptr<SameAgain> same_again = nullptr;
 };
 
 [[nodiscard]] PipeHandle make_pipe(Pipe pipe, nb::object context);
