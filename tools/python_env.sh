@@ -11,6 +11,13 @@ python=$folder/venv/bin/python
 requirements=tests/python/requirements.txt
 mkdir -p "$folder"
 
+# One at a time makes what is in this folder.
+exec 9>"$folder/lock"
+if ! flock --exclusive --nonblock 9; then
+  echo "== python: another run in this tree makes the wheel or tests it; waiting"
+  flock --exclusive 9
+fi
+
 # unchanged STAMP FILE...: are these files what they were when STAMP was written?
 unchanged() {
   local stamp=$1

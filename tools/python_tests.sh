@@ -5,6 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tools/python_env.sh
+# Nobody makes it anew while it is tested; any number may test.
+exec 9>build/python/lock
+flock --shared 9
 echo "== test: python"
 TENDON_PYTHON_PEER=$PWD/build/test/tests/python_peer \
   build/python/venv/bin/python -m pytest -q --junitxml=build/python/junit.xml "$@"

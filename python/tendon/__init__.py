@@ -15,6 +15,7 @@ without a copy. Nothing is ever pickled: what a peer sends is data only.
 import atexit
 
 from . import _tendon
+from ._bench import bench
 from ._default import connect, default_context, listen
 from ._tendon import *  # noqa: F403
 from ._tendon import __version__

@@ -108,6 +108,32 @@ def test_the_interpreter_ends_silently(what):
     assert done.returncode == (1 if "unhandled" in what else 0)
 
 
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_what_is_unsent_at_the_end_still_leaves(program, transport):
+    """A daemon thread keeps the pipe, so no destructor runs: the hook of the package closes it."""
+    with tendon.Context("here", transport=transport, link_cap_bytes=4 << 20) as context, \
+            context.listen("127.0.0.1:0") as listener:
+        sender = program("""
+            import sys, threading, numpy, tendon
+            started = threading.Event()
+            def hold(address, transport):
+                context = tendon.Context(transport=transport, link_cap_bytes=4 << 20)
+                pipe = context.connect(address)
+                futures = [pipe.isend({"x": numpy.full(1 << 20, i, "u1")}) for i in range(24)]
+                print("unsent" if not futures[-1].done() else "sent", flush=True)
+                started.set()
+                threading.Event().wait()
+            threading.Thread(target=hold, args=sys.argv[1:], daemon=True).start()
+            started.wait()
+        """, listener.address, transport)
+        with listener.accept(60) as pipe:
+            assert pipe.path.startswith(transport)
+            assert sender.line() == "unsent"  # nothing is received before
+            sums = [(int(batch["x"][0]), int(batch["x"][-1])) for batch in pipe]
+        assert sums == [(i, i) for i in range(24)]
+        assert sender.finish() == (0, "", "")
+
+
 def test_the_server(make_pair):
     context = make_pair("shm").contexts[0]
 
