@@ -11,6 +11,7 @@
 #include "deferred.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "numpy_api.hpp"
 
 namespace tendon::python {
 namespace {
@@ -112,6 +113,12 @@ Tensor make_tensor(const Description& from, std::shared_ptr<const void> owner, n
                     from.strides_bytes == nullptr ? nullptr : strides.data(),
                     0};
   return unwrap(from_dlpack(&managed.release()->struct_));
+}
+
+std::optional<Tensor> from_plain_array(nb::handle object) {
+  const auto array = plain_array(object);
+  if (!array) return std::nullopt;
+  return tensor_of(*array, share(std::make_unique<HeldObject>(nb::borrow(object))));
 }
 
 std::optional<Tensor> from_buffer(nb::handle object, const std::string& name) {
@@ -244,6 +251,7 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
 
 std::optional<Tensor> tensor_from(nb::handle object, const std::string& name) {
   if (nb::isinstance<Tensor>(object)) return nb::cast<const Tensor&>(object);
+  if (auto tensor = from_plain_array(object)) return tensor;
   if (auto tensor = from_buffer(object, name)) return tensor;
   if (auto tensor = from_array_interface(object, name)) return tensor;
   return from_dlpack_protocol(object, name);

@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <memory>
 #include <sstream>
 #include <tendon/tensor/dlpack.hpp>
@@ -13,6 +14,8 @@
 #include "bindings.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
+#include "numpy_api.hpp"
+#include "schema.hpp"
 
 namespace tendon::python {
 namespace {
@@ -96,6 +99,20 @@ nb::object capsule_of(Managed* managed, const char* name) {
   }));
 }
 
+std::atomic<std::uint64_t> copied_read_only{0};
+
+/// torch takes DLPack 1.0 and lets its users write to memory that is flagged READ_ONLY.
+bool asked_by_torch() {
+  nb::object frame = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  const auto module_of = [](nb::handle at) {
+    return std::string(nb::str(at.attr("f_globals").attr("get")("__name__", "")).c_str());
+  };
+  if (frame.is_valid() && module_of(frame) == "tendon._arrays") frame = frame.attr("f_back");
+  if (!frame.is_valid() || frame.is_none()) return false;
+  const std::string module = module_of(frame);
+  return module == "torch" || module.starts_with("torch.");
+}
+
 // https://dmlc.github.io/dlpack/latest/python_spec.html
 nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max_version,
                          nb::handle dl_device, nb::handle copy) {
@@ -106,11 +123,21 @@ nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max
     throw nb::python_error();
   }
   Tensor exported = tensor;
-  const bool copied = copy.is(Py_True);
+  const bool versioned =
+      !max_version.is_none() && nb::cast<unsigned>(max_version[0]) >= dlpack::kMajorVersion;
+  const bool would_write = tensor.access() == Access::read_only && (!versioned || asked_by_torch());
+  if (would_write && copy.is(Py_False)) {
+    PyErr_SetString(PyExc_BufferError,
+                    "this memory may be read, not written; torch and the struct before DLPack 1.0 "
+                    "have no word for that, so a copy is needed, and copy is False");
+    throw nb::python_error();
+  }
+  const bool copied = copy.is(Py_True) || would_write;
+  if (would_write && !copy.is(Py_True)) copied_read_only.fetch_add(1, std::memory_order_relaxed);
   if (copied)
     exported = unwrap(
         Tensor::from_bytes(tensor.dtype(), tensor.shape(), unwrap(tensor.contiguous()).bytes()));
-  if (!max_version.is_none() && nb::cast<unsigned>(max_version[0]) >= dlpack::kMajorVersion) {
+  if (versioned) {
     auto* const managed = to_dlpack(exported);
     if (copied) managed->flags |= dlpack::kFlagIsCopied;
     return capsule_of(managed, "dltensor_versioned");
@@ -123,11 +150,12 @@ nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max
   return capsule_of(*managed, "dltensor");
 }
 
-// Looked up once; held for the life of the interpreter.
-nb::object asarray(nb::handle tensor) {
-  static PyObject* const function =
-      nb::object(nb::module_::import_("numpy").attr("asarray")).release().ptr();
-  return nb::handle(function)(tensor);
+/// On the memory of `self`, which is the Python object of a Tensor whose type NumPy has.
+nb::object numpy_array(nb::object self) {
+  const auto& tensor = nb::cast<const Tensor&>(self);
+  if (tensor.access() == Access::read_write) return make_array(tensor, std::move(self));
+  return make_array(tensor, std::move(self),
+                    nb::module_::import_("tendon._arrays").attr("ReadOnlyArray"));
 }
 
 nb::object as_ml_dtypes(const Tensor& tensor) {
@@ -146,7 +174,7 @@ nb::object as_ml_dtypes(const Tensor& tensor) {
   const auto offset = static_cast<std::uint64_t>(tensor.data() - tensor.storage().data());
   Tensor plain =
       unwrap(Tensor::view(tensor.storage(), offset, bits, tensor.shape(), tensor.strides()));
-  return asarray(nb::cast(std::move(plain))).attr("view")(dtype);
+  return numpy_array(nb::cast(std::move(plain))).attr("view")(dtype);
 }
 
 nb::object as_numpy(nb::handle self, nb::handle dtype, nb::handle copy) {
@@ -155,7 +183,7 @@ nb::object as_numpy(nb::handle self, nb::handle dtype, nb::handle copy) {
   if (format_of(tensor.dtype()) == nullptr)
     array = as_ml_dtypes(tensor);
   else
-    array = asarray(nb::steal(PyMemoryView_FromObject(self.ptr())));
+    array = numpy_array(nb::borrow(self));
   if (!dtype.is_none() && !array.attr("dtype").equal(dtype)) {
     if (copy.is(Py_False)) raise_value_error("another dtype needs a copy, and copy is False");
     return array.attr("astype")(dtype);
@@ -168,7 +196,7 @@ nb::object as_numpy(nb::handle self, nb::handle dtype, nb::handle copy) {
 nb::object to_array(Tensor tensor) {
   const bool has_format = format_of(tensor.dtype()) != nullptr;
   nb::object made = nb::cast(std::move(tensor));
-  return has_format ? asarray(made) : made;
+  return has_format ? numpy_array(std::move(made)) : made;
 }
 
 void bind_tensor(nb::module_& module) {
@@ -213,6 +241,12 @@ void bind_tensor(nb::module_& module) {
            nb::arg("copy").none() = nb::none(), "For numpy.asarray; without a copy.",
            nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> "
                    "numpy.ndarray"))
+      .def("_view",
+           [](const Tensor& self, std::uint64_t start, nb::object dtype, nb::object shape) {
+             const auto offset = static_cast<std::uint64_t>(self.data() - self.storage().data());
+             return unwrap(Tensor::view(self.storage(), offset + start, dtype_of_object(dtype),
+                                        shape_from(shape)));
+           })
       .def("__len__",
            [](const Tensor& t) {
              if (t.shape().empty()) raise_type_error("a tensor without dimensions has no length");
@@ -223,6 +257,10 @@ void bind_tensor(nb::module_& module) {
         text << "tendon.Tensor(" << t << ")";
         return text.str();
       });
+  module.def(
+      "copied_read_only", [] { return copied_read_only.load(std::memory_order_relaxed); },
+      "Arrays copied since the import because they may only be read, and torch or a\n"
+      "consumer of the DLPack before 1.0 would have written to them.");
 }
 
 }  // namespace tendon::python

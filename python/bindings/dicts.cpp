@@ -172,6 +172,9 @@ std::string path_of(nb::handle key) {
 }
 
 nb::object entry_of(const TensorDict& dict, const std::string& path) {
+  if (const PackedView* const packed = dict.packed()) {
+    if (const auto index = packed->schema->find(path)) return to_array(dict.leaf(*index));
+  }
   const auto kind = dict.kind_of(path);
   if (kind == EntryKind::dict) return nb::cast(unwrap(dict.find_dict(path)));
   if (kind == EntryKind::value) return to_object(unwrap(dict.find_value(path)));
@@ -224,6 +227,11 @@ void bind_tensor_dict(nb::module_& module) {
       .def_prop_ro("names", names_or_none, "Of the batch dimensions, or None.",
                    nb::sig("def names(self) -> list[str | None] | None"))
       .def_prop_ro("nbytes", &TensorDict::size_bytes, "Bytes of all elements.")
+      .def("_set_value",
+           [](TensorDict& self, nb::object names, nb::object value) {
+             const std::string path = path_of(names);
+             unwrap(self.try_set(path, value_from(value, "'" + path + "'").value()));
+           })
       .def("__repr__", [](const TensorDict& self) {
         std::ostringstream text;
         text << self;

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <sstream>
+#include <tendon/tensor/path.hpp>
 
 #include "arrays_in.hpp"
 #include "background.hpp"
@@ -15,6 +16,7 @@
 #include "future.hpp"
 #include "loan.hpp"
 #include "schema.hpp"
+#include "values.hpp"
 
 namespace tendon::python {
 namespace {
@@ -59,6 +61,19 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
           nb::bytes header) {
   const Deadline deadline = until(self, timeout);
   const auto pipe = self.pipe;
+  if (PyDict_CheckExact(data.ptr())) {
+    auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
+                                           : share(std::make_unique<SameAgain>());
+    const bool taken = same->take(data);
+    if (taken) {
+      // Only shared with what may go on after Ctrl-C: then an exception leaves here.
+      send_with(deadline, same->batch().size_bytes(),
+                [pipe, same](Deadline end) { return pipe->send(same->batch(), end); });
+      same->let_go();
+    }
+    self.same_again = std::move(same);
+    if (taken) return;
+  }
   if (nb::isinstance<LoanHandle>(data)) {
     const auto loan = nb::cast<const LoanHandle&>(data).loan;
     return send_with(deadline, 0,
@@ -72,9 +87,10 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
                                          end);
                      });
   }
-  const TensorDict batch = dict_from(data);
-  send_with(deadline, batch.size_bytes(),
-            [pipe, batch](Deadline end) { return pipe->send(batch, end); });
+  TensorDict batch = dict_from(data);
+  const std::uint64_t size_bytes = batch.size_bytes();
+  send_with(deadline, size_bytes,
+            [pipe, batch = std::move(batch)](Deadline end) { return pipe->send(batch, end); });
 }
 
 std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::object timeout,
@@ -109,11 +125,28 @@ std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, n
                      [as](TensorDict batch) { return converted(std::move(batch), as); });
 }
 
+/// Arrays were written where they are; what else came is put where it belongs.
+void store_values(nb::handle destination, const Value* before, const Value* after) {
+  if (after == nullptr || after == before) return;
+  nb::list changed;
+  for (const auto& [path, value] : after->as_map()) {
+    const Value* const old = before == nullptr ? nullptr : before->find(path);
+    if (old != nullptr && *old == value) continue;
+    nb::list names;
+    for (const std::string& name : unwrap(parse_path(path))) names.append(nb::cast(name));
+    changed.append(nb::make_tuple(nb::tuple(names), to_object(value)));
+  }
+  if (nb::len(changed) != 0)
+    nb::module_::import_("tendon._convert").attr("store")(destination, changed);
+}
+
 void recv_into(const PipeHandle& self, nb::object destination, nb::object timeout) {
   const Deadline deadline = until(self, timeout);
   TensorDict arrays = dict_from(destination);
   const auto pipe = self.pipe;
+  const auto before = arrays.values();
   unwrap(wait_in_slices(deadline, [&](Deadline slice) { return pipe->recv_into(arrays, slice); }));
+  store_values(destination, before.get(), arrays.values().get());
 }
 
 std::unique_ptr<Future> recv_into_async(const PipeHandle& self, nb::object destination,
@@ -271,10 +304,12 @@ void bind_receiving(Class& pipe) {
       .def("recv_into", recv_into, nb::arg("destination").none(),
            nb::arg("timeout").none() = nb::ellipsis(),
            "Receives into arrays that exist, of the same names, dtypes and shapes;\n"
-           "SchemaMismatch leaves the message in the pipe.",
+           "SchemaMismatch leaves the message in the pipe. Values are set in it: of a\n"
+           "mapping that cannot be changed they are dropped, with a warning.",
            nb::sig("def recv_into(self, destination: object, timeout: float | None = ...) -> None"))
       .def("irecv_into", recv_into_async, nb::arg("destination").none(),
-           nb::arg("timeout").none() = nb::ellipsis(), "recv_into as a Future.",
+           nb::arg("timeout").none() = nb::ellipsis(),
+           "recv_into as a Future; sets arrays only, no values.",
            nb::sig("def irecv_into(self, destination: object, timeout: float | None = ...) -> "
                    "Future"))
       .def("recv_message", recv_message, nb::arg("timeout").none() = nb::ellipsis(),

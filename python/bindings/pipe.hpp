@@ -8,6 +8,7 @@
 #include <tendon/pipe/pipe.hpp>
 
 #include "context.hpp"
+#include "same_again.hpp"
 
 namespace tendon::python {
 
@@ -17,6 +18,8 @@ namespace nb = nanobind;
 struct PipeHandle {
   std::shared_ptr<Pipe> pipe;
   nb::object context;
+  /// Of the last send of a plain dict; null while a send uses it.
+  mutable std::shared_ptr<SameAgain> same_again = nullptr;
 };
 
 [[nodiscard]] PipeHandle make_pipe(Pipe pipe, nb::object context);

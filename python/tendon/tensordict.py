@@ -15,6 +15,7 @@ import torch
 from tensordict import (LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict,
                         TensorDictBase, is_tensorclass)
 
+from ._tendon import Tensor
 from ._tendon import TensorDict as Batch
 
 _MARK = "__tensordict__"
@@ -38,19 +39,49 @@ def is_tensordict(data: Any) -> bool:
 
 def to_batch(data: Any) -> Batch:
     """The same tensors as a tendon.TensorDict, without a copy."""
-    return _to_batch(data, "", marked=True)
+    return _to_batch(data, "", _consolidated(data), marked=True)
 
 
 def to_plain_batch(data: Any) -> Batch:
     """As to_batch, for files: lazy stacks and tensorclasses become plain TensorDicts."""
-    return _to_batch(data, "", marked=False)
+    return _to_batch(data, "", None, marked=False)
 
 
 def _name_of(tensorclass: type) -> str:
     return f"{tensorclass.__module__}.{tensorclass.__qualname__}"
 
 
-def _to_batch(data: Any, path: str, *, marked: bool) -> Batch:
+class _Packed:
+    """What consolidate() left: one buffer, and where in it each tensor of one level lies."""
+
+    def __init__(self, storage: Tensor, level: dict[str, Any]) -> None:
+        self._storage = storage
+        self._level = level
+        self.leaves = level["leaves"]
+
+    def leaf(self, key: str) -> Tensor:
+        dtype, shape, start, *_ = self.leaves[key]
+        return self._storage._view(start, dtype, shape)
+
+    def below(self, key: str) -> _Packed | None:
+        level = self._level.get(key)
+        return _Packed(self._storage, level) if level and "leaves" in level else None
+
+
+def _consolidated(data: Any) -> _Packed | None:
+    """Of a TensorDict whose tensors lie in one buffer, and cannot be replaced by others."""
+    if is_tensorclass(data):
+        data = data._tensordict
+    packed = getattr(data, "_consolidated", None)
+    if not (isinstance(packed, dict) and data.is_locked and data.is_consolidated()):
+        return None
+    storage = packed["storage"]
+    if storage.device.type != "cpu" or storage.dtype != torch.uint8:
+        return None
+    return _Packed(Tensor(storage.numpy()), packed["metadata"])
+
+
+def _to_batch(data: Any, path: str, packed: _Packed | None, *, marked: bool) -> Batch:
     mark: dict[str, Any] = {}
     if is_tensorclass(data):
         mark["class"] = _name_of(type(data))
@@ -64,16 +95,36 @@ def _to_batch(data: Any, path: str, *, marked: bool) -> Batch:
         mark["stack_name"] = names[data.stack_dim] if names else None
         batch_size, names = (), None  # the parts have their own, and may differ in shape
         for index, part in enumerate(data.tensordicts):
-            entries[str(index)] = _to_batch(part, f"{path}/{index}", marked=marked)
+            below = packed.below(str(index)) if packed else None
+            entries[str(index)] = _to_batch(part, f"{path}/{index}", below, marked=marked)
     else:
         for key, item in data.items():
-            entries[key] = _to_entry(item, f"{path}/{key}".lstrip("/"), mark, key, marked)
+            inner = f"{path}/{key}".lstrip("/")
+            if packed and key in packed.leaves:
+                entries[key] = packed.leaf(key)
+            elif isinstance(item, torch.Tensor):
+                entries[key] = _to_array(item, inner)
+            elif is_tensordict(item) and not isinstance(item, NonTensorStack):
+                below = packed.below(key) if packed else None
+                entries[key] = _to_batch(item, inner, below, marked=marked)
+            else:
+                entries[key] = _to_value(item, inner, mark, key)
     if mark and marked:
         entries[_MARK] = [mark]
     return Batch(entries, batch_size=batch_size, names=names)
 
 
-def _to_entry(item: Any, path: str, mark: dict[str, Any], key: str, marked: bool) -> Any:
+def _to_array(item: torch.Tensor, path: str) -> Any:
+    if item.is_nested:
+        raise TypeError(f"'{path}' is a jagged tensor; send its values and offsets as two entries, "
+                        "torch.nested.to_padded_tensor(it, 0), or a LazyStackedTensorDict")
+    try:
+        return item.numpy()  # sooner than by DLPack
+    except (RuntimeError, TypeError):
+        return item  # of a type that NumPy lacks, or refused with its reason
+
+
+def _to_value(item: Any, path: str, mark: dict[str, Any], key: str) -> Any:
     if isinstance(item, NonTensorData):
         if isinstance(item.data, (type(None), bool, int, float, str, list)):
             return item.data
@@ -82,11 +133,6 @@ def _to_entry(item: Any, path: str, mark: dict[str, Any], key: str, marked: bool
     if isinstance(item, NonTensorStack):
         mark.setdefault("stacks", {})[key] = item.stack_dim
         return item.tolist()
-    if is_tensordict(item):
-        return _to_batch(item, path, marked=marked)
-    if isinstance(item, torch.Tensor) and item.is_nested:
-        raise TypeError(f"'{path}' is a jagged tensor; send its values and offsets as two entries, "
-                        "torch.nested.to_padded_tensor(it, 0), or a LazyStackedTensorDict")
     return item
 
 
@@ -127,3 +173,26 @@ def _from_entries(batch: Batch, mark: dict[str, Any]) -> TensorDict:
         else:
             made.set_non_tensor(key, value)
     return made
+
+
+def store(data: Any, names: tuple[str, ...], value: Any) -> bool:
+    """Sets a value that came for recv_into; False where `data` is locked."""
+    if names[-1] == _MARK:
+        return True  # of the message, not of its content
+    if is_tensorclass(data):
+        data = data._tensordict
+    if data.is_locked:
+        return False
+    name = names[0]
+    if isinstance(data, LazyStackedTensorDict):
+        return len(names) > 1 and store(data.tensordicts[int(name)], names[1:], value)
+    old = data.get(name, None)
+    if len(names) > 1:
+        if old is None:
+            data.set(name, TensorDict(batch_size=data.batch_size))
+        return store(data.get(name), names[1:], value)
+    if isinstance(old, NonTensorStack) and isinstance(value, list):
+        data.set(name, NonTensorStack.from_list(value))
+    else:
+        data.set_non_tensor(name, value)
+    return True

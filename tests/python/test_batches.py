@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes in comes out: arrays, values, nesting, on both paths."""
 
+import warnings
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -44,6 +46,46 @@ def test_it_is_a_mapping(pair):
     assert dict(got["b"].items()) == {"c": 1}
     with pytest.raises(KeyError, match="there is no tensor 'c'"):
         got["c"]
+
+
+def test_dicts_that_are_almost_the_same(pair):
+    """The last dict is remembered by names, dtypes and shapes: each difference must be seen."""
+    one, two = np.arange(4), np.arange(4) + 10
+    frozen = np.arange(4) + 20
+    frozen.flags.writeable = False
+    batches = [
+        {"a": one, "b": two, "v": 1}, {"a": two, "b": one, "v": 1}, {"a": one, "b": two, "v": 2},
+        {"a": one, "b": two, "v": True}, {"a": one, "b": two, "v": "x"}, {"a": one, "v": 1, "b": two},
+        {"a": one, "b": two}, {"a": one, "b": two, "v": 1, "w": 2}, {"a": frozen, "b": two},
+        {"a": one.astype("f8"), "b": two}, {"a": one.reshape(2, 2), "b": two}, {"a": one[::2], "b": two},
+        {"a": one, "b": {"c": two}}, {"a": one, "b": {"c": two, "d": one}}, {"a": one, "b": {"c": two}, "d": one},
+        {"a": one, "b": {}, "c": two}, {"a": one, "b": {"c": two}}, {"a": {"b": {"c": one}, "d": two}},
+        {"a": {"b": {"c": one, "d": two}}}, {"a": [1], "b": one}, {"a": None}, {}, {"a": one.copy()},
+        {"": one, "a/b": two}, {"a": {"b": one}}, {"a": 2**63}, {"a": -1}, {"a": 0.5}, {"a": float("nan")},
+    ]
+    for _ in range(2):
+        for batch in batches:
+            for _ in range(2):
+                pair.here.send(batch)
+                assert repr(pair.there.recv(as_=dict)) == repr(ordered(batch))
+
+
+def ordered(batch):
+    """As a message brings it: arrays and mappings before values."""
+    is_value = lambda entry: not isinstance(entry, (np.ndarray, dict))  # noqa: E731
+    entries = sorted(batch.items(), key=lambda item: is_value(item[1]))
+    return {key: ordered(entry) if isinstance(entry, dict) else entry for key, entry in entries}
+
+
+def test_a_mistake_after_a_good_dict(pair):
+    array = np.arange(4)
+    for wrong, error in (({"a": array, "v": 2**64}, ValueError), ({"a": array, 1: 2}, TypeError),
+                         ({"a": array, "v": object()}, TypeError)):
+        for _ in range(2):
+            pair.here.send({"a": array, "v": 1})
+            with pytest.raises(error):
+                pair.here.send(wrong)
+            assert pair.there.recv(as_=dict)["v"] == 1
 
 
 @pytest.mark.parametrize("count", [8, LARGE])
@@ -98,6 +140,48 @@ def test_recv_into_arrays(pair, count):
     pair.there.recv_into(mine)
     np.testing.assert_array_equal(mine["x"], np.arange(count))
     np.testing.assert_array_equal(mine["in"]["y"], np.ones((2, 2)))
+
+
+def test_recv_into_sets_values_too(pair):
+    pair.here.send({"x": np.arange(3), "step": 8, "in": {"name": "b", "same": 1}, "new": {"v": [1, "z"]}})
+    inner = tendon.TensorDict({"name": "a", "same": 1})
+    mine = {"x": np.zeros(3, int), "step": 7, "in": inner, "mine": 5}
+    array = mine["x"]
+    pair.there.recv_into(mine)
+    assert mine["x"] is array and array[2] == 2
+    assert mine["in"] is inner and dict(inner) == {"name": "b", "same": 1}
+    del mine["x"], mine["in"]
+    assert mine == {"step": 8, "mine": 5, "new": {"v": [1, "z"]}}
+
+
+def test_recv_into_a_batch_of_our_own_sets_values_too(pair):
+    array = np.zeros(3, int)
+    mine = tendon.TensorDict({"x": array, "in": {"step": 7}})
+    pair.here.send({"x": np.arange(3), "in": {"step": 8}})
+    pair.there.recv_into(mine)
+    assert mine["in", "step"] == 8 and array[2] == 2
+
+
+def test_recv_into_a_mapping_that_cannot_be_changed(pair):
+    """Arrays can be written all the same; values have no place, and that is said."""
+    array = np.zeros(3, int)
+    for data in ({"x": np.arange(3), "step": 8}, {"x": np.arange(3) + 1}):
+        pair.here.send(data)
+    with pytest.warns(UserWarning, match="the values step came too and are dropped.*mappingproxy"):
+        pair.there.recv_into(MappingProxyType({"x": array}))
+    assert array[2] == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pair.there.recv_into(MappingProxyType({"x": array}))
+    assert array[2] == 3
+
+
+def test_recv_into_as_a_future_leaves_values_out(pair):
+    mine = {"x": np.zeros(3, int), "step": 7}
+    future = pair.there.irecv_into(mine)
+    pair.here.send({"x": np.arange(3), "step": 8})
+    future.result()
+    assert mine["x"][2] == 2 and mine["step"] == 7
 
 
 def test_recv_into_another_schema_leaves_the_message(pair):

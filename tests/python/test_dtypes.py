@@ -98,9 +98,27 @@ def test_read_only_stays_read_only():
     tensor = tendon.Tensor(array)
     assert tensor.readonly
     assert memoryview(tensor).readonly
-    with pytest.raises(BufferError):
-        tensor.__dlpack__()  # the struct before 1.0 cannot say it
     assert not np.from_dlpack(tensor).flags.writeable
+    assert not np.from_dlpack(shared["x"]).flags.writeable
+    assert not np.asarray(tensor).flags.writeable
+    assert isinstance(shared["x"], np.ndarray) and (shared["x"] + 1).flags.writeable
+
+
+def test_the_dlpack_before_1_gets_a_copy_of_what_is_read_only():
+    array = np.zeros(4)
+    array.flags.writeable = False
+    tensor = tendon.Tensor(array)
+    before = tendon.copied_read_only()
+    copy = np.asarray(tendon.Tensor(OnlyDLPack(tensor, legacy=True)))  # cannot say READ_ONLY
+    copy[1] = 5
+    assert array[1] == 0
+    assert tendon.copied_read_only() == before + 1
+    with pytest.raises(BufferError, match="may be read, not written"):
+        tensor.__dlpack__(copy=False)
+    assert tendon.copied_read_only() == before + 1
+    tendon.Tensor(np.zeros(3)).__dlpack__()  # no copy of what may be written
+    np.from_dlpack(tensor)
+    assert tendon.copied_read_only() == before + 1
 
 
 def test_a_tensor_of_our_own():

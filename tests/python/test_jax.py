@@ -27,3 +27,12 @@ def test_out_without_a_copy(pair, dtype, count):
     assert back.dtype == dtype and back.shape == (count,)
     assert back.unsafe_buffer_pointer() == np.asarray(entry).ctypes.data
     assert bool((back == jax.numpy.arange(count).astype(dtype)).all())
+
+
+def test_what_is_read_only_is_copied():
+    """JAX asks for the struct before DLPack 1.0, which cannot say READ_ONLY."""
+    entry = tendon.TensorDict({"x": jax.numpy.ones(16)})["x"]
+    assert not entry.flags.writeable
+    before = tendon.copied_read_only()
+    assert jax.dlpack.from_dlpack(entry).sum() == 16
+    assert tendon.copied_read_only() == before + 1

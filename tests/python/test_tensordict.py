@@ -107,6 +107,104 @@ def test_into_a_tensordict(pair):
     assert mine["a"].sum() == 12 and mine["n", "b"].sum() == 8
 
 
+def test_into_a_tensordict_with_values(pair):
+    mine = TensorDict({"a": torch.zeros(2), "s": "x", "l": NonTensorStack("x", "y"),
+                       "n": TensorDict({"b": torch.zeros(2), "v": NonTensorData(1)}, [2])}, [2])
+    sent = TensorDict({"a": torch.ones(2), "s": "z", "l": NonTensorStack("p", "q"), "more": NonTensorData(0.5),
+                       "n": TensorDict({"b": torch.ones(2), "v": NonTensorData(2)}, [2])}, [2])
+    before = mine["a"].data_ptr()
+    pair.here.send(sent)
+    pair.there.recv_into(mine)
+    same(mine, sent)
+    assert mine["a"].data_ptr() == before
+    lazy = LazyStackedTensorDict(TensorDict({"a": torch.zeros(2), "s": "x"}), TensorDict({"a": torch.zeros(3)}))
+    pair.here.send(LazyStackedTensorDict(TensorDict({"a": torch.ones(2), "s": "y"}), TensorDict({"a": torch.ones(3)})))
+    pair.there.recv_into(lazy)
+    assert lazy.tensordicts[0]["s"] == "y" and lazy.tensordicts[1]["a"].sum() == 3
+
+
+def test_into_a_locked_tensordict(pair):
+    mine = TensorDict({"a": torch.zeros(2), "s": "x"}, [2]).lock_()
+    pair.here.send(TensorDict({"a": torch.ones(2), "s": "y"}, [2]))
+    with pytest.warns(UserWarning, match="the values s came too and are dropped"):
+        pair.there.recv_into(mine)
+    assert mine["a"].sum() == 2 and mine["s"] == "x"
+
+
+CONSOLIDATED = {**EXAMPLES, "deep": lambda: TensorDict(
+    {"b": torch.arange(3).to(torch.uint8), "n": {"m": {"x": torch.ones(3, 2, dtype=torch.float64), "v": "w"}}}, [3])}
+
+
+@pytest.mark.parametrize("what", CONSOLIDATED)
+def test_consolidated_ones_travel_from_their_one_buffer(make_pair, what, monkeypatch):
+    if what == "empty":
+        pytest.skip("tensordict consolidates no empty ones")
+    data = CONSOLIDATED[what]().consolidate()
+    storage = data._consolidated["storage"]
+    taken = []  # no tensor is asked for its memory but the buffer
+    for name in ("__dlpack__", "numpy"):
+        real = getattr(torch.Tensor, name)
+        monkeypatch.setattr(torch.Tensor, name,
+                            lambda self, *a, real=real, **k: (taken.append(self), real(self, *a, **k))[1])
+    batch = tendon.TensorDict(data)
+    assert len(taken) == 1 and taken[0].data_ptr() == storage.data_ptr()
+    for key, tensor in data.items(True, True):
+        if isinstance(tensor, torch.Tensor):
+            mine = torch.from_dlpack(batch[key])
+            assert mine.data_ptr() == tensor.data_ptr() and torch.equal(mine, tensor)
+    pair = make_pair("shm")
+    pair.here.send(data)
+    got = pair.there.recv(as_=TensorDict)
+    same(got, data)
+    assert pair.here.stats().copies == 1  # into the slot
+
+
+def test_one_that_was_consolidated_and_changed(pair):
+    data = TensorDict({"a": torch.ones(2), "b": torch.zeros(2)}, [2]).consolidate()
+    data["a"].fill_(3)  # in place: the buffer changes
+    pair.here.send(data)
+    assert pair.there.recv()["a"].sum() == 6
+    data.unlock_()
+    data["a"] = torch.full((2,), 5.0)
+    pair.here.send(data)
+    assert pair.there.recv()["a"].sum() == 10
+
+
+def test_memory_that_is_read_only_is_copied_for_torch(recwarn):
+    array = np.zeros(4)
+    array.flags.writeable = False
+    for source in (tendon.Tensor(array), tendon.TensorDict({"x": array})["x"]):
+        before = tendon.copied_read_only()
+        tensor = torch.from_dlpack(source)
+        tensor[1] = 5
+        assert array[1] == 0 and np.asarray(source)[1] == 0
+        assert tendon.copied_read_only() == before + 1
+        with pytest.raises(BufferError):
+            torch.from_dlpack(source, copy=False)
+        assert torch.from_dlpack(source, copy=True)[0] == 0  # asked for: not counted
+        assert torch.utils.dlpack.from_dlpack(source)[0] == 0
+        assert tendon.copied_read_only() == before + 2
+    assert not recwarn.list
+
+
+def test_memory_of_the_kernel_that_is_read_only_is_no_crash(tmp_path):
+    """Writing there would be the end of the process."""
+    file = tmp_path / "data"
+    file.write_bytes(bytes(4096))
+    mapped = np.memmap(file, "u1", mode="r")
+    torch.from_dlpack(tendon.TensorDict({"x": mapped})["x"])[0] = 7
+    assert mapped[0] == 0
+
+
+def test_memory_that_may_be_written_is_not_copied_for_torch():
+    array = np.zeros(4)
+    before = tendon.copied_read_only()
+    torch.from_dlpack(tendon.TensorDict({"x": array})["x"])[1] = 5
+    torch.from_dlpack(tendon.Tensor(array))[2] = 6
+    assert array[1] == 5 and array[2] == 6
+    assert tendon.copied_read_only() == before
+
+
 def test_nothing_is_copied():
     data = TensorDict({"a": torch.zeros(4)}, [4])
     batch = tendon.TensorDict(data)
