@@ -4,13 +4,16 @@ its connections ask for errors of the peer, which its shared memory does not rep
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
-import torch
-from ping_pong import End, main
-from tensordict import TensorDict
-from tensordict._ucxx import TensorDictPipe
+os.environ.setdefault("UCX_LOG_FILE", "stderr")  # stdout is data; UCX looks when it is imported
+
+import torch  # noqa: E402
+from ping_pong import End, main  # noqa: E402
+from tensordict import TensorDict  # noqa: E402
+from tensordict._ucxx import TensorDictPipe  # noqa: E402
 
 
 def free_port() -> int:
