@@ -207,11 +207,16 @@ class Programs:
         self.build_dir = build_dir
         self.streams = streams
 
+    def built(self, program: str, *arguments: str,
+              run: Callable[[list[str]], list[dict]] = run_json) -> Step:
+        """A program of this build; its path is relative to the build folder."""
+        path = f"{self.build_dir}/{program}"
+        missing = None if (ROOT / path).exists() else f"not built: {path} is missing"
+        return Step([path, *arguments], run, missing)
+
     def own(self, name: str, size_bytes: int, *more: str) -> Step:
-        program = f"{self.build_dir}/benchmarks/peers/{name}"
-        missing = None if (ROOT / program).exists() else f"not built: {program} is missing"
         size = str(size_bytes)
-        return Step([program, "-b", size, "-e", size, *more], run_json, missing)
+        return self.built(f"benchmarks/peers/{name}", "-b", size, "-e", size, *more)
 
     def memcpy(self, size_bytes: int) -> Step:
         return self.own("memcpy", size_bytes)
@@ -254,24 +259,18 @@ class Programs:
         return Step(["iperf3", "-c", "127.0.0.1", "-t", "2", "-J"], run_iperf3, missing)
 
     def tendon(self, path: str, mode: str, size_bytes: int) -> Step:
-        program = f"{self.build_dir}/bin/tendon"
-        missing = None if (ROOT / program).exists() else f"not built: {program} is missing"
         size = str(size_bytes)
-        return Step([program, "bench", "pipe", "--json", "--path", path, "--mode", mode, "-b", size,
-                     "-e", size], run_json, missing)
+        return self.built("bin/tendon", "bench", "pipe", "--json", "--path", path, "--mode", mode,
+                          "-b", size, "-e", size)
 
     def waiting(self, benchmark: str) -> Step:
         """`bench detect` or `bench deadline`: rows without a size."""
-        program = f"{self.build_dir}/bin/tendon"
-        missing = None if (ROOT / program).exists() else f"not built: {program} is missing"
-        return Step([program, "bench", benchmark, "--json", "-n", "100"], run_json, missing)
+        return self.built("bin/tendon", "bench", benchmark, "--json", "-n", "100")
 
     def memory(self) -> Step:
-        program = f"{self.build_dir}/benchmarks/memory_benchmark"
-        missing = None if (ROOT / program).exists() else f"not built: {program} is missing"
         wanted = f"^(slot_acquire_touch_release|new_first_touch_delete)/{MEMORY_SIZE}/"
-        return Step([program, f"--benchmark_filter={wanted}", "--benchmark_format=json"],
-                    run_memory, missing)
+        return self.built("benchmarks/memory_benchmark", f"--benchmark_filter={wanted}",
+                          "--benchmark_format=json", run=run_memory)
 
 
 # Why targets are missed, as far as it is known: written below the figures that are.
