@@ -35,11 +35,11 @@ class PipeCore::RecvCompletion final : public CompletionState<T> {
   void left_over(Result<T> result) override {
     if (!result) return;
     if constexpr (std::is_same_v<T, TensorDict>) {
-      Message message;
-      message.tensors = *std::move(result);
-      core_->put_back(std::move(message));
+      PutBack returned;
+      returned.message.tensors = *std::move(result);
+      core_->put_back(std::move(returned));
     } else if constexpr (std::is_same_v<T, Message>) {
-      core_->put_back(*std::move(result));
+      core_->put_back({*std::move(result), 0});
     }
   }
   void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }

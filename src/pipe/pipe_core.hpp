@@ -106,7 +106,7 @@ class PipeCore final : public MessageSink,
   void drive(CompletionBase& completion, Deadline deadline);
   void cancel_send(const CompletionBase* completion);
   bool cancel_recv(const CompletionBase* completion);
-  void put_back(Message message);
+  void put_back(PutBack returned);
 
  private:
   enum class Want : std::uint8_t { tensors, any };
@@ -160,8 +160,7 @@ class PipeCore final : public MessageSink,
   Result<TensorDict> to_tensors(Taken& taken);
   Result<void> fill(Taken& taken, TensorDict& destination, Deadline deadline);
   Result<void> copy_into(Taken& taken, TensorDict& destination, Deadline deadline);
-  bool copy_pieces(Bytes packed, const TensorDict& destination, Deadline deadline);
-  Error keep_for_later(TensorDict tensors);
+  Error keep_for_later(TensorDict tensors, std::uint64_t copied_bytes);
   Result<std::shared_ptr<const Value>> read_values(const Taken& taken);
   bool progress_receives();
   void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
@@ -210,7 +209,7 @@ class PipeCore final : public MessageSink,
 
   // Receiving
   Inbox inbox_;
-  std::deque<Message> put_back_;
+  std::deque<PutBack> put_back_;
   std::deque<std::shared_ptr<PostedRecv>> posted_;
   std::atomic<std::size_t> posted_count_{0};
   std::array<Announced, kSchemasKept> received_schemas_;
@@ -224,12 +223,6 @@ class PipeCore final : public MessageSink,
   std::optional<Error> receive_error_;
   std::optional<Error> peer_error_;  // the reason the peer ended the pipe with
   TensorDict* into_ = nullptr;       // where a waiting recv_into wants its payload
-  struct HalfCopy {
-    const std::byte* from = nullptr;
-    const std::byte* to = nullptr;
-    std::uint64_t bytes = 0;
-  };
-  HalfCopy half_;  // what a recv_into that timed out had copied; that message is at the head
   // A message is being written to memory of a receive (`claimer_`), or was and was not taken yet.
   bool claim_open_ = false;
   const TensorDict* claimer_ = nullptr;

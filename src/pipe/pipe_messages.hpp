@@ -2,6 +2,7 @@
 // A message of a pipe before it is sent and after it is taken.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,9 +27,15 @@ struct Outgoing {
   bool is_loan = false;
 };
 
+/// A message that was taken and came back: its completion was dropped, or its deadline passed.
+struct PutBack {
+  Message message;
+  std::uint64_t copied_bytes = 0;  // by the recv_into whose deadline passed
+};
+
 /// What one recv takes from the head of a pipe.
 struct Taken {
-  std::unique_ptr<Message> put_back;  // set: this one, which a dropped completion gave back
+  std::unique_ptr<PutBack> put_back;  // set: this one
   Incoming incoming;
   std::shared_ptr<const Schema> schema;
   /// Where its payload was written for a call that has given up since; the memory of that call.

@@ -30,6 +30,20 @@ bool same_leaves(const Schema& a, const Schema& b) {
                     });
 }
 
+// Copies until the deadline, but twice as far as the try `before`, which stopped after so many bytes:
+// so even polls come to an end, and soon. From the start each time: the caller may have written to
+// its memory since, or have other memory at the same address. Returns how many bytes it copied.
+std::uint64_t copy_pieces(Bytes packed, const TensorDict& destination, std::uint64_t before,
+                          Deadline deadline) {
+  std::uint64_t offset = 0;
+  while (offset < packed.size() && (offset <= 2 * before || !deadline.has_passed())) {
+    const std::uint64_t piece = std::min<std::uint64_t>(kPieceBytes, packed.size() - offset);
+    unpack_piece(packed.subspan(offset, piece), destination, Layout::aligned, offset);
+    offset += piece;
+  }
+  return offset;
+}
+
 bool same_memory(const TensorDict& a, const TensorDict& b) {
   if (a.leaf_count() != b.leaf_count()) return false;
   for (std::size_t i = 0; i < a.leaf_count(); ++i)
@@ -106,7 +120,7 @@ Result<void> PipeCore::check_take(Want want, RecvMode mode, const TensorDict* de
                                   bool& lent) {
   lent = false;
   if (!put_back_.empty()) {
-    const Message& head = put_back_.front();
+    const Message& head = put_back_.front().message;
     if (want == Want::tensors && !head.tensors) return wrong_kind();
     return destination != nullptr ? same_schema(*destination, head.tensors->schema().get())
                                   : Result<void>();
@@ -147,7 +161,7 @@ void PipeCore::take(RecvMode mode, const TensorDict* destination, bool lent, Tak
   // From here on the destination belongs to this message: the next one may not claim it.
   if (destination != nullptr && destination == into_) into_ = nullptr;
   if (!put_back_.empty()) {
-    taken.put_back = std::make_unique<Message>(std::move(put_back_.front()));
+    taken.put_back = std::make_unique<PutBack>(std::move(put_back_.front()));
     put_back_.pop_front();
     return;
   }
@@ -274,8 +288,7 @@ Result<void> PipeCore::check_schema(const Taken& taken) const {
 }
 
 Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
-  half_ = {};
-  if (taken.put_back != nullptr) return *std::move(taken.put_back->tensors);
+  if (taken.put_back != nullptr) return *std::move(taken.put_back->message.tensors);
   TENDON_CHECK(check_schema(taken));
   TENDON_TRY(values, read_values(taken));
   IncomingBody& body = taken.incoming.body;
@@ -303,8 +316,7 @@ Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
 }
 
 Result<Message> PipeCore::to_message(Taken taken) {
-  half_ = {};
-  if (taken.put_back != nullptr) return std::move(*taken.put_back);
+  if (taken.put_back != nullptr) return std::move(taken.put_back->message);
   Message message;
   const Descriptor descriptor = taken.incoming.descriptor;
   message.tag = descriptor.tag;
@@ -330,32 +342,13 @@ Result<Message> PipeCore::to_message(Taken taken) {
   return message;
 }
 
-// Copies what an earlier call has not copied from there to here yet. False when the deadline
-// passed.
-bool PipeCore::copy_pieces(Bytes packed, const TensorDict& destination, Deadline deadline) {
-  const std::byte* memory = destination.leaf_count() == 0 ? nullptr : destination.leaf_view(0).data;
-  const HalfCopy before = std::exchange(half_, HalfCopy{});
-  const bool goes_on = before.from == packed.data() && before.to == memory;
-  std::uint64_t offset = goes_on ? before.bytes : 0;
-  for (const std::uint64_t first = offset; offset < packed.size();) {
-    if (offset != first && deadline.has_passed()) {
-      half_ = {packed.data(), memory, offset};
-      return false;
-    }
-    const std::uint64_t piece = std::min<std::uint64_t>(kPieceBytes, packed.size() - offset);
-    unpack_piece(packed.subspan(offset, piece), destination, Layout::aligned, offset);
-    offset += piece;
-  }
-  return true;
-}
-
-Error PipeCore::keep_for_later(TensorDict tensors) {
-  const std::uint64_t copied = half_.bytes;
-  Message message;
-  message.tensors = std::move(tensors);
-  put_back(std::move(message));
+Error PipeCore::keep_for_later(TensorDict tensors, std::uint64_t copied_bytes) {
+  PutBack returned;
+  returned.message.tensors = std::move(tensors);
+  returned.copied_bytes = copied_bytes;
+  put_back(std::move(returned));
   return Error{ErrorCode::timeout, "pipe.recv_into",
-               "the deadline passed after " + std::to_string(copied) +
+               "the deadline passed after " + std::to_string(copied_bytes) +
                    " bytes were copied; the message from " + link_->peer_name() +
                    " stays in the pipe, its destination is unspecified until the next "
                    "recv_into"};
@@ -372,14 +365,11 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
       unpack_piece(between.bytes(), destination, Layout::aligned, 0);
     }
   } else {
-    half_ = {};  // a message just taken: nothing of it was copied before
-    if (!copy_pieces({body.data, size}, destination, deadline)) {
-      // The message stays for the next call, which goes on where this one stopped.
-      const HalfCopy half = half_;
-      taken.lent = true;
+    const std::uint64_t copied = copy_pieces({body.data, size}, destination, 0, deadline);
+    if (copied != size) {
+      taken.lent = true;  // it stays for the next call
       TENDON_TRY(tensors, to_tensors(taken));
-      half_ = half;
-      return keep_for_later(std::move(tensors));
+      return keep_for_later(std::move(tensors), copied);
     }
   }
   TENDON_TRY(values, read_values(taken));
@@ -475,12 +465,13 @@ Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline dead
     TENDON_CHECK(check_schema(taken));
     return copy_into(taken, destination, deadline);
   }
-  const TensorDict& source = *taken.put_back->tensors;
+  const TensorDict& source = *taken.put_back->message.tensors;
   const PackedView* packed = source.packed();
   if (packed != nullptr && packed->layout == Layout::aligned) {
     const std::uint64_t size = packed->schema->layout(Layout::aligned).total_bytes;
-    if (!copy_pieces(packed->storage.bytes().first(size), destination, deadline))
-      return keep_for_later(*std::move(taken.put_back->tensors));
+    const std::uint64_t copied = copy_pieces(packed->storage.bytes().first(size), destination,
+                                             taken.put_back->copied_bytes, deadline);
+    if (copied != size) return keep_for_later(*std::move(taken.put_back->message.tensors), copied);
   } else {
     for (std::size_t i = 0; i < source.leaf_count(); ++i)
       copy_strided(destination.leaf(i), source.leaf(i));
@@ -613,10 +604,10 @@ bool PipeCore::cancel_recv(const CompletionBase* completion) {
   return true;
 }
 
-void PipeCore::put_back(Message message) {
+void PipeCore::put_back(PutBack returned) {
   {
     std::lock_guard receiving(link_->receive_mutex());
-    put_back_.push_front(std::move(message));
+    put_back_.push_front(std::move(returned));
   }
   engine_->wake_others();
 }

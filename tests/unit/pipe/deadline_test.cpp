@@ -195,5 +195,21 @@ TEST_F(StuckReceiver, ATimedOutRecvIntoLeavesTheMessage) {
   EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 1);
 }
 
+TEST_P(Deadlines, ACopyThatStoppedStartsAnewInMemoryTheCallerHasUsedSince) {
+  PipePair pair = connect();
+  constexpr std::uint64_t kLarge = 48 << 20;
+  Completion<void> sent = pair.server.send_async(patterned(7, kLarge));
+  TensorDict destination = patterned(0, kLarge);
+  int timeouts = 0;
+  Result<void> received = pair.client.recv_into(destination, 0s);
+  while (!received && received.error().code == ErrorCode::timeout && ++timeouts < 100'000) {
+    destination["x"].mutable_bytes()[0] ^= std::byte{0xff};
+    received = pair.client.recv_into(destination, 0s);
+  }
+  ASSERT_TRUE(succeeds(received));
+  EXPECT_TRUE(is_patterned(destination, 7, kLarge));
+  EXPECT_TRUE(succeeds(sent.wait(kPatience)));
+}
+
 }  // namespace
 }  // namespace tendon::test
