@@ -33,12 +33,12 @@ bool same_leaves(const Schema& a, const Schema& b) {
 // Copies until the deadline, but twice as far as the try `before`, which stopped after so many bytes:
 // so even polls come to an end, and soon. From the start each time: the caller may have written to
 // its memory since, or have other memory at the same address. Returns how many bytes it copied.
-std::uint64_t copy_pieces(Bytes packed, const TensorDict& destination, std::uint64_t before,
-                          Deadline deadline) {
+std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destination,
+                          std::uint64_t before, Deadline deadline) {
   std::uint64_t offset = 0;
   while (offset < packed.size() && (offset <= 2 * before || !deadline.has_passed())) {
     const std::uint64_t piece = std::min<std::uint64_t>(kPieceBytes, packed.size() - offset);
-    unpack_piece(packed.subspan(offset, piece), destination, Layout::aligned, offset);
+    unpack_piece(packed.subspan(offset, piece), destination, layout, offset);
     offset += piece;
   }
   return offset;
@@ -207,7 +207,7 @@ bool PipeCore::destination_free(const TensorDict* destination) {
   const std::uint64_t size = head.descriptor.payload_bytes;
   auto storage = Storage::allocate(size);
   if (!storage) return false;
-  pack_piece(*claimer_, Layout::aligned, 0, {storage->data(), size});
+  pack_piece(*claimer_, head.descriptor.layout, 0, {storage->data(), size});
   head.body.place = IncomingBody::Place::pool_slot;
   head.body.data = storage->data();
   head.body.owner = storage->owner();
@@ -280,7 +280,7 @@ Result<void> PipeCore::check_schema(const Taken& taken) const {
                  "peer " + link_->peer_name() + " sent a message of schema " +
                      std::to_string(descriptor.schema) + ", which it has not announced"};
   }
-  const std::uint64_t expected = taken.schema->layout(Layout::aligned).total_bytes;
+  const std::uint64_t expected = taken.schema->layout(descriptor.layout).total_bytes;
   if (descriptor.payload_bytes == expected) return {};
   return Error{ErrorCode::protocol_violation, "pipe.recv",
                "peer " + link_->peer_name() + " sent " + std::to_string(descriptor.payload_bytes) +
@@ -292,6 +292,7 @@ Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
   TENDON_CHECK(check_schema(taken));
   TENDON_TRY(values, read_values(taken));
   IncomingBody& body = taken.incoming.body;
+  const Layout layout = taken.incoming.descriptor.layout;
   const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
   Storage storage;
   if (body.place == IncomingBody::Place::claimed) {
@@ -300,7 +301,7 @@ Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
                    "a message lies in the destination of nobody; please report it"};
     }
     TENDON_TRY(fresh, Storage::allocate(size));
-    pack_piece(*taken.written_to, Layout::aligned, 0, {fresh.data(), size});
+    pack_piece(*taken.written_to, layout, 0, {fresh.data(), size});
     storage = std::move(fresh);
   } else if (size != 0 && !taken.lent && body.place != IncomingBody::Place::private_copy) {
     TENDON_TRY(fresh, copy_out(body.data, size));
@@ -311,7 +312,7 @@ Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
         body.place == IncomingBody::Place::peer_slot ? Origin::peer_slot : Origin::here;
     storage = Storage(std::move(body.owner), body.data, size, Access::read_write, origin);
   }
-  return TensorDict::from_packed(std::move(taken.schema), Layout::aligned, std::move(storage),
+  return TensorDict::from_packed(std::move(taken.schema), layout, std::move(storage),
                                  std::move(values));
 }
 
@@ -356,16 +357,17 @@ Error PipeCore::keep_for_later(TensorDict tensors, std::uint64_t copied_bytes) {
 
 Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline deadline) {
   const IncomingBody& body = taken.incoming.body;
+  const Layout layout = taken.incoming.descriptor.layout;
   const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
   if (body.place == IncomingBody::Place::claimed) {
     const bool in_place = !taken.written_to || same_memory(*taken.written_to, destination);
     if (!in_place) {
       TENDON_TRY(between, Storage::allocate(size));
-      pack_piece(*taken.written_to, Layout::aligned, 0, {between.data(), size});
-      unpack_piece(between.bytes(), destination, Layout::aligned, 0);
+      pack_piece(*taken.written_to, layout, 0, {between.data(), size});
+      unpack_piece(between.bytes(), destination, layout, 0);
     }
   } else {
-    const std::uint64_t copied = copy_pieces({body.data, size}, destination, 0, deadline);
+    const std::uint64_t copied = copy_pieces({body.data, size}, layout, destination, 0, deadline);
     if (copied != size) {
       taken.lent = true;  // it stays for the next call
       TENDON_TRY(tensors, to_tensors(taken));
@@ -467,10 +469,11 @@ Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline dead
   }
   const TensorDict& source = *taken.put_back->message.tensors;
   const PackedView* packed = source.packed();
-  if (packed != nullptr && packed->layout == Layout::aligned) {
-    const std::uint64_t size = packed->schema->layout(Layout::aligned).total_bytes;
-    const std::uint64_t copied = copy_pieces(packed->storage.bytes().first(size), destination,
-                                             taken.put_back->copied_bytes, deadline);
+  if (packed != nullptr) {
+    const std::uint64_t size = packed->schema->layout(packed->layout).total_bytes;
+    const std::uint64_t copied =
+        copy_pieces(packed->storage.bytes().first(size), packed->layout, destination,
+                    taken.put_back->copied_bytes, deadline);
     if (copied != size) return keep_for_later(*std::move(taken.put_back->message.tensors), copied);
   } else {
     for (std::size_t i = 0; i < source.leaf_count(); ++i)
@@ -626,7 +629,7 @@ bool PipeCore::claim_destination(const Descriptor& descriptor,
   const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
   if (known.number != descriptor.schema || known.schema == nullptr) return false;
   if (known.schema != into->schema() && !same_leaves(*known.schema, *into->schema())) return false;
-  const PackedLayout& layout = known.schema->layout(Layout::aligned);
+  const PackedLayout& layout = known.schema->layout(descriptor.layout);
   if (layout.total_bytes != descriptor.payload_bytes) return false;
   for (std::size_t i = 0; i < into->leaf_count(); ++i)
     if (!into->leaf_view(i).contiguous) return false;

@@ -68,15 +68,18 @@ Result<void> PipeCore::prepare(Outgoing& out, const TensorDict& batch) {
   out.strided.clear();
   out.is_loan = false;
   if (const auto& schema = batch.schema(); out.schema != schema) out.schema = schema;
-  const PackedLayout& layout = out.schema->layout(Layout::aligned);
+  const PackedView* packed = batch.packed();
+  // What is packed for programs travels as it lies; files' gapless bytes would start leaves anywhere.
+  const bool as_it_is = packed != nullptr && packed->layout != Layout::safetensors;
   Descriptor& descriptor = out.op.descriptor;
   descriptor.kind = MessageKind::data;
+  descriptor.layout = as_it_is ? packed->layout : Layout::aligned;
   descriptor.pipe = id_;
+  const PackedLayout& layout = out.schema->layout(descriptor.layout);
   descriptor.payload_bytes = layout.total_bytes;
   TENDON_CHECK(prepare_values(out, batch));
   TENDON_CHECK(check_size(descriptor));
-  const PackedView* packed = batch.packed();
-  if (packed != nullptr && packed->layout == Layout::aligned) {
+  if (as_it_is) {
     if (layout.total_bytes != 0) {
       out.parts.push_back(
           {0, packed->storage.bytes().first(layout.total_bytes), nullptr, layout.total_bytes});

@@ -9,6 +9,8 @@ std::string_view to_string(Layout layout) {
       return "aligned";
     case Layout::safetensors:
       return "safetensors";
+    case Layout::tensordict:
+      return "tensordict";
   }
   return "unknown";
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <tendon/tensor/path.hpp>
 #include <tendon/tensor/schema.hpp>
@@ -235,6 +236,35 @@ Result<void> add_specs(detail::SchemaBuilder& builder, std::span<const LeafSpec>
   return {};
 }
 
+std::vector<std::uint32_t> schema_order(std::span<const SchemaLeaf> leaves) {
+  std::vector<std::uint32_t> order(leaves.size());
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
+PackedLayout safetensors_layout(std::span<const SchemaLeaf> leaves) {
+  PackedLayout packed{std::vector<std::uint64_t>(leaves.size()), schema_order(leaves)};
+  std::ranges::stable_sort(packed.order, std::greater(), [&](std::uint32_t leaf) {
+    return safetensors_rank(leaves[leaf].dtype);
+  });
+  for (const std::uint32_t leaf : packed.order) {
+    packed.offsets[leaf] = packed.total_bytes;
+    packed.total_bytes += leaves[leaf].size_bytes;
+  }
+  return packed;
+}
+
+// Never beyond what the aligned one has by more than its last padding, which was checked.
+PackedLayout tensordict_layout(std::span<const SchemaLeaf> leaves) {
+  constexpr std::uint64_t kPadding = 8;
+  PackedLayout packed{{}, schema_order(leaves)};
+  for (const SchemaLeaf& leaf : leaves) {
+    packed.offsets.push_back(packed.total_bytes);
+    packed.total_bytes += (leaf.size_bytes + kPadding - 1) / kPadding * kPadding;
+  }
+  return packed;
+}
+
 std::string name_of_root(std::string_view path) {
   return path.empty() ? "the root" : "TensorDict " + detail::quote_text(path);
 }
@@ -289,22 +319,17 @@ std::optional<std::size_t> Schema::find_node(std::string_view path) const noexce
 }
 
 const PackedLayout& Schema::layout(Layout layout) const {
-  if (layout == Layout::aligned) return aligned_;
-  std::call_once(safetensors_once_, [&] {
-    PackedLayout& packed = safetensors_;
-    packed.offsets.resize(leaves_.size());
-    packed.order.resize(leaves_.size());
-    std::iota(packed.order.begin(), packed.order.end(), 0u);
-    std::stable_sort(
-        packed.order.begin(), packed.order.end(), [&](std::uint32_t a, std::uint32_t b) {
-          return safetensors_rank(leaves_[a].dtype) > safetensors_rank(leaves_[b].dtype);
-        });
-    for (const std::uint32_t leaf : packed.order) {
-      packed.offsets[leaf] = packed.total_bytes;
-      packed.total_bytes += leaves_[leaf].size_bytes;
-    }
-  });
-  return safetensors_;
+  switch (layout) {
+    case Layout::aligned:
+      break;
+    case Layout::safetensors:
+      std::call_once(safetensors_once_, [&] { safetensors_ = safetensors_layout(leaves_); });
+      return safetensors_;
+    case Layout::tensordict:
+      std::call_once(tensordict_once_, [&] { tensordict_ = tensordict_layout(leaves_); });
+      return tensordict_;
+  }
+  return aligned_;
 }
 
 bool operator==(const Schema& a, const Schema& b) noexcept {

@@ -310,6 +310,19 @@ Result<TensorDict> TensorDict::from_packed(std::shared_ptr<const Schema> schema,
   return dict;
 }
 
+std::optional<TensorDict> TensorDict::packed_in(const Storage& storage, Layout layout) const {
+  const PackedLayout& packed = schema()->layout(layout);
+  if (storage.size_bytes() < packed.total_bytes) return std::nullopt;
+  for (std::size_t i = 0; i < leaf_count(); ++i) {
+    const LeafView leaf = leaf_view(i);
+    const bool there = leaf.contiguous && leaf.device == cpu() &&
+                       leaf.data == storage.data() + packed.offsets[i];
+    if (leaf.size_bytes != 0 && !there) return std::nullopt;
+  }
+  auto dict = from_packed(schema(), layout, storage, values());
+  return dict ? std::optional(*std::move(dict)) : std::nullopt;
+}
+
 Result<TensorDict> TensorDict::allocate(std::shared_ptr<const Schema> schema) {
   TENDON_TRY(storage, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
   return from_packed(std::move(schema), Layout::aligned, std::move(storage));

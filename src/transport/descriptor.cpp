@@ -40,7 +40,11 @@ std::string_view to_string(MessageKind kind) {
 std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t cap_bytes) {
   if (to_string(descriptor.kind) == "unknown") return "unknown message kind";
   if ((descriptor.flags & ~Descriptor::kInline) != 0) return "unknown flags";
-  if (descriptor.reserved != 0) return "reserved bytes are not zero";
+  if (descriptor.reserved != decltype(descriptor.reserved){}) return "reserved bytes are not zero";
+  const bool packed =
+      descriptor.layout == Layout::aligned || descriptor.layout == Layout::tensordict;
+  if (descriptor.kind == MessageKind::data ? !packed : descriptor.layout != Layout{})
+    return "unknown layout";
   if (descriptor.header_bytes > kMaxMessageHeaderBytes) return "message header above its limit";
   if (descriptor.values_bytes > kMaxValuesBytes) return "non-tensor data above its limit";
   switch (descriptor.kind) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <string_view>
+#include <tendon/tensor/layout.hpp>
 #include <type_traits>
 
 namespace tendon::inline v0::detail {
@@ -43,7 +45,8 @@ struct Descriptor {
   std::uint32_t tag = 0;
   std::uint64_t payload_bytes = 0;
   std::uint32_t values_bytes = 0;
-  std::uint32_t reserved = 0;
+  Layout layout = {};  ///< data: how the payload is packed; else zero
+  std::array<std::uint8_t, 3> reserved{};
   // Where the body is. shm: {segment, slot, generation, offset}; inline in shm: {inline_bytes, 0,
   // 0, offset in the arena}; tcp: {inline_bytes, 0, 0, 0}, the rest comes as bulk frames.
   std::uint32_t segment_or_inline_bytes = 0;

@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
                       changed(inline_message(3, 5), [](Descriptor& d) { d.kind = MessageKind{0}; }),
                       "unknown message kind"},
         BadDescriptor{"reserved",
-                      changed(inline_message(3, 5), [](Descriptor& d) { d.reserved = 1; }),
+                      changed(inline_message(3, 5), [](Descriptor& d) { d.reserved[0] = 1; }),
                       "reserved"}),
     [](const auto& tested) { return tested.param.name; });
 

@@ -12,6 +12,8 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
+#include "tensor/copy.hpp"
+
 namespace tendon::test {
 
 /// Bytes that depend on `seed` and on their place, so that an exchanged or missing piece shows.
@@ -62,8 +64,15 @@ inline TensorDict numbered(std::int64_t n) {
 }
 inline std::int64_t number_of(const TensorDict& batch) { return batch["n"].item<std::int64_t>(); }
 
+/// The same contents in the packed form.
+inline TensorDict packed_copy(const TensorDict& dict, Layout layout = Layout::aligned) {
+  const Storage storage = Storage::allocate(dict.schema()->layout(layout).total_bytes).value();
+  detail::pack_piece(dict, layout, 0, {storage.data(), storage.size_bytes()});
+  return TensorDict::from_packed(dict.schema(), layout, storage, dict.values()).value();
+}
+
 /// A dict of up to five leaves, some nested, of any dtype, some without elements, some strided,
-/// with values now and then.
+/// with values now and then; some packed, by any layout.
 inline TensorDict random_batch(std::mt19937_64& random) {
   const auto below = [&](std::uint64_t n) { return random() % n; };
   TensorDict batch;
@@ -83,7 +92,8 @@ inline TensorDict random_batch(std::mt19937_64& random) {
   }
   if (below(4) == 0) batch.set("info/step", static_cast<std::int64_t>(below(1000)));
   if (below(8) == 0) batch.set("text", std::string(below(300), 'v'));
-  return batch;
+  const std::uint64_t layout = below(8);
+  return layout < 1 || layout > 3 ? batch : packed_copy(batch, Layout{static_cast<std::uint8_t>(layout)});
 }
 
 }  // namespace tendon::test

@@ -17,6 +17,9 @@ enum class Layout : std::uint8_t {
   /// order of the safetensors writer (U64 I64 F64 C64 F32 U32 I32 BF16 F16 U16 I16 ... U8 BOOL),
   /// then in the schema's order; so each starts at a multiple of its element size.
   safetensors = 2,
+  /// Leaves in the schema's order, each padded to a multiple of 8 bytes, the last one too: what
+  /// consolidate() of the Python package tensordict makes.
+  tensordict = 3,
 };
 
 inline constexpr std::uint64_t kLeafAlignmentBytes = 64;
@@ -29,7 +32,7 @@ struct PackedLayout {
   std::vector<std::uint64_t> offsets;
   /// Indices of the leaves by rising offset; neighbours without bytes in the schema's order.
   std::vector<std::uint32_t> order;
-  /// The end of the last leaf: what a buffer must hold.
+  /// What a buffer must hold: up to the end of the last leaf, by `tensordict` of its padding.
   std::uint64_t total_bytes = 0;
 };
 

@@ -123,8 +123,11 @@ class TENDON_API Schema {
   SchemaHash hash_;
   std::uint64_t size_bytes_ = 0;
   PackedLayout aligned_;
+  // The others are resolved when they are first asked for.
   mutable std::once_flag safetensors_once_;
   mutable PackedLayout safetensors_;
+  mutable std::once_flag tensordict_once_;
+  mutable PackedLayout tensordict_;
 };
 
 /// What `other` has differently from `expected`, the first thing only, in words; empty when they

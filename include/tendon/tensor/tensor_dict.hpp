@@ -86,6 +86,9 @@ class TENDON_API TensorDict {
   [[nodiscard]] static Result<TensorDict> from_packed(
       std::shared_ptr<const Schema> schema, Layout layout, Storage storage,
       std::shared_ptr<const Value> values = nullptr);
+  /// This dict in packed form, when every leaf lies in `storage` already, where `layout` puts it;
+  /// else nullopt. Copies nothing: for memory that another library has packed.
+  [[nodiscard]] std::optional<TensorDict> packed_in(const Storage& storage, Layout layout) const;
   /// Fresh private memory for every leaf of a schema, contents unspecified.
   [[nodiscard]] static Result<TensorDict> allocate(std::shared_ptr<const Schema> schema);
 

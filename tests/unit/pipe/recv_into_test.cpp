@@ -119,8 +119,17 @@ TEST_P(RecvInto, PostedBeforeTheMessageComes) {
 TEST_P(RecvInto, OverSocketsAWaitingCallIsWrittenToWithoutACopy) {
   if (way().is_shm()) GTEST_SKIP() << "in shared memory recv_into is the one copy";
   PipePair pair = connect();
-  TensorDict into = patterned(0, 3 << 20);
-  const auto pass = [&](std::uint64_t seed) {
+  const auto filled = [](std::uint64_t seed) {
+    TensorDict batch;
+    for (const char* name : {"a", "b"}) {
+      Tensor tensor = Tensor::empty(DType::u8, {(2 << 20) + 3}).value();
+      fill_pattern(tensor.mutable_bytes(), seed++);
+      batch.set(name, std::move(tensor));
+    }
+    return batch;
+  };
+  TensorDict into = filled(0);
+  const auto pass = [&](std::uint64_t seed, Layout layout) {
     std::thread receiver([&] {
       auto received = pair.client.recv_into(into, kPatience);
       while (!received && received.error().code == ErrorCode::busy)
@@ -131,13 +140,14 @@ TEST_P(RecvInto, OverSocketsAWaitingCallIsWrittenToWithoutACopy) {
       auto polled = pair.client.recv(0s);
       return !polled && polled.error().code == ErrorCode::busy;
     }));
-    EXPECT_TRUE(succeeds(pair.server.send(patterned(seed, 3 << 20), kPatience)));
+    EXPECT_TRUE(succeeds(pair.server.send(packed_copy(filled(seed), layout), kPatience)));
     receiver.join();
-    EXPECT_TRUE(is_patterned(into, seed, 3 << 20));
+    EXPECT_TRUE(bitwise_equal(into, filled(seed)));
   };
-  pass(1);  // announces the schema
+  pass(1, Layout::aligned);  // announces the schema
   const std::uint64_t copies = pair.client.stats().copies;
-  for (std::uint64_t seed = 2; seed < 6; ++seed) pass(seed);
+  for (std::uint64_t seed = 2; seed < 6; ++seed)
+    pass(seed, seed % 2 == 0 ? Layout::tensordict : Layout::aligned);
   EXPECT_EQ(pair.client.stats().copies, copies);
 }
 

@@ -2,6 +2,7 @@
 // A delivered tensor equals the sent one bit for bit, whatever it is made of.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -44,6 +45,32 @@ TEST_P(SendRecv, NestedDictWithValuesArrivesBitForBit) {
   EXPECT_EQ(received.batch_size(), Shape({2}));
   EXPECT_EQ(received.value("info/step").as_i64(), 7);
   EXPECT_EQ(received.value("info/name").as_string(), "a/b \xc3\xa9");
+}
+
+TEST_P(SendRecv, WhatIsPackedAsTensordictTravelsAsItLies) {
+  PipePair pair = connect();
+  for (const std::int64_t size : {3, 3'001, 3'000'001}) {
+    TensorDict batch;
+    batch.set("b", Tensor::empty(DType::u8, {size}).value());
+    batch.set("info/r", Tensor::empty(DType::f64, {size / 8 + 1}).value());
+    batch.set("a", Tensor::empty(DType::u8, {size}).value());
+    for (std::size_t i = 0; i < batch.leaf_count(); ++i)
+      fill_pattern(batch.leaf(i).mutable_bytes(), i);
+    const TensorDict packed = packed_copy(batch, Layout::tensordict);
+    const TensorDict received = pass(pair.client, pair.server, packed);
+    ASSERT_TRUE(bitwise_equal(received, batch)) << size;
+    ASSERT_NE(received.packed(), nullptr);
+    EXPECT_EQ(received.packed()->layout, Layout::tensordict);
+    EXPECT_TRUE(std::ranges::equal(received.packed()->storage.bytes(),
+                                   packed.packed()->storage.bytes()))
+        << "with its padding";
+    // On as it came, and into leaves that lie elsewhere.
+    TensorDict into = TensorDict::allocate(batch.schema()).value();
+    std::thread sender([&] { EXPECT_TRUE(succeeds(pair.server.send(received, kPatience))); });
+    EXPECT_TRUE(succeeds(pair.client.recv_into(into, kPatience)));
+    sender.join();
+    EXPECT_TRUE(bitwise_equal(into, batch)) << size;
+  }
 }
 
 TEST_P(SendRecv, DimensionNamesArrive) {

@@ -120,6 +120,10 @@ TEST(Schema, LayoutsPlaceEveryLeaf) {
   EXPECT_EQ(file.offsets, (std::vector<std::uint64_t>{32, 8, 8, 0, 35, 28}));
   EXPECT_EQ(file.total_bytes, 36u);
   EXPECT_EQ(&schema->layout(Layout::safetensors), &file) << "resolved once";
+  const PackedLayout& tensordict = schema->layout(Layout::tensordict);
+  EXPECT_EQ(tensordict.order, aligned.order);
+  EXPECT_EQ(tensordict.offsets, (std::vector<std::uint64_t>{0, 8, 8, 32, 40, 48}));
+  EXPECT_EQ(tensordict.total_bytes, 56u) << "the last one is padded too";
 }
 
 TEST(Schema, MakeBuildsTheTreeOfItsPaths) {
@@ -320,7 +324,7 @@ TEST(SchemaProperty, RandomSchemasComeBack) {
     ASSERT_EQ((*decoded)->hash(), schema->hash());
     ASSERT_EQ(describe_difference(*schema, **decoded), "");
     ASSERT_EQ((*decoded)->leaves().size(), schema->leaves().size());
-    for (const Layout layout : {Layout::aligned, Layout::safetensors})
+    for (const Layout layout : {Layout::aligned, Layout::safetensors, Layout::tensordict})
       ASSERT_EQ((*decoded)->layout(layout).offsets, schema->layout(layout).offsets);
   }
 }

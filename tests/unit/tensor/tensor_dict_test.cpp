@@ -9,14 +9,15 @@
 #include <thread>
 #include <vector>
 
+#include "support/batches.hpp"
 #include "support/expect.hpp"
 #include "support/random_dict.hpp"
-#include "tensor/copy.hpp"
 
 namespace tendon {
 namespace {
 
 using test::fails_with;
+using test::packed_copy;
 using test::succeeds;
 using Names = std::vector<std::string>;
 
@@ -40,13 +41,6 @@ TensorDict example() {
   dict.set("info/step", 7);
   dict.set("info/reward", numbers({0.5f}));
   return dict;
-}
-
-// The same contents in the packed form.
-TensorDict packed_copy(const TensorDict& dict, Layout layout = Layout::aligned) {
-  const Storage storage = Storage::allocate(dict.schema()->layout(layout).total_bytes).value();
-  detail::pack_piece(dict, layout, 0, {storage.data(), storage.size_bytes()});
-  return TensorDict::from_packed(dict.schema(), layout, storage, dict.values()).value();
 }
 
 TEST(TensorDict, FindsWhatWasSet) {
@@ -226,7 +220,7 @@ TEST(TensorDict, ValuesAreOneMapByPath) {
 }
 
 TEST(PackedDict, LooksLikeTheTreeItWasMadeOf) {
-  for (const Layout layout : {Layout::aligned, Layout::safetensors}) {
+  for (const Layout layout : {Layout::aligned, Layout::safetensors, Layout::tensordict}) {
     const TensorDict tree = example();
     TensorDict packed = packed_copy(tree, layout);
     ASSERT_NE(packed.packed(), nullptr);
@@ -251,6 +245,31 @@ TEST(PackedDict, LooksLikeTheTreeItWasMadeOf) {
     packed.set("more", 1);
     EXPECT_EQ(packed.values()->as_map().size(), 2u);
   }
+}
+
+TEST(PackedDict, WhatAnotherLibraryPackedIsRecognisedWhereItLies) {
+  const TensorDict dict = example();
+  const std::uint64_t size = dict.schema()->layout(Layout::tensordict).total_bytes;
+  const Storage storage = Storage::allocate(size).value();
+  const auto leaf_at = [&](std::uint64_t offset, Shape shape) {
+    return Tensor::view(storage, offset, DType::f32, shape).value();
+  };
+  TensorDict there = dict;
+  there.set("observation", leaf_at(0, {2, 2}));
+  there.set("info/reward", leaf_at(16, {1}));
+  const auto packed = there.packed_in(storage, Layout::tensordict);
+  ASSERT_TRUE(packed);
+  EXPECT_EQ(packed->packed()->storage.data(), storage.data());
+  EXPECT_EQ(packed->packed()->layout, Layout::tensordict);
+  EXPECT_TRUE(bitwise_equal(*packed, there));
+  EXPECT_EQ(packed->value("info/step").as_i64(), 7);
+
+  EXPECT_FALSE(dict.packed_in(storage, Layout::tensordict)) << "elsewhere";
+  EXPECT_FALSE(there.packed_in(storage, Layout::aligned)) << "by another rule";
+  const Storage short_of_padding(storage.owner(), storage.data(), size - 1, Access::read_write);
+  EXPECT_FALSE(there.packed_in(short_of_padding, Layout::tensordict));
+  there.set("observation", leaf_at(0, {2, 2}).transpose(0, 1).value());
+  EXPECT_FALSE(there.packed_in(storage, Layout::tensordict)) << "in another order";
 }
 
 TEST(PackedDict, KeepsItsMemoryAlive) {
@@ -369,7 +388,7 @@ TEST(TensorDictProperty, RandomDictsInBothForms) {
   test::RandomDicts random(seed);
   for (int round = 0; round < 200; ++round) {
     const TensorDict dict = random.dict(test::RandomDicts::Types::all);
-    for (const Layout layout : {Layout::aligned, Layout::safetensors}) {
+    for (const Layout layout : {Layout::aligned, Layout::safetensors, Layout::tensordict}) {
       TensorDict packed = packed_copy(dict, layout);
       ASSERT_TRUE(bitwise_equal(packed, dict));
       std::size_t i = 0;

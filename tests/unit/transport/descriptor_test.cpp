@@ -30,7 +30,8 @@ TEST(Descriptor, HasTheBytesOfTheProtocol) {
   descriptor.tag = 0x17161514;
   descriptor.payload_bytes = 0x1f1e1d1c1b1a1918;
   descriptor.values_bytes = 0x23222120;
-  descriptor.reserved = 0x27262524;
+  descriptor.layout = Layout{0x24};
+  descriptor.reserved = {0x25, 0x26, 0x27};
   descriptor.segment_or_inline_bytes = 0x2b2a2928;
   descriptor.slot = 0x2f2e2d2c;
   descriptor.generation = 0x3736353433323130;
@@ -100,8 +101,17 @@ TEST(Descriptor, RefusesWhatNoVersionSends) {
   descriptor.flags = 0x80;
   EXPECT_EQ(check_descriptor(descriptor, kCap), "unknown flags");
   descriptor = message(10);
-  descriptor.reserved = 1;
+  descriptor.reserved[2] = 1;
   EXPECT_EQ(check_descriptor(descriptor, kCap), "reserved bytes are not zero");
+  for (const Layout unknown : {Layout{}, Layout::safetensors, Layout{4}}) {
+    descriptor = message(10);
+    descriptor.kind = MessageKind::data;
+    descriptor.layout = unknown;
+    EXPECT_EQ(check_descriptor(descriptor, kCap), "unknown layout");
+  }
+  descriptor = message(10);
+  descriptor.layout = Layout::aligned;  // of raw bytes
+  EXPECT_EQ(check_descriptor(descriptor, kCap), "unknown layout");
   descriptor = message(10);
   descriptor.flags = Descriptor::kInline;
   descriptor.segment_or_inline_bytes = 9;

@@ -88,6 +88,7 @@ Descriptor example(MessageKind kind) {
       descriptor.schema = 1;
       descriptor.payload_bytes = 100;
       descriptor.values_bytes = 20;
+      descriptor.layout = Layout::aligned;
       make_inline(120);
       break;
     case MessageKind::bytes:
@@ -146,7 +147,7 @@ Descriptor example(MessageKind kind) {
 constexpr Golden kGolden[] = {
     {MessageKind::data,
      "0101000003000000 0900000000000000 0100000000000000 6400000000000000 "
-     "1400000000000000 7800000000000000 0000000000000000 0000000000000000"},
+     "1400000001000000 7800000000000000 0000000000000000 0000000000000000"},
     {MessageKind::bytes,
      "0200040003000000 0900000000000000 0000000044332211 0000100000000000 "
      "0000000000000000 0200000007000000 0807060504030201 0000000000000000"},
