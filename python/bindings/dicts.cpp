@@ -12,6 +12,8 @@
 #include "arrays_out.hpp"
 #include "bindings.hpp"
 #include "errors.hpp"
+#include "numpy_api.hpp"
+#include "same_again.hpp"
 #include "values.hpp"
 
 namespace tendon::python {
@@ -48,7 +50,7 @@ std::optional<TensorDict> from_tensordict(nb::handle object, const char* adapter
 /// Adds what one library's mapping holds to a TensorDict.
 class Filler {
  public:
-  explicit Filler(TensorDict& dict) : dict_(dict) {}
+  explicit Filler(TensorDict& dict, SameAgain* notes = nullptr) : dict_(dict), notes_(notes) {}
 
   void add_all(nb::handle mapping, const std::string& prefix, std::size_t depth) {
     const nb::object items = nb::steal(PyMapping_Items(mapping.ptr()));
@@ -59,15 +61,25 @@ class Filler {
                           std::to_string(kMaxDepth) + " levels, or contains itself");
       }
       const std::string name = name_of(item[0]);
-      add(item[1], prefix.empty() ? name : prefix + "/" + name, depth);
+      add(item[0], item[1], prefix.empty() ? name : prefix + "/" + name, depth);
     }
   }
 
  private:
-  void add(nb::handle object, const std::string& path, std::size_t depth) {
+  void add(nb::handle key, nb::handle object, const std::string& path, std::size_t depth) {
     const std::string name = "'" + path + "'";
-    if (auto value = value_from(object, name))
+    if (auto value = value_from(object, name)) {
+      if (notes_ != nullptr) notes_->note_value(key, path, object, *value);
       return unwrap(dict_.try_set(path, *std::move(value)));
+    }
+    if (notes_ != nullptr) {
+      if (const auto array = plain_array(object))
+        return unwrap(dict_.try_set(path, notes_->note_array(key, path, object, *array)));
+      if (PyDict_Check(object.ptr()))
+        notes_->note_dict(key, path, object);
+      else
+        notes_->note_other();
+    }
     if (nb::isinstance<TensorDict>(object))
       return unwrap(dict_.try_set(path, nb::cast<const TensorDict&>(object)));
     // Arrays before other mappings: whether something is a Mapping takes long to find out.
@@ -89,6 +101,7 @@ class Filler {
   }
 
   TensorDict& dict_;
+  SameAgain* notes_;
 };
 
 nb::list names_of(const TensorDict& dict) {
@@ -145,7 +158,9 @@ bool is_mapping(nb::handle object) {
   return PyMapping_Check(object.ptr()) != 0 && nb::isinstance(object, collections_abc("Mapping"));
 }
 
-TensorDict dict_from(nb::handle object) {
+TensorDict dict_from(nb::handle object) { return dict_from(object, nullptr); }
+
+TensorDict dict_from(nb::handle object, SameAgain* notes) {
   if (nb::isinstance<TensorDict>(object)) return nb::cast<const TensorDict&>(object);
   if (!PyDict_Check(object.ptr())) {
     if (auto foreign = from_tensordict(object)) return *std::move(foreign);
@@ -155,7 +170,7 @@ TensorDict dict_from(nb::handle object) {
                      " is no batch; legal is a mapping from names to arrays and values");
   }
   TensorDict dict;
-  Filler(dict).add_all(object, "", 0);
+  Filler(dict, notes).add_all(object, "", 0);
   return dict;
 }
 
@@ -230,7 +245,21 @@ void bind_tensor_dict(nb::module_& module) {
       .def("_set_value",
            [](TensorDict& self, nb::object names, nb::object value) {
              const std::string path = path_of(names);
-             unwrap(self.try_set(path, value_from(value, "'" + path + "'").value()));
+             unwrap(self.try_set(path, any_value_from(value, "'" + path + "'")));
+           })
+      .def("_packed_bytes",
+           [](const TensorDict& self) {
+             const PackedView* const packed = self.packed();
+             if (packed == nullptr) raise_value_error("the batch is not in one run of bytes");
+             const auto size = packed->schema->layout(packed->layout).total_bytes;
+             return unwrap(Tensor::view(packed->storage, 0, DType::u8,
+                                        Shape{static_cast<std::int64_t>(size)}));
+           })
+      .def("_packed_by_tensordict",
+           [](const TensorDict& self, const Tensor& buffer) {
+             const Storage all(buffer.storage().owner(), const_cast<std::byte*>(buffer.data()),
+                               buffer.size_bytes(), buffer.access(), buffer.storage().origin());
+             return self.packed_in(all, Layout::tensordict).value_or(self);
            })
       .def("__repr__", [](const TensorDict& self) {
         std::ostringstream text;

@@ -9,10 +9,14 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
+class SameAgain;
+
 /// A mapping from names to arrays, values and mappings of these; a tendon.TensorDict or a
 /// tensordict.TensorDict is taken as it is. No element is copied. TypeError and ValueError name
 /// the key, its type, dtype and shape, and what is legal.
 [[nodiscard]] TensorDict dict_from(nb::handle object);
+/// Tells `notes` of every entry of a plain dict.
+[[nodiscard]] TensorDict dict_from(nb::handle object, SameAgain* notes);
 /// The same for a file, where lazy stacks and tensorclasses are plain TensorDicts.
 [[nodiscard]] TensorDict dict_for_file(nb::handle object);
 /// True for what dict_from takes.

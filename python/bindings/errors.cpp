@@ -49,6 +49,18 @@ nb::object exception_object(const Error& error) {
   return exception;
 }
 
+Error error_from(nb::handle exception) {
+  for (const auto& [code, made] : classes()) {
+    if (nb::handle(made).is(exception.type())) {
+      const auto detail = nb::cast<std::string>(exception.attr("detail"));
+      return {code, "python", detail.empty() ? nb::cast<std::string>(nb::str(exception)) : detail};
+    }
+  }
+  raise_type_error(
+      "the reason is a " + quoted_type(exception) +
+      "; legal is an exception of tendon, such as tendon.ServerBusy('no seat is free')");
+}
+
 nb::python_error to_exception(const Error& error) {
   const nb::object exception = exception_object(error);
   PyErr_SetObject(exception.type().ptr(), exception.ptr());

@@ -16,6 +16,9 @@ namespace nb = nanobind;
 /// The Python exception object of `error`, not raised.
 [[nodiscard]] nb::object exception_object(const Error& error);
 
+/// What a user made of one of our classes and a text says; a TypeError for anything else.
+[[nodiscard]] Error error_from(nb::handle exception);
+
 /// The value, or the exception of the error. Holds the GIL.
 template <class T>
 T unwrap(Result<T> result) {

@@ -64,15 +64,13 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
   if (PyDict_CheckExact(data.ptr())) {
     auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
                                            : share(std::make_unique<SameAgain>());
-    const bool taken = same->take(data);
-    if (taken) {
-      // Only shared with what may go on after Ctrl-C: then an exception leaves here.
-      send_with(deadline, same->batch().size_bytes(),
-                [pipe, same](Deadline end) { return pipe->send(same->batch(), end); });
-      same->let_go();
-    }
+    same->take(data);
+    // Only shared with what may go on after Ctrl-C: then an exception leaves here.
+    send_with(deadline, same->batch().size_bytes(),
+              [pipe, same](Deadline end) { return pipe->send(same->batch(), end); });
+    same->let_go();
     self.same_again = std::move(same);
-    if (taken) return;
+    return;
   }
   if (nb::isinstance<LoanHandle>(data)) {
     const auto loan = nb::cast<const LoanHandle&>(data).loan;
@@ -94,11 +92,14 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
 }
 
 std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::object timeout,
-                                   std::uint32_t tag) {
+                                   std::uint32_t tag, nb::bytes header) {
   const auto start = [&]() -> Completion<void> {
     if (nb::isinstance<LoanHandle>(data))
       return self.pipe->send_async(std::move(*nb::cast<const LoanHandle&>(data).loan));
-    if (auto bytes = bytes_from(data)) return self.pipe->send_async(*std::move(bytes), tag);
+    if (auto bytes = bytes_from(data)) {
+      return self.pipe->send_async(
+          *std::move(bytes), {.tag = tag, .header = as_bytes({header.c_str(), header.size()})});
+    }
     return self.pipe->send_async(dict_from(data));
   };
   return make_future(self.context, timeout, start(), [] {});
@@ -151,8 +152,12 @@ void recv_into(const PipeHandle& self, nb::object destination, nb::object timeou
 
 std::unique_ptr<Future> recv_into_async(const PipeHandle& self, nb::object destination,
                                         nb::object timeout) {
-  return make_future(self.context, timeout, self.pipe->recv_into_async(dict_from(destination)),
-                     [] {});
+  TensorDict arrays = dict_from(destination);
+  return make_future(self.context, timeout, self.pipe->recv_into_async(arrays),
+                     [destination, before = arrays.values()](const TensorDict& filled) {
+                       store_values(destination, before.get(), filled.values().get());
+                       return nb::none();
+                     });
 }
 
 Message recv_message(const PipeHandle& self, nb::object timeout) {
@@ -187,6 +192,11 @@ void wait_for(const PipeHandle& self, nb::object timeout) {
   const auto pipe = self.pipe;
   unwrap(wait_in_slices(until(self, timeout),
                         [&](Deadline slice) { return ((*pipe).*Method)(slice); }));
+}
+
+void cancel(const PipeHandle& self, nb::object reason) {
+  if (reason.is_none()) return self.pipe->cancel();
+  self.pipe->cancel(error_from(reason));
 }
 
 void leave(const PipeHandle& self, nb::object type, nb::object, nb::object) {
@@ -261,14 +271,15 @@ void bind_sending(Class& pipe) {
            nb::sig("def send(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
                    "header: bytes = b'') -> None"))
       .def("isend", send_async, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::kw_only(), nb::arg("tag") = 0,
+           nb::kw_only(), nb::arg("tag") = 0, nb::arg("header") = nb::bytes("", 0),
            "Starts sending and returns a Future; the arrays are kept until it is done.",
-           nb::sig("def isend(self, data: object, timeout: float | None = ..., *, tag: int = 0) "
-                   "-> Future"))
+           nb::sig("def isend(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
+                   "header: bytes = b'') -> Future"))
       .def("asend", send_async, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::kw_only(), nb::arg("tag") = 0, "`await pipe.asend(batch)`.",
-           nb::sig("def asend(self, data: object, timeout: float | None = ..., *, tag: int = 0) "
-                   "-> Future"))
+           nb::kw_only(), nb::arg("tag") = 0, nb::arg("header") = nb::bytes("", 0),
+           "`await pipe.asend(batch)`.",
+           nb::sig("def asend(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
+                   "header: bytes = b'') -> Future"))
       .def("loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
            "Memory in which the peer can read: fill it and send() it.\n\n"
            "schema: a Schema, or a mapping from names to (dtype, shape).",
@@ -309,7 +320,8 @@ void bind_receiving(Class& pipe) {
            nb::sig("def recv_into(self, destination: object, timeout: float | None = ...) -> None"))
       .def("irecv_into", recv_into_async, nb::arg("destination").none(),
            nb::arg("timeout").none() = nb::ellipsis(),
-           "recv_into as a Future; sets arrays only, no values.",
+           "recv_into as a Future. Arrays are written at any time until it is done, values\n"
+           "are set by result().",
            nb::sig("def irecv_into(self, destination: object, timeout: float | None = ...) -> "
                    "Future"))
       .def("recv_message", recv_message, nb::arg("timeout").none() = nb::ellipsis(),
@@ -329,9 +341,11 @@ void bind_life(Class& pipe) {
   pipe.def("close", wait_for<&Pipe::close>, nb::arg("timeout").none() = nb::ellipsis(),
            "flush(), then the orderly end; later calls raise PipeClosed.",
            nb::sig("def close(self, timeout: float | None = ...) -> None"))
-      .def(
-          "cancel", [](PipeHandle& self) { self.pipe->cancel(); },
-          "Ends both directions now; the peer gets Cancelled.")
+      .def("cancel", cancel, nb::arg("reason").none() = nb::none(),
+           "Ends both directions now.\n\n"
+           "reason: a tendon.Error whose text the peer gets, with its class where that\n"
+           "speaks of this side (ServerBusy, InternalError, ...); else it gets Cancelled.",
+           nb::sig("def cancel(self, reason: Error | None = None) -> None"))
       .def_prop_ro(
           "path", [](const PipeHandle& self) { return self.pipe->path().to_string(); },
           "The path bytes take, and why: 'shm: same host, ...'.")

@@ -3,19 +3,13 @@
 
 #include <nanobind/stl/string.h>
 
-#include <tendon/tensor/path.hpp>
 #include <utility>
 
-#include "errors.hpp"
-#include "numpy_api.hpp"
+#include "dicts.hpp"
 #include "values.hpp"
 
 namespace tendon::python {
 namespace {
-
-/// Deeper ones are rare, and may contain themselves.
-constexpr std::size_t kDepth = 8;
-constexpr std::size_t kRefusals = 64;
 
 struct HeldArray : Deferred {
   nb::object array;
@@ -41,25 +35,15 @@ struct SameAgain::Entry {
 SameAgain::SameAgain() = default;
 SameAgain::~SameAgain() = default;
 
-bool SameAgain::take(nb::handle dict) {
-  if (refusals_ != 0) {
-    --refusals_;
-    return false;
-  }
-  try {
-    at_ = 0;
-    if (!entries_.empty() && refill(dict) && at_ == entries_.size()) return true;
-    forget();
-    if (build(dict, "", 0)) return true;
-  } catch (const nb::python_error&) {  // dict_from raises the same
-  } catch (const nb::builtin_exception&) {
-  }
+void SameAgain::take(nb::handle dict) {
+  at_ = 0;
+  if (!entries_.empty() && refill(dict) && at_ == entries_.size()) return;
   forget();
-  refusals_ = kRefusals;
-  return false;
+  batch_ = dict_from(dict, this);
 }
 
 void SameAgain::let_go() {
+  if (!all_known_) return forget();
   for (Entry& entry : entries_)
     if (entry.held != nullptr) entry.held->array.reset();
 }
@@ -67,46 +51,32 @@ void SameAgain::let_go() {
 void SameAgain::forget() {
   entries_.clear();
   batch_ = TensorDict();
+  all_known_ = true;
 }
 
-bool SameAgain::build(nb::handle dict, const std::string& prefix, std::size_t depth) {
-  if (depth > kDepth) return false;
-  Py_ssize_t position = 0;
-  PyObject* key = nullptr;
-  PyObject* object = nullptr;
-  while (PyDict_Next(dict.ptr(), &position, &key, &object) != 0) {
-    if (!PyUnicode_CheckExact(key)) return false;
-    Py_ssize_t size = 0;
-    const char* const text = PyUnicode_AsUTF8AndSize(key, &size);
-    if (text == nullptr) {
-      PyErr_Clear();
-      return false;
-    }
-    Entry entry;
-    entry.key = nb::borrow(key);
-    entry.path = prefix + escape_name({text, static_cast<std::size_t>(size)});
-    if (const auto array = plain_array(object)) {
-      entry.kind = EntryKind::tensor;
-      entry.array = *array;
-      entry.held = share(std::make_unique<HeldArray>());
-      entry.held->array = nb::borrow(object);
-      if (!batch_.try_set(entry.path, tensor_of(*array, entry.held))) return false;
-      entries_.push_back(std::move(entry));
-    } else if (PyDict_CheckExact(object)) {
-      entry.kind = EntryKind::dict;
-      const std::string below = entry.path + "/";
-      if (!batch_.try_set(entry.path, TensorDict())) return false;
-      entries_.push_back(std::move(entry));
-      if (!build(object, below, depth + 1)) return false;
-    } else if (is_scalar(object)) {
-      entry.value = value_from(object, entry.path).value();
-      if (!batch_.try_set(entry.path, entry.value)) return false;
-      entries_.push_back(std::move(entry));
-    } else {
-      return false;
-    }
-  }
-  return true;
+SameAgain::Entry& SameAgain::note(nb::handle key, const std::string& path, EntryKind kind) {
+  if (!PyUnicode_CheckExact(key.ptr())) note_other();
+  return entries_.emplace_back(Entry{.key = nb::borrow(key), .path = path, .kind = kind});
+}
+
+Tensor SameAgain::note_array(nb::handle key, const std::string& path, nb::handle object,
+                             const PlainArray& array) {
+  Entry& entry = note(key, path, EntryKind::tensor);
+  entry.array = array;
+  entry.held = share(std::make_unique<HeldArray>());
+  entry.held->array = nb::borrow(object);
+  return tensor_of(array, entry.held);
+}
+
+void SameAgain::note_dict(nb::handle key, const std::string& path, nb::handle object) {
+  if (!PyDict_CheckExact(object.ptr())) return note_other();
+  note(key, path, EntryKind::dict);
+}
+
+void SameAgain::note_value(nb::handle key, const std::string& path, nb::handle object,
+                           const Value& value) {
+  if (!is_scalar(object)) return note_other();
+  note(key, path, EntryKind::value).value = value;
 }
 
 bool SameAgain::refill(nb::handle dict) {
@@ -129,8 +99,7 @@ bool SameAgain::refill(nb::handle dict) {
     ++at_;
     if (!refill_entry(entry, object)) return false;
   }
-  // The dict before may have had more entries here.
-  return at_ == entries_.size() || !belongs_here(entries_[at_]);
+  return true;  // had the dict before more entries here, the next one belongs elsewhere
 }
 
 bool SameAgain::refill_entry(Entry& entry, nb::handle object) {
@@ -139,7 +108,7 @@ bool SameAgain::refill_entry(Entry& entry, nb::handle object) {
     if (!array || array->dtype != entry.array.dtype || !(array->shape == entry.array.shape))
       return false;
     entry.held->array = nb::borrow(object);
-    if (array->data == entry.array.data && array->read_only == entry.array.read_only) return true;
+    if (array->data == entry.array.data) return true;
     entry.array = *array;
     return batch_.try_set(entry.path, tensor_of(*array, entry.held)).has_value();
   }

@@ -75,7 +75,7 @@ Value inner_value(nb::handle object, const std::string& name, std::size_t depth)
   if (PyList_Check(object.ptr())) return list_from(object, name, depth);
   if (PyDict_Check(object.ptr())) return map_from(object, name, depth);
   raise_type_error(name + " is a " + quoted_type(object) +
-                   "; legal in a list are None, bool, int, float, str, and lists and dicts of "
+                   "; legal are None, bool, int, float, str, and lists and dicts of "
                    "these; numbers of one shape go as an array, as in numpy.asarray");
 }
 
@@ -85,6 +85,10 @@ std::optional<Value> value_from(nb::handle object, const std::string& name) {
   if (auto scalar = scalar_from(object, name)) return scalar;
   if (PyList_Check(object.ptr())) return list_from(object, name, 0);
   return std::nullopt;
+}
+
+Value any_value_from(nb::handle object, const std::string& name) {
+  return inner_value(object, name, 0);
 }
 
 nb::object to_object(const Value& value) {

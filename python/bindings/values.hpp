@@ -15,6 +15,8 @@ namespace nb = nanobind;
 /// these. nullopt for anything else at the top; TypeError or ValueError, naming `name`, for what
 /// cannot travel inside.
 [[nodiscard]] std::optional<Value> value_from(nb::handle object, const std::string& name);
+/// The same where a dict is a value, and nothing else than these is legal.
+[[nodiscard]] Value any_value_from(nb::handle object, const std::string& name);
 /// The inverse.
 [[nodiscard]] nb::object to_object(const Value& value);
 

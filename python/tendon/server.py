@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import EllipsisType
 
 from ._default import listen
-from ._tendon import Context, ContextClosed, Pipe, Timeout
+from ._tendon import Context, ContextClosed, InternalError, Pipe, ServerBusy, Timeout
 
 _log = logging.getLogger("tendon")
 # Between two looks at whether the server was closed [s].
@@ -22,15 +22,16 @@ _PATIENCE_S = 2.0
 class Server:
     """Serves clients until it is closed; made by serve().
 
-    A handler that raises closes its pipe, and the exception is logged. Use it in
-    a `with` block, or close() it.
+    A client beyond max_clients gets ServerBusy. A handler that raises ends its
+    pipe: the exception is logged, and its text is the reason that the client
+    gets. Use it in a `with` block, or close() it.
     """
 
     def __init__(self, address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
                  max_clients: int = 64, context: Context | None = None) -> None:
         self._listener = listen(address, profile=profile, context=context)
         self._handler = handler
-        self._places = threading.Semaphore(max_clients)
+        self._max_clients = max_clients
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._clients: dict[threading.Thread, Pipe] = {}
@@ -86,15 +87,15 @@ class Server:
 
     def _accept(self) -> None:
         while not self._closing.is_set():
-            if not self._places.acquire(timeout=_POLL_S):
-                continue
             try:
                 pipe = self._listener.accept(_POLL_S)
             except Timeout:
-                self._places.release()
                 continue
             except ContextClosed:
                 return
+            if self.client_count >= self._max_clients:
+                pipe.cancel(ServerBusy(f"all {self._max_clients} handlers are taken"))
+                continue
             thread = threading.Thread(target=self._serve, args=(pipe,), daemon=True)
             with self._lock:
                 self._clients[thread] = pipe
@@ -102,14 +103,15 @@ class Server:
 
     def _serve(self, pipe: Pipe) -> None:
         try:
+            self._handler(pipe)
             with pipe:
-                self._handler(pipe)
-        except Exception:
+                pass  # closes it, unless the handler has
+        except Exception as failure:
             _log.exception("the handler of %s failed", pipe)
+            pipe.cancel(InternalError(f"the handler failed: {failure!r}"))
         finally:
             with self._lock:
                 del self._clients[threading.current_thread()]
-            self._places.release()
 
 
 def serve(address: str, handler: Callable[[Pipe], object], *, profile: str = "local",

@@ -39,7 +39,9 @@ def is_tensordict(data: Any) -> bool:
 
 def to_batch(data: Any) -> Batch:
     """The same tensors as a tendon.TensorDict, without a copy."""
-    return _to_batch(data, "", _consolidated(data), marked=True)
+    packed = _consolidated(data)
+    batch = _to_batch(data, "", packed, marked=True)
+    return batch._packed_by_tensordict(packed.storage) if packed else batch
 
 
 def to_plain_batch(data: Any) -> Batch:
@@ -55,17 +57,17 @@ class _Packed:
     """What consolidate() left: one buffer, and where in it each tensor of one level lies."""
 
     def __init__(self, storage: Tensor, level: dict[str, Any]) -> None:
-        self._storage = storage
+        self.storage = storage
         self._level = level
         self.leaves = level["leaves"]
 
     def leaf(self, key: str) -> Tensor:
         dtype, shape, start, *_ = self.leaves[key]
-        return self._storage._view(start, dtype, shape)
+        return self.storage._view(start, dtype, shape)
 
     def below(self, key: str) -> _Packed | None:
         level = self._level.get(key)
-        return _Packed(self._storage, level) if level and "leaves" in level else None
+        return _Packed(self.storage, level) if level and "leaves" in level else None
 
 
 def _consolidated(data: Any) -> _Packed | None:
@@ -89,6 +91,7 @@ def _to_batch(data: Any, path: str, packed: _Packed | None, *, marked: bool) -> 
     if data.device is not None:
         mark["device"] = str(data.device)
     entries: dict[str, Any] = {}
+    maps: dict[str, Any] = {}  # a dict among the entries would be a nested batch
     batch_size, names = tuple(data.batch_size), data.names
     if isinstance(data, LazyStackedTensorDict):
         mark["stack_dim"] = data.stack_dim
@@ -108,10 +111,14 @@ def _to_batch(data: Any, path: str, packed: _Packed | None, *, marked: bool) -> 
                 below = packed.below(key) if packed else None
                 entries[key] = _to_batch(item, inner, below, marked=marked)
             else:
-                entries[key] = _to_value(item, inner, mark, key)
+                value = _to_value(item, inner, mark, key)
+                (maps if isinstance(value, dict) else entries)[key] = value
     if mark and marked:
         entries[_MARK] = [mark]
-    return Batch(entries, batch_size=batch_size, names=names)
+    batch = Batch(entries, batch_size=batch_size, names=names)
+    for key, value in maps.items():
+        batch._set_value((key,), value)
+    return batch
 
 
 def _to_array(item: torch.Tensor, path: str) -> Any:
@@ -126,10 +133,11 @@ def _to_array(item: torch.Tensor, path: str) -> Any:
 
 def _to_value(item: Any, path: str, mark: dict[str, Any], key: str) -> Any:
     if isinstance(item, NonTensorData):
-        if isinstance(item.data, (type(None), bool, int, float, str, list)):
+        if isinstance(item.data, (type(None), bool, int, float, str, list, dict)):
             return item.data
         raise TypeError(f"'{path}' holds a {type(item.data).__name__}; legal non-tensor data are "
-                        "None, bool, int, float, str and lists of these: nothing is pickled")
+                        "None, bool, int, float, str, lists and dicts of these: nothing is "
+                        "pickled")
     if isinstance(item, NonTensorStack):
         mark.setdefault("stacks", {})[key] = item.stack_dim
         return item.tolist()

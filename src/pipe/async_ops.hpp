@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "pipe/pipe_core.hpp"
 
@@ -23,7 +24,7 @@ class PipeCore::SendCompletion final : public CompletionState<void> {
 };
 
 template <class T>
-class PipeCore::RecvCompletion final : public CompletionState<T> {
+class PipeCore::RecvCompletion : public CompletionState<T> {
  public:
   explicit RecvCompletion(std::shared_ptr<PipeCore> core) : core_(std::move(core)) {}
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
@@ -38,7 +39,7 @@ class PipeCore::RecvCompletion final : public CompletionState<T> {
       PutBack returned;
       returned.message.tensors = *std::move(result);
       core_->put_back(std::move(returned));
-    } else if constexpr (std::is_same_v<T, Message>) {
+    } else {
       core_->put_back({*std::move(result), 0});
     }
   }
@@ -48,20 +49,27 @@ class PipeCore::RecvCompletion final : public CompletionState<T> {
   std::shared_ptr<PipeCore> core_;
 };
 
+/// Of recv_into: what was dropped lies in the caller's memory, and stays there.
+class PipeCore::IntoCompletion final : public RecvCompletion<TensorDict> {
+ public:
+  using RecvCompletion::RecvCompletion;
+  void left_over(Result<TensorDict>) override {}
+};
+
 /// A send that waits for its turn. It holds everything its message is made of.
 struct PipeCore::QueuedSend {
   TensorDict batch;
   std::shared_ptr<SlotLease> lease;
   Storage bytes;
+  std::vector<std::byte> header;
   Outgoing out;
   std::shared_ptr<SendCompletion> completion;
 };
 
 /// A receive that waits for its message.
 struct PipeCore::PostedRecv {
-  using AnyCompletion =
-      std::variant<std::shared_ptr<RecvCompletion<TensorDict>>,
-                   std::shared_ptr<RecvCompletion<Message>>, std::shared_ptr<RecvCompletion<void>>>;
+  using AnyCompletion = std::variant<std::shared_ptr<RecvCompletion<TensorDict>>,
+                                     std::shared_ptr<RecvCompletion<Message>>>;
   AnyCompletion completion;
   std::optional<TensorDict> destination;  // of recv_into
 };

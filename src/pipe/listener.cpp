@@ -157,7 +157,7 @@ void ListenerCore::put_back(Pipe pipe) {
   }
   if (next != nullptr) return hand_over(*next, std::move(core));
   if (engine_->unusable()) return;
-  engine_->schedule([core = std::move(core)] { core->refuse(never_accepted()); });
+  engine_->schedule([core = std::move(core)] { core->cancel(never_accepted()); });
 }
 
 void ListenerCore::close() {
@@ -171,7 +171,7 @@ void ListenerCore::close() {
     waiting.swap(waiting_);
   }
   acceptor_->close();
-  for (const auto& core : backlog) core->refuse(never_accepted());
+  for (const auto& core : backlog) core->cancel(never_accepted());
   for (const auto& completion : waiting)
     if (auto run = completion->finish(closed_error())) engine_->schedule(std::move(run));
   if (!engine_->unusable()) engine_->wake_others();

@@ -38,8 +38,8 @@ Result<void> Pipe::send(Bytes bytes, const MessageOptions& options, Deadline dea
 }
 Completion<void> Pipe::send_async(TensorDict batch) { return core_->send_async(std::move(batch)); }
 Completion<void> Pipe::send_async(Loan&& loan) { return core_->send_async(std::move(loan)); }
-Completion<void> Pipe::send_async(Storage bytes, std::uint32_t tag) {
-  return core_->send_async(std::move(bytes), tag);
+Completion<void> Pipe::send_async(Storage bytes, const MessageOptions& options) {
+  return core_->send_async(std::move(bytes), options);
 }
 Result<Loan> Pipe::loan(const std::shared_ptr<const Schema>& schema, Deadline deadline) {
   return core_->loan(schema, deadline);
@@ -53,7 +53,7 @@ Result<void> Pipe::recv_into(TensorDict& destination, Deadline deadline) {
 }
 Result<Message> Pipe::recv_message(Deadline deadline) { return core_->recv_message(deadline); }
 Completion<TensorDict> Pipe::recv_async() { return core_->recv_async(); }
-Completion<void> Pipe::recv_into_async(TensorDict destination) {
+Completion<TensorDict> Pipe::recv_into_async(TensorDict destination) {
   return core_->recv_into_async(std::move(destination));
 }
 Completion<Message> Pipe::recv_message_async() { return core_->recv_message_async(); }
@@ -74,6 +74,7 @@ Result<void> Pipe::flush(Deadline deadline) { return core_->flush(deadline); }
 Result<void> Pipe::close(Deadline deadline) { return core_->close(deadline); }
 Result<void> Pipe::finish_sending(Deadline deadline) { return core_->finish_sending(deadline); }
 void Pipe::cancel() { core_->cancel(); }
+void Pipe::cancel(const Error& reason) { core_->cancel(reason); }
 Path Pipe::path() const { return core_->link().path(); }
 PeerIdentity Pipe::peer() const { return core_->link().peer(); }
 PipeStats Pipe::stats() const { return core_->stats(); }

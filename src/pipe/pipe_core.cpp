@@ -232,11 +232,24 @@ Result<void> PipeCore::close(Deadline deadline) {
 }
 
 void PipeCore::cancel() {
-  if (engine_->unusable() || closed_.exchange(true)) return;
   Descriptor cancel;
   cancel.kind = MessageKind::cancel;
-  cancel.pipe = id_;
-  link_->post(cancel);
+  end_now(cancel, {});
+}
+
+void PipeCore::cancel(const Error& reason) {
+  const std::string_view text = std::string_view(reason.detail).substr(0, kMaxReasonBytes);
+  Descriptor error;
+  error.kind = MessageKind::error;
+  error.tag = static_cast<std::uint32_t>(reason.code);
+  error.payload_bytes = text.size();
+  end_now(error, as_bytes(text));
+}
+
+void PipeCore::end_now(Descriptor said, Bytes text) {
+  if (engine_->unusable() || closed_.exchange(true)) return;
+  said.pipe = id_;
+  link_->post(said, text);
   {
     std::lock_guard receiving(link_->receive_mutex());
     fail_here(Error{ErrorCode::cancelled, "pipe.cancel", "this pipe was cancelled here"});
@@ -244,18 +257,6 @@ void PipeCore::cancel() {
   detach();
   (void)progress();
   engine_->wake_others();
-}
-
-void PipeCore::refuse(const Error& error) {
-  if (engine_->unusable() || closed_.exchange(true)) return;
-  const std::string_view text = std::string_view(error.detail).substr(0, kMaxReasonBytes);
-  Descriptor refusal;
-  refusal.kind = MessageKind::error;
-  refusal.pipe = id_;
-  refusal.tag = static_cast<std::uint32_t>(error.code);
-  refusal.payload_bytes = text.size();
-  link_->post(refusal, as_bytes(text));
-  detach();
 }
 
 void PipeCore::supervise() { supervised_ = true; }

@@ -56,7 +56,7 @@ class PipeCore final : public MessageSink,
   Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
   Completion<void> send_async(TensorDict batch);
   Completion<void> send_async(Loan&& loan);
-  Completion<void> send_async(Storage bytes, std::uint32_t tag);
+  Completion<void> send_async(Storage bytes, const MessageOptions& options);
   Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
   Result<void> flush(Deadline deadline);
   Result<void> finish_sending(Deadline deadline);
@@ -66,20 +66,19 @@ class PipeCore final : public MessageSink,
   Result<void> recv_into(TensorDict& destination, Deadline deadline);
   Result<Message> recv_message(Deadline deadline);
   Completion<TensorDict> recv_async();
-  Completion<void> recv_into_async(TensorDict destination);
+  Completion<TensorDict> recv_into_async(TensorDict destination);
   Completion<Message> recv_message_async();
 
   // Life (pipe_core.cpp)
   Result<void> close(Deadline deadline);
   void cancel();
+  void cancel(const Error& reason);
   /// The user's handle is gone: unsent messages stay with the engine, then the end is said.
   void abandon();
   /// Until release(), a dropped handle does not end the pipe: a server may still have a reason to
   /// give.
   void supervise();
   void release();
-  /// Ends the pipe with a reason that the peer gets.
-  void refuse(const Error& error);
   [[nodiscard]] const Link& link() const noexcept { return *link_; }
   [[nodiscard]] const std::shared_ptr<Engine>& engine() const noexcept { return engine_; }
   [[nodiscard]] PipeStats stats() const;
@@ -103,6 +102,7 @@ class PipeCore final : public MessageSink,
   class SendCompletion;
   template <class T>
   class RecvCompletion;
+  class IntoCompletion;
   void drive(CompletionBase& completion, Deadline deadline);
   void cancel_send(const CompletionBase* completion);
   bool cancel_recv(const CompletionBase* completion);
@@ -135,6 +135,7 @@ class PipeCore final : public MessageSink,
   bool progress_sends();
   Completion<void> enqueue(std::shared_ptr<QueuedSend> queued, Result<void> prepared);
   void post_end(bool reading_too);
+  void end_now(Descriptor said, Bytes text);
   void detach();
 
   // Receiving; the link's receive lock is held for those marked *
@@ -166,7 +167,8 @@ class PipeCore final : public MessageSink,
   void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
                 CompletionStatus failed_as = CompletionStatus::failed);
   template <class T>
-  Completion<T> post_recv(std::optional<TensorDict> destination);
+  Completion<T> post_recv(std::shared_ptr<RecvCompletion<T>> completion,
+                          std::optional<TensorDict> destination);
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<Link> link_;

@@ -471,9 +471,8 @@ Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline dead
   const PackedView* packed = source.packed();
   if (packed != nullptr) {
     const std::uint64_t size = packed->schema->layout(packed->layout).total_bytes;
-    const std::uint64_t copied =
-        copy_pieces(packed->storage.bytes().first(size), packed->layout, destination,
-                    taken.put_back->copied_bytes, deadline);
+    const std::uint64_t copied = copy_pieces(packed->storage.bytes().first(size), packed->layout,
+                                             destination, taken.put_back->copied_bytes, deadline);
     if (copied != size) return keep_for_later(*std::move(taken.put_back->message.tensors), copied);
   } else {
     for (std::size_t i = 0; i < source.leaf_count(); ++i)
@@ -488,8 +487,8 @@ Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline dead
 // Asynchronous receives
 
 template <class T>
-Completion<T> PipeCore::post_recv(std::optional<TensorDict> destination) {
-  auto completion = std::make_shared<RecvCompletion<T>>(shared_from_this());
+Completion<T> PipeCore::post_recv(std::shared_ptr<RecvCompletion<T>> completion,
+                                  std::optional<TensorDict> destination) {
   auto posted = std::make_shared<PostedRecv>();
   posted->completion = completion;
   posted->destination = std::move(destination);
@@ -508,10 +507,15 @@ Completion<T> PipeCore::post_recv(std::optional<TensorDict> destination) {
   return Completion<T>(std::move(completion));
 }
 
-Completion<TensorDict> PipeCore::recv_async() { return post_recv<TensorDict>({}); }
-Completion<Message> PipeCore::recv_message_async() { return post_recv<Message>({}); }
-Completion<void> PipeCore::recv_into_async(TensorDict destination) {
-  return post_recv<void>(std::move(destination));
+Completion<TensorDict> PipeCore::recv_async() {
+  return post_recv(std::make_shared<RecvCompletion<TensorDict>>(shared_from_this()), {});
+}
+Completion<Message> PipeCore::recv_message_async() {
+  return post_recv(std::make_shared<RecvCompletion<Message>>(shared_from_this()), {});
+}
+Completion<TensorDict> PipeCore::recv_into_async(TensorDict destination) {
+  return post_recv<TensorDict>(std::make_shared<IntoCompletion>(shared_from_this()),
+                               std::move(destination));
 }
 
 // Gives messages to the receives that wait for them, in order. True while some still wait.
@@ -561,18 +565,18 @@ bool PipeCore::progress_receives() {
 void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
                         CompletionStatus failed_as) {
   std::function<void()> run;
-  if (auto* tensors =
-          std::get_if<std::shared_ptr<RecvCompletion<TensorDict>>>(&posted.completion)) {
-    run = (*tensors)->finish(error ? Result<TensorDict>(*std::move(error)) : to_tensors(*taken));
-  } else if (auto* message =
-                 std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
+  if (auto* message = std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
     run = (*message)->finish(error ? Result<Message>(*std::move(error))
                                    : to_message(*std::move(taken)));
   } else {
-    auto& into = std::get<std::shared_ptr<RecvCompletion<void>>>(posted.completion);
-    run = into->finish(error ? Result<void>(*std::move(error))
-                             : fill(*taken, *posted.destination, Deadline::never()),
-                       failed_as);
+    auto& tensors = std::get<std::shared_ptr<RecvCompletion<TensorDict>>>(posted.completion);
+    const auto result = [&]() -> Result<TensorDict> {
+      if (error) return *std::move(error);
+      if (!posted.destination) return to_tensors(*taken);
+      TENDON_CHECK(fill(*taken, *posted.destination, Deadline::never()));
+      return *std::move(posted.destination);
+    };
+    run = tensors->finish(result(), failed_as);
   }
   if (run) engine_->schedule(std::move(run));
   engine_->note_completed();

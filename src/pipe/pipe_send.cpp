@@ -479,10 +479,12 @@ Completion<void> PipeCore::send_async(Loan&& loan) {
   return enqueue(std::move(queued), std::move(prepared));
 }
 
-Completion<void> PipeCore::send_async(Storage bytes, std::uint32_t tag) {
+Completion<void> PipeCore::send_async(Storage bytes, const MessageOptions& options) {
   auto queued = std::make_shared<QueuedSend>();
   queued->bytes = std::move(bytes);
-  auto prepared = prepare_bytes(queued->out, queued->bytes.bytes(), {.tag = tag});
+  queued->header.assign(options.header.begin(), options.header.end());
+  auto prepared = prepare_bytes(queued->out, queued->bytes.bytes(),
+                                {.tag = options.tag, .header = queued->header});
   return enqueue(std::move(queued), std::move(prepared));
 }
 

@@ -81,7 +81,7 @@ class Server::State {
       std::lock_guard lock(mutex_);
       const auto core = detail::PipeCore::core_of(*pipe);
       if (busy_count_ >= options_.max_clients) {
-        core->refuse(Error{ErrorCode::server_busy, "server",
+        core->cancel(Error{ErrorCode::server_busy, "server",
                            "all " + std::to_string(options_.max_clients) + " handlers are taken"});
         continue;
       }
@@ -105,7 +105,7 @@ class Server::State {
         clients_.pop_back();
         --busy_count_;
         changed_.notify_all();
-        core->refuse(Error{ErrorCode::server_busy, "server",
+        core->cancel(Error{ErrorCode::server_busy, "server",
                            "the server's process can start no further thread"});
       }
     }
@@ -114,7 +114,7 @@ class Server::State {
   void run(const std::shared_ptr<detail::PipeCore>& core, Pipe pipe) {
     const auto failed = [&](std::string_view what) {
       log(LogLevel::error, "server.handler", what);
-      core->refuse(
+      core->cancel(
           Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
     };
     try {

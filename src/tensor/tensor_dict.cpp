@@ -315,8 +315,8 @@ std::optional<TensorDict> TensorDict::packed_in(const Storage& storage, Layout l
   if (storage.size_bytes() < packed.total_bytes) return std::nullopt;
   for (std::size_t i = 0; i < leaf_count(); ++i) {
     const LeafView leaf = leaf_view(i);
-    const bool there = leaf.contiguous && leaf.device == cpu() &&
-                       leaf.data == storage.data() + packed.offsets[i];
+    const bool there =
+        leaf.contiguous && leaf.device == cpu() && leaf.data == storage.data() + packed.offsets[i];
     if (leaf.size_bytes != 0 && !there) return std::nullopt;
   }
   auto dict = from_packed(schema(), layout, storage, values());

@@ -153,7 +153,7 @@ def test_the_server(make_pair):
     assert server.client_count == 0
 
 
-def test_a_handler_that_raises_cancels_its_pipe(make_pair, caplog):
+def test_a_handler_that_raises_gives_its_client_the_reason(make_pair, caplog):
     context = make_pair("shm").contexts[0]
 
     def fail(pipe):
@@ -161,6 +161,27 @@ def test_a_handler_that_raises_cancels_its_pipe(make_pair, caplog):
 
     with tendon.serve("127.0.0.1:0", fail, context=context) as server:
         pipe = context.connect(server.address)
-        with pytest.raises(tendon.Cancelled):
+        with pytest.raises(tendon.InternalError, match="the handler failed: ValueError.*broken handler"):
             pipe.recv()
     assert "broken handler" in caplog.text
+
+
+def test_a_client_beyond_the_last_place(make_pair):
+    context = make_pair("shm").contexts[0]
+    with tendon.serve("127.0.0.1:0", lambda pipe: [pipe.send(batch) for batch in pipe], context=context,
+                      max_clients=1) as server:
+        first = context.connect(server.address)
+        first.send({"x": 1})
+        assert first.recv()["x"] == 1
+        with pytest.raises(tendon.ServerBusy, match="all 1 handlers are taken"):
+            context.connect(server.address).recv()
+        first.close()
+
+
+def test_cancel_with_a_reason(pair):
+    pair.here.cancel(tendon.ResourceExhausted("the disk is full"))
+    with pytest.raises(tendon.ResourceExhausted, match="the disk is full"):
+        pair.there.recv()
+    for wrong in (ValueError("no"), "no", tendon.Error("no")):
+        with pytest.raises(TypeError, match="legal is an exception of tendon"):
+            pair.there.cancel(wrong)

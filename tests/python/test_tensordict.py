@@ -58,6 +58,8 @@ EXAMPLES = {
     "stack of non-tensors": lambda: TensorDict({"s": NonTensorStack("x", "y"), "a": torch.ones(2)}, [2]),
     "empty": lambda: TensorDict({}, [3]),
     "bfloat16": lambda: TensorDict({"a": torch.ones(4).bfloat16(), "b": torch.ones(4).to(torch.float8_e4m3fn).view(torch.uint8)}, [4]),
+    "maps": lambda: TensorDict({"a": torch.ones(2), "m": NonTensorData({"x": [1, None], "y": {"z": "w"}}),
+                                "n": TensorDict({"m": NonTensorData({})}), "l": NonTensorStack({"p": 1}, {"p": 2})}, [2]),
     "locked": lambda: TensorDict({"a": torch.ones(4)}, [4]).lock_(),
     "strided": lambda: TensorDict({"a": torch.arange(12).reshape(4, 3).T}, [3]),
 }
@@ -154,9 +156,13 @@ def test_consolidated_ones_travel_from_their_one_buffer(make_pair, what, monkeyp
             assert mine.data_ptr() == tensor.data_ptr() and torch.equal(mine, tensor)
     pair = make_pair("shm")
     pair.here.send(data)
-    got = pair.there.recv(as_=TensorDict)
-    same(got, data)
+    got = pair.there.recv()
+    arrived = np.asarray(got._packed_bytes())
+    assert np.array_equal(arrived, storage.numpy())  # one run of bytes, as it lay, padding and all
+    same(tendon.tensordict.from_batch(got), data)
     assert pair.here.stats().copies == 1  # into the slot
+    pair.there.send(got)  # and on
+    same(pair.here.recv(as_=TensorDict), data)
 
 
 def test_one_that_was_consolidated_and_changed(pair):

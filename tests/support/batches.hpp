@@ -93,7 +93,8 @@ inline TensorDict random_batch(std::mt19937_64& random) {
   if (below(4) == 0) batch.set("info/step", static_cast<std::int64_t>(below(1000)));
   if (below(8) == 0) batch.set("text", std::string(below(300), 'v'));
   const std::uint64_t layout = below(8);
-  return layout < 1 || layout > 3 ? batch : packed_copy(batch, Layout{static_cast<std::uint8_t>(layout)});
+  return layout < 1 || layout > 3 ? batch
+                                  : packed_copy(batch, Layout{static_cast<std::uint8_t>(layout)});
 }
 
 }  // namespace tendon::test

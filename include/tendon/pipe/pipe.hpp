@@ -69,8 +69,8 @@ class TENDON_API Pipe {
   [[nodiscard]] Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
   [[nodiscard]] Completion<void> send_async(TensorDict batch);
   [[nodiscard]] Completion<void> send_async(Loan&& loan);
-  /// `bytes` are kept by their storage until the completion is done.
-  [[nodiscard]] Completion<void> send_async(Storage bytes, std::uint32_t tag = 0);
+  /// `bytes` are kept by their storage until the completion is done; the header is copied.
+  [[nodiscard]] Completion<void> send_async(Storage bytes, const MessageOptions& options = {});
 
   /// Memory in which the peer can read: fill it and send it. Waits until a slot is free;
   /// resource_exhausted (peer, slots, bytes) when none became so.
@@ -87,7 +87,8 @@ class TENDON_API Pipe {
   [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
   [[nodiscard]] Completion<TensorDict> recv_async();
-  [[nodiscard]] Completion<void> recv_into_async(TensorDict destination);
+  /// The result is `destination`, with the message's non-tensor values set in it.
+  [[nodiscard]] Completion<TensorDict> recv_into_async(TensorDict destination);
   [[nodiscard]] Completion<Message> recv_message_async();
   /// `for (Result<TensorDict>& batch : pipe.each(1s))`: ends at the end of the stream; an error is
   /// the last item. `per_message` bounds the wait for each; std::chrono::nanoseconds::max() waits
@@ -102,6 +103,9 @@ class TENDON_API Pipe {
   [[nodiscard]] Result<void> finish_sending(Deadline deadline);
   /// Ends both directions now: unread data is dropped and counted, the peer gets `cancelled`.
   void cancel();
+  /// The peer gets this reason instead: its text, and its code where that speaks of this side
+  /// (server_busy, internal, ...; not timeout, which would tell the peer to try again).
+  void cancel(const Error& reason);
 
   [[nodiscard]] Path path() const;
   [[nodiscard]] PeerIdentity peer() const;

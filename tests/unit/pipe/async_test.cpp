@@ -101,11 +101,30 @@ TEST_P(Async, LoansBytesMessagesAndInto) {
 
   Storage bytes = Storage::allocate(30'000).value();
   fill_pattern({bytes.data(), bytes.size_bytes()}, 2);
-  EXPECT_TRUE(succeeds(pair.client.send_async(bytes, 77).wait(kPatience)));
+  const std::string header = "beside them";
+  auto sent = pair.client.send_async(bytes, {.tag = 77, .header = as_bytes(header)});
+  EXPECT_TRUE(succeeds(sent.wait(kPatience)));
   const Message message = pair.server.recv_message_async().wait(kPatience).value();
   EXPECT_EQ(message.tag, 77u);
+  EXPECT_EQ(as_text(message.header.bytes()), header);
   EXPECT_TRUE(has_pattern(message.bytes.bytes(), 2));
   EXPECT_EQ(message.bytes.size_bytes(), 30'000u);
+}
+
+TEST_P(Async, AReceiveIntoGivesBackItsDestinationWithTheValues) {
+  PipePair pair = connect();
+  for (const std::uint64_t size : {10ull, 3ull << 20}) {
+    TensorDict batch = patterned(size, size);
+    batch.set("step", static_cast<std::int64_t>(size));
+    TensorDict into = patterned(0, size);
+    into.set("step", -1);
+    auto received = pair.client.recv_into_async(into);
+    auto sent = pair.server.send_async(batch);
+    const TensorDict filled = received.wait(kPatience).value();
+    EXPECT_EQ(filled["x"].data(), into["x"].data());
+    EXPECT_TRUE(bitwise_equal(filled, batch));
+    EXPECT_TRUE(succeeds(sent.wait(kPatience)));
+  }
 }
 
 TEST_P(Async, ABlockingReceiveComesAfterThosePostedBefore) {

@@ -26,6 +26,18 @@ TEST_P(Cancel, EndsBothDirectionsAtBothEnds) {
   EXPECT_TRUE(fails_with(pair.server.send(numbered(1), kPatience), ErrorCode::cancelled, "client"));
 }
 
+TEST_P(Cancel, TellsThePeerTheReason) {
+  for (const auto& [said, heard] : {std::pair(ErrorCode::server_busy, ErrorCode::server_busy),
+                                    std::pair(ErrorCode::timeout, ErrorCode::cancelled)}) {
+    PipePair pair = connect();
+    pair.server.cancel(Error{said, "seats", "all seats are taken"});
+    EXPECT_TRUE(fails_with(pair.client.recv(kPatience), heard, "all seats are taken"));
+    EXPECT_TRUE(fails_with(pair.client.send(numbered(1), kPatience), heard));
+    EXPECT_TRUE(fails_with(pair.server.recv(kPatience), ErrorCode::cancelled, "here"));
+    EXPECT_TRUE(fails_with(pair.server.send(numbered(1), kPatience), ErrorCode::cancelled));
+  }
+}
+
 TEST_P(Cancel, ByTheAcceptingEnd) {
   PipePair pair = connect();
   pair.server.cancel();

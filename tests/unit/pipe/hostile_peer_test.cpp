@@ -102,7 +102,8 @@ TEST_P(HostilePeer, ARepeatedSequenceIsRefused) {
 }
 
 TEST_P(HostilePeer, AMessageOfASchemaThatWasNotAnnouncedIsRefused) {
-  ASSERT_TRUE(send({.kind = MessageKind::data, .sequence = 1, .schema = 7, .layout = Layout::aligned}, 64));
+  ASSERT_TRUE(
+      send({.kind = MessageKind::data, .sequence = 1, .schema = 7, .layout = Layout::aligned}, 64));
   EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::protocol_violation, "client"));
 }
 
@@ -115,7 +116,8 @@ TEST_P(HostilePeer, ASchemaThatIsNoneIsRefused) {
 TEST_P(HostilePeer, APayloadThatIsNotOfItsSchemaIsRefused) {
   ASSERT_TRUE(succeeds(pair_.client.send(patterned(1, 1000), kPatience)));
   ASSERT_TRUE(succeeds(pair_.server.recv(kPatience)));
-  ASSERT_TRUE(send({.kind = MessageKind::data, .sequence = 50, .schema = 1, .layout = Layout::aligned}, 500));
+  ASSERT_TRUE(send(
+      {.kind = MessageKind::data, .sequence = 50, .schema = 1, .layout = Layout::aligned}, 500));
   EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::protocol_violation, "client"));
 }
 

@@ -109,7 +109,7 @@ TEST_P(RecvInto, GivesTheSlotBackAtOnce) {
 TEST_P(RecvInto, PostedBeforeTheMessageComes) {
   PipePair pair = connect();
   TensorDict into = patterned(0, 3 << 20);
-  Completion<void> received = pair.client.recv_into_async(into);
+  auto received = pair.client.recv_into_async(into);
   Completion<void> sent = pair.server.send_async(patterned(5, 3 << 20));
   EXPECT_TRUE(succeeds(received.wait(kPatience)));
   EXPECT_TRUE(is_patterned(into, 5, 3 << 20));

@@ -61,8 +61,8 @@ TEST_P(SendRecv, WhatIsPackedAsTensordictTravelsAsItLies) {
     ASSERT_TRUE(bitwise_equal(received, batch)) << size;
     ASSERT_NE(received.packed(), nullptr);
     EXPECT_EQ(received.packed()->layout, Layout::tensordict);
-    EXPECT_TRUE(std::ranges::equal(received.packed()->storage.bytes(),
-                                   packed.packed()->storage.bytes()))
+    EXPECT_TRUE(
+        std::ranges::equal(received.packed()->storage.bytes(), packed.packed()->storage.bytes()))
         << "with its padding";
     // On as it came, and into leaves that lie elsewhere.
     TensorDict into = TensorDict::allocate(batch.schema()).value();
