@@ -30,9 +30,9 @@ bool same_leaves(const Schema& a, const Schema& b) {
                     });
 }
 
-// Copies until the deadline, but twice as far as the try `before`, which stopped after so many bytes:
-// so even polls come to an end, and soon. From the start each time: the caller may have written to
-// its memory since, or have other memory at the same address. Returns how many bytes it copied.
+// Copies until the deadline, but twice as far as the try before, which copied `before` bytes: so
+// even polls come to an end, and soon. From the start each time: the caller may have written to its
+// memory since, or have other memory at the same address. Returns how many bytes it copied.
 std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destination,
                           std::uint64_t before, Deadline deadline) {
   std::uint64_t offset = 0;

@@ -69,7 +69,7 @@ Result<void> PipeCore::prepare(Outgoing& out, const TensorDict& batch) {
   out.is_loan = false;
   if (const auto& schema = batch.schema(); out.schema != schema) out.schema = schema;
   const PackedView* packed = batch.packed();
-  // What is packed for programs travels as it lies; files' gapless bytes would start leaves anywhere.
+  // What was packed for programs travels as it lies; in a file leaves start anywhere.
   const bool as_it_is = packed != nullptr && packed->layout != Layout::safetensors;
   Descriptor& descriptor = out.op.descriptor;
   descriptor.kind = MessageKind::data;
