@@ -303,6 +303,8 @@ LinkFactory tcp_factory(std::string name, int family, int lanes) {
       options.peer = test_peer(peer);
       options.cap_bytes = options.peer_cap_bytes = cap_bytes;
       options.control = std::move(fd);
+      // A peer here reads when the test says so; the kernel gives up on one that does not.
+      options.lease = std::chrono::minutes(10);
       options.pool = end.pool;
       end.link = make_tcp_link(std::move(options)).value();
     };

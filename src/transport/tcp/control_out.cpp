@@ -40,7 +40,7 @@ bool ControlOut::try_send(const SendOp& op) {
   if (waiting_.size() - written_ > kMaxWaitingBytes) write_waiting();
   if (waiting_.size() - written_ > kMaxWaitingBytes) return false;
   write(message.all());
-  return true;
+  return failure() == 0;
 }
 
 void ControlOut::post(const Descriptor& descriptor, Bytes inline_body) {

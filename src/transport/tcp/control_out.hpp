@@ -23,7 +23,8 @@ class ControlOut {
  public:
   explicit ControlOut(int socket) : socket_(socket) {}
 
-  /// Takes a message with at most kMaxInlineBytes of inline body, unless too much waits already.
+  /// Takes a message with at most kMaxInlineBytes of inline body, unless too much waits already or
+  /// the socket has failed: what is known to be lost must not count as sent.
   [[nodiscard]] bool try_send(const SendOp& op);
   /// Takes a message whatever waits already: small words that must not get lost.
   void post(const Descriptor& descriptor, Bytes inline_body = {});

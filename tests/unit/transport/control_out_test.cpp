@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+
+#include "core/fd.hpp"
+#include "transport/tcp/control_out.hpp"
+
+namespace tendon::detail {
+namespace {
+
+SendOp word() {
+  SendOp op;
+  op.descriptor.kind = MessageKind::bytes;
+  return op;
+}
+
+TEST(ControlOut, WhatIsKnownToBeLostDoesNotCountAsSent) {
+  std::array<int, 2> fds{-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()), 0);
+  const OwnedFd near(fds[0]);
+  OwnedFd far(fds[1]);
+  ControlOut out(near.get());
+  EXPECT_TRUE(out.try_send(word()));
+  far = OwnedFd();
+  EXPECT_FALSE(out.try_send(word())) << "this one met the failure";
+  EXPECT_EQ(out.failure(), EPIPE);
+  EXPECT_FALSE(out.try_send(word()));
+  EXPECT_EQ(out.waiting_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace tendon::detail
