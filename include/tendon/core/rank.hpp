@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace tendon::inline v0 {
+
+/// The number of a process in the whole job. No GroupRank: a function that wants one does not take
+/// the other, because a program that mixes them runs, and sends to the wrong process.
+struct GlobalRank {
+  std::uint32_t value = 0;
+  friend auto operator<=>(const GlobalRank&, const GlobalRank&) = default;
+};
+
+/// The position of a member in one group.
+struct GroupRank {
+  std::uint32_t value = 0;
+  friend auto operator<=>(const GroupRank&, const GroupRank&) = default;
+};
+
+}  // namespace tendon::inline v0
