@@ -20,10 +20,16 @@ def run(source: str) -> subprocess.CompletedProcess:
 def test_the_import_brings_no_framework():
     done = run("""
         import sys, tendon
-        heavy = {"torch", "tensordict", "jax", "asyncio", "multiprocessing", "ml_dtypes"}
+        heavy = {"numpy", "torch", "tensordict", "jax", "asyncio", "multiprocessing", "ml_dtypes"}
         print(sorted(heavy & set(sys.modules)))
+        with tendon.listen("127.0.0.1:0") as listener:
+            pipe = tendon.connect(listener.address)
+            pipe.send({"step": 1, "in": {"name": "no array"}, "buffer": b"bytes"})
+            batch = listener.accept().recv()
+        print(batch["step"], batch["in", "name"], "numpy" in sys.modules)
+        print(batch["buffer"].tobytes(), "numpy" in sys.modules)
     """)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert (done.stdout, done.stderr) == ("[]\n1 no array False\nb'bytes' True\n", "")
 
 
 def test_fork_is_refused_in_the_child():
