@@ -2,7 +2,7 @@
 # The front door. Each verb does all it needs on a fresh Debian 12; a second run does no needless
 # work. The inner loop of a developer is in CONTRIBUTING.md.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint asan tsan fuzz test-long install clean
+.PHONY: help setup demo test bench lint asan python-asan tsan fuzz test-long install clean
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 export JOBS FUZZ_SECONDS
 
 help: ## list the verbs (this)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that are missing (tools/packages.txt)
 	@tools/setup.sh build test
@@ -38,6 +38,10 @@ lint: ## formatting, naming, layers and the rules of the house
 asan: ## run the tests under the address and undefined sanitizers
 	@tools/setup.sh build test
 	@tools/run_tests.sh asan -LE 'lint|install'
+
+python-asan: ## run the tests of the Python package under the same
+	@tools/setup.sh build test
+	@tools/python_sanitized.sh
 
 tsan: ## run the tests under the thread sanitizer
 	@tools/setup.sh build test

@@ -37,6 +37,23 @@ finds_planted_faults() {
   fi
 }
 
+# The headers that the extension module of Python is compiled with, a virtual environment of 100 MB.
+make_lint_venv() {
+  local wanted
+  wanted=$(grep -E '^(nanobind|numpy)==' tests/python/requirements.txt)
+  [ "$wanted" = "$(cat build/lint/venv/made 2>/dev/null)" ] && return
+  python3 -m venv --clear build/lint/venv
+  # shellcheck disable=SC2086  # one word per package
+  build/lint/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $wanted
+  echo "$wanted" >build/lint/venv/made
+}
+
+tidy() {
+  local preset=$1
+  cmake --preset "$preset" >/dev/null &&
+    python3 tools/tidy.py build/"$preset" "${JOBS:-$(nproc)}" "${@:2}"
+}
+
 step "planted faults" finds_planted_faults
 step "format" formatted "${sources[@]}"
 for checker in layers source; do
@@ -47,8 +64,9 @@ for script in tools/*.sh tests/*/*.sh .ci/run; do
   step "syntax of $script" bash -n "$script"
 done
 if [ "${1:-}" != --without-tidy ]; then
-  tools/build.sh test tendon tendon_cli
-  step "clang-tidy" python3 tools/tidy.py build/test "${JOBS:-$(nproc)}"
+  make_lint_venv
+  step "clang-tidy" tidy test src cli
+  step "clang-tidy, bindings" tidy lint python/bindings
 fi
 
 if [ ${#failed[@]} -ne 0 ]; then

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy over src/ and cli/ as they are compiled in BUILD.
+"""Runs clang-tidy over the files in FOLDERs as they are compiled in BUILD.
 
-tidy.py BUILD [JOBS]
+tidy.py BUILD JOBS FOLDER...
 
 It takes some seconds a file, so a file that was found clean is looked at again only when it, a file
-of ours that it includes, or .clang-tidy changed. What is included is asked of ninja.
+of ours that it includes, or a .clang-tidy above it changed. What is included is asked of ninja, who
+knows it of files that it compiled: those of FOLDERs are compiled first.
 """
 
 import json
@@ -20,7 +21,7 @@ CLANG_TIDY = ["clang-tidy-16", "--quiet", "--extra-arg=-Wno-unknown-warning-opti
 
 
 def included_files(build: Path) -> dict[str, list[Path]]:
-    """Files of ours that each object was made of, by ninja's record; none if it was not built."""
+    """Files of ours that each object was made of, by ninja's record."""
     listed = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], check=True,
                             capture_output=True, text=True).stdout
     deps: dict[str, list[Path]] = {}
@@ -34,20 +35,27 @@ def included_files(build: Path) -> dict[str, list[Path]]:
     return deps
 
 
-def main(build: Path, jobs: int) -> int:
+def main(build: Path, jobs: int, folders: list[Path]) -> int:
+    objects = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        source = Path(entry["file"])
+        if any(source.is_relative_to(folder) for folder in folders):
+            objects[source] = entry["command"].split(" -o ")[1].split(" ")[0]
+    if subprocess.run(["ninja", "-C", str(build), "-j", str(jobs), "--quiet",
+                       *objects.values()]).returncode != 0:
+        return 1
+
     deps = included_files(build)
     stamps = build / "tidy"
     waiting = []
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        source = Path(entry["file"])
-        if not source.is_relative_to(ROOT / "src") and not source.is_relative_to(ROOT / "cli"):
-            continue
+    for source, made in objects.items():
         name = source.relative_to(ROOT)
         stamp = stamps / name
-        inputs = deps.get(entry["command"].split(" -o ")[1].split(" ")[0])
-        if inputs and stamp.exists() and all(
+        rules = [path for folder in source.parents if folder.is_relative_to(ROOT)
+                 if (path := folder / ".clang-tidy").exists()]
+        if stamp.exists() and all(
                 path.exists() and path.stat().st_mtime < stamp.stat().st_mtime
-                for path in [*inputs, ROOT / ".clang-tidy"]):
+                for path in [*deps[made], *rules]):
             continue
         waiting.append((name, stamp))
 
@@ -71,4 +79,5 @@ def main(build: Path, jobs: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 2))
+    sys.exit(main(Path(sys.argv[1]).resolve(), int(sys.argv[2]),
+                  [ROOT / folder for folder in sys.argv[3:]]))

@@ -93,12 +93,12 @@ Tensor make_tensor(const Description& from, std::shared_ptr<const void> owner, n
   }
   const DLPackType type = to_dlpack_type(from.dtype);
   struct Managed {
-    dlpack::DLManagedTensorVersioned struct_;
+    dlpack::DLManagedTensorVersioned versioned;
     std::shared_ptr<const void> owner;
   };
   auto managed = std::make_unique<Managed>();
   managed->owner = std::move(owner);
-  auto& view = managed->struct_;
+  auto& view = managed->versioned;
   view.version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
   view.manager_ctx = managed.get();
   view.deleter = [](dlpack::DLManagedTensorVersioned* self) {
@@ -112,7 +112,7 @@ Tensor make_tensor(const Description& from, std::shared_ptr<const void> owner, n
                     shape.data(),
                     from.strides_bytes == nullptr ? nullptr : strides.data(),
                     0};
-  return unwrap(from_dlpack(&managed.release()->struct_));
+  return unwrap(from_dlpack(&managed.release()->versioned));
 }
 
 std::optional<Tensor> from_plain_array(nb::handle object) {

@@ -43,7 +43,7 @@ nb::object plain_str() { return nb::borrow<nb::object>(PyExc_Exception).attr("__
 
 nb::object exception_object(const Error& error) {
   const auto found = classes().find(error_info(error.code).code);
-  const nb::object exception = nb::handle(found->second)(error.message());
+  nb::object exception = nb::handle(found->second)(error.message());
   exception.attr("where") = text(error.where);
   exception.attr("detail") = text(error.detail);
   return exception;

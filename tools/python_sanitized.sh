@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# python_sanitized.sh [PYTEST-ARGUMENT...]: runs tests/python with the extension module under
+# AddressSanitizer and UndefinedBehaviorSanitizer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools/python_env.sh
+exec 9>build/python/lock
+flock --shared 9
+tools/build.sh python-asan tendon_python python_peer
+
+# The package as a wheel lays it out; it goes before the installed one.
+folder=build/python-asan
+rm -rf "$folder/package" "$folder/junit.xml"
+mkdir "$folder/package"
+cp -r python/tendon "$folder/package"
+cp "$folder"/python/_tendon*.so "$folder/package/tendon"
+
+# Python is not linked with them: without the second, the first finds no __cxa_throw to watch.
+preload=$(g++ -print-file-name=libasan.so):$(g++ -print-file-name=libstdc++.so)
+# malloc: Python's own allocator hides where its objects end. Leaks: CPython frees little at its end.
+environment=(
+  LD_PRELOAD="$preload"
+  PYTHONMALLOC=malloc
+  PYTHONPATH="$PWD/$folder/package"
+  ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1:strict_string_checks=1
+  UBSAN_OPTIONS=print_stacktrace=1
+  TENDON_PYTHON_PEER="$PWD/$folder/tests/python_peer"
+)
+
+python() {
+  env "${environment[@]}" build/python/venv/bin/python "$@"
+}
+
+# An array that says it is longer than its memory: sending it reads what nobody allocated.
+finds_planted_fault() {
+  nm -D --undefined-only "$folder"/package/tendon/_tendon*.so | grep __asan_report >/dev/null || return 1
+  local said
+  said=$(python - 2>&1 <<'END'
+import ctypes, tendon
+malloc = ctypes.CDLL(None).malloc
+malloc.restype = ctypes.c_void_p
+class Long:
+    __array_interface__ = {"version": 3, "typestr": "|u1", "shape": (9999,),
+                           "data": (malloc(9), False)}
+with tendon.listen("127.0.0.1:0") as listener:
+    tendon.connect(listener.address).send({"x": Long()})
+END
+  ) || true
+  [[ $said == *heap-buffer-overflow* ]]
+}
+
+if ! finds_planted_fault; then
+  echo "python_sanitized: the sanitizer does not see a planted fault"
+  exit 1
+fi
+echo "== test: python under sanitizers"
+python -m pytest -q --junitxml="$folder/junit.xml" "$@"
