@@ -27,9 +27,9 @@ std::vector<GlobalRank> ranks(std::uint32_t first, std::uint32_t count, std::uin
 
 Result<ParallelLayout> ParallelLayout::make(const ParallelSizes& sizes) {
   std::uint64_t world = 1;
-  for (const auto& [name, size] : {std::pair("tensor", sizes.tensor),
-                                   std::pair("pipeline", sizes.pipeline),
-                                   std::pair("kv", sizes.kv)}) {
+  for (const auto& [name, size] :
+       {std::pair("tensor", sizes.tensor), std::pair("pipeline", sizes.pipeline),
+        std::pair("kv", sizes.kv)}) {
     world *= size;
     if (size == 0 || world > kMaxWorldSize) {
       return Error{ErrorCode::invalid_argument, "parallel_layout",
@@ -51,9 +51,8 @@ Result<GlobalRank> ParallelLayout::rank_of(const ParallelCoordinates& place) con
 Result<ParallelCoordinates> ParallelLayout::place_of(GlobalRank rank) const {
   TENDON_CHECK(check("the rank", rank.value, world_size()));
   const std::uint32_t above = rank.value / sizes_.tensor;
-  return ParallelCoordinates{.tensor = rank.value % sizes_.tensor,
-                             .pipeline = above / sizes_.kv,
-                             .kv = above % sizes_.kv};
+  return ParallelCoordinates{
+      .tensor = rank.value % sizes_.tensor, .pipeline = above / sizes_.kv, .kv = above % sizes_.kv};
 }
 
 Result<std::vector<GlobalRank>> ParallelLayout::tensor_group_of(GlobalRank rank) const {
@@ -91,8 +90,7 @@ std::vector<std::vector<GlobalRank>> ParallelLayout::kv_groups() const {
   std::vector<std::vector<GlobalRank>> groups;
   for (std::uint32_t stage = 0; stage < sizes_.pipeline; ++stage)
     for (std::uint32_t tensor = 0; tensor < sizes_.tensor; ++tensor)
-      groups.push_back(
-          ranks(stage * sizes_.tensor * sizes_.kv + tensor, sizes_.kv, sizes_.tensor));
+      groups.push_back(ranks(stage * sizes_.tensor * sizes_.kv + tensor, sizes_.kv, sizes_.tensor));
   return groups;
 }
 

@@ -60,7 +60,7 @@ def test_an_error_says_what_where_and_what_to_do(make_pair):
     ({"a": object()}, r"TypeError: 'a' is a 'object'; legal are arrays"),
     ({"a": {"b": {1, 2}}}, r"TypeError: 'a/b' is a 'set'"),
     ({"a": (1, 2)}, r"TypeError: 'a' is a 'tuple'; legal are"),
-    ({"a": [[1, 2], [3, np.ones(2)]]}, r"TypeError: 'a'\[1\]\[1\] is a 'numpy.ndarray'; legal in a list"),
+    ({"a": [[1, 2], [3, np.ones(2)]]}, r"TypeError: 'a'\[1\]\[1\] is a 'numpy.ndarray'; legal are None"),
     ({"a": [{1: 2}]}, r"TypeError: 'a'\[0\] has a key that is a 'int'"),
     ({"a": 2**64}, r"ValueError: 'a' is an integer that does not fit in 64 bits"),
     ({"a": "\ud800"}, r"ValueError: 'a' holds text that is not Unicode"),

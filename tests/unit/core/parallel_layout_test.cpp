@@ -36,8 +36,8 @@ TEST(ParallelLayout, EachGroupHasTheMembersThatTheFormulaSays) {
   EXPECT_EQ(numbers(cube.kv_groups()), (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
 
   const ParallelLayout deep = layout(2, 4, 2);
-  EXPECT_EQ(numbers(deep.kv_groups()), (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11},
-                                               {12, 14}, {13, 15}}));
+  EXPECT_EQ(numbers(deep.kv_groups()),
+            (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
   EXPECT_EQ(numbers(deep.pipeline_groups()),
             (Groups{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}));
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/control_out.hpp"
+
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include <array>
 
 #include "core/fd.hpp"
-#include "transport/tcp/control_out.hpp"
 
 namespace tendon::detail {
 namespace {
