@@ -13,7 +13,9 @@ from pathlib import Path
 
 # From the bottom up: a layer may include itself and those before it. docs/architecture.md has the
 # reasons. A folder that is not listed is a fault, so that a new layer is a decision.
-LAYERS = ["core", "observe", "memory", "tensor", "session", "transport", "runtime", "pipe"]
+LAYERS = ["core", "observe", "memory", "tensor", "session", "transport", "runtime", "pipe", "group"]
+# They meet in the layers below them, and in programs.
+SIBLINGS = {"pipe", "group"}
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Standard and POSIX headers, the only ones besides our own that a public header may name.
@@ -48,6 +50,8 @@ def fault_of(place: str, layer: str, quote: str, target: str) -> str | None:
         return "the umbrella header is for programs, not for the library"
     if wanted not in LAYERS:
         return f"'{wanted}' is not a layer"
+    if {wanted, layer} == SIBLINGS:
+        return f"{layer} may not include {wanted}: they stand side by side"
     if LAYERS.index(wanted) > LAYERS.index(layer):
         return f"{layer} may not include {wanted}: dependency only downwards"
     return None
@@ -81,6 +85,8 @@ def self_test() -> None:
     bad = [
         ("src/memory/pool.cpp", '#include "tensor/tensor.hpp"', "memory may not include tensor"),
         ("src/core/error.cpp", "#include <tendon/observe/log.hpp>", "core may not include observe"),
+        ("src/pipe/pipe.cpp", '#include "group/agreement.hpp"', "pipe may not include group"),
+        ("src/group/agreement.cpp", '#include "pipe/pipe_core.hpp"', "group may not include pipe"),
         ("include/tendon/session/hello.hpp", "#include <tendon/transport/path.hpp>",
          "session may not include transport"),
         ("include/tendon/core/a.hpp", '#include "core/a.hpp"', "a public header includes only"),

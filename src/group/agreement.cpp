@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/agreement.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tendon::inline v0::detail {
+namespace {
+
+/// There is always a round after it. Members trust each other; this is against nonsense only.
+constexpr std::uint64_t kMaxRound = std::uint64_t{1} << 62;
+
+/// Precondition: somebody is in it.
+std::uint32_t lowest(const MemberMask& mask) {
+  std::uint32_t place = 0;
+  while (!mask.test(place)) ++place;
+  return place;
+}
+
+MemberMask only(GroupRank member) {
+  MemberMask mask;
+  mask.set(member.value);
+  return mask;
+}
+
+}  // namespace
+
+Agreement::Agreement(GroupRank self, const View& view, Minority minority, Clock::duration retry)
+    : self_(self), minority_(minority), retry_(retry), view_(view) {}
+
+std::vector<Agreement::Outgoing> Agreement::take_outgoing() { return std::exchange(outgoing_, {}); }
+
+void Agreement::send(GroupRank to, AgreementMessage message) {
+  message.epoch = view_.epoch;
+  outgoing_.push_back({to, std::move(message)});
+}
+
+void Agreement::send_all(MemberMask to, const AgreementMessage& message) {
+  to.reset(self_.value);
+  for (std::uint32_t place = 0; place < kMaxPlaces; ++place)
+    if (to.test(place)) send({place}, message);
+}
+
+void Agreement::send_report() {
+  AgreementMessage message;
+  message.kind = Kind::absent;
+  message.mask = reports_[self_.value].absent;
+  message.proved = reports_[self_.value].proved;
+  send_all(view_.members & ~proved_, message);
+}
+
+AgreementMessage Agreement::message_of_view() const {
+  AgreementMessage message;
+  message.kind = Kind::decided;
+  message.mask = view_.members;
+  return message;
+}
+
+AgreementMessage Agreement::message_of_ballot() const {
+  AgreementMessage message;
+  message.kind = state_ == State::preparing ? Kind::prepare : Kind::propose;
+  message.ballot = ballot_;
+  if (state_ == State::proposing) message.mask = proposal_;
+  return message;
+}
+
+// Who is absent
+
+void Agreement::set_absent(GroupRank member, Absence how, Clock::time_point now) {
+  admitted_.reset(member.value);
+  Report& mine = reports_[self_.value];
+  mine.absent.set(member.value);
+  if (how == Absence::proved) mine.proved.set(member.value);
+  weigh_reports();
+  send_report();
+  consider(now);
+}
+
+void Agreement::set_present(GroupRank member, Clock::time_point now) {
+  Report& mine = reports_[self_.value];
+  if (!mine.absent.test(member.value) || mine.proved.test(member.value)) return;
+  mine.absent.reset(member.value);
+  weigh_reports();
+  send_report();
+  consider(now);
+}
+
+void Agreement::admit(GroupRank place, Clock::time_point now) {
+  if (view_.members.test(place.value)) return;
+  admitted_.set(place.value);
+  reports_[self_.value].absent.reset(place.value);
+  reports_[self_.value].proved.reset(place.value);
+  weigh_reports();
+  consider(now);
+}
+
+void Agreement::weigh_reports() {
+  proved_.reset();
+  for (const auto& [place, report] : reports_) proved_ |= report.proved;
+  // Whom we miss ourselves we do not listen to: its last word may be old.
+  absent_ = proved_ | reports_[self_.value].absent;
+  for (const auto& [place, report] : reports_)  // by rising place
+    if (!absent_.test(place)) absent_ |= report.absent & ~only({place});
+}
+
+bool Agreement::has_quorum(const MemberMask& side) const {
+  const std::size_t all = view_.members.count();
+  const std::size_t here = side.count();
+  if (2 * here > all) return true;
+  if (2 * here == all && side.test(lowest(view_.members))) return true;
+  if ((view_.members & ~side & ~proved_).none()) return true;
+  return minority_ == Minority::allow;
+}
+
+// Leading
+
+void Agreement::consider(Clock::time_point now) {
+  if (state_ == State::evicted || view_.members.none()) return;
+  const MemberMask here = present();
+  const bool wanted = here != view_.members || (admitted_ & ~view_.members).any();
+  if (!wanted || !here.test(self_.value) || (has_quorum(here) && lowest(here) != self_.value)) {
+    state_ = State::following;
+  } else if (!has_quorum(here)) {
+    state_ = State::no_quorum;
+  } else {
+    const bool leading = state_ == State::preparing || state_ == State::proposing;
+    if (!leading || (asked_ & view_.members) != here) lead(now);
+  }
+}
+
+void Agreement::lead(Clock::time_point now) {
+  // Nobody was before the first proposal of the lowest place of all.
+  const bool first = next_round_ == 0 && lowest(view_.members) == self_.value;
+  const std::uint64_t round = first ? 0 : std::max<std::uint64_t>(next_round_, 1);
+  next_round_ = round + 1;
+  ballot_ = {round, self_.value};
+  outvoted_ = false;
+  promised_ = ballot_;
+  heard_ = accepted_;
+  if (first) return propose(now);
+  state_ = State::preparing;
+  said_at_ = now;
+  asked_ = present();
+  answered_.reset();
+  send_all(asked_, message_of_ballot());
+  count_answer(self_, now);
+}
+
+void Agreement::propose(Clock::time_point now) {
+  state_ = State::proposing;
+  said_at_ = now;
+  // What may have been decided already must be decided again.
+  proposal_ = heard_ ? heard_->mask : present() | admitted_;
+  accepted_ = {ballot_, proposal_};
+  // A newcomer answers too: nobody is made a member that is not there.
+  asked_ = present() | (proposal_ & admitted_);
+  answered_.reset();
+  send_all(asked_, message_of_ballot());
+  count_answer(self_, now);
+}
+
+void Agreement::count_answer(GroupRank from, Clock::time_point now) {
+  answered_.set(from.value);
+  if ((asked_ & ~answered_).any()) return;
+  if (state_ == State::preparing) return propose(now);
+  const MemberMask audience = (view_.members | proposal_) & ~proved_;
+  adopt({view_.epoch + 1, proposal_});
+  send_all(audience, message_of_view());
+  begin_epoch(now);
+}
+
+void Agreement::adopt(const View& next) {
+  view_ = next;
+  state_ = next.members.test(self_.value) ? State::following : State::evicted;
+  // What others saw in the last epoch they say again in this one, if it still holds.
+  Report mine = reports_[self_.value];
+  mine.absent &= next.members;
+  mine.proved &= next.members;
+  reports_.clear();
+  reports_[self_.value] = mine;
+  weigh_reports();
+  admitted_ &= ~next.members;
+  promised_ = Ballot();
+  accepted_.reset();
+  next_round_ = 0;
+}
+
+void Agreement::begin_epoch(Clock::time_point now) {
+  if (present() != view_.members) send_report();
+  consider(now);
+}
+
+// Receiving
+
+void Agreement::receive(GroupRank from, const AgreementMessage& message, Clock::time_point now) {
+  if (from == self_ || from.value >= kMaxPlaces) return;
+  if (state_ == State::evicted) {
+    // It may be the only one alive that the leader told.
+    if (message.epoch < view_.epoch) send(from, message_of_view());
+    return;
+  }
+  if (view_.members.none()) return receive_as_newcomer(from, message, now);
+  if (message.epoch == view_.epoch) {
+    const MemberMask heard = view_.members | admitted_;
+    if (heard.test(from.value)) receive_here(from, message, now);
+  } else if (message.epoch < view_.epoch) {
+    send(from, message_of_view());
+  } else if (message.kind == Kind::decided) {
+    adopt({message.epoch, message.mask});
+    begin_epoch(now);
+  } else {
+    AgreementMessage behind;  // an empty report of an old epoch is answered with the new one
+    behind.kind = Kind::absent;
+    send(from, behind);
+  }
+}
+
+void Agreement::receive_as_newcomer(GroupRank from, const AgreementMessage& message,
+                                    Clock::time_point now) {
+  if (!message.mask.test(self_.value) || message.epoch < view_.epoch) return;
+  if (message.kind == Kind::decided) {
+    adopt({message.epoch, message.mask});
+    return begin_epoch(now);
+  }
+  if (message.kind != Kind::propose) return;
+  if (message.epoch == view_.epoch && message.ballot < promised_) return;
+  view_.epoch = message.epoch;
+  promised_ = message.ballot;
+  AgreementMessage answer;
+  answer.kind = Kind::accept;
+  answer.ballot = message.ballot;
+  send(from, answer);
+}
+
+void Agreement::receive_here(GroupRank from, const AgreementMessage& message,
+                             Clock::time_point now) {
+  if (message.ballot.round > kMaxRound) return;
+  next_round_ = std::max(next_round_, message.ballot.round + 1);
+  AgreementMessage answer;
+  answer.ballot = message.ballot;
+  switch (message.kind) {
+    case Kind::absent:
+      reports_[from.value] = {message.mask & view_.members, message.proved & view_.members};
+      weigh_reports();
+      return consider(now);
+    case Kind::prepare:
+    case Kind::propose: {
+      const bool first = message.ballot.round == 0;
+      const bool may =
+          message.ballot.place == from.value && message.ballot >= promised_ &&
+          (!first || (message.kind == Kind::propose && from.value == lowest(view_.members)));
+      if (!may) {
+        answer.kind = Kind::refuse;
+        answer.ballot = promised_;
+        return send(from, answer);
+      }
+      promised_ = message.ballot;
+      if (state_ == State::preparing || state_ == State::proposing) state_ = State::following;
+      if (message.kind == Kind::prepare) {
+        answer.kind = Kind::promise;
+        answer.accepted = accepted_;
+      } else {
+        answer.kind = Kind::accept;
+        accepted_ = {message.ballot, message.mask};
+      }
+      return send(from, answer);
+    }
+    case Kind::promise:
+      if (state_ != State::preparing || message.ballot != ballot_) return;
+      if (message.accepted && (!heard_ || message.accepted->ballot > heard_->ballot))
+        heard_ = message.accepted;
+      return count_answer(from, now);
+    case Kind::accept:
+      if (state_ == State::proposing && message.ballot == ballot_) count_answer(from, now);
+      return;
+    case Kind::refuse:
+      outvoted_ = outvoted_ || message.ballot > ballot_;  // tick() tries again, with a higher one
+      return;
+    case Kind::decided:  // nothing new
+      return;
+  }
+}
+
+void Agreement::tick(Clock::time_point now) {
+  if (state_ == State::evicted || view_.members.none() || now - said_at_ < retry_) return;
+  said_at_ = now;
+  // Whoever decided without being heard answers a report of the old epoch.
+  if (present() != view_.members) send_report();
+  consider(now);
+  if (state_ == State::preparing || state_ == State::proposing) {
+    if (outvoted_) return lead(now);
+    send_all(asked_ & ~answered_, message_of_ballot());
+  }
+}
+
+}  // namespace tendon::inline v0::detail
