@@ -63,7 +63,7 @@ mv "$work/installed" "$work/moved"
 use_prefix "$work/moved"
 with_cmake
 with_pkg_config
-ldd "$out/pkg_config" | grep -q "libtendon.so.$series => $prefix/" ||
+ldd "$out/pkg_config" | grep "libtendon.so.$series => $prefix/" >/dev/null ||
   fail "the consumer does not load the shared library by its soname"
 
 rm "$prefix"/lib/libtendon.so*
