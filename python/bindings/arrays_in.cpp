@@ -185,12 +185,25 @@ std::optional<Tensor> from_array_interface(nb::handle object, const std::string&
                      name);
 }
 
+/// The array's own words say what is in the way: a gradient, a device, a layout.
+[[noreturn]] void refuse_access(nb::python_error& error, const std::string& name,
+                                nb::handle object) {
+  const auto why = nb::cast<std::string>(nb::str(error.value()));
+  nb::raise_from(error, PyExc_ValueError, "%s is a %s that gives no access to its elements: %s",
+                 name.c_str(), quoted_type(object).c_str(), why.c_str());
+}
+
 // https://dmlc.github.io/dlpack/latest/python_spec.html
 std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string& name) {
   const nb::object method = nb::getattr(object, "__dlpack__", nb::none());
   if (method.is_none()) return std::nullopt;
   if (nb::hasattr(object, "__dlpack_device__")) {
-    const nb::object device = object.attr("__dlpack_device__")();
+    nb::object device;
+    try {
+      device = object.attr("__dlpack_device__")();
+    } catch (nb::python_error& error) {
+      refuse_access(error, name, object);
+    }
     const auto number = nb::cast<int>(device[0]);
     if (number != static_cast<int>(DeviceKind::cpu)) {
       const auto kind = device_kind_from_dlpack(number);
@@ -211,8 +224,7 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
       capsule = method();  // a producer from before 1.0
     }
   } catch (nb::python_error& error) {
-    nb::raise_from(error, PyExc_ValueError, "%s is a %s that gives no access to its elements",
-                   name.c_str(), quoted_type(object).c_str());
+    refuse_access(error, name, object);
   }
   const auto take = [&]<class Managed>(Managed* /*type*/, const char* fresh, const char* used) {
     auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), fresh));

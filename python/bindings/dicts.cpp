@@ -27,10 +27,11 @@ constexpr const char* kDictDoc =
     "batch['info', 'step'] is batch['info']['step']. TensorDict(mapping) shares\n"
     "the memory of the arrays in it.";
 
-std::string name_of(nb::handle key) {
+std::string name_of(nb::handle key, const std::string& place = "") {
   if (!PyUnicode_Check(key.ptr())) {
-    raise_type_error("a key is a " + quoted_type(key) + ": " +
-                     nb::cast<std::string>(nb::repr(key)) + "; legal keys are of type 'str'");
+    const auto shown = nb::cast<std::string>(nb::repr(key));
+    raise_type_error("a key " + (place.empty() ? "" : "in '" + place + "' ") + "is a " +
+                     quoted_type(key) + ": " + shown + "; legal keys are of type 'str'");
   }
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(key.ptr(), &size);
@@ -60,7 +61,7 @@ class Filler {
         raise_value_error("the mapping at '" + prefix + "' is nested deeper than " +
                           std::to_string(kMaxDepth) + " levels, or contains itself");
       }
-      const std::string name = name_of(item[0]);
+      const std::string name = name_of(item[0], prefix);
       add(item[0], item[1], prefix.empty() ? name : prefix + "/" + name, depth);
     }
   }

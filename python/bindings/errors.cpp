@@ -39,9 +39,24 @@ nb::object make_class(const char* name, const nb::tuple& bases, const nb::dict& 
 // A KeyError would show its message in quotes.
 nb::object plain_str() { return nb::borrow<nb::object>(PyExc_Exception).attr("__str__"); }
 
+// What C++ programs write, in the words of this package.
+std::string in_python(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"Profile::plaintext", "profile='plaintext'"},
+      {"Pipe::loan", "pipe.loan"},
+      {"RecvMode::view_or_copy", "mode='view_or_copy'"},
+      {"ContextOptions::", "the Context's "}};
+  for (const auto& [ours, theirs] : kWords)
+    for (auto at = text.find(ours); at != std::string::npos; at = text.find(ours, at + 1))
+      text.replace(at, ours.size(), theirs);
+  return text;
+}
+
 }  // namespace
 
-nb::object exception_object(const Error& error) {
+nb::object exception_object(const Error& original) {
+  Error error = original;
+  error.detail = in_python(std::move(error.detail));
   const auto found = classes().find(error_info(error.code).code);
   nb::object exception = nb::handle(found->second)(error.message());
   exception.attr("where") = text(error.where);

@@ -18,8 +18,12 @@ constexpr const char* kLoanDoc =
     "After a successful send it is empty, and its memory is the receiver's: do\n"
     "not touch arrays that were taken from it before.";
 
-void set_value(LoanHandle& self, nb::object key, nb::object value) {
-  const std::string path = path_of(key);
+void set_at(LoanHandle& self, const std::string& path, nb::handle value) {
+  if (PyDict_Check(value.ptr())) {
+    for (auto [key, inner] : nb::borrow<nb::dict>(value))
+      set_at(self, path + "/" + path_of(key), inner);
+    return;
+  }
   auto converted = value_from(value, "'" + path + "'");
   if (!converted) {
     raise_type_error("'" + path + "' is a " + quoted_type(value) +
@@ -28,6 +32,10 @@ void set_value(LoanHandle& self, nb::object key, nb::object value) {
                      path + "'][...] = array");
   }
   unwrap(self.loan->try_set(path, *std::move(converted)));
+}
+
+void set_value(LoanHandle& self, nb::object key, nb::object value) {
+  set_at(self, path_of(key), value);
 }
 
 }  // namespace
@@ -42,7 +50,7 @@ void bind_loan(nb::module_& module) {
           nb::arg("key").none(),
           nb::sig("def __getitem__(self, key: str | tuple[str, ...]) -> typing.Any"))
       .def("__setitem__", set_value, nb::arg("key").none(), nb::arg("value").none(),
-           "Adds a value that is no array: it travels too.",
+           "Adds a value that is no array, or a dict of such: it travels too.",
            nb::sig("def __setitem__(self, key: str | tuple[str, ...], value: object) -> None"))
       .def_prop_ro(
           "dict", [](const LoanHandle& self) { return TensorDict(self.loan->dict()); },

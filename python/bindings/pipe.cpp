@@ -112,8 +112,14 @@ nb::object converted(TensorDict batch, nb::handle as) {
   return nb::module_::import_("tendon._convert").attr("convert")(made, as);
 }
 
+/// Before the wait: a mistake should not need a message to be noticed.
+void check_conversion(nb::handle as) {
+  if (!as.is_none()) nb::module_::import_("tendon._convert").attr("check")(as);
+}
+
 nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& mode,
                 nb::object as) {
+  check_conversion(as);
   const RecvMode how = recv_mode_from(mode);
   const auto pipe = self.pipe;
   return converted(unwrap(wait_in_slices(until(self, timeout),
@@ -122,6 +128,7 @@ nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& m
 }
 
 std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, nb::object as) {
+  check_conversion(as);
   return make_future(self.context, timeout, self.pipe->recv_async(),
                      [as](TensorDict batch) { return converted(std::move(batch), as); });
 }
@@ -199,8 +206,13 @@ void cancel(const PipeHandle& self, nb::object reason) {
   self.pipe->cancel(error_from(reason));
 }
 
-void leave(const PipeHandle& self, nb::object type, nb::object, nb::object) {
-  if (!type.is_none()) return self.pipe->cancel();
+void leave(const PipeHandle& self, nb::object type, nb::object value, nb::object) {
+  if (!type.is_none()) {
+    const std::string what =
+        nb::cast<std::string>(type.attr("__name__")) + ": " + nb::cast<std::string>(nb::str(value));
+    return self.pipe->cancel(
+        Error{ErrorCode::cancelled, "pipe", "an exception left its with block: " + what});
+  }
   const auto pipe = self.pipe;
   auto closed = wait_in_slices(until(self, nb::ellipsis()),
                                [&](Deadline slice) { return pipe->close(slice); });
@@ -367,8 +379,8 @@ void bind_life(Class& pipe) {
           nb::sig("def __aenter__(self) -> typing.Awaitable[Pipe]"))
       .def(
           "__aexit__",
-          [](nb::object self, nb::object type, nb::object, nb::object) {
-            return asyncio_part("leave")(self, type);
+          [](nb::object self, nb::object type, nb::object value, nb::object traceback) {
+            return asyncio_part("leave")(self, type, value, traceback);
           },
           nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none(),
           nb::sig("def __aexit__(self, type: object, value: object, traceback: object) -> "

@@ -116,10 +116,10 @@ async def enter(pipe: Pipe) -> Pipe:
     return pipe
 
 
-async def leave(pipe: Pipe, exception: type | None) -> None:
+async def leave(pipe: Pipe, *exception: object) -> None:
     """The end of `async with pipe`: closed in order, or cancelled when an exception leaves it."""
-    if exception is not None:
-        pipe.cancel()
+    if exception[0] is not None:
+        pipe.__exit__(*exception)  # does not wait
         return
     try:
         await _in_thread(pipe.close)

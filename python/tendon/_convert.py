@@ -17,17 +17,22 @@ def to_dict(batch: TensorDict) -> dict[str, Any]:
             for key, entry in batch.items()}
 
 
+def check(wanted: Any) -> None:
+    """Refuses what convert() cannot make."""
+    foreign = getattr(wanted, "__module__", "").partition(".")[0]
+    if wanted is not TensorDict and wanted is not dict and foreign != "tensordict":
+        raise TypeError(f"as_ is {wanted!r}; legal are dict, tendon.TensorDict and "
+                        "tensordict.TensorDict")
+
+
 def convert(batch: TensorDict, wanted: Any) -> Any:
     if wanted is TensorDict:
         return batch
     if wanted is dict:
         return to_dict(batch)
-    if getattr(wanted, "__module__", "").partition(".")[0] == "tensordict":
-        from . import tensordict
+    from . import tensordict
 
-        return tensordict.from_batch(batch)
-    raise TypeError(f"as_ is {wanted!r}; legal are dict, tendon.TensorDict and "
-                    "tensordict.TensorDict")
+    return tensordict.from_batch(batch)
 
 
 def store(destination: Any, changed: list[tuple[tuple[str, ...], Any]]) -> None:

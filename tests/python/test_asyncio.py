@@ -88,7 +88,7 @@ def test_an_exception_cancels_the_pipe(pair):
         with pytest.raises(ZeroDivisionError):
             async with pair.here:
                 1 / 0
-        with pytest.raises(tendon.Cancelled):
+        with pytest.raises(tendon.Cancelled, match="an exception left its with block: ZeroDivisionError: division"):
             await pair.there.arecv()
 
     asyncio.run(main())

@@ -261,11 +261,29 @@ def test_iteration_ends_at_the_end_of_the_stream(pair):
         pair.there.recv()
 
 
+def test_what_recv_cannot_make_is_refused_before_it_waits(pair):
+    for call in (pair.here.recv, pair.here.irecv, pair.here.arecv):
+        for wrong in (list, "dict"):
+            with pytest.raises(TypeError, match="legal are dict, tendon.TensorDict"):
+                call(as_=wrong)
+
+
+def test_dicts_of_values_on_a_loan(pair):
+    loan = pair.here.loan({"x": ("i64", (3,))})
+    loan["x"][:] = 5
+    loan["info"] = {"step": 7, "more": {"name": "a"}}
+    pair.here.send(loan)
+    got = pair.there.recv(as_=dict)
+    assert got["x"].sum() == 15 and got["info"] == {"step": 7, "more": {"name": "a"}}
+    with pytest.raises(TypeError, match="'info/x' is a 'numpy.ndarray'"):
+        pair.here.loan({"x": ("i64", (3,))})["info"] = {"x": np.ones(3)}
+
+
 def test_an_exception_cancels_the_pipe(pair):
     with pytest.raises(ZeroDivisionError):
         with pair.here:
             1 / 0
-    with pytest.raises(tendon.Cancelled):
+    with pytest.raises(tendon.Cancelled, match="an exception left its with block: ZeroDivisionError: division"):
         pair.there.recv()
 
 

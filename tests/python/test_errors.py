@@ -56,7 +56,7 @@ def test_an_error_says_what_where_and_what_to_do(make_pair):
 
 @pytest.mark.parametrize("batch, says", [
     ({1: 2}, r"TypeError: a key is a 'int': 1; legal keys are of type 'str'"),
-    ({"a": {b"k": 1}}, r"TypeError: a key is a 'bytes'"),
+    ({"a": {b"k": 1}}, r"TypeError: a key in 'a' is a 'bytes'"),
     ({"a": object()}, r"TypeError: 'a' is a 'object'; legal are arrays"),
     ({"a": {"b": {1, 2}}}, r"TypeError: 'a/b' is a 'set'"),
     ({"a": (1, 2)}, r"TypeError: 'a' is a 'tuple'; legal are"),

@@ -176,6 +176,18 @@ def test_one_that_was_consolidated_and_changed(pair):
     assert pair.there.recv()["a"].sum() == 10
 
 
+@pytest.mark.parametrize(("make", "says"), [
+    (lambda: torch.ones(2, requires_grad=True), "gradient.*detach"),
+    (lambda: torch.nn.Parameter(torch.ones(2)), "gradient.*detach"),
+    (lambda: torch.ones(2, dtype=torch.complex64).conj(), "conjugate"),
+    (lambda: torch.eye(2).to_sparse(), "layout"),
+    (lambda: torch.ones(2, device="meta"), "meta"),
+], ids=["grad", "parameter", "conj", "sparse", "meta"])
+def test_tensors_that_cannot_be_taken_say_why(make, says):
+    with pytest.raises(ValueError, match=f"'in/w' is a 'torch.*gives no access to its elements: .*{says}"):
+        tendon.TensorDict({"in": {"w": make()}})
+
+
 def test_memory_that_is_read_only_is_copied_for_torch(recwarn):
     array = np.zeros(4)
     array.flags.writeable = False
