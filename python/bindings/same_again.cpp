@@ -56,7 +56,11 @@ void SameAgain::forget() {
 
 SameAgain::Entry& SameAgain::note(nb::handle key, const std::string& path, EntryKind kind) {
   if (!PyUnicode_CheckExact(key.ptr())) note_other();
-  return entries_.emplace_back(Entry{.key = nb::borrow(key), .path = path, .kind = kind});
+  Entry& entry = entries_.emplace_back();
+  entry.key = nb::borrow(key);
+  entry.path = path;
+  entry.kind = kind;
+  return entry;
 }
 
 Tensor SameAgain::note_array(nb::handle key, const std::string& path, nb::handle object,

@@ -32,7 +32,7 @@ std::vector<Agreement::Outgoing> Agreement::take_outgoing() { return std::exchan
 
 void Agreement::send(GroupRank to, AgreementMessage message) {
   message.epoch = view_.epoch;
-  outgoing_.push_back({to, std::move(message)});
+  outgoing_.push_back({to, message});
 }
 
 void Agreement::send_all(MemberMask to, const AgreementMessage& message) {
