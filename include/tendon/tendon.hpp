@@ -7,6 +7,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/error.hpp>
 #include <tendon/core/member_event.hpp>
+#include <tendon/core/parallel_layout.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/core/version.hpp>
 #include <tendon/memory/pool.hpp>
