@@ -15,12 +15,32 @@ Result<void> check(std::string_view what, std::uint64_t value, std::uint64_t cou
           (count == 0 ? "; there are none" : "; legal are 0 to " + std::to_string(count - 1))};
 }
 
-/// `count` ranks from `first`, `stride` apart.
-std::vector<GlobalRank> ranks(std::uint32_t first, std::uint32_t count, std::uint32_t stride) {
+/// One coordinate of a rank: rank / stride % count.
+struct Axis {
+  std::uint32_t count;
+  std::uint32_t stride;
+  [[nodiscard]] std::uint32_t of(GlobalRank rank) const { return rank.value / stride % count; }
+};
+
+Axis tensor_axis(const ParallelSizes& sizes) { return {sizes.tensor, 1}; }
+Axis kv_axis(const ParallelSizes& sizes) { return {sizes.kv, sizes.tensor}; }
+Axis pipeline_axis(const ParallelSizes& sizes) { return {sizes.pipeline, sizes.tensor * sizes.kv}; }
+
+/// Those that differ from `rank` along `axis` only, and itself.
+std::vector<GlobalRank> group_along(const Axis& axis, GlobalRank rank) {
+  const std::uint32_t first = rank.value - axis.of(rank) * axis.stride;
   std::vector<GlobalRank> members;
-  members.reserve(count);
-  for (std::uint32_t i = 0; i < count; ++i) members.push_back({first + i * stride});
+  members.reserve(axis.count);
+  for (std::uint32_t i = 0; i < axis.count; ++i) members.push_back({first + i * axis.stride});
   return members;
+}
+
+std::vector<std::vector<GlobalRank>> groups_along(const Axis& axis, std::uint32_t world_size) {
+  std::vector<std::vector<GlobalRank>> groups;
+  groups.reserve(world_size / axis.count);
+  for (std::uint32_t rank = 0; rank < world_size; ++rank)
+    if (axis.of({rank}) == 0) groups.push_back(group_along(axis, {rank}));
+  return groups;
 }
 
 }  // namespace
@@ -50,48 +70,36 @@ Result<GlobalRank> ParallelLayout::rank_of(const ParallelCoordinates& place) con
 
 Result<ParallelCoordinates> ParallelLayout::place_of(GlobalRank rank) const {
   TENDON_CHECK(check("the rank", rank.value, world_size()));
-  const std::uint32_t above = rank.value / sizes_.tensor;
-  return ParallelCoordinates{
-      .tensor = rank.value % sizes_.tensor, .pipeline = above / sizes_.kv, .kv = above % sizes_.kv};
+  return ParallelCoordinates{.tensor = tensor_axis(sizes_).of(rank),
+                             .pipeline = pipeline_axis(sizes_).of(rank),
+                             .kv = kv_axis(sizes_).of(rank)};
 }
 
 Result<std::vector<GlobalRank>> ParallelLayout::tensor_group_of(GlobalRank rank) const {
-  TENDON_TRY(place, place_of(rank));
-  return ranks(rank.value - place.tensor, sizes_.tensor, 1);
+  TENDON_CHECK(check("the rank", rank.value, world_size()));
+  return group_along(tensor_axis(sizes_), rank);
 }
 
 Result<std::vector<GlobalRank>> ParallelLayout::pipeline_group_of(GlobalRank rank) const {
-  TENDON_TRY(place, place_of(rank));
-  const std::uint32_t stride = sizes_.tensor * sizes_.kv;
-  return ranks(rank.value - place.pipeline * stride, sizes_.pipeline, stride);
+  TENDON_CHECK(check("the rank", rank.value, world_size()));
+  return group_along(pipeline_axis(sizes_), rank);
 }
 
 Result<std::vector<GlobalRank>> ParallelLayout::kv_group_of(GlobalRank rank) const {
-  TENDON_TRY(place, place_of(rank));
-  return ranks(rank.value - place.kv * sizes_.tensor, sizes_.kv, sizes_.tensor);
+  TENDON_CHECK(check("the rank", rank.value, world_size()));
+  return group_along(kv_axis(sizes_), rank);
 }
 
 std::vector<std::vector<GlobalRank>> ParallelLayout::tensor_groups() const {
-  std::vector<std::vector<GlobalRank>> groups;
-  for (std::uint32_t first = 0; first < world_size(); first += sizes_.tensor)
-    groups.push_back(ranks(first, sizes_.tensor, 1));
-  return groups;
+  return groups_along(tensor_axis(sizes_), world_size());
 }
 
 std::vector<std::vector<GlobalRank>> ParallelLayout::pipeline_groups() const {
-  const std::uint32_t stride = sizes_.tensor * sizes_.kv;
-  std::vector<std::vector<GlobalRank>> groups;
-  for (std::uint32_t first = 0; first < stride; ++first)
-    groups.push_back(ranks(first, sizes_.pipeline, stride));
-  return groups;
+  return groups_along(pipeline_axis(sizes_), world_size());
 }
 
 std::vector<std::vector<GlobalRank>> ParallelLayout::kv_groups() const {
-  std::vector<std::vector<GlobalRank>> groups;
-  for (std::uint32_t stage = 0; stage < sizes_.pipeline; ++stage)
-    for (std::uint32_t tensor = 0; tensor < sizes_.tensor; ++tensor)
-      groups.push_back(ranks(stage * sizes_.tensor * sizes_.kv + tensor, sizes_.kv, sizes_.tensor));
-  return groups;
+  return groups_along(kv_axis(sizes_), world_size());
 }
 
 Result<std::uint32_t> ParallelLayout::stage_of(std::uint32_t layer,
