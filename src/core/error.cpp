@@ -41,6 +41,13 @@ std::string_view advice(Remedy remedy) {
   return "report it, with this text";
 }
 
+// Whatever ends a collective has ended the epoch of its group for all members.
+bool ends_an_epoch(const Error& error, Remedy remedy) {
+  const bool over = remedy == Remedy::reconnect || remedy == Remedy::retry_later;
+  return over && (error.where == "group" || error.where == "group.collective" ||
+                  error.where == "group.abort");
+}
+
 ErrorCode code_of_errno(int value) {
   switch (value) {
     case EMFILE:
@@ -129,7 +136,10 @@ std::string Error::message() const {
   std::string text = error_id(code) + " " + name + ": ";
   text += detail.empty() ? std::string(row.summary) : detail;
   if (!where.empty()) text.append(" [").append(where).append("]");
-  text.append("\n do: ").append(advice(row.remedy));
+  text.append("\n do: ");
+  text.append(ends_an_epoch(*this, row.remedy)
+                  ? "call shrink() or rebuild() on every member that is left, or end the job"
+                  : advice(row.remedy));
   text.append(" (`tendon explain ").append(error_id(code)).append("`)");
   return text;
 }

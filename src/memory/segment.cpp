@@ -22,9 +22,25 @@ bool is_plain_memory(int fd) {
   struct statfs status = {};
   return fstatfs(fd, &status) == 0 && static_cast<std::uint64_t>(status.f_type) == kTmpfs;
 }
+
+// What every descriptor that a peer passed must be, whoever may write to it.
+Result<void> check_passed(int fd, int seals, std::uint64_t size_bytes) {
+  struct stat status = {};
+  if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd, &status) != 0) {
+    return Error{ErrorCode::protocol_violation, "segment.attach",
+                 "a segment passed by the peer is not sealed against resizing (seals " +
+                     std::to_string(seals) + ", needed " + std::to_string(kSeals) + ")"};
+  }
+  if (static_cast<std::uint64_t>(status.st_size) != size_bytes || size_bytes == 0) {
+    return Error{ErrorCode::protocol_violation, "segment.attach",
+                 "a segment passed by the peer has " + std::to_string(status.st_size) +
+                     " bytes, announced were " + std::to_string(size_bytes)};
+  }
+  return {};
+}
 }  // namespace
 
-Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes) {
+Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes, Writers writers) {
   if (size_bytes == 0 || size_bytes > kLargestBytes) {
     return Error{ErrorCode::invalid_argument, "segment.create",
                  "a segment of " + std::to_string(size_bytes) + " bytes: 1 to " +
@@ -35,20 +51,19 @@ Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes) {
   if (!fd) return system_error("segment.create", "memfd_create", errno);
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
     return system_error("segment.create", "ftruncate to " + std::to_string(size) + " bytes", errno);
-  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
+  // FUTURE_WRITE spares the mapping that is there already: the maker's.
+  const int descriptor = fd.get();
+  TENDON_TRY(segment, map(std::move(fd), size, PROT_READ | PROT_WRITE));
+  const int seals = writers == Writers::maker_only ? kSeals | F_SEAL_FUTURE_WRITE : kSeals;
+  if (fcntl(descriptor, F_ADD_SEALS, seals) != 0)
     return system_error("segment.create", "sealing a memfd", errno);
-  return map(std::move(fd), size);
+  return segment;
 }
 
 Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_bytes) {
   const int seals = fcntl(fd.get(), F_GET_SEALS);
-  struct stat status = {};
-  if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd.get(), &status) != 0) {
-    return Error{ErrorCode::protocol_violation, "segment.attach",
-                 "a segment passed by the peer is not sealed against resizing (seals " +
-                     std::to_string(seals) + ", needed " + std::to_string(kSeals) + ")"};
-  }
   const int mode = fcntl(fd.get(), F_GETFL);
+  TENDON_CHECK(check_passed(fd.get(), seals, size_bytes));
   if (mode < 0 || (mode & O_ACCMODE) != O_RDWR || (seals & kWriteSeals) != 0 ||
       !is_plain_memory(fd.get())) {
     return Error{
@@ -56,15 +71,23 @@ Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_
         "a segment passed by the peer is not plain memory that both may write (open mode " +
             std::to_string(mode & O_ACCMODE) + ", seals " + std::to_string(seals) + ")"};
   }
-  if (static_cast<std::uint64_t>(status.st_size) != size_bytes || size_bytes == 0) {
-    return Error{ErrorCode::protocol_violation, "segment.attach",
-                 "a segment passed by the peer has " + std::to_string(status.st_size) +
-                     " bytes, announced were " + std::to_string(size_bytes)};
-  }
-  return map(std::move(fd), size_bytes);
+  return map(std::move(fd), size_bytes, PROT_READ | PROT_WRITE);
 }
 
-Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_bytes) {
+Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd fd, std::uint64_t size_bytes) {
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  TENDON_CHECK(check_passed(fd.get(), seals, size_bytes));
+  if ((seals & kWriteSeals) != F_SEAL_FUTURE_WRITE || !is_plain_memory(fd.get())) {
+    return Error{ErrorCode::protocol_violation, "segment.attach",
+                 "a segment published by the peer is not plain memory that its maker alone may "
+                 "write (seals " +
+                     std::to_string(seals) + ")"};
+  }
+  return map(std::move(fd), size_bytes, PROT_READ);
+}
+
+Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_bytes,
+                                              int protection) {
   // First without access, then DONTFORK, then access: a fork in another thread at any moment gives
   // the child either no pages or no mapping, never writable slots.
   void* memory = mmap(nullptr, size_bytes, PROT_NONE, MAP_SHARED, fd.get(), 0);
@@ -77,7 +100,7 @@ Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_byt
   // A core file must not hold what peers sent; not every kernel option set allows it, and it is no
   // promise.
   madvise(memory, size_bytes, MADV_DONTDUMP);
-  if (mprotect(memory, size_bytes, PROT_READ | PROT_WRITE) != 0)
+  if (mprotect(memory, size_bytes, protection) != 0)
     return system_error("segment.map", "mprotect", errno);
   return segment;
 }

@@ -10,8 +10,14 @@
 
 namespace tendon::inline v0::detail {
 
-/// A run of shared memory: a memfd sealed against resizing, mapped by its maker and by the one peer
-/// it is passed to. It has no name, so nothing is left of it when both are killed.
+/// Who may write to a segment.
+enum class Writers : std::uint8_t {
+  maker_and_peer,  ///< a link's: maker and the one peer it is passed to
+  maker_only,      ///< published: any number of readers, none of which can map it to write
+};
+
+/// A run of shared memory: a memfd sealed against resizing, mapped by its maker and by those it is
+/// passed to. It has no name, so nothing is left of it when all are killed.
 ///
 /// Owns:    the mapping and, until release_fd(), the descriptor.
 /// Threads: immutable after it was made.
@@ -22,11 +28,16 @@ namespace tendon::inline v0::detail {
 class Segment {
  public:
   /// Reserves `size_bytes` (rounded up to pages), all zero, not yet touched.
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> create(std::uint64_t size_bytes);
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> create(
+      std::uint64_t size_bytes, Writers writers = Writers::maker_and_peer);
   /// Maps a descriptor a peer passed, after checking that it is a writable memfd of ordinary pages,
   /// sealed SHRINK|GROW|SEAL (a peer's ftruncate would be our SIGBUS), of exactly `size_bytes`.
   [[nodiscard]] static Result<std::shared_ptr<Segment>> attach(OwnedFd fd,
                                                                std::uint64_t size_bytes);
+  /// Maps, to read alone, what a peer published: as attach(), but sealed FUTURE_WRITE too, so that
+  /// no member of a group can write another's memory, by whichever mistake.
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> attach_published(OwnedFd fd,
+                                                                         std::uint64_t size_bytes);
 
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -48,7 +59,8 @@ class Segment {
  private:
   Segment(OwnedFd fd, std::byte* data, std::uint64_t size_bytes)
       : fd_(std::move(fd)), data_(data), size_bytes_(size_bytes), epoch_(fork_epoch()) {}
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> map(OwnedFd fd, std::uint64_t size_bytes);
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> map(OwnedFd fd, std::uint64_t size_bytes,
+                                                            int protection);
 
   OwnedFd fd_;
   std::byte* data_;

@@ -13,9 +13,10 @@ constexpr std::uint32_t kSlotsOfEveryClass = 1024;
 
 }  // namespace
 
-SlotPool::SlotPool(std::string owner, std::uint64_t cap_bytes)
+SlotPool::SlotPool(std::string owner, std::uint64_t cap_bytes, Writers writers)
     : owner_(std::move(owner)),
-      cap_bytes_(std::clamp(cap_bytes, kSmallestSlotBytes, kLargestCapBytes)) {
+      cap_bytes_(std::clamp(cap_bytes, kSmallestSlotBytes, kLargestCapBytes)),
+      writers_(writers) {
   // Never reallocated: data pointers and ledgers stay where they are, and acquire() allocates
   // nothing.
   segments_.reserve(kMaxSegments);
@@ -118,7 +119,7 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
       !make_room(std::min(slot_bytes, cap_bytes_))) {
     return exhausted(slot_bytes);
   }
-  TENDON_TRY(memory, Segment::create(slot_bytes * count));
+  TENDON_TRY(memory, Segment::create(slot_bytes * count, writers_));
   const auto id = static_cast<std::uint32_t>(segments_.size());
   segments_.push_back({std::move(memory), slot_bytes, std::vector<Entry>(count)});
   slot_count_ += count;
@@ -162,6 +163,19 @@ SlotPool::Entry* SlotPool::find(SlotId id) noexcept {
     return nullptr;
   Entry& entry = segments_[id.segment].ledger[id.slot];
   return entry.generation == id.generation ? &entry : nullptr;
+}
+
+std::optional<SlotPool::Location> SlotPool::locate(Bytes bytes) const {
+  std::lock_guard lock(mutex_);
+  for (std::size_t id = 0; id < segments_.size(); ++id) {
+    const auto& memory = segments_[id].memory;
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory->data());
+    const auto wanted = reinterpret_cast<std::uintptr_t>(bytes.data());
+    if (wanted < begin || wanted - begin >= memory->size_bytes()) continue;
+    if (bytes.size() > memory->size_bytes() - (wanted - begin)) return {};
+    return Location{static_cast<std::uint32_t>(id), wanted - begin, memory};
+  }
+  return {};
 }
 
 void SlotPool::put_back(SlotId id, Entry& entry) noexcept {

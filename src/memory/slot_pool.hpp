@@ -69,7 +69,7 @@ struct SlotPoolStats {
 class SlotPool {
  public:
   /// `owner` names the pool in errors: "link to vision (host a, pid 12)".
-  SlotPool(std::string owner, std::uint64_t cap_bytes);
+  SlotPool(std::string owner, std::uint64_t cap_bytes, Writers writers = Writers::maker_and_peer);
 
   /// The ledger under its lock, for as long as the object lives: for several changes at once, or
   /// for changes that go together with what is written to a ring.
@@ -122,6 +122,13 @@ class SlotPool {
   [[nodiscard]] std::uint32_t segment_count() const noexcept {
     return segment_count_.load(std::memory_order_acquire);
   }
+  /// The segment that these bytes lie in, and where; nullopt when they lie in none of this pool.
+  struct Location {
+    std::uint32_t segment_id = 0;
+    std::uint64_t offset = 0;
+    std::shared_ptr<Segment> segment;
+  };
+  [[nodiscard]] std::optional<Location> locate(Bytes bytes) const;
   [[nodiscard]] SlotPoolStats stats() const;
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
 
@@ -180,6 +187,7 @@ class SlotPool {
 
   const std::string owner_;
   const std::uint64_t cap_bytes_;
+  const Writers writers_;
   const std::uint32_t epoch_ = fork_epoch();
   mutable std::mutex mutex_;
   std::vector<OwnedSegment> segments_;

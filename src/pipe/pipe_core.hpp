@@ -93,7 +93,8 @@ class PipeCore final : public MessageSink,
   // Work
   bool progress() override;
   [[nodiscard]] Unsent unsent() const override {
-    return {link_->peer_name(), queued_count_.load()};
+    const std::size_t count = queued_count_.load();
+    return count == 0 ? Unsent{} : Unsent{link_->peer_name(), count};
   }
 
   // Asynchronous operations: see async_ops.hpp

@@ -69,6 +69,16 @@ bool says_nothing_about_the_host(ErrorCode code) {
          code == ErrorCode::context_closed || code == ErrorCode::forked;
 }
 
+// "10.0.0.2", "[::1]"; empty for a unix socket.
+std::string local_host(int fd) {
+  SocketAddress local;
+  local.length = sizeof local.storage;
+  auto* const address = reinterpret_cast<sockaddr*>(&local.storage);
+  if (getsockname(fd, address, &local.length) != 0 || local.family() == AF_UNIX) return {};
+  const std::string text = local.to_string();
+  return text.substr(0, text.rfind(':'));
+}
+
 Error timed_out(std::string_view address, std::string_view doing) {
   return Error{ErrorCode::timeout, kWhere,
                "connecting to " + std::string(address) + ": the deadline passed while " +
@@ -94,6 +104,7 @@ class Connector {
   Result<std::shared_ptr<Link>> make_tcp(HandshakeSocket& socket, Watch& watch,
                                          const HelloMessage& peer, const HelloMessage& ready,
                                          Path path, Profile proved);
+  Result<void> add_lanes(TcpLink& link, const HelloMessage& peer, Token lane_ticket);
   Error explain(Error error) const;
 
   Engine& engine_;
@@ -189,9 +200,11 @@ Result<Connected> Connector::run() {
     return timed_out(address_text_, "another call was making the link");
   TENDON_CHECK(engine_.usable(kWhere));
   if (mine) {
+    const std::string local = local_host(socket.fd());
     auto made = reached_.family() == AF_UNIX ? over_unix(socket, watch, peer)
                                              : over_ip(socket, watch, peer);
     engine_.end_connecting(peer.context_id);
+    if (made) made->local_host = local;
     return made;
   }
   auto found = engine_.link_for(peer.context_id, LinkRole::connector, profile_);
@@ -207,7 +220,7 @@ Result<Connected> Connector::run() {
   path.path = link->path().kind;
   path.reuse = Reuse::reuse;
   TENDON_CHECK(exchange(socket, watch, socket.reply(path)));
-  return Connected{std::move(link), peer.ticket};
+  return Connected{std::move(link), peer.ticket, local_host(socket.fd())};
 }
 
 // What either side insists on; `none` when neither does.
@@ -232,7 +245,7 @@ Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch,
     TENDON_TRY(ready, exchange(socket, watch, socket.reply(path)));
     TENDON_TRY(link, make_tcp(socket, watch, peer, ready,
                               {PathKind::tcp, "asked for; over a unix socket"}, Profile::local));
-    return Connected{std::move(link), peer.ticket};
+    return Connected{std::move(link), peer.ticket, {}};
   }
   TENDON_TRY(proof, SameHostProof::make());
   TENDON_TRY(attach, exchange(socket, watch, proof.send_attach(socket, engine_.doorbell_fd())));
@@ -245,7 +258,7 @@ Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch,
   TENDON_TRY(link, proof.make_link(socket.release(), peer, engine_.options().link_cap_bytes,
                                    {PathKind::shm, "same host, proved by a shared mapping"}));
   TENDON_CHECK(engine_.add_link(link, LinkRole::connector, Profile::local));
-  return Connected{std::move(link), peer.ticket};
+  return Connected{std::move(link), peer.ticket, {}};
 }
 
 // Meets the peer at the rendezvous named by its token, and maps each other's memory there. The
@@ -330,7 +343,7 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
                              proved ? Profile::local : Profile::plaintext));
     link = std::move(tcp);
   }
-  return Connected{std::move(link), peer.ticket};
+  return Connected{std::move(link), peer.ticket, {}};
 }
 
 Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch& control_watch,
@@ -350,8 +363,16 @@ Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch
                        .expect_signs_of_life = peer.progress != ProgressMode::manual,
                    }));
   TENDON_CHECK(engine_.add_link(link, LinkRole::connector, proved));
-  // Bulk lanes: each is a connection of its own, admitted by a token that is good once.
-  Token lane_ticket = ready.ticket;
+  // Whoever connects next would take a link that lives for a whole one.
+  if (auto added = add_lanes(*link, peer, ready.ticket); !added) {
+    link->fail(added.error(), false);
+    return std::move(added).error();
+  }
+  return std::shared_ptr<Link>(std::move(link));
+}
+
+// Bulk lanes: each is a connection of its own, admitted by a token that is good once.
+Result<void> Connector::add_lanes(TcpLink& link, const HelloMessage& peer, Token lane_ticket) {
   const std::uint32_t lanes = std::min(engine_.options().streams, peer.limits->streams);
   for (std::uint32_t index = 0; index < lanes; ++index) {
     TENDON_TRY(fd, open_socket(reached_));
@@ -362,16 +383,12 @@ Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch
     message.context_id = engine_.id();
     message.ticket = lane_ticket;
     message.lane_index = index;
-    auto admitted = exchange(lane, watch, lane.reply(message));
-    if (!admitted) {
-      link->fail(admitted.error(), false);
-      return std::move(admitted).error();
-    }
-    lane_ticket = admitted->ticket;
+    TENDON_TRY(admitted, exchange(lane, watch, lane.reply(message)));
+    lane_ticket = admitted.ticket;
     watch.stop();
-    TENDON_CHECK(link->add_lane(lane.release()));
+    TENDON_CHECK(link.add_lane(lane.release()));
   }
-  return std::shared_ptr<Link>(std::move(link));
+  return {};
 }
 
 }  // namespace

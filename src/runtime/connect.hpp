@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
@@ -15,6 +16,9 @@ namespace tendon::inline v0::detail {
 struct Connected {
   std::shared_ptr<Link> link;
   Token ticket;
+  /// This side's address of the connection, without a port: of the interface that reaches the
+  /// peer. Empty for a unix socket.
+  std::string local_host;
 };
 
 /// Finds or makes the link. Runs in the calling thread, which makes progress meanwhile, so that

@@ -12,6 +12,7 @@
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/limits.hpp>
 
+#include "core/pause.hpp"
 #include "runtime/settings.hpp"
 #include "session/machine.hpp"
 
@@ -34,14 +35,6 @@ constexpr std::uint32_t kLatencySpinUs = 1000;
 constexpr auto kShortestPark = milliseconds(1);
 constexpr auto kLongestPark = milliseconds(4);
 constexpr std::size_t kMostTickets = 4096;
-
-void pause_briefly() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 bool is_of(const LinkEntry& entry, const ContextId& peer, LinkRole role) {
   return entry.role == role && entry.link->peer().context == peer && !entry.link->ended();
@@ -80,7 +73,8 @@ Engine::Engine(ContextOptions options)
       // peer's.
       cpu_count_(options_.wait_policy == WaitPolicy::latency ? quota_cpu_count()
                                                              : effective_cpu_count()),
-      pool_(std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes)),
+      pool_(std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes,
+                                       Writers::maker_only)),
       next_tick_(Clock::now() + kTick),
       spin_budget_us_(kSmallestSpinUs) {}
 
@@ -113,8 +107,7 @@ Result<void> Engine::open() {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), &event) != 0)
     return system_error("context.create", "epoll_ctl", errno);
   if (options_.progress == Progress::manual) return {};
-  user_event_ = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!user_event_) return system_error("context.create", "eventfd", errno);
+  if (!user_event_.open()) return system_error("context.create", "eventfd", errno);
   try {
     service_ = std::thread([self = shared_from_this()] { self->serve(); });
   } catch (const std::system_error& failure) {
@@ -187,16 +180,22 @@ void Engine::announce_again(Link& link) {
   if (sleeper_count_ != 0) link.announce_sleep();
 }
 
-bool Engine::wait_slowly(Link* link, Deadline deadline, Attempt attempt) {
+bool Engine::wait_slowly(Link* link, Deadline deadline, Attempt attempt, Moves moves) {
   waiter_count_.fetch_add(1);
   ++waiting_here_;
   bool leading = false;
+  std::uint64_t moved = moves != nullptr ? moves->load(std::memory_order_relaxed) : 0;
   bool done = attempt();
-  if (!done && link != nullptr) done = spin(*link, deadline, attempt);
+  if (!done && link != nullptr) done = spin(link, deadline, attempt);
   while (!done) {
     const std::uint64_t seen = progress_count_.load();
     done = attempt();
     if (done || deadline.has_passed()) break;
+    if (moves != nullptr && moves->load(std::memory_order_relaxed) != moved) {
+      done = spin(nullptr, deadline, attempt, moves);
+      moved = moves->load(std::memory_order_relaxed);
+      continue;
+    }
     sleep_once(deadline, seen, leading);
   }
   if (leading) stop_leading();
@@ -205,7 +204,7 @@ bool Engine::wait_slowly(Link* link, Deadline deadline, Attempt attempt) {
   return done;
 }
 
-bool Engine::spin(Link& link, Deadline deadline, Attempt attempt) {
+bool Engine::spin(const Link* link, Deadline deadline, Attempt attempt, Moves moves) {
   if (cpu_count_ < 2 || options_.wait_policy == WaitPolicy::blocking) return false;
   const bool is_latency = options_.wait_policy == WaitPolicy::latency;
   const std::uint32_t budget_us =
@@ -216,18 +215,27 @@ bool Engine::spin(Link& link, Deadline deadline, Attempt attempt) {
     return false;
   }
   // Input of a link over sockets shows only to a system call, so each round costs more.
-  const bool shows_input = link.delivers_at_once();
-  const unsigned clock_mask = shows_input ? 63 : 7;
-  const auto end = std::min(Clock::now() + microseconds(budget_us), deadline.time_point());
+  const bool shows_input = link != nullptr && link->delivers_at_once();
+  const unsigned clock_mask = shows_input || link == nullptr ? 63 : 7;
+  const auto budget = microseconds(budget_us);
+  auto end = std::min(Clock::now() + budget, deadline.time_point());
+  std::uint64_t moved = moves != nullptr ? moves->load(std::memory_order_relaxed) : 0;
   bool done = false;
   for (unsigned round = 1; !done; ++round) {
-    if (!shows_input || link.has_input() || link.ended() || closed_.load(std::memory_order_relaxed))
+    if (!shows_input || link->has_input() || link->ended() ||
+        closed_.load(std::memory_order_relaxed)) {
       done = attempt();
+    }
     if (done) break;
     pause_briefly();
     if ((round & clock_mask) == 0) {
       note_activity();
-      if (Clock::now() >= end) break;
+      const auto now = Clock::now();
+      if (moves != nullptr && moves->load(std::memory_order_relaxed) != moved) {
+        moved = moves->load(std::memory_order_relaxed);
+        end = std::min(now + budget, deadline.time_point());
+      }
+      if (now >= end) break;
     }
   }
   spinner_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -282,11 +290,12 @@ bool Engine::lead_once(Deadline deadline) {
   }
   bool look_now = stopping_ || closed_;
   for (const auto& link : *list) look_now = look_now || (!link->ended() && link->has_input());
+  look_now = look_now || works_.has_input();
   const int timeout_ms = look_now ? 0 : to_epoll_timeout(earlier(deadline, next_timer()));
   bool moved = dispatch_events(timeout_ms);
   retract_sleep(*list);
   moved = poll_links(*list) || moved;
-  moved = run_works() || moved;
+  moved = works_.run() || moved;
   run_timers();
   if (moved) {
     std::lock_guard lock(lead_mutex_);
@@ -379,7 +388,7 @@ void Engine::serve() {
       const auto list = snapshot();
       bool moved = dispatch_events(0);
       moved = poll_links(*list) || moved;
-      moved = run_works() || moved;
+      moved = works_.run() || moved;
       run_timers();
       if (moved) wake_others();
     }
@@ -390,30 +399,9 @@ void Engine::serve() {
 // Work, time, callbacks
 
 void Engine::add_work(std::shared_ptr<Work> work) {
-  {
-    std::lock_guard lock(work_mutex_);
-    works_.push_back(std::move(work));
-    anything_to_work_ = true;
-  }
-  kick();
-}
-
-bool Engine::run_works() {
-  if (!anything_to_work_.load(std::memory_order_relaxed)) return false;
-  std::vector<std::shared_ptr<Work>> current;
-  {
-    std::lock_guard lock(work_mutex_);
-    current = works_;
-  }
-  bool finished_any = false;
-  for (const auto& work : current) {
-    if (work->progress()) continue;
-    finished_any = true;
-    std::lock_guard lock(work_mutex_);
-    std::erase(works_, work);
-    anything_to_work_ = !works_.empty();
-  }
-  return finished_any;
+  works_.add(std::move(work));
+  // Who goes to sleep later finds it in works_.has_input(), after it counted itself.
+  if (sleeper_count_.load() != 0) kick();
 }
 
 std::uint64_t Engine::add_timed(Deadline when, std::weak_ptr<Timed> timed) {
@@ -504,7 +492,7 @@ void Engine::schedule(std::function<void()> callback) {
     ready_.push_back(std::move(callback));
     anything_ready_ = true;
   }
-  signal_user();
+  user_event_.signal();
   {
     std::lock_guard lock(lead_mutex_);
     service_wake_.notify_one();
@@ -544,7 +532,7 @@ void Engine::publish(MemberEvent event) {
     anybody = !member_callbacks_.empty();
   }
   if (!anybody) {
-    signal_user();
+    user_event_.signal();
     return;
   }
   schedule([self = shared_from_this(), event = std::move(event)] {
@@ -842,24 +830,13 @@ void Engine::kick() noexcept {
   [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof one);
 }
 
-void Engine::signal_user() noexcept {
-  if (!user_event_ || epoch_ != fork_epoch()) return;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(user_event_.get(), &one, sizeof one);
-}
-
 // Context
 
 std::map<std::string, std::uint64_t> Engine::unsent() {
   std::map<std::string, std::uint64_t> peers;
-  std::vector<std::shared_ptr<Work>> works;
-  {
-    std::lock_guard lock(work_mutex_);
-    works = works_;
-  }
-  for (const auto& work : works) {
+  for (const auto& work : works_.all()) {
     const Unsent left = work->unsent();
-    if (left.message_count != 0) peers[left.peer] += left.message_count;
+    if (!left.peer.empty()) peers[left.peer] += left.message_count;
   }
   const auto list = snapshot();
   for (const auto& link : *list)
@@ -903,15 +880,12 @@ Result<void> Engine::close(Deadline deadline) {
     link->close(Error{ErrorCode::context_closed, "context.close",
                       "context '" + options_.name + "' was closed"});
   }
-  std::vector<std::shared_ptr<Work>> works;
   {
     std::lock_guard lock(work_mutex_);
-    works.swap(works_);
     timed_.clear();
   }
-  for (const auto& work : works)
+  for (const auto& work : works_.take())
     (void)work->progress();  // what was pending ends with `context_closed`
-  works.clear();
   stopping_ = true;
   {
     std::lock_guard lock(lead_mutex_);
@@ -954,20 +928,17 @@ bool Engine::progress() {
   }
   bool moved = dispatch_events(0);
   moved = poll_links(*list) || moved;
-  moved = run_works() || moved;
+  moved = works_.run() || moved;
   run_timers();
   return run_callbacks() || moved;
 }
 
 int Engine::user_fd() const noexcept {
-  return options_.progress == Progress::manual ? epoll_.get() : user_event_.get();
+  return options_.progress == Progress::manual ? epoll_.get() : user_event_.fd();
 }
 
 bool Engine::arm() {
-  if (options_.progress != Progress::manual) {
-    std::uint64_t count = 0;
-    return read(user_event_.get(), &count, sizeof count) < 0;
-  }
+  if (options_.progress != Progress::manual) return !user_event_.take();
   const auto list = snapshot();
   {
     std::lock_guard lock(sleep_mutex_);
@@ -977,7 +948,7 @@ bool Engine::arm() {
   if (anything_ready_) return false;
   for (const auto& link : *list)
     if (!link->ended() && link->has_input()) return false;
-  return true;
+  return !works_.has_input();
 }
 
 std::vector<PeerIdentity> Engine::members() const {

@@ -24,6 +24,8 @@
 #include "memory/slot_pool.hpp"
 #include "runtime/engine_roles.hpp"
 #include "runtime/link_entry.hpp"
+#include "runtime/user_event.hpp"
+#include "runtime/work_list.hpp"
 #include "session/hello.hpp"
 #include "transport/link.hpp"
 
@@ -48,6 +50,7 @@ class Engine final : public Reactor,
 
   [[nodiscard]] const ContextOptions& options() const noexcept { return options_; }
   [[nodiscard]] ContextId id() const noexcept { return identity_.context; }
+  [[nodiscard]] const PeerIdentity& identity() const noexcept { return identity_; }
   [[nodiscard]] const std::shared_ptr<SlotPool>& pool() const noexcept { return pool_; }
   [[nodiscard]] int doorbell_fd() const noexcept { return doorbell_.get(); }
   [[nodiscard]] FlightRecorder& recorder() noexcept { return recorder_; }
@@ -67,11 +70,17 @@ class Engine final : public Reactor,
   /// between. `attempt` polls `link` itself (poll_link); it is called without locks and must answer
   /// true when the engine became unusable(). `link` may be null.
   template <class F>
-  bool wait(Link* link, Deadline deadline, F attempt) {
+  bool wait(Link* link, Deadline deadline, F attempt, Moves moves = nullptr) {
     note_activity();
     if (attempt()) return true;
     if (deadline.is_poll()) return false;
-    return wait_slowly(link, deadline, Attempt(attempt));
+    return wait_slowly(link, deadline, Attempt(attempt), moves);
+  }
+  /// Spins as a waiting call does, for what others write to memory: `attempt` looks there itself.
+  /// False: wait() is next, with a Work whose has_input() sees the same.
+  template <class F>
+  bool spin_for_flags(Deadline deadline, F attempt, Moves moves) {
+    return !deadline.is_poll() && spin(nullptr, deadline, Attempt(attempt), moves);
   }
   /// Polls one link under its receive lock, and wakes whoever else may care.
   bool poll_link(Link& link);
@@ -79,8 +88,8 @@ class Engine final : public Reactor,
   void poll_every_link();
   /// Tells the other waiting threads that something moved.
   void wake_others();
-  /// Must follow every rise of `link.waiting_for_returns`, before the slots are looked at again:
-  /// whoever sleeps already has not asked the peer to ring for them.
+  /// Must follow every rise of a link's `waiting_for_...`, before what is waited for is looked at
+  /// again: whoever sleeps already has not asked the peer to ring.
   void announce_again(Link& link);
   /// Must follow every hand-over of received messages by a thread that holds no locks.
   void note_moved() {
@@ -98,7 +107,7 @@ class Engine final : public Reactor,
   /// Runs later on the service thread or inside progress(), under no lock.
   void schedule(std::function<void()> callback);
   /// Something can be collected: fd() becomes readable.
-  void note_completed() { signal_user(); }
+  void note_completed() { user_event_.signal(); }
   void publish(MemberEvent event);
   void on_member(std::function<void(const MemberEvent&)> callback);
   /// Touches the slots a stream will use next, off the hot path.
@@ -149,20 +158,12 @@ class Engine final : public Reactor,
   [[nodiscard]] std::vector<PeerIdentity> members() const;
 
  private:
-  struct Watched {
-    int fd;
-    std::weak_ptr<FdHandler> handler;
-  };
-  struct TimedEntry {
-    Deadline when;
-    std::weak_ptr<Timed> timed;
-  };
   using LinkList = std::vector<std::shared_ptr<Link>>;
 
   [[nodiscard]] Error why_unusable(std::string_view where) const;
   [[nodiscard]] Result<void> open();
-  bool wait_slowly(Link* link, Deadline deadline, Attempt attempt);
-  bool spin(Link& link, Deadline deadline, Attempt attempt);
+  bool wait_slowly(Link* link, Deadline deadline, Attempt attempt, Moves moves);
+  bool spin(const Link* link, Deadline deadline, Attempt attempt, Moves moves = nullptr);
   void sleep_once(Deadline deadline, std::uint64_t seen_progress, bool& leading);
   void stop_leading();
   /// One round: announce sleep, look again, epoll, take in. Returns whether anything moved.
@@ -170,12 +171,10 @@ class Engine final : public Reactor,
   void retract_sleep(const LinkList& links);
   bool dispatch_events(int timeout_ms);
   bool poll_links(const LinkList& links);
-  bool run_works();
   void run_timers();
   bool run_callbacks();
   [[nodiscard]] Deadline next_timer() const;
   void kick() noexcept;
-  void signal_user() noexcept;
   void serve();
   [[nodiscard]] std::shared_ptr<const LinkList> snapshot() const;
   void refresh_snapshot();
@@ -191,8 +190,8 @@ class Engine final : public Reactor,
   Token boot_id_{};
   FlightRecorder recorder_;
   OwnedFd epoll_;
-  OwnedFd doorbell_;    // peers and other threads ring it
-  OwnedFd user_event_;  // with a service thread: readable when something can be collected
+  OwnedFd doorbell_;      // peers and other threads ring it
+  UserEvent user_event_;  // with a service thread
   std::shared_ptr<SlotPool> pool_;
 
   std::atomic<bool> closed_{false};
@@ -211,15 +210,14 @@ class Engine final : public Reactor,
   std::map<Token, Ticket> tickets_;
   std::vector<std::weak_ptr<OpenHandler>> handlers_;
 
+  WorkList works_;
   mutable std::mutex work_mutex_;
-  std::vector<std::shared_ptr<Work>> works_;
   std::map<std::uint64_t, TimedEntry> timed_;
   std::uint64_t next_timed_id_ = 1;
   std::vector<std::function<void()>> ready_;
   std::vector<std::function<void()>> prefaults_;
   std::vector<std::function<void(const MemberEvent&)>> member_callbacks_;
   std::atomic<bool> anything_ready_{false};
-  std::atomic<bool> anything_to_work_{false};
   std::chrono::steady_clock::time_point next_tick_;
 
   // Who leads.
@@ -240,7 +238,7 @@ class Engine final : public Reactor,
   std::atomic<std::uint64_t> lead_rounds_{0};
 
   std::mutex sleep_mutex_;
-  std::uint32_t sleeper_count_ = 0;
+  std::atomic<std::uint32_t> sleeper_count_{0};  // changed under the lock
 
   std::thread service_;
   std::atomic<bool> stopping_{false};

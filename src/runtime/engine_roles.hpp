@@ -2,9 +2,11 @@
 // What the engine calls: work without a caller, timers, listeners, the attempts of waiting threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 
 #include "transport/link.hpp"
@@ -13,18 +15,21 @@ namespace tendon::inline v0::detail {
 
 /// Messages that still wait to go to a peer.
 struct Unsent {
-  std::string peer;
+  std::string peer;  ///< empty: nothing waits
   std::uint64_t message_count = 0;
 };
 
-/// Something that goes on without a caller waiting for it: queued sends. Called by whoever makes
-/// progress.
+/// Something that goes on without a caller waiting for it: queued sends, collectives. Called by
+/// whoever makes progress.
 class Work {
  public:
   virtual ~Work() = default;
   /// Does what can be done now. True: call again after something moved. False: finished, forget it.
   virtual bool progress() = 0;
-  [[nodiscard]] virtual Unsent unsent() const = 0;
+  [[nodiscard]] virtual Unsent unsent() const { return {}; }
+  /// A glance without a lock: would progress() find something that no descriptor tells of? Looked
+  /// at by whoever goes to sleep, after he announced it.
+  [[nodiscard]] virtual bool has_input() const noexcept { return false; }
 };
 
 /// Something with a point in time: a handshake that must end.
@@ -48,6 +53,22 @@ class OpenHandler {
   /// The Context was closed.
   virtual void on_context_closed() = 0;
 };
+
+/// A descriptor in the epoll of an engine.
+struct Watched {
+  int fd;
+  std::weak_ptr<FdHandler> handler;
+};
+
+/// What an engine has to call, and when.
+struct TimedEntry {
+  Deadline when;
+  std::weak_ptr<Timed> timed;
+};
+
+/// Counts what attempts have done while somebody waited; null: not counted. The time that work took
+/// was no waiting, and after it what comes next may come soon: so the spinning begins anew.
+using Moves = const std::atomic<std::uint64_t>*;
 
 /// A call without ownership of what it calls; cheaper than std::function and never allocating.
 class Attempt {

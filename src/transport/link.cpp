@@ -1,9 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/link.hpp"
 
+#include <string>
 #include <utility>
 
 namespace tendon::inline v0::detail {
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the segment
+Result<void> MessageSink::on_segment(std::uint32_t id, std::shared_ptr<Segment>) {
+  return Error{ErrorCode::protocol_violation, "link.segment",
+               "segment " + std::to_string(id) + " was published on a pipe that takes none"};
+}
+
+Result<bool> Link::publish_segment(std::uint32_t, std::uint32_t, const Segment&) {
+  return Error{ErrorCode::not_supported, "link.publish",
+               "peer " + peer_name_ + " cannot map memory of this process: " + path_.to_string()};
+}
 
 Link::Link(Path path, PeerIdentity peer, std::uint64_t cap_bytes, std::uint64_t peer_cap_bytes)
     : path_(std::move(path)),
@@ -59,9 +71,19 @@ void Link::fail_locked(const Error& error, bool death_proved) {
     first = !end_error_.has_value();
     if (first) end_error_ = error;
   }
+  if (death_proved) death_proved_ = true;
   ended_.store(true, std::memory_order_release);
   on_failed(death_proved);
-  if (!first) return;
+  if (!first) {
+    if (!death_proved) return;
+    for (const auto& known : std::exchange(without_proof_, {}))
+      if (const auto sink = known.lock()) sink->on_death_proved();
+    return;
+  }
+  // The kernel closes the sockets of a process before it says that the process is dead: the more
+  // memory it had, the longer before.
+  if (!death_proved)
+    for (const auto& [pipe, sink] : sinks_) without_proof_.push_back(sink);
   tell_sinks(error);
   if (observer_ != nullptr) observer_->on_ended(*this, &error);
 }

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "memory/segment.hpp"
 #include "transport/message.hpp"
 
 namespace tendon::inline v0::detail {
@@ -37,8 +38,13 @@ class MessageSink {
   virtual bool admits(const Descriptor& descriptor) = 0;
   /// The transfer handed over with on_message() is complete or aborted now.
   virtual void on_transfer_ended(const Transfer& transfer) = 0;
+  /// shm: the peer lets this side read a segment that it alone may write; `id` is its name for it.
+  /// What a sink does not expect, it refuses: that ends the link.
+  virtual Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment);
   /// Nothing more will come. Messages handed over before stay valid.
   virtual void on_link_failed(const Error& error) = 0;
+  /// The link had failed without a proof that the peer is dead: here it is.
+  virtual void on_death_proved() {}
 };
 
 /// What a link tells the runtime. Every call comes under the link's receive lock.
@@ -120,6 +126,15 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   virtual void post(const Descriptor& descriptor) = 0;
   /// A small message with a text body (kind `error`) or a header (kind `open`); queued likewise.
   virtual void post(const Descriptor& descriptor, Bytes body) = 0;
+  /// shm: lets the peer's sink of `pipe`, which must be attached there, read `segment`
+  /// (Writers::maker_only). False: the socket is full, try again. not_supported where memory cannot
+  /// be shared.
+  [[nodiscard]] virtual Result<bool> publish_segment(std::uint32_t pipe, std::uint32_t id,
+                                                     const Segment& segment);
+  /// A flag in a published segment has moved: wakes the peer if it sleeps and waits for flags.
+  virtual void ring_for_flags() noexcept {}
+  /// shm: ends the peer's process, by the descriptor that proves its death. False: it cannot.
+  virtual bool kill_peer() noexcept { return false; }
   /// Makes memory for messages of this size exist before they are sent; may take long. A hint.
   virtual void prefault(std::uint64_t) {}
   /// Everything posted or sent so far lies with the kernel or in the ring.
@@ -168,6 +183,8 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   /// for the reason.
   void close(const Error& error);
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
+  /// The kernel says that the peer's process is gone.
+  [[nodiscard]] bool death_proved() const noexcept { return death_proved_.load(); }
   /// The error the link ended with.
   [[nodiscard]] Error end_error() const;
   /// The peer has not given a sign of life for a while, but is not proved dead.
@@ -176,6 +193,8 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
 
   /// Threads that wait for slots of this link; announce_sleep() looks at it.
   std::atomic<std::uint32_t> waiting_for_returns{0};
+  /// Operations that wait for a flag in a segment of the peer; announce_sleep() looks at it.
+  std::atomic<std::uint32_t> waiting_for_flags{0};
 
  protected:
   /// Finds the pipe and hands it over, or drops and counts it. receive_mutex() is held.
@@ -205,11 +224,13 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
 
   std::mutex receive_mutex_;
   std::unordered_map<std::uint32_t, std::shared_ptr<MessageSink>> sinks_;
+  std::vector<std::weak_ptr<MessageSink>> without_proof_;  // sinks that were told so
   std::uint32_t last_opened_pipe_ = 0;
   std::uint32_t last_pipe_ = 0;  // most links carry one busy pipe
   MessageSink* last_sink_ = nullptr;
 
   std::atomic<bool> ended_{false};
+  std::atomic<bool> death_proved_{false};
   mutable std::mutex end_mutex_;
   std::optional<Error> end_error_;
 };

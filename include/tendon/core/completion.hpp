@@ -38,6 +38,9 @@ class TENDON_API CompletionBase : public std::enable_shared_from_this<Completion
   virtual void drive(Deadline deadline) = 0;
   /// Best effort; what cannot be stopped finishes by itself.
   virtual void cancel() = 0;
+  /// As cancel(), because its time is over; a collective ends as `timeout` and names whom it waits
+  /// for.
+  virtual void expire() { cancel(); }
   /// The user let go of the completion without taking the result.
   virtual void abandon() = 0;
 
@@ -171,6 +174,9 @@ class [[nodiscard]] Completion {
 
   /// Best effort: an operation that was stopped fails with `cancelled`.
   void cancel() { state_->cancel(); }
+  /// cancel() of a caller whose deadline for the whole operation has passed: a collective ends as
+  /// `timeout`, on all members, and names whom it waits for.
+  void expire() { state_->expire(); }
 
   /// `callback` gets the result, on the service thread or inside Context::progress(), never inside
   /// another call and never under a lock.

@@ -161,6 +161,7 @@ class SleepWord {
  public:
   static constexpr std::uint64_t kForMessages = 1;  ///< a descriptor wakes me
   static constexpr std::uint64_t kForReturns = 2;   ///< a returned slot wakes me
+  static constexpr std::uint64_t kForFlags = 4;     ///< a flag in a published segment wakes me
 
   explicit SleepWord(typename Memory::Word& word) : word_(&word) {}
 

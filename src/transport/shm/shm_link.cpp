@@ -5,10 +5,13 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <new>
@@ -26,6 +29,8 @@ namespace {
 
 constexpr std::uint64_t kPieceBytes = 1ull << 20;
 constexpr std::uint64_t kRoomStep = ControlBlock::kArenaBytes / 8;
+// Segments that a peer publishes over the life of a link. Each is a mapping here.
+constexpr std::uint32_t kMaxPublished = 16384;
 constexpr auto kSuspectAfter = std::chrono::seconds(1);
 // No count of consumed entries: nobody waits for room.
 constexpr std::uint64_t kNotBlocked = ~std::uint64_t{0};
@@ -47,6 +52,10 @@ class ShmLink final : public Link {
   void post(const Descriptor& descriptor) override { post(descriptor, {}); }
   void post(const Descriptor& descriptor, Bytes body) override;
   void prefault(std::uint64_t size_bytes) override;
+  Result<bool> publish_segment(std::uint32_t pipe, std::uint32_t id,
+                               const Segment& segment) override;
+  void ring_for_flags() noexcept override;
+  bool kill_peer() noexcept override;
   bool drained() override;
   bool delivers_at_once() const noexcept override { return true; }
 
@@ -78,12 +87,14 @@ class ShmLink final : public Link {
   Result<bool> publish(Descriptor descriptor, const SendOp* op, Bytes body);
   bool place_inline(Descriptor& descriptor);
   Result<bool> announce_segments(const SlotPool::Ledger& ledger);
+  Result<bool> pass(Descriptor descriptor, const Segment& segment);
   bool flush_posted();
 
   // Receiving; receive_mutex() is held for all of these.
   Result<void> take_in(const Descriptor& descriptor);
   Result<IncomingBody> body_of(const Descriptor& descriptor);
   Result<void> read_announcements();
+  Result<void> take_published(const Descriptor& descriptor, OwnedFd fd);
   void end(bool death_proved);
 
   std::shared_ptr<ShmMemory> memory_;
@@ -112,6 +123,7 @@ class ShmLink final : public Link {
 
   RingConsumer<Descriptor> incoming_;
   std::vector<std::shared_ptr<const AttachedSegment>> attached_;
+  std::uint32_t published_here_ = 0;
   std::atomic<std::uint64_t> messages_received_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::atomic<std::uint64_t> dropped_{0};
@@ -301,30 +313,57 @@ Result<bool> ShmLink::announce_segments(const SlotPool::Ledger& ledger) {
     descriptor.segment_or_inline_bytes = info.id;
     descriptor.slot = info.slot_count;
     descriptor.payload_bytes = info.slot_bytes;
-    iovec io{&descriptor, sizeof descriptor};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-    msghdr message{};
-    message.msg_iov = &io;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int fd = info.segment->fd();
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS)) return false;
-    if (sent != static_cast<ssize_t>(sizeof descriptor)) {
-      return Error{ErrorCode::peer_lost, "shm.announce",
-                   "peer " + peer_name() + " is gone: " + std::strerror(errno), errno};
-    }
+    TENDON_TRY(sent, pass(descriptor, *info.segment));
+    if (!sent) return false;
     (void)TENDON_FAILPOINT("shm.announce.after_send");
     info.segment->release_fd();
     announced_segments_ = info.id + 1;
   }
   return true;
+}
+
+// Hands a descriptor of memory to the peer. False: not now.
+Result<bool> ShmLink::pass(Descriptor descriptor, const Segment& segment) {
+  iovec io{&descriptor, sizeof descriptor};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &io;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = segment.fd();
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS)) return false;
+  if (sent != static_cast<ssize_t>(sizeof descriptor)) {
+    return Error{ErrorCode::peer_lost, "shm.announce",
+                 "peer " + peer_name() + " is gone: " + std::strerror(errno), errno};
+  }
+  return true;
+}
+
+Result<bool> ShmLink::publish_segment(std::uint32_t pipe, std::uint32_t id,
+                                      const Segment& segment) {
+  if (ended()) return end_error();
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::segment;
+  descriptor.pipe = pipe;
+  descriptor.segment_or_inline_bytes = id;
+  descriptor.payload_bytes = segment.size_bytes();
+  const auto ledger = pool_->ledger();  // the socket's lock
+  return pass(descriptor, segment);
+}
+
+bool ShmLink::kill_peer() noexcept {
+  return syscall(SYS_pidfd_send_signal, peer_process_.get(), SIGKILL, nullptr, 0) == 0;
+}
+
+void ShmLink::ring_for_flags() noexcept {
+  if (memory_->peer_sleep().asleep(SleepWord<>::kForFlags)) memory_->ring_doorbell();
 }
 
 bool ShmLink::withdraw(SendOp& op) {
@@ -443,6 +482,8 @@ Result<void> ShmLink::take_in(const Descriptor& descriptor) {
     case MessageKind::segment:
       return violation("shm.receive", "a segment announced in the ring");
     case MessageKind::goodbye:
+      // What it published before is not in the ring, and may be needed to finish with it.
+      TENDON_CHECK(read_announcements());
       end_in_order();
       end(false);
       return {};
@@ -540,11 +581,15 @@ Result<void> ShmLink::read_announcements() {
                        " could not be taken in: this process has no free "
                        "descriptor (raise RLIMIT_NOFILE)"};
     }
+    const bool whole = got == static_cast<ssize_t>(sizeof descriptor) && fds.size() == 1 &&
+                       descriptor.kind == MessageKind::segment;
+    if (whole && descriptor.pipe != 0) {
+      TENDON_CHECK(take_published(descriptor, std::move(fds.front())));
+      continue;
+    }
     const std::uint64_t slot_bytes = descriptor.payload_bytes;
     const bool sane =
-        got == static_cast<ssize_t>(sizeof descriptor) && fds.size() == 1 &&
-        descriptor.kind == MessageKind::segment &&
-        descriptor.segment_or_inline_bytes == attached_.size() &&
+        whole && descriptor.segment_or_inline_bytes == attached_.size() &&
         attached_.size() < SlotPool::kMaxSegments && slot_bytes >= SlotPool::kSmallestSlotBytes &&
         std::has_single_bit(slot_bytes) && slot_bytes <= std::bit_ceil(peer_cap_bytes()) &&
         descriptor.slot != 0 && descriptor.slot <= SlotPool::kMaxSlots;
@@ -561,6 +606,20 @@ Result<void> ShmLink::read_announcements() {
   return {};
 }
 
+// Memory that the peer shows to one of our sinks, beside what its messages travel in.
+Result<void> ShmLink::take_published(const Descriptor& descriptor, OwnedFd fd) {
+  MessageSink* const sink = sink_of(descriptor.pipe);
+  if (sink == nullptr) return {};  // it has just gone
+  if (++published_here_ > kMaxPublished)
+    return violation("shm.publish", "more than " + std::to_string(kMaxPublished) + " segments");
+  auto memory = Segment::attach_published(std::move(fd), descriptor.payload_bytes);
+  if (!memory && memory.error().code == ErrorCode::protocol_violation)
+    return violation("shm.publish", memory.error().detail);
+  if (!memory) return std::move(memory).error();
+  (*memory)->release_fd();
+  return sink->on_segment(descriptor.segment_or_inline_bytes, *std::move(memory));
+}
+
 bool ShmLink::lend(const IncomingBody& body) noexcept {
   if (body.place != IncomingBody::Place::peer_slot) return true;
   auto* slot = const_cast<ReceivedSlot*>(static_cast<const ReceivedSlot*>(body.owner.get()));
@@ -572,6 +631,7 @@ bool ShmLink::lend(const IncomingBody& body) noexcept {
 void ShmLink::announce_sleep() noexcept {
   std::uint64_t what = SleepWord<>::kForMessages;
   if (waiting_for_returns.load(std::memory_order_relaxed) != 0) what |= SleepWord<>::kForReturns;
+  if (waiting_for_flags.load(std::memory_order_relaxed) != 0) what |= SleepWord<>::kForFlags;
   my_sleep_.announce(what);
 }
 
@@ -590,6 +650,7 @@ void ShmLink::on_ready(int fd, std::uint32_t) {
     {
       // What was published before death is delivered first; its memory is held by our mapping.
       std::lock_guard receiving(receive_mutex());
+      (void)read_announcements();
       while (poll()) {
       }
     }

@@ -39,6 +39,7 @@ bool ControlOut::try_send(const SendOp& op) {
   std::lock_guard lock(mutex_);
   if (waiting_.size() - written_ > kMaxWaitingBytes) write_waiting();
   if (waiting_.size() - written_ > kMaxWaitingBytes) return false;
+  if (said_last_) return false;
   write(message.all());
   return failure() == 0;
 }
@@ -50,6 +51,12 @@ void ControlOut::post(const Descriptor& descriptor, Bytes inline_body) {
   }
   std::lock_guard lock(mutex_);
   write(message.all());
+}
+
+void ControlOut::post_last(const Descriptor& descriptor) {
+  std::lock_guard lock(mutex_);
+  write(FlatMessage(descriptor, 0).all());
+  said_last_ = true;
 }
 
 bool ControlOut::flush() {
@@ -70,7 +77,7 @@ void ControlOut::stop() {
 
 // mutex_ is held.
 void ControlOut::write(Bytes message) {
-  if (socket_ < 0 || failure() != 0) return;
+  if (socket_ < 0 || failure() != 0 || said_last_) return;
   if (waiting_.empty()) {
     ssize_t sent = 0;
     do {

@@ -28,6 +28,8 @@ class ControlOut {
   [[nodiscard]] bool try_send(const SendOp& op);
   /// Takes a message whatever waits already: small words that must not get lost.
   void post(const Descriptor& descriptor, Bytes inline_body = {});
+  /// Takes the last message: later ones are dropped, whoever hands them over.
+  void post_last(const Descriptor& descriptor);
   /// Hands what waits to the kernel, as far as it goes. Returns whether anything moved.
   bool flush();
 
@@ -49,6 +51,7 @@ class ControlOut {
   int socket_;
   std::vector<std::byte> waiting_;
   std::size_t written_ = 0;  // of waiting_
+  bool said_last_ = false;
   std::atomic<std::size_t> waiting_bytes_{0};
   std::atomic<int> failure_{0};
 };

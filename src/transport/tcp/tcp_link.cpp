@@ -667,14 +667,18 @@ void TcpLinkOverSockets::close_sockets() {
 
 void TcpLinkOverSockets::shut_down() {
   if (shut_down_.exchange(true, std::memory_order_acq_rel)) return;
-  post(Descriptor{.kind = MessageKind::goodbye}, {});
+  if (!closed_) write_out();
+  {
+    // Other threads may still send: nothing of theirs is announced behind the goodbye.
+    std::lock_guard lock(bulk_out_.mutex());
+    control_out_.post_last(Descriptor{.kind = MessageKind::goodbye});
+    bulk_out_.stop();
+  }
   if (closed_) return;
-  write_out();
+  control_out_.flush();
   closed_ = true;
   inbound_.abort_all();
   control_interest_.forget();
-  std::lock_guard lock(bulk_out_.mutex());
-  bulk_out_.stop();
   control_out_.stop();
   // What the kernel holds still leaves; the sockets themselves are closed with the link.
   shutdown(control_.get(), SHUT_WR);

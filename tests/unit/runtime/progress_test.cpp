@@ -119,6 +119,15 @@ TEST_P(ServiceProgress, TheDescriptorTellsThatACompletionCanBeCollected) {
   EXPECT_EQ(number_of(received.wait(0s).value()), 1);
 }
 
+TEST_P(ServiceProgress, WhoAsksForTheDescriptorAfterwardsIsToldToo) {
+  PipePair pair = connect();
+  Completion<TensorDict> received = pair.client.recv_async();
+  ASSERT_TRUE(succeeds(pair.server.send(numbered(1), kPatience)));
+  ASSERT_TRUE(eventually([&] { return received.done(); }));
+  EXPECT_TRUE(readable(pair.client_context.fd(), kPatience));
+  EXPECT_EQ(number_of(received.wait(0s).value()), 1);
+}
+
 TEST_P(ServiceProgress, AProgramThatComputesStillAnswers) {
   // No call of this process' user is waiting, and yet: handshakes, transfers and flushes go on.
   PipePair pair = connect();

@@ -31,5 +31,19 @@ TEST(ControlOut, WhatIsKnownToBeLostDoesNotCountAsSent) {
   EXPECT_EQ(out.waiting_bytes(), 0u);
 }
 
+TEST(ControlOut, NothingFollowsTheLastWord) {
+  std::array<int, 2> fds{-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()), 0);
+  const OwnedFd near(fds[0]);
+  const OwnedFd far(fds[1]);
+  ControlOut out(near.get());
+  out.post_last({.kind = MessageKind::goodbye});
+  out.post({.kind = MessageKind::ping});
+  EXPECT_FALSE(out.try_send(word()));
+  std::array<std::byte, 1024> received;  // NOLINT: written before use
+  EXPECT_EQ(recv(far.get(), received.data(), received.size(), 0), ssize_t{sizeof(Descriptor)});
+  EXPECT_EQ(recv(far.get(), received.data(), received.size(), 0), -1);
+}
+
 }  // namespace
 }  // namespace tendon::detail

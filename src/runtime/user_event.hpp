@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/fd.hpp"
+#include "core/fork_guard.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// A descriptor that becomes readable when something can be collected. A signal is a system call
+/// only once somebody has asked for the descriptor; he hears of what was signalled before, too. In
+/// a forked child, which shares the descriptor with its parent, signals do nothing.
+///
+/// Owns:    an eventfd.
+/// Threads: thread-safe.
+/// Errors:  open() answers false with errno.
+/// Blocks:  never.
+/// Cost:    a system call for each signal, or two loads.
+class UserEvent {
+ public:
+  [[nodiscard]] bool open() {
+    fd_ = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    return static_cast<bool>(fd_);
+  }
+  void signal() const noexcept {
+    if (!fd_ || epoch_ != fork_epoch()) return;
+    if (!wanted_.load()) {
+      held_back_.store(true);
+      // Asked for between the two: whoever takes held_back_ signals.
+      if (!wanted_.load() || !held_back_.exchange(false)) return;
+    }
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof one);
+  }
+  [[nodiscard]] int fd() const noexcept {
+    if (!wanted_.exchange(true) && held_back_.exchange(false)) signal();
+    return fd_.get();
+  }
+  /// Takes the signals. False: there was none.
+  bool take() const noexcept {
+    std::uint64_t count = 0;
+    return read(fd(), &count, sizeof count) > 0;
+  }
+
+ private:
+  const std::uint32_t epoch_ = fork_epoch();
+  OwnedFd fd_;
+  mutable std::atomic<bool> wanted_{false};
+  mutable std::atomic<bool> held_back_{false};
+};
+
+}  // namespace tendon::inline v0::detail

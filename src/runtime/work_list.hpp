@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/engine_roles.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// The Work of an engine: called one after another by any thread, each by one thread at a time.
+///
+/// A Work that says it is finished is forgotten as it was added: adding it again meanwhile, from
+/// another thread, is a second entry and counts.
+class WorkList {
+ public:
+  void add(std::shared_ptr<Work> work);
+  /// Calls progress() of each; one that another thread is calling right now is called by that one
+  /// once more. Returns whether any finished.
+  bool run();
+  /// Would one of them find something, or was one not called yet?
+  [[nodiscard]] bool has_input();
+  [[nodiscard]] std::vector<std::shared_ptr<Work>> all() const;
+  /// All of them; the list is empty afterwards.
+  [[nodiscard]] std::vector<std::shared_ptr<Work>> take();
+
+ private:
+  struct Entry {
+    std::shared_ptr<Work> work;
+    bool running = false;
+    bool again = false;  // somebody had a reason to call it while it ran
+    bool called = false;
+  };
+  bool run(Entry& entry);
+
+  mutable std::mutex mutex_;  // of all there is in entries, too
+  std::vector<std::shared_ptr<Entry>> entries_;
+  std::atomic<bool> any_{false};
+};
+
+}  // namespace tendon::inline v0::detail
