@@ -10,6 +10,8 @@
 #include <tendon/core/parallel_layout.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/core/version.hpp>
+#include <tendon/group/group.hpp>
+#include <tendon/group/stage.hpp>
 #include <tendon/memory/pool.hpp>
 #include <tendon/memory/storage.hpp>
 #include <tendon/pipe/listener.hpp>

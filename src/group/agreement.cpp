@@ -123,8 +123,9 @@ void Agreement::consider(Clock::time_point now) {
   } else if (!has_quorum(here)) {
     state_ = State::no_quorum;
   } else {
-    const bool leading = state_ == State::preparing || state_ == State::proposing;
-    if (!leading || (asked_ & view_.members) != here) lead(now);
+    // Or a newcomer has gone whose answer is awaited.
+    const bool in_vain = (asked_ & ~view_.members & ~admitted_).any();
+    if (!leading() || (asked_ & view_.members) != here || in_vain) lead(now);
   }
 }
 
@@ -255,7 +256,7 @@ void Agreement::receive_here(GroupRank from, const AgreementMessage& message,
         return send(from, answer);
       }
       promised_ = message.ballot;
-      if (state_ == State::preparing || state_ == State::proposing) state_ = State::following;
+      if (leading()) state_ = State::following;
       if (message.kind == Kind::prepare) {
         answer.kind = Kind::promise;
         answer.accepted = accepted_;
@@ -287,7 +288,7 @@ void Agreement::tick(Clock::time_point now) {
   // Whoever decided without being heard answers a report of the old epoch.
   if (present() != view_.members) send_report();
   consider(now);
-  if (state_ == State::preparing || state_ == State::proposing) {
+  if (leading()) {
     if (outvoted_) return lead(now);
     send_all(asked_ & ~answered_, message_of_ballot());
   }

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <tendon/core/rank.hpp>
+#include <tendon/group/options.hpp>
 #include <vector>
 
 namespace tendon::inline v0::detail {
@@ -29,9 +30,6 @@ enum class Absence : std::uint8_t {
   proved,   ///< the kernel says that the process is gone
   assumed,  ///< its lease has lapsed: it may live, and think the same of us
 };
-
-/// May a side that holds no majority of the last epoch go on by itself?
-enum class Minority : std::uint8_t { refuse, allow };
 
 /// An attempt to decide an epoch; a later one has the higher ballot.
 struct Ballot {
@@ -113,6 +111,12 @@ class Agreement {
   [[nodiscard]] const View& view() const noexcept { return view_; }
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] const MemberMask& absent() const noexcept { return absent_; }
+  /// Those who were admit()ted here and are not members yet.
+  [[nodiscard]] const MemberMask& admitted() const noexcept { return admitted_; }
+  /// This member is deciding the next epoch.
+  [[nodiscard]] bool leading() const noexcept {
+    return state_ == State::preparing || state_ == State::proposing;
+  }
   /// What is to be sent; empty afterwards.
   [[nodiscard]] std::vector<Outgoing> take_outgoing();
 

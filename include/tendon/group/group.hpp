@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/rank.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/group/options.hpp>
+#include <tendon/group/reduce_op.hpp>
+#include <tendon/group/rendezvous.hpp>
+#include <tendon/group/tensors.hpp>
+#include <tendon/runtime/context.hpp>
+#include <tendon/session/identity.hpp>
+#include <tendon/session/path.hpp>
+#include <vector>
+
+namespace tendon::inline v0 {
+
+namespace detail {
+class GroupCore;
+}
+
+/// A member at this moment.
+struct GroupMember {
+  GroupRank rank;           ///< now
+  std::uint32_t place = 0;  ///< its rank when the group was made; never changes
+  PeerIdentity identity;
+  std::optional<Path> path;  ///< how it is reached; nullopt: this process itself
+};
+
+/// The peer and the tag of a message from member to member.
+struct To {
+  GroupRank rank;
+  std::uint32_t tag = 0;
+};
+struct From {
+  std::optional<GroupRank> rank = {};  ///< nullopt: anybody
+  std::optional<std::uint32_t> tag = {};
+};
+struct Received {
+  GroupRank rank;
+  std::uint32_t tag = 0;
+};
+
+/// Processes that compute together: collectives, messages by rank, and what happens when one dies.
+///
+/// Every member calls the same collectives in the same order, with the same dtypes and sizes; a
+/// difference is found and named (`mismatch`). Results are equal on all members, bit for bit. When
+/// a member dies, every survivor gets `peer_lost` with its name, from this call and each later one,
+/// until shrink() has made the next epoch without it, or rebuild() with another process in its
+/// place. After other failures later calls answer `group_aborted`. A deadline that passes ends the
+/// epoch too: one of zero does, unless everybody has come already.
+///
+/// Blocks: one tensor, cut in equal parts along its elements, or a list with one tensor (or dict)
+/// for each rank, of any sizes. Lists of sizes must agree between members as MPI's do.
+///
+/// Owns:    links, shared memory for its collectives; dropping it tells the others that this member
+///          has left.
+/// Threads: safe everywhere. Collectives run in the order of the calls.
+/// Errors:  invalid_argument, mismatch, peer_lost, group_aborted, no_quorum, timeout (naming whom
+///          it waits for), not_contiguous (results), read_only, unsupported_dtype,
+///          unsupported_device. After timeout, mismatch or peer_lost the tensors' contents are
+///          unspecified.
+/// Blocks:  until the deadline.
+/// Cost:    docs/collectives.md. Tensors without gaps are used where they lie, others copied first.
+class TENDON_API Group {
+ public:
+  /// Meets the others at the rendezvous and makes a link to each. Answers when all are there.
+  [[nodiscard]] static Result<Group> join(Context& context, const Rendezvous& rendezvous,
+                                          Deadline deadline, GroupOptions options = {});
+  Group(Group&&) noexcept;
+  Group& operator=(Group&&) noexcept;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group();
+
+  [[nodiscard]] GroupRank rank() const;
+  /// Members of this epoch.
+  [[nodiscard]] std::uint32_t size() const;
+  /// 1 after join(), one more after each shrink(), grow() and rebuild().
+  [[nodiscard]] std::uint64_t epoch() const;
+  [[nodiscard]] std::string name() const;
+  [[nodiscard]] std::vector<GroupMember> members() const;
+  /// Members, paths, the algorithm of each operation and size: text for people.
+  [[nodiscard]] std::string describe() const;
+  /// The number of the last collective that this member has completed; numbers go on over epochs.
+  [[nodiscard]] std::uint64_t last_complete_sequence() const;
+
+  // Collectives. `tensors` is changed in place.
+  [[nodiscard]] Result<void> all_reduce(const Tensors& tensors, ReduceOp op, Deadline deadline);
+  Completion<void> all_reduce_async(const Tensors& tensors, ReduceOp op);
+  /// The result is on `root` alone; the tensors of the others are read.
+  [[nodiscard]] Result<void> reduce(const Tensors& tensors, ReduceOp op, GroupRank root,
+                                    Deadline deadline);
+  Completion<void> reduce_async(const Tensors& tensors, ReduceOp op, GroupRank root);
+  [[nodiscard]] Result<void> broadcast(const Tensors& tensors, GroupRank root, Deadline deadline);
+  Completion<void> broadcast_async(const Tensors& tensors, GroupRank root);
+  /// `outputs` are blocks: what each member gave.
+  [[nodiscard]] Result<void> all_gather(const Tensors& input, const Tensors& outputs,
+                                        Deadline deadline);
+  Completion<void> all_gather_async(const Tensors& input, const Tensors& outputs);
+  /// `outputs` are blocks on `root`; elsewhere they are not looked at.
+  [[nodiscard]] Result<void> gather(const Tensors& input, const Tensors& outputs, GroupRank root,
+                                    Deadline deadline);
+  Completion<void> gather_async(const Tensors& input, const Tensors& outputs, GroupRank root);
+  /// `inputs` are blocks on `root`; elsewhere they are not looked at.
+  [[nodiscard]] Result<void> scatter(const Tensors& inputs, const Tensors& output, GroupRank root,
+                                     Deadline deadline);
+  Completion<void> scatter_async(const Tensors& inputs, const Tensors& output, GroupRank root);
+  /// `inputs` are blocks; `output` gets the combination of everybody's block of this rank.
+  [[nodiscard]] Result<void> reduce_scatter(const Tensors& inputs, const Tensors& output,
+                                            ReduceOp op, Deadline deadline);
+  Completion<void> reduce_scatter_async(const Tensors& inputs, const Tensors& output, ReduceOp op);
+  /// Block i of `inputs` becomes block rank() of member i's `outputs`. Sizes may all differ.
+  [[nodiscard]] Result<void> all_to_all(const Tensors& inputs, const Tensors& outputs,
+                                        Deadline deadline);
+  Completion<void> all_to_all_async(const Tensors& inputs, const Tensors& outputs);
+  [[nodiscard]] Result<void> barrier(Deadline deadline);
+  Completion<void> barrier_async();
+  /// A barrier whose `timeout` lists everybody who did not come, on every member that did. Between
+  /// hosts it says more than barrier() and takes more messages.
+  [[nodiscard]] Result<void> monitored_barrier(Deadline deadline);
+
+  // From member to member. Messages of one pair and tag arrive in order; the receiver's tensors
+  // have the sender's dtypes and sizes (`mismatch`).
+  [[nodiscard]] Result<void> send(const Tensors& tensors, To to, Deadline deadline);
+  Completion<void> send_async(const Tensors& tensors, To to);
+  [[nodiscard]] Result<Received> recv(const Tensors& tensors, From from, Deadline deadline);
+  Completion<Received> recv_async(const Tensors& tensors, From from);
+  /// A whole TensorDict to a member that knows nothing of it: schema, values and tensors.
+  [[nodiscard]] Result<void> init_remote(const TensorDict& dict, To to, Deadline deadline);
+  [[nodiscard]] Result<TensorDict> from_remote_init(From from, Deadline deadline);
+  /// The same for everybody: `root` gives its own, the others what they get.
+  [[nodiscard]] Result<TensorDict> broadcast_init(const TensorDict& dict, GroupRank root,
+                                                  Deadline deadline);
+
+  // Groups and epochs
+  /// A group of some members, in this order; only they call it, each with the same list, which this
+  /// member is in.
+  [[nodiscard]] Result<Group> subgroup(std::span<const GroupRank> members, Deadline deadline,
+                                       std::string_view name = {});
+  /// Every member calls it, with the list of the group that it will be in (ParallelLayout makes
+  /// such lists; global ranks are places of this group). `mismatch` when lists contradict.
+  [[nodiscard]] Result<Group> split(std::span<const GlobalRank> members, Deadline deadline,
+                                    std::string_view name = {});
+  /// After a failure: the next epoch, of all who are left, each of whom calls it. Ranks close up;
+  /// places stay.
+  [[nodiscard]] Result<void> shrink(Deadline deadline, ShrinkOptions options = {});
+  /// The next epoch, of all who are left and of all who have come meanwhile: a process that calls
+  /// join() with the rank and the rendezvous of one that is gone takes its place, and its join()
+  /// answers when the members call this. Answers the number of the last collective that every
+  /// member had completed, from where to go on: last_complete_sequence() of who is new.
+  [[nodiscard]] Result<std::uint64_t> grow(Deadline deadline);
+  /// As grow(), and waits until there is somebody in every place. Also finds a process that has
+  /// come in the place of rank 0. Of a group that was joined, not of a subgroup: make those again.
+  [[nodiscard]] Result<std::uint64_t> rebuild(Deadline deadline, ShrinkOptions options = {});
+  /// Ends every pending operation of this epoch, on all members, with `reason`.
+  void abort(std::string_view reason);
+
+ private:
+  explicit Group(std::shared_ptr<detail::GroupCore> core);
+  std::shared_ptr<detail::GroupCore> core_;
+};
+
+}  // namespace tendon::inline v0

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/error.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/rank.hpp>
+#include <tendon/core/result.hpp>
+
+namespace tendon::inline v0 {
+
+/// Where processes leave short texts for each other: a torch Store, etcd, a shared directory.
+/// Implement it to join a group through a service that your program has already.
+///
+/// Threads: called by one thread at a time, the one in Group::join.
+/// Errors:  whatever it answers, join() answers.
+class TENDON_API RendezvousStore {
+ public:
+  virtual ~RendezvousStore();
+  virtual Result<void> set(std::string_view key, std::string_view value, Deadline deadline) = 0;
+  /// Waits until the key was set; `timeout` when it was not.
+  virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
+};
+
+/// How the members of a group find each other, and which of them this process is: everybody meets
+/// at rank 0. What is wrong with it is said by Group::join.
+///
+/// Owns:    its texts, a share of the store.
+/// Threads: a value.
+/// Errors:  none here; see Group::join.
+/// Blocks:  never.
+/// Cost:    a few strings.
+class TENDON_API Rendezvous {
+ public:
+  /// What the launcher left in the environment. Rank and size: RANK and WORLD_SIZE (torchrun,
+  /// `tendon launch`), else those of mpirun (OMPI_COMM_WORLD_*, PMI_*) or srun (SLURM_*). The
+  /// address: TENDON_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT. Under torchrun, whose agent
+  /// listens at that port itself, join() explains what to do instead.
+  [[nodiscard]] static Rendezvous from_environment();
+  /// Rank 0 listens at `address`, the others connect to it.
+  [[nodiscard]] static Rendezvous at(std::string address, GroupRank rank, std::uint32_t size);
+  /// Rank 0 listens at a free port and leaves its address in the store.
+  [[nodiscard]] static Rendezvous through(std::shared_ptr<RendezvousStore> store, GroupRank rank,
+                                          std::uint32_t size);
+
+  /// The rank and the size that were given, 0 and 0 when they could not be read.
+  [[nodiscard]] GroupRank rank() const noexcept { return rank_; }
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  /// Empty with a store.
+  [[nodiscard]] const std::string& address() const& noexcept { return address_; }
+  const std::string& address() const&& = delete;
+  [[nodiscard]] const std::shared_ptr<RendezvousStore>& store() const& noexcept { return store_; }
+  const std::shared_ptr<RendezvousStore>& store() const&& = delete;
+  /// Why the environment was of no use.
+  [[nodiscard]] const std::optional<Error>& problem() const& noexcept { return problem_; }
+  const std::optional<Error>& problem() const&& = delete;
+
+ private:
+  Rendezvous() = default;
+  GroupRank rank_;
+  std::uint32_t size_ = 0;
+  std::string address_;
+  std::shared_ptr<RendezvousStore> store_;
+  std::optional<Error> problem_;
+};
+
+}  // namespace tendon::inline v0

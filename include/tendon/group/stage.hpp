@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/rank.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/group/group.hpp>
+#include <tendon/tensor/tensor.hpp>
+
+namespace tendon::inline v0 {
+
+/// A tensor that all members of a tensor-parallel group have alike, on its way to the group of the
+/// next pipeline stage. Each member sends only its share to its counterpart, and the receivers
+/// gather: between the stages a byte travels once, not once for each member. Shares go in chunks,
+/// and chunk k is gathered while chunk k+1 is on its way (the scheme of pipeline parallelism with
+/// scatter and gather: D. Narayanan et al., "Efficient large-scale language model training on GPU
+/// clusters", 2021).
+///
+/// Where both stages are on one host there is no link to spare and each member sends all of it.
+///
+/// `stages` is the group in which the counterpart has the rank `peer`; `tensor_group` is this
+/// member's own stage, of as many members as the other, in the same order. Any dtype, any size, any
+/// strides; nothing is padded. Both sides say dtype and shape first: `mismatch` names them when
+/// they differ.
+///
+/// Blocks until the deadline: the sender until its share has left, the receiver until `tensor` is
+/// whole. All members of both stages call it.
+[[nodiscard]] TENDON_API Result<void> send_to_stage(Group& stages, const Group& tensor_group,
+                                                    const Tensor& tensor, GroupRank peer,
+                                                    Deadline deadline);
+[[nodiscard]] TENDON_API Result<void> recv_from_stage(Group& stages, Group& tensor_group,
+                                                      const Tensor& tensor, GroupRank peer,
+                                                      Deadline deadline);
+
+}  // namespace tendon::inline v0

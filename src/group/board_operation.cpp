@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/failpoint.hpp"
+#include "group/operation.hpp"
+#include "group/rounds.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+class BoardOperation final : public Operation {
+ public:
+  BoardOperation(const Fingerprint& fingerprint, std::uint64_t sequence,
+                 std::unique_ptr<Rounds> rounds, Staged staged)
+      : Operation(fingerprint, sequence),
+        rounds_(std::move(rounds)),
+        staged_(staged == Staged::first_round) {}
+
+  Result<bool> advance(Epoch& epoch) override {
+    Board& board = *epoch.board;
+    for (;;) {
+      const std::uint64_t round = epoch.board_round;
+      if (!staged_) {
+        if (board.holds_back(round) != board.self()) return false;
+        board.mine(round).fingerprint = fingerprint();
+        rounds_->stage(i_, board, round);
+        if (TENDON_FAILPOINT("group.board.before_publish"))
+          return Error{ErrorCode::internal, "group.board", "failpoint group.board.before_publish"};
+        board.publish(round);
+        ring_members(epoch);
+        (void)TENDON_FAILPOINT("group.board.after_publish");
+        staged_ = true;
+      }
+      for (; arrived_ < board.member_count(); ++arrived_) {
+        if (arrived_ == board.self() || !rounds_->reads(i_, arrived_)) continue;
+        if (!board.arrived(arrived_, round)) return false;
+        // Copied once, so that what is compared is what is said.
+        const Fingerprint theirs = board.theirs(arrived_, round).fingerprint;
+        if (theirs != fingerprint()) return mismatch_error(epoch, fingerprint(), arrived_, theirs);
+      }
+      TENDON_TRY(taken, rounds_->take(i_, board, round));
+      if (!taken) return false;
+      ++steps_;
+      ++epoch.board_round;
+      arrived_ = 0;
+      staged_ = false;
+      if (!rounds_->more(i_)) break;
+      ++i_;
+    }
+    rounds_->finish();
+    return true;
+  }
+
+  bool has_input(Epoch& epoch) override {
+    Board& board = *epoch.board;
+    const std::uint64_t round = epoch.board_round;
+    if (!staged_) return board.holds_back(round) == board.self();
+    return arrived_ >= board.member_count() || board.arrived(arrived_, round);
+  }
+
+  std::uint64_t steps_done() const noexcept override { return steps_; }
+
+  std::vector<std::uint32_t> waits_for(Epoch& epoch) override {
+    Board& board = *epoch.board;
+    const std::uint64_t round = epoch.board_round;
+    std::vector<std::uint32_t> members;
+    for (std::uint32_t m = 0; m < board.member_count(); ++m) {
+      if (m == board.self()) continue;
+      if (staged_ ? rounds_->reads(i_, m) && !board.arrived(m, round)
+                  : round >= Board::kRounds && !board.arrived(m, round - Board::kRounds + 1))
+        members.push_back(m);
+    }
+    return members;
+  }
+
+ private:
+  const std::unique_ptr<Rounds> rounds_;
+  std::uint64_t i_ = 0;
+  std::uint64_t steps_ = 0;
+  std::uint32_t arrived_ = 0;  // members before it have
+  bool staged_;
+};
+
+}  // namespace
+
+std::shared_ptr<Operation> make_board_operation(const Fingerprint& fingerprint,
+                                                std::uint64_t sequence,
+                                                std::unique_ptr<Rounds> rounds, Staged staged) {
+  return std::make_shared<BoardOperation>(fingerprint, sequence, std::move(rounds), staged);
+}
+
+void ring_members(const Epoch& epoch) {
+  for (Channel* const channel : epoch.channels)
+    if (channel != nullptr) channel->link().ring_for_flags();
+}
+
+Error mismatch_error(const Epoch& epoch, const Fingerprint& mine, std::uint32_t member,
+                     const Fingerprint& theirs) {
+  std::string detail = epoch.names[epoch.self] + " called " + to_string(mine) + ", " +
+                       epoch.names[member] + " called " + to_string(theirs);
+  if (to_string(mine) == to_string(theirs)) {
+    Fingerprint otherwise = theirs;
+    otherwise.history = mine.history;
+    detail += otherwise == mine ? ". The calls before were not the same: had each broadcast and "
+                                  "reduce the same root on all members?"
+                                : ", with other shapes, dtypes, names or another factor";
+  }
+  return Error{ErrorCode::mismatch, "group.collective", std::move(detail)};
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/channel.hpp"
+
+#include <algorithm>
+#include <string>
+#include <tendon/session/limits.hpp>
+
+#include "core/text.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+// Bytes of messages that the peer has not taken; one message of any size may go beyond.
+constexpr std::uint64_t kWindowBytes = kPipeWindowBytes;
+constexpr std::uint64_t kCreditBytes = kWindowBytes / 8;
+// A message costs the receiver more than its bytes.
+constexpr std::uint64_t kMessageCostBytes = 1024;
+
+std::uint64_t cost_of(std::uint64_t message_bytes) { return message_bytes + kMessageCostBytes; }
+
+thread_local int deliveries = 0;
+struct Delivery {
+  Delivery() { ++deliveries; }
+  Delivery(const Delivery&) = delete;
+  Delivery& operator=(const Delivery&) = delete;
+  ~Delivery() { --deliveries; }
+};
+
+}  // namespace
+
+Channel::Channel(std::shared_ptr<Engine> engine, std::shared_ptr<Link> link, std::uint32_t pipe,
+                 std::weak_ptr<ChannelOwner> owner)
+    : engine_(std::move(engine)), link_(std::move(link)), pipe_(pipe), owner_(std::move(owner)) {}
+
+// Sending
+
+void Channel::post(const Envelope& envelope, Bytes body) {
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::bytes;
+  descriptor.pipe = pipe_;
+  descriptor.tag = static_cast<std::uint32_t>(envelope.kind);
+  body = body.first(std::min(body.size(), kMaxPostBytes));
+  descriptor.payload_bytes = body.size();
+  descriptor.header_bytes = sizeof envelope;
+  std::vector<std::byte> whole(body.begin(), body.end());
+  const Bytes header = bytes_of(envelope);
+  whole.insert(whole.end(), header.begin(), header.end());
+  {
+    std::lock_guard lock(send_mutex_);
+    descriptor.sequence = next_sequence_++;
+  }
+  link_->post(descriptor, whole);
+}
+
+void Channel::queue(std::shared_ptr<Outbound> outbound) {
+  outbound->op.parts = outbound->parts;
+  outbound->op.header = bytes_of(outbound->envelope);
+  Descriptor& descriptor = outbound->op.descriptor;
+  descriptor.kind = MessageKind::bytes;
+  descriptor.pipe = pipe_;
+  descriptor.tag = static_cast<std::uint32_t>(outbound->envelope.kind);
+  descriptor.header_bytes = sizeof(Envelope);
+  descriptor.payload_bytes = 0;
+  for (const BodyPart& part : outbound->parts)
+    descriptor.payload_bytes = std::max(descriptor.payload_bytes, part.offset + part.size_bytes);
+  {
+    std::lock_guard lock(send_mutex_);
+    descriptor.sequence = next_sequence_++;
+    (outbound->envelope.kind == EnvelopeKind::message ? messages_ : steps_)
+        .push_back(std::move(outbound));
+    queued_count_.fetch_add(1);
+  }
+  advance();
+}
+
+// What may be begun now; send_mutex_ is held.
+std::deque<std::shared_ptr<Outbound>>* Channel::next_queue() {
+  if (!steps_.empty()) return &steps_;
+  if (messages_.empty()) return nullptr;
+  const std::uint64_t open = sent_bytes_ - peer_took_bytes_.load(std::memory_order_acquire);
+  return open < kWindowBytes ? &messages_ : nullptr;
+}
+
+bool Channel::advance() {
+  std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return true;  // another thread does it
+  for (;;) {
+    if (begun_ == nullptr) {
+      auto* const queue = next_queue();
+      if (queue == nullptr) break;
+      begun_ = std::move(queue->front());
+      queue->pop_front();
+      if (begun_->envelope.kind == EnvelopeKind::message)
+        sent_bytes_ += cost_of(begun_->op.descriptor.payload_bytes);
+    }
+    const auto sent = link_->send(begun_->op, Deadline::never());
+    if (sent && !*sent) return true;
+    // Done, or the link is over: then its owner hears of it by on_link_failed().
+    if (sent) {
+      begun_->handed_over.store(true, std::memory_order_relaxed);
+    } else {
+      (void)link_->withdraw(begun_->op);
+      begun_->failure = sent.error();
+    }
+    begun_->done.store(true, std::memory_order_release);
+    begun_ = nullptr;
+    queued_count_.fetch_sub(1);
+  }
+  return !messages_.empty();
+}
+
+bool Channel::withdraw(Outbound& outbound) {
+  std::lock_guard lock(send_mutex_);
+  if (outbound.done.load(std::memory_order_acquire)) return false;
+  const auto is_it = [&](const auto& queued) { return queued.get() == &outbound; };
+  if (begun_ != nullptr && is_it(begun_)) {
+    const bool taken_back = link_->withdraw(outbound.op);
+    outbound.done.store(true, std::memory_order_release);
+    begun_ = nullptr;
+    queued_count_.fetch_sub(1);
+    return taken_back;
+  }
+  queued_count_.fetch_sub(std::erase_if(steps_, is_it) + std::erase_if(messages_, is_it));
+  outbound.done.store(true, std::memory_order_release);
+  return true;
+}
+
+void Channel::credit(std::uint64_t message_bytes) {
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::credit;
+  descriptor.pipe = pipe_;
+  {
+    std::lock_guard lock(credit_mutex_);
+    taken_bytes_ += cost_of(message_bytes);
+    if (taken_bytes_ - told_bytes_ < kCreditBytes) return;
+    descriptor.payload_bytes = told_bytes_ = taken_bytes_;
+  }
+  link_->post(descriptor);
+}
+
+bool Channel::flushed() {
+  if (lost() || link_->delivers_at_once() || acknowledged_) return true;
+  if (asked_.exchange(true)) return false;
+  Descriptor ping;
+  ping.kind = MessageKind::ping;
+  ping.pipe = pipe_;
+  {
+    std::lock_guard lock(send_mutex_);
+    ping.sequence = next_sequence_ - 1;
+  }
+  link_->post(ping);
+  return false;
+}
+
+void Channel::close() {
+  if (lost_.exchange(true)) return;
+  Descriptor end;
+  end.kind = MessageKind::end;
+  end.pipe = pipe_;
+  link_->post(end);
+  std::lock_guard receiving(link_->receive_mutex());
+  link_->detach(pipe_);
+}
+
+// Receiving
+
+bool Channel::delivering_here() { return deliveries != 0; }
+
+bool Channel::admits(const Descriptor&) { return !lost(); }
+
+void Channel::on_message(Incoming&& incoming) {
+  const Delivery delivery;
+  if (lost()) return;
+  const Descriptor& descriptor = incoming.descriptor;
+  switch (descriptor.kind) {
+    case MessageKind::bytes:
+      break;
+    case MessageKind::credit: {
+      const std::uint64_t total = descriptor.payload_bytes;
+      if (total >= peer_took_bytes_.load()) peer_took_bytes_.store(total);
+      advance();
+      return;
+    }
+    case MessageKind::end:
+    case MessageKind::cancel:
+      return lose(
+          Error{ErrorCode::end_of_stream, "group.channel", link_->peer_name() + " has left"},
+          Absence::proved);
+    case MessageKind::error:
+      return lose(Error{ErrorCode::peer_lost, "group.channel",
+                        link_->peer_name() + " ended the channel: " +
+                            cleaned({reinterpret_cast<const char*>(incoming.body.data),
+                                     static_cast<std::size_t>(descriptor.body_bytes())})},
+                  Absence::proved);
+    case MessageKind::ack:
+      acknowledged_ = true;
+      return;
+    default:
+      return violation("a message of kind " + std::string(to_string(descriptor.kind)));
+  }
+  if (descriptor.header_bytes != sizeof(Envelope) || descriptor.values_bytes != 0)
+    return violation("a message without an envelope");
+  const bool whole = incoming.transfer == nullptr || incoming.transfer->complete;
+  if (whole && (arriving_.empty() || is_control(static_cast<EnvelopeKind>(descriptor.tag & 0xff))))
+    return deliver(std::move(incoming));
+  arriving_.push_back(std::move(incoming));
+  arriving_count_ = arriving_.size();
+}
+
+void Channel::on_transfer_ended(const Transfer&) {
+  const Delivery delivery;
+  hand_over();
+}
+
+void Channel::hand_over() {
+  while (!arriving_.empty()) {
+    Incoming& front = arriving_.front();
+    if (front.transfer != nullptr && !front.transfer->complete) {
+      if (!front.transfer->aborted) return;
+      arriving_.pop_front();
+      arriving_count_ = arriving_.size();
+      continue;
+    }
+    Incoming whole = std::move(front);
+    arriving_.pop_front();
+    deliver(std::move(whole));
+    arriving_count_ = arriving_.size();
+  }
+}
+
+void Channel::deliver(Incoming&& incoming) {
+  const std::uint64_t payload = incoming.descriptor.payload_bytes;
+  const std::byte* const data = incoming.body.data;
+  const auto envelope = read_envelope({data + payload, sizeof(Envelope)});
+  if (!envelope || static_cast<std::uint32_t>(envelope->kind) != incoming.descriptor.tag)
+    return violation("an envelope of an unknown kind");
+  if (auto owner = owner_.lock())
+    owner->on_inbound(*this, Inbound{*envelope, std::move(incoming.body), payload});
+}
+
+Result<void> Channel::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
+  const Delivery delivery;
+  // Of one who has left in order too: it may be needed to finish with it.
+  if (auto owner = owner_.lock()) owner->on_published(*this, id, std::move(segment));
+  return {};
+}
+
+void Channel::violation(std::string_view what) {
+  lose(Error{ErrorCode::protocol_violation, "group.channel",
+             "peer " + link_->peer_name() + " sent " + std::string(what)},
+       Absence::assumed);
+}
+
+void Channel::on_link_failed(const Error& error) {
+  const Delivery delivery;
+  const bool gone = error.code == ErrorCode::end_of_stream || link_->death_proved();
+  lose(error, gone ? Absence::proved : Absence::assumed);
+}
+
+void Channel::on_death_proved() {
+  const Delivery delivery;
+  if (auto owner = owner_.lock()) {
+    owner->on_channel_lost(
+        *this, Error{ErrorCode::peer_lost, "group.channel", link_->peer_name() + " died"},
+        Absence::proved);
+  }
+}
+
+void Channel::lose(const Error& error, Absence how) {
+  if (lost_.exchange(true)) return;
+  {
+    std::lock_guard lock(send_mutex_);
+    // The link will not look at them again: it is over, or they are taken back.
+    if (begun_ != nullptr) {
+      (void)link_->withdraw(begun_->op);
+      begun_->done.store(true, std::memory_order_release);
+    }
+    begun_ = nullptr;
+    for (auto* queue : {&steps_, &messages_}) {
+      for (const auto& outbound : *queue) outbound->done.store(true, std::memory_order_release);
+      queue->clear();
+    }
+    queued_count_ = 0;
+  }
+  if (auto owner = owner_.lock()) owner->on_channel_lost(*this, error, how);
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor.hpp>
+#include <vector>
+
+#include "group/agreement.hpp"
+#include "group/envelope.hpp"
+#include "runtime/engine.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::inline v0::detail {
+
+class Channel;
+
+/// A message that has arrived whole.
+struct Inbound {
+  Envelope envelope;
+  IncomingBody body;
+  std::uint64_t size_bytes = 0;  ///< of the payload
+
+  [[nodiscard]] Bytes payload() const { return {body.data, size_bytes}; }
+  [[nodiscard]] std::string_view text() const {
+    return {reinterpret_cast<const char*>(body.data), static_cast<std::size_t>(size_bytes)};
+  }
+};
+
+/// A message on its way out. Its memory is named by `parts` and held by `keep`, unless whoever
+/// queued it waits until it is done or withdrawn.
+struct Outbound {
+  Envelope envelope;
+  std::vector<BodyPart> parts;
+  std::vector<Storage> keep;
+  std::atomic<bool> done{false};         ///< its memory may be reused
+  std::atomic<bool> handed_over{false};  ///< the link has taken all of it; set before `done`
+  std::optional<Error> failure;          ///< why the link did not; set before `done`
+
+  SendOp op;  ///< the channel's
+};
+
+/// Who is told of what comes on a channel. Every call comes under the link's receive lock.
+class ChannelOwner {
+ public:
+  virtual ~ChannelOwner() = default;
+  /// In order among messages of the same class (is_control or not).
+  virtual void on_inbound(Channel& channel, Inbound&& inbound) = 0;
+  virtual void on_published(Channel& channel, std::uint32_t id,
+                            std::shared_ptr<Segment> segment) = 0;
+  /// Nothing more will come; `end_of_stream` when the peer has left in order. Once more when it is
+  /// proved later.
+  virtual void on_channel_lost(Channel& channel, const Error& error, Absence how) = 0;
+};
+
+/// What a pair of members says to each other: a pipe of their link that carries envelopes.
+///
+/// Owns:    its queue of outgoing messages, a share of the link.
+/// Threads: thread-safe.
+/// Errors:  a peer that breaks the protocol loses the channel.
+/// Blocks:  never.
+/// Cost:    that of the link.
+class Channel final : public MessageSink, public std::enable_shared_from_this<Channel> {
+ public:
+  Channel(std::shared_ptr<Engine> engine, std::shared_ptr<Link> link, std::uint32_t pipe,
+          std::weak_ptr<ChannelOwner> owner);
+
+  [[nodiscard]] Link& link() const noexcept { return *link_; }
+  [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
+
+  /// A small message, past everything queued: at most kMaxPostBytes of body.
+  void post(const Envelope& envelope, Bytes body = {});
+  static constexpr std::size_t kMaxPostBytes = 4096;
+  /// Queues a message and sends what can be sent now. Messages (EnvelopeKind::message) wait until
+  /// the peer has taken enough of the earlier ones; collectives never wait for them.
+  void queue(std::shared_ptr<Outbound> outbound);
+  /// Takes back a message that is not done; when this returns its memory is free. False when it was
+  /// done already.
+  bool withdraw(Outbound& outbound);
+  /// Sends what can be sent now. True while something is left.
+  bool advance();
+  /// Data that was announced is still on its way, even from a peer that has left since.
+  [[nodiscard]] bool arriving() const noexcept { return arriving_count_.load() != 0; }
+  [[nodiscard]] std::size_t queued_count() const noexcept { return queued_count_.load(); }
+  /// This side has taken messages of so many bytes: the peer may send more.
+  void credit(std::uint64_t message_bytes);
+  /// Has the peer's link all that was sent, so that this side may go? Asks it the first time.
+  [[nodiscard]] bool flushed();
+  /// Says that nothing more comes, and stops listening. Takes the link's receive lock.
+  void close();
+  /// True inside of what a link delivers: this thread holds its receive lock.
+  [[nodiscard]] static bool delivering_here();
+
+  // MessageSink; the link's receive lock is held
+  void on_message(Incoming&& incoming) override;
+  bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
+  bool admits(const Descriptor& descriptor) override;
+  void on_transfer_ended(const Transfer& transfer) override;
+  Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) override;
+  void on_link_failed(const Error& error) override;
+  void on_death_proved() override;
+  [[nodiscard]] std::uint32_t pipe() const noexcept { return pipe_; }
+
+ private:
+  void hand_over();
+  void deliver(Incoming&& incoming);
+  void violation(std::string_view what);
+  void lose(const Error& error, Absence how);
+  [[nodiscard]] std::deque<std::shared_ptr<Outbound>>* next_queue();
+
+  const std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<Link> link_;
+  const std::uint32_t pipe_;
+  const std::weak_ptr<ChannelOwner> owner_;
+  std::atomic<bool> lost_{false};
+  std::atomic<bool> asked_{false};  // whether the peer has everything
+  std::atomic<bool> acknowledged_{false};
+
+  // Receiving, under the link's receive lock
+  std::deque<Incoming> arriving_;  // data in order of their descriptors; the first is not whole
+
+  std::atomic<std::size_t> arriving_count_{0};
+
+  // Sending
+  std::mutex send_mutex_;
+  std::deque<std::shared_ptr<Outbound>> steps_;     // of collectives
+  std::deque<std::shared_ptr<Outbound>> messages_;  // from member to member
+  std::shared_ptr<Outbound> begun_;                 // the one that the link has begun
+  std::atomic<std::size_t> queued_count_{0};
+  std::uint64_t next_sequence_ = 1;
+
+  // What is taken here and the peer was not told of yet, and in total.
+  std::mutex credit_mutex_;
+  std::uint64_t taken_bytes_ = 0;
+  std::uint64_t told_bytes_ = 0;
+  std::atomic<std::uint64_t> peer_took_bytes_{0};
+  std::uint64_t sent_bytes_ = 0;  // of messages, under send_mutex_
+};
+
+}  // namespace tendon::inline v0::detail

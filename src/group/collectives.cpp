@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/collectives.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <tendon/observe/log.hpp>
+
+#include "group/reduce.hpp"
+#include "group/rounds.hpp"
+#include "group/tuning.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr Cut kCut;
+
+/// The tensors of a call, as its operation takes them.
+struct Operands {
+  Flat input;
+  Flat output;
+  std::vector<Flat> inputs;  // blocks
+  std::vector<Flat> outputs;
+};
+
+bool takes_blocks_in(CollectiveOp op) {
+  return op == CollectiveOp::scatter || op == CollectiveOp::reduce_scatter ||
+         op == CollectiveOp::all_to_all;
+}
+bool gives_blocks_out(CollectiveOp op) {
+  return op == CollectiveOp::all_gather || op == CollectiveOp::gather ||
+         op == CollectiveOp::all_to_all;
+}
+bool has_root(CollectiveOp op) {
+  return op == CollectiveOp::broadcast || op == CollectiveOp::reduce ||
+         op == CollectiveOp::gather || op == CollectiveOp::scatter;
+}
+// Of those whose tensors are of one shape on all members.
+bool is_alike(CollectiveOp op) {
+  return op == CollectiveOp::all_reduce || op == CollectiveOp::reduce ||
+         op == CollectiveOp::broadcast;
+}
+
+Result<Operands> read_operands(const Epoch& epoch, const Call& call, Hold hold,
+                               std::string_view where) {
+  Operands operands;
+  const std::uint32_t members = epoch.size();
+  const bool is_root = epoch.self == call.root;
+  if (call.input != nullptr && (call.op != CollectiveOp::scatter || is_root)) {
+    if (takes_blocks_in(call.op)) {
+      TENDON_TRY(blocks, Flat::make_blocks(*call.input, members, Use::read, hold, where));
+      operands.inputs = std::move(blocks);
+    } else {
+      TENDON_TRY(flat, Flat::make(*call.input, Use::read, hold, where));
+      operands.input = std::move(flat);
+    }
+  }
+  if (call.output != nullptr && (call.op != CollectiveOp::gather || is_root)) {
+    const bool is_read_only = !is_root && call.op == CollectiveOp::reduce;
+    const bool is_source = is_root && call.op == CollectiveOp::broadcast;
+    const Use use = is_read_only || is_source ? Use::read : Use::write;
+    if (gives_blocks_out(call.op)) {
+      TENDON_TRY(blocks, Flat::make_blocks(*call.output, members, use, hold, where));
+      operands.outputs = std::move(blocks);
+    } else {
+      TENDON_TRY(flat, Flat::make(*call.output, use, hold, where));
+      operands.output = std::move(flat);
+    }
+  }
+  return operands;
+}
+
+Error sizes_differ(std::string_view where, std::string_view what, std::uint64_t is,
+                   std::uint64_t should_be) {
+  return Error{ErrorCode::invalid_argument, where,
+               std::string(what) + " has " + std::to_string(is) + " bytes, needed are " +
+                   std::to_string(should_be)};
+}
+
+Result<void> check_operands(const Epoch& epoch, const Call& call, const Operands& operands,
+                            std::string_view where) {
+  if (has_root(call.op) && call.root >= epoch.size()) {
+    return Error{ErrorCode::invalid_argument, where,
+                 "root " + std::to_string(call.root) + " of a group of " +
+                     std::to_string(epoch.size()) + ": ranks are 0 to " +
+                     std::to_string(epoch.size() - 1)};
+  }
+  if (call.reduce) {
+    for (const Flat::Run& run : operands.output.runs())
+      TENDON_CHECK(check_reduce(*call.reduce, run.dtype, where));
+  }
+  const auto same = [&](const Flat& a, const Flat& b, std::string_view what) -> Result<void> {
+    if (a.size_bytes() != b.size_bytes())
+      return sizes_differ(where, what, a.size_bytes(), b.size_bytes());
+    return {};
+  };
+  switch (call.op) {
+    case CollectiveOp::all_gather:
+      return same(operands.outputs[epoch.self], operands.input,
+                  "this member's block of the output");
+    case CollectiveOp::gather:
+      if (epoch.self != call.root) return {};
+      return same(operands.outputs[epoch.self], operands.input, "the root's block of the output");
+    case CollectiveOp::scatter:
+      if (epoch.self != call.root) return {};
+      return same(operands.output, operands.inputs[epoch.self], "the root's output");
+    case CollectiveOp::all_to_all:
+      return same(operands.outputs[epoch.self], operands.inputs[epoch.self],
+                  "this member's block of the output");
+    case CollectiveOp::reduce_scatter: {
+      const Flat& block = operands.inputs[epoch.self];
+      TENDON_CHECK(same(operands.output, block, "the output"));
+      const bool alike = std::equal(
+          block.runs().begin(), block.runs().end(), operands.output.runs().begin(),
+          operands.output.runs().end(), [](const Flat::Run& a, const Flat::Run& b) {
+            return a.begin == b.begin && a.size_bytes == b.size_bytes && a.dtype == b.dtype;
+          });
+      if (alike) return {};
+      return Error{ErrorCode::invalid_argument, where,
+                   "the output and this member's block of the input have other dtypes or shapes"};
+    }
+    default:
+      return {};
+  }
+}
+
+// Of all blocks that have elements; nullopt when there are several.
+std::optional<DType> common_dtype(const std::vector<Flat>& blocks) {
+  std::optional<DType> common;
+  for (const Flat& block : blocks) {
+    if (block.runs().empty()) continue;
+    const auto dtype = block.dtype();
+    if (!dtype || (common && *common != *dtype)) return {};
+    common = dtype;
+  }
+  return common;
+}
+
+Fingerprint fingerprint_for(const Epoch& epoch, const Call& call, const Operands& operands,
+                            std::uint64_t sequence) {
+  Fingerprint fingerprint;
+  fingerprint.op = call.op;
+  fingerprint.history = epoch.history.mark();
+  fingerprint.sequence = static_cast<std::uint32_t>(sequence);
+  fingerprint.root = call.root;
+  if (call.reduce) fingerprint.reduce = static_cast<std::uint8_t>(call.reduce->kind());
+  if (is_alike(call.op)) {
+    fingerprint.size_bytes = operands.output.size_bytes();
+    fingerprint.shape_hash = operands.output.shape_hash();
+  }
+  if (call.op == CollectiveOp::reduce_scatter) {
+    for (const Flat& block : operands.inputs) fingerprint.size_bytes += block.size_bytes();
+  }
+  std::optional<DType> dtype;
+  if (call.op == CollectiveOp::all_gather)
+    dtype = common_dtype(operands.outputs);
+  else if (call.op == CollectiveOp::reduce_scatter)
+    dtype = common_dtype(operands.inputs);
+  else if (is_alike(call.op))
+    dtype = operands.output.dtype();
+  if (dtype) fingerprint.dtype = static_cast<std::uint8_t>(*dtype);
+  if (call.reduce) mix_factor(fingerprint, *call.reduce);
+  return fingerprint;
+}
+
+// On one host
+
+std::unique_ptr<Rounds> rounds_for(GroupCore& core, const std::shared_ptr<Epoch>& epoch,
+                                   const Call& call, Operands operands) {
+  const std::uint32_t self = epoch->self;
+  switch (call.op) {
+    case CollectiveOp::barrier:
+    case CollectiveOp::monitored_barrier:  // on a board everybody sees everybody
+      return barrier_rounds();
+    case CollectiveOp::broadcast:
+      return broadcast_rounds(std::move(operands.output), call.root, self);
+    case CollectiveOp::all_reduce: {
+      const auto way =
+          choose_board_all_reduce(Tuning::get(), epoch->size(), operands.output.size_bytes());
+      PoolPlace mine;
+      PoolReader reader;
+      if (way == BoardAllReduce::pull) {
+        mine = core.pool_place(*epoch, operands.output);
+        reader = core.pool_reader(epoch);
+      }
+      return all_reduce_rounds(std::move(operands.output), *call.reduce, epoch->size(), way, mine,
+                               std::move(reader));
+    }
+    case CollectiveOp::reduce:
+      return reduce_rounds(std::move(operands.output), *call.reduce, call.root, self);
+    case CollectiveOp::all_gather:
+      return all_gather_rounds(std::move(operands.input), std::move(operands.outputs), self);
+    case CollectiveOp::gather:
+      return gather_rounds(std::move(operands.input), std::move(operands.outputs), call.root, self);
+    case CollectiveOp::scatter:
+      return scatter_rounds(std::move(operands.inputs), std::move(operands.output), call.root,
+                            self);
+    case CollectiveOp::reduce_scatter:
+      return reduce_scatter_rounds(std::move(operands.inputs), std::move(operands.output),
+                                   *call.reduce, self);
+    case CollectiveOp::all_to_all:
+      return all_to_all_rounds(std::move(operands.inputs), std::move(operands.outputs), self);
+  }
+  return nullptr;
+}
+
+// Between hosts
+
+std::vector<std::uint64_t> sizes_of(const std::vector<Flat>& blocks) {
+  std::vector<std::uint64_t> sizes;
+  sizes.reserve(blocks.size());
+  for (const Flat& block : blocks) sizes.push_back(block.size_bytes());
+  return sizes;
+}
+
+Member member_of(const Epoch& epoch) { return {epoch.self, epoch.size()}; }
+std::uint64_t sum_of(std::span<const std::uint64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+}
+
+// The scripts that the table chooses.
+Script all_reduce_steps(const Epoch& epoch, std::uint64_t size) {
+  const auto algorithm = choose_all_reduce(Tuning::get(), epoch.hosts, size);
+  if (algorithm != AllReduceAlgorithm::two_level)
+    return all_reduce_script(member_of(epoch), size, kCut, algorithm);
+  return two_level_all_reduce_script(epoch.self, epoch.hosts, size, kCut,
+                                     choose_two_level_all_reduce(Tuning::get(), epoch.hosts, size));
+}
+Script reduce_steps(const Epoch& epoch, std::uint32_t root, std::uint64_t size) {
+  const auto algorithm = choose_reduce(Tuning::get(), epoch.hosts, size);
+  if (algorithm == ReduceAlgorithm::tree || algorithm == ReduceAlgorithm::ring)
+    return reduce_script(member_of(epoch), root, size, kCut, algorithm);
+  return two_level_reduce_script(epoch.self, epoch.hosts, root, size, kCut, algorithm);
+}
+Script broadcast_steps(const Epoch& epoch, std::uint32_t root, std::uint64_t size) {
+  const auto algorithm = choose_broadcast(Tuning::get(), epoch.hosts, size);
+  if (algorithm == BroadcastAlgorithm::tree || algorithm == BroadcastAlgorithm::chain)
+    return broadcast_script(member_of(epoch), root, size, kCut, algorithm);
+  return two_level_broadcast_script(epoch.self, epoch.hosts, root, size, kCut, algorithm);
+}
+Script all_gather_steps(const Epoch& epoch, std::span<const std::uint64_t> counts) {
+  const auto algorithm = choose_all_gather(Tuning::get(), epoch.hosts, sum_of(counts));
+  if (algorithm != AllGatherAlgorithm::two_level)
+    return all_gather_script(member_of(epoch), counts, kCut, algorithm);
+  return two_level_all_gather_script(epoch.self, epoch.hosts, counts, kCut);
+}
+Script reduce_scatter_steps(const Epoch& epoch, std::span<const std::uint64_t> counts) {
+  const auto algorithm = choose_reduce_scatter(Tuning::get(), epoch.hosts, sum_of(counts));
+  if (algorithm != ReduceScatterAlgorithm::two_level)
+    return reduce_scatter_script(member_of(epoch), counts, kCut, algorithm);
+  return two_level_reduce_scatter_script(epoch.self, epoch.hosts, counts, kCut);
+}
+
+// Says once of what was forced that it cannot be.
+void check_forced(const Hosts& hosts) {
+  if (hosts.are_levels()) return;
+  static const bool kSaid = [] {
+    const std::string operations = forced_two_level(Tuning::get());
+    if (!operations.empty()) {
+      log(LogLevel::warn, "group.tuning",
+          "TENDON_COLLECTIVES forces two levels for " + operations +
+              ", which need several hosts and several members on one of them: chosen by size");
+    }
+    return true;
+  }();
+  (void)kSaid;
+}
+
+/// What reductions over links work on: for each dtype one tensor without gaps, and the way back.
+struct Packed {
+  DType dtype;
+  Tensor memory;
+  std::vector<Flat::Run> runs;  // where it came from, in order
+
+  void unpack() const {
+    std::uint64_t at = 0;
+    for (const Flat::Run& run : runs) {
+      std::memcpy(run.data, memory.data() + at, run.size_bytes);
+      at += run.size_bytes;
+    }
+  }
+};
+
+// A single run is used where it lies, unless `copied` asks for one that may be changed.
+enum class Copied : std::uint8_t { if_needed, always };
+Result<Packed> pack(DType dtype, std::span<const Flat::Run> runs, Copied copied) {
+  Packed packed{dtype, {}, {}};
+  std::uint64_t size = 0;
+  for (const Flat::Run& run : runs) {
+    if (run.dtype != dtype) continue;
+    packed.runs.push_back(run);
+    size += run.size_bytes;
+  }
+  if (packed.runs.size() == 1 && copied == Copied::if_needed) {
+    const Flat::Run run = packed.runs.front();
+    packed.runs.clear();
+    const auto count = static_cast<std::int64_t>(size / item_size_bytes(dtype));
+    TENDON_TRY(view, Tensor::view(Storage(nullptr, run.data, size, Access::read_write), 0, dtype,
+                                  Shape({count})));
+    packed.memory = std::move(view);
+    return packed;
+  }
+  TENDON_TRY(memory, Tensor::empty(
+                         dtype, Shape({static_cast<std::int64_t>(size / item_size_bytes(dtype))})));
+  packed.memory = std::move(memory);
+  std::uint64_t at = 0;
+  for (const Flat::Run& run : packed.runs) {
+    std::memcpy(const_cast<std::byte*>(packed.memory.data()) + at, run.data, run.size_bytes);
+    at += run.size_bytes;
+  }
+  return packed;
+}
+
+Result<Flat> flat_of(const Tensor& tensor) {
+  return Flat::make(tensor, Use::write, Hold::keep, "group.collective");
+}
+
+// avg and premul_sum travel as sums: scaled at the end, or at the beginning.
+ReduceOp hop_op(const ReduceOp& op) {
+  return op.kind() == ReduceKind::avg || op.kind() == ReduceKind::premul_sum ? ReduceOp::sum : op;
+}
+void scale(const Tensor& tensor, double factor) {
+  auto* const data = const_cast<std::byte*>(tensor.data());
+  const std::byte* const input = data;
+  reduce(ReduceOp::premul_sum(factor), tensor.dtype(), {data, tensor.size_bytes()},
+         std::span(&input, 1));
+}
+
+std::vector<DType> dtypes_of(std::span<const Flat::Run> runs) {
+  std::vector<DType> dtypes;
+  for (const Flat::Run& run : runs)
+    if (std::find(dtypes.begin(), dtypes.end(), run.dtype) == dtypes.end())
+      dtypes.push_back(run.dtype);
+  return dtypes;
+}
+
+Result<std::shared_ptr<Operation>> reduce_over_links(GroupCore& core, Epoch& epoch,
+                                                     std::uint64_t sequence, const Call& call,
+                                                     Operands operands,
+                                                     const Fingerprint& fingerprint) {
+  const Member member = member_of(epoch);
+  const ReduceOp& op = *call.reduce;
+  std::vector<ScriptJob> jobs;
+  auto packed = std::make_shared<std::vector<Packed>>();
+  const bool is_scatter = call.op == CollectiveOp::reduce_scatter;
+  // Of everybody's blocks: a member whose own is empty has its part in the others'.
+  std::vector<Flat::Run> all(operands.output.runs().begin(), operands.output.runs().end());
+  for (const Flat& block : operands.inputs)
+    all.insert(all.end(), block.runs().begin(), block.runs().end());
+  for (const DType dtype : dtypes_of(all)) {
+    ScriptJob job;
+    job.op = hop_op(op);
+    job.dtype = dtype;
+    const bool scaled_first = op.kind() == ReduceKind::premul_sum;
+    const bool in_place = call.op == CollectiveOp::all_reduce || !scaled_first;
+    TENDON_TRY(result,
+               pack(dtype, operands.output.runs(), in_place ? Copied::if_needed : Copied::always));
+    if (scaled_first && !is_scatter) scale(result.memory, op.factor());
+    const std::uint64_t size = result.memory.size_bytes();
+    TENDON_TRY(output, flat_of(result.memory));
+    if (call.op == CollectiveOp::all_reduce) {
+      job.script = all_reduce_steps(epoch, size);
+    } else if (call.op == CollectiveOp::reduce) {
+      TENDON_TRY(input, flat_of(result.memory));
+      job.input.push_back(std::move(input));
+      job.script = reduce_steps(epoch, call.root, size);
+    } else {
+      std::vector<std::uint64_t> counts;
+      for (const Flat& block : operands.inputs) {
+        TENDON_TRY(part,
+                   pack(dtype, block.runs(), scaled_first ? Copied::always : Copied::if_needed));
+        if (scaled_first) scale(part.memory, op.factor());
+        counts.push_back(part.memory.size_bytes());
+        TENDON_TRY(input, flat_of(part.memory));
+        job.input.push_back(std::move(input));
+      }
+      job.script = reduce_scatter_steps(epoch, counts);
+    }
+    job.output.push_back(std::move(output));
+    jobs.push_back(std::move(job));
+    packed->push_back(std::move(result));
+  }
+  const bool takes = call.op != CollectiveOp::reduce || epoch.self == call.root;
+  auto output = std::make_shared<Flat>(std::move(operands.output));
+  auto finish = [packed, output, takes, op, count = member.count] {
+    if (!takes) return;
+    for (const Packed& each : *packed) {
+      if (op.kind() == ReduceKind::avg) scale(each.memory, 1.0 / count);
+      each.unpack();
+    }
+    output->finish();
+  };
+  return make_script_operation(fingerprint, sequence, *core.mesh(), core.id(), std::move(jobs),
+                               std::move(finish));
+}
+
+Result<std::shared_ptr<Operation>> move_over_links(GroupCore& core, Epoch& epoch,
+                                                   std::uint64_t sequence, const Call& call,
+                                                   Operands operands,
+                                                   const Fingerprint& fingerprint) {
+  const Member member = member_of(epoch);
+  const bool is_root = epoch.self == call.root;
+  ScriptJob job;
+  const auto counts_with = [&](std::uint64_t mine) {
+    std::vector<std::uint64_t> counts(member.count, 0);
+    counts[member.rank] = mine;
+    return counts;
+  };
+  switch (call.op) {
+    case CollectiveOp::barrier:
+      job.script = choose_barrier(Tuning::get(), epoch.hosts) == BarrierAlgorithm::two_level
+                       ? two_level_barrier_script(epoch.self, epoch.hosts)
+                       : barrier_script(member);
+      break;
+    case CollectiveOp::monitored_barrier:
+      // From everybody to everybody, so that each knows by itself who is missing.
+      for (std::uint32_t i = 1; i < member.count; ++i) {
+        job.script.steps.push_back(
+            {.kind = Step::Kind::send, .peer = (member.rank + i) % member.count});
+      }
+      for (std::uint32_t i = 1; i < member.count; ++i) {
+        job.script.steps.push_back(
+            {.kind = Step::Kind::receive, .peer = (member.rank + i) % member.count});
+      }
+      break;
+    case CollectiveOp::broadcast:
+      job.script = broadcast_steps(epoch, call.root, operands.output.size_bytes());
+      break;
+    case CollectiveOp::all_gather:
+      job.script = all_gather_steps(epoch, sizes_of(operands.outputs));
+      break;
+    case CollectiveOp::gather:
+      job.script = gather_script(
+          member, call.root,
+          is_root ? sizes_of(operands.outputs) : counts_with(operands.input.size_bytes()), kCut);
+      break;
+    case CollectiveOp::scatter:
+      job.script = scatter_script(
+          member, call.root,
+          is_root ? sizes_of(operands.inputs) : counts_with(operands.output.size_bytes()), kCut);
+      break;
+    default:
+      job.script =
+          all_to_all_script(member, sizes_of(operands.inputs), sizes_of(operands.outputs), kCut);
+      break;
+  }
+  job.input = std::move(operands.inputs);
+  if (job.input.empty()) job.input.push_back(std::move(operands.input));
+  auto outputs = std::make_shared<std::vector<Flat>>(std::move(operands.outputs));
+  if (outputs->empty()) outputs->push_back(std::move(operands.output));
+  job.output = *outputs;
+  const bool takes = !has_root(call.op) || call.op == CollectiveOp::scatter ||
+                     (call.op == CollectiveOp::broadcast ? !is_root : is_root);
+  std::vector<ScriptJob> jobs;
+  jobs.push_back(std::move(job));
+  return make_script_operation(fingerprint, sequence, *core.mesh(), core.id(), std::move(jobs),
+                               [outputs, takes] {
+                                 if (!takes) return;
+                                 for (Flat& each : *outputs) each.finish();
+                               });
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Operation>> make_operation(GroupCore& core, Epoch& epoch,
+                                                  std::uint64_t sequence, const Call& call,
+                                                  Hold hold) {
+  TENDON_TRY(operands, read_operands(epoch, call, hold, "group.collective"));
+  if (auto checked = check_operands(epoch, call, operands, "group.collective"); !checked) {
+    Error error = std::move(checked).error();
+    error.detail = to_string(call.op) + ": " + error.detail;
+    return error;
+  }
+  const Fingerprint fingerprint = fingerprint_for(epoch, call, operands, sequence);
+  if (epoch.board != nullptr) {
+    return make_board_operation(fingerprint, sequence,
+                                rounds_for(core, core.epoch(), call, std::move(operands)));
+  }
+  check_forced(epoch.hosts);
+  if (call.reduce)
+    return reduce_over_links(core, epoch, sequence, call, std::move(operands), fingerprint);
+  return move_over_links(core, epoch, sequence, call, std::move(operands), fingerprint);
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/flat.hpp"
+
+#include <optional>
+#include <string>
+
+#include "group/share.hpp"
+#include "tensor/copy.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+// FNV-1a, a word at a time: members compare, nobody trusts it.
+void mix(std::uint32_t& hash, std::uint64_t word) {
+  hash = (hash ^ static_cast<std::uint32_t>(word)) * 16777619u;
+  hash = (hash ^ static_cast<std::uint32_t>(word >> 32)) * 16777619u;
+}
+
+}  // namespace
+
+std::uint32_t Flat::hash_of(const Tensor& tensor) noexcept {
+  Flat flat;
+  flat.hash(tensor);
+  return flat.shape_hash_;
+}
+
+void Flat::hash(const Tensor& tensor) noexcept {
+  mix(shape_hash_, static_cast<std::uint64_t>(tensor.dtype()));
+  for (const std::int64_t extent : tensor.shape())
+    mix(shape_hash_, static_cast<std::uint64_t>(extent) + 1);
+}
+
+void Flat::hash(std::string_view name) noexcept {
+  for (; name.size() > sizeof(std::uint64_t); name.remove_prefix(sizeof(std::uint64_t))) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, name.data(), sizeof word);
+    mix(shape_hash_, word);
+  }
+  std::uint64_t rest = 0;
+  std::memcpy(&rest, name.data(), name.size());
+  mix(shape_hash_, rest);
+  mix(shape_hash_, name.size());
+}
+
+Result<void> Flat::add(const Tensor& tensor, Use use, Hold hold, std::string_view where) {
+  const auto name = [&] { return "tensor " + std::to_string(runs().size()); };
+  if (tensor.device() != cpu()) {
+    return Error{
+        ErrorCode::unsupported_device, where,
+        name() + " is on " + to_string(tensor.device()) + "; collectives take tensors of the CPU"};
+  }
+  if (use == Use::write && tensor.access() == Access::read_only && tensor.size_bytes() != 0)
+    return Error{ErrorCode::read_only, where, name() + " may only be read"};
+  hash(tensor);
+  Run run{const_cast<std::byte*>(tensor.data()), aligned(size_bytes_), tensor.size_bytes(),
+          tensor.dtype()};
+  if (!tensor.is_contiguous()) {
+    TENDON_TRY(packed, Tensor::empty(tensor.dtype(), tensor.shape()));
+    copy_strided(packed, tensor);
+    run.data = const_cast<std::byte*>(packed.data());
+    if (use == Use::write)
+      gappy_.push_back({tensor, packed});
+    else
+      kept_.push_back(packed);
+  } else if (hold == Hold::keep) {
+    kept_.push_back(tensor);
+  }
+  size_bytes_ = run.begin + run.size_bytes;
+  if (run.size_bytes == 0) return {};
+  if (one_.data == nullptr) {
+    one_ = run;
+  } else {
+    if (runs_.empty()) runs_.push_back(one_);
+    runs_.push_back(run);
+  }
+  return {};
+}
+
+Result<Flat> Flat::make(const Tensors& tensors, Use use, Hold hold, std::string_view where) {
+  Flat flat;
+  const auto add_dict = [&](const TensorDict& dict) -> Result<void> {
+    if (use == Use::write) TENDON_CHECK(check_destination(dict));
+    for (std::size_t i = 0; i < dict.leaf_count(); ++i) {
+      flat.hash(dict.leaf_path(i));
+      TENDON_CHECK(flat.add(dict.leaf(i), use, hold, where));
+    }
+    return {};
+  };
+  if (const auto* const one = std::get_if<const Tensor*>(&tensors.what())) {
+    TENDON_CHECK(flat.add(**one, use, hold, where));
+  } else if (const auto* const dict = std::get_if<const TensorDict*>(&tensors.what())) {
+    TENDON_CHECK(add_dict(**dict));
+  } else if (const auto* const several = std::get_if<std::span<const Tensor>>(&tensors.what())) {
+    for (const Tensor& tensor : *several) TENDON_CHECK(flat.add(tensor, use, hold, where));
+  } else {
+    for (const TensorDict& each : std::get<std::span<const TensorDict>>(tensors.what()))
+      TENDON_CHECK(add_dict(each));
+  }
+  return flat;
+}
+
+Result<std::vector<Flat>> Flat::cut(std::uint32_t count, std::string_view where) && {
+  if (size_bytes_ != 0 && (runs().size() != 1 || size_bytes_ % count != 0 ||
+                           size_bytes_ / count % item_size_bytes(one_.dtype) != 0)) {
+    return Error{ErrorCode::invalid_argument, where,
+                 "a tensor of " + std::to_string(size_bytes_) + " bytes cannot be cut in " +
+                     std::to_string(count) + " equal blocks; give a list of " +
+                     std::to_string(count) + " tensors"};
+  }
+  std::vector<Flat> blocks(count);
+  const std::uint64_t each = size_bytes_ / count;
+  for (std::uint32_t i = 0; i < count && each != 0; ++i) {
+    blocks[i].one_ = {one_.data + i * each, 0, each, one_.dtype};
+    blocks[i].size_bytes_ = each;
+  }
+  // Whoever owns them goes with the last block, whose finish() comes last.
+  blocks.back().kept_ = std::move(kept_);
+  blocks.back().gappy_ = std::move(gappy_);
+  return blocks;
+}
+
+Result<std::vector<Flat>> Flat::make_blocks(const Tensors& tensors, std::uint32_t count, Use use,
+                                            Hold hold, std::string_view where) {
+  const auto wrong_count = [&](std::size_t given) {
+    return Error{
+        ErrorCode::invalid_argument, where,
+        "a list of " + std::to_string(given) + " blocks for " + std::to_string(count) + " members"};
+  };
+  std::vector<Flat> blocks;
+  blocks.reserve(count);
+  if (const auto* const several = std::get_if<std::span<const Tensor>>(&tensors.what())) {
+    if (several->size() != count) return wrong_count(several->size());
+    for (const Tensor& tensor : *several) {
+      TENDON_TRY(block, make(tensor, use, hold, where));
+      blocks.push_back(std::move(block));
+    }
+    return blocks;
+  }
+  if (const auto* const dicts = std::get_if<std::span<const TensorDict>>(&tensors.what())) {
+    if (dicts->size() != count) return wrong_count(dicts->size());
+    for (const TensorDict& dict : *dicts) {
+      TENDON_TRY(block, make(dict, use, hold, where));
+      blocks.push_back(std::move(block));
+    }
+    return blocks;
+  }
+  if (std::holds_alternative<const TensorDict*>(tensors.what())) {
+    return Error{ErrorCode::invalid_argument, where,
+                 "one TensorDict is no list of blocks; give one for each of " +
+                     std::to_string(count) + " members"};
+  }
+  TENDON_TRY(whole, make(tensors, use, hold, where));
+  return std::move(whole).cut(count, where);
+}
+
+std::optional<DType> Flat::dtype() const noexcept {
+  const auto all = runs();
+  if (all.empty()) return {};
+  for (const Run& run : all)
+    if (run.dtype != all.front().dtype) return {};
+  return all.front().dtype;
+}
+
+void Flat::finish() {
+  for (const Gappy& each : gappy_) copy_strided(each.original, each.packed);
+  gappy_.clear();
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/group/tensors.hpp>
+#include <vector>
+
+namespace tendon::inline v0::detail {
+
+/// What a collective does with its tensors.
+enum class Use : std::uint8_t { read, write };
+
+/// Whether the tensors must outlive the call.
+enum class Hold : std::uint8_t {
+  borrow,  ///< the caller waits
+  keep,    ///< a share of their storage is taken
+};
+
+/// Tensors as one run of bytes: each begins at a multiple of 64, in order. So one operation serves
+/// a tensor and a whole TensorDict, and a cut at a multiple of 64 splits no element.
+///
+/// Owns:    copies of tensors with gaps, and with Hold::keep shares of the others.
+/// Threads: one at a time.
+/// Errors:  of make().
+/// Blocks:  never.
+/// Cost:    one tensor: no allocation. More: one for all.
+class Flat {
+ public:
+  struct Run {
+    std::byte* data = nullptr;
+    std::uint64_t begin = 0;  ///< in the whole
+    std::uint64_t size_bytes = 0;
+    DType dtype = DType::u8;
+  };
+
+  Flat() = default;
+  /// read_only, unsupported_device, overlapping memory in a result: naming the tensor by its place
+  /// in the list.
+  [[nodiscard]] static Result<Flat> make(const Tensors& tensors, Use use, Hold hold,
+                                         std::string_view where);
+  /// One tensor as `count` blocks of equal size, or one block for each of several tensors or dicts.
+  [[nodiscard]] static Result<std::vector<Flat>> make_blocks(const Tensors& tensors,
+                                                             std::uint32_t count, Use use,
+                                                             Hold hold, std::string_view where);
+
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] std::span<const Run> runs() const noexcept {
+    return runs_.empty() ? std::span(&one_, one_.data == nullptr ? 0 : 1) : std::span(runs_);
+  }
+  /// Of dtypes, shapes and the names of a dict's leaves, for comparison with other members.
+  [[nodiscard]] std::uint32_t shape_hash() const noexcept { return shape_hash_; }
+  /// The dtype of all, or nullopt when there are several (or none).
+  [[nodiscard]] std::optional<DType> dtype() const noexcept;
+
+  /// What shape_hash() is of one tensor.
+  [[nodiscard]] static std::uint32_t hash_of(const Tensor& tensor) noexcept;
+
+  /// Calls f(data, offset in the range, bytes, dtype) for each stretch of [offset, offset + size).
+  template <class F>
+  void visit(std::uint64_t offset, std::uint64_t size_bytes, F f) const {
+    const std::uint64_t end = offset + size_bytes;
+    for (const Run& run : runs()) {
+      const std::uint64_t from = std::max(offset, run.begin);
+      const std::uint64_t to = std::min(end, run.begin + run.size_bytes);
+      if (from < to) f(run.data + (from - run.begin), from - offset, to - from, run.dtype);
+    }
+  }
+  void read(std::uint64_t offset, MutableBytes destination) const {
+    visit(offset, destination.size(), [&](std::byte* data, auto at, auto size, DType) {
+      std::memcpy(destination.data() + at, data, size);
+    });
+  }
+  void write(std::uint64_t offset, Bytes source) const {
+    visit(offset, source.size(), [&](std::byte* data, auto at, auto size, DType) {
+      std::memcpy(data, source.data() + at, size);
+    });
+  }
+  /// The result goes to tensors with gaps: once, at the end.
+  void finish();
+
+ private:
+  void hash(const Tensor& tensor) noexcept;
+  void hash(std::string_view name) noexcept;
+  Result<void> add(const Tensor& tensor, Use use, Hold hold, std::string_view where);
+  [[nodiscard]] Result<std::vector<Flat>> cut(std::uint32_t count, std::string_view where) &&;
+
+  Run one_;
+  std::vector<Run> runs_;  // when there are more
+  std::uint64_t size_bytes_ = 0;
+  std::uint32_t shape_hash_ = 2166136261u;
+  std::vector<Tensor> kept_;
+  struct Gappy {
+    Tensor original;
+    Tensor packed;
+  };
+  std::vector<Gappy> gappy_;
+};
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tendon/group/group.hpp>
+
+#include "group/collectives.hpp"
+#include "group/group_core.hpp"
+#include "group/point_to_point.hpp"
+#include "group/tuning.hpp"
+
+namespace tendon::inline v0 {
+namespace {
+
+using detail::Call;
+using detail::CollectiveOp;
+using detail::Epoch;
+using detail::GroupCore;
+using detail::Hold;
+
+Result<void> run(GroupCore& core, const Call& call, Deadline deadline) {
+  struct Context {
+    GroupCore& core;
+    const Call& call;
+  } context{core, call};
+  return core.run(
+      [&context](Epoch& epoch, std::uint64_t sequence) {
+        return detail::make_operation(context.core, epoch, sequence, context.call, Hold::borrow);
+      },
+      deadline);
+}
+
+Completion<void> start(GroupCore& core, const Call& call) {
+  return core.start([&](Epoch& epoch, std::uint64_t sequence) {
+    return detail::make_operation(core, epoch, sequence, call, Hold::keep);
+  });
+}
+
+}  // namespace
+
+Group::Group(std::shared_ptr<detail::GroupCore> core) : core_(std::move(core)) {}
+Group::Group(Group&&) noexcept = default;
+
+Group& Group::operator=(Group&& other) noexcept {
+  if (this != &other) {
+    if (core_ != nullptr) core_->leave();
+    core_ = std::move(other.core_);
+  }
+  return *this;
+}
+
+Group::~Group() {
+  if (core_ != nullptr) core_->leave();
+}
+
+Result<Group> Group::join(Context& context, const Rendezvous& rendezvous, Deadline deadline,
+                          GroupOptions options) {
+  auto core =
+      GroupCore::join(detail::Engine::of(context), rendezvous, std::move(options), deadline);
+  if (core) return Group(*std::move(core));
+  Error error = std::move(core).error();
+  // A member that closes its Context now leaves a group that was never complete.
+  if (error.code == ErrorCode::end_of_stream) error.code = ErrorCode::peer_lost;
+  return error;
+}
+
+GroupRank Group::rank() const { return GroupRank{core_->epoch()->self}; }
+std::uint32_t Group::size() const { return core_->epoch()->size(); }
+std::uint64_t Group::epoch() const { return core_->epochs_entered(); }
+std::string Group::name() const { return core_->name(); }
+std::uint64_t Group::last_complete_sequence() const { return core_->last_complete(); }
+
+std::vector<GroupMember> Group::members() const {
+  const auto epoch = core_->epoch();
+  std::vector<GroupMember> members;
+  for (std::uint32_t rank = 0; rank < epoch->size(); ++rank) {
+    GroupMember member{GroupRank{rank}, epoch->places[rank], {}, {}};
+    if (rank == epoch->self) {
+      member.identity = core_->engine()->identity();
+    } else {
+      member.identity = epoch->channels[rank]->link().peer();
+      member.path = epoch->channels[rank]->link().path();
+    }
+    members.push_back(std::move(member));
+  }
+  return members;
+}
+
+std::string Group::describe() const {
+  const auto epoch = core_->epoch();
+  std::string text = "group \"" + core_->name() + "\": rank " + std::to_string(epoch->self) +
+                     " of " + std::to_string(epoch->size()) + ", epoch " +
+                     std::to_string(core_->epochs_entered()) + ", listening at " +
+                     core_->mesh()->address() + "\n";
+  for (std::uint32_t rank = 0; rank < epoch->size(); ++rank) {
+    text += "  " + epoch->names[rank];
+    if (rank != epoch->self) text += ": " + epoch->channels[rank]->link().path().to_string();
+    text += "\n";
+  }
+  return text + detail::describe_choices(
+                    detail::Tuning::get(),
+                    epoch->board != nullptr ? detail::Reach::boards : detail::Reach::links,
+                    epoch->hosts);
+}
+
+// Collectives
+
+Result<void> Group::all_reduce(const Tensors& tensors, ReduceOp op, Deadline deadline) {
+  if (const auto* const one = std::get_if<const Tensor*>(&tensors.what()))
+    if (auto done = core_->reduce_at_once(**one, op, deadline)) return *std::move(done);
+  return run(*core_, {.op = CollectiveOp::all_reduce, .reduce = op, .output = &tensors}, deadline);
+}
+Completion<void> Group::all_reduce_async(const Tensors& tensors, ReduceOp op) {
+  return start(*core_, {.op = CollectiveOp::all_reduce, .reduce = op, .output = &tensors});
+}
+Result<void> Group::reduce(const Tensors& tensors, ReduceOp op, GroupRank root, Deadline deadline) {
+  return run(*core_,
+             {.op = CollectiveOp::reduce, .reduce = op, .root = root.value, .output = &tensors},
+             deadline);
+}
+Completion<void> Group::reduce_async(const Tensors& tensors, ReduceOp op, GroupRank root) {
+  return start(*core_,
+               {.op = CollectiveOp::reduce, .reduce = op, .root = root.value, .output = &tensors});
+}
+Result<void> Group::broadcast(const Tensors& tensors, GroupRank root, Deadline deadline) {
+  return run(*core_, {.op = CollectiveOp::broadcast, .root = root.value, .output = &tensors},
+             deadline);
+}
+Completion<void> Group::broadcast_async(const Tensors& tensors, GroupRank root) {
+  return start(*core_, {.op = CollectiveOp::broadcast, .root = root.value, .output = &tensors});
+}
+Result<void> Group::all_gather(const Tensors& input, const Tensors& outputs, Deadline deadline) {
+  return run(*core_, {.op = CollectiveOp::all_gather, .input = &input, .output = &outputs},
+             deadline);
+}
+Completion<void> Group::all_gather_async(const Tensors& input, const Tensors& outputs) {
+  return start(*core_, {.op = CollectiveOp::all_gather, .input = &input, .output = &outputs});
+}
+Result<void> Group::gather(const Tensors& input, const Tensors& outputs, GroupRank root,
+                           Deadline deadline) {
+  return run(*core_,
+             {.op = CollectiveOp::gather, .root = root.value, .input = &input, .output = &outputs},
+             deadline);
+}
+Completion<void> Group::gather_async(const Tensors& input, const Tensors& outputs, GroupRank root) {
+  return start(
+      *core_,
+      {.op = CollectiveOp::gather, .root = root.value, .input = &input, .output = &outputs});
+}
+Result<void> Group::scatter(const Tensors& inputs, const Tensors& output, GroupRank root,
+                            Deadline deadline) {
+  return run(*core_,
+             {.op = CollectiveOp::scatter, .root = root.value, .input = &inputs, .output = &output},
+             deadline);
+}
+Completion<void> Group::scatter_async(const Tensors& inputs, const Tensors& output,
+                                      GroupRank root) {
+  return start(
+      *core_,
+      {.op = CollectiveOp::scatter, .root = root.value, .input = &inputs, .output = &output});
+}
+Result<void> Group::reduce_scatter(const Tensors& inputs, const Tensors& output, ReduceOp op,
+                                   Deadline deadline) {
+  return run(
+      *core_,
+      {.op = CollectiveOp::reduce_scatter, .reduce = op, .input = &inputs, .output = &output},
+      deadline);
+}
+Completion<void> Group::reduce_scatter_async(const Tensors& inputs, const Tensors& output,
+                                             ReduceOp op) {
+  return start(
+      *core_,
+      {.op = CollectiveOp::reduce_scatter, .reduce = op, .input = &inputs, .output = &output});
+}
+Result<void> Group::all_to_all(const Tensors& inputs, const Tensors& outputs, Deadline deadline) {
+  return run(*core_, {.op = CollectiveOp::all_to_all, .input = &inputs, .output = &outputs},
+             deadline);
+}
+Completion<void> Group::all_to_all_async(const Tensors& inputs, const Tensors& outputs) {
+  return start(*core_, {.op = CollectiveOp::all_to_all, .input = &inputs, .output = &outputs});
+}
+Result<void> Group::barrier(Deadline deadline) {
+  return run(*core_, {.op = CollectiveOp::barrier}, deadline);
+}
+Result<void> Group::monitored_barrier(Deadline deadline) {
+  return run(*core_, {.op = CollectiveOp::monitored_barrier}, deadline);
+}
+Completion<void> Group::barrier_async() { return start(*core_, {.op = CollectiveOp::barrier}); }
+
+// From member to member
+
+Result<void> Group::send(const Tensors& tensors, To to, Deadline deadline) {
+  return detail::send(*core_, tensors, to, deadline);
+}
+Completion<void> Group::send_async(const Tensors& tensors, To to) {
+  return detail::send_async(core_, tensors, to);
+}
+Result<Received> Group::recv(const Tensors& tensors, From from, Deadline deadline) {
+  return detail::recv(*core_, tensors, from, deadline);
+}
+Completion<Received> Group::recv_async(const Tensors& tensors, From from) {
+  return detail::recv_async(core_, tensors, from);
+}
+Result<void> Group::init_remote(const TensorDict& dict, To to, Deadline deadline) {
+  return detail::init_remote(*core_, dict, to, deadline);
+}
+Result<TensorDict> Group::from_remote_init(From from, Deadline deadline) {
+  return detail::from_remote_init(*core_, from, deadline);
+}
+Result<TensorDict> Group::broadcast_init(const TensorDict& dict, GroupRank root,
+                                         Deadline deadline) {
+  return detail::broadcast_init(*this, *core_, dict, root, deadline);
+}
+
+// Groups and epochs
+
+Result<Group> Group::subgroup(std::span<const GroupRank> members, Deadline deadline,
+                              std::string_view name) {
+  std::vector<std::uint32_t> ranks;
+  for (const GroupRank rank : members) ranks.push_back(rank.value);
+  TENDON_TRY(core, core_->subgroup(std::move(ranks), deadline, name));
+  return Group(std::move(core));
+}
+
+Result<Group> Group::split(std::span<const GlobalRank> members, Deadline deadline,
+                           std::string_view name) {
+  TENDON_TRY(ranks, detail::agree_on_split(*this, *core_, members, deadline));
+  TENDON_TRY(core, core_->subgroup(std::move(ranks), deadline, name));
+  return Group(std::move(core));
+}
+
+Result<void> Group::shrink(Deadline deadline, ShrinkOptions options) {
+  return core_->enter(deadline, GroupCore::Of::those_left, options.fence, "group.shrink");
+}
+
+Result<std::uint64_t> Group::grow(Deadline deadline) {
+  TENDON_CHECK(core_->enter(deadline, GroupCore::Of::those_here, Fence::none, "group.grow"));
+  return core_->complete_everywhere();
+}
+
+Result<std::uint64_t> Group::rebuild(Deadline deadline, ShrinkOptions options) {
+  TENDON_CHECK(core_->enter(deadline, GroupCore::Of::every_place, options.fence, "group.rebuild"));
+  return core_->complete_everywhere();
+}
+
+void Group::abort(std::string_view reason) { core_->abort(reason); }
+
+}  // namespace tendon::inline v0

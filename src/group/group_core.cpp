@@ -1,0 +1,699 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/group_core.hpp"
+
+#include <algorithm>
+#include <tendon/observe/log.hpp>
+
+#include "core/text.hpp"
+#include "group/agreement_wire.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr auto kRetry = std::chrono::milliseconds(50);
+// Steps of an epoch that this member has not entered yet; a member cannot be further ahead.
+constexpr std::size_t kMostEarlySteps = 4096;
+
+View first_view(std::size_t members) {
+  View view{1, {}};
+  for (std::size_t place = 0; place < members; ++place) view.members.set(place);
+  return view;
+}
+
+std::uint32_t index_of(const std::vector<std::uint32_t>& places, std::uint32_t place) {
+  return static_cast<std::uint32_t>(std::find(places.begin(), places.end(), place) -
+                                    places.begin());
+}
+
+// What a member may say that an epoch ended with.
+ErrorCode code_of(std::uint32_t number) {
+  switch (const auto code = static_cast<ErrorCode>(number)) {
+    case ErrorCode::peer_lost:
+    case ErrorCode::timeout:
+    case ErrorCode::mismatch:
+    case ErrorCode::cancelled:
+    case ErrorCode::protocol_violation:
+      return code;
+    default:
+      return ErrorCode::group_aborted;
+  }
+}
+
+}  // namespace
+
+class GroupCore::OperationCompletion final : public CompletionState<void> {
+ public:
+  explicit OperationCompletion(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
+  void drive(Deadline deadline) override {
+    if (auto queued = queued_.lock()) (void)core_->wait(*queued, deadline);
+    // Whoever ended it may not have told yet.
+    if (!finished()) (void)core_->engine()->wait(nullptr, deadline, [this] { return finished(); });
+  }
+  // A collective cannot be undone by one of its members.
+  void cancel() override {
+    if (!finished()) core_->abort("a member cancelled an operation");
+  }
+  void expire() override {
+    if (auto queued = queued_.lock()) core_->time_out(queued);
+  }
+  void abandon() override {}
+  void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
+  void of(std::weak_ptr<Queued> queued) { queued_ = std::move(queued); }
+
+ private:
+  const std::shared_ptr<GroupCore> core_;
+  std::weak_ptr<Queued> queued_;
+};
+
+GroupCore::GroupCore(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::string name,
+                     std::vector<std::uint32_t> mesh_places, const View& view, Minority minority)
+    : mesh_(std::move(mesh)),
+      id_(id),
+      name_(std::move(name)),
+      mesh_places_(std::move(mesh_places)),
+      self_(index_of(mesh_places_, mesh_->self())),
+      running_(std::make_shared<Epoch>()),
+      epoch_(running_),
+      agreement_(GroupRank{self_}, view, minority, kRetry) {}
+
+Result<std::shared_ptr<GroupCore>> GroupCore::join(std::shared_ptr<Engine> engine,
+                                                   const Rendezvous& rendezvous,
+                                                   GroupOptions options, Deadline deadline) {
+  TENDON_TRY(mesh, Mesh::join(std::move(engine), rendezvous, options, deadline));
+  std::vector<std::uint32_t> places(mesh->size());
+  for (std::uint32_t place = 0; place < mesh->size(); ++place) places[place] = place;
+  const std::uint64_t id = mesh->first_group();
+  const bool late = mesh->replacement();
+  const View view = late ? View() : first_view(places.size());
+  auto core = std::make_shared<GroupCore>(std::move(mesh), id, std::move(options.name),
+                                          std::move(places), view, options.minority);
+  core->mesh_->add(id, core);
+  auto entered =
+      core->enter(deadline, late ? Of::those_here : Of::everybody, Fence::none, "group.join");
+  if (!entered) {
+    core->leave();
+    return std::move(entered).error();
+  }
+  return core;
+}
+
+Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::vector<std::uint32_t> ranks,
+                                                       Deadline deadline, std::string_view name) {
+  const auto now = epoch();
+  std::vector<std::uint32_t> places;
+  for (const std::uint32_t rank : ranks) {
+    if (rank >= now->size() || std::count(ranks.begin(), ranks.end(), rank) != 1) {
+      return Error{ErrorCode::invalid_argument, "group.subgroup",
+                   "rank " + std::to_string(rank) +
+                       (rank >= now->size()
+                            ? " in a list of ranks of a group of " + std::to_string(now->size())
+                            : " is twice in the list of ranks")};
+    }
+    places.push_back(mesh_places_[now->places[rank]]);
+  }
+  if (std::find(places.begin(), places.end(), mesh_->self()) == places.end()) {
+    return Error{
+        ErrorCode::invalid_argument, "group.subgroup",
+        "this member, rank " + std::to_string(now->self) + ", is not in the list of ranks"};
+  }
+  // All members make the same number of the same list, without a word.
+  std::uint64_t id = id_;
+  const auto mix = [&](std::uint64_t word) {
+    id = (id ^ word) * 0x9e3779b97f4a7c15ull;
+    id ^= id >> 29;
+  };
+  for (const std::uint32_t place : places) mix(place + 1);
+  // The epoch: who has come in the place of another does not know what was made before it.
+  mix(now->number());
+  {
+    std::lock_guard lock(state_mutex_);
+    mix(++subgroups_made_[places]);
+  }
+  const View view = first_view(places.size());
+  auto core = std::make_shared<GroupCore>(
+      mesh_, id, name.empty() ? name_ + "/" + std::to_string(ranks.front()) : std::string(name),
+      std::move(places), view, Minority::refuse);
+  mesh_->add(id, core);
+  auto entered = core->enter(deadline, Of::everybody, Fence::none, "group.subgroup");
+  if (!entered) {
+    core->leave();
+    return std::move(entered).error();
+  }
+  return core;
+}
+
+void GroupCore::leave() {
+  if (left_.exchange(true)) return;
+  if (!engine()->unusable()) {
+    std::optional<AbortWord> word;
+    {
+      std::lock_guard lock(state_mutex_);
+      word = std::move(failure_word_);
+    }
+    // To those whom it has not reached, this member would be the one who ended it.
+    if (word) say_all(word->envelope, as_bytes(word->text));
+    say_all({.kind = EnvelopeKind::left, .from = self_});
+  }
+  mesh_->remove(id_);
+  std::shared_ptr<Epoch> last;
+  {
+    std::lock_guard lane(lane_mutex_);
+    std::lock_guard lock(state_mutex_);
+    if (!failed_) {
+      failure_ = Error{ErrorCode::group_aborted, "group", "this member has left the group"};
+      failed_ = true;
+    }
+    last = epoch_;
+  }
+  advance_lane(nullptr);
+  if (last->board != nullptr) mesh_->forget_segment(last->board->segment());
+}
+
+void GroupCore::abort(std::string_view reason) {
+  (void)fail(Error{ErrorCode::cancelled, "group.abort",
+                   epoch()->names.empty() ? std::string(reason)
+                                          : epoch()->names[epoch()->self] + " aborted group \"" +
+                                                name_ + "\": " + cleaned(reason)},
+             self_, Telling::everybody);
+  engine()->wake_others();
+}
+
+std::shared_ptr<Epoch> GroupCore::epoch() const {
+  std::lock_guard lock(state_mutex_);
+  return epoch_;
+}
+
+std::optional<std::uint32_t> GroupCore::place_of(std::uint32_t mesh_place) const {
+  const std::uint32_t place = index_of(mesh_places_, mesh_place);
+  if (place == mesh_places_.size()) return {};
+  return place;
+}
+
+// The lane
+
+std::optional<Error> GroupCore::failure(std::string_view what) const {
+  if (auto usable = engine()->usable("group." + std::string(what)); !usable)
+    return std::move(usable).error();
+  if (!failed_.load(std::memory_order_acquire)) return {};
+  std::lock_guard lock(state_mutex_);
+  if (!failed_) return {};
+  // Whoever calls only now gets the member's name as those who waited did.
+  const bool is_loss = failure_ && failure_->code == ErrorCode::peer_lost;
+  return Error{is_loss ? ErrorCode::peer_lost : ErrorCode::group_aborted, "group",
+               std::string(what) + " on group \"" + name_ +
+                   "\": its epoch is over, shrink() makes the next one; " +
+                   (failure_ ? failure_->detail : std::string("it was never complete"))};
+}
+
+Result<std::shared_ptr<GroupCore::Queued>> GroupCore::submit(
+    const Make& make, std::shared_ptr<OperationCompletion> completion) {
+  engine()->note_activity();
+  TENDON_CHECK(engine()->usable("group"));
+  std::lock_guard lane(lane_mutex_);
+  if (failed_.load(std::memory_order_acquire)) return *failure("a collective");
+  TENDON_TRY(operation, make(*running_, issued_ + 1));
+  ++issued_;
+  running_->history.add(operation->fingerprint());
+  auto queued = std::make_shared<Queued>();
+  queued->operation = std::move(operation);
+  queued->completion = std::move(completion);
+  lane_.push_back(queued);
+  return queued;
+}
+
+Result<void> GroupCore::run(const Make& make, Deadline deadline) {
+  TENDON_TRY(queued, submit(make, nullptr));
+  return finish(queued, deadline);
+}
+
+Result<void> GroupCore::finish(const std::shared_ptr<Queued>& queued, Deadline deadline) {
+  if (!wait(*queued, deadline)) time_out(queued);
+  if (queued->error) return *queued->error;
+  return {};
+}
+
+Completion<void> GroupCore::start(const Make& make) {
+  auto completion = std::make_shared<OperationCompletion>(shared_from_this());
+  auto queued = submit(make, completion);
+  if (!queued) {
+    if (auto call = completion->finish(std::move(queued).error()))
+      engine()->schedule(std::move(call));
+    return Completion<void>(std::move(completion));
+  }
+  completion->of(*queued);
+  advance_lane(nullptr);
+  if (!(*queued)->over) announce(**queued);
+  return Completion<void>(std::move(completion));
+}
+
+bool GroupCore::wait(Queued& queued, Deadline deadline) {
+  const auto attempt = [&] {
+    if (queued.over.load(std::memory_order_acquire)) return true;
+    poll_awaited(queued);
+    advance_lane(queued.completion == nullptr ? &queued : nullptr);
+    return queued.over.load(std::memory_order_acquire);
+  };
+  if (attempt()) return true;
+  if (engine()->spin_for_flags(deadline, attempt, &moves_)) return true;
+  announce(queued);
+  return engine()->wait(nullptr, deadline, attempt, &moves_);
+}
+
+// From here on sleepers look for what the operation waits for, and the peers ring for it.
+void GroupCore::announce(Queued& queued) {
+  std::vector<Link*> links;
+  {
+    std::lock_guard lane(lane_mutex_);
+    if (queued.over || queued.announced) return;
+    queued.announced = true;
+    for (Channel* const channel : running_->channels)
+      if (channel != nullptr) links.push_back(&channel->link());
+    for (Link* const link : links) link->waiting_for_flags.fetch_add(1);
+  }
+  for (Link* const link : links) engine()->announce_again(*link);
+  if (!registered_.exchange(true)) engine()->add_work(shared_from_this());
+}
+
+// Collectives over links: their messages are taken in by whoever waits for them.
+void GroupCore::poll_awaited(Queued& queued) {
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    std::lock_guard lane(lane_mutex_);
+    if (queued.over || running_->board != nullptr || lane_.empty()) return;
+    for (const std::uint32_t rank : lane_.front()->operation->waits_for(*running_))
+      links.push_back(running_->channels[rank]->link().shared_from_this());
+  }
+  for (const auto& link : links)
+    if (!link->delivers_at_once() || link->has_input()) engine()->poll_link(*link);
+}
+
+// What the head of the lane has come to: nothing yet, complete, or an error.
+std::optional<Result<void>> GroupCore::look(Queued& head) {
+  // Before advance(): what came ahead of the word that somebody has gone is there for it to find.
+  looked_at_ = losses_heard_.load(std::memory_order_acquire);
+  std::vector<std::uint32_t> gone_before;
+  for (std::uint32_t rank = 0; looked_at_ != 0 && rank < running_->size(); ++rank)
+    if (gone(*running_, rank)) gone_before.push_back(rank);
+  const bool over = failed_.load(std::memory_order_acquire);
+  // What had begun when the epoch failed may be complete by what lies there already.
+  if (!over || head.begun) {
+    head.begun = true;
+    const std::uint64_t steps = head.operation->steps_done();
+    auto advanced = head.operation->advance(*running_);
+    if (head.operation->steps_done() != steps) moves_.fetch_add(1, std::memory_order_relaxed);
+    if (!advanced) return std::move(advanced).error();
+    if (*advanced) return Result<void>();
+  }
+  if (auto usable = engine()->usable("group.collective"); !usable) return std::move(usable).error();
+  if (over) {
+    std::lock_guard lock(state_mutex_);
+    Error error = failure_.value_or(Error{ErrorCode::group_aborted, "group", "never complete"});
+    // The first error is of what it interrupted; for the rest the epoch is over.
+    if (!head.begun && error.code != ErrorCode::peer_lost) error.code = ErrorCode::group_aborted;
+    return error;
+  }
+  if (gone_before.empty()) return {};
+  for (const std::uint32_t rank : head.operation->waits_for(*running_))
+    if (std::find(gone_before.begin(), gone_before.end(), rank) != gone_before.end())
+      if (auto error = gone(*running_, rank)) return *std::move(error);
+  return {};
+}
+
+void GroupCore::advance_lane(const Queued* mine) {
+  std::vector<std::shared_ptr<Queued>> others;
+  {
+    std::unique_lock lane(lane_mutex_, std::try_to_lock);
+    if (!lane.owns_lock()) return;
+    while (!lane_.empty()) {
+      auto result = look(*lane_.front());
+      if (!result) break;
+      std::shared_ptr<Queued> head = std::move(lane_.front());
+      lane_.pop_front();
+      if (*result) {
+        last_complete_.store(head->operation->sequence(), std::memory_order_relaxed);
+      } else {
+        head->operation->give_up(*running_);
+        (void)fail(result->error(), self_, Telling::everybody);
+        head->error = head->timed_out ? std::move(head->timed_out) : std::move(*result).error();
+        // A mismatch says what each member called.
+        std::string& detail = head->error->detail;
+        if (detail.find(to_string(head->operation->fingerprint())) == std::string::npos)
+          detail.insert(0, describe(*head->operation) + ": ");
+      }
+      if (head->announced)
+        for (Channel* const channel : running_->channels)
+          if (channel != nullptr) channel->link().waiting_for_flags.fetch_sub(1);
+      head->over.store(true, std::memory_order_release);
+      if (head.get() != mine) others.push_back(std::move(head));
+    }
+  }
+  if (others.empty()) return;
+  for (const auto& queued : others) {
+    if (queued->completion == nullptr) continue;
+    Result<void> result;
+    if (queued->error) result = *queued->error;
+    if (auto call = queued->completion->finish(std::move(result)))
+      engine()->schedule(std::move(call));
+    engine()->note_completed();
+  }
+  if (!engine()->unusable()) engine()->wake_others();
+}
+
+std::string GroupCore::describe(const Operation& operation) const {
+  return to_string(operation.fingerprint()) + " on group \"" + name_ + "\"";
+}
+
+std::optional<Error> GroupCore::lost(const Epoch& epoch, std::uint32_t rank) const {
+  std::lock_guard lock(state_mutex_);
+  const auto found = lost_.find(epoch.places[rank]);
+  if (found == lost_.end()) return {};
+  Error error = found->second.error;
+  if (error.code == ErrorCode::end_of_stream) error.code = ErrorCode::peer_lost;
+  error.detail = epoch.names[rank] + " has gone: " + error.detail;
+  return error;
+}
+
+std::optional<Error> GroupCore::gone(const Epoch& epoch, std::uint32_t rank) const {
+  auto error = lost(epoch, rank);
+  if (!error) return {};
+  // Asked after the loss is known: what was announced before it counts as arriving by now.
+  const Channel* const channel = epoch.channels[rank];
+  if (channel != nullptr && channel->arriving() && !channel->link().ended()) return {};
+  return error;
+}
+
+void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {
+  {
+    std::lock_guard lane(lane_mutex_);
+    if (queued->over) return;
+    Epoch& epoch = *running_;
+    Operation& head = *lane_.front()->operation;
+    std::string whom;
+    for (const std::uint32_t rank : head.waits_for(epoch)) {
+      whom += (whom.empty() ? "" : ", ") + epoch.names[rank];
+      if (epoch.channels[rank] != nullptr && epoch.channels[rank]->link().suspect())
+        whom += " [suspect: no sign of life]";
+    }
+    Error error{ErrorCode::timeout, "group.collective",
+                describe(*queued->operation) + " waits for " +
+                    (whom.empty() ? std::string("its own sends") : whom)};
+    if (lane_.front() != queued) error.detail += ", which are still at " + describe(head);
+    if (fail(error, self_, Telling::everybody)) queued->timed_out = std::move(error);
+  }
+  const Queued* const mine = queued->completion == nullptr ? queued.get() : nullptr;
+  while (!queued->over) advance_lane(mine);
+  engine()->wake_others();
+}
+
+// Failure
+
+bool GroupCore::fail(const Error& error, std::uint32_t blamed, Telling telling) {
+  Envelope envelope{.kind = EnvelopeKind::abort, .from = self_};
+  {
+    std::lock_guard lock(state_mutex_);
+    if (failed_) return false;
+    failure_ = error;
+    failed_.store(true, std::memory_order_release);
+    // Said of this epoch, whichever has begun when it is said.
+    envelope.epoch = epoch_->number();
+  }
+  if (telling == Telling::nobody) return true;
+  envelope.extra = blamed;
+  envelope.tag = static_cast<std::uint32_t>(error.code);
+  say_all(envelope, as_bytes(error.detail));
+  return true;
+}
+
+void GroupCore::say_all(Envelope envelope, Bytes body) {
+  envelope.group = id_;
+  if (envelope.epoch == 0) envelope.epoch = epoch()->number();
+  for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
+    if (place == self_) continue;
+    Channel* const channel = channel_of(place);
+    if (channel != nullptr && !channel->lost()) channel->post(envelope, body);
+  }
+}
+
+void GroupCore::say_agreement() {
+  std::vector<Agreement::Outgoing> outgoing;
+  bool tick = false;
+  {
+    std::lock_guard lock(state_mutex_);
+    outgoing = agreement_.take_outgoing();
+    const bool open = agreement_.absent().any() || agreement_.leading();
+    if (open && !ticking_) tick = ticking_ = true;
+  }
+  for (const auto& [to, message] : outgoing) {
+    Channel* const channel = channel_of(to.value);
+    if (channel == nullptr || channel->lost()) continue;
+    channel->post({.kind = EnvelopeKind::agreement, .from = self_, .group = id_}, encode(message));
+  }
+  if (tick) (void)engine()->add_timed(Deadline(kRetry), weak_from_this());
+}
+
+void GroupCore::on_time() {
+  if (left_ || engine()->unusable()) return;
+  {
+    std::lock_guard lock(state_mutex_);
+    ticking_ = false;
+    agreement_.tick(Agreement::Clock::now());
+  }
+  say_agreement();
+}
+
+void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const Error& error,
+                        Absence how) {
+  const auto place = place_of(mesh_place);
+  if (!place) return;
+  const bool in_order = error.code == ErrorCode::end_of_stream;
+  bool member = false;
+  bool again = false;
+  std::string name;
+  // This Context ends: it is this member that goes, which the others hear from their links.
+  const bool ending = engine()->unusable();
+  {
+    std::lock_guard lock(state_mutex_);
+    losses_heard_.fetch_add(1, std::memory_order_release);  // who has seen it waits for this lock
+    const std::uint32_t rank = index_of(epoch_->places, *place);
+    member = rank < epoch_->size();
+    // Of a process that was replaced since.
+    if (member && epoch_->channels[rank] != &channel) return;
+    const auto known = lost_.find(*place);
+    again = known != lost_.end() && known->second.channel == &channel;
+    // Proved only now: a side that was too few to go on may be enough. Not when somebody else has
+    // taken the place.
+    const bool news = !again || (how == Absence::proved && known->second.how != how && member &&
+                                 channel_of(*place) == &channel);
+    if (!news) return;
+    const bool messages_dropped = again && known->second.messages_dropped;
+    lost_.insert_or_assign(*place, Loss{error, &channel, how, messages_dropped});
+    if (ending) return;
+    if (in_order && ready_.contains(*place) && ready_[*place].number > epoch_->number()) {
+      // It may have seen that epoch complete, which then is so for everybody.
+      left_early_.push_back(*place);
+    } else {
+      miss(*place, how);
+    }
+    name = member ? epoch_->names[rank] : mesh_->name_of(mesh_place);
+  }
+  say_agreement();
+  // Who has left in order may have done all that is asked of it: only what waits for it fails.
+  if (in_order || !member || again) return;
+  Error lost = error;
+  lost.code = ErrorCode::peer_lost;
+  lost.detail = name + " was lost: " + error.detail;
+  (void)fail(lost, *place, Telling::everybody);
+}
+
+// It is left out of the next epoch. state_mutex_ is held.
+void GroupCore::miss(std::uint32_t place, Absence how) {
+  agreement_.set_absent(GroupRank{place}, how, Agreement::Clock::now());
+  miss_early();
+}
+
+void GroupCore::miss_early() {
+  for (const std::uint32_t place : std::exchange(left_early_, {}))
+    agreement_.set_absent(GroupRank{place}, Absence::proved, Agreement::Clock::now());
+}
+
+// Whoever has come in the place of another takes part from the next epoch on. state_mutex_ is held.
+// Returns whether somebody did.
+bool GroupCore::admit_newcomers() {
+  bool any = false;
+  for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
+    if (place == self_ || agreement_.view().members[place] || agreement_.admitted()[place])
+      continue;
+    // Not the one that was left out, whom this member may still take to be there.
+    const Channel* const channel = channel_of(place);
+    const std::uint32_t rank = index_of(epoch_->places, place);
+    if (rank < epoch_->size() && epoch_->channels[rank] == channel) continue;
+    const auto lost = lost_.find(place);
+    if (lost != lost_.end() && lost->second.channel == channel) continue;
+    if (!mesh_->here(mesh_places_[place])) continue;
+    agreement_.admit(GroupRank{place}, Agreement::Clock::now());
+    any = true;
+  }
+  return any;
+}
+
+// "rank 1, rank 3": of the first epoch.
+std::string GroupCore::empty_places() const {
+  std::string text;
+  for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
+    if (agreement_.view().members[place]) continue;
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(mesh_places_[place]);
+  }
+  return text;
+}
+
+// What members say
+
+void GroupCore::on_inbound(std::uint32_t mesh_place, Inbound&& inbound) {
+  const auto place = place_of(mesh_place);
+  if (!place) return;
+  switch (inbound.envelope.kind) {
+    case EnvelopeKind::ready:
+      return on_ready(*place, inbound.envelope);
+    case EnvelopeKind::abort:
+      return on_abort(inbound);
+    case EnvelopeKind::left:
+      if (const Channel* const channel = channel_of(*place))
+        on_lost(mesh_place, *channel,
+                Error{ErrorCode::end_of_stream, "group", "it has left the group"}, Absence::proved);
+      return;
+    case EnvelopeKind::agreement: {
+      const auto message = decode_agreement(inbound.payload());
+      if (!message) return;
+      {
+        std::lock_guard lock(state_mutex_);
+        agreement_.receive(GroupRank{*place}, *message, Agreement::Clock::now());
+      }
+      return say_agreement();
+    }
+    case EnvelopeKind::collective:
+      return on_step(*place, std::move(inbound));
+    case EnvelopeKind::message:
+      return messages_.put(*place, std::move(inbound));
+    case EnvelopeKind::join:
+    case EnvelopeKind::neighbour:
+    case EnvelopeKind::hello:
+    case EnvelopeKind::refuse:
+      return;
+  }
+}
+
+void GroupCore::on_ready(std::uint32_t place, const Envelope& envelope) {
+  std::optional<Envelope> again;
+  {
+    std::lock_guard lock(state_mutex_);
+    Ready& ready = ready_[place];
+    if (envelope.epoch < ready.number) return;
+    ready = {envelope.epoch, envelope.extra, envelope.sequence, envelope.count};
+    // It missed what this member said when it entered.
+    if (!failed_ && envelope.epoch == epoch_->number()) {
+      again = ready_word();
+    }
+  }
+  if (again) channel_of(place)->post(*again);
+}
+
+// Of what this member is ready for. state_mutex_ is held.
+Envelope GroupCore::ready_word() {
+  const Ready& ready = ready_[self_];
+  return {.kind = EnvelopeKind::ready,
+          .from = self_,
+          .group = id_,
+          .epoch = ready.number,
+          .sequence = ready.issued,
+          .count = ready.completed,
+          .extra = ready.board};
+}
+
+void GroupCore::on_abort(const Inbound& inbound) {
+  AbortWord word{inbound.envelope, cleaned(inbound.text())};
+  Error error;
+  {
+    std::lock_guard lock(state_mutex_);
+    const std::uint64_t now = epoch_->number();
+    if (inbound.envelope.epoch > now) {
+      early_aborts_.emplace(inbound.envelope.epoch, std::move(word));
+      return;
+    }
+    if (inbound.envelope.epoch != now) return;
+    error = error_of(word, *epoch_);
+    if (!failed_) failure_word_ = std::move(word);
+  }
+  (void)fail(error, inbound.envelope.extra, Telling::nobody);
+}
+
+Error GroupCore::error_of(const AbortWord& word, const Epoch& epoch) {
+  Error error{code_of(word.envelope.tag), "group.abort", word.text};
+  // A loss reads the same on all members; what else a member says is its own word.
+  const std::uint32_t rank = index_of(epoch.places, word.envelope.from);
+  if (error.code != ErrorCode::peer_lost && error.code != ErrorCode::mismatch &&
+      rank < epoch.size())
+    error.detail = epoch.names[rank] + " ended it: " + error.detail;
+  return error;
+}
+
+void GroupCore::on_step(std::uint32_t place, Inbound&& inbound) {
+  std::shared_ptr<Epoch> now;
+  {
+    std::lock_guard lock(state_mutex_);
+    now = epoch_;
+    if (inbound.envelope.epoch > now->number()) {
+      auto& early = early_steps_[inbound.envelope.epoch];
+      if (early.size() < kMostEarlySteps) early.emplace_back(place, std::move(inbound));
+      return;
+    }
+  }
+  if (inbound.envelope.epoch != now->number()) return;  // of an epoch that is over
+  const std::uint32_t rank = index_of(now->places, place);
+  if (rank == now->size()) return;
+  std::lock_guard lock(now->inbox_mutex);
+  now->inbox[rank].push_back(std::move(inbound));
+}
+
+// Work
+
+bool GroupCore::progress() {
+  if (left_) return false;
+  advance_lane(nullptr);
+  return true;
+}
+
+bool GroupCore::has_input() const noexcept {
+  std::unique_lock lane(lane_mutex_, std::try_to_lock);
+  if (!lane.owns_lock()) return true;
+  return !lane_.empty() && (failed_.load(std::memory_order_acquire) ||
+                            losses_heard_.load(std::memory_order_acquire) != looked_at_ ||
+                            lane_.front()->operation->has_input(*running_));
+}
+
+// Pool memory
+
+PoolPlace GroupCore::pool_place(const Epoch& epoch, const Flat& tensors) {
+  if (tensors.runs().size() != 1) return {};
+  const Flat::Run& run = tensors.runs().front();
+  auto location = engine()->pool()->locate({run.data, run.size_bytes});
+  if (!location) return {};
+  for (const std::uint32_t place : epoch.places) {
+    if (place == self_) continue;
+    const auto shown = mesh_->publish(mesh_places_[place], location->segment);
+    if (!shown || !*shown) return {};
+  }
+  return {mesh_->name_segment(location->segment), location->offset};
+}
+
+PoolReader GroupCore::pool_reader(std::shared_ptr<Epoch> epoch) {
+  return [this, epoch = std::move(epoch)](std::uint32_t member, PoolPlace place,
+                                          std::uint64_t size_bytes) -> const std::byte* {
+    const auto segment = mesh_->published(mesh_places_[epoch->places[member]], place.segment_id);
+    if (segment == nullptr) return nullptr;
+    if (place.offset > segment->size_bytes() || size_bytes > segment->size_bytes() - place.offset)
+      return nullptr;
+    return segment->data() + place.offset;
+  };
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a member enters the next epoch of its group.
+#include <algorithm>
+
+#include "group/group_core.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+// How often a process in the place of rank 0 is looked for.
+constexpr auto kLook = std::chrono::milliseconds(200);
+
+}  // namespace
+
+std::shared_ptr<Epoch> GroupCore::build(const View& view, std::uint32_t attempt) {
+  auto next = std::make_shared<Epoch>();
+  std::vector<std::string> hosts;
+  next->view = view.epoch;
+  next->attempt = attempt;
+  for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
+    if (!view.members[place]) continue;
+    if (place == self_) next->self = next->size();
+    next->places.push_back(place);
+    next->channels.push_back(place == self_ ? nullptr : channel_of(place));
+    // What each says of itself, so the same on all members. Who can reach whose memory is not.
+    hosts.push_back(place == self_ ? engine()->identity().host
+                                   : channel_of(place)->link().peer().host);
+    std::string name = mesh_->name_of(mesh_places_[place]);
+    // "rank 3 (...)": by its rank in this epoch.
+    name.replace(0, name.find(" (") == std::string::npos ? name.size() : name.find(" ("),
+                 "rank " + std::to_string(next->size() - 1));
+    next->names.push_back(std::move(name));
+  }
+  next->hosts = Hosts(hosts);
+  next->inbox.resize(next->size());
+  return next;
+}
+
+// Shows the board to everybody; false: not now.
+Result<bool> GroupCore::show_board(const Epoch& epoch) {
+  if (epoch.board == nullptr) return true;
+  for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
+    if (rank == epoch.self || epoch.channels[rank]->lost()) continue;
+    TENDON_TRY(shown, mesh_->publish(mesh_places_[epoch.places[rank]], epoch.board->segment()));
+    if (!shown) return false;
+  }
+  return true;
+}
+
+// Is everybody ready for this epoch, with a board that is here? state_mutex_ is held.
+Result<bool> GroupCore::complete(Epoch& epoch) {
+  bool boards = epoch.board != nullptr;
+  for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
+    const auto ready = ready_.find(epoch.places[rank]);
+    if (ready == ready_.end() || ready->second.number != epoch.number()) return false;
+    boards = boards && ready->second.board != 0;
+  }
+  if (!boards) {
+    // Somebody is out of reach of somebody's memory: everybody goes by links.
+    epoch.board = nullptr;
+    return true;
+  }
+  for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
+    if (rank == epoch.self) continue;
+    const std::uint32_t place = epoch.places[rank];
+    auto segment = mesh_->published(mesh_places_[place], ready_[place].board);
+    if (segment == nullptr) return false;
+    TENDON_CHECK(epoch.board->attach(rank, std::move(segment)));
+  }
+  return true;
+}
+
+// A process that has come in the place of another can send as soon as this member is ready too, so
+// what the one before it sent goes first. state_mutex_ is held.
+void GroupCore::drop_messages_of_replaced() {
+  for (auto& [place, loss] : lost_) {
+    if (loss.channel == channel_of(place) || std::exchange(loss.messages_dropped, true)) continue;
+    messages_.drop(place);
+  }
+}
+
+void GroupCore::install(std::shared_ptr<Epoch> next) {
+  std::shared_ptr<Epoch> last;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> unmapped;
+  std::uint64_t complete = kNewHere;
+  {
+    std::lock_guard lane(lane_mutex_);
+    std::lock_guard lock(state_mutex_);
+    last = std::exchange(epoch_, next);
+    running_ = next;
+    for (const auto& [place, ready] : ready_) {
+      if (!std::count(next->places.begin(), next->places.end(), place)) continue;
+      issued_ = std::max(issued_, ready.issued);
+      complete = std::min(complete, ready.completed);
+      if (place != self_ && ready.board != 0)
+        unmapped.emplace_back(mesh_places_[place], ready.board);
+    }
+    complete_everywhere_ = complete == kNewHere ? 0 : complete;
+    if (ready_[self_].completed == kNewHere) last_complete_ = complete_everywhere_.load();
+    subgroups_made_.clear();
+    failure_.reset();
+    failure_word_.reset();
+    // Whoever has come in the place of somebody who was lost is not lost.
+    drop_messages_of_replaced();
+    std::erase_if(
+        lost_, [&](const auto& entry) { return entry.second.channel != channel_of(entry.first); });
+    for (const auto& [place, loss] : lost_) {
+      const Error& error = loss.error;
+      const auto rank = std::find(next->places.begin(), next->places.end(), place);
+      if (rank == next->places.end() || error.code == ErrorCode::end_of_stream) continue;
+      failure_ = Error{ErrorCode::peer_lost, error.where,
+                       next->names[static_cast<std::size_t>(rank - next->places.begin())] +
+                           " was lost: " + error.detail};
+    }
+    if (const auto early = early_aborts_.find(next->number()); early != early_aborts_.end()) {
+      failure_ = error_of(early->second, *next);
+      failure_word_ = early->second;
+    }
+    std::erase_if(early_aborts_, [&](const auto& entry) { return entry.first <= next->number(); });
+    if (const auto early = early_steps_.find(next->number()); early != early_steps_.end()) {
+      std::lock_guard inbox(next->inbox_mutex);
+      for (auto& [place, inbound] : early->second) {
+        const auto rank = std::find(next->places.begin(), next->places.end(), place);
+        if (rank != next->places.end())
+          next->inbox[static_cast<std::size_t>(rank - next->places.begin())].push_back(
+              std::move(inbound));
+      }
+    }
+    std::erase_if(early_steps_, [&](const auto& entry) { return entry.first <= next->number(); });
+    miss_early();
+    failed_.store(failure_.has_value(), std::memory_order_release);
+    ++epochs_entered_;
+  }
+  say_agreement();
+  if (last->board != nullptr) mesh_->forget_segment(last->board->segment());
+  // The board holds the mappings; their names are not needed any more.
+  for (const auto& [place, id] : unmapped) mesh_->unmap(place, id);
+}
+
+// Nothing is called in this epoch after this. What was called before ends first; in a shrink, which
+// follows a failure, at once.
+Result<void> GroupCore::end_epoch(Of members, Deadline deadline, std::string_view where) {
+  TENDON_CHECK(engine()->usable(where));
+  const bool at_once = members == Of::everybody || members == Of::those_left;
+  const bool ended = engine()->wait(nullptr, deadline, [&] {
+    advance_lane(nullptr);
+    std::lock_guard lane(lane_mutex_);
+    std::lock_guard lock(state_mutex_);
+    if (!failed_ && (at_once || lane_.empty())) {
+      failure_ = Error{ErrorCode::group_aborted, "group", "the next one is being made"};
+      failed_.store(true, std::memory_order_release);
+    }
+    return lane_.empty() || engine()->unusable();
+  });
+  TENDON_CHECK(engine()->usable(where));
+  if (ended) return {};
+  return Error{ErrorCode::timeout, where,
+               "group \"" + name_ + "\" still has operations of this epoch under way"};
+}
+
+/// One member's way into the next epoch, which may change while it is on it.
+class GroupCore::Entering {
+ public:
+  Entering(GroupCore& core, Of members, std::string_view where)
+      : core_(core), members_(members), where_(where) {}
+
+  /// One look at where things stand. True: the epoch is complete, even if somebody has gone since:
+  /// that is for the first operation to find.
+  Result<bool> look() {
+    {
+      std::lock_guard lock(core_.state_mutex_);
+      if (shown_) {
+        TENDON_TRY(all, core_.complete(*next_));
+        // All are ready and only a board is on its way: who left since has shown it before.
+        if (all || missing().empty()) return all;
+      }
+    }
+    TENDON_TRY(aim, agreed());
+    if (!aim) return false;
+    if (next_ == nullptr || next_->view != aim->view.epoch || next_->attempt != aim->attempt)
+      TENDON_CHECK(make(*aim));
+    if (!shown_) {
+      TENDON_TRY(shown, show());
+      if (!shown) return false;
+    }
+    std::lock_guard lock(core_.state_mutex_);
+    return core_.complete(*next_);
+  }
+
+  void kill_missing() {
+    if (next_ == nullptr) return;
+    std::vector<std::uint32_t> ranks;
+    {
+      std::lock_guard lock(core_.state_mutex_);
+      ranks = missing();
+    }
+    for (const std::uint32_t rank : ranks)
+      if (rank != next_->self) next_->channels[rank]->link().kill_peer();
+  }
+
+  [[nodiscard]] Error timed_out() const {
+    std::lock_guard lock(core_.state_mutex_);
+    const Agreement& agreement = core_.agreement_;
+    const std::string group = "group \"" + core_.name_ + "\"";
+    const auto& seats = agreement.view().members;
+    if (seats.none()) {
+      return Error{ErrorCode::timeout, where_,
+                   "this process has come in the place of rank " +
+                       std::to_string(core_.mesh_places_[core_.self_]) + " of " + group +
+                       ", whose members have not called grow() or rebuild() in time"};
+    }
+    if (members_ == Of::every_place && seats.count() != core_.mesh_places_.size()) {
+      return Error{ErrorCode::timeout, where_,
+                   group + " still waits for a process in the place of " + core_.empty_places()};
+    }
+    const bool alone = agreement.state() == Agreement::State::no_quorum;
+    if (alone || next_ == nullptr) {
+      return Error{alone ? ErrorCode::no_quorum : ErrorCode::timeout, where_,
+                   group + ": " + std::to_string((seats & ~agreement.absent()).count()) + " of " +
+                       std::to_string(seats.count()) + " members can be reached" +
+                       (alone ? ", too few to go on" : "; they have not agreed on who is left")};
+    }
+    std::string names;
+    for (const std::uint32_t rank : missing())
+      names += (names.empty() ? "" : ", ") + next_->names[rank];
+    return Error{ErrorCode::timeout, where_,
+                 group + " waits for " + names + ": not ready before the deadline"};
+  }
+
+  [[nodiscard]] std::shared_ptr<Epoch> take() { return std::move(next_); }
+
+ private:
+  struct Aim {
+    View view;
+    std::uint32_t attempt = 0;
+  };
+
+  // Ranks of those who have not said that they are ready for it. state_mutex_ is held.
+  std::vector<std::uint32_t> missing() const {
+    std::vector<std::uint32_t> ranks;
+    for (std::uint32_t rank = 0; rank < next_->size(); ++rank) {
+      const auto ready = core_.ready_.find(next_->places[rank]);
+      if (ready == core_.ready_.end() || ready->second.number != next_->number())
+        ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  // What the members have agreed to enter; nothing as long as they have not.
+  Result<std::optional<Aim>> agreed() {
+    std::optional<Aim> aim;
+    bool admitted = false;
+    {
+      std::lock_guard lock(core_.state_mutex_);
+      TENDON_CHECK(still_possible());
+      const Agreement& agreement = core_.agreement_;
+      const bool newcomers = members_ == Of::those_here || members_ == Of::every_place;
+      admitted = newcomers && core_.admit_newcomers();
+      const View& view = agreement.view();
+      const bool open =
+          (view.members & agreement.absent()).any() || agreement.leading() || view.members.none();
+      const bool full = view.members.count() == core_.mesh_places_.size();
+      if (!open && (full || members_ != Of::every_place)) {
+        const Epoch& now = *core_.epoch_;
+        aim = Aim{view, view.epoch == now.view ? now.attempt + 1 : 0};
+        // Somebody came further in this view before it failed again.
+        for (const auto& [place, ready] : core_.ready_) {
+          if (ready.number >> 16 == view.epoch)
+            aim->attempt =
+                std::max(aim->attempt, static_cast<std::uint32_t>(ready.number & 0xffff));
+        }
+      }
+    }
+    if (admitted) core_.say_agreement();
+    return aim;
+  }
+
+  // state_mutex_ is held.
+  Result<void> still_possible() const {
+    if (members_ == Of::everybody) {
+      for (const auto& [place, loss] : core_.lost_) {
+        if (std::count(core_.left_early_.begin(), core_.left_early_.end(), place) != 0) continue;
+        return Error{ErrorCode::peer_lost, where_,
+                     core_.mesh_->name_of(core_.mesh_places_[place]) +
+                         " was lost before the group was complete: " + loss.error.detail};
+      }
+    }
+    if (core_.agreement_.state() != Agreement::State::evicted) return {};
+    return Error{ErrorCode::peer_lost, where_,
+                 "the others went on without this member of group \"" + core_.name_ + "\""};
+  }
+
+  Result<void> make(const Aim& aim) {
+    if (next_ != nullptr && next_->board != nullptr)
+      core_.mesh_->forget_segment(next_->board->segment());
+    {
+      std::lock_guard lock(core_.state_mutex_);
+      core_.drop_messages_of_replaced();
+    }
+    next_ = core_.build(aim.view, aim.attempt);
+    shown_ = false;
+    const bool here = std::all_of(next_->places.begin(), next_->places.end(), [&](auto place) {
+      return core_.mesh_->on_this_host(core_.mesh_places_[place]);
+    });
+    if (!here) return {};
+    TENDON_TRY(board, Board::create(core_.id_, next_->number(), next_->size(), next_->self));
+    next_->board = std::move(board);
+    return {};
+  }
+
+  // Shows the board, if there is one, and says that this member is ready; false: not now.
+  Result<bool> show() {
+    auto shown = core_.show_board(*next_);
+    if (!shown && shown.error().code == ErrorCode::peer_lost) return false;
+    if (!shown || !*shown) return shown;
+    shown_ = true;
+    Envelope word;
+    {
+      std::lock_guard lane(core_.lane_mutex_);
+      std::lock_guard lock(core_.state_mutex_);
+      const bool new_here = core_.epochs_entered_ == 0 && core_.mesh_->replacement();
+      const Board* const board = next_->board.get();
+      core_.ready_[core_.self_] = {
+          next_->number(), board == nullptr ? 0 : core_.mesh_->name_segment(board->segment()),
+          core_.issued_, new_here ? kNewHere : core_.last_complete_.load()};
+      word = core_.ready_word();
+    }
+    core_.say_all(word);
+    return true;
+  }
+
+  GroupCore& core_;
+  const Of members_;
+  const std::string_view where_;
+  std::shared_ptr<Epoch> next_;
+  bool shown_ = false;  // the board, and that this member is ready for it
+};
+
+Result<void> GroupCore::enter(Deadline deadline, Of members, Fence fence, std::string_view where) {
+  TENDON_CHECK(end_epoch(members, deadline, where));
+  Entering entering(*this, members, where);
+  Result<bool> looked = false;
+  const auto attempt = [&] {
+    looked = entering.look();
+    return engine()->unusable() || !looked || *looked;
+  };
+  // Somebody may come in the place of rank 0, whom everybody else has to look for.
+  const auto wait = [&](Deadline until) {
+    if (members != Of::every_place) return engine()->wait(nullptr, until, attempt);
+    for (;;) {
+      const Deadline now = earlier(until, Deadline(kLook));
+      mesh_->seek_rank0(now);
+      if (engine()->wait(nullptr, now, attempt)) return true;
+      if (until.has_passed()) return false;
+    }
+  };
+  bool done = false;
+  if (fence == Fence::kill) {
+    // Half of the time is for the living to come by themselves.
+    done = wait(deadline.is_never() ? deadline : Deadline(deadline.remaining() / 2));
+    if (!done) entering.kill_missing();
+  }
+  if (!done) done = wait(deadline);
+  TENDON_CHECK(engine()->usable(where));
+  if (!looked) return std::move(looked).error();
+  if (!done) return entering.timed_out();
+  install(entering.take());
+  return {};
+}
+
+}  // namespace tendon::inline v0::detail

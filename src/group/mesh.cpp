@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/mesh.hpp"
+
+#include <algorithm>
+#include <tendon/observe/log.hpp>
+
+#include "core/text.hpp"
+#include "group/farewell.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "group.join";
+// Small messages for groups that are being made elsewhere and not yet here.
+constexpr std::size_t kMostEarly = 65536;
+
+std::string rank_text(std::uint32_t place) { return "rank " + std::to_string(place); }
+
+Error refusal(std::string detail) {
+  return Error{ErrorCode::invalid_argument, kWhere, std::move(detail)};
+}
+
+}  // namespace
+
+Mesh::Mesh(std::shared_ptr<Engine> engine, const Rendezvous& rendezvous, GroupOptions options)
+    : engine_(std::move(engine)),
+      rendezvous_(rendezvous),
+      options_(std::move(options)),
+      self_(rendezvous.rank().value),
+      size_(rendezvous.size()),
+      channels_(size_),
+      addresses_(size_),
+      seen_(size_) {}
+
+Mesh::~Mesh() {
+  if (acceptor_ != nullptr) acceptor_->close();
+  if (engine_->unusable()) return;
+  std::erase(channels_, nullptr);
+  Farewell::say(*engine_, std::move(channels_));
+  for (const auto& channel : strangers_) channel->close();
+}
+
+Result<std::shared_ptr<Mesh>> Mesh::join(std::shared_ptr<Engine> engine,
+                                         const Rendezvous& rendezvous, const GroupOptions& options,
+                                         Deadline deadline) {
+  TENDON_CHECK(engine->usable(kWhere));
+  if (rendezvous.problem()) return *rendezvous.problem();
+  const std::uint32_t size = rendezvous.size();
+  if (size < 1 || size > kMaxPlaces) {
+    return refusal("a group of " + std::to_string(size) + " members; 1 to " +
+                   std::to_string(kMaxPlaces) + " are legal");
+  }
+  if (rendezvous.rank().value >= size) {
+    return refusal("rank " + std::to_string(rendezvous.rank().value) + " of a group of " +
+                   std::to_string(size) + ": ranks are 0 to " + std::to_string(size - 1));
+  }
+  // What is delivered holds a share meanwhile, which may be the last: closing channels would then
+  // wait for a lock that this thread has.
+  const auto end = [](Mesh* last) {
+    if (!Channel::delivering_here()) {
+      delete last;
+      return;
+    }
+    const std::shared_ptr<Engine> its_engine = last->engine_;
+    its_engine->schedule([mesh = std::shared_ptr<Mesh>(last)] {});
+  };
+  const std::shared_ptr<Mesh> mesh(new Mesh(std::move(engine), rendezvous, options), end);
+  TENDON_CHECK(mesh->meet(deadline));
+  return mesh;
+}
+
+std::string Mesh::name_of(std::uint32_t place) const {
+  if (place >= size_) return rank_text(place);
+  const Channel* const at = channel(place);
+  if (at == nullptr && place != self_) return rank_text(place);
+  // The same on all members, since errors go from one to the others.
+  std::string peer = place == self_ ? engine_->identity().to_string() : at->link().peer_name();
+  // "vision (host a, pid 12)" -> "rank 3 (vision, host a, pid 12)"
+  if (const auto open = peer.find(" ("); open != std::string::npos && peer.back() == ')') {
+    peer.pop_back();
+    peer.replace(open, 2, ", ");
+  }
+  return rank_text(place) + " (" + peer + ")";
+}
+
+// Groups
+
+void Mesh::add(std::uint64_t group, std::weak_ptr<MeshListener> listener) {
+  std::vector<Early> early;
+  std::map<std::uint32_t, Lost> lost;
+  auto strong = listener.lock();
+  {
+    std::lock_guard lock(mutex_);
+    listeners_[group] = std::move(listener);
+    if (const auto found = early_.find(group); found != early_.end()) {
+      early = std::move(found->second);
+      early_count_ -= early.size();
+      early_.erase(found);
+    }
+    lost = lost_;
+  }
+  for (Early& word : early) strong->on_inbound(word.place, std::move(word.inbound));
+  for (const auto& [place, what] : lost)
+    strong->on_lost(place, *what.channel, what.error, what.how);
+}
+
+void Mesh::remove(std::uint64_t group) {
+  std::lock_guard lock(mutex_);
+  listeners_.erase(group);
+}
+
+void Mesh::keep_sending() {
+  if (!sending_.exchange(true)) engine_->add_work(shared_from_this());
+}
+
+std::vector<std::shared_ptr<Channel>> Mesh::sending() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Channel>> sending;
+  for (const auto& channel : channels_)
+    if (channel != nullptr && !channel->lost() && channel->queued_count() != 0)
+      sending.push_back(channel);
+  return sending;
+}
+
+bool Mesh::progress() {
+  for (const auto& channel : sending()) channel->advance();
+  if (!sending().empty()) return true;
+  sending_ = false;
+  // Something may have been queued since.
+  return !sending().empty() && !sending_.exchange(true);
+}
+
+Unsent Mesh::unsent() const {
+  Unsent unsent;
+  for (const auto& channel : sending()) {
+    unsent.peer = channel->link().peer_name();
+    unsent.message_count += channel->queued_count();
+  }
+  return unsent;
+}
+
+// What channels hear
+
+std::optional<std::uint32_t> Mesh::place_of(const Channel& channel) const {
+  for (std::uint32_t place = 0; place < size_; ++place)
+    if (channels_[place].get() == &channel) return place;
+  return {};
+}
+
+void Mesh::on_inbound(Channel& channel, Inbound&& inbound) {
+  const Envelope& envelope = inbound.envelope;
+  std::shared_ptr<MeshListener> listener;
+  std::uint32_t place = 0;
+  {
+    std::lock_guard lock(mutex_);
+    switch (envelope.kind) {
+      case EnvelopeKind::join:
+        on_join(channel, inbound);
+        return engine_->note_activity();
+      case EnvelopeKind::hello:
+        on_hello(channel, inbound);
+        return engine_->note_activity();
+      default:
+        break;
+    }
+    const auto known = place_of(channel);
+    if (!known) return;  // has not said who it is
+    place = *known;
+    switch (envelope.kind) {
+      case EnvelopeKind::neighbour:
+        if (place == 0) on_neighbour(inbound);
+        return;
+      case EnvelopeKind::refuse:
+        refused_ = Refusal{refusal(cleaned(inbound.text())), envelope.tag != 0};
+        return;
+      default:
+        break;
+    }
+    const auto found = listeners_.find(envelope.group);
+    if (found != listeners_.end()) {
+      listener = found->second.lock();
+    } else if (early_count_ < kMostEarly && is_control(envelope.kind)) {
+      early_[envelope.group].push_back({place, std::move(inbound)});
+      ++early_count_;
+      return;
+    }
+  }
+  if (listener != nullptr) listener->on_inbound(place, std::move(inbound));
+}
+
+// Memory
+
+std::uint32_t Mesh::name_segment(const std::shared_ptr<Segment>& segment) {
+  std::lock_guard lock(mutex_);
+  for (const Shown& shown : shown_)
+    if (shown.segment == segment) return shown.id;
+  shown_.push_back({segment, next_segment_id_++, {}});
+  return shown_.back().id;
+}
+
+Result<bool> Mesh::publish(std::uint32_t place, const std::shared_ptr<Segment>& segment) {
+  const std::uint32_t id = name_segment(segment);
+  const auto find = [&] {
+    return std::find_if(shown_.begin(), shown_.end(),
+                        [&](const Shown& shown) { return shown.id == id; });
+  };
+  {
+    std::lock_guard lock(mutex_);
+    if (find()->to[place]) return true;
+  }
+  Channel& peer = *channel(place);
+  TENDON_TRY(passed, peer.link().publish_segment(peer.pipe(), id, *segment));
+  std::lock_guard lock(mutex_);
+  if (passed) find()->to.set(place);
+  return passed;
+}
+
+void Mesh::forget_segment(const std::shared_ptr<Segment>& segment) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(shown_, [&](const Shown& shown) { return shown.segment == segment; });
+}
+
+std::shared_ptr<Segment> Mesh::published(std::uint32_t place, std::uint32_t id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = seen_[place].find(id);
+  return found == seen_[place].end() ? nullptr : found->second;
+}
+
+void Mesh::unmap(std::uint32_t place, std::uint32_t id) {
+  std::lock_guard lock(mutex_);
+  seen_[place].erase(id);
+}
+
+void Mesh::on_published(Channel& channel, std::uint32_t id, std::shared_ptr<Segment> segment) {
+  std::lock_guard lock(mutex_);
+  if (const auto place = place_of(channel)) seen_[*place].insert_or_assign(id, std::move(segment));
+}
+
+void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
+  std::vector<std::shared_ptr<MeshListener>> told;
+  std::uint32_t place = 0;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(strangers_, [&](const auto& known) { return known.get() == &channel; });
+    std::erase_if(claims_, [&](const auto& claim) { return claim.second.channel == &channel; });
+    if (const auto known = place_of(channel)) {
+      place = *known;
+      lost_[place] = {&channel, error, how};
+    } else {
+      // Somebody may have taken its place before it could be told that it is gone.
+      const auto retired = std::find_if(retired_.begin(), retired_.end(), [&](const Retired& each) {
+        return each.channel.get() == &channel;
+      });
+      if (retired == retired_.end()) return;
+      place = retired->place;
+    }
+    for (const auto& [group, listener] : listeners_)
+      if (auto strong = listener.lock()) told.push_back(std::move(strong));
+  }
+  for (const auto& listener : told) listener->on_lost(place, channel, error, how);
+  std::lock_guard lock(mutex_);
+  admit_claim(place);
+}
+
+Result<std::shared_ptr<MessageSink>> Mesh::on_open(std::shared_ptr<Link> link, std::uint32_t pipe) {
+  auto channel = std::make_shared<Channel>(engine_, std::move(link), pipe, weak_from_this());
+  std::lock_guard lock(mutex_);
+  if (strangers_.size() >= kMaxPlaces)
+    return Error{ErrorCode::server_busy, kWhere, "too many members that do not say who they are"};
+  strangers_.push_back(channel);
+  return std::shared_ptr<MessageSink>(std::move(channel));
+}
+
+}  // namespace tendon::inline v0::detail

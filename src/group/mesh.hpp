@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/group/options.hpp>
+#include <tendon/group/rendezvous.hpp>
+#include <vector>
+
+#include "group/channel.hpp"
+#include "runtime/acceptor.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// One group's ear on the mesh. Every call comes under the receive lock of the peer's link.
+class MeshListener {
+ public:
+  virtual ~MeshListener() = default;
+  virtual void on_inbound(std::uint32_t place, Inbound&& inbound) = 0;
+  /// `channel` is the one to whom is gone, which may have been replaced since.
+  virtual void on_lost(std::uint32_t place, const Channel& channel, const Error& error,
+                       Absence how) = 0;
+};
+
+/// A channel from each member to each other, and how they come about. The groups of a job (the
+/// first one and those split from it) share it; each hears what is addressed to it.
+///
+///     rank 0 listens at the rendezvous; the others connect to it: `join`, with their own address
+///     when all have: rank 0 says each the addresses of the ranks below it: `neighbour`
+///     each connects to those: `hello`, and is answered by one; it is complete when everybody is
+///     known
+///
+/// When a member is gone, another process may take its place: it joins as that one did, is told
+/// of all who are there, and says `hello` to them. In the place of rank 0 it listens at the
+/// rendezvous, where the others look for it: seek_rank0(). Who is admitted to a group is for the
+/// group to decide.
+///
+/// Owns:    the channels, this member's acceptor.
+/// Threads: thread-safe. Lock order: a link's receive lock, then a group's, then the mesh's.
+/// Errors:  of join(), naming who is missing.
+/// Blocks:  only join().
+/// Cost:    one link and one channel a peer.
+class Mesh final : public ChannelOwner,
+                   public OpenHandler,
+                   public Work,
+                   public std::enable_shared_from_this<Mesh> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<Mesh>> join(std::shared_ptr<Engine> engine,
+                                                          const Rendezvous& rendezvous,
+                                                          const GroupOptions& options,
+                                                          Deadline deadline);
+  Mesh(std::shared_ptr<Engine> engine, const Rendezvous& rendezvous, GroupOptions options);
+  ~Mesh() override;
+
+  [[nodiscard]] const std::shared_ptr<Engine>& engine() const noexcept { return engine_; }
+  [[nodiscard]] std::uint32_t self() const noexcept { return self_; }
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  /// Of the group that join() makes.
+  [[nodiscard]] std::uint64_t first_group() const noexcept { return first_group_; }
+  /// null for this member itself, and where nobody has been. Another one when its process was
+  /// replaced; the one before stays valid.
+  [[nodiscard]] Channel* channel(std::uint32_t place) const {
+    std::lock_guard lock(mutex_);
+    return channels_[place].get();
+  }
+  /// Can this member be reached?
+  [[nodiscard]] bool here(std::uint32_t place) const {
+    const Channel* const at = channel(place);
+    return place == self_ || (at != nullptr && !at->lost());
+  }
+  /// Has this process taken a place that another one had?
+  [[nodiscard]] bool replacement() const noexcept { return replacement_; }
+  /// When rank 0 is gone: looks for another that has taken its place, until `deadline` at most.
+  void seek_rank0(Deadline deadline);
+  /// "rank 3 (vision, host a, pid 12)".
+  [[nodiscard]] std::string name_of(std::uint32_t place) const;
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+
+  /// From now on `listener` hears what is said to `group`, beginning with what came before.
+  void add(std::uint64_t group, std::weak_ptr<MeshListener> listener);
+  void remove(std::uint64_t group);
+  // Memory that members let each other read
+  /// The name of a segment that only this process writes, for publish() and in messages.
+  [[nodiscard]] std::uint32_t name_segment(const std::shared_ptr<Segment>& segment);
+  /// Lets a member of this host read it. False: not now, try again. Nothing if it was shown before.
+  [[nodiscard]] Result<bool> publish(std::uint32_t place, const std::shared_ptr<Segment>& segment);
+  /// It is not needed by its name any more; who has it mapped keeps it.
+  void forget_segment(const std::shared_ptr<Segment>& segment);
+  /// What a member published by that name; null while it has not arrived.
+  [[nodiscard]] std::shared_ptr<Segment> published(std::uint32_t place, std::uint32_t id) const;
+  /// Not needed any more.
+  void unmap(std::uint32_t place, std::uint32_t id);
+  /// Is this member's memory within reach?
+  [[nodiscard]] bool on_this_host(std::uint32_t place) const {
+    return place == self_ || channel(place)->link().path().kind == PathKind::shm;
+  }
+  /// A message is queued somewhere: progress() goes on until all have left.
+  void keep_sending();
+
+  // ChannelOwner
+  void on_inbound(Channel& channel, Inbound&& inbound) override;
+  void on_published(Channel& channel, std::uint32_t id, std::shared_ptr<Segment> segment) override;
+  void on_channel_lost(Channel& channel, const Error& error, Absence how) override;
+  // OpenHandler
+  Result<void> may_open() override { return {}; }
+  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
+                                               std::uint32_t pipe) override;
+  void on_context_closed() override {}
+  // Work
+  bool progress() override;
+  [[nodiscard]] Unsent unsent() const override;
+
+ private:
+  struct Lost {
+    const Channel* channel;
+    Error error;
+    Absence how;
+  };
+  /// What came for a group that is not here yet: it is being made.
+  struct Early {
+    std::uint32_t place;
+    Inbound inbound;
+  };
+
+  struct Dialled {
+    std::shared_ptr<Channel> channel;
+    std::string local_host;
+  };
+  struct Refusal {
+    Error error;
+    bool may_pass;  ///< when the process before is known to be gone
+  };
+  /// Of a place whose process is not known to be gone.
+  struct Claim {
+    Channel* channel;
+    std::string address;  ///< at rank 0
+  };
+
+  // mesh_join.cpp
+  Result<void> meet(Deadline deadline);
+  Result<void> host(Deadline deadline);
+  Result<void> visit(Deadline deadline);
+  Result<Dialled> reach_rank0(Deadline deadline);
+  Result<Dialled> dial(const std::string& address, Deadline deadline);
+  Result<void> connect_to(std::uint32_t place, const std::string& address, Deadline deadline);
+  Result<void> wait_until_complete(std::string_view doing, Deadline deadline);
+  [[nodiscard]] bool complete() const;
+  [[nodiscard]] std::string missing() const;
+  [[nodiscard]] std::string key_in_store() const;
+  void introduce(std::uint32_t place);
+  void on_neighbour(const Inbound& inbound);
+  void on_join(Channel& channel, const Inbound& inbound);
+  void on_hello(Channel& channel, const Inbound& inbound);
+  void seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group);
+  void greet(std::uint32_t place);
+  void admit_claim(std::uint32_t place);
+  bool settle(Channel& channel, std::uint32_t place);
+  void replace(std::uint32_t place, std::shared_ptr<Channel> channel);
+
+  [[nodiscard]] std::optional<std::uint32_t> place_of(const Channel& channel) const;
+  [[nodiscard]] std::vector<std::shared_ptr<Channel>> sending() const;
+
+  const std::shared_ptr<Engine> engine_;
+  const Rendezvous rendezvous_;
+  const GroupOptions options_;
+  const std::uint32_t self_;
+  const std::uint32_t size_;
+  std::uint64_t first_group_ = 0;
+  std::string address_;
+  std::shared_ptr<Acceptor> acceptor_;
+
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<Channel>> channels_;  // by place
+  struct Retired {
+    std::shared_ptr<Channel> channel;
+    std::uint32_t place;
+  };
+  std::vector<Retired>
+      retired_;  // to those who were replaced; epochs that are over still name them
+  std::vector<std::shared_ptr<Channel>> strangers_;  // opened, but have not said who they are
+  std::map<std::uint32_t, Claim> claims_;            // by place; of strangers
+  std::vector<std::string> addresses_;  // rank 0: of who joined; else: of those to connect to
+  std::uint32_t known_count_ = 0;       // of those who joined, or answered
+  MemberMask dialled_;                  // this member connected to them
+  MemberMask answered_;                 // of those
+  MemberMask survivors_;                // rank 0: members of a group whose rank 0 has gone
+  std::atomic<bool> replacement_{false};
+  bool joined_ = false;
+  std::optional<Refusal> refused_;
+  std::map<std::uint32_t, Lost> lost_;
+  struct Shown {
+    std::shared_ptr<Segment> segment;
+    std::uint32_t id = 0;
+    MemberMask to;
+  };
+  std::vector<Shown> shown_;  // by this process
+  std::uint32_t next_segment_id_ = 1;
+  std::vector<std::map<std::uint32_t, std::shared_ptr<Segment>>> seen_;  // of others, by place
+  std::map<std::uint64_t, std::weak_ptr<MeshListener>> listeners_;
+  std::map<std::uint64_t, std::vector<Early>> early_;
+  std::size_t early_count_ = 0;
+  std::atomic<bool> sending_{false};
+};
+
+}  // namespace tendon::inline v0::detail

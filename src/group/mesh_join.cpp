@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the members of a mesh find each other: at first, and when a process takes a place again.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <tendon/observe/log.hpp>
+#include <tendon/session/address.hpp>
+
+#include "core/text.hpp"
+#include "group/mesh.hpp"
+#include "runtime/connect.hpp"
+#include "session/token.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "group.join";
+constexpr auto kFirstPause = std::chrono::milliseconds(5);
+constexpr auto kLongestPause = std::chrono::milliseconds(200);
+// The address that a store knows may be that of a rank 0 that is gone: asked again after this.
+constexpr auto kOneTry = std::chrono::milliseconds(1000);
+
+// May a later attempt succeed?
+bool may_come_yet(ErrorCode code) {
+  return code == ErrorCode::unreachable || code == ErrorCode::peer_lost ||
+         code == ErrorCode::server_busy;
+}
+
+std::string listen_address(const GroupOptions& options, const std::string& host) {
+  if (!options.listen.empty()) return options.listen;
+  if (const char* text = std::getenv("TENDON_LISTEN"); text != nullptr && *text != '\0')
+    return text;
+  return host + ":0";
+}
+
+}  // namespace
+
+Result<void> Mesh::meet(Deadline deadline) {
+  if (self_ != 0) return visit(deadline);
+  TENDON_TRY(id, random_token());
+  std::memcpy(&first_group_, id.data(), sizeof first_group_);
+  if (size_ == 1 && rendezvous_.store() == nullptr) return {};  // nobody to meet
+  return host(deadline);
+}
+
+std::string Mesh::key_in_store() const { return "tendon/" + options_.name + "/rank0"; }
+
+Result<void> Mesh::host(Deadline deadline) {
+  const std::string at =
+      rendezvous_.store() ? listen_address(options_, "127.0.0.1") : rendezvous_.address();
+  auto bound = Acceptor::bind(engine_, at, options_.profile, weak_from_this());
+  if (!bound) {
+    Error error = std::move(bound).error();
+    error.detail = "rank 0 listens for the others: " + error.detail;
+    return error;
+  }
+  acceptor_ = *std::move(bound);
+  address_ = acceptor_->address();
+  if (rendezvous_.store()) {
+    TENDON_CHECK(rendezvous_.store()->set(key_in_store(), address_, deadline));
+  }
+  const bool complete = engine_->wait(nullptr, deadline, [this] {
+    std::lock_guard lock(mutex_);
+    return known_count_ == size_ - 1 || engine_->unusable();
+  });
+  TENDON_CHECK(engine_->usable(kWhere));
+  std::lock_guard lock(mutex_);
+  if (!complete) {
+    Error error{ErrorCode::timeout, kWhere,
+                missing() + " did not come to " + address_ + " before the deadline"};
+    if (refused_) error.detail += "; refused: " + refused_->error.detail;
+    return error;
+  }
+  replacement_ = survivors_.any();
+  for (std::uint32_t place = 1; place < size_; ++place)
+    if (!survivors_[place]) introduce(place);
+  joined_ = true;
+  return {};
+}
+
+// Tells a member whom it connects to: everybody who was here before it, or has a lower rank. mutex_
+// is held.
+void Mesh::introduce(std::uint32_t place) {
+  const bool late = joined_ || replacement_;
+  Envelope word{.kind = EnvelopeKind::neighbour, .group = first_group_, .count = size_};
+  for (std::uint32_t other = 1; other < size_; ++other) {
+    const bool was_here = joined_ || survivors_[other];
+    if (other == place || !(was_here || other < place)) continue;
+    if (channels_[other] == nullptr || (late && channels_[other]->lost())) continue;
+    word.extra = other;
+    channels_[place]->post(word, as_bytes(addresses_[other]));
+  }
+  word.extra = 0;  // that was all
+  word.tag = late ? 1 : 0;
+  channels_[place]->post(word);
+}
+
+Result<void> Mesh::visit(Deadline deadline) {
+  TENDON_TRY(dialled, reach_rank0(deadline));
+  {
+    std::lock_guard lock(mutex_);
+    channels_[0] = dialled.channel;
+    ++known_count_;
+  }
+  std::string suffix;
+  if (dialled.local_host.empty()) {
+    TENDON_TRY(name, random_token());
+    suffix = "unix:@tendon-" + to_hex(name);
+  }
+  auto bound = Acceptor::bind(engine_,
+                              suffix.empty() || !options_.listen.empty()
+                                  ? listen_address(options_, dialled.local_host)
+                                  : suffix,
+                              options_.profile, weak_from_this());
+  if (!bound) return std::move(bound).error();
+  acceptor_ = *std::move(bound);
+  address_ = acceptor_->address();
+  dialled.channel->post({.kind = EnvelopeKind::join, .from = self_, .count = size_},
+                        as_bytes(address_));
+
+  const bool told = engine_->wait(nullptr, deadline, [this] {
+    std::lock_guard lock(mutex_);
+    return first_group_ != 0 || (refused_ && !refused_->may_pass) || lost_.contains(0) ||
+           engine_->unusable();
+  });
+  TENDON_CHECK(engine_->usable(kWhere));
+  std::vector<std::string> addresses;
+  {
+    std::lock_guard lock(mutex_);
+    if (first_group_ == 0) {
+      if (refused_) return refused_->error;
+      if (lost_.contains(0)) {
+        return Error{ErrorCode::peer_lost, kWhere,
+                     "rank 0, " + dialled.channel->link().peer_name() +
+                         ", went away: " + lost_.at(0).error.detail};
+      }
+    }
+    if (!told) {
+      return Error{ErrorCode::timeout, kWhere,
+                   "rank 0, " + dialled.channel->link().peer_name() +
+                       ", still waits for other members of the group of " + std::to_string(size_)};
+    }
+    addresses = addresses_;
+  }
+  for (std::uint32_t place = 1; place < size_; ++place)
+    if (!addresses[place].empty()) TENDON_CHECK(connect_to(place, addresses[place], deadline));
+  TENDON_CHECK(wait_until_complete("connecting to every other member", deadline));
+  std::lock_guard lock(mutex_);
+  joined_ = true;
+  return {};
+}
+
+Result<Mesh::Dialled> Mesh::reach_rank0(Deadline deadline) {
+  if (rendezvous_.store() == nullptr) return dial(rendezvous_.address(), deadline);
+  for (;;) {
+    TENDON_TRY(address, rendezvous_.store()->get(key_in_store(), deadline));
+    auto dialled = dial(address, earlier(deadline, Deadline(kOneTry)));
+    if (dialled || dialled.error().code != ErrorCode::timeout || deadline.has_passed())
+      return dialled;
+  }
+}
+
+void Mesh::seek_rank0(Deadline deadline) {
+  if (self_ == 0 || here(0)) return;
+  auto dialled = reach_rank0(deadline);
+  if (!dialled) return;
+  std::lock_guard lock(mutex_);
+  replace(0, dialled->channel);
+  dialled->channel->post(
+      {.kind = EnvelopeKind::join, .from = self_, .group = first_group_, .count = size_},
+      as_bytes(address_));
+}
+
+Result<Mesh::Dialled> Mesh::dial(const std::string& address, Deadline deadline) {
+  std::chrono::milliseconds pause = kFirstPause;
+  for (;;) {
+    auto connected = connect(*engine_, address, options_.profile, deadline);
+    if (connected) {
+      Link& link = *connected->link;
+      std::shared_ptr<Channel> channel;
+      {
+        std::lock_guard receiving(link.receive_mutex());
+        if (link.ended()) return link.end_error();
+        const std::uint32_t pipe = link.next_pipe_id();
+        channel = std::make_shared<Channel>(engine_, connected->link, pipe, weak_from_this());
+        link.attach(pipe, channel);
+      }
+      Descriptor open;
+      open.kind = MessageKind::open;
+      open.pipe = channel->pipe();
+      open.header_bytes = static_cast<std::uint16_t>(connected->ticket.size());
+      link.post(open, connected->ticket);
+      return Dialled{std::move(channel), connected->local_host};
+    }
+    if (!may_come_yet(connected.error().code) || deadline.remaining() <= pause) {
+      Error error = std::move(connected).error();
+      if (may_come_yet(error.code)) {
+        error.code = ErrorCode::timeout;
+        error.detail = "nobody answered at " + address + " before the deadline: " + error.detail;
+      }
+      return error;
+    }
+    // Whoever is expected there may not have begun to listen.
+    engine_->wait(nullptr, pause, [this] { return engine_->unusable(); });
+    TENDON_CHECK(engine_->usable(kWhere));
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+Result<void> Mesh::connect_to(std::uint32_t place, const std::string& address, Deadline deadline) {
+  auto dialled = dial(address, deadline);
+  if (!dialled) {
+    Error error = std::move(dialled).error();
+    error.detail = name_of(place) + ": " + error.detail;
+    return error;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    channels_[place] = dialled->channel;  // known when it answers
+    dialled_.set(place);
+  }
+  dialled->channel->post({.kind = EnvelopeKind::hello, .from = self_, .group = first_group_});
+  return {};
+}
+
+// mutex_ is held. A replacement knows whom it was told of; there may be more, who come to it.
+bool Mesh::complete() const {
+  return replacement_ ? (dialled_ & ~answered_).none() : known_count_ == size_ - 1;
+}
+
+Result<void> Mesh::wait_until_complete(std::string_view doing, Deadline deadline) {
+  const bool done = engine_->wait(nullptr, deadline, [this] {
+    std::lock_guard lock(mutex_);
+    return complete() || !lost_.empty() || engine_->unusable();
+  });
+  TENDON_CHECK(engine_->usable(kWhere));
+  std::lock_guard lock(mutex_);
+  if (complete()) return {};
+  if (!done) {
+    return Error{ErrorCode::timeout, kWhere,
+                 std::string(doing) + ": " + missing() + " did not connect before the deadline"};
+  }
+  return Error{ErrorCode::peer_lost, kWhere,
+               std::string(doing) + ": " + lost_.begin()->second.error.detail};
+}
+
+std::string Mesh::missing() const {
+  std::string text;
+  for (std::uint32_t place = 0; place < size_; ++place) {
+    const bool known =
+        dialled_[place] ? answered_[place] : channels_[place] != nullptr || replacement_;
+    if (place == self_ || known) continue;
+    text += (text.empty() ? "rank " : ", ") + std::to_string(place);
+  }
+  return text + " of " + std::to_string(size_);
+}
+
+// What members say. mutex_ is held for all of these.
+
+void Mesh::on_neighbour(const Inbound& inbound) {
+  const Envelope& envelope = inbound.envelope;
+  if (first_group_ != 0 || self_ == 0 || envelope.extra >= size_ || envelope.extra == self_) return;
+  if (envelope.extra != 0) {
+    addresses_[envelope.extra] = inbound.text();
+    return;
+  }
+  replacement_ = envelope.tag != 0;
+  first_group_ = envelope.group;
+}
+
+// This channel is that member's from now on; who was there before is gone.
+void Mesh::replace(std::uint32_t place, std::shared_ptr<Channel> channel) {
+  std::shared_ptr<Channel>& at = channels_[place];
+  if (at == nullptr)
+    ++known_count_;
+  else
+    retired_.push_back({std::move(at), place});
+  at = std::move(channel);
+  lost_.erase(place);
+  seen_[place].clear();
+  for (Shown& shown : shown_) shown.to.reset(place);
+}
+
+// This stranger is that member. False if its place is taken.
+bool Mesh::settle(Channel& channel, std::uint32_t place) {
+  const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
+                                     [&](const auto& known) { return known.get() == &channel; });
+  const std::shared_ptr<Channel>& before = channels_[place];
+  if (stranger == strangers_.end() || (before != nullptr && !before->lost())) return false;
+  replace(place, *stranger);
+  strangers_.erase(stranger);
+  return true;
+}
+
+void Mesh::on_join(Channel& channel, const Inbound& inbound) {
+  const Envelope& envelope = inbound.envelope;
+  const std::uint32_t rank = envelope.from;
+  std::string why;
+  bool may_pass = false;
+  if (self_ != 0) {
+    why = "this is rank " + std::to_string(self_) + ", not rank 0";
+  } else if (envelope.count != size_) {
+    why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
+          ") says that the group has " + std::to_string(envelope.count) + " members, rank 0 says " +
+          std::to_string(size_);
+  } else if (rank == 0 || rank >= size_) {
+    why = "two processes are rank " + std::to_string(rank) + ": " + channel.link().peer_name() +
+          " and the one that listens at the rendezvous";
+  } else if (envelope.group != 0 && joined_) {
+    // It has seen this rank 0 go, which has not: it was cut off, and left out.
+    why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
+          ") comes out of an epoch that is over; it has to join anew";
+  } else if (channels_[rank] != nullptr && !channels_[rank]->lost()) {
+    why = "two processes are rank " + std::to_string(rank) + ": " + channel.link().peer_name() +
+          " and, before it, " + channels_[rank]->link().peer_name();
+    // That one may be dead already, and only not known to be.
+    may_pass = joined_;
+    if (may_pass) claims_[rank] = {&channel, std::string(inbound.text())};
+  } else if (survivors_.any() && envelope.group != 0 && envelope.group != first_group_) {
+    why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
+          ") is of another group than those who came back before it";
+  }
+  if (why.empty()) return seat(channel, rank, std::string(inbound.text()), envelope.group);
+  log(LogLevel::warn, kWhere, "refused a member: " + why);
+  refused_ = Refusal{Error{ErrorCode::invalid_argument, kWhere, why}, may_pass};
+  channel.post({.kind = EnvelopeKind::refuse, .tag = may_pass ? 1u : 0u}, as_bytes(why));
+}
+
+// At rank 0. `group` is not 0 for a member of a group whose rank 0 has gone.
+void Mesh::seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group) {
+  if (!settle(channel, rank)) return;
+  addresses_[rank] = std::move(address);
+  if (group != 0) {
+    first_group_ = group;
+    survivors_.set(rank);
+  }
+  if (joined_) introduce(rank);
+}
+
+// The answer tells the one who connected that it is known here, so that memory may be shown to it:
+// that does not come in order with messages.
+void Mesh::on_hello(Channel& channel, const Inbound& inbound) {
+  const Envelope& envelope = inbound.envelope;
+  if (const auto place = place_of(channel)) {
+    if (*place == envelope.from && dialled_[*place] && !answered_[*place]) {
+      answered_.set(*place);
+      ++known_count_;
+    }
+    return;
+  }
+  const std::uint32_t from = envelope.from;
+  const bool right = from != 0 && from < size_ && from != self_ &&
+                     (first_group_ == 0 || envelope.group == first_group_);
+  if (right && settle(channel, from)) return greet(from);
+  if (right && joined_) {
+    claims_[from] = {&channel, {}};  // until the one before it is known to be gone
+    return;
+  }
+  const std::string why = "rank " + std::to_string(from) + " is not expected here, at rank " +
+                          std::to_string(self_) + " of " + std::to_string(size_);
+  channel.post({.kind = EnvelopeKind::refuse}, as_bytes(why));
+}
+
+void Mesh::greet(std::uint32_t place) {
+  channels_[place]->post({.kind = EnvelopeKind::hello, .from = self_, .group = first_group_});
+}
+
+// Whoever was at this place is lost: does somebody wait to take it?
+void Mesh::admit_claim(std::uint32_t place) {
+  const auto claim = claims_.find(place);
+  if (claim == claims_.end()) return;
+  Channel& channel = *claim->second.channel;
+  std::string address = std::move(claim->second.address);
+  claims_.erase(claim);
+  if (self_ == 0) return seat(channel, place, std::move(address), 0);
+  if (settle(channel, place)) greet(place);
+}
+
+}  // namespace tendon::inline v0::detail

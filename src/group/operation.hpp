@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/group/reduce_op.hpp>
+#include <vector>
+
+#include "group/board.hpp"
+#include "group/channel.hpp"
+#include "group/fingerprint.hpp"
+#include "group/flat.hpp"
+#include "group/script.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// A group from one membership change to the next.
+struct Epoch {
+  std::uint64_t view = 0;             ///< the agreement's number
+  std::uint32_t attempt = 0;          ///< times that the same members have begun anew
+  std::vector<std::uint32_t> places;  ///< of the members, by rank
+  std::uint32_t self = 0;             ///< this member's rank
+  std::vector<Channel*> channels;     ///< by rank; null for this member
+  std::vector<std::string> names;     ///< by rank: "rank 3 (vision, host a, pid 12)"
+  Hosts hosts;                        ///< by the names that they gave in their hellos
+  std::unique_ptr<Board> board;       ///< when all are on this host
+  std::uint64_t board_round = 1;      ///< the next
+  CallHistory history;                ///< for who has the lane
+
+  /// Steps of collectives that have arrived, by rank of their sender.
+  std::mutex inbox_mutex;
+  std::vector<std::deque<Inbound>> inbox;
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(places.size()); }
+  /// In envelopes.
+  [[nodiscard]] std::uint64_t number() const { return view << 16 | attempt; }
+};
+
+/// A collective, from its call to its end. Advanced by whoever has the lane of its group, one at a
+/// time, in the order of the calls.
+class Operation {
+ public:
+  Operation(const Fingerprint& fingerprint, std::uint64_t sequence)
+      : fingerprint_(fingerprint), sequence_(sequence) {}
+  virtual ~Operation() = default;
+
+  /// Does what can be done now. True: it is complete.
+  [[nodiscard]] virtual Result<bool> advance(Epoch& epoch) = 0;
+  /// A glance: would advance() find something new?
+  [[nodiscard]] virtual bool has_input(Epoch& epoch) = 0;
+  /// The members it waits for.
+  [[nodiscard]] virtual std::vector<std::uint32_t> waits_for(Epoch& epoch) = 0;
+  /// Changes when advance() has done something, and only then: whoever waits counts on it.
+  [[nodiscard]] virtual std::uint64_t steps_done() const noexcept = 0;
+  /// It ends before it is complete: nothing touches its memory after this.
+  virtual void give_up(Epoch&) {}
+
+  [[nodiscard]] const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+
+ private:
+  const Fingerprint fingerprint_;
+  const std::uint64_t sequence_;
+};
+
+/// "rank 1 (…) called all_reduce #5 (sum of f32, 4096 bytes), rank 0 (…) called barrier #5".
+[[nodiscard]] Error mismatch_error(const Epoch& epoch, const Fingerprint& mine,
+                                   std::uint32_t member, const Fingerprint& theirs);
+
+class Rounds;
+/// Rounds on the board of an epoch.
+enum class Staged : std::uint8_t {
+  no,
+  first_round,  ///< it is published already
+};
+[[nodiscard]] std::shared_ptr<Operation> make_board_operation(const Fingerprint& fingerprint,
+                                                              std::uint64_t sequence,
+                                                              std::unique_ptr<Rounds> rounds,
+                                                              Staged staged = Staged::no);
+/// Wakes whoever waits for this member's rounds.
+void ring_members(const Epoch& epoch);
+
+/// One script and the tensors it works on: blocks one after another, as scripts take them.
+struct ScriptJob {
+  Script script;
+  std::vector<Flat> input;
+  std::vector<Flat> output;
+  ReduceOp op = ReduceOp::sum;
+  DType dtype = DType::u8;  ///< of what is reduced: then input and output have no gaps
+};
+class Mesh;
+/// Scripts over the channels of an epoch, one after another; then `finish`.
+[[nodiscard]] std::shared_ptr<Operation> make_script_operation(const Fingerprint& fingerprint,
+                                                               std::uint64_t sequence, Mesh& mesh,
+                                                               std::uint64_t group,
+                                                               std::vector<ScriptJob> jobs,
+                                                               std::function<void()> finish);
+/// The fingerprint in the envelope of a step.
+[[nodiscard]] Fingerprint fingerprint_of(const Envelope& envelope);
+
+}  // namespace tendon::inline v0::detail

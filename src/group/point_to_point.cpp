@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/point_to_point.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "group/flat.hpp"
+#include "group/share.hpp"
+#include "tensor/copy.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+// What a message carries: in Envelope::op.
+constexpr std::uint8_t kTensors = 0;
+constexpr std::uint8_t kWholeDict = 1;
+
+/// Before the payload of a whole dict: lengths of what follows it.
+struct DictHead {
+  std::uint64_t schema_bytes = 0;
+  std::uint64_t values_bytes = 0;
+  std::uint64_t tensor_bytes = 0;
+  std::uint64_t reserved = 0;
+};
+
+std::string group_text(const GroupCore& core) { return " on group \"" + core.name() + "\""; }
+
+Result<void> check_rank(const GroupCore& core, const Epoch& epoch, std::uint32_t rank,
+                        std::string_view what) {
+  if (rank < epoch.size() && rank != epoch.self) return {};
+  return Error{ErrorCode::invalid_argument, "group.message",
+               std::string(what) + group_text(core) + ": rank " + std::to_string(rank) +
+                   (rank == epoch.self ? " is this member itself"
+                                       : " of " + std::to_string(epoch.size()) + " members")};
+}
+
+/// A message under way, with what it needs until it has left.
+struct Sending {
+  std::shared_ptr<Epoch> epoch;
+  std::uint32_t rank = 0;
+  Flat flat;
+  std::vector<std::byte> head;
+  std::shared_ptr<Outbound> outbound = std::make_shared<Outbound>();
+
+  [[nodiscard]] Channel& channel() const { return *epoch->channels[rank]; }
+  [[nodiscard]] bool done() const { return outbound->done.load(std::memory_order_acquire); }
+  /// What became of it, once it is done. Who took it and has gone since did not lose it.
+  [[nodiscard]] Result<void> outcome(const GroupCore& core) const {
+    if (outbound->handed_over.load(std::memory_order_relaxed)) return {};
+    if (auto gone = core.lost(*epoch, rank)) return *std::move(gone);
+    if (!outbound->failure) return {};
+    Error error = *outbound->failure;
+    // Its Context has closed, and the group is about to hear of it.
+    if (error.code == ErrorCode::end_of_stream) {
+      error.code = ErrorCode::peer_lost;
+      error.detail = epoch->names[rank] + " has gone: " + error.detail;
+    }
+    return error;
+  }
+};
+
+Result<void> begin(GroupCore& core, Sending& sending, To to, std::string_view what, Hold hold,
+                   const Tensors& tensors) {
+  sending.epoch = core.epoch();
+  sending.rank = to.rank.value;
+  if (auto failed = core.failure(what)) return *std::move(failed);
+  TENDON_CHECK(check_rank(core, *sending.epoch, sending.rank, what));
+  if (auto gone = core.lost(*sending.epoch, sending.rank)) return *std::move(gone);
+  TENDON_TRY(flat, Flat::make(tensors, Use::read, hold, "group.send"));
+  sending.flat = std::move(flat);
+  Outbound& out = *sending.outbound;
+  out.envelope = {.kind = EnvelopeKind::message,
+                  .from = sending.epoch->places[sending.epoch->self],
+                  .group = core.id(),
+                  .epoch = sending.epoch->number(),
+                  .count = sending.flat.size_bytes(),
+                  .extra = sending.flat.shape_hash(),
+                  .tag = to.tag};
+  if (const auto dtype = sending.flat.dtype())
+    out.envelope.dtype = static_cast<std::uint8_t>(*dtype);
+  return {};
+}
+
+void queue(GroupCore& core, Sending& sending) {
+  Outbound& out = *sending.outbound;
+  const std::uint64_t head = sending.head.size();
+  if (head != 0) {
+    out.envelope.op = kWholeDict;
+    out.parts.push_back({0, sending.head, nullptr, head});
+  }
+  for (const Flat::Run& run : sending.flat.runs())
+    out.parts.push_back(
+        {head + run.begin, Bytes(run.data, run.size_bytes), nullptr, run.size_bytes});
+  sending.channel().queue(sending.outbound);
+  if (!sending.done()) core.mesh()->keep_sending();
+}
+
+Result<void> finish_sending(GroupCore& core, Sending& sending, std::string_view what,
+                            Deadline deadline) {
+  Link& link = sending.channel().link();
+  const bool done = core.engine()->wait(&link, deadline, [&] {
+    if (sending.done() || core.engine()->unusable()) return true;
+    core.engine()->poll_link(link);
+    sending.channel().advance();
+    return sending.done();
+  });
+  if (!done && sending.channel().withdraw(*sending.outbound)) {
+    return Error{ErrorCode::timeout, "group.send",
+                 std::string(what) + group_text(core) + ": " + sending.epoch->names[sending.rank] +
+                     " has not taken what was sent to it before; nothing of this was delivered"};
+  }
+  TENDON_CHECK(core.engine()->usable("group.send"));
+  return sending.outcome(core);
+}
+
+/// What a receive wants.
+struct Wanted {
+  std::shared_ptr<Epoch> epoch;
+  std::optional<std::uint32_t> rank;
+  std::optional<std::uint32_t> tag;
+};
+
+Result<Wanted> want(GroupCore& core, From from, std::string_view what) {
+  Wanted wanted{core.epoch(), {}, from.tag};
+  if (!from.rank) return wanted;
+  // What came before a failure can still be taken; look() says the rest.
+  TENDON_CHECK(check_rank(core, *wanted.epoch, from.rank->value, what));
+  wanted.rank = from.rank->value;
+  return wanted;
+}
+
+// The next message that fits; nullopt: none yet.
+template <class F>
+Result<std::optional<MessageBox::Entry>> look(GroupCore& core, const Wanted& wanted,
+                                              std::string_view what, F accepts) {
+  std::optional<std::uint32_t> place;
+  if (wanted.rank) place = wanted.epoch->places[*wanted.rank];
+  TENDON_TRY(taken, core.messages().take(place, wanted.tag, accepts));
+  if (taken) return taken;
+  if (auto failed = core.failure(what)) return *std::move(failed);
+  if (wanted.rank) {
+    if (auto gone = core.gone(*wanted.epoch, *wanted.rank)) {
+      // Its last message may have come between the two looks.
+      TENDON_TRY(last, core.messages().take(place, wanted.tag, accepts));
+      if (last) return last;
+      return *std::move(gone);
+    }
+  }
+  return std::optional<MessageBox::Entry>();
+}
+
+template <class F>
+Result<MessageBox::Entry> wait_for(GroupCore& core, const Wanted& wanted, std::string_view what,
+                                   Deadline deadline, F accepts) {
+  Result<std::optional<MessageBox::Entry>> found = std::optional<MessageBox::Entry>();
+  Link* const link = wanted.rank ? &wanted.epoch->channels[*wanted.rank]->link() : nullptr;
+  const bool done = core.engine()->wait(link, deadline, [&] {
+    if (link != nullptr) core.engine()->poll_link(*link);
+    found = look(core, wanted, what, accepts);
+    return !found || *found || core.engine()->unusable();
+  });
+  TENDON_CHECK(core.engine()->usable("group.recv"));
+  if (!found) return std::move(found).error();
+  if (!done || !*found) {
+    return Error{ErrorCode::timeout, "group.recv",
+                 std::string(what) + group_text(core) + ": nothing came from " +
+                     (wanted.rank ? wanted.epoch->names[*wanted.rank] : "anybody") +
+                     (wanted.tag ? " with tag " + std::to_string(*wanted.tag) : std::string())};
+  }
+  return **std::move(found);
+}
+
+Error other_kind(const MessageBox::Entry& entry) {
+  return Error{ErrorCode::wrong_kind, "group.recv",
+               entry.inbound.envelope.op == kWholeDict
+                   ? "the next message is a whole TensorDict: take it with from_remote_init"
+                   : "the next message is tensors of known shapes: take it with recv"};
+}
+
+// Does this message fit those tensors?
+Result<void> fits(const Flat& flat, const Epoch& epoch, const MessageBox::Entry& entry) {
+  const Envelope& envelope = entry.inbound.envelope;
+  if (envelope.op != kTensors) return other_kind(entry);
+  if (envelope.count == flat.size_bytes() && envelope.extra == flat.shape_hash() &&
+      entry.inbound.size_bytes == flat.size_bytes())
+    return {};
+  const auto dtype = dtype_from_number(envelope.dtype);
+  const std::uint32_t rank = static_cast<std::uint32_t>(
+      std::find(epoch.places.begin(), epoch.places.end(), entry.place) - epoch.places.begin());
+  return Error{
+      ErrorCode::mismatch, "group.recv",
+      (rank < epoch.size() ? epoch.names[rank] : std::string("a former member")) + " sent " +
+          std::to_string(envelope.count) + " bytes" +
+          (dtype ? " of " + std::string(to_string(*dtype)) : std::string()) +
+          ", this member's tensors have " + std::to_string(flat.size_bytes()) +
+          (flat.dtype() ? " of " + std::string(to_string(*flat.dtype())) : std::string(" bytes")) +
+          (envelope.count == flat.size_bytes() ? ", of another shape or dtype" : "")};
+}
+
+Received take_in(GroupCore& core, const Epoch& epoch, const MessageBox::Entry& entry, Flat& flat) {
+  flat.write(0, entry.inbound.payload());
+  flat.finish();
+  const auto rank = std::find(epoch.places.begin(), epoch.places.end(), entry.place);
+  core.mesh()->channel(core.mesh_place(entry.place))->credit(entry.inbound.size_bytes);
+  return {GroupRank{static_cast<std::uint32_t>(rank - epoch.places.begin())},
+          entry.inbound.envelope.tag};
+}
+
+Result<std::vector<std::byte>> head_of(const TensorDict& dict, std::uint64_t tensor_bytes) {
+  const Bytes schema = dict.schema()->encoding();
+  std::string values;
+  if (dict.values() != nullptr) {
+    TENDON_TRY(text, to_json(*dict.values()));
+    values = std::move(text);
+  }
+  const DictHead head{schema.size(), values.size(), tensor_bytes, 0};
+  // Tensors begin at a multiple of 64.
+  std::vector<std::byte> bytes(aligned(sizeof head + schema.size() + values.size()));
+  std::memcpy(bytes.data(), &head, sizeof head);
+  std::memcpy(bytes.data() + sizeof head, schema.data(), schema.size());
+  std::memcpy(bytes.data() + sizeof head + schema.size(), values.data(), values.size());
+  return bytes;
+}
+
+// A whole dict out of a peer's bytes, which are not trusted.
+Result<TensorDict> read_dict(Bytes bytes) {
+  const auto corrupt = [](std::string_view what) {
+    return Error{ErrorCode::corrupt_data, "group.from_remote_init",
+                 "the message is no TensorDict: " + std::string(what)};
+  };
+  DictHead head;
+  if (bytes.size() < sizeof head) return corrupt("it is too short");
+  std::memcpy(&head, bytes.data(), sizeof head);
+  Bytes rest = bytes.subspan(sizeof head);
+  if (head.schema_bytes > rest.size()) return corrupt("its schema is cut off");
+  const Bytes encoding = rest.first(head.schema_bytes);
+  rest = rest.subspan(head.schema_bytes);
+  if (head.values_bytes > rest.size()) return corrupt("its values are cut off");
+  const Bytes json = rest.first(head.values_bytes);
+  TENDON_TRY(schema, Schema::decode(encoding));
+  std::shared_ptr<const Value> values;
+  if (!json.empty()) {
+    TENDON_TRY(parsed, parse_json(json));
+    values = std::make_shared<const Value>(std::move(parsed));
+  }
+  const std::uint64_t begin = aligned(sizeof head + encoding.size() + json.size());
+  const std::uint64_t needed = schema->layout(Layout::aligned).total_bytes;
+  // Flat leaves out the padding behind the last leaf.
+  if (begin > bytes.size() || head.tensor_bytes != bytes.size() - begin ||
+      head.tensor_bytes > needed || needed - head.tensor_bytes >= 64)
+    return corrupt("its tensors are cut off");
+  TENDON_TRY(memory, Storage::allocate(needed));
+  std::ranges::copy(bytes.subspan(begin), memory.data());
+  return TensorDict::from_packed(std::move(schema), Layout::aligned, std::move(memory),
+                                 std::move(values));
+}
+
+class SendCompletion final : public CompletionState<void>, public Work {
+ public:
+  SendCompletion(std::shared_ptr<GroupCore> core, Sending sending)
+      : core_(std::move(core)), sending_(std::move(sending)) {}
+  void drive(Deadline deadline) override {
+    Link& link = sending_.channel().link();
+    (void)core_->engine()->wait(&link, deadline, [&] {
+      core_->engine()->poll_link(link);
+      return !progress();
+    });
+  }
+  void cancel() override {
+    if (finished() || !sending_.channel().withdraw(*sending_.outbound)) return;
+    end(Error{ErrorCode::cancelled, "completion.cancel", "the send was cancelled"});
+  }
+  void abandon() override {}
+  void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
+  bool progress() override {
+    if (finished()) return false;
+    if (!core_->engine()->unusable()) sending_.channel().advance();
+    if (auto usable = core_->engine()->usable("group.send"); !usable) {
+      end(std::move(usable));
+    } else if (sending_.done()) {
+      end(sending_.outcome(*core_));
+    }
+    return !finished();
+  }
+  [[nodiscard]] bool has_input() const noexcept override { return sending_.done() && !finished(); }
+
+ private:
+  void end(Result<void> result) {
+    if (ended_.exchange(true)) return;
+    if (auto run = finish(std::move(result))) schedule(std::move(run));
+    core_->engine()->note_completed();
+  }
+  const std::shared_ptr<GroupCore> core_;
+  Sending sending_;
+  std::atomic<bool> ended_{false};
+};
+
+class RecvCompletion final : public CompletionState<Received>, public Work {
+ public:
+  RecvCompletion(std::shared_ptr<GroupCore> core, Wanted wanted, Flat flat)
+      : core_(std::move(core)), wanted_(std::move(wanted)), flat_(std::move(flat)) {}
+  void drive(Deadline deadline) override {
+    Link* const link = wanted_.rank ? &wanted_.epoch->channels[*wanted_.rank]->link() : nullptr;
+    (void)core_->engine()->wait(link, deadline, [&] {
+      if (link != nullptr) core_->engine()->poll_link(*link);
+      return !progress();
+    });
+  }
+  void cancel() override {
+    std::lock_guard lock(mutex_);
+    end(Error{ErrorCode::cancelled, "completion.cancel", "the receive was cancelled"});
+  }
+  void abandon() override { cancel(); }
+  void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
+  bool progress() override {
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || ended_) return !finished();
+    if (auto usable = core_->engine()->usable("group.recv"); !usable) {
+      end(std::move(usable).error());
+      return false;
+    }
+    auto found = look(*core_, wanted_, "recv", [this](const MessageBox::Entry& entry) {
+      return fits(flat_, *wanted_.epoch, entry);
+    });
+    if (!found)
+      end(std::move(found).error());
+    else if (*found)
+      end(take_in(*core_, *wanted_.epoch, **found, flat_));
+    return !ended_;
+  }
+
+ private:
+  void end(Result<Received> result) {
+    if (std::exchange(ended_, true)) return;
+    if (auto run = finish(std::move(result))) schedule(std::move(run));
+    core_->engine()->note_completed();
+  }
+  const std::shared_ptr<GroupCore> core_;
+  const Wanted wanted_;
+  Flat flat_;
+  std::mutex mutex_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+Result<void> send(GroupCore& core, const Tensors& tensors, To to, Deadline deadline) {
+  Sending sending;
+  TENDON_CHECK(begin(core, sending, to, "send", Hold::borrow, tensors));
+  queue(core, sending);
+  return finish_sending(core, sending, "send", deadline);
+}
+
+Completion<void> send_async(const std::shared_ptr<GroupCore>& core, const Tensors& tensors, To to) {
+  Sending sending;
+  auto begun = begin(*core, sending, to, "send", Hold::keep, tensors);
+  if (begun) queue(*core, sending);
+  auto completion = std::make_shared<SendCompletion>(core, std::move(sending));
+  if (!begun)
+    (void)completion->finish(std::move(begun).error());
+  else if (completion->progress())
+    core->engine()->add_work(completion);
+  return Completion<void>(completion);
+}
+
+Result<Received> recv(GroupCore& core, const Tensors& tensors, From from, Deadline deadline) {
+  TENDON_TRY(wanted, want(core, from, "recv"));
+  TENDON_TRY(flat, Flat::make(tensors, Use::write, Hold::borrow, "group.recv"));
+  TENDON_TRY(entry, wait_for(core, wanted, "recv", deadline, [&](const MessageBox::Entry& found) {
+               return fits(flat, *wanted.epoch, found);
+             }));
+  return take_in(core, *wanted.epoch, entry, flat);
+}
+
+Completion<Received> recv_async(const std::shared_ptr<GroupCore>& core, const Tensors& tensors,
+                                From from) {
+  auto wanted = want(*core, from, "recv");
+  auto flat = Flat::make(tensors, Use::write, Hold::keep, "group.recv");
+  std::optional<Error> failure;
+  if (!wanted)
+    failure = wanted.error();
+  else if (!flat)
+    failure = flat.error();
+  auto completion = std::make_shared<RecvCompletion>(core, failure ? Wanted() : *std::move(wanted),
+                                                     failure ? Flat() : *std::move(flat));
+  if (failure)
+    (void)completion->finish(*std::move(failure));
+  else if (completion->progress())
+    core->engine()->add_work(completion);
+  return Completion<Received>(completion);
+}
+
+Result<void> init_remote(GroupCore& core, const TensorDict& dict, To to, Deadline deadline) {
+  Sending sending;
+  TENDON_CHECK(begin(core, sending, to, "init_remote", Hold::borrow, dict));
+  TENDON_TRY(head, head_of(dict, sending.flat.size_bytes()));
+  sending.head = std::move(head);
+  queue(core, sending);
+  return finish_sending(core, sending, "init_remote", deadline);
+}
+
+Result<TensorDict> from_remote_init(GroupCore& core, From from, Deadline deadline) {
+  TENDON_TRY(wanted, want(core, from, "from_remote_init"));
+  TENDON_TRY(entry, wait_for(core, wanted, "from_remote_init", deadline,
+                             [](const MessageBox::Entry& found) -> Result<void> {
+                               if (found.inbound.envelope.op != kWholeDict)
+                                 return other_kind(found);
+                               return {};
+                             }));
+  auto dict = read_dict(entry.inbound.payload());
+  core.mesh()->channel(core.mesh_place(entry.place))->credit(entry.inbound.size_bytes);
+  return dict;
+}
+
+Result<TensorDict> broadcast_init(Group& group, GroupCore& core, const TensorDict& dict,
+                                  GroupRank root, Deadline deadline) {
+  const bool is_root = core.epoch()->self == root.value;
+  std::vector<std::byte> whole;
+  if (is_root) {
+    TENDON_TRY(flat, Flat::make(dict, Use::read, Hold::borrow, "group.broadcast_init"));
+    TENDON_TRY(head, head_of(dict, flat.size_bytes()));
+    whole = std::move(head);
+    const std::uint64_t begin = whole.size();
+    whole.resize(begin + flat.size_bytes());
+    flat.read(0, std::span(whole).subspan(begin));
+  }
+  std::uint64_t size = whole.size();
+  const Tensor length = Tensor::of<std::uint64_t>({1}, std::span<const std::uint64_t>(&size, 1));
+  TENDON_CHECK(group.broadcast(length, root, deadline));
+  size = length.item<std::uint64_t>({0});
+  // A peer said it: memory for it is asked for, not promised.
+  if (size > core.engine()->options().link_cap_bytes) {
+    return Error{ErrorCode::message_too_large, "group.broadcast_init",
+                 "the root's TensorDict has " + std::to_string(size) + " bytes, at most " +
+                     std::to_string(core.engine()->options().link_cap_bytes) +
+                     " are taken (ContextOptions::link_cap_bytes)"};
+  }
+  TENDON_TRY(bytes, Tensor::empty(DType::u8, Shape({static_cast<std::int64_t>(size)})));
+  if (is_root) std::memcpy(const_cast<std::byte*>(bytes.data()), whole.data(), size);
+  TENDON_CHECK(group.broadcast(bytes, root, deadline));
+  if (is_root) return dict;
+  return read_dict({bytes.data(), size});
+}
+
+Result<std::vector<std::uint32_t>> agree_on_split(Group& group, GroupCore& core,
+                                                  std::span<const GlobalRank> members,
+                                                  Deadline deadline) {
+  const auto epoch = core.epoch();
+  std::vector<std::uint32_t> ranks;
+  for (const GlobalRank member : members) {
+    const auto place = std::find(epoch->places.begin(), epoch->places.end(), member.value);
+    if (place == epoch->places.end()) {
+      return Error{ErrorCode::invalid_argument, "group.split",
+                   "global rank " + std::to_string(member.value) + " is not in group \"" +
+                       core.name() + "\""};
+    }
+    ranks.push_back(static_cast<std::uint32_t>(place - epoch->places.begin()));
+  }
+  // Everybody's list, as marks: which place of the list each rank has, counted from 1.
+  const std::uint32_t count = epoch->size();
+  std::vector<std::uint32_t> marks(count, 0);
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    marks[ranks[i]] = static_cast<std::uint32_t>(i) + 1;
+  const Tensor mine = Tensor::of<std::uint32_t>({count}, std::span<const std::uint32_t>(marks));
+  TENDON_TRY(all, Tensor::empty(DType::u32, Shape({count, count})));
+  TENDON_CHECK(group.all_gather(mine, all, deadline));
+  for (std::uint32_t other = 0; other < count; ++other) {
+    // Whoever is in this member's list, and whoever has this member in its own.
+    if (marks[other] == 0 && all.item<std::uint32_t>({other, epoch->self}) == 0) continue;
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      if (all.item<std::uint32_t>({other, rank}) == marks[rank]) continue;
+      return Error{ErrorCode::mismatch, "group.split",
+                   epoch->names[epoch->self] + " and " + epoch->names[other] +
+                       " give other lists of who is in their group; they differ at rank " +
+                       std::to_string(rank)};
+    }
+  }
+  return ranks;
+}
+
+}  // namespace tendon::inline v0::detail

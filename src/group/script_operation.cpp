@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "core/failpoint.hpp"
+#include "group/mesh.hpp"
+#include "group/operation.hpp"
+#include "group/reduce.hpp"
+
+namespace tendon::inline v0::detail {
+namespace {
+
+// In the sequence of an envelope, above the number of the call.
+constexpr unsigned kHistoryShift = 56;
+
+/// A send that may not have left yet, and the memory it names.
+struct Pending {
+  std::shared_ptr<Outbound> outbound;
+  Channel* channel;
+
+  [[nodiscard]] bool overlaps(const std::byte* begin, std::uint64_t size_bytes) const {
+    return std::any_of(outbound->parts.begin(), outbound->parts.end(), [&](const BodyPart& part) {
+      return part.bytes.data() < begin + size_bytes &&
+             begin < part.bytes.data() + part.bytes.size();
+    });
+  }
+};
+
+class ScriptOperation final : public Operation {
+ public:
+  ScriptOperation(const Fingerprint& fingerprint, std::uint64_t sequence, Mesh& mesh,
+                  std::uint64_t group, std::vector<ScriptJob> jobs, std::function<void()> finish)
+      : Operation(fingerprint, sequence),
+        mesh_(mesh),
+        group_(group),
+        jobs_(std::move(jobs)),
+        finish_(std::move(finish)) {}
+
+  Result<bool> advance(Epoch& epoch) override {
+    for (; job_ < jobs_.size(); ++job_, step_ = 0) {
+      ScriptJob& job = jobs_[job_];
+      if (job.script.scratch_bytes > scratch_.size_bytes()) {
+        if (!all_sent()) return false;  // of the job before, which may send from the old one
+        TENDON_TRY(memory, Storage::allocate(job.script.scratch_bytes));
+        scratch_ = std::move(memory);
+      }
+      for (; step_ < job.script.steps.size(); ++step_) {
+        TENDON_TRY(done, perform(epoch, job, job.script.steps[step_]));
+        if (!done) return false;
+        ++steps_;
+      }
+    }
+    if (!all_sent()) return false;
+    if (finish_) std::exchange(finish_, {})();
+    return true;
+  }
+
+  bool has_input(Epoch& epoch) override {
+    for (const Pending& pending : pending_)
+      if (pending.outbound->done.load(std::memory_order_acquire)) return true;
+    const Step* const step = awaited();
+    if (step == nullptr || held_) return false;
+    std::lock_guard lock(epoch.inbox_mutex);
+    return !epoch.inbox[step->peer].empty();
+  }
+
+  std::uint64_t steps_done() const noexcept override { return steps_; }
+
+  std::vector<std::uint32_t> waits_for(Epoch& epoch) override {
+    std::vector<std::uint32_t> members;
+    if (const Step* const step = awaited(); step != nullptr && !held_) {
+      members.push_back(step->peer);
+      if (fingerprint().op != CollectiveOp::monitored_barrier) return members;
+      std::lock_guard lock(epoch.inbox_mutex);
+      const auto& steps = jobs_[job_].script.steps;
+      for (std::size_t i = step_ + 1; i < steps.size(); ++i)
+        if (epoch.inbox[steps[i].peer].empty()) members.push_back(steps[i].peer);
+      return members;
+    }
+    for (const Pending& pending : pending_) {
+      const auto rank = std::find(epoch.channels.begin(), epoch.channels.end(), pending.channel);
+      members.push_back(static_cast<std::uint32_t>(rank - epoch.channels.begin()));
+    }
+    return members;
+  }
+
+  void give_up(Epoch&) override {
+    for (const Pending& pending : pending_) (void)pending.channel->withdraw(*pending.outbound);
+    pending_.clear();
+  }
+
+ private:
+  // The step that waits for a message, if that is what is next.
+  const Step* awaited() const {
+    if (job_ == jobs_.size() || step_ == jobs_[job_].script.steps.size()) return nullptr;
+    const Step& step = jobs_[job_].script.steps[step_];
+    const bool takes = step.kind == Step::Kind::receive || step.kind == Step::Kind::reduce;
+    return takes ? &step : nullptr;
+  }
+
+  // Calls f(data, offset in the stretch, bytes) for each stretch of memory of [at, at + size).
+  template <class F>
+  void visit(const ScriptJob& job, const Location& at, std::uint64_t size_bytes, F f) const {
+    if (at.buffer == Buffer::scratch)
+      return f(scratch_.data() + at.offset, std::uint64_t{0}, size_bytes);
+    std::uint64_t begin = 0;  // of the block
+    const std::uint64_t end = at.offset + size_bytes;
+    for (const Flat& block : at.buffer == Buffer::input ? job.input : job.output) {
+      const std::uint64_t from = std::max(at.offset, begin);
+      const std::uint64_t to = std::min(end, begin + block.size_bytes());
+      if (from < to) {
+        block.visit(from - begin, to - from,
+                    [&](std::byte* data, std::uint64_t offset, std::uint64_t bytes, DType) {
+                      f(data, from - at.offset + offset, bytes);
+                    });
+      }
+      begin += block.size_bytes();
+    }
+  }
+  // Of memory without gaps.
+  std::byte* address(const ScriptJob& job, const Location& at) const {
+    std::byte* found = nullptr;
+    visit(job, at, 1, [&](std::byte* data, auto, auto) { found = data; });
+    return found;
+  }
+
+  Result<bool> perform(Epoch& epoch, const ScriptJob& job, const Step& step) {
+    if (step.kind == Step::Kind::send) {
+      (void)TENDON_FAILPOINT("group.script.before_send");
+      queue(epoch, job, step);
+      return true;
+    }
+    if (step.kind != Step::Kind::copy && !held_) {
+      TENDON_TRY(taken, take(epoch, step));
+      if (!taken) return false;
+    }
+    bool free = true;
+    visit(job, step.to, step.size_bytes, [&](std::byte* data, auto, std::uint64_t bytes) {
+      free = free && may_write(data, bytes);
+    });
+    if (!free) return false;
+    switch (step.kind) {
+      case Step::Kind::receive:
+        visit(job, step.to, step.size_bytes, [&](std::byte* data, auto at, auto bytes) {
+          std::memcpy(data, held_->payload().data() + at, bytes);
+        });
+        break;
+      case Step::Kind::reduce: {
+        const std::byte* const mine = address(job, step.from);
+        const std::byte* const theirs = held_->payload().data();
+        const std::array inputs =
+            step.message == Operand::left ? std::array{theirs, mine} : std::array{mine, theirs};
+        reduce(job.op, job.dtype, {address(job, step.to), step.size_bytes}, inputs);
+        break;
+      }
+      case Step::Kind::copy:
+        visit(job, step.from, step.size_bytes, [&](std::byte* data, auto at, auto bytes) {
+          visit(job, {step.to.buffer, step.to.offset + at}, bytes,
+                [&](std::byte* there, auto offset, auto size) {
+                  if (there != data + offset) std::memmove(there, data + offset, size);
+                });
+        });
+        break;
+      case Step::Kind::send:
+        break;
+    }
+    held_.reset();
+    (void)TENDON_FAILPOINT("group.script.after_receive");
+    return true;
+  }
+
+  Result<bool> take(Epoch& epoch, const Step& step) {
+    {
+      std::lock_guard lock(epoch.inbox_mutex);
+      auto& inbox = epoch.inbox[step.peer];
+      if (inbox.empty()) return false;
+      held_ = std::move(inbox.front());
+      inbox.pop_front();
+    }
+    const Fingerprint theirs = fingerprint_of(held_->envelope);
+    if (theirs != fingerprint()) return mismatch_error(epoch, fingerprint(), step.peer, theirs);
+    if (held_->size_bytes != step.size_bytes) {
+      return Error{ErrorCode::mismatch, "group.collective",
+                   epoch.names[step.peer] + " gives " + std::to_string(held_->size_bytes) +
+                       " bytes in a step of " + to_string(fingerprint()) + ", " +
+                       epoch.names[epoch.self] + " expects " + std::to_string(step.size_bytes)};
+    }
+    return true;
+  }
+
+  void queue(Epoch& epoch, const ScriptJob& job, const Step& step) {
+    auto outbound = std::make_shared<Outbound>();
+    const Fingerprint& mine = fingerprint();
+    outbound->envelope = {.kind = EnvelopeKind::collective,
+                          .op = static_cast<std::uint8_t>(mine.op),
+                          .dtype = mine.dtype,
+                          .reduce = mine.reduce,
+                          .from = mesh_.self(),
+                          .group = group_,
+                          .epoch = epoch.number(),
+                          .sequence = mine.sequence | std::uint64_t{mine.history} << kHistoryShift,
+                          .count = mine.size_bytes,
+                          .extra = mine.root,
+                          .tag = mine.shape_hash};
+    if (step.size_bytes != 0) {
+      visit(job, step.from, step.size_bytes, [&](std::byte* data, auto at, auto bytes) {
+        outbound->parts.push_back({at, Bytes(data, bytes), nullptr, bytes});
+      });
+    }
+    Channel* const channel = epoch.channels[step.peer];
+    channel->queue(outbound);
+    if (outbound->done.load(std::memory_order_acquire)) return;
+    pending_.push_back({std::move(outbound), channel});
+    mesh_.keep_sending();
+  }
+
+  // Is no send reading there any more?
+  bool may_write(const std::byte* data, std::uint64_t size_bytes) {
+    for (std::size_t i = 0; i < pending_.size();) {
+      if (!pending_[i].outbound->done.load(std::memory_order_acquire))
+        pending_[i].channel->advance();
+      if (pending_[i].outbound->done.load(std::memory_order_acquire)) {
+        pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+        continue;
+      }
+      if (pending_[i].overlaps(data, size_bytes)) return false;
+      ++i;
+    }
+    return true;
+  }
+  bool all_sent() {
+    (void)may_write(nullptr, 0);
+    return pending_.empty();
+  }
+
+  Mesh& mesh_;
+  const std::uint64_t group_;
+  std::vector<ScriptJob> jobs_;
+  std::function<void()> finish_;
+  std::size_t job_ = 0;
+  std::size_t step_ = 0;
+  std::uint64_t steps_ = 0;
+  std::optional<Inbound> held_;  // the message of the step
+  std::vector<Pending> pending_;
+  Storage scratch_;
+};
+
+}  // namespace
+
+std::shared_ptr<Operation> make_script_operation(const Fingerprint& fingerprint,
+                                                 std::uint64_t sequence, Mesh& mesh,
+                                                 std::uint64_t group, std::vector<ScriptJob> jobs,
+                                                 std::function<void()> finish) {
+  return std::make_shared<ScriptOperation>(fingerprint, sequence, mesh, group, std::move(jobs),
+                                           std::move(finish));
+}
+
+Fingerprint fingerprint_of(const Envelope& envelope) {
+  return {.op = static_cast<CollectiveOp>(envelope.op),
+          .dtype = envelope.dtype,
+          .reduce = envelope.reduce,
+          .history = static_cast<std::uint8_t>(envelope.sequence >> kHistoryShift),
+          .root = envelope.extra,
+          .size_bytes = envelope.count,
+          .shape_hash = envelope.tag,
+          .sequence = static_cast<std::uint32_t>(envelope.sequence)};
+}
+
+}  // namespace tendon::inline v0::detail

@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member and what it hears, in an order that the test chooses: nobody makes progress by himself.
+#include "group/group_core.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "support/group_cores.hpp"
+
+namespace tendon::detail {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr auto kSoon = 30s;
+
+/// An operation of which the test says everything.
+class Told final : public Operation {
+ public:
+  explicit Told(std::uint64_t sequence) : Operation({.op = CollectiveOp::barrier}, sequence) {}
+  std::function<bool()> on_advance = [] { return false; };
+  std::function<void()> on_waits_for = [] {};
+  std::vector<std::uint32_t> awaited = {1};
+  std::uint64_t steps = 0;
+  bool input = false;
+
+  Result<bool> advance(Epoch&) override { return on_advance(); }
+  bool has_input(Epoch&) override { return input; }
+  std::vector<std::uint32_t> waits_for(Epoch&) override {
+    on_waits_for();
+    return awaited;
+  }
+  std::uint64_t steps_done() const noexcept override { return steps; }
+};
+
+/// Two members, of which this thread is the first.
+class TwoMembers : public testing::Test {
+ protected:
+  void SetUp() override {
+    members_.join();
+    if (!HasFatalFailure()) epoch_ = core().epoch();
+  }
+
+  GroupCore& core() { return *members_.cores[0]; }
+  Channel& channel() { return *epoch_->channels[1]; }
+
+  /// An operation in the lane.
+  struct Started {
+    std::shared_ptr<Told> operation;
+    Completion<void> completion;
+  };
+  Started start(const std::function<void(Told&)>& prepare = [](Told&) {}) {
+    std::shared_ptr<Told> told;
+    auto completion = core().start([&](Epoch&, std::uint64_t sequence) {
+      told = std::make_shared<Told>(sequence);
+      prepare(*told);
+      return Result<std::shared_ptr<Operation>>(told);
+    });
+    return {std::move(told), std::move(completion)};
+  }
+
+  void hear(Envelope envelope, std::string_view text = {}) {
+    envelope.from = 1;
+    envelope.group = core().id();
+    IncomingBody body;
+    if (!text.empty()) {
+      std::shared_ptr<std::byte[]> copy(new std::byte[text.size()]);
+      std::memcpy(copy.get(), text.data(), text.size());
+      body = {.place = IncomingBody::Place::private_copy, .owner = copy, .data = copy.get()};
+    }
+    core().on_inbound(1, {envelope, std::move(body), text.size()});
+  }
+  void hear_abort(std::uint64_t epoch, ErrorCode code, std::string_view text) {
+    hear({.kind = EnvelopeKind::abort,
+          .epoch = epoch,
+          .extra = 1,
+          .tag = static_cast<std::uint32_t>(code)},
+         text);
+  }
+  void other_leaves() {
+    core().on_lost(1, channel(), Error{ErrorCode::end_of_stream, "test", "it has left"},
+                   Absence::proved);
+  }
+  /// Both make the next epoch.
+  void enter_both(GroupCore::Of members = GroupCore::Of::those_left) {
+    std::thread other([&] {
+      const auto entered = members_.cores[1]->enter(kSoon, members, Fence::none, "test");
+      EXPECT_TRUE(entered) << entered.error().message();
+    });
+    const auto entered = core().enter(kSoon, members, Fence::none, "test");
+    EXPECT_TRUE(entered) << entered.error().message();
+    other.join();
+    EXPECT_NE(core().epoch()->number(), epoch_->number());
+    EXPECT_EQ(core().epoch()->number(), members_.cores[1]->epoch()->number());
+    epoch_ = core().epoch();
+  }
+
+  test::GroupCores members_{2};
+  std::shared_ptr<Epoch> epoch_;
+};
+
+// Complete, failed
+
+// What it waits for comes, and then the word that its sender has left: both while it is advanced.
+TEST_F(TwoMembers, WhatCameBeforeTheWordThatSomebodyLeftIsFound) {
+  int looks = 0;
+  auto started = start([&](Told& told) {
+    told.on_advance = [&] {
+      if (++looks == 2) other_leaves();
+      return looks == 3;
+    };
+  });
+  ASSERT_EQ(looks, 1);
+  core().progress();
+  ASSERT_EQ(looks, 2);
+  EXPECT_FALSE(started.completion.done());
+  core().progress();
+  ASSERT_TRUE(started.completion.done());
+  const auto result = started.completion.wait(0s);
+  EXPECT_TRUE(result) << result.error().message();
+}
+
+TEST_F(TwoMembers, WhatWaitsForWhoHasLeftFailsAndNothingElse) {
+  auto first = start([](Told& told) { told.awaited = {}; });
+  EXPECT_FALSE(core().has_input());
+  other_leaves();
+  EXPECT_TRUE(core().has_input()) << "of a loss that nobody looked at";
+  core().progress();
+  EXPECT_FALSE(core().has_input());
+  EXPECT_FALSE(first.completion.done());
+  auto second = start();
+  first.operation->on_advance = [] { return true; };
+  core().progress();
+  EXPECT_TRUE(first.completion.wait(0s));
+  const auto failed = second.completion.wait(0s);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::peer_lost);
+  EXPECT_THAT(failed.error().detail, HasSubstr("rank 1"));
+}
+
+TEST_F(TwoMembers, WhatIsCompleteByWhatLiesThereWhenTheEpochFailsIsComplete) {
+  // The epoch fails between two looks, or while it is advanced.
+  for (const bool inside : {false, true}) {
+    bool complete = false;
+    int looks = 0;
+    auto started = start([&](Told& told) {
+      told.on_advance = [&] {
+        if (inside && ++looks == 2) {
+          core().abort("enough");
+          complete = true;
+          return false;
+        }
+        return complete;
+      };
+    });
+    if (inside) {
+      core().progress();
+      EXPECT_FALSE(started.completion.done());
+    } else {
+      core().abort("enough");
+      complete = true;
+    }
+    EXPECT_TRUE(core().has_input()) << "of a failure";
+    core().progress();
+    ASSERT_TRUE(started.completion.done());
+    const auto result = started.completion.wait(0s);
+    EXPECT_TRUE(result) << result.error().message();
+    EXPECT_FALSE(core().has_input());
+    EXPECT_EQ(core().last_complete(), started.operation->sequence());
+    enter_both();
+  }
+}
+
+TEST_F(TwoMembers, TheErrorIsOfWhatItInterruptedForTheRestTheEpochIsOver) {
+  auto first = start();
+  int looks = 0;
+  auto second = start([&](Told& told) {
+    told.on_advance = [&] {
+      ++looks;
+      return true;
+    };
+  });
+  hear_abort(epoch_->number(), ErrorCode::timeout, "it took too long");
+  hear_abort(epoch_->number(), ErrorCode::mismatch, "a later word");
+  core().abort("a word of its own");
+  core().progress();
+  const auto interrupted = first.completion.wait(0s);
+  ASSERT_FALSE(interrupted);
+  EXPECT_EQ(interrupted.error().code, ErrorCode::timeout);
+  EXPECT_THAT(interrupted.error().detail,
+              testing::AllOf(HasSubstr("it took too long"), HasSubstr("rank 1")));
+  const auto rest = second.completion.wait(0s);
+  ASSERT_FALSE(rest);
+  EXPECT_EQ(rest.error().code, ErrorCode::group_aborted);
+  EXPECT_THAT(rest.error().detail, HasSubstr("it took too long"));
+  EXPECT_EQ(looks, 0) << "it had not begun";
+  EXPECT_THAT(core().failure("barrier")->detail, HasSubstr("it took too long"));
+}
+
+// What ended the epoch first is the error, also of who was about to give up.
+TEST_F(TwoMembers, ATimeoutThatComesSecondIsNotTheError) {
+  std::shared_ptr<Told> told;
+  const auto failed = core().run(
+      [&](Epoch&, std::uint64_t sequence) {
+        told = std::make_shared<Told>(sequence);
+        told->on_waits_for = [&] { core().abort("the first word"); };
+        return Result<std::shared_ptr<Operation>>(told);
+      },
+      1ms);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::cancelled) << failed.error().message();
+  EXPECT_THAT(failed.error().detail, HasSubstr("the first word"));
+}
+
+TEST_F(TwoMembers, NobodyRingsForWhatIsOver) {
+  for (const bool fails : {false, true}) {
+    auto started = start();
+    EXPECT_EQ(channel().link().waiting_for_flags, 1u);
+    if (fails)
+      core().abort("enough");
+    else
+      started.operation->on_advance = [] { return true; };
+    core().progress();
+    EXPECT_TRUE(started.completion.done());
+    EXPECT_EQ(channel().link().waiting_for_flags, 0u);
+  }
+}
+
+TEST_F(TwoMembers, WhoeverCannotLookSaysThatThereMayBeSomething) {
+  bool seen = false;
+  auto started = start([&](Told& told) {
+    told.on_advance = [&] {
+      std::thread([&] { seen = core().has_input(); }).join();
+      return true;
+    };
+  });
+  EXPECT_TRUE(started.completion.done());
+  EXPECT_TRUE(seen);
+  EXPECT_FALSE(core().has_input());
+  auto waiting = start();
+  EXPECT_FALSE(core().has_input());
+  waiting.operation->input = true;
+  EXPECT_TRUE(core().has_input());
+}
+
+// What has not arrived whole when its sender leaves may still be what an operation waits for.
+TEST_F(TwoMembers, WhoHasLeftIsNotGoneWhileSomethingOfItArrives) {
+  const auto transfer = std::make_shared<Transfer>();
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::bytes;
+  descriptor.tag = static_cast<std::uint32_t>(EnvelopeKind::collective);
+  descriptor.header_bytes = sizeof(Envelope);
+  channel().on_message({descriptor, {}, transfer});
+  ASSERT_TRUE(channel().arriving());
+  auto started = start();
+  other_leaves();
+  core().progress();
+  EXPECT_FALSE(started.completion.done());
+  transfer->aborted = true;
+  channel().on_transfer_ended(*transfer);
+  core().progress();
+  ASSERT_TRUE(started.completion.done());
+  EXPECT_EQ(started.completion.wait(0s).error().code, ErrorCode::peer_lost);
+}
+
+TEST_F(TwoMembers, WhatArrivesNoMoreSinceTheLinkIsOverIsNotWaitedFor) {
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::bytes;
+  descriptor.tag = static_cast<std::uint32_t>(EnvelopeKind::collective);
+  descriptor.header_bytes = sizeof(Envelope);
+  channel().on_message({descriptor, {}, std::make_shared<Transfer>()});
+  auto started = start();
+  (void)members_.contexts[1].close(0s);
+  EXPECT_TRUE(test::eventually([&] { return started.completion.done(); },
+                               [&] { members_.contexts[0].progress(); }));
+  EXPECT_EQ(started.completion.wait(0s).error().code, ErrorCode::peer_lost);
+}
+
+// To whom the reason has not come, who leaves would be the one who ended it.
+TEST_F(TwoMembers, WhoLeavesPassesOnWhyTheEpochIsOver) {
+  hear_abort(epoch_->number(), ErrorCode::mismatch, "the reason");
+  core().leave();
+  EXPECT_TRUE(test::eventually([&] { return members_.cores[1]->failure("barrier").has_value(); },
+                               [&] { members_.contexts[1].progress(); }));
+  EXPECT_THAT(members_.cores[1]->failure("barrier")->detail, HasSubstr("the reason"));
+}
+
+// Whoever waits is told to sleep only when nothing moves.
+TEST_F(TwoMembers, NobodyIsAskedToRingWhileTheOperationMoves) {
+  if (members_.contexts[0].describe().find("cpus: 1,") != std::string::npos)
+    GTEST_SKIP() << "one core: nobody spins";
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint32_t asked = 0;
+  const auto done = core().run(
+      [&](Epoch&, std::uint64_t sequence) {
+        auto told = std::make_shared<Told>(sequence);
+        told->on_advance = [&, told = told.get()] {
+          ++told->steps;
+          asked += channel().link().waiting_for_flags;
+          return std::chrono::steady_clock::now() - begin > 50ms;  // longer than anybody spins
+        };
+        return Result<std::shared_ptr<Operation>>(told);
+      },
+      kSoon);
+  EXPECT_TRUE(done);
+  EXPECT_EQ(asked, 0u);
+}
+
+// Epochs
+
+TEST_F(TwoMembers, TheEndOfAnotherChannelIsNotOfThisMember) {
+  auto started = start();
+  const auto before = std::make_shared<Channel>(
+      core().engine(), channel().link().shared_from_this(), 77, std::weak_ptr<ChannelOwner>());
+  core().on_lost(1, *before, Error{ErrorCode::peer_lost, "test", "it died"}, Absence::proved);
+  core().progress();
+  EXPECT_FALSE(started.completion.done());
+  EXPECT_FALSE(core().failure("barrier"));
+  EXPECT_FALSE(core().lost(*epoch_, 1));
+}
+
+TEST_F(TwoMembers, AnAbortOfAnEpochThatIsOverEndsNothing) {
+  const std::uint64_t first = epoch_->number();
+  enter_both();
+  hear_abort(first, ErrorCode::mismatch, "of long ago");
+  EXPECT_FALSE(core().failure("barrier"));
+}
+
+TEST_F(TwoMembers, AnAbortOfTheNextEpochEndsItWhenItBegins) {
+  hear_abort(epoch_->number() + 1, ErrorCode::mismatch, "of the next one");
+  EXPECT_FALSE(core().failure("barrier"));
+  enter_both();
+  const auto failure = core().failure("barrier");
+  ASSERT_TRUE(failure);
+  EXPECT_THAT(failure->detail, HasSubstr("of the next one"));
+  // And is forgotten then.
+  enter_both();
+  EXPECT_FALSE(core().failure("barrier"));
+}
+
+TEST_F(TwoMembers, AStepOfTheNextEpochWaitsAndThoseOfOthersAreDropped) {
+  const std::uint64_t first = epoch_->number();
+  const auto hear_step = [&](std::uint64_t epoch, std::uint64_t sequence) {
+    hear({.kind = EnvelopeKind::collective, .epoch = epoch, .sequence = sequence});
+  };
+  hear_step(first + 1, 10);
+  hear_step(first + 1, 11);
+  EXPECT_TRUE(epoch_->inbox[1].empty());
+  enter_both();
+  ASSERT_EQ(epoch_->number(), first + 1);
+  hear_step(first, 12);
+  hear_step(first + 1, 13);
+  std::vector<std::uint64_t> sequences;
+  for (const Inbound& inbound : epoch_->inbox[1]) sequences.push_back(inbound.envelope.sequence);
+  EXPECT_EQ(sequences, (std::vector<std::uint64_t>{10, 11, 13}));
+  enter_both();
+  EXPECT_TRUE(epoch_->inbox[1].empty());
+}
+
+TEST_F(TwoMembers, NumbersOfOperationsGoOnWithTheHighest) {
+  for (int i = 0; i < 3; ++i) start([](Told& told) { told.on_advance = [] { return true; }; });
+  EXPECT_EQ(core().last_complete(), 3u);
+  enter_both();
+  std::uint64_t given = 0;
+  auto next = members_.cores[1]->start([&](Epoch&, std::uint64_t sequence) {
+    given = sequence;
+    return Result<std::shared_ptr<Operation>>(std::make_shared<Told>(sequence));
+  });
+  EXPECT_EQ(given, 4u);
+  EXPECT_EQ(start().operation->sequence(), 4u);
+  // The other one had completed nothing.
+  EXPECT_EQ(core().complete_everywhere(), 0u);
+  EXPECT_EQ(core().last_complete(), 3u);
+}
+
+// What is under way is not ended by members who grow, but by those who shrink.
+TEST_F(TwoMembers, GrowingWaitsForWhatIsUnderWay) {
+  int looks = 0;
+  auto started = start([&](Told& told) {
+    told.on_advance = [&] {
+      EXPECT_FALSE(core().failure("barrier"));
+      return ++looks == 3;
+    };
+  });
+  enter_both(GroupCore::Of::those_here);
+  const auto result = started.completion.wait(0s);
+  EXPECT_TRUE(result) << result.error().message();
+  auto interrupted = start();
+  enter_both(GroupCore::Of::those_left);
+  const auto failed = interrupted.completion.wait(0s);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::group_aborted);
+  EXPECT_FALSE(core().failure("barrier"));
+}
+
+// The other member is the test
+
+class Heard final : public MeshListener {
+ public:
+  void on_inbound(std::uint32_t, Inbound&& inbound) override {
+    envelopes.push_back(inbound.envelope);
+  }
+  void on_lost(std::uint32_t, const Channel&, const Error&, Absence) override {}
+  std::vector<Envelope> envelopes;
+};
+
+/// Called once, by whoever makes progress.
+class Once final : public Work {
+ public:
+  explicit Once(std::function<void()> call) : call_(std::move(call)) {}
+  bool progress() override {
+    call_();
+    return false;
+  }
+  [[nodiscard]] bool has_input() const noexcept override { return true; }
+
+ private:
+  std::function<void()> call_;
+};
+
+/// A member of a further group, of whose other members the test says everything.
+class Entering : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kGroup = 4711;
+  static constexpr std::uint64_t kFirst = 1 << 16;  // the epoch
+
+  explicit Entering(std::uint32_t count = 2) : members_(count) {}
+  void SetUp() override {
+    members_.join();
+    if (HasFatalFailure()) return;
+    std::vector<std::uint32_t> places;
+    View view{1, {}};
+    for (std::uint32_t place = 0; place < members_.cores.size(); ++place) {
+      places.push_back(place);
+      view.members.set(place);
+      if (place != 0) members_.cores[place]->mesh()->add(kGroup, heard_);
+    }
+    const auto& mesh = members_.cores[0]->mesh();
+    member_ = std::make_shared<GroupCore>(mesh, kGroup, "tested", std::move(places), view,
+                                          Minority::refuse);
+    mesh->add(kGroup, member_);
+  }
+  void TearDown() override {
+    if (member_ != nullptr) member_->leave();
+  }
+  /// It comes when the member looks for what has come: after its first look at where things stand.
+  void say(Envelope envelope, std::uint32_t from = 1) {
+    envelope.from = from;
+    envelope.group = kGroup;
+    members_.cores[from]->mesh()->channel(0)->post(envelope);
+  }
+  void say_ready(std::uint64_t epoch, std::uint32_t from = 1) {
+    say({.kind = EnvelopeKind::ready, .epoch = epoch}, from);
+  }
+  bool hears_ready(std::uint64_t epoch, std::size_t times) {
+    return members_.progress_until([&] {
+      const auto is_it = [&](const Envelope& each) {
+        return each.kind == EnvelopeKind::ready && each.epoch == epoch;
+      };
+      return static_cast<std::size_t>(
+                 std::count_if(heard_->envelopes.begin(), heard_->envelopes.end(), is_it)) == times;
+    });
+  }
+  void enter(std::uint64_t number, GroupCore::Of members = GroupCore::Of::those_left) {
+    const auto entered = member_->enter(kSoon, members, Fence::none, "test");
+    ASSERT_TRUE(entered) << entered.error().message();
+    EXPECT_EQ(member_->epoch()->number(), number);
+    EXPECT_EQ(member_->epoch()->size(), members_.cores.size());
+  }
+
+  test::GroupCores members_;
+  std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
+  std::shared_ptr<GroupCore> member_;
+};
+
+class EnteringOfThree : public Entering {
+ protected:
+  EnteringOfThree() : Entering(3) {}
+};
+
+TEST_F(Entering, WhoMissedThatThisMemberIsReadyIsToldAgain) {
+  say_ready(kFirst);
+  enter(kFirst);
+  EXPECT_EQ(member_->epoch()->board, nullptr) << "the other has none";
+  EXPECT_TRUE(hears_ready(kFirst, 1));
+  say_ready(kFirst);
+  EXPECT_TRUE(hears_ready(kFirst, 2));
+}
+
+TEST_F(Entering, AWordOfAnOlderEpochIsNoneAndReplacesNone) {
+  say_ready(kFirst);
+  enter(kFirst);
+  const auto late = member_->enter(20ms, GroupCore::Of::those_left, Fence::none, "test");
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::timeout);
+  EXPECT_THAT(late.error().detail, HasSubstr("waits for rank 1"));
+  say_ready(kFirst + 1);
+  say_ready(kFirst);
+  enter(kFirst + 1);
+}
+
+TEST_F(Entering, WhoIsBehindTakesTheAttemptOfWhoIsAhead) {
+  say_ready(kFirst + 5);
+  enter(kFirst + 5);
+  EXPECT_TRUE(hears_ready(kFirst + 5, 1));
+}
+
+TEST_F(Entering, WhoWasReadyAndLeftIsInItAndNotInTheNext) {
+  say_ready(kFirst);
+  say({.kind = EnvelopeKind::left});
+  enter(kFirst, GroupCore::Of::everybody);
+  EXPECT_FALSE(member_->failure("barrier")) << "of operations that do not need it";
+  EXPECT_TRUE(member_->lost(*member_->epoch(), 1));
+  const auto entered = member_->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test");
+  ASSERT_TRUE(entered) << entered.error().message();
+  EXPECT_EQ(member_->epoch()->size(), 1u);
+}
+
+// Whom the others still wait for has said that it is ready, else nobody would have left.
+TEST_F(EnteringOfThree, WhoLeftBeforeAllWordsHaveComeIsInItToo) {
+  say_ready(kFirst, 1);
+  say({.kind = EnvelopeKind::left}, 1);
+  member_->engine()->add_work(std::make_shared<Once>([&] { say_ready(kFirst, 2); }));
+  enter(kFirst, GroupCore::Of::everybody);
+  EXPECT_FALSE(member_->failure("barrier"));
+}
+
+TEST_F(Entering, WhoWasReadyAndDiedEndsTheEpochThatBegins) {
+  say_ready(kFirst);
+  say({.kind = static_cast<EnvelopeKind>(99)});  // ends its channel
+  enter(kFirst, GroupCore::Of::everybody);
+  const auto failure = member_->failure("barrier");
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, ErrorCode::peer_lost);
+  EXPECT_THAT(failure->detail, HasSubstr("rank 1"));
+}
+
+TEST_F(Entering, NothingIsCalledBetweenTwoEpochs) {
+  say_ready(kFirst);
+  enter(kFirst);
+  std::optional<Completion<void>> completion;
+  member_->engine()->add_work(std::make_shared<Once>([&] {
+    completion = member_->start([](Epoch&, std::uint64_t sequence) {
+      return Result<std::shared_ptr<Operation>>(std::make_shared<Told>(sequence));
+    });
+    say_ready(kFirst + 1);
+  }));
+  enter(kFirst + 1, GroupCore::Of::those_here);
+  ASSERT_TRUE(completion);
+  ASSERT_TRUE(completion->done());
+  EXPECT_EQ(completion->wait(0s).error().code, ErrorCode::group_aborted);
+}
+
+}  // namespace
+}  // namespace tendon::detail

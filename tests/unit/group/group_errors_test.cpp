@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+// What members hear when something is wrong, and how they go on.
+#include <gmock/gmock.h>
+
+#include <condition_variable>
+#include <future>
+#include <map>
+#include <tendon/pipe/listener.hpp>
+
+#include "support/group_members.hpp"
+#include "support/map_store.hpp"
+
+namespace tendon {
+namespace {
+
+using test::run_members;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr auto kSoon = 30s;
+
+class GroupErrors : public testing::TestWithParam<Transport> {
+ protected:
+  void run(std::uint32_t members, const std::function<void(Context&, Group&)>& body) const {
+    run_members(members, body, {.transport = GetParam()});
+  }
+};
+
+TEST_P(GroupErrors, AnotherOperationIsADiagnosisOnBothSides) {
+  run(2, [](Context&, Group& group) {
+    const Tensor tensor = Tensor::of<float>({4}, {1, 2, 3, 4});
+    const auto failed = group.rank().value == 0 ? group.all_reduce(tensor, ReduceOp::sum, kSoon)
+                                                : group.broadcast(tensor, GroupRank{0}, kSoon);
+    // The broadcast's root may have what it needs before it hears of it.
+    const auto heard = failed ? group.barrier(kSoon) : failed;
+    ASSERT_FALSE(heard);
+    EXPECT_THAT(heard.error().detail, AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
+                                            HasSubstr("all_reduce #1"), HasSubstr("broadcast #1")));
+    ASSERT_TRUE(group.shrink(kSoon));
+    EXPECT_EQ(group.size(), 2u);
+    EXPECT_EQ(group.epoch(), 2u);
+    const auto again = group.all_reduce(tensor, ReduceOp::max, kSoon);
+    EXPECT_TRUE(again) << again.error().message();
+  });
+}
+
+TEST_P(GroupErrors, OtherShapesDtypesSizesAndReductionsAreNamed) {
+  run(2, [](Context&, Group& group) {
+    const bool first = group.rank().value == 0;
+    struct Difference {
+      Tensor tensor;
+      ReduceOp op;
+    };
+    const std::vector<Difference> differences = {
+        {Tensor::zeros(first ? DType::f32 : DType::i32, Shape({4})).value(), ReduceOp::sum},
+        {Tensor::zeros(DType::f32, Shape({first ? 4 : 5})).value(), ReduceOp::sum},
+        {Tensor::zeros(DType::f32, first ? Shape({2, 3}) : Shape({3, 2})).value(), ReduceOp::sum},
+        {Tensor::zeros(DType::f32, Shape({first ? 70'000 : 70'001})).value(), ReduceOp::sum},
+        {Tensor::zeros(DType::f32, Shape({4})).value(), first ? ReduceOp::sum : ReduceOp::max}};
+    for (const auto& [tensor, op] : differences) {
+      const auto failed = group.all_reduce(tensor, op, kSoon);
+      ASSERT_FALSE(failed);
+      EXPECT_EQ(failed.error().code, ErrorCode::mismatch);
+      EXPECT_THAT(failed.error().detail, AllOf(HasSubstr("rank 0"), HasSubstr("rank 1")));
+      ASSERT_TRUE(group.shrink(kSoon));
+    }
+  });
+}
+
+TEST_P(GroupErrors, DictsWithOtherNamesOrAnotherOrderOfThemAreNotMixed) {
+  run(2, [](Context&, Group& group) {
+    const bool first = group.rank().value == 0;
+    const std::array<std::array<std::string_view, 2>, 3> names = {
+        {{"weight", "bias"},
+         {first ? "weight" : "bias", first ? "bias" : "weight"},
+         {"a name of more than one word 1", first ? "the last byte is 1" : "the last byte is 2"}}};
+    bool alike = true;  // the first
+    for (const auto& [one, other] : names) {
+      TensorDict dict;
+      dict.set(one, Tensor::zeros(DType::f32, Shape({4})).value());
+      dict.set(other, Tensor::zeros(DType::f32, Shape({4})).value());
+      const auto done = group.all_reduce(dict, ReduceOp::sum, kSoon);
+      if (std::exchange(alike, false)) {
+        EXPECT_TRUE(done) << done.error().message();
+        continue;
+      }
+      ASSERT_FALSE(done);
+      EXPECT_EQ(done.error().code, ErrorCode::mismatch);
+      EXPECT_THAT(done.error().detail, HasSubstr("names"));
+      ASSERT_TRUE(group.shrink(kSoon));
+    }
+  });
+}
+
+TEST_P(GroupErrors, AMemberThatDoesNotComeIsNamed) {
+  std::promise<void> over;
+  auto waits = over.get_future().share();
+  std::atomic<int> left{2};
+  run(3, [&](Context&, Group& group) {
+    if (group.rank().value == 1) {
+      waits.wait();
+      // What the others had sent before they gave up may be enough for the first.
+      auto late = group.monitored_barrier(kSoon);
+      if (late) late = group.monitored_barrier(kSoon);
+      ASSERT_FALSE(late);
+      // The first error itself, when it is heard of in the middle of the call.
+      EXPECT_THAT(late.error().code, testing::AnyOf(ErrorCode::group_aborted, ErrorCode::timeout));
+      return;
+    }
+    const auto failed = group.monitored_barrier(300ms);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::timeout);
+    EXPECT_THAT(failed.error().detail,
+                AllOf(HasSubstr("rank 1"), testing::Not(HasSubstr("waits for rank 0"))));
+    if (--left == 0) over.set_value();
+  });
+}
+
+TEST_P(GroupErrors, WhatAnArgumentLacksIsSaidAtOnce) {
+  run(2, [](Context&, Group& group) {
+    const Tensor flags = Tensor::zeros(DType::boolean, Shape({4})).value();
+    auto failed = group.all_reduce(flags, ReduceOp::avg, kSoon);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::unsupported_dtype);
+    failed = group.broadcast(flags, GroupRank{2}, kSoon);
+    ASSERT_FALSE(failed);
+    EXPECT_THAT(failed.error().detail, HasSubstr("ranks are 0 to 1"));
+    failed = group.all_gather(flags, Tensor::zeros(DType::boolean, Shape({7})).value(), kSoon);
+    ASSERT_FALSE(failed);
+    EXPECT_THAT(failed.error().detail, HasSubstr("2 equal blocks"));
+    static const std::byte memory[4] = {};
+    const Tensor constant =
+        Tensor::view(Storage(nullptr, const_cast<std::byte*>(memory), 4, Access::read_only), 0,
+                     DType::i32, Shape({1}))
+            .value();
+    failed = group.all_reduce(constant, ReduceOp::sum, kSoon);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::read_only);
+    // Nothing was consumed: the group goes on.
+    EXPECT_TRUE(group.barrier(kSoon));
+  });
+}
+
+TEST_P(GroupErrors, AbortEndsWhatIsPendingEverywhere) {
+  run(3, [](Context&, Group& group) {
+    if (group.rank().value == 2) return group.abort("the disk is full");
+    const auto failed = group.barrier(kSoon);
+    ASSERT_FALSE(failed);
+    EXPECT_THAT(failed.error().detail, AllOf(HasSubstr("rank 2"), HasSubstr("the disk is full")));
+  });
+}
+
+TEST_P(GroupErrors, TwoDeathsOneAfterTheOther) {
+  run(4, [](Context& context, Group& group) {
+    const std::uint32_t me = group.rank().value;
+    ASSERT_TRUE(group.barrier(kSoon));
+    for (const std::uint32_t dying : {3u, 0u}) {
+      if (me == dying) return (void)context.close(1s);
+      const auto failed = group.barrier(kSoon);
+      ASSERT_FALSE(failed);
+      EXPECT_EQ(failed.error().code, ErrorCode::peer_lost) << failed.error().message();
+      EXPECT_THAT(failed.error().detail, HasSubstr("member " + std::to_string(dying)));
+      const auto shrunk = group.shrink(kSoon);
+      ASSERT_TRUE(shrunk) << shrunk.error().message();
+    }
+    EXPECT_EQ(group.size(), 2u);
+    EXPECT_EQ(group.members()[group.rank().value].place, me);
+    const Tensor one = Tensor::of<std::int64_t>({1}, {1});
+    ASSERT_TRUE(group.all_reduce(one, ReduceOp::sum, kSoon));
+    EXPECT_EQ(one.item<std::int64_t>({0}), 2);
+  });
+}
+
+TEST_P(GroupErrors, WhoLeavesInOrderTakesNothingFromTheOthers) {
+  for (int again = 0; again < 20; ++again) {
+    run(3, [](Context&, Group& group) {
+      const Tensor one = Tensor::of<std::int64_t>({1}, {1});
+      const auto done = group.all_reduce(one, ReduceOp::sum, kSoon);
+      ASSERT_TRUE(done) << done.error().message();
+      EXPECT_EQ(one.item<std::int64_t>({0}), 3);
+    });
+  }
+}
+
+TEST_P(GroupErrors, WhatWasSentByWhoHasLeftSinceIsReceived) {
+  for (int again = 0; again < 5; ++again) {
+    run(2, [](Context&, Group& group) {
+      const std::int64_t count = 2 << 20;  // beyond what a socket holds
+      const Tensor tensor = Tensor::zeros(DType::i64, Shape({count})).value();
+      if (group.rank().value == 0) {
+        for (std::int64_t& element : tensor.span<std::int64_t>()) element = 7;
+        const auto sent = group.send(tensor, {GroupRank{1}}, kSoon);
+        EXPECT_TRUE(sent) << sent.error().message();
+        return;
+      }
+      const auto received = group.recv(tensor, {GroupRank{0}}, kSoon);
+      ASSERT_TRUE(received) << received.error().message();
+      for (const std::int64_t element : tensor.span<const std::int64_t>()) ASSERT_EQ(element, 7);
+    });
+  }
+}
+
+// Who takes itself for the root waits for nobody, so it hears of it from the next call.
+TEST_P(GroupErrors, EverybodyItsOwnRootIsFoundByTheNextCall) {
+  for (const bool reduces : {false, true}) {
+    run(3, [&](Context&, Group& group) {
+      const Tensor tensor = Tensor::of<float>({2}, {1, 2});
+      for (int again = 0; again < 3; ++again)
+        ASSERT_TRUE(group.all_reduce(tensor, ReduceOp::sum, kSoon));
+      const GroupRank me = group.rank();
+      const GroupRank next{(me.value + 1) % 3};
+      // Nobody reads what the others show; over links a reduce may hear of it at once.
+      auto found = reduces ? group.reduce(tensor, ReduceOp::sum, next, kSoon)
+                           : group.broadcast(tensor, me, kSoon);
+      if (found) found = group.all_reduce(tensor, ReduceOp::sum, kSoon);
+      ASSERT_FALSE(found);
+      EXPECT_THAT(found.error().code, AnyOf(ErrorCode::mismatch, ErrorCode::group_aborted));
+      EXPECT_THAT(found.error().detail, HasSubstr("root")) << found.error().detail;
+    });
+  }
+}
+
+TEST_P(GroupErrors, SplitByLists) {
+  run(4, [](Context&, Group& group) {
+    const std::uint32_t me = group.rank().value;
+    const std::vector<GlobalRank> mine = {GlobalRank{me % 2}, GlobalRank{me % 2 + 2}};
+    auto half = group.split(mine, kSoon, "half");
+    ASSERT_TRUE(half) << half.error().message();
+    EXPECT_EQ(half->size(), 2u);
+    EXPECT_EQ(half->rank().value, me / 2);
+    const Tensor tensor = Tensor::of<std::int64_t>({1}, {me});
+    ASSERT_TRUE(half->all_reduce(tensor, ReduceOp::sum, kSoon));
+    EXPECT_EQ(tensor.item<std::int64_t>({0}), 2 * (me % 2) + 2);
+    const std::vector<GlobalRank> wrong = {GlobalRank{me}, GlobalRank{(me + 1) % 4}};
+    const auto refused = group.split(wrong, kSoon);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::mismatch);
+    ASSERT_TRUE(group.barrier(kSoon));
+  });
+}
+
+TEST_P(GroupErrors, MessagesByRankAndTag) {
+  run(3, [](Context&, Group& group) {
+    const std::uint32_t me = group.rank().value;
+    const std::uint32_t next = (me + 1) % 3;
+    const std::uint32_t before = (me + 2) % 3;
+    for (const std::int64_t count : {0, 1, 5000, 500'000}) {
+      const Tensor out = Tensor::zeros(DType::i64, Shape({count})).value();
+      for (std::int64_t& element : out.span<std::int64_t>()) element = me;
+      const Tensor in = Tensor::zeros(DType::i64, Shape({count})).value();
+      auto sent = group.send_async(out, {GroupRank{next}, 7});
+      auto early = group.send_async(Tensor::of<float>({1}, {1}), {GroupRank{next}, 8});
+      // By tag, not in order of arrival.
+      const Tensor one = Tensor::of<float>({1}, {0});
+      ASSERT_TRUE(group.recv(one, {GroupRank{before}, 8}, kSoon));
+      const auto received = group.recv(in, {.tag = 7}, kSoon);
+      ASSERT_TRUE(received) << received.error().message();
+      EXPECT_EQ(received->rank.value, before);
+      for (const std::int64_t element : in.span<const std::int64_t>()) ASSERT_EQ(element, before);
+      ASSERT_TRUE(sent.wait(kSoon));
+      ASSERT_TRUE(early.wait(kSoon));
+    }
+    ASSERT_TRUE(group.barrier(kSoon));
+  });
+}
+
+TEST_P(GroupErrors, AMessageOfAnotherSizeStaysAndIsNamed) {
+  run(2, [](Context&, Group& group) {
+    if (group.rank().value == 0) {
+      ASSERT_TRUE(group.send(Tensor::of<float>({3}, {1, 2, 3}), {GroupRank{1}}, kSoon));
+      ASSERT_TRUE(group.barrier(kSoon));
+      return;
+    }
+    const auto wrong = group.recv(Tensor::of<float>({2}, {0, 0}), {GroupRank{0}}, kSoon);
+    ASSERT_FALSE(wrong);
+    EXPECT_EQ(wrong.error().code, ErrorCode::mismatch);
+    EXPECT_THAT(wrong.error().detail, AllOf(HasSubstr("12 bytes"), HasSubstr("8 of f32")));
+    const Tensor right = Tensor::of<float>({3}, {0, 0, 0});
+    ASSERT_TRUE(group.recv(right, {GroupRank{0}}, kSoon));
+    EXPECT_EQ(right.item<float>({2}), 3);
+    ASSERT_TRUE(group.barrier(kSoon));
+  });
+}
+
+TEST_P(GroupErrors, AReceiverThatKnowsNothingGetsTheWholeDict) {
+  run(3, [](Context&, Group& group) {
+    TensorDict batch;
+    batch.set("image", Tensor::of<std::uint8_t>({2, 2}, {1, 2, 3, 4}));
+    batch.set("nested/scale", Tensor::of<double>({}, {2.5}));
+    batch.set("name", "frame 7");
+    if (group.rank().value == 0) {
+      ASSERT_TRUE(group.init_remote(batch, {GroupRank{1}}, kSoon));
+    } else if (group.rank().value == 1) {
+      const auto received = group.from_remote_init({}, kSoon);
+      ASSERT_TRUE(received) << received.error().message();
+      EXPECT_TRUE(bitwise_equal(*received, batch));
+    }
+    const auto shared =
+        group.broadcast_init(group.rank().value == 2 ? batch : TensorDict(), GroupRank{2}, kSoon);
+    ASSERT_TRUE(shared) << shared.error().message();
+    EXPECT_TRUE(bitwise_equal(*shared, batch));
+    ASSERT_TRUE(group.barrier(kSoon));
+  });
+}
+
+TEST_P(GroupErrors, AReceiveFromTheDeadEnds) {
+  run(2, [](Context& context, Group& group) {
+    ASSERT_TRUE(group.barrier(kSoon));
+    if (group.rank().value == 1) return (void)context.close(1s);
+    const auto failed = group.recv(Tensor::of<float>({1}, {0}), {GroupRank{1}}, kSoon);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::peer_lost) << failed.error().message();
+  });
+}
+
+TEST_P(GroupErrors, AClosedContextIsSaid) {
+  run(1, [](Context& context, Group& group) {
+    ASSERT_TRUE(group.barrier(kSoon));
+    ASSERT_TRUE(context.close(1s));
+    const auto failed = group.barrier(kSoon);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::context_closed);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, GroupErrors, testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& tested) {
+                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
+                         });
+
+// Joining
+
+Result<Group> join_alone(Context& context, const std::string& address, std::uint32_t rank,
+                         std::uint32_t size, Deadline deadline) {
+  return Group::join(context, Rendezvous::at(address, GroupRank{rank}, size), deadline);
+}
+
+TEST(Join, NobodyAnswers) {
+  Context context = Context::create().value();
+  const std::string address = test::fresh_group_address();
+  auto group = join_alone(context, address, 1, 2, 100ms);
+  ASSERT_FALSE(group);
+  EXPECT_EQ(group.error().code, ErrorCode::timeout);
+  EXPECT_THAT(group.error().detail, HasSubstr("nobody answered at " + address));
+  group = join_alone(context, address, 0, 3, 100ms);
+  ASSERT_FALSE(group);
+  EXPECT_EQ(group.error().code, ErrorCode::timeout);
+  EXPECT_THAT(group.error().detail, HasSubstr("rank 1, 2 of 3 did not come"));
+}
+
+TEST(Join, RanksAndSizesOutOfRange) {
+  Context context = Context::create().value();
+  EXPECT_EQ(join_alone(context, "unix:@x", 2, 2, 1s).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(join_alone(context, "unix:@x", 0, 0, 1s).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(join_alone(context, "unix:@x", 0, 257, 1s).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(Join, APortInUseIsNamed) {
+  Context first = Context::create().value();
+  Context second = Context::create().value();
+  const std::string address = test::fresh_group_address();
+  const Listener holder = Listener::bind(first, address).value();
+  const auto group = join_alone(second, address, 0, 2, kSoon);
+  ASSERT_FALSE(group);
+  EXPECT_EQ(group.error().code, ErrorCode::address_in_use) << group.error().message();
+  EXPECT_THAT(group.error().detail, HasSubstr("rank 0"));
+}
+
+TEST(Join, TwoProcessesWithOneRankAndOtherSizes) {
+  const std::string address = test::fresh_group_address();
+  Context host = Context::create().value();
+  Context right = Context::create({.name = "right"}).value();
+  Context wrong = Context::create({.name = "wrong"}).value();
+  std::thread zero([&] {
+    auto group = join_alone(host, address, 0, 3, 30s);
+    ASSERT_TRUE(group) << group.error().message();
+    EXPECT_TRUE(group->barrier(kSoon));
+  });
+  std::thread one([&] {
+    auto group = join_alone(right, address, 1, 3, 30s);
+    ASSERT_TRUE(group) << group.error().message();
+    EXPECT_TRUE(group->barrier(kSoon));
+  });
+  auto other_size = join_alone(wrong, address, 1, 4, 30s);
+  ASSERT_FALSE(other_size);
+  EXPECT_EQ(other_size.error().code, ErrorCode::invalid_argument);
+  EXPECT_THAT(other_size.error().detail, AllOf(HasSubstr("4 members"), HasSubstr("rank 0 says 3")));
+  const auto zero_again = join_alone(wrong, address, 0, 3, 200ms);
+  ASSERT_FALSE(zero_again);
+  // Rank 1 is there once rank 2 was let in beside it; before that it may still be on its way.
+  Context last = Context::create().value();
+  std::thread two([&] {
+    auto group = join_alone(last, address, 2, 3, 30s);
+    ASSERT_TRUE(group) << group.error().message();
+    const auto twice = join_alone(wrong, address, 2, 3, 500ms);
+    ASSERT_FALSE(twice);
+    EXPECT_THAT(twice.error().detail, HasSubstr("two processes are rank 2"));
+    EXPECT_TRUE(group->barrier(kSoon));
+  });
+  for (std::thread* thread : {&zero, &one, &two}) thread->join();
+}
+
+TEST(Join, AloneNeedsNobody) {
+  Context context = Context::create().value();
+  auto group = join_alone(context, "", 0, 1, 1s);
+  ASSERT_TRUE(group) << group.error().message();
+  const Tensor tensor = Tensor::of<float>({2}, {1, 2});
+  EXPECT_TRUE(group->all_reduce(tensor, ReduceOp::avg, 1s));
+  EXPECT_EQ(tensor.item<float>({1}), 2);
+}
+
+TEST(Join, ThroughAStore) {
+  auto store = std::make_shared<test::MapStore>();
+  std::vector<std::thread> members;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    members.emplace_back([&, rank] {
+      Context context = Context::create().value();
+      auto group = Group::join(context, Rendezvous::through(store, GroupRank{rank}, 2), kSoon);
+      ASSERT_TRUE(group) << group.error().message();
+      EXPECT_TRUE(group->barrier(kSoon));
+    });
+  }
+  for (std::thread& member : members) member.join();
+}
+
+}  // namespace
+}  // namespace tendon

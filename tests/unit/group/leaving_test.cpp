@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members leave as soon as they have what they came for, while others still finish their calls.
+#include <future>
+
+#include "support/group_members.hpp"
+#include "support/map_store.hpp"
+
+namespace tendon {
+namespace {
+
+using namespace std::chrono_literals;
+
+class GroupLeaving : public testing::TestWithParam<Transport> {};
+
+// It takes luck to meet the moment; each try is two members that end as fast as they can.
+TEST_P(GroupLeaving, WhoTookAMessageAndLeftDidNotLoseIt) {
+  constexpr int kTries = 20;
+  constexpr std::int64_t kCount = 4'000'000;
+  for (int i = 0; i < kTries; ++i) {
+    test::run_members(3,
+                      [](Context&, Group& group) {
+                        const auto all_here = group.barrier(20s);
+                        ASSERT_TRUE(all_here) << all_here.error().message();
+                        const Tensor tensor = Tensor::zeros(DType::f32, Shape({kCount})).value();
+                        if (group.rank().value == 1) {
+                          const auto sent = group.send(tensor, {.rank = GroupRank{0}}, 20s);
+                          EXPECT_TRUE(sent) << sent.error().message();
+                        } else if (group.rank().value == 0) {
+                          const auto received = group.recv(tensor, {.rank = GroupRank{1}}, 20s);
+                          EXPECT_TRUE(received) << received.error().message();
+                        }
+                      },
+                      {.transport = GetParam()});
+  }
+}
+
+// Whoever is in the group first may end it before the others know that it is complete.
+TEST_P(GroupLeaving, AGroupIsWholeThoughAMemberHasLeftItAtOnce) {
+  constexpr int kTries = 50;
+  for (int i = 0; i < kTries; ++i) {
+    test::run_members(3,
+                      [](Context&, Group& group) {
+                        EXPECT_EQ(group.size(), 3u);
+                        if (group.rank().value == 2) return;
+                        const auto failed = group.barrier(20s);
+                        ASSERT_FALSE(failed);
+                        EXPECT_EQ(failed.error().code, ErrorCode::peer_lost)
+                            << failed.error().message();
+                      },
+                      {.transport = GetParam()});
+  }
+}
+
+// Between hosts: the kernel of who has left holds most of what it sent, and would drop it at the
+// first word that the other says to a closed socket.
+TEST(GroupLeaving, WhatTheKernelHoldsArrivesThoughItsSenderHasLeft) {
+  constexpr std::int64_t kCount = 1'000'000;
+  const auto store = std::make_shared<test::MapStore>();
+  std::promise<void> sent;
+  const auto join = [&](std::uint32_t rank, Progress progress, const auto& body) {
+    auto context = Context::create({.name = "member " + std::to_string(rank),
+                                    .progress = progress,
+                                    .transport = Transport::tcp,
+                                    .linger = 20s});
+    ASSERT_TRUE(context) << context.error().message();
+    auto group = Group::join(*context, Rendezvous::through(store, GroupRank{rank}, 2), 20s);
+    ASSERT_TRUE(group) << group.error().message();
+    body(*context, *group);
+  };
+  std::thread sender([&] {
+    join(0, Progress::service, [&](Context&, Group& group) {
+      const Tensor tensor = Tensor::zeros(DType::i32, Shape({kCount})).value();
+      for (std::int32_t& element : tensor.span<std::int32_t>()) element = 7;
+      const auto done = group.broadcast(tensor, GroupRank{0}, 20s);
+      EXPECT_TRUE(done) << done.error().message();
+      sent.set_value();
+    });
+  });
+  join(1, Progress::manual, [&](Context& context, Group& group) {
+    auto all_sent = sent.get_future();
+    while (all_sent.wait_for(0s) != std::future_status::ready) context.progress();
+    // To somebody who may have left: the answer of the kernel is what matters.
+    (void)group.send(Tensor::zeros(DType::u8, Shape({1})).value(), {.rank = GroupRank{0}}, 20s);
+    const Tensor tensor = Tensor::zeros(DType::i32, Shape({kCount})).value();
+    const auto done = group.broadcast(tensor, GroupRank{0}, 20s);
+    ASSERT_TRUE(done) << done.error().message();
+    EXPECT_EQ(tensor.span<std::int32_t>().back(), 7);
+  });
+  sender.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, GroupLeaving, testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& tested) {
+                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
+                         });
+
+}  // namespace
+}  // namespace tendon

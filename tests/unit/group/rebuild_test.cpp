@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that come in the place of others.
+#include <gmock/gmock.h>
+
+#include <future>
+#include <tendon/tensor/tensor.hpp>
+
+#include "support/group_members.hpp"
+#include "support/map_store.hpp"
+
+namespace tendon {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr auto kSoon = 30s;
+
+/// Members that come and go, each a thread with a Context of its own. What their bodies use is
+/// declared before it.
+class Members {
+ public:
+  using Body = std::function<void(Context&, Group&)>;
+  Members(std::uint32_t size, Transport transport) : size_(size), transport_(transport) {}
+  ~Members() { join(); }
+  void add(std::uint32_t rank, Body body) {
+    threads_.emplace_back([this, rank, body = std::move(body)] {
+      auto context = Context::create({.name = "member", .transport = transport_});
+      ASSERT_TRUE(context) << context.error().message();
+      auto group =
+          Group::join(*context, Rendezvous::through(store_, GroupRank{rank}, size_), kSoon);
+      ASSERT_TRUE(group) << "rank " << rank << ": " << group.error().message();
+      body(*context, *group);
+    });
+  }
+  void join() {
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  [[nodiscard]] Rendezvous rendezvous(std::uint32_t rank) const {
+    return Rendezvous::through(store_, GroupRank{rank}, size_);
+  }
+
+ private:
+  const std::shared_ptr<test::MapStore> store_ = std::make_shared<test::MapStore>();
+  const std::uint32_t size_;
+  const Transport transport_;
+  std::vector<std::thread> threads_;
+};
+
+void expect_sum(Group& group) {
+  std::int64_t wanted = 0;
+  for (std::uint32_t rank = 0; rank < group.size(); ++rank) wanted += rank + 1;
+  for (const std::int64_t count : {1, 50'000}) {
+    const Tensor tensor = Tensor::zeros(DType::i64, Shape({count})).value();
+    for (std::int64_t& element : tensor.span<std::int64_t>()) element = group.rank().value + 1;
+    const auto done = group.all_reduce(tensor, ReduceOp::sum, kSoon);
+    ASSERT_TRUE(done) << done.error().message();
+    EXPECT_EQ(tensor.span<std::int64_t>().front(), wanted);
+    EXPECT_EQ(tensor.span<std::int64_t>().back(), wanted);
+  }
+}
+
+class Rebuild : public testing::TestWithParam<Transport> {};
+
+TEST_P(Rebuild, AnotherProcessTakesThePlace) {
+  for (std::uint32_t victim = 0; victim < 3; ++victim) {
+    SCOPED_TRACE("rank " + std::to_string(victim) + " is replaced");
+    std::promise<void> gone;
+    Members members(3, GetParam());
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      members.add(rank, [&, victim](Context& context, Group& group) {
+        const std::uint32_t me = group.rank().value;
+        expect_sum(group);
+        if (me == victim) {
+          (void)context.close(1s);
+          return gone.set_value();
+        }
+        ASSERT_FALSE(group.barrier(kSoon));
+        const auto complete = group.rebuild(kSoon);
+        ASSERT_TRUE(complete) << complete.error().message();
+        EXPECT_EQ(*complete, 2u);
+        EXPECT_EQ(group.rank().value, me);
+        ASSERT_EQ(group.size(), 3u);
+        expect_sum(group);
+        const auto all = {GroupRank{0}, GroupRank{1}, GroupRank{2}};
+        auto again = group.subgroup(all, kSoon);
+        ASSERT_TRUE(again) << again.error().message();
+        expect_sum(*again);
+      });
+    }
+    gone.get_future().wait();
+    members.add(victim, [&, victim](Context&, Group& group) {
+      EXPECT_EQ(group.rank().value, victim);
+      ASSERT_EQ(group.size(), 3u);
+      EXPECT_EQ(group.last_complete_sequence(), 2u);
+      expect_sum(group);
+      const auto all = {GroupRank{0}, GroupRank{1}, GroupRank{2}};
+      auto again = group.subgroup(all, kSoon);
+      ASSERT_TRUE(again) << again.error().message();
+      expect_sum(*again);
+    });
+  }
+}
+
+TEST_P(Rebuild, TwoPlacesAtOnceRankZeroAmongThem) {
+  std::promise<void> gone[2];
+  Members members(4, GetParam());
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    members.add(rank, [&](Context& context, Group& group) {
+      const std::uint32_t me = group.rank().value;
+      ASSERT_TRUE(group.barrier(kSoon));
+      if (me % 2 == 0) {
+        (void)context.close(1s);
+        return gone[me / 2].set_value();
+      }
+      ASSERT_FALSE(group.barrier(kSoon));
+      const auto complete = group.rebuild(kSoon);
+      ASSERT_TRUE(complete) << complete.error().message();
+      ASSERT_EQ(group.size(), 4u);
+      expect_sum(group);
+    });
+  }
+  for (auto& each : gone) each.get_future().wait();
+  for (const std::uint32_t rank : {2u, 0u})
+    members.add(rank, [&](Context&, Group& group) { expect_sum(group); });
+}
+
+TEST_P(Rebuild, AGroupShrinksWorksAndGrowsAgain) {
+  std::promise<void> gone;
+  std::promise<void> shrunk;
+  Members members(3, GetParam());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    members.add(rank, [&](Context& context, Group& group) {
+      ASSERT_TRUE(group.barrier(kSoon));
+      if (group.rank().value == 1) {
+        (void)context.close(1s);
+        return gone.set_value();
+      }
+      ASSERT_FALSE(group.barrier(kSoon));
+      ASSERT_TRUE(group.shrink(kSoon));
+      ASSERT_EQ(group.size(), 2u);
+      expect_sum(group);
+      // Nobody has come: the same members, in an epoch of its own.
+      ASSERT_TRUE(group.grow(kSoon));
+      ASSERT_EQ(group.size(), 2u);
+      expect_sum(group);
+      if (group.rank().value == 0) shrunk.set_value();
+      // Work goes on until somebody is there. All members decide alike.
+      while (group.size() == 2) {
+        expect_sum(group);
+        const auto complete = group.grow(kSoon);
+        ASSERT_TRUE(complete) << complete.error().message();
+      }
+      expect_sum(group);
+    });
+  }
+  gone.get_future().wait();
+  shrunk.get_future().wait();
+  members.add(1, [&](Context&, Group& group) {
+    ASSERT_EQ(group.size(), 3u);
+    EXPECT_EQ(group.rank().value, 1u);
+    expect_sum(group);
+  });
+}
+
+TEST_P(Rebuild, WhatTheProcessBeforeSentAndNobodyTookIsDropped) {
+  const auto send = [](Group& group, std::int64_t value) {
+    const Tensor tensor = Tensor::of<std::int64_t>({1}, {value});
+    const auto sent = group.send(tensor, {GroupRank{0}}, kSoon);
+    EXPECT_TRUE(sent) << sent.error().message();
+  };
+  std::promise<void> gone;
+  Members members(2, GetParam());
+  members.add(0, [&](Context&, Group& group) {
+    ASSERT_TRUE(group.barrier(kSoon));
+    ASSERT_FALSE(group.barrier(kSoon));
+    const auto complete = group.rebuild(kSoon);
+    ASSERT_TRUE(complete) << complete.error().message();
+    const Tensor tensor = Tensor::zeros(DType::i64, Shape({1})).value();
+    const auto received = group.recv(tensor, {GroupRank{1}}, kSoon);
+    ASSERT_TRUE(received) << received.error().message();
+    EXPECT_EQ(tensor.item<std::int64_t>({0}), 2);
+    EXPECT_TRUE(group.barrier(kSoon));
+  });
+  members.add(1, [&](Context& context, Group& group) {
+    send(group, 1);
+    ASSERT_TRUE(group.barrier(kSoon));
+    (void)context.close(1s);
+    gone.set_value();
+  });
+  gone.get_future().wait();
+  members.add(1, [&](Context&, Group& group) {
+    send(group, 2);
+    EXPECT_TRUE(group.barrier(kSoon));
+  });
+}
+
+TEST_P(Rebuild, NobodyComesInTime) {
+  Members members(2, GetParam());
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    members.add(rank, [&](Context&, Group& group) {
+      ASSERT_TRUE(group.barrier(kSoon));
+      if (group.rank().value == 1) return;
+      const auto failed = group.rebuild(1s);
+      ASSERT_FALSE(failed);
+      EXPECT_EQ(failed.error().code, ErrorCode::timeout);
+      EXPECT_THAT(failed.error().detail, HasSubstr("in the place of rank 1"));
+      // Less is still to be had.
+      EXPECT_TRUE(group.shrink(kSoon));
+      EXPECT_EQ(group.size(), 1u);
+    });
+  }
+}
+
+// Of whom nobody knows yet that it is gone.
+TEST_P(Rebuild, APlaceThatIsTakenIsNotGivenAway) {
+  std::promise<void> whole;
+  std::promise<void> refused;
+  auto said = refused.get_future().share();
+  Members members(2, GetParam());
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    members.add(rank, [&](Context&, Group& group) {
+      expect_sum(group);
+      if (group.rank().value == 0) whole.set_value();
+      said.wait();
+      expect_sum(group);
+    });
+  }
+  whole.get_future().wait();
+  auto context = Context::create({.name = "second", .transport = GetParam()});
+  ASSERT_TRUE(context);
+  const auto group = Group::join(*context, members.rendezvous(1), 500ms);
+  ASSERT_FALSE(group);
+  EXPECT_THAT(group.error().detail, AllOf(HasSubstr("rank 1"), HasSubstr("second")));
+  refused.set_value();
+}
+
+// One place after the other, round and round: each time rank `time` modulo 3 goes and comes.
+TEST_P(Rebuild, ManyTimes) {
+  constexpr std::uint32_t kTimes = 9;
+  std::vector<std::promise<void>> gone(kTimes);
+  Members members(3, GetParam());
+  const auto live = [&](Context& context, Group& group, std::uint32_t time) {
+    const std::uint32_t me = group.rank().value;
+    for (; time < kTimes; ++time) {
+      expect_sum(group);
+      if (time % 3 == me) {
+        (void)context.close(1s);
+        return gone[time].set_value();
+      }
+      ASSERT_FALSE(group.barrier(kSoon));
+      const auto complete = group.rebuild(kSoon);
+      ASSERT_TRUE(complete) << "time " << time << ": " << complete.error().message();
+    }
+    expect_sum(group);
+  };
+  for (std::uint32_t rank = 0; rank < 3; ++rank)
+    members.add(rank, [&](Context& context, Group& group) { live(context, group, 0); });
+  for (std::uint32_t time = 0; time < kTimes; ++time) {
+    gone[time].get_future().wait();
+    members.add(time % 3,
+                [&, time](Context& context, Group& group) { live(context, group, time + 1); });
+  }
+  members.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, Rebuild, testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& tested) {
+                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
+                         });
+
+}  // namespace
+}  // namespace tendon

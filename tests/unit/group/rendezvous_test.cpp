@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <map>
+#include <tendon/group/rendezvous.hpp>
+
+namespace tendon {
+namespace {
+
+using testing::HasSubstr;
+
+/// Sets variables of the environment, and clears the others that a launcher sets.
+class Environment {
+ public:
+  explicit Environment(const std::map<const char*, const char*>& variables) {
+    clear();
+    for (const auto& [name, value] : variables) setenv(name, value, 1);
+  }
+  ~Environment() { clear(); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  static void clear() {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TENDON_RENDEZVOUS",
+          "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
+          "SLURM_NTASKS", "TORCHELASTIC_USE_AGENT_STORE"})
+      unsetenv(name);
+  }
+};
+
+TEST(FromEnvironment, OfTheUsualLaunchers) {
+  {
+    const Environment set({{"RANK", "2"},
+                           {"WORLD_SIZE", "4"},
+                           {"MASTER_ADDR", "10.0.0.1"},
+                           {"MASTER_PORT", "29500"}});
+    const Rendezvous found = Rendezvous::from_environment();
+    ASSERT_FALSE(found.problem()) << found.problem()->message();
+    EXPECT_EQ(found.rank().value, 2u);
+    EXPECT_EQ(found.size(), 4u);
+    EXPECT_EQ(found.address(), "10.0.0.1:29500");
+  }
+  {
+    const Environment set({{"OMPI_COMM_WORLD_RANK", "1"},
+                           {"OMPI_COMM_WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "fe80::1"},
+                           {"MASTER_PORT", "1"}});
+    const Rendezvous found = Rendezvous::from_environment();
+    EXPECT_EQ(found.address(), "[fe80::1]:1");
+  }
+  {
+    const Environment set({{"SLURM_PROCID", "3"},
+                           {"SLURM_NTASKS", "8"},
+                           {"TENDON_RENDEZVOUS", "unix:@job"},
+                           {"MASTER_ADDR", "x"},
+                           {"MASTER_PORT", "1"}});
+    const Rendezvous found = Rendezvous::from_environment();
+    EXPECT_EQ(found.rank().value, 3u);
+    EXPECT_EQ(found.address(), "unix:@job");
+  }
+}
+
+TEST(FromEnvironment, WhatIsMissingIsNamed) {
+  const auto problem = [](const std::map<const char*, const char*>& variables) {
+    const Environment set(variables);
+    const Rendezvous found = Rendezvous::from_environment();
+    return found.problem() ? found.problem()->detail : std::string("none");
+  };
+  EXPECT_THAT(problem({}), HasSubstr("RANK is not set"));
+  EXPECT_THAT(problem({{"RANK", "0"}}), HasSubstr("WORLD_SIZE is not set"));
+  EXPECT_THAT(problem({{"RANK", "zero"}, {"WORLD_SIZE", "2"}}), HasSubstr("RANK is 'zero'"));
+  EXPECT_THAT(problem({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), HasSubstr("RANK is '-1'"));
+  EXPECT_THAT(problem({{"RANK", "0"}, {"WORLD_SIZE", "999"}}), HasSubstr("WORLD_SIZE is '999'"));
+  EXPECT_THAT(problem({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}),
+              HasSubstr("MASTER_PORT is not set"));
+  EXPECT_THAT(problem({{"RANK", "0"},
+                       {"WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "a"},
+                       {"MASTER_PORT", "1"},
+                       {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
+              HasSubstr("torchrun's agent"));
+  EXPECT_EQ(problem({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "none");
+}
+
+}  // namespace
+}  // namespace tendon

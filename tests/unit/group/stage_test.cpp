@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include <tendon/core/parallel_layout.hpp>
+#include <tendon/group/stage.hpp>
+
+#include "support/group_members.hpp"
+
+namespace tendon {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr auto kSoon = 30s;
+
+using StageBody = std::function<void(Group& world, Group& own, bool sends, GroupRank peer)>;
+
+// Two stages of `tensor` members each.
+void run_stages(std::uint32_t tensor, const StageBody& body,
+                const test::GroupMembersOptions& options) {
+  const auto layout = ParallelLayout::make({.tensor = tensor, .pipeline = 2, .kv = 1}).value();
+  test::run_members(
+      2 * tensor,
+      [&](Context&, Group& world) {
+        const GlobalRank me{world.rank().value};
+        auto own = world.split(layout.tensor_group_of(me).value(), kSoon);
+        ASSERT_TRUE(own) << own.error().message();
+        const bool sends = layout.place_of(me).value().pipeline == 0;
+        body(world, *own, sends, GroupRank{sends ? me.value + tensor : me.value - tensor});
+        ASSERT_TRUE(world.barrier(kSoon));
+      },
+      options);
+}
+
+void pass_tensors_of_any_size(Group& world, Group& own, bool sends, GroupRank peer) {
+  for (const std::int64_t count : {0, 1, 63, 1000, 300'001, 2'000'003}) {
+    const Tensor values = Tensor::empty(DType::u16, Shape({count})).value();
+    for (std::int64_t i = 0; i < count; ++i)
+      values.span<std::uint16_t>()[static_cast<std::size_t>(i)] =
+          sends ? static_cast<std::uint16_t>(i * 7) : std::uint16_t{0};
+    const auto done = sends ? send_to_stage(world, own, values, peer, kSoon)
+                            : recv_from_stage(world, own, values, peer, kSoon);
+    ASSERT_TRUE(done) << done.error().message();
+    for (std::int64_t i = 0; i < count; ++i)
+      ASSERT_EQ(values.item<std::uint16_t>({i}), static_cast<std::uint16_t>(i * 7)) << i;
+  }
+}
+
+class Stages : public testing::TestWithParam<Transport> {
+ protected:
+  void run(std::uint32_t tensor, const StageBody& body) const {
+    run_stages(tensor, body, {.transport = GetParam()});
+  }
+};
+
+TEST_P(Stages, ATensorOfAnySizeArrivesWholeAtEveryMember) {
+  for (const std::uint32_t tensor : {1u, 2u, 3u}) run(tensor, pass_tensors_of_any_size);
+}
+
+class StagesOnHosts : public testing::TestWithParam<std::string> {};
+
+// What a member sends depends on who shares its host, so each case has its own mixture.
+TEST_P(StagesOnHosts, ATensorOfAnySizeArrivesWholeAtEveryMember) {
+  if (!test::may_name_hosts()) GTEST_SKIP() << "may not make namespaces for names of hosts";
+  run_stages(2, pass_tensors_of_any_size, {.hosts = GetParam()});
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, StagesOnHosts,
+                         testing::Values("aabb", "abab", "aaab", "aaba", "abaa", "baaa"),
+                         [](const auto& hosts) { return hosts.param; });
+
+TEST_P(Stages, TensorsWithGapsOnEitherSide) {
+  run(2, [](Group& world, Group& own, bool sends, GroupRank peer) {
+    const Tensor whole = Tensor::zeros(DType::f32, Shape({20, 30})).value();
+    if (sends)
+      for (std::size_t i = 0; i < 600; ++i) whole.span<float>()[i] = static_cast<float>(i);
+    const Tensor turned = whole.transpose(0, 1).value();
+    const auto done = sends ? send_to_stage(world, own, turned, peer, kSoon)
+                            : recv_from_stage(world, own, turned, peer, kSoon);
+    ASSERT_TRUE(done) << done.error().message();
+    for (std::size_t i = 0; i < 600; ++i) ASSERT_EQ(whole.span<float>()[i], static_cast<float>(i));
+  });
+}
+
+TEST_P(Stages, AnotherShapeIsNamed) {
+  run(2, [](Group& world, Group& own, bool sends, GroupRank peer) {
+    const Tensor values =
+        Tensor::zeros(sends ? DType::f32 : DType::f16, sends ? Shape({4, 2}) : Shape({2, 4}))
+            .value();
+    if (sends) {
+      ASSERT_TRUE(send_to_stage(world, own, values, peer, kSoon));
+      return;
+    }
+    const auto failed = recv_from_stage(world, own, values, peer, kSoon);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::mismatch);
+    EXPECT_THAT(failed.error().detail, AllOf(HasSubstr("f32 [4, 2]"), HasSubstr("f16 [2, 4]")));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, Stages, testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& tested) {
+                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
+                         });
+
+}  // namespace
+}  // namespace tendon
