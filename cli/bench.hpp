@@ -7,9 +7,13 @@
 #include <optional>
 #include <string>
 #include <tendon/core/result.hpp>
+#include <tendon/group/reduce_op.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
+#include <tendon/session/profile.hpp>
+#include <tendon/tensor/dtype.hpp>
 #include <tendon/tensor/value.hpp>
+#include <vector>
 
 #include "cli/verbs.hpp"
 
@@ -49,11 +53,59 @@ struct BenchRobustnessOptions {
 [[nodiscard]] int run_bench_detect(const BenchRobustnessOptions& options);
 [[nodiscard]] int run_bench_deadline(const BenchRobustnessOptions& options);
 
+enum class Collective : std::uint8_t {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  broadcast,
+  send_recv,
+  // From the first half of the ranks to the second: three ways to the same end.
+  stage,        ///< send_to_stage
+  stage_whole,  ///< each sends all of it to its counterpart
+  stage_first,  ///< the first sends all of it to the first, which broadcasts it
+};
+/// Where the tensors of a collective lie: in private memory, or in the Context's pool.
+enum class BenchMemory : std::uint8_t { ordinary, pool };
+
+struct BenchCollectiveOptions {
+  Collective collective = Collective::all_reduce;
+  std::uint64_t begin_bytes = 8;
+  std::optional<std::uint64_t> end_bytes;   ///< 64 MiB, or begin_bytes if that is more
+  std::uint64_t factor = 8;                 ///< from one size to the next
+  std::optional<std::uint64_t> step_bytes;  ///< instead of the factor
+  std::uint64_t iteration_count = 0;        ///< 0: by the size
+  std::uint64_t warm_up_count = 0;          ///< 0: a tenth of the iterations
+  Check check = Check::every_byte;
+  DType dtype = DType::f32;
+  ReduceKind op = ReduceKind::sum;
+  std::uint32_t root = 0;
+  std::vector<BenchMemory> memories = {BenchMemory::ordinary};
+  std::optional<std::uint32_t> ranks;  ///< of its own; without it, those of the launcher, else 2
+  Transport transport = Transport::automatic;
+  Profile profile = Profile::local;  ///< under a launcher
+  std::optional<WaitPolicy> policy;  ///< latency, or balanced with more ranks than CPUs
+  Pinning pinning = Pinning::two_cpus;
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_collective(const BenchCollectiveOptions& options);
+
+struct BenchGroupDetectOptions {
+  std::uint64_t round_count = 50;
+  std::uint32_t ranks = 3;
+  std::optional<Transport> transport;  ///< without it, shm and tcp
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_group_detect(const BenchGroupDetectOptions& options);
+
 /// Hidden: the second process of a benchmark.
 [[nodiscard]] int run_bench_peer(const std::string& role, const std::string& parameters);
 
 /// The roles, with the pipe that run_bench_peer made.
 [[nodiscard]] Result<void> play_pipe_peer(Pipe& pipe, const Value& parameters);
 [[nodiscard]] Result<void> play_checkpoint_peer(Pipe& pipe, const Value& parameters);
+/// The roles that join a group instead.
+[[nodiscard]] Result<void> play_collective_rank(const Value& parameters);
+[[nodiscard]] Result<void> play_detect_rank(const Value& parameters);
 
 }  // namespace tendon::cli

@@ -14,17 +14,9 @@ namespace {
 
 constexpr std::string_view kWhere = "cli.bench.peer";
 
-/// A parameter that this program gave itself; throws what a wrong one deserves.
-const Value& parameter(const Value& parameters, std::string_view key) {
-  const Value* found = parameters.find(key);
-  if (found == nullptr) {
-    throw Exception(
-        Error{ErrorCode::invalid_argument, kWhere, fmt::format("parameter '{}' is missing", key)});
-  }
-  return *found;
-}
-
 Result<void> play(const std::string& role, const Value& parameters) {
+  if (role == "collective") return play_collective_rank(parameters);
+  if (role == "group-detect") return play_detect_rank(parameters);
   TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
   TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
   const Value* name = parameters.find("name");

@@ -137,6 +137,15 @@ Result<WaitPolicy> parse_wait_policy(std::string_view text) {
                fmt::format("policy '{}'; legal are latency, balanced, blocking", text)};
 }
 
+const Value& parameter(const Value& parameters, std::string_view key) {
+  const Value* found = parameters.find(key);
+  if (found == nullptr) {
+    throw Exception(
+        Error{ErrorCode::invalid_argument, kWhere, fmt::format("parameter '{}' is missing", key)});
+  }
+  return *found;
+}
+
 Result<PeerLink> start_peer(std::string_view role, Value::Map parameters, ContextOptions options) {
   parameters.emplace_back("path", to_string(options.transport));
   parameters.emplace_back("policy", to_string(options.wait_policy));

@@ -44,6 +44,9 @@ namespace tendon::cli {
 [[nodiscard]] std::string_view to_string(WaitPolicy policy);
 [[nodiscard]] Result<WaitPolicy> parse_wait_policy(std::string_view text);
 
+/// A parameter that this program gave its own child; throws invalid_argument when it is missing.
+[[nodiscard]] const Value& parameter(const Value& parameters, std::string_view key);
+
 /// This process's end of a benchmark: a listener, the child that connects to it, the pipe.
 struct PeerLink {
   Context context;

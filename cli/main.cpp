@@ -2,19 +2,25 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tendon/core/error.hpp>
 #include <tendon/core/version.hpp>
 #include <tendon/observe/log.hpp>
+#include <vector>
 
 #include "cli/bench.hpp"
+#include "cli/collective.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
+#include "group/agreement.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -30,6 +36,46 @@ const Names<SendMode> kModes = {{"loan", SendMode::loan}, {"copy", SendMode::cop
 const Names<WaitPolicy> kPolicies = {{"latency", WaitPolicy::latency},
                                      {"balanced", WaitPolicy::balanced},
                                      {"blocking", WaitPolicy::blocking}};
+const Names<std::vector<BenchMemory>> kMemories = {
+    {"ordinary", {BenchMemory::ordinary}},
+    {"pool", {BenchMemory::pool}},
+    {"both", {BenchMemory::ordinary, BenchMemory::pool}}};
+const Names<Collective> kStageWays = {{"chunks", Collective::stage},
+                                      {"whole", Collective::stage_whole},
+                                      {"first", Collective::stage_first}};
+/// What a check has numbers for; by Tendon's names and by those of nccl-tests.
+const Names<DType> kDTypes = {{"i8", DType::i8},
+                              {"u8", DType::u8},
+                              {"i16", DType::i16},
+                              {"u16", DType::u16},
+                              {"i32", DType::i32},
+                              {"u32", DType::u32},
+                              {"i64", DType::i64},
+                              {"u64", DType::u64},
+                              {"f16", DType::f16},
+                              {"bf16", DType::bf16},
+                              {"f32", DType::f32},
+                              {"f64", DType::f64},
+                              {"f8_e4m3fn", DType::f8_e4m3fn},
+                              {"f8_e5m2", DType::f8_e5m2},
+                              {"int8", DType::i8},
+                              {"uint8", DType::u8},
+                              {"int32", DType::i32},
+                              {"uint32", DType::u32},
+                              {"int64", DType::i64},
+                              {"uint64", DType::u64},
+                              {"half", DType::f16},
+                              {"bfloat16", DType::bf16},
+                              {"float", DType::f32},
+                              {"double", DType::f64},
+                              {"f8e4m3", DType::f8_e4m3fn},
+                              {"f8e5m2", DType::f8_e5m2}};
+const Names<ReduceKind> kReduceKinds = {
+    {"sum", ReduceKind::sum},         {"prod", ReduceKind::product},
+    {"product", ReduceKind::product}, {"min", ReduceKind::min},
+    {"max", ReduceKind::max},         {"avg", ReduceKind::avg},
+    {"bit_and", ReduceKind::bit_and}, {"bit_or", ReduceKind::bit_or},
+    {"bit_xor", ReduceKind::bit_xor}};
 const Names<ProgressStyle> kStyles = {{"auto", ProgressStyle::automatic},
                                       {"lines", ProgressStyle::lines},
                                       {"off", ProgressStyle::off}};
@@ -103,11 +149,71 @@ void add_recv(CLI::App& app, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_recv(*options); });
 }
 
+/// `after_dashes` are the words from "--" on, which the parser has not seen.
+void add_launch(CLI::App& app, std::span<char*> after_dashes, int& exit_code) {
+  auto options = std::make_shared<LaunchOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "launch", "Starts the ranks of a program: tendon launch -n 4 -- PROGRAM ARGUMENTS...");
+  verb->add_option("-n", options->local_count, "Ranks on this node, 1 to 256")
+      ->required()
+      ->check(CLI::Range(1, 256));
+  verb->add_option("--restart", options->restart_count,
+                   "Start all ranks again after a failure, so many times at most [0]")
+      ->check(CLI::Range(0, 1'000'000));
+  verb->add_option("--grace", options->grace_s,
+                   "Seconds for the other ranks to end by themselves after a failure [5]")
+      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+  add_switch(verb, "--keep-going", options->on_failure, OnFailure::keep_going,
+             "After a failure, let the other ranks work on");
+  verb->add_option("--rendezvous", options->rendezvous,
+                   "Where the ranks meet, HOST:PORT or unix:@NAME [chosen]");
+  verb->add_option("--nodes", options->node_count, "Hosts that run this command together [1]")
+      ->check(CLI::Range(1, 65536));
+  verb->add_option("--node-rank", options->node_rank, "Which of them this one is [0]")
+      ->check(CLI::Range(0, 65535));
+  add_switch(verb, "--no-tag", options->tagging, Tagging::raw,
+             "The ranks write to stdout and stderr themselves, without [rank N]");
+  verb->add_option("--output-dir", options->output_folder,
+                   "Write rank_N.out and rank_N.err there instead");
+  add_json(verb, options->format);
+  // The first word that is not a flag of ours begins the program's own words.
+  verb->prefix_command();
+  verb->callback([options, verb, after_dashes, &exit_code] {
+    options->command = verb->remaining();
+    // A second "--", or one behind the program's name, is the program's own.
+    const bool is_own = options->command.empty() && !after_dashes.empty();
+    const auto words = after_dashes.subspan(is_own ? 1 : 0);
+    options->command.insert(options->command.end(), words.begin(), words.end());
+    exit_code = run_launch(*options);
+  });
+}
+
 void add_info(CLI::App& app, int& exit_code) {
   auto format = std::make_shared<Format>(Format::text);
   CLI::App* verb = app.add_subcommand("info", "Build, paths, machine, settings and limits");
   add_json(verb, *format);
-  verb->callback([format, &exit_code] { exit_code = run_info(*format); });
+  // --help lists it; without a word it is the verb itself.
+  auto options = std::make_shared<InfoCollectivesOptions>();
+  CLI::App* collectives =
+      verb->add_subcommand("collectives", "Which algorithm a collective takes, and what decides");
+  collectives->add_option("--ranks", options->ranks, "Ranks of the group [8]")
+      ->check(CLI::Range(1, static_cast<int>(detail::kMaxPlaces)));
+  collectives
+      ->add_option("--hosts", options->hosts,
+                   "Hosts they are on, shared out evenly [1, and one for each rank]")
+      ->check(CLI::Range(1, static_cast<int>(detail::kMaxPlaces)));
+  collectives
+      ->add_option("--size", options->size_bytes,
+                   "Bytes that are reduced or moved; K, M, G are powers of 1024 [8 to 64M]")
+      ->transform(CLI::AsSizeValue(false));
+  add_json(collectives, options->format);
+  verb->callback([format, collectives, &exit_code] {
+    if (!collectives->parsed()) exit_code = run_info(*format);
+  });
+  collectives->callback([options, format, &exit_code] {
+    if (*format == Format::json) options->format = Format::json;
+    exit_code = run_info_collectives(*options);
+  });
 }
 
 void add_explain(CLI::App& app, int& exit_code) {
@@ -157,10 +263,91 @@ void add_bench_pipe(CLI::App* bench, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_bench_pipe(*options); });
 }
 
+/// The flags of nccl-tests, by both of their names.
+void add_bench_collective(CLI::App* bench, Collective collective, const std::string& help,
+                          int& exit_code) {
+  auto options = std::make_shared<BenchCollectiveOptions>();
+  options->collective = collective;
+  CLI::App* verb = bench->add_subcommand(std::string(to_string(collective)), help);
+  const auto size = CLI::AsSizeValue(false);
+  verb->add_option("-b,--minbytes", options->begin_bytes,
+                   "Smallest size; K, M, G are powers of 1024 [8]")
+      ->transform(size);
+  verb->add_option("-e,--maxbytes", options->end_bytes, "Largest size [64M]")->transform(size);
+  CLI::Option* factor =
+      verb->add_option("-f,--stepfactor", options->factor, "From one size to the next, times [8]")
+          ->check(CLI::Range(2, 1 << 20));
+  verb->add_option("-i,--stepbytes", options->step_bytes, "From one size to the next, plus [-f]")
+      ->transform(size)
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+      ->excludes(factor);
+  verb->add_option("-n,--iters", options->iteration_count, "Calls of each row [by the size]")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+  verb->add_option("-w,--warmup_iters", options->warm_up_count,
+                   "Calls before measuring [a tenth of -n]")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+  verb->add_option_function<int>(
+          "-c,--check",
+          [options](int check) { options->check = check == 0 ? Check::none : Check::every_byte; },
+          "1: count wrong elements; 0: do not [1]")
+      ->check(CLI::Range(0, 1));
+  add_choice(verb, "-d,--datatype", options->dtype, kDTypes, "Type of the elements [f32]");
+  // Where they mean nothing they are taken all the same: a script gives all verbs the same flags.
+  add_choice(verb, "-o,--op", options->op, kReduceKinds,
+             "allreduce, reducescatter: how elements are combined [sum]");
+  verb->add_option("-r,--root", options->root, "broadcast: the rank that gives [0]");
+  add_choice(verb, "--memory", options->memories, kMemories, "ordinary, pool or both [ordinary]");
+  if (collective == Collective::stage) {
+    add_choice(verb, "--way", options->collective, kStageWays,
+               "chunks: send_to_stage; whole: each sends all to its counterpart; first: the first "
+               "to the first, which broadcasts [chunks]");
+  }
+  verb->add_option("--ranks", options->ranks,
+                   collective == Collective::stage
+                       ? "Ranks to start, an even number [4; under a launcher its own]"
+                       : "Ranks to start [2; under a launcher its own]")
+      ->check(CLI::Range(1, static_cast<int>(detail::kMaxPlaces)));
+  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [auto]");
+  add_choice(verb, "--policy,--wait", options->policy, kPolicies,
+             "latency, balanced or blocking [latency; balanced with more ranks than CPUs]");
+  add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave all ranks unpinned");
+  add_switch(verb, "--insecure-plaintext", options->profile, Profile::plaintext,
+             "Under a launcher: let the ranks be on several hosts, unprotected");
+  add_json(verb, options->format);
+  verb->callback([options, &exit_code] { exit_code = run_bench_collective(*options); });
+}
+
+void add_bench_collectives(CLI::App* bench, int& exit_code) {
+  add_bench_collective(bench, Collective::all_reduce, "All ranks get the sum of all", exit_code);
+  add_bench_collective(bench, Collective::all_gather, "All ranks get what each has", exit_code);
+  add_bench_collective(bench, Collective::reduce_scatter, "Each rank gets its part of the sum",
+                       exit_code);
+  add_bench_collective(bench, Collective::all_to_all, "Each rank gets its part of each", exit_code);
+  add_bench_collective(bench, Collective::broadcast, "All ranks get what one has", exit_code);
+  add_bench_collective(bench, Collective::send_recv,
+                       "Each rank sends to the next and receives from the one before", exit_code);
+  add_bench_collective(bench, Collective::stage,
+                       "The first half of the ranks has a tensor, the second half gets it",
+                       exit_code);
+
+  auto options = std::make_shared<BenchGroupDetectOptions>();
+  CLI::App* verb = bench->add_subcommand(
+      "group-detect",
+      "From the death of a rank to its name, and to the next collective without it");
+  verb->add_option("-n", options->round_count, "Rounds of each row [50]")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--ranks", options->ranks, "Ranks, 3 at least [3]")
+      ->check(CLI::Range(3, static_cast<int>(detail::kMaxPlaces)));
+  add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");
+  add_json(verb, options->format);
+  verb->callback([options, &exit_code] { exit_code = run_bench_group_detect(*options); });
+}
+
 void add_bench(CLI::App& app, int& exit_code) {
-  CLI::App* bench = app.add_subcommand("bench", "Benchmarks between two processes");
+  CLI::App* bench = app.add_subcommand("bench", "Benchmarks between processes");
   bench->require_subcommand(1);
   add_bench_pipe(bench, exit_code);
+  add_bench_collectives(bench, exit_code);
 
   auto checkpoint_options = std::make_shared<BenchCheckpointOptions>();
   CLI::App* checkpoint =
@@ -227,7 +414,16 @@ void add_checkpoint_tools(CLI::App& app, int& exit_code) {
   });
 }
 
+/// How many words this command's own parser gets: what `launch` starts has flags of its own, which
+/// follow "--".
+int own_word_count(int argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "launch") return argc;
+  return static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
+}
+
 int run(int argc, char** argv) {
+  const int own_count = own_word_count(argc, argv);
+  const std::span after_dashes(argv + own_count, argv + argc);
   CLI::App app("Moves tensors between processes and machines.", "tendon");
   app.set_version_flag("--version", fmt::format("tendon {}", kVersion));
   app.require_subcommand(1);
@@ -236,12 +432,13 @@ int run(int argc, char** argv) {
   add_send(app, exit_code);
   add_recv(app, exit_code);
   add_bench(app, exit_code);
+  add_launch(app, after_dashes, exit_code);
   add_info(app, exit_code);
   add_explain(app, exit_code);
   add_completion(app, exit_code);
   add_checkpoint_tools(app, exit_code);
   try {
-    app.parse(argc, argv);
+    app.parse(own_count, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const bool unknown_verb = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';

@@ -63,7 +63,33 @@ struct RecvOptions {
 };
 [[nodiscard]] int run_recv(const RecvOptions& options);
 
+enum class Tagging : std::uint8_t { tagged, raw };
+enum class OnFailure : std::uint8_t { end_all, keep_going };
+
+struct LaunchOptions {
+  std::vector<std::string> command;  ///< the program and its arguments
+  int local_count = 1;               ///< ranks on this node
+  int node_count = 1;
+  int node_rank = 0;
+  int restart_count = 0;      ///< starts after the first one, at most
+  double grace_s = 5;         ///< for the others to end by themselves after a failure
+  std::string rendezvous;     ///< empty: chosen
+  std::string output_folder;  ///< empty: this command's own streams
+  Tagging tagging = Tagging::tagged;
+  OnFailure on_failure = OnFailure::end_all;
+  Format format = Format::text;
+};
+[[nodiscard]] int run_launch(const LaunchOptions& options);
+
 [[nodiscard]] int run_info(Format format);
+
+struct InfoCollectivesOptions {
+  int ranks = 8;
+  std::optional<int> hosts;                 ///< one, and one for each rank
+  std::optional<std::uint64_t> size_bytes;  ///< typical ones
+  Format format = Format::text;
+};
+[[nodiscard]] int run_info_collectives(const InfoCollectivesOptions& options);
 /// An empty `code` lists all.
 [[nodiscard]] int run_explain(const std::string& code, Format format);
 [[nodiscard]] int run_completion();

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
@@ -83,7 +84,7 @@ TEST(Cli, VersionAndHelpAreDataAndSucceed) {
   EXPECT_EQ(run_tendon({"--version"}).out, "tendon " + std::string(kVersion) + "\n");
   const Ended help = run_tendon({"--help"});
   EXPECT_TRUE(succeeded(help));
-  for (const char* verb : {"send", "recv", "bench", "info", "explain", "completion"})
+  for (const char* verb : {"send", "recv", "bench", "launch", "info", "explain", "completion"})
     EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
   EXPECT_EQ(help.out.find("make-checkpoint"), std::string::npos) << "a hidden verb is shown";
 }
@@ -131,6 +132,52 @@ TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
   unsetenv("TENDON_NAME");
   EXPECT_EQ(named["settings"]["name"]["value"], "chosen");
   EXPECT_EQ(named["settings"]["name"]["source"], "environment");
+}
+
+TEST(Cli, InfoCollectivesShowsTheTableWhatOverridesItAndTheChoices) {
+  const Json plain = Json::parse(run_tendon({"info", "collectives", "--json"}).out);
+  ASSERT_EQ(plain["layouts"].size(), 2U);
+  EXPECT_EQ(plain["layouts"][0]["reach"], "boards");
+  EXPECT_EQ(plain["layouts"][1]["hosts"], 8);
+  for (const Json& row : plain["sizes"]) {
+    EXPECT_EQ(row["source"], "default");
+    EXPECT_EQ(row["value"], row["default"]);
+  }
+  for (const Json& row : plain["forced"]) EXPECT_TRUE(row["forced"].is_null());
+
+  setenv("TENDON_COLLECTIVES", "few_steps_max=64,broadcast=chain,colour=red", 1);
+  const Ended ended =
+      run_tendon({"info", "collectives", "--ranks", "4", "--hosts", "4", "--size", "1K", "--json"});
+  const Ended text = run_tendon({"info", "collectives", "--ranks", "4", "--hosts", "4"});
+  unsetenv("TENDON_COLLECTIVES");
+  ASSERT_TRUE(succeeded(ended));
+  EXPECT_NE(ended.err.find("'colour=red'"), std::string::npos) << ended.err;
+  const Json info = Json::parse(ended.out);
+  EXPECT_EQ(info["complaints"].size(), 1U);
+  for (const Json& row : info["sizes"]) {
+    const bool overridden = row["name"] == "few_steps_max";
+    EXPECT_EQ(row["source"], overridden ? "environment" : "default") << row;
+    EXPECT_EQ(row["value"] == 64, overridden) << row;
+  }
+  ASSERT_EQ(info["layouts"].size(), 1U);
+  EXPECT_EQ(info["layouts"][0]["ranks"], 4);
+  std::map<std::string, std::string> choices;
+  for (const Json& row : info["layouts"][0]["operations"]) {
+    ASSERT_EQ(row["by_size"].size(), 1U);
+    EXPECT_EQ(row["by_size"][0]["size_bytes"], 1024);
+    choices[row["operation"]] = row["by_size"][0]["algorithm"];
+  }
+  EXPECT_EQ(choices["all_reduce"], "halving_doubling");
+  EXPECT_EQ(choices["broadcast"], "chain");
+  EXPECT_EQ(choices["reduce"], "tree");
+
+  EXPECT_NE(text.out.find("few_steps_max"), std::string::npos);
+  EXPECT_NE(text.out.find("chain (environment)"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("4 ranks on 4 hosts, over links"), std::string::npos);
+
+  const Ended wrong = run_tendon({"info", "collectives", "--ranks", "2", "--hosts", "3"});
+  EXPECT_TRUE(is_error(wrong, ErrorCode::invalid_argument, "--hosts"));
+  EXPECT_EQ(run_tendon({"info", "collectives", "--ranks", "0"}).code, 2);
 }
 
 TEST(Cli, AWrongEnvironmentIsAnErrorThatNamesTheVariable) {
@@ -693,6 +740,9 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
   EXPECT_EQ(complete("tendon se", 1), "send\n");
   EXPECT_EQ(complete("tendon recv --ke", 2), "--keep\n");
   EXPECT_EQ(complete("tendon bench de", 2), "detect deadline\n");
+  EXPECT_EQ(complete("tendon bench alltoall --me", 3), "--memory\n");
+  EXPECT_EQ(complete("tendon info co", 2), "collectives\n");
+  EXPECT_EQ(complete("tendon info collectives --ho", 3), "--hosts\n");
   EXPECT_EQ(complete(TENDON_CLI_PATH " explain peer_", 2), "peer_lost\n");
 }
 

@@ -51,7 +51,7 @@ Peer::Peer(Options options) {
   for (std::string& text : texts) environment_pointers.push_back(text.data());
   environment_pointers.push_back(nullptr);
 
-  std::string program = TENDON_HELPER_DIR "/peer_main";
+  std::string program = TENDON_HELPER_DIR "/" + options.program;
   std::vector<char*> arguments{program.data()};
   for (std::string& argument : options.arguments) arguments.push_back(argument.data());
   arguments.push_back(nullptr);

@@ -12,12 +12,14 @@
 
 namespace tendon::test {
 
-/// Another process that runs peer_main.cpp, told what to do line by line. Killed with its object.
+/// Another process that runs a program of this folder, told what to do line by line. Killed with
+/// its object.
 class Peer {
  public:
   struct Options {
     std::vector<std::string> arguments;
     std::map<std::string, std::string> environment;  ///< beside that of this process
+    std::string program = "peer_main";
   };
   explicit Peer(Options options);
   Peer(const Peer&) = delete;

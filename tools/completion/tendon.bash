@@ -8,13 +8,14 @@ _tendon() {
   case $previous in
     --mode) mapfile -t COMPREPLY < <(compgen -W "loan copy" -- "$word"); return ;;
     --path) mapfile -t COMPREPLY < <(compgen -W "auto shm tcp" -- "$word"); return ;;
-    --policy) mapfile -t COMPREPLY < <(compgen -W "latency balanced blocking" -- "$word"); return ;;
+    --memory) mapfile -t COMPREPLY < <(compgen -W "ordinary pool both" -- "$word"); return ;;
+    --policy | --wait) mapfile -t COMPREPLY < <(compgen -W "latency balanced blocking" -- "$word"); return ;;
     --progress) mapfile -t COMPREPLY < <(compgen -W "auto lines off" -- "$word"); return ;;
-    -o | --output) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
+    -o | --output | --output-dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
   esac
 
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "send recv bench info explain completion --help --version" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "send recv bench launch info explain completion --help --version" -- "$word")
     return
   fi
   case $verb in
@@ -30,19 +31,52 @@ _tendon() {
       ;;
     bench)
       if [ "$COMP_CWORD" -eq 2 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "pipe checkpoint detect deadline" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "pipe checkpoint detect deadline allreduce allgather reducescatter alltoall broadcast sendrecv stage group-detect" -- "$word")
       elif [ "${COMP_WORDS[2]}" = pipe ]; then
         mapfile -t COMPREPLY < <(compgen -W "-b -e -f -n -w --path --mode --policy --streams --check --no-pin --json --help" -- "$word")
       elif [ "${COMP_WORDS[2]}" = checkpoint ] && [[ $word != -* ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      elif [[ ${COMP_WORDS[2]} =~ ^(allreduce|allgather|reducescatter|alltoall|broadcast|sendrecv)$ ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--minbytes --maxbytes --stepfactor --stepbytes --iters --warmup_iters --check --datatype --op --root --memory --ranks --path --policy --no-pin --insecure-plaintext --json --help" -- "$word")
+      elif [ "${COMP_WORDS[2]}" = stage ]; then
+        mapfile -t COMPREPLY < <(compgen -W "--way --minbytes --maxbytes --stepfactor --stepbytes --iters --warmup_iters --check --datatype --memory --ranks --path --policy --no-pin --insecure-plaintext --json --help" -- "$word")
+      elif [ "${COMP_WORDS[2]}" = group-detect ]; then
+        mapfile -t COMPREPLY < <(compgen -W "-n --ranks --path --json --help" -- "$word")
       else
         mapfile -t COMPREPLY < <(compgen -W "-n --path --json --help" -- "$word")
+      fi
+      ;;
+    launch)
+      # The words after the program's name are the program's own.
+      local place=2
+      while [ "$place" -lt "$COMP_CWORD" ]; do
+        case ${COMP_WORDS[place]} in
+          --) break ;;
+          --keep-going | --no-tag | --json | --help) place=$((place + 1)) ;;
+          -*) place=$((place + 2)) ;;
+          *) break ;;
+        esac
+      done
+      if [ "$place" -lt "$COMP_CWORD" ]; then
+        if [ "${COMP_WORDS[place]}" = -- ] && [ "$place" -eq $((COMP_CWORD - 1)) ]; then
+          mapfile -t COMPREPLY < <(compgen -c -- "$word")
+        else
+          mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        fi
+      elif [ "$place" -eq "$COMP_CWORD" ]; then
+        mapfile -t COMPREPLY < <(compgen -W "-n --restart --grace --keep-going --rendezvous --nodes --node-rank --no-tag --output-dir --json --help --" -- "$word")
       fi
       ;;
     explain)
       mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" explain 2>/dev/null | awk 'NR > 1 {print $1; print $3}') --json" -- "$word")
       ;;
-    info) mapfile -t COMPREPLY < <(compgen -W "--json --help" -- "$word") ;;
+    info)
+      if [ "${COMP_WORDS[2]}" = collectives ] && [ "$COMP_CWORD" -gt 2 ]; then
+        mapfile -t COMPREPLY < <(compgen -W "--ranks --hosts --size --json --help" -- "$word")
+      else
+        mapfile -t COMPREPLY < <(compgen -W "collectives --json --help" -- "$word")
+      fi
+      ;;
     completion) mapfile -t COMPREPLY < <(compgen -W "bash" -- "$word") ;;
   esac
 }

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kills ranks at random moments; measures how long the others wait for the error that names it,
+// and until their next collective without it is done.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/bench.hpp"
+#include "cli/benchmark.hpp"
+#include "cli/group_peers.hpp"
+#include "cli/output.hpp"
+
+namespace tendon::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kWhere = "cli.bench.group_detect";
+/// The victim dies at a random moment of this stretch.
+constexpr int kRandomMicroseconds = 20000;
+constexpr std::int64_t kElementCount = 256;
+
+enum class Victim : std::uint8_t { working, asleep };
+/// Odd rounds: the victim sleeps, the others wait for it in a collective. Even ones: all work.
+Victim victim_of(std::uint64_t round) { return round % 2 == 0 ? Victim::working : Victim::asleep; }
+
+struct Way {
+  std::string path;
+  std::vector<double> noticed_us;    ///< from the kill to the error
+  std::vector<double> recovered_us;  ///< from the kill to the end of the next collective
+  std::uint64_t named_count = 0;     ///< errors that name the victim
+
+  [[nodiscard]] bool all_named() const { return named_count == noticed_us.size(); }
+  [[nodiscard]] Value::Map to_json(std::string_view mode, const std::vector<double>& delays_us,
+                                   std::uint32_t ranks) const {
+    Value::Map json = latency_row(path, mode, delays_us);
+    json.emplace_back("named", named_count);
+    json.emplace_back("ranks", ranks);
+    return json;
+  }
+};
+
+Result<Tensor> small_tensor() { return Tensor::zeros(DType::f32, Shape{kElementCount}); }
+
+Result<void> reduce_once(Group& group, const Tensor& tensor) {
+  return group.all_reduce(tensor, ReduceOp::sum, row_deadline());
+}
+
+/// Collectives until somebody has died; what that error says.
+Result<std::string> reduce_until_lost(Group& group, const Tensor& tensor) {
+  for (;;) {
+    auto reduced = reduce_once(group, tensor);
+    if (reduced) continue;
+    if (reduced.error().code != ErrorCode::peer_lost) return std::move(reduced).error();
+    return reduced.error().detail;
+  }
+}
+
+/// The next epoch, and a collective in it.
+Result<void> go_on(Group& group, const Tensor& tensor) {
+  TENDON_CHECK(group.shrink(row_deadline()));
+  return reduce_once(group, tensor);
+}
+
+Result<void> measure_round(const BenchGroupDetectOptions& options, Transport transport,
+                           std::uint64_t round, std::mt19937& random, Way& way) {
+  const std::uint32_t victim = std::uniform_int_distribution(1u, options.ranks - 1)(random);
+  TENDON_TRY(peers,
+             start_group("group-detect", options.ranks,
+                         {{"victim", victim}, {"sleeps", victim_of(round) == Victim::asleep}},
+                         {.transport = transport}));
+  way.path = v0::to_string(peers.group.members()[victim].path->kind);
+  TENDON_TRY(tensor, small_tensor());
+  TENDON_CHECK(reduce_once(peers.group, tensor));
+  const std::chrono::microseconds delay(
+      std::uniform_int_distribution(0, kRandomMicroseconds)(random));
+  Clock::time_point killed;
+  std::thread killer([&] {
+    std::this_thread::sleep_for(delay);
+    killed = Clock::now();
+    peers.processes[victim - 1].signal(SIGKILL);
+  });
+  const auto said = reduce_until_lost(peers.group, tensor);
+  const auto noticed = Clock::now();
+  killer.join();
+  if (!said) return said.error();
+  TENDON_CHECK(go_on(peers.group, tensor));
+  const auto recovered = Clock::now();
+  if (peers.group.size() != options.ranks - 1) {
+    return Error{ErrorCode::internal, kWhere,
+                 fmt::format("{} members after one of {} died", peers.group.size(), options.ranks)};
+  }
+  way.noticed_us.push_back(std::chrono::duration<double, std::micro>(noticed - killed).count());
+  way.recovered_us.push_back(std::chrono::duration<double, std::micro>(recovered - killed).count());
+  if (said->find(rank_name(victim)) != std::string::npos) ++way.named_count;
+  return {};
+}
+
+Result<Way> measure(const BenchGroupDetectOptions& options, Transport transport,
+                    std::mt19937& random) {
+  Way way;
+  for (std::uint64_t round = 0; round < options.round_count; ++round) {
+    if (auto measured = measure_round(options, transport, round, random, way); !measured) {
+      return with_context(std::move(measured).error(),
+                          fmt::format("{}, round {}", to_string(transport), round));
+    }
+  }
+  std::ranges::sort(way.noticed_us);
+  std::ranges::sort(way.recovered_us);
+  return way;
+}
+
+}  // namespace
+
+int run_bench_group_detect(const BenchGroupDetectOptions& options) {
+  const std::uint32_t seed = std::random_device()();
+  std::mt19937 random(seed);
+  const Table table({{"path", -4},
+                     {"until", -19},
+                     {"rounds", 6},
+                     {"p50", 9},
+                     {"p99", 9},
+                     {"max", 9},
+                     {"named the victim", 16}});
+  if (options.format == Format::text) {
+    print_line(fmt::format(
+        "# SIGKILL of one of {} ranks until rank 0's collective answers peer_lost, and until its "
+        "next collective, without the victim, is done; seed {}",
+        options.ranks, seed));
+    print_line(table.header());
+  }
+  Value::List rows;
+  bool all_named = true;
+  for (const Transport transport : {Transport::automatic, Transport::shm, Transport::tcp}) {
+    if (options.transport ? *options.transport != transport : transport == Transport::automatic)
+      continue;
+    const auto way = measure(options, transport, random);
+    if (!way) return report(way.error(), options.format);
+    all_named = all_named && way->all_named();
+    struct Line {
+      const char* until;
+      const char* mode;
+      const std::vector<double>& delays_us;
+    };
+    for (const Line& line : {Line{"the error", "sigkill", way->noticed_us},
+                             Line{"the next collective", "shrunk", way->recovered_us}}) {
+      if (options.format == Format::text) {
+        print_line(table.row({way->path, line.until, std::to_string(options.round_count),
+                              format_seconds(percentile(line.delays_us, 50) / 1e6),
+                              format_seconds(percentile(line.delays_us, 99) / 1e6),
+                              format_seconds(percentile(line.delays_us, 100) / 1e6),
+                              fmt::format("{} of {}", way->named_count, options.round_count)}));
+      }
+      rows.emplace_back(way->to_json(line.mode, line.delays_us, options.ranks));
+    }
+  }
+  if (options.format == Format::json)
+    print_json(benchmark_document("group-detect", std::move(rows)));
+  return all_named ? 0 : error_info(ErrorCode::internal).exit_code;
+}
+
+Result<void> play_detect_rank(const Value& parameters) {
+  TENDON_TRY(child, join_as_child(parameters));
+  TENDON_TRY(tensor, small_tensor());
+  TENDON_CHECK(reduce_once(child.group, tensor));
+  const bool is_victim = parameter(parameters, "victim").as_u64() == child.group.rank().value;
+  // Until the parent ends it.
+  while (is_victim && parameter(parameters, "sleeps").as_bool()) pause();
+  TENDON_CHECK(reduce_until_lost(child.group, tensor));
+  return go_on(child.group, tensor);
+}
+
+}  // namespace tendon::cli

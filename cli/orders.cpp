@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/orders.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace tendon::cli {
+
+bool Orders::is_stop(int signal_number) {
+  return signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP ||
+         signal_number == SIGQUIT;
+}
+
+std::optional<int> Orders::take() {
+  if (!pipe_) return std::nullopt;
+  unsigned char byte = 0;
+  const ssize_t size = read(pipe_.get(), &byte, 1);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+  if (size <= 0) {
+    pipe_.reset();
+    return std::nullopt;
+  }
+  if (is_stop(byte)) {
+    if (stop_signal_ == 0) stop_signal_ = byte;
+    ++stop_count_;
+  }
+  return byte;
+}
+
+}  // namespace tendon::cli

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Members of a group that die, stop and resume, as processes. Survivors hear its name, go on
+// without it, and compute what is right.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/failpoint.hpp"
+#include "process/peer.hpp"
+
+namespace tendon::test {
+namespace {
+
+/// Members that are processes; one of them may carry failpoints.
+class Members {
+ public:
+  struct Options {
+    std::uint32_t count = 3;
+    std::string transport = "shm";
+    std::uint32_t victim = 0;
+    std::string failpoints = {};
+    std::string collectives = {};  ///< of TENDON_COLLECTIVES
+  };
+  explicit Members(const Options& options) : options_(options) {
+    static int number = 0;
+    address_ = "unix:@tendon-members-" + std::to_string(getpid()) + "-" + std::to_string(++number);
+    for (std::uint32_t rank = 0; rank < options.count; ++rank) members_.push_back(start(rank));
+    for (const auto& member : members_) EXPECT_TRUE(is_ok(member->line()));
+  }
+  Peer& operator[](std::uint32_t rank) { return *members_[rank]; }
+  /// Starts another process with this rank; the one before is what this answers.
+  std::unique_ptr<Peer> replace(std::uint32_t rank) {
+    options_.failpoints.clear();
+    return std::exchange(members_[rank], start(rank));
+  }
+  void tell_all(const std::string& command) {
+    for (const auto& member : members_) member->tell(command);
+  }
+  void tell_others(std::uint32_t but, const std::string& command) {
+    for (std::uint32_t rank = 0; rank < members_.size(); ++rank)
+      if (rank != but) members_[rank]->tell(command);
+  }
+  template <class F>
+  void each_other(std::uint32_t but, F look) {
+    for (std::uint32_t rank = 0; rank < members_.size(); ++rank)
+      if (rank != but) look(*members_[rank]);
+  }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(members_.size()); }
+
+ private:
+  std::unique_ptr<Peer> start(std::uint32_t rank) {
+    Peer::Options peer;
+    peer.program = "member_main";
+    peer.arguments = {address_, std::to_string(rank), std::to_string(options_.count),
+                      options_.transport};
+    if (!options_.collectives.empty())
+      peer.environment["TENDON_COLLECTIVES"] = options_.collectives;
+    if (rank == options_.victim && !options_.failpoints.empty())
+      peer.environment["TENDON_FAILPOINTS"] = options_.failpoints;
+    return std::make_unique<Peer>(std::move(peer));
+  }
+
+  Options options_;
+  std::string address_;
+  std::vector<std::unique_ptr<Peer>> members_;
+};
+
+// Everybody but `gone` goes on.
+void go_on_without(Members& members, std::uint32_t gone) {
+  const std::string left = std::to_string(members.count() - 1);
+  members.tell_others(gone, "shrink");
+  members.each_other(gone, [&](Peer& member) { EXPECT_EQ(member.line(), "ok " + left); });
+  members.tell_others(gone, "loop 20 5000");
+  members.each_other(gone, [](Peer& member) { EXPECT_TRUE(is_ok(member.line())); });
+}
+
+struct Death {
+  const char* name;
+  const char* transport;
+  const char* failpoint;
+  int passage;
+  std::int64_t count;  ///< elements of 8 bytes: which algorithm
+};
+std::ostream& operator<<(std::ostream& out, const Death& death) { return out << death.name; }
+
+class GroupDeath : public ProcessTest, public testing::WithParamInterface<Death> {};
+
+TEST_P(GroupDeath, OfEachMember) {
+  if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
+  const Death& death = GetParam();
+  for (std::uint32_t victim = 0; victim < 3; ++victim) {
+    SCOPED_TRACE("victim " + std::to_string(victim));
+    Members members(
+        {.transport = death.transport,
+         .victim = victim,
+         .failpoints = std::string(death.failpoint) + "=kill@" + std::to_string(death.passage)});
+    members.tell_all("loop 200 " + std::to_string(death.count));
+    members.each_other(victim, [&](Peer& member) {
+      EXPECT_TRUE(is_error(member.line(), "peer_lost", "place " + std::to_string(victim)));
+    });
+    EXPECT_EQ(members[victim].wait(), SIGKILL);
+    go_on_without(members, victim);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Phases, GroupDeath,
+    testing::Values(
+        Death{"small_before_it_publishes", "shm", "group.board.before_publish", 7, 1},
+        Death{"large_before_it_publishes", "shm", "group.board.before_publish", 5, 200'000},
+        Death{"large_after_it_published", "shm", "group.board.after_publish", 6, 200'000},
+        Death{"links_before_a_send", "tcp", "group.script.before_send", 9, 100'000},
+        Death{"links_after_a_receive", "tcp", "group.script.after_receive", 9, 100'000},
+        Death{"links_small", "tcp", "group.script.before_send", 5, 1}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+class GroupOfProcesses : public ProcessTest {};
+
+TEST_F(GroupOfProcesses, AForcedAlgorithmHoldsWhetherACallBlocksOrNot) {
+  for (const char* collectives : {"board_all_reduce=distributed", "board_all_reduce=pull",
+                                  "pull_min=128", "symmetric_max=0"}) {
+    SCOPED_TRACE(collectives);
+    Members members({.collectives = collectives});
+    for (const char* command : {"mixed 50 1", "mixed 50 500", "mixed 20 5000"}) {
+      members.tell_all(command);
+      for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(members[rank].line(), "ok") << rank;
+    }
+  }
+}
+
+TEST_F(GroupOfProcesses, OverLinksEveryForcedAlgorithmIsRight) {
+  for (const char* algorithm : {"ring", "recursive_doubling", "halving_doubling", "two_level"}) {
+    SCOPED_TRACE(algorithm);
+    Members members({.transport = "tcp", .collectives = std::string("all_reduce=") + algorithm});
+    for (const char* command : {"loop 5 1", "loop 5 100000"}) {
+      members.tell_all(command);
+      for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(members[rank].line(), "ok") << rank;
+    }
+  }
+}
+
+TEST_F(GroupOfProcesses, AMemberThatDiesBetweenOperationsIsNamedByTheNext) {
+  Members members({});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members[1].kill_and_wait();
+  members.tell_others(1, "loop 5 1000");
+  members.each_other(
+      1, [](Peer& member) { EXPECT_TRUE(is_error(member.line(), "peer_lost", "place 1")); });
+  go_on_without(members, 1);
+}
+
+TEST_F(GroupOfProcesses, AStoppedMemberIsWaitedForAndGoesOn) {
+  Members members({});
+  members[2].signal(SIGSTOP);
+  members.tell_all("loop 50 3000");
+  members[2].signal(SIGCONT);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+}
+
+TEST_F(GroupOfProcesses, AHungMemberIsNamedAndFenced) {
+  Members members({});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members[0].signal(SIGSTOP);
+  members.tell_others(0, "reduce 1000 1500");
+  members.each_other(0, [](Peer& member) {
+    // Whoever gives up second hears of the first.
+    const std::string answer = member.line();
+    EXPECT_TRUE(is_error(answer, "timeout", "place 0")) << answer;
+  });
+  // It is not dead: nobody goes on without it unless told to.
+  members.tell_others(0, "shrink kill");
+  members.each_other(0, [](Peer& member) { EXPECT_EQ(member.line(), "ok 2"); });
+  EXPECT_EQ(members[0].wait(), SIGKILL);
+  members.tell_others(0, "loop 20 100000");
+  members.each_other(0, [](Peer& member) { EXPECT_TRUE(is_ok(member.line())); });
+}
+
+// The kernel closes the sockets of a large process long before it says that the process is dead.
+TEST_F(GroupOfProcesses, WhoIsProvedDeadOnlyAfterItsSocketsClosedIsLeftOut) {
+  for (const std::uint32_t count : {2u, 3u}) {
+    Members members({.count = count});
+    members.tell_all("loop 5 1000");
+    for (std::uint32_t rank = 0; rank < count; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+    for (std::uint32_t rank = 1; rank < count; ++rank) {
+      members[rank].tell("mute");
+      EXPECT_TRUE(is_ok(members[rank].line()));
+    }
+    members[0].tell("reduce 1000 60000");
+    EXPECT_TRUE(is_error(members[0].line(), "peer_lost", "without a goodbye"));
+    members[0].tell("shrink");
+    for (std::uint32_t rank = 1; rank < count; ++rank) members[rank].signal(SIGKILL);
+    EXPECT_EQ(members[0].line(), "ok 1");
+    members[0].tell("loop 5 1000");
+    EXPECT_TRUE(is_ok(members[0].line()));
+  }
+}
+
+TEST_F(GroupOfProcesses, AZombieOfAnEarlierEpochDoesNothing) {
+  // Over sockets silence is enough: the lease lapses, the others go on, the zombie resumes.
+  Members members({.count = 3, .transport = "tcp"});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members[2].signal(SIGSTOP);
+  members.tell_others(2, "reduce 100000 60000");
+  members.each_other(
+      2, [](Peer& member) { EXPECT_TRUE(is_error(member.line(), "peer_lost", "place 2")); });
+  go_on_without(members, 2);
+  members[2].signal(SIGCONT);
+  members[2].tell("loop 5 100000");
+  EXPECT_TRUE(is_error(members[2].line(), "peer_lost"));
+  members.tell_others(2, "loop 50 1000");
+  members.each_other(2, [](Peer& member) { EXPECT_TRUE(is_ok(member.line())); });
+  members[2].tell("shrink");
+  const std::string alone = members[2].line();
+  EXPECT_TRUE(alone.starts_with("error ")) << alone;
+}
+
+// Everybody but `place` waits for whoever has come there; then all work together.
+void rebuild_with(Members& members, std::uint32_t place) {
+  members.tell_others(place, "rebuild");
+  members.each_other(place, [](Peer& member) { EXPECT_EQ(member.line(), "ok 3"); });
+  EXPECT_EQ(members[place].line(), "ok joined");
+  for (const char* const command : {"loop 20 1000", "loop 5 100000"}) {
+    members.tell_all(command);
+    for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(members[rank].line(), "ok") << rank;
+  }
+}
+
+class GroupRebuilt : public ProcessTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(GroupRebuilt, AProcessTakesThePlaceOfOneThatWasKilled) {
+  Members members({.transport = GetParam()});
+  for (std::uint32_t victim = 0; victim < 3; ++victim) {
+    SCOPED_TRACE("victim " + std::to_string(victim));
+    members[victim].kill_and_wait();
+    members.tell_others(victim, "loop 5 1000");
+    members.each_other(victim, [&](Peer& member) {
+      EXPECT_TRUE(is_error(member.line(), "peer_lost", "place " + std::to_string(victim)));
+    });
+    members.replace(victim);
+    rebuild_with(members, victim);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, GroupRebuilt, testing::Values("shm", "tcp"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_F(GroupOfProcesses, AZombieWhosePlaceIsTakenDoesNothing) {
+  Members members({.transport = "tcp"});
+  members[2].signal(SIGSTOP);
+  members.tell_others(2, "reduce 100000 60000");
+  members.each_other(
+      2, [](Peer& member) { EXPECT_TRUE(is_error(member.line(), "peer_lost", "place 2")); });
+  const auto zombie = members.replace(2);
+  rebuild_with(members, 2);
+  zombie->signal(SIGCONT);
+  zombie->tell("loop 5 100000");
+  EXPECT_TRUE(is_error(zombie->line(), "peer_lost"));
+  members.tell_all("loop 50 1000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(members[rank].line(), "ok");
+  zombie->tell("rebuild 500");
+  const std::string alone = zombie->line();
+  EXPECT_TRUE(alone.starts_with("error ")) << alone;
+}
+
+}  // namespace
+}  // namespace tendon::test

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups over networks: each member in a network namespace of its own, which stands for a host, and
+// with a runtime directory of its own, so that nothing proves the same host.
+#include "process/network.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "process/peer.hpp"
+#include "support/expect.hpp"
+
+namespace tendon::test {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+class GroupOverNetworks : public ProcessTest {
+ protected:
+  struct Setting {
+    std::uint32_t networks = 1;
+    std::uint32_t rendezvous_network = 0;
+    std::string profile = "plaintext";
+    std::string lease_ms = "3000";
+    /// What member `rank` is given beside that.
+    std::string (*listen)(std::uint32_t rank) = nullptr;
+    Environment (*environment)(std::uint32_t rank) = nullptr;
+  };
+  void SetUp() override {
+    if (const auto reason = Network::why_not()) GTEST_SKIP() << *reason;
+  }
+  /// Hosts and wires, no members yet.
+  void lay_network(std::uint32_t hosts, std::uint32_t networks = 1) {
+    network_.emplace(hosts, networks);
+  }
+  void start_member(std::uint32_t rank, const Setting& setting) {
+    Peer::Options peer;
+    peer.program = "member_main";
+    peer.arguments = {Network::address(0, setting.rendezvous_network) + ":7701",
+                      std::to_string(rank),
+                      std::to_string(network_->host_count()),
+                      "auto",
+                      setting.profile,
+                      setting.lease_ms};
+    if (setting.listen != nullptr) peer.arguments.push_back(setting.listen(rank));
+    if (setting.environment != nullptr) peer.environment = setting.environment(rank);
+    peer.environment["XDG_RUNTIME_DIR"] = folder_of(rank);
+    network_->inside(rank, [&] { members_.emplace_back(std::move(peer)); });
+  }
+  void start_members(const Setting& setting) {
+    for (std::uint32_t rank = 0; rank < network_->host_count(); ++rank) start_member(rank, setting);
+    for (Peer& member : members_) EXPECT_TRUE(is_ok(member.line()));
+  }
+  void start(std::uint32_t hosts, const Setting& setting) {
+    lay_network(hosts, setting.networks);
+    start_members(setting);
+  }
+  void start(std::uint32_t hosts) { start(hosts, Setting()); }
+  /// Members and network end; others may follow.
+  void stop() {
+    members_.clear();
+    network_.reset();
+  }
+  Network& network() { return *network_; }
+  Peer& member(std::uint32_t rank) { return members_[rank]; }
+  void all_do(const std::string& command) {
+    for (Peer& member : members_) member.tell(command);
+    for (Peer& member : members_) EXPECT_TRUE(is_ok(member.line())) << command;
+  }
+  /// The runtime directory of a host.
+  [[nodiscard]] std::string folder_of(std::uint32_t host) const {
+    std::string folder = runtime_folder() + "/host" + std::to_string(host);
+    EXPECT_TRUE(mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) << folder;
+    return folder;
+  }
+  /// Waits until `host` has lost packets to drop().
+  void wait_until_it_hurts(std::uint32_t host) {
+    EXPECT_TRUE(eventually([&] { return network().dropped_count(host) > 0; }));
+  }
+  /// The first two go on without the third.
+  void the_majority_goes_on() {
+    for (const std::uint32_t rank : {0u, 1u}) member(rank).tell("shrink");
+    for (const std::uint32_t rank : {0u, 1u}) EXPECT_EQ(member(rank).line(), "ok 2");
+    the_majority_is_right();
+  }
+  void the_majority_is_right() {
+    for (const std::string command : {"loop 20 200000", "every 1000"}) {
+      for (const std::uint32_t rank : {0u, 1u}) member(rank).tell(command);
+      for (const std::uint32_t rank : {0u, 1u}) EXPECT_TRUE(is_ok(member(rank).line()));
+    }
+  }
+
+ private:
+  std::optional<Network> network_;
+  std::deque<Peer> members_;
+};
+
+// Elements of 8 bytes: below and above every limit between algorithms.
+constexpr const char* kSizes[] = {"1", "3000", "40000", "600000"};
+
+TEST_F(GroupOverNetworks, EveryOperationIsRightAmongThree) {
+  start(3);
+  for (const std::string size : kSizes) all_do("every " + size);
+  all_do("loop 50 1000");
+}
+
+TEST_F(GroupOverNetworks, EveryOperationIsRightAmongFour) {
+  start(4);
+  for (const std::string size : kSizes) all_do("every " + size);
+}
+
+TEST_F(GroupOverNetworks, MembersListenAtTheInterfaceThatReachesTheRendezvous) {
+  for (const std::uint32_t way : {0u, 1u}) {
+    SCOPED_TRACE("network " + std::to_string(way));
+    start(3, {.networks = 2, .rendezvous_network = way});
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      const std::string paths = value_of(member(rank).ask("paths"));
+      EXPECT_TRUE(paths.starts_with("tcp tcp " + Network::address(rank, way) + ":")) << paths;
+    }
+    all_do("every 1000");
+    stop();
+  }
+}
+
+TEST_F(GroupOverNetworks, ListenIsObeyed) {
+  // Over the network of the rendezvous 1 and 2 cannot reach each other.
+  for (const bool by_environment : {false, true}) {
+    SCOPED_TRACE(by_environment ? "TENDON_LISTEN" : "GroupOptions::listen");
+    Setting setting{.networks = 2};
+    if (by_environment)
+      setting.environment = [](std::uint32_t rank) {
+        return Environment{{"TENDON_LISTEN", Network::address(rank, 1) + ":0"}};
+      };
+    else
+      setting.listen = [](std::uint32_t rank) { return Network::address(rank, 1) + ":0"; };
+    lay_network(3, 2);
+    network().drop(1, "ip saddr " + Network::address(2, 0));
+    start_members(setting);
+    for (const std::uint32_t rank : {1u, 2u}) {
+      const std::string paths = value_of(member(rank).ask("paths"));
+      EXPECT_TRUE(paths.starts_with("tcp tcp " + Network::address(rank, 1) + ":")) << paths;
+    }
+    const std::string paths = value_of(member(0).ask("paths"));
+    EXPECT_EQ(paths, "tcp tcp " + Network::address(0, 0) + ":7701") << "the rendezvous stays";
+    all_do("every 1000");
+    stop();
+  }
+}
+
+TEST_F(GroupOverNetworks, WithoutThePermissionToSpanHostsNobodyJoins) {
+  lay_network(2);
+  start_member(0, {.profile = "local"});
+  EXPECT_TRUE(is_error(member(0).line(), "permission_denied", "plaintext"));
+  start_member(0, {});
+  start_member(1, {.profile = "local"});
+  EXPECT_TRUE(is_error(member(2).line(), "permission_denied"));
+}
+
+/// Both ways in which a network falls silent.
+class Partition : public GroupOverNetworks, public testing::WithParamInterface<const char*> {
+ protected:
+  [[nodiscard]] bool by_cable() const { return std::string(GetParam()) == "cable"; }
+  void cut(std::uint32_t host) { by_cable() ? network().pull_cable(host) : network().drop(host); }
+  void mend(std::uint32_t host) { by_cable() ? network().put_cable(host) : network().heal(host); }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, Partition, testing::Values("cable", "packets"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_P(Partition, TheMajorityGoesOnAndTheMinorityDoesNot) {
+  start(3);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) member(rank).tell("work 400000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(member(rank).line(), "ok working");
+  cut(2);
+  for (const std::uint32_t rank : {0u, 1u})
+    EXPECT_TRUE(is_error(member(rank).line(), "peer_lost", "place 2"));
+  EXPECT_TRUE(is_error(member(2).line(), "peer_lost", "place "));
+  the_majority_goes_on();
+  EXPECT_TRUE(is_error(member(2).ask("shrink none 1000"), "no_quorum"));
+
+  mend(2);
+  // It is back, and nobody takes its words.
+  member(2).tell("reduce 400000 2000");
+  the_majority_is_right();
+  EXPECT_TRUE(is_error(member(2).line(), "peer_lost"));
+  const std::string alone = member(2).ask("shrink none 1000");
+  EXPECT_TRUE(alone.starts_with("error ")) << alone;
+  the_majority_is_right();
+}
+
+TEST_F(GroupOverNetworks, WhoCannotReachOneOfTheOthersHearsThatTheyWentOn) {
+  // Only 1 and 2 lose each other: the lower one stays, and 0 tells the other.
+  start(3);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) member(rank).tell("work 400000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(member(rank).line(), "ok working");
+  network().drop(2, "ip saddr . ip daddr { " + Network::address(1) + " . " + Network::address(2) +
+                        ", " + Network::address(2) + " . " + Network::address(1) + " }");
+  for (std::uint32_t rank = 0; rank < 3; ++rank)
+    EXPECT_TRUE(is_error(member(rank).line(), "peer_lost", rank == 2 ? "place 1" : "place "));
+  the_majority_goes_on();
+  EXPECT_TRUE(is_error(member(2).ask("shrink none 20000"), "peer_lost", "without this member"));
+  network().heal(2);
+  EXPECT_TRUE(is_error(member(2).ask("reduce 1000 20000"), "peer_lost"));
+  the_majority_is_right();
+}
+
+TEST_F(GroupOverNetworks, ACutThatEndsBeforeTheLeaseLosesNothing) {
+  start(3, {.lease_ms = "20000"});
+  for (std::uint32_t rank = 0; rank < 3; ++rank) member(rank).tell("work 100000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(member(rank).line(), "ok working");
+  for (const std::uint32_t host : {2u, 0u, 1u}) {
+    network().drop(host);
+    wait_until_it_hurts(host);
+    network().heal(host);
+  }
+  member(1).tell("enough");
+  const std::string rounds = member(0).line();
+  EXPECT_TRUE(is_ok(rounds));
+  for (const std::uint32_t rank : {1u, 2u}) EXPECT_EQ(member(rank).line(), rounds);
+  EXPECT_EQ(member(1).line(), "error unknown enough");
+  all_do("every 40000");
+}
+
+TEST_F(GroupOverNetworks, ResultsAreRightWherePacketsAreLost) {
+  start(3, {.lease_ms = "60000"});
+  for (std::uint32_t host = 0; host < 3; ++host) network().drop(host, "numgen random mod 100 < 3");
+  for (const std::string size : kSizes) all_do("every " + size);
+  all_do("loop 10 200000");
+  for (std::uint32_t host = 0; host < 3; ++host) wait_until_it_hurts(host);
+}
+
+}  // namespace
+}  // namespace tendon::test
