@@ -225,6 +225,11 @@ void bind_tensor(nb::module_& module) {
       .def_prop_ro(
           "readonly", [](const Tensor& t) { return t.access() == Access::read_only; },
           "True for memory that may be read, not written.")
+      .def_static(
+          "_empty",
+          [](nb::object shape, nb::object dtype) {
+            return to_array(unwrap(Tensor::empty(dtype_of_object(dtype), shape_from(shape))));
+          })
       .def("__dlpack__", export_dlpack, nb::kw_only(), nb::arg("stream").none() = nb::none(),
            nb::arg("max_version").none() = nb::none(), nb::arg("dl_device").none() = nb::none(),
            nb::arg("copy").none() = nb::none(), "The capsule of the DLPack protocol.",

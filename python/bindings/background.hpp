@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,22 +12,18 @@
 
 namespace tendon::python {
 
-/// For a call that may not be cut into slices, because each would start it anew: it runs on a
-/// thread of its own with its whole deadline, while this one looks at signals. After Ctrl-C the
-/// call goes on alone until its deadline, and nobody takes its result. `call` holds by value
-/// whatever it needs.
-template <class F>
-auto wait_beside(Deadline deadline, F call) -> std::invoke_result_t<F, Deadline> {
+/// Runs `call` on a thread of its own with its whole deadline, while this one calls `meanwhile`
+/// with the GIL after each slice. What leaves by an exception of `meanwhile` goes on alone until
+/// its deadline, and nobody takes its result. `call` holds by value whatever it needs.
+template <class F, class Meanwhile>
+auto wait_beside(Deadline deadline, F call, std::chrono::milliseconds slice, Meanwhile meanwhile)
+    -> std::invoke_result_t<F, Deadline> {
   using Answer = std::invoke_result_t<F, Deadline>;
   struct Shared {
     std::mutex mutex;
     std::condition_variable done;
     std::optional<Answer> answer;
   };
-  if (deadline.is_poll() || deadline.remaining() <= kSlice) {
-    const WithoutGil unlocked;
-    return call(deadline);
-  }
   const auto shared = std::make_shared<Shared>();
   std::thread([shared, deadline, call = std::move(call)]() mutable {
     Answer answer = call(deadline);
@@ -38,11 +35,49 @@ auto wait_beside(Deadline deadline, F call) -> std::invoke_result_t<F, Deadline>
     {
       const WithoutGil unlocked;
       std::unique_lock lock(shared->mutex);
-      if (shared->done.wait_for(lock, kSlice, [&] { return shared->answer.has_value(); }))
+      if (shared->done.wait_for(lock, slice, [&] { return shared->answer.has_value(); }))
         return *std::move(shared->answer);
     }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    meanwhile();
   }
+}
+
+inline void look_at_signals() {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+/// For a call that may not be cut into slices, because each would start it anew. After Ctrl-C it
+/// goes on alone.
+template <class F>
+auto wait_beside(Deadline deadline, F call) -> std::invoke_result_t<F, Deadline> {
+  if (deadline.is_poll() || deadline.remaining() <= kSlice) {
+    const WithoutGil unlocked;
+    return call(deadline);
+  }
+  return wait_beside(deadline, std::move(call), kSlice, look_at_signals);
+}
+
+/// Larger messages are sent beside this thread at once: copying them may take longer than a slice,
+/// and then each slice would begin anew.
+inline constexpr std::uint64_t kSlicedBytes = std::uint64_t{32} << 20;
+
+/// Sends what `call(Deadline)` sends. Mostly that takes no time; where it does, it must not be
+/// begun anew every slice, or a slow network would never see the end of a message.
+template <class F>
+void send_with(Deadline deadline, std::uint64_t size_bytes, F call) {
+  release_left_over();
+  if (size_bytes <= kSlicedBytes) {
+    const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);
+    std::optional<Result<void>> answer;
+    {
+      const WithoutGil unlocked;
+      answer.emplace(call(slice));
+    }
+    if (*answer || slice.time_point() == deadline.time_point() || !ran_out(answer->error(), slice))
+      return unwrap(*std::move(answer));
+    look_at_signals();
+  }
+  unwrap(wait_beside(deadline, std::move(call)));
 }
 
 }  // namespace tendon::python

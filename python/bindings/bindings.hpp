@@ -19,6 +19,9 @@ void bind_loan(nb::module_& module);
 void bind_pipe(nb::module_& module);
 void bind_listener(nb::module_& module);
 void bind_context(nb::module_& module);
+void bind_reduce_op(nb::module_& module);
+void bind_rendezvous(nb::module_& module);
+void bind_group(nb::module_& module);
 void bind_safetensors(nb::module_& module);
 
 }  // namespace tendon::python

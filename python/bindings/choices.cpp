@@ -53,4 +53,13 @@ RecvMode recv_mode_from(const std::string& word) {
                            {"copy", RecvMode::copy}});
 }
 
+Minority minority_from(const std::string& word) {
+  return choose<Minority>("minority", word,
+                          {{"refuse", Minority::refuse}, {"allow", Minority::allow}});
+}
+
+Fence fence_from(const std::string& word) {
+  return choose<Fence>("fence", word, {{"none", Fence::none}, {"kill", Fence::kill}});
+}
+
 }  // namespace tendon::python

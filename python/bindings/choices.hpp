@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <tendon/group/options.hpp>
 #include <tendon/pipe/pipe.hpp>
 
 namespace tendon::python {
@@ -11,5 +12,7 @@ namespace tendon::python {
 [[nodiscard]] WaitPolicy wait_policy_from(const std::string& word);
 [[nodiscard]] Profile profile_from(const std::string& word);
 [[nodiscard]] RecvMode recv_mode_from(const std::string& word);
+[[nodiscard]] Minority minority_from(const std::string& word);
+[[nodiscard]] Fence fence_from(const std::string& word);
 
 }  // namespace tendon::python

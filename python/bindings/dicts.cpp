@@ -162,17 +162,35 @@ bool is_mapping(nb::handle object) {
 TensorDict dict_from(nb::handle object) { return dict_from(object, nullptr); }
 
 TensorDict dict_from(nb::handle object, SameAgain* notes) {
+  if (notes != nullptr && PyDict_Check(object.ptr())) {
+    TensorDict dict;
+    Filler(dict, notes).add_all(object, "", 0);
+    return dict;
+  }
+  if (auto dict = try_dict_from(object)) return *std::move(dict);
+  raise_type_error("a " + quoted_type(object) +
+                   " is no batch; legal is a mapping from names to arrays and values");
+}
+
+std::optional<TensorDict> try_dict_from(nb::handle object) {
   if (nb::isinstance<TensorDict>(object)) return nb::cast<const TensorDict&>(object);
   if (!PyDict_Check(object.ptr())) {
-    if (auto foreign = from_tensordict(object)) return *std::move(foreign);
+    if (auto foreign = from_tensordict(object)) return foreign;
   }
-  if (!is_mapping(object)) {
-    raise_type_error("a " + quoted_type(object) +
-                     " is no batch; legal is a mapping from names to arrays and values");
-  }
+  if (!is_mapping(object)) return std::nullopt;
   TensorDict dict;
-  Filler(dict, notes).add_all(object, "", 0);
+  Filler(dict).add_all(object, "", 0);
   return dict;
+}
+
+nb::object converted(TensorDict batch, nb::handle as) {
+  nb::object made = nb::cast(std::move(batch));
+  if (as.is_none()) return made;
+  return nb::module_::import_("tendon._convert").attr("convert")(made, as);
+}
+
+void check_conversion(nb::handle as) {
+  if (!as.is_none()) nb::module_::import_("tendon._convert").attr("check")(as);
 }
 
 TensorDict dict_for_file(nb::handle object) {

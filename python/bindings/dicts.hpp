@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <optional>
 #include <tendon/tensor/tensor_dict.hpp>
 
 namespace tendon::python {
@@ -19,8 +20,15 @@ class SameAgain;
 [[nodiscard]] TensorDict dict_from(nb::handle object, SameAgain* notes);
 /// The same for a file, where lazy stacks and tensorclasses are plain TensorDicts.
 [[nodiscard]] TensorDict dict_for_file(nb::handle object);
-/// True for what dict_from takes.
+/// The same; nullopt for what is no mapping.
+[[nodiscard]] std::optional<TensorDict> try_dict_from(nb::handle object);
+/// True for the mappings among what dict_from takes.
 [[nodiscard]] bool is_mapping(nb::handle object);
+
+/// What `as_=` names, made of a batch; None: the batch itself.
+[[nodiscard]] nb::object converted(TensorDict batch, nb::handle as);
+/// Before the wait: a mistake should not need a message to be noticed.
+void check_conversion(nb::handle as);
 
 /// The path of `batch["info", "step"]` or `batch["step"]`: every part is a name as it is.
 [[nodiscard]] std::string path_of(nb::handle key);

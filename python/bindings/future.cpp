@@ -8,10 +8,11 @@ namespace tendon::python {
 namespace {
 
 constexpr const char* kFutureDoc =
-    "The outcome of isend, irecv and their like, now or later.\n\n"
+    "The outcome of isend, irecv, a collective and their like, now or later.\n\n"
     "The operation goes on by itself and keeps every array it touches. Take the\n"
     "result once, by result() or by `await`. Dropping one: a send goes on, a\n"
-    "receive that has no message yet is cancelled, one that has puts it back.";
+    "receive that has no message yet is cancelled, one that has puts it back. A\n"
+    "collective goes on; cancel() ends it for all members.";
 
 }  // namespace
 
@@ -33,6 +34,7 @@ void bind_future(nb::module_& module) {
           "__await__",
           [](nb::object self) { return asyncio_part("wait")(self).attr("__await__")(); },
           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, typing.Any]"))
+      .def("_expire", &Future::expire)
       .def_prop_ro("_context", &Future::context)
       .def_prop_ro("_timeout",
                    [](const Future& self) -> nb::object {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tendon/core/completion.hpp>
 #include <utility>
 
@@ -13,6 +14,29 @@
 namespace tendon::python {
 
 namespace nb = nanobind;
+
+/// Is this what wait() of a Completion answers before the operation has ended?
+[[nodiscard]] inline bool is_pending(const Error& error) {
+  return error.code == ErrorCode::timeout && error.where == "completion.wait";
+}
+
+/// Waits for a Completion and takes its result, looking at signals. `timeout` of the operation
+/// itself is its result.
+template <class T>
+Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
+  release_left_over();
+  while (true) {
+    const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);
+    std::optional<Result<T>> answer;
+    {
+      const WithoutGil unlocked;
+      answer.emplace(completion.wait(slice));
+    }
+    if (*answer || slice.time_point() == deadline.time_point() || !is_pending(answer->error()))
+      return *std::move(answer);
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
 
 /// A Completion of any type behind one Python class.
 class Future {
@@ -27,6 +51,8 @@ class Future {
 
   [[nodiscard]] virtual bool done() const = 0;
   virtual void cancel() = 0;
+  /// Ends it because its time is over.
+  virtual void expire() = 0;
   /// Waits and converts the result; the second time already_taken.
   [[nodiscard]] virtual nb::object take(Deadline deadline) = 0;
 
@@ -50,12 +76,19 @@ class FutureOf final : public Future {
         convert_(std::move(convert)) {}
 
   [[nodiscard]] bool done() const override { return completion_.done(); }
-  void cancel() override { completion_.cancel(); }
+  void cancel() override {
+    const WithoutGil unlocked;
+    completion_.cancel();
+  }
+  void expire() override {
+    const WithoutGil unlocked;
+    completion_.expire();
+  }
   [[nodiscard]] nb::object take(Deadline deadline) override {
-    auto result = wait_in_slices(deadline, [&](Deadline slice) { return completion_.wait(slice); });
+    auto result = wait_for(completion_, deadline);
     if constexpr (std::is_void_v<T>) {
       unwrap(std::move(result));
-      return nb::none();
+      return convert_();
     } else {
       return convert_(unwrap(std::move(result)));
     }

@@ -30,31 +30,8 @@ constexpr const char* kPipeDoc =
     "timeout is in seconds, None waits for ever, 0 not at all; left out, it is\n"
     "the context's. After Timeout nothing was sent or taken, and the pipe goes on.";
 
-/// Larger messages are sent beside this thread at once: copying them may take longer than a slice,
-/// and then each slice would begin anew.
-constexpr std::uint64_t kSlicedBytes = std::uint64_t{32} << 20;
-
 Deadline until(const PipeHandle& self, nb::handle timeout) {
   return deadline_of(timeout, default_timeout_s(self.context));
-}
-
-/// Sends what `call(Deadline)` sends. Mostly that takes no time; where it does, it must not be
-/// begun anew every slice, or a slow network would never see the end of a message.
-template <class F>
-void send_with(Deadline deadline, std::uint64_t size_bytes, F call) {
-  release_left_over();
-  if (size_bytes <= kSlicedBytes) {
-    const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);
-    std::optional<Result<void>> answer;
-    {
-      const WithoutGil unlocked;
-      answer.emplace(call(slice));
-    }
-    if (*answer || slice.time_point() == deadline.time_point() || !ran_out(answer->error(), slice))
-      return unwrap(*std::move(answer));
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
-  unwrap(wait_beside(deadline, std::move(call)));
 }
 
 void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint32_t tag,
@@ -102,19 +79,7 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
     }
     return self.pipe->send_async(dict_from(data));
   };
-  return make_future(self.context, timeout, start(), [] {});
-}
-
-/// A batch as the user wants it: as it is, or as what `as_` names.
-nb::object converted(TensorDict batch, nb::handle as) {
-  nb::object made = nb::cast(std::move(batch));
-  if (as.is_none()) return made;
-  return nb::module_::import_("tendon._convert").attr("convert")(made, as);
-}
-
-/// Before the wait: a mistake should not need a message to be noticed.
-void check_conversion(nb::handle as) {
-  if (!as.is_none()) nb::module_::import_("tendon._convert").attr("check")(as);
+  return make_future(self.context, timeout, start(), [] { return nb::none(); });
 }
 
 nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& mode,

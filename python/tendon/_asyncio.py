@@ -100,7 +100,7 @@ async def _until_done(future: Future) -> None:
 
 def _give_up(future: Future) -> None:
     """Ends an operation whose time is over, unless it was just in time."""
-    future.cancel()
+    future._expire()
     try:
         future.result(0)
     except Cancelled as cancelled:

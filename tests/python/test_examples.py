@@ -24,3 +24,28 @@ def test_a_loader_feeds_a_training_loop(tmp_path):
     assert learned == "learned"
     assert "epoch 19: loss" in done.stderr
     assert len(ElementTree.parse(picture).findall("{*}polyline")) == 2
+
+
+@pytest.mark.parametrize("ranks, failure, where", [
+    (2, None, ""), (3, None, ""), (4, "--kill", "2@100"), (3, "--kill", "0@40"),
+    (2, "--kill", "1@5"), (4, "--replace", "2@100"), (3, "--replace", "0@40")])
+def test_several_processes_train_as_one(tmp_path, ranks, failure, where):
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    picture = tmp_path / "plot.svg"
+    done = subprocess.run([sys.executable, EXAMPLES / "digits_parallel.py", "--ranks", str(ranks),
+                           "--plot", picture, *([failure, where] if failure else [])],
+                          capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    left, losses, learned = done.stdout.splitlines()
+    killed = failure == "--kill"
+    assert left == f"280 steps, {ranks - killed} of {ranks} processes at the end"
+    assert losses == "losses equal to the last bit" or (killed and "under the bound" in losses)
+    if failure:
+        assert f"rank {where[0]} " in done.stderr and "TD-E0107" in done.stderr
+    assert learned == "learned"
+    drawn = ElementTree.parse(picture)
+    assert [line.get("points").count(",") for line in drawn.findall("{*}polyline")] == [280, 280]
+    marks = [each.text for each in drawn.findall("{*}text") if "a process" in each.text]
+    assert marks == {None: [], "--kill": ["a process dies"],
+                     "--replace": ["a process is replaced"]}[failure]

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <tendon/group/group.hpp>
+#include <utility>
+
+#include "background.hpp"
+#include "group_values.hpp"
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python Group holds. The group is shared with a call that goes on after Ctrl-C.
+struct GroupHandle {
+  std::shared_ptr<Group> group;  ///< null: closed
+  nb::object context;
+};
+
+/// The group, or GroupAborted when it was closed.
+[[nodiscard]] std::shared_ptr<Group> open(const GroupHandle& self);
+[[nodiscard]] Deadline until(const GroupHandle& self, nb::handle timeout);
+/// TypeError and ValueError call it `name`.
+[[nodiscard]] GroupRank rank_of(nb::handle object, const char* name);
+
+/// After a signal handler raised: what is under way cannot be undone and must not be begun anew, so
+/// it ends for everybody.
+void abort_for(Group& group, const nb::python_error& error, const std::string& what);
+
+/// What a call keeps until it has ended.
+using Keep = std::shared_ptr<GroupValues>;
+
+[[nodiscard]] inline Keep values_of(nb::handle object, const char* name, Touch touch) {
+  return std::make_shared<GroupValues>(object, name, touch);
+}
+
+/// A collective that exists only as a call that waits.
+template <class F>
+auto collective_beside(const GroupHandle& self, const char* what, nb::handle timeout, F call) {
+  const std::shared_ptr<Group> group = open(self);
+  const Deadline deadline = until(self, timeout);
+  release_left_over();
+  return unwrap(wait_beside(
+      deadline, [group, call = std::move(call)](Deadline end) mutable { return call(*group, end); },
+      kSlice,
+      [&] {
+        try {
+          look_at_signals();
+        } catch (nb::python_error& error) {
+          abort_for(*group, error, what);
+          throw;
+        }
+      }));
+}
+
+// Parts of the class.
+void bind_group_collectives(nb::class_<GroupHandle>& group);
+void bind_group_messages(nb::class_<GroupHandle>& group);
+
+}  // namespace tendon::python

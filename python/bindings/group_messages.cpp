@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// From member to member, and what the receiver knows nothing of.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <optional>
+
+#include "dicts.hpp"
+#include "future.hpp"
+#include "group.hpp"
+#include "rendezvous.hpp"
+
+namespace tendon::python {
+namespace {
+
+std::optional<std::uint32_t> optional_number(nb::handle object, const char* name) {
+  if (object.is_none()) return std::nullopt;
+  return rank_from(object, name);
+}
+
+From from_of(nb::handle src, nb::handle tag) {
+  From from{.rank = {}, .tag = optional_number(tag, "tag")};
+  if (!src.is_none()) from.rank = rank_of(src, "src");
+  return from;
+}
+
+void send(const GroupHandle& self, nb::object values, nb::object dst, nb::object tag,
+          nb::object timeout) {
+  const auto group = open(self);
+  const Keep kept = values_of(values, "values", Touch::reads);
+  const To to{rank_of(dst, "dst"), rank_from(tag, "tag")};
+  send_with(until(self, timeout), kept->size_bytes(),
+            [group, kept, to](Deadline end) { return group->send(kept->tensors(), to, end); });
+}
+
+std::unique_ptr<Future> send_async(nb::object self, nb::object values, nb::object dst,
+                                   nb::object tag, nb::object timeout) {
+  const auto& handle = nb::cast<const GroupHandle&>(self);
+  const auto group = open(handle);
+  const Keep kept = values_of(values, "values", Touch::reads);
+  const To to{rank_of(dst, "dst"), rank_from(tag, "tag")};
+  return make_future(handle.context, std::move(timeout), group->send_async(kept->tensors(), to),
+                     [self] { return nb::none(); });
+}
+
+Received recv(const GroupHandle& self, nb::object values, nb::object src, nb::object tag,
+              nb::object timeout) {
+  const auto group = open(self);
+  const Keep kept = values_of(values, "values", Touch::changes);
+  const From from = from_of(src, tag);
+  return unwrap(wait_in_slices(until(self, timeout), [&](Deadline slice) {
+    return group->recv(kept->tensors(), from, slice);
+  }));
+}
+
+std::unique_ptr<Future> recv_async(nb::object self, nb::object values, nb::object src,
+                                   nb::object tag, nb::object timeout) {
+  const auto& handle = nb::cast<const GroupHandle&>(self);
+  const auto group = open(handle);
+  const Keep kept = values_of(values, "values", Touch::changes);
+  return make_future(handle.context, std::move(timeout),
+                     group->recv_async(kept->tensors(), from_of(src, tag)),
+                     [self](Received received) { return nb::cast(received); });
+}
+
+void init_remote(const GroupHandle& self, nb::object values, nb::object dst, nb::object tag,
+                 nb::object timeout) {
+  const auto group = open(self);
+  const To to{rank_of(dst, "dst"), rank_from(tag, "tag")};
+  TensorDict dict = dict_from(values);
+  const std::uint64_t size_bytes = dict.size_bytes();
+  send_with(until(self, timeout), size_bytes, [group, dict = std::move(dict), to](Deadline end) {
+    return group->init_remote(dict, to, end);
+  });
+}
+
+nb::object from_remote_init(const GroupHandle& self, nb::object src, nb::object tag,
+                            nb::object timeout, nb::object as) {
+  check_conversion(as);
+  const auto group = open(self);
+  const From from = from_of(src, tag);
+  return converted(
+      unwrap(wait_in_slices(until(self, timeout),
+                            [&](Deadline slice) { return group->from_remote_init(from, slice); })),
+      as);
+}
+
+nb::object broadcast_init(const GroupHandle& self, nb::object values, nb::object root,
+                          nb::object timeout, nb::object as) {
+  check_conversion(as);
+  const GroupRank from = rank_of(root, "root");
+  const bool here = open(self)->rank() == from;
+  TensorDict given = here ? dict_from(values) : TensorDict();
+  TensorDict got = collective_beside(self, "broadcast_init", timeout,
+                                     [given = std::move(given), from](Group& group, Deadline end) {
+                                       return group.broadcast_init(given, from, end);
+                                     });
+  return here && as.is_none() ? values : converted(std::move(got), as);
+}
+
+}  // namespace
+
+void bind_group_messages(nb::class_<GroupHandle>& group) {
+  group
+      .def("send", send, nb::arg("values").none(), nb::arg("dst"), nb::kw_only(),
+           nb::arg("tag") = 0, nb::arg("timeout").none() = nb::ellipsis(),
+           "Sends arrays to the member dst. Messages of one pair and tag keep their order.",
+           nb::sig("def send(self, values: object, dst: int, *, tag: int = 0, timeout: float | "
+                   "None = ...) -> None"))
+      .def("isend", send_async, nb::arg("values").none(), nb::arg("dst"), nb::kw_only(),
+           nb::arg("tag") = 0, nb::arg("timeout").none() = nb::ellipsis(),
+           "Starts sending and returns a Future.",
+           nb::sig("def isend(self, values: object, dst: int, *, tag: int = 0, timeout: float | "
+                   "None = ...) -> Future"))
+      .def("recv", recv, nb::arg("values").none(), nb::arg("src").none() = nb::none(),
+           nb::kw_only(), nb::arg("tag").none() = nb::none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           "Receives into arrays of the sender's dtypes and sizes.\n\n"
+           "src, tag: None takes any.",
+           nb::sig("def recv(self, values: object, src: int | None = None, *, tag: int | None = "
+                   "None, timeout: float | None = ...) -> Received"))
+      .def("irecv", recv_async, nb::arg("values").none(), nb::arg("src").none() = nb::none(),
+           nb::kw_only(), nb::arg("tag").none() = nb::none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           "Starts receiving and returns a Future of a Received.",
+           nb::sig("def irecv(self, values: object, src: int | None = None, *, tag: int | None = "
+                   "None, timeout: float | None = ...) -> Future"))
+      .def("init_remote", init_remote, nb::arg("values").none(), nb::arg("dst"), nb::kw_only(),
+           nb::arg("tag") = 0, nb::arg("timeout").none() = nb::ellipsis(),
+           "Sends a whole mapping to a member that knows nothing of it.",
+           nb::sig("def init_remote(self, values: object, dst: int, *, tag: int = 0, timeout: "
+                   "float | None = ...) -> None"))
+      .def("from_remote_init", from_remote_init, nb::arg("src").none() = nb::none(), nb::kw_only(),
+           nb::arg("tag").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::arg("as_").none() = nb::none(),
+           "What init_remote() sent.\n\nas_: as that of Pipe.recv.",
+           nb::sig("def from_remote_init(self, src: int | None = None, *, tag: int | None = None, "
+                   "timeout: float | None = ..., as_: typing.Any = None) -> typing.Any"))
+      .def("broadcast_init", broadcast_init, nb::arg("values").none() = nb::none(),
+           nb::arg("root") = 0, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::arg("as_").none() = nb::none(),
+           "Gives everybody the mapping of root: names, shapes, values and arrays. The\n"
+           "others need to know nothing of it.\n\n"
+           "as_: as that of Pipe.recv.",
+           nb::sig("def broadcast_init(self, values: object = None, root: int = 0, *, timeout: "
+                   "float | None = ..., as_: typing.Any = None) -> typing.Any"));
+}
+
+}  // namespace tendon::python

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "bindings.hpp"
+#include "deferred.hpp"
+#include "errors.hpp"
+
+namespace tendon::python {
+
+class PythonStore final : public RendezvousStore {
+ public:
+  explicit PythonStore(nb::handle store) : held_(share(std::make_unique<Held>(store))) {}
+
+  // By the thread in Group::join, without the GIL.
+  Result<void> set(std::string_view key, std::string_view value, Deadline deadline) override {
+    TENDON_CHECK(ask({std::string(key), std::string(value)}, deadline));
+    return {};
+  }
+  Result<std::string> get(std::string_view key, Deadline deadline) override {
+    return ask({std::string(key), std::nullopt}, deadline);
+  }
+
+  // By the thread that waits in Group.join, with it.
+  void serve() {
+    std::optional<Question> question;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!question_ || answer_) return;
+      question = question_;
+    }
+    const nb::module_ adapter = nb::module_::import_("tendon._store");
+    std::string answer;
+    if (question->value) {
+      adapter.attr("set_text")(held_->store, question->key, *question->value);
+    } else {
+      const nb::object found = adapter.attr("get_text")(held_->store, question->key);
+      if (found.is_none()) return;
+      answer = nb::cast<std::string>(found);
+    }
+    const std::lock_guard lock(mutex_);
+    answer_ = std::move(answer);
+    changed_.notify_all();
+  }
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  void start() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = false;
+    question_.reset();
+    answer_.reset();
+  }
+
+ private:
+  struct Held : Deferred {
+    explicit Held(nb::handle object) : store(nb::borrow(object)) {}
+    nb::object store;
+  };
+  struct Question {
+    std::string key;
+    std::optional<std::string> value;  // to set
+  };
+
+  Result<std::string> ask(Question question, Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    question_ = std::move(question);
+    answer_.reset();
+    const auto answered = [&] { return stopped_ || answer_.has_value(); };
+    if (deadline.is_never()) {
+      changed_.wait(lock, answered);
+    } else {
+      (void)changed_.wait_until(lock, deadline.time_point(), answered);
+    }
+    const std::string key = question_->key;
+    question_.reset();
+    if (answer_) return *std::move(answer_);
+    if (stopped_)
+      return Error{ErrorCode::cancelled, "group.rendezvous", "nobody asks the store any more"};
+    return Error{ErrorCode::timeout, "group.rendezvous",
+                 "the store has no key '" + key + "': rank 0 has not come"};
+  }
+
+  const std::shared_ptr<Held> held_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Question> question_;
+  std::optional<std::string> answer_;
+  bool stopped_ = false;
+};
+
+namespace {
+
+constexpr const char* kRendezvousDoc =
+    "How the members of a group find each other, and which of them this is.\n\n"
+    "Made by from_environment(), at() or through(); what is wrong with it is said\n"
+    "by Group.join.";
+
+RendezvousHandle through(nb::handle store, std::uint32_t rank, std::uint32_t size) {
+  for (const char* method : {"set", "get"}) {
+    if (!nb::hasattr(store, method)) {
+      raise_type_error("store is a " + quoted_type(store) +
+                       "; legal is an object with set, get and wait, such as a torch Store");
+    }
+  }
+  auto made = make_store(store);
+  return {Rendezvous::through(made, GroupRank{rank}, size), made};
+}
+
+std::string text_of(const Rendezvous& rendezvous) {
+  if (rendezvous.problem()) return "tendon.Rendezvous(" + rendezvous.problem()->detail + ")";
+  return "tendon.Rendezvous(rank " + std::to_string(rendezvous.rank().value) + " of " +
+         std::to_string(rendezvous.size()) +
+         (rendezvous.store() != nullptr  ? " through a store"
+          : rendezvous.address().empty() ? ""
+                                         : " at " + rendezvous.address()) +
+         ")";
+}
+
+}  // namespace
+
+std::shared_ptr<PythonStore> make_store(nb::handle store) {
+  return std::make_shared<PythonStore>(store);
+}
+
+void serve(PythonStore& store) { store.serve(); }
+void start_serving(PythonStore& store) { store.start(); }
+void stop_serving(PythonStore& store) { store.stop(); }
+
+std::uint32_t rank_from(nb::handle object, const char* name) {
+  const auto wrong = [&](const std::string& what) {
+    return std::string(name) + " is " + what + "; legal are whole numbers from 0 to 2^32 - 1";
+  };
+  if (!PyIndex_Check(object.ptr()) || PyBool_Check(object.ptr()))
+    raise_type_error(wrong("a " + quoted_type(object)));
+  const nb::object number = nb::steal(PyNumber_Index(object.ptr()));
+  if (!number.is_valid()) throw nb::python_error();
+  const unsigned long long value = PyLong_AsUnsignedLongLong(number.ptr());
+  if (PyErr_Occurred() != nullptr) PyErr_Clear();
+  if (value > std::numeric_limits<std::uint32_t>::max())
+    raise_value_error(wrong(nb::cast<std::string>(nb::str(number))));
+  return static_cast<std::uint32_t>(value);
+}
+
+RendezvousHandle rendezvous_from(nb::handle rendezvous, nb::handle rank, nb::handle size,
+                                 nb::handle address, nb::handle store) {
+  if (!rendezvous.is_none()) {
+    if (!nb::isinstance<RendezvousHandle>(rendezvous)) {
+      raise_type_error("rendezvous is a " + quoted_type(rendezvous) +
+                       "; legal are a tendon.Rendezvous and None (the environment)");
+    }
+    if (!rank.is_none() || !size.is_none() || !address.is_none() || !store.is_none()) {
+      raise_value_error(
+          "rendezvous says rank, size and place already; leave out rank, size, address and store");
+    }
+    return nb::cast<const RendezvousHandle&>(rendezvous);
+  }
+  const bool placed = !address.is_none() || !store.is_none();
+  if (!placed && rank.is_none() && size.is_none()) return {Rendezvous::from_environment()};
+  if (!placed || rank.is_none() || size.is_none() || (!address.is_none() && !store.is_none())) {
+    raise_value_error(
+        "the arguments name no rendezvous; legal are rank and size with either address or store, "
+        "a tendon.Rendezvous, and nothing: then the environment says it");
+  }
+  const std::uint32_t self = rank_from(rank, "rank");
+  const std::uint32_t members = rank_from(size, "size");
+  if (!store.is_none()) return through(store, self, members);
+  if (!PyUnicode_Check(address.ptr()))
+    raise_type_error("address is a " + quoted_type(address) + "; legal is text: 'host:port'");
+  return {Rendezvous::at(nb::cast<std::string>(address), GroupRank{self}, members)};
+}
+
+void bind_rendezvous(nb::module_& module) {
+  nb::class_<RendezvousHandle>(module, "Rendezvous", kRendezvousDoc)
+      .def_static(
+          "from_environment", [] { return RendezvousHandle{Rendezvous::from_environment()}; },
+          "What the launcher said. Rank and size: RANK and WORLD_SIZE (torchrun,\n"
+          "`tendon launch`), else those of mpirun or srun. The address:\n"
+          "TENDON_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT.")
+      .def_static(
+          "at",
+          [](const std::string& address, nb::object rank, nb::object size) {
+            return RendezvousHandle{Rendezvous::at(address, GroupRank{rank_from(rank, "rank")},
+                                                   rank_from(size, "size"))};
+          },
+          nb::arg("address"), nb::arg("rank"), nb::arg("size"),
+          "Rank 0 listens at 'host:port', the others connect to it.",
+          nb::sig("def at(address: str, rank: int, size: int) -> Rendezvous"))
+      .def_static(
+          "through",
+          [](nb::object store, nb::object rank, nb::object size) {
+            return through(store, rank_from(rank, "rank"), rank_from(size, "size"));
+          },
+          nb::arg("store"), nb::arg("rank"), nb::arg("size"),
+          "Rank 0 leaves its address in a store: a torch Store, or any object with\n"
+          "set(key, value), get(key) and check([key]) or wait([key], timedelta).",
+          nb::sig("def through(store: object, rank: int, size: int) -> Rendezvous"))
+      .def_prop_ro("rank",
+                   [](const RendezvousHandle& self) { return self.rendezvous.rank().value; })
+      .def_prop_ro("size", [](const RendezvousHandle& self) { return self.rendezvous.size(); })
+      .def_prop_ro(
+          "address", [](const RendezvousHandle& self) { return self.rendezvous.address(); },
+          "Empty with a store.")
+      .def("__repr__", [](const RendezvousHandle& self) { return text_of(self.rendezvous); });
+}
+
+}  // namespace tendon::python

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Group.join asks of a store: a torch Store, or any object with the same methods."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import Any
+
+# Signals are looked at between two waits.
+_SLICE = datetime.timedelta(milliseconds=50)
+
+
+def set_text(store: Any, key: str, value: str) -> None:
+    store.set(key, value)
+
+
+def get_text(store: Any, key: str) -> str | None:
+    """The text of a key, or None while nobody has set it."""
+    if hasattr(store, "check"):
+        if not store.check([key]):
+            return None
+    elif hasattr(store, "wait"):
+        began = time.monotonic()
+        try:
+            store.wait([key], _SLICE)
+        except Exception:
+            # Stores have no common word for a timeout; what comes at once is something else.
+            if time.monotonic() - began < _SLICE.total_seconds() / 2:
+                raise
+            return None
+    value = store.get(key)
+    return value if value is None or isinstance(value, str) else bytes(value).decode()
