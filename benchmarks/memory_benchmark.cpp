@@ -5,16 +5,20 @@
 // first touch.
 #include <benchmark/benchmark.h>
 #include <malloc.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "core/fd.hpp"
 #include "memory/copy.hpp"
 #include "memory/slot_pool.hpp"
 #include "transport/shm/ring.hpp"
@@ -173,11 +177,69 @@ void sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseRealTime();
 }
 
+/// Shared memory as a pool has it, at an address that huge pages may have.
+class SharedFloats {
+ public:
+  SharedFloats(std::uint64_t size_bytes, bool huge)
+      : size_bytes_(size_bytes), fd_(memfd_create("benchmark", MFD_CLOEXEC)) {
+    constexpr std::uint64_t kHugePage = 2 * kMiB;
+    reserved_ = mmap(nullptr, size_bytes + kHugePage, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved_ == MAP_FAILED || ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0)
+      return;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(reserved_) + kHugePage - 1) / kHugePage;
+    void* const mapped = mmap(reinterpret_cast<void*>(begin * kHugePage), size_bytes,
+                              PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_.get(), 0);
+    if (mapped == MAP_FAILED) return;
+    if (huge) madvise(mapped, size_bytes, MADV_HUGEPAGE);
+    std::memset(mapped, 0, size_bytes);
+    data_ = static_cast<float*>(mapped);
+  }
+  ~SharedFloats() {
+    if (reserved_ != MAP_FAILED) munmap(reserved_, size_bytes_ + 2 * kMiB);
+  }
+  SharedFloats(const SharedFloats&) = delete;
+  SharedFloats& operator=(const SharedFloats&) = delete;
+  [[nodiscard]] float* data() const { return data_; }
+
+ private:
+  const std::uint64_t size_bytes_;
+  const OwnedFd fd_;
+  void* reserved_ = MAP_FAILED;
+  float* data_ = nullptr;
+};
+
+bool shared_memory_may_be_huge() {
+  std::ifstream setting("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  std::string text;
+  std::getline(setting, text);
+  return text.find("[never]") == std::string::npos && text.find("[deny]") == std::string::npos;
+}
+
+// What a member does in all_reduce from pool memory: whether huge pages are worth having there.
+void add_shared(benchmark::State& state, bool huge) {
+  const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
+  if (huge && !shared_memory_may_be_huge())
+    return state.SkipWithError("this kernel gives shared memory no huge pages (shmem_enabled)");
+  const SharedFloats mine(size_bytes, huge);
+  const SharedFloats theirs(size_bytes, huge);
+  if (mine.data() == nullptr || theirs.data() == nullptr) return state.SkipWithError("no memory");
+  for ([[maybe_unused]] auto round : state) {
+    for (std::uint64_t i = 0; i < size_bytes / sizeof(float); i += 16)
+      for (std::uint64_t j = i; j < i + 16; ++j) mine.data()[j] += theirs.data()[j];
+    benchmark::ClobberMemory();
+  }
+}
+void add_shared_small_pages(benchmark::State& state) { add_shared(state, false); }
+void add_shared_huge_pages(benchmark::State& state) { add_shared(state, true); }
+
 BENCHMARK(slot_acquire_release)->Apply(sizes);
 BENCHMARK(slot_acquire_touch_release)->Apply(sizes);
 BENCHMARK(new_touch_delete)->Apply(sizes);
 BENCHMARK(copy_by_tendon)->Arg(kPage)->Apply(sizes);
 BENCHMARK(copy_by_memcpy)->Arg(kPage)->Apply(sizes);
+BENCHMARK(add_shared_small_pages)->Arg(4 * kMiB)->Arg(16 * kMiB)->Arg(64 * kMiB);
+BENCHMARK(add_shared_huge_pages)->Arg(4 * kMiB)->Arg(16 * kMiB)->Arg(64 * kMiB);
 BENCHMARK(ring_ping_pong)->UseRealTime();
 BENCHMARK(ring_stream)->UseRealTime();
 BENCHMARK(new_first_touch_delete)->Apply(sizes);

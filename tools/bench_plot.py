@@ -46,7 +46,8 @@ def time_text(time_us: float) -> str:
 
 
 def times_by_size(title: str, series: dict[str, dict[int, float]],
-                  size_names: dict[int, str]) -> str:
+                  size_names: dict[int, str], what: str = "one way",
+                  sizes_of: str = "size of the batch") -> str:
     """series: name -> {size in bytes: microseconds}; at least one point in all."""
     times = [time_us for points in series.values() for time_us in points.values()]
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
@@ -66,7 +67,7 @@ def times_by_size(title: str, series: dict[str, dict[int, float]],
              f"<style>{style}</style>",
              f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>',
              f'<text x="{LEFT}" y="24" class="title">{escape(title)}</text>',
-             f'<text x="{LEFT}" y="44">one way, p50; both axes logarithmic, lower is '
+             f'<text x="{LEFT}" y="44">{escape(what)}, p50; both axes logarithmic, lower is '
              "better</text>"]
     for exponent in range(low, high + 1):
         y = y_of(10.0**exponent)
@@ -77,7 +78,7 @@ def times_by_size(title: str, series: dict[str, dict[int, float]],
         parts.append(f'<path class="grid" d="M{x:.1f} {TOP}V{bottom}"/><text x="{x:.1f}" '
                      f'y="{bottom + 20}" text-anchor="middle">{escape(name)}</text>')
     parts.append(f'<text x="{(LEFT + right) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">'
-                 "size of the batch</text>")
+                 f"{escape(sizes_of)}</text>")
 
     drawn = {name: sorted(points.items()) for name, points in series.items() if points}
     labels = spread_labels([y_of(points[-1][1]) for points in drawn.values()])

@@ -222,12 +222,20 @@ inline void reap(pid_t child) {
 // ---------------------------------------------------------------------------------------------
 // Results
 
+/// What only the benchmarks of collectives say.
+struct CollectiveFigures {
+  double latency_us_min;
+  double latency_us_mean;
+  int ranks;
+};
+
 struct Result {
   std::string path;
   std::string mode;
   std::size_t size_bytes;
   double latency_us_p50;
   double latency_us_p99;
+  std::optional<CollectiveFigures> collective = {};
 };
 
 /// Nearest-rank percentiles of `samples_us` (sorted in place).
@@ -265,6 +273,11 @@ inline void print_json(std::string_view benchmark, std::span<const Result> resul
                 result.path.c_str(), result.mode.c_str(), result.size_bytes);
     std::printf("\"latency_us_p50\": %.6g, \"latency_us_p99\": %.6g, ", result.latency_us_p50,
                 result.latency_us_p99);
+    if (const auto& collective = result.collective) {
+      std::printf("\"latency_us_min\": %.6g, \"latency_us_mean\": %.6g, ",
+                  collective->latency_us_min, collective->latency_us_mean);
+      std::printf("\"ranks\": %d, \"memory\": \"ordinary\", ", collective->ranks);
+    }
     std::printf("\"bandwidth_gb_per_s\": %.6g, \"ratio\": {}}", gb_per_s);
     separator = ",\n";
   }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One MPI collective on f32, as `tendon bench allreduce` and its sisters measure theirs: the same
+// buffers, calls back to back without a barrier, the figures of the slowest rank. Run it as
+// `mpirun -n N mpi_collectives --op allreduce`.
+#include <mpi.h>
+
+#include <functional>
+
+#include "peer.hpp"
+
+namespace {
+
+constexpr std::size_t kTraffic = std::size_t{1} << 30;
+
+// The counts that `tendon bench` chooses.
+std::size_t iterations_for(const peer::Options& options, std::size_t size_bytes) {
+  if (options.iterations != 0) return options.iterations;
+  return std::clamp<std::size_t>(kTraffic / size_bytes, 20, 20000);
+}
+std::size_t warm_up_for(const peer::Options& options, std::size_t iterations) {
+  return options.warm_up != 0 ? options.warm_up : std::max<std::size_t>(iterations / 10, 5);
+}
+
+bool has_blocks(std::string_view op) {
+  return op == "allgather" || op == "reducescatter" || op == "alltoall";
+}
+
+/// The call, on buffers of `count` elements: of one block where there is one for each rank.
+std::function<void()> call_of(std::string_view op, void* input, void* output, int count) {
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (op == "allreduce") {
+    return [=] { MPI_Allreduce(MPI_IN_PLACE, output, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); };
+  }
+  if (op == "allgather") {
+    return
+        [=] { MPI_Allgather(input, count, MPI_FLOAT, output, count, MPI_FLOAT, MPI_COMM_WORLD); };
+  }
+  if (op == "reducescatter") {
+    return
+        [=] { MPI_Reduce_scatter_block(input, output, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); };
+  }
+  if (op == "alltoall") {
+    return [=] { MPI_Alltoall(input, count, MPI_FLOAT, output, count, MPI_FLOAT, MPI_COMM_WORLD); };
+  }
+  if (op == "broadcast") {
+    return [=] { MPI_Bcast(output, count, MPI_FLOAT, 0, MPI_COMM_WORLD); };
+  }
+  if (op == "sendrecv") {
+    const int next = (rank + 1) % ranks;
+    const int previous = (rank + ranks - 1) % ranks;
+    return [=] {
+      MPI_Sendrecv(input, count, MPI_FLOAT, next, 0, output, count, MPI_FLOAT, previous, 0,
+                   MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    };
+  }
+  peer::fail("--op: '" + std::string(op) +
+             "'; legal are allreduce, allgather, reducescatter, alltoall, broadcast, sendrecv");
+}
+
+double largest(double mine) {
+  double all = 0;
+  MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return all;
+}
+
+peer::Result measure(const peer::Options& options, const std::string& op, std::size_t size_bytes,
+                     int ranks) {
+  const std::size_t unit =
+      has_blocks(op) ? sizeof(float) * static_cast<std::size_t>(ranks) : sizeof(float);
+  const std::size_t count = std::max<std::size_t>(size_bytes / unit, 1);
+  if (count > INT32_MAX) peer::fail("-e: an MPI count ends at 2^31 - 1 elements");
+  const std::size_t whole_bytes = count * unit;
+  // Zeros stay zeros, however often they are added in place.
+  peer::TouchedBuffer input(whole_bytes, 0);
+  peer::TouchedBuffer output(whole_bytes, 0);
+  const auto call = call_of(op, input.data(), output.data(), static_cast<int>(count));
+
+  const std::size_t iterations = iterations_for(options, whole_bytes);
+  const std::size_t warm_up = warm_up_for(options, iterations);
+  std::vector<double> samples_us;
+  samples_us.reserve(iterations);
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (std::size_t i = 0; i < warm_up; ++i) call();
+  auto previous = peer::Clock::now();
+  const auto start = previous;
+  for (std::size_t i = 0; i < iterations; ++i) {
+    call();
+    const auto now = peer::Clock::now();
+    samples_us.push_back(peer::elapsed_us(previous, now));
+    previous = now;
+  }
+  peer::Result result = peer::summarize("mpi", op, whole_bytes, samples_us);
+  result.latency_us_p50 = largest(result.latency_us_p50);
+  result.latency_us_p99 = largest(result.latency_us_p99);
+  result.collective = peer::CollectiveFigures{
+      largest(samples_us.front()),
+      largest(peer::elapsed_us(start, previous) / static_cast<double>(iterations)), ranks};
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const auto options = peer::parse_options(
+      argc, argv, {.begin_bytes = 8, .end_bytes = std::size_t{64} << 20, .factor = 8}, {"--op"});
+  const std::string op = options.extra_or("--op", "allreduce");
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+
+  std::vector<peer::Result> results;
+  for (const std::size_t size_bytes : options.sizes_bytes())
+    results.push_back(measure(options, op, size_bytes, ranks));
+  if (rank == 0) peer::print_json("mpi_collectives", results);
+  MPI_Finalize();
+  return 0;
+}

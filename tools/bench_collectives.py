@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures collectives beside OpenMPI and gloo in one run: a part of docs/benchmarks.md, a plot.
+
+Rounds, figures and ratios are those of tools/bench.py. `make bench` runs this after it;
+tools/bench_collectives.sh makes what it needs first.
+"""
+
+import argparse
+import datetime
+import functools
+import os
+import pathlib
+import shutil
+import statistics
+import sys
+
+import bench_plot
+from bench import (KIB, MIB, ROOT, Key, Line, Measurement, NotMeasured, Step, Verdict, as_json,
+                   compiler, comparison_table, figure_table, first_line, host_card, judge, measure,
+                   missing_table, run_json, say, shortfalls, size_text, spread, table, tell_load,
+                   write_part)
+from bench_python import PROGRAMS, PYTHON, TimesFaster
+
+P50, P99 = "latency_us_p50", "latency_us_p99"
+# What is compared lies in one run of each program: first size, last size, factor.
+SPANS = [(8, 8, 2), (KIB, 256 * KIB, 4), (MIB, 64 * MIB, 4), (32 * MIB, 32 * MIB, 2)]
+SIZES = sorted({first * factor**i for first, last, factor in SPANS for i in range(9)
+                if first * factor**i <= last})
+OTHERS = ["allgather", "reducescatter", "alltoall", "broadcast", "sendrecv"]
+OTHER_SPAN = (KIB, 32 * MIB, 32)
+OTHER_SIZES = [KIB, 32 * KIB, MIB, 32 * MIB]
+RANKS = [2, 4]
+KILLS = 20  # kills a round, for each path
+BEYOND_CACHES = (
+    "From 16 MiB the tensors do not fit in the caches, and the memory, which both ranks share, is the limit: see "
+    "the lines *memory's bound*. gloo waits for the same memory there, no longer for its sockets, so the distance "
+    "shrinks.")
+BOUND = "sum of two tensors into both"
+BOUND_FROM = 16 * MIB  # what is smaller does not leave the caches
+
+
+# -------------------------------------------------------------------------------------------------
+# What is measured
+
+
+def mode(op: str, ranks: int, memory: str = "ordinary") -> str:
+    return f"{op}, {ranks} ranks, {memory}"
+
+
+def key(program: str, size_bytes: int, op: str = "allreduce", ranks: int = 2,
+        memory: str = "ordinary") -> Key:
+    return Key(program, mode(op, ranks, memory), size_bytes)
+
+
+def run_collective(program: str, command: list[str]) -> list[dict]:
+    """Rows under the name of their program, with ranks and memory in their mode."""
+    rows = run_json(command)
+    for row in rows:
+        if row.get("wrong"):
+            raise NotMeasured(f"{row['wrong']} wrong elements at {row['size_bytes']} bytes")
+        row["mode"] = mode(row["mode"], row["ranks"], row["memory"])
+        row["path"] = program
+    return rows
+
+
+def run_kills(command: list[str]) -> list[dict]:
+    rows = run_json(command)
+    for row in rows:
+        row["mode"] = f"{row['mode']}, {row['path']}"
+        row["path"] = "tendon"
+    return rows
+
+
+class Programs:
+    def __init__(self, build_dir: str, python: str):
+        self.build_dir = build_dir
+        self.python = python
+        self.cores = len(os.sched_getaffinity(0))
+
+    def built(self, program: str, run) -> Step:
+        path = f"{self.build_dir}/{program}"
+        missing = None if (ROOT / path).exists() else f"not built: {path} is missing"
+        return Step([path], run, missing)
+
+    def tendon(self, op: str, ranks: int, memory: str, span: tuple[int, int, int]) -> Step:
+        step = self.built("bin/tendon", functools.partial(run_collective, "tendon"))
+        step.command += ["bench", op, "--json", "--ranks", str(ranks), "--memory", memory,
+                         *span_flags(span)]
+        return step
+
+    def openmpi(self, op: str, ranks: int, span: tuple[int, int, int]) -> Step:
+        step = self.built("benchmarks/peers/mpi_collectives",
+                          functools.partial(run_collective, "openmpi"))
+        if not shutil.which("mpirun"):
+            step.missing = "not installed: mpirun (openmpi-bin, libopenmpi-dev)"
+        placement = (["--bind-to", "core"] if ranks <= self.cores
+                     else ["--oversubscribe", "--bind-to", "none"])
+        # "isolated": nothing but this host, so no ssh and no batch system is looked for.
+        step.command = ["mpirun", "--allow-run-as-root", "--mca", "plm", "isolated", "-n",
+                        str(ranks), *placement, *step.command, "--op", op, *span_flags(span)]
+        return step
+
+    def gloo(self, ranks: int, span: tuple[int, int, int]) -> Step:
+        missing = None if (ROOT / self.python).exists() else f"not installed: {self.python} is missing"
+        return Step([self.python, f"{PROGRAMS}/gloo_collectives.py", "--ranks", str(ranks),
+                     *span_flags(span)], functools.partial(run_collective, "gloo"), missing)
+
+    def bound(self, span: tuple[int, int, int]) -> Step:
+        step = self.built("benchmarks/peers/reduce_bound", run_json)
+        step.command += span_flags(span)
+        return step
+
+    def kills(self) -> Step:
+        step = self.built("bin/tendon", run_kills)
+        step.command += ["bench", "group-detect", "--json", "-n", str(KILLS)]
+        return step
+
+
+def span_flags(span: tuple[int, int, int]) -> list[str]:
+    first, last, factor = span
+    return ["-b", str(first), "-e", str(last), "-f", str(factor)]
+
+
+def plan(programs: Programs) -> dict[str, list[list[Step]]]:
+    """Sections of groups; a group's steps run directly after each other."""
+    p = programs
+    sections = {}
+    for ranks in RANKS:
+        sections[f"all_reduce, {ranks} ranks"] = [
+            [p.tendon("allreduce", ranks, "ordinary", span),
+             p.tendon("allreduce", ranks, "pool", span), p.openmpi("allreduce", ranks, span),
+             p.gloo(ranks, span)] + ([p.bound(span)] if ranks == 2 and span[1] >= BOUND_FROM else [])
+            for span in SPANS]
+    sections["other collectives"] = [
+        [p.tendon(op, 2, "ordinary", OTHER_SPAN), p.openmpi(op, 2, OTHER_SPAN)] for op in OTHERS]
+    sections["deaths"] = [[p.kills()]]
+    return sections
+
+
+# -------------------------------------------------------------------------------------------------
+# What is compared
+
+MPI_LIMITS = {"ordinary": {8: 1, KIB: 1, 64 * KIB: 0.75, MIB: 0.65, 32 * MIB: 0.5},
+              "pool": {MIB: 0.4, 32 * MIB: 0.25}}
+
+
+def gloo_limit(memory: str, size_bytes: int) -> float | None:
+    if memory == "pool" or size_bytes <= 256 * KIB:
+        return 10
+    return {MIB: 6, 32 * MIB: 4}.get(size_bytes)
+
+
+def lines() -> list[Line]:
+    found = []
+    for memory in ("ordinary", "pool"):
+        for size in SIZES:
+            found.append(Line(f"2 ranks, {size_text(size)}, {memory} memory / OpenMPI",
+                              key("tendon", size, memory=memory), [key("openmpi", size)], P50,
+                              MPI_LIMITS[memory].get(size)))
+    for ranks in RANKS:
+        for memory in ("ordinary", "pool"):
+            for size in SIZES:
+                limit = gloo_limit(memory, size) if ranks == 2 else 1
+                found.append(TimesFaster(
+                    f"{ranks} ranks, {size_text(size)}, {memory} memory: times faster than gloo",
+                    key("tendon", size, ranks=ranks, memory=memory),
+                    [key("gloo", size, ranks=ranks)], P50, limit,
+                    BEYOND_CACHES if size >= BOUND_FROM else ""))
+    for memory in ("ordinary", "pool"):
+        for size in (size for size in SIZES if size >= BOUND_FROM):
+            found.append(Line(f"2 ranks, {size_text(size)}, {memory} memory / memory's bound",
+                              key("tendon", size, memory=memory), [Key("memory", BOUND, size)],
+                              P50))
+    for memory in ("ordinary", "pool"):
+        for size in SIZES:
+            found.append(Line(f"4 ranks, {size_text(size)}, {memory} memory / OpenMPI",
+                              key("tendon", size, ranks=4, memory=memory),
+                              [key("openmpi", size, ranks=4)], P50))
+    for op in OTHERS:
+        for size in OTHER_SIZES:
+            found.append(Line(f"{op}, 2 ranks, {size_text(size)} / OpenMPI",
+                              key("tendon", size, op), [key("openmpi", size, op)], P50))
+    for path in ("shm", "tcp"):
+        found.append(Line(f"{path}, SIGKILL of a rank until the error that names it, p99",
+                          Key("tendon", f"sigkill, {path}", 0), [], P99, 100_000))
+        found.append(Line(f"{path}, SIGKILL of a rank until the next collective without it, p99",
+                          Key("tendon", f"shrunk, {path}", 0), [], P99, 1_000_000))
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# Telling
+
+PLOTTED = {"gloo, 2 ranks": ("gloo", "ordinary"), "OpenMPI, 2 ranks": ("openmpi", "ordinary"),
+           "Tendon, 2 ranks": ("tendon", "ordinary"), "Tendon, pool memory": ("tendon", "pool")}
+
+
+def plot(result: Measurement) -> str:
+    def points(program: str, memory: str) -> dict[int, float]:
+        measured = {size: result.series.get(key(program, size, memory=memory)) for size in SIZES}
+        return {size: statistics.median(series.values(P50))
+                for size, series in measured.items() if series and series.values(P50)}
+
+    # Names of neighbours that would overlap are left out.
+    named = {size: size_text(size) for size in SIZES
+             if size in (8, KIB, 16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB)}
+    return bench_plot.times_by_size(
+        "all_reduce of f32 on one host",
+        {name: points(*where) for name, where in PLOTTED.items()}, named, "one call",
+        "size of the tensor")
+
+
+def times_table(result: Measurement, ranks: int) -> str:
+    """All times of all_reduce beside each other, with the ratios of the medians."""
+    def values(program: str, size: int, memory: str = "ordinary") -> list[float]:
+        series = result.series.get(key(program, size, ranks=ranks, memory=memory))
+        return series.values(P50) if series else []
+
+    def ratio(own: list[float], theirs: list[float]) -> str:
+        if not own or not theirs:
+            return "-"
+        return f"{statistics.median(own) / statistics.median(theirs):.3g}"
+
+    rows = []
+    for size in SIZES:
+        ordinary, pool = values("tendon", size), values("tendon", size, "pool")
+        openmpi, gloo = values("openmpi", size), values("gloo", size)
+        rows.append([size_text(size), spread(ordinary), spread(pool), spread(openmpi), spread(gloo),
+                     ratio(ordinary, openmpi), ratio(pool, openmpi), ratio(ordinary, gloo),
+                     ratio(pool, gloo)])
+    return table([f"{ranks} ranks, p50 us", "Tendon", "Tendon, pool", "OpenMPI", "gloo",
+                  "Tendon / OpenMPI", "pool / OpenMPI", "Tendon / gloo", "pool / gloo"], rows)
+
+
+def machine_card(build_dir: str, python: str) -> dict[str, str]:
+    torch = first_line([str(ROOT / python), "-c",
+                        "import importlib.metadata as m; print('torch', m.version('torch'))"])
+    return host_card() | {"compiler": compiler(build_dir),
+                          "peers": "; ".join([first_line(["mpirun", "--version"]), torch])}
+
+
+def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
+             result: Measurement, picture: str) -> str:
+    loads = ", ".join(f"{load:.1f}" for load in result.load)
+    parts = [
+        "# Collectives",
+        "Written by `make bench` (`tools/bench_collectives.py`); do not edit. f32, sum, in place; "
+        "`tendon bench`, our own MPI program (`benchmarks/peers/mpi_collectives.cpp`) and torch "
+        "(`benchmarks/peers/python/gloo_collectives.py`) call the same collective on buffers of "
+        "the same sizes, back to back, without a barrier between the calls, 20 to 20,000 times "
+        "(1 GiB in all where that lies between) after a tenth as many unmeasured ones; gloo as "
+        "often as fits into 3 s. Each rank takes the time of each of its calls; the figure of a "
+        "run is the p50 of the rank whose p50 is the largest. The buffers hold zeros, every page "
+        "touched; `tendon bench` then checks every element of two more calls. `pool`: the tensors "
+        "lie in `Context::pool()`, so the ranks read each other's memory where it lies.",
+        "With 2 ranks each is pinned to a CPU (Tendon: the calling thread; OpenMPI: `--bind-to "
+        "core`; gloo, which works in threads of its own, is left alone), and Tendon waits by "
+        "`latency`. With 4 ranks on fewer CPUs nobody is pinned: Tendon waits by `balanced`, "
+        "OpenMPI runs with `--oversubscribe --bind-to none`, by which it yields when it is idle "
+        "(`mpi_yield_when_idle` is left at its default), gloo sleeps as always.",
+        f"![Time of all_reduce by size: Tendon, OpenMPI, gloo]({picture})",
+        table(["machine", ""], [[name, value] for name, value in machine.items()]
+              + [["date", datetime.date.today().isoformat()],
+                 ["command", f"`tools/bench_collectives.sh --rounds {arguments.rounds}`"],
+                 ["load average at the start of each round", loads]]),
+        "## Collectives: all_reduce by size",
+        f"{arguments.rounds} rounds, in turns forwards and backwards; a cell is `median "
+        "(min..max)` of the rounds' p50s, a ratio is that of the medians.",
+        *[times_table(result, ranks) for ranks in RANKS],
+        "## Collectives: promises and comparisons",
+        "A ratio is formed inside each round. Where the target is `-` the figure is stated, not "
+        "judged. *Memory's bound*: two threads, pinned, add two tensors into both, each a half "
+        "(`benchmarks/peers/reduce_bound.cpp`): each byte is read once and written once, which is "
+        "the least that a sum of two tensors in place can do. Deaths: `tendon bench group-detect` kills one of three ranks at a random moment, "
+        f"{KILLS} times a round on each path; times are those of rank 0.",
+        comparison_table(verdicts, result),
+        *[part.replace("## ", "## Collectives: ", 1) for part in shortfalls(verdicts)],
+        "## Collectives: all figures",
+        "`GB` is 10^9 bytes; GB/s is size by p50 (algbw).",
+        figure_table(result)]
+    if result.not_measured:
+        parts += ["## Collectives: not measured", missing_table(result)]
+    return "\n\n".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
+    parser.add_argument("--only", action="append",
+                        choices=[*(f"all_reduce, {ranks} ranks" for ranks in RANKS),
+                                 "other collectives", "deaths"],
+                        help="measure this section only; writes no document")
+    parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
+    parser.add_argument("--python", default=PYTHON, help="relative to the repository; has torch")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md",
+                        help="the plot lies beside it")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
+                        default=ROOT / "build" / "benchmarks_collectives.json")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
+
+    sections = plan(Programs(arguments.build_dir, arguments.python))
+    if arguments.only:
+        sections = {name: sections[name] for name in arguments.only}
+    tell_load()
+    result = measure(sections, arguments.rounds)
+    machine = machine_card(arguments.build_dir, arguments.python)
+    verdicts = [judge(line, result) for line in lines()
+                if not arguments.only or line.subject in result.series]
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(as_json("collectives", machine, verdicts, result) + "\n",
+                              encoding="utf-8")
+    measured = [ranks for ranks in RANKS if f"all_reduce, {ranks} ranks" in sections]
+    print(*[times_table(result, ranks) for ranks in measured], comparison_table(verdicts, result),
+          sep="\n\n")
+    if result.not_measured:
+        print("", missing_table(result), sep="\n")
+    say(f"written: {arguments.json}")
+    failed = [name for name in result.not_measured if "bin/tendon" in name or name == "tendon"]
+    if failed:
+        say(f"no document written: Tendon was not measured: {failed[0]}")
+        return 1
+    if arguments.only or arguments.rounds < 3:
+        say("no document written: it takes every section and at least 3 rounds")
+        return 0
+    picture = arguments.output.with_name("benchmarks_collectives.svg")
+    picture.write_text(plot(result), encoding="utf-8")
+    write_part(arguments.output, "tools/bench_collectives.py",
+               document(arguments, machine, verdicts, result, picture.name))
+    say(f"written: {arguments.output} and {picture}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

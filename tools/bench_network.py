@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures groups over networks of a limited rate: a part of docs/benchmarks.md.
+
+Hosts are network namespaces whose links a token bucket limits, so that the link is the bottleneck
+and not the CPU: what a ring can reach at best is known then, from the rate that a plain TCP
+connection reaches on the same link in the same round. Needs root. Rounds, figures and ratios are
+those of tools/bench.py. `make bench` runs this after tools/bench_collectives.py;
+`tools/bench_collectives.sh --network` makes what it needs first.
+"""
+
+import argparse
+import contextlib
+import datetime
+import functools
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import Iterator
+
+from bench import (KIB, MIB, ROOT, TIME_LIMIT_S, Key, Line, Measurement, NotMeasured, Step, Verdict,
+                   as_json, compiler, comparison_table, execute, figure_table, host_card, judge,
+                   measure, missing_table, run_json, say, shortfalls, size_text, table,
+                   tell_load, write_part)
+
+P50, RATE = "latency_us_p50", "bandwidth_gb_per_s"
+STREAM = "benchmarks/peers/python/socket_stream.py"
+RING_BYTES = 32 * MIB
+RING_RANKS = [2, 4]
+RING_SHARE = 0.8  # of the ring's bound
+STAGE_SIZES = [64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB]
+STAGE_WAYS = {"stage": "chunks", "stage_whole": "whole", "stage_first": "first"}
+# Who shares a host, and what that is called.
+STAGE_PLACES = {"a host for each stage": [0, 0, 1, 1], "a host for each rank": [0, 1, 2, 3]}
+PORT = 7711
+# Why a target is missed, as far as it is known.
+SHARED_MEMORY = ("There is no link to relieve. Where all are on one host `send_to_stage` moves as "
+                 "many bytes through the same memory as a whole send to each, in more steps, and "
+                 "four ranks wait for each other on the CPUs of this machine at each. It is meant "
+                 "for stages on different hosts.")
+
+
+class Host:
+    """A network namespace. The process that holds it ends with this one, and with it the namespace
+    and its links: nothing is left, however this ends."""
+
+    def __init__(self) -> None:
+        self.holder = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo ready; exec cat"],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True)
+        if self.holder.stdout.readline() != "ready\n":
+            words = self.holder.stderr.read().strip()
+            raise NotMeasured(f"network namespaces cannot be made here: {words}")
+
+    def command(self, words: list[str]) -> list[str]:
+        return ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net", *words]
+
+    def run(self, line: str) -> None:
+        execute(self.command(line.split()))
+
+    def close(self) -> None:
+        self.holder.stdin.close()
+        self.holder.wait()
+        self.holder.stdout.close()
+        self.holder.stderr.close()
+
+
+def address(host: int) -> str:
+    return f"10.77.0.{host + 1}"
+
+
+@contextlib.contextmanager
+def network(count: int, rate: str) -> Iterator[list[Host]]:
+    """Hosts at a switch; each sends at most `rate`."""
+    with contextlib.ExitStack() as stack:
+        def host() -> Host:
+            return stack.enter_context(contextlib.closing(Host()))
+
+        switch = host()
+        switch.run("ip link add br0 type bridge")
+        switch.run("ip link set br0 up")
+        hosts = []
+        for number in range(count):
+            made = host()
+            switch.run(f"ip link add p{number} type veth peer name net0 netns {made.holder.pid}")
+            switch.run(f"ip link set p{number} master br0 up")
+            made.run("ip link set lo up")
+            made.run(f"ip address add {address(number)}/24 dev net0")
+            made.run("ip link set net0 up")
+            made.run(f"tc qdisc add dev net0 root tbf rate {rate} burst 256kb limit 4mb")
+            hosts.append(made)
+        yield hosts
+
+
+# -------------------------------------------------------------------------------------------------
+# What is measured
+
+
+def run_stream(rate: str, size_bytes: int, command: list[str]) -> list[dict]:
+    """`command` is the sender's; the receiver's follows from it."""
+    with network(2, rate) as hosts:
+        receiver = [address(1) + word[word.index(":"):] if ":" in word else word
+                    for word in command]
+        receiver[receiver.index("--connect")] = "--listen"
+        with subprocess.Popen(hosts[1].command(receiver), cwd=ROOT) as other:
+            try:
+                rows = run_json(hosts[0].command(command))
+            finally:
+                other.terminate()
+    return [row | {"mode": f"stream, {rate}"} for row in rows]
+
+
+def run_ranks(rate: str | None, places: list[int], name: str, command: list[str]) -> list[dict]:
+    """Rank r runs on host places[r]; without a rate the program starts its ranks itself. Hosts have
+    runtime directories of their own, or ranks on several would find out that they are on one."""
+    if rate is None:
+        return [row | {"mode": f"{row['mode']}, {name}", "path": "tendon"}
+                for row in run_json(command)]
+    with network(max(places) + 1, rate) as hosts, contextlib.ExitStack() as stack:
+        folders = [stack.enter_context(runtime_folder()) for _ in hosts]
+
+        def environment(rank: int) -> list[str]:
+            return ["env", f"RANK={rank}", f"WORLD_SIZE={len(places)}",
+                    f"TENDON_RENDEZVOUS={address(0)}:{PORT}",
+                    f"XDG_RUNTIME_DIR={folders[places[rank]]}"]
+
+        others = []
+        for rank in range(1, len(places)):
+            words = hosts[places[rank]].command(environment(rank) + command)
+            others.append(stack.enter_context(subprocess.Popen(
+                words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
+        try:
+            rows = run_json(hosts[0].command(environment(0) + command))
+            for rank, other in enumerate(others, 1):
+                if other.wait(TIME_LIMIT_S) != 0:
+                    raise NotMeasured(f"rank {rank}: {other.stderr.read().strip()}")
+        finally:
+            for other in others:
+                other.kill()
+    for row in rows:
+        if row.get("wrong"):
+            raise NotMeasured(f"{row['wrong']} wrong elements at {row['size_bytes']} bytes")
+        if row["mode"] == "allreduce":
+            # What a link carries; its rate is what this is held against.
+            row[RATE] = row["bus_bandwidth_gb_per_s"]
+        row["path"] = "tendon"
+        row["mode"] = f"{row['mode']}, {name}"
+    return rows
+
+
+@contextlib.contextmanager
+def runtime_folder() -> Iterator[str]:
+    """Short, as sockets have names in it."""
+    with tempfile.TemporaryDirectory(prefix="tb") as folder:
+        yield folder
+
+
+class Programs:
+    def __init__(self, build_dir: str, rate: str):
+        self.tendon = f"{build_dir}/bin/tendon"
+        self.rate = rate
+        self.missing = None if (ROOT / self.tendon).exists() else f"not built: {self.tendon}"
+        for tool in ("ip", "tc", "nsenter", "unshare"):
+            if not shutil.which(tool):
+                self.missing = f"not installed: {tool} (iproute2, util-linux)"
+
+    def stream(self, size_bytes: int) -> Step:
+        command = ["python3", STREAM, "--connect", f"{address(1)}:{PORT}", "--size",
+                   str(size_bytes), "--rounds", "5"]
+        return Step(command, functools.partial(run_stream, self.rate, size_bytes), self.missing)
+
+    def ring(self, ranks: int) -> Step:
+        command = [self.tendon, "bench", "allreduce", "--json", "--insecure-plaintext", "-b",
+                   str(RING_BYTES), "-e", str(RING_BYTES), "-n", "5", "-w", "2"]
+        return Step(command, functools.partial(run_ranks, self.rate, list(range(ranks)),
+                                               ring_name(ranks)), self.missing)
+
+    def stage(self, way: str, place: str | None) -> Step:
+        command = [self.tendon, "bench", "stage", "--json", "--way", STAGE_WAYS[way], "-b",
+                   str(STAGE_SIZES[0]), "-e", str(STAGE_SIZES[-1]), "-f", "8", "-n", "5", "-w", "2"]
+        if place is None:
+            # By itself it takes more calls: nothing limits it but the machine.
+            command = command[:-4]
+            return Step(command, functools.partial(run_ranks, None, [], "shm"), self.missing)
+        return Step([*command, "--insecure-plaintext"],
+                    functools.partial(run_ranks, self.rate, STAGE_PLACES[place], place),
+                    self.missing)
+
+
+def ring_name(ranks: int) -> str:
+    return f"{ranks} hosts"
+
+
+def plan(programs: Programs) -> dict[str, list[list[Step]]]:
+    p = programs
+    return {
+        "ring": [[p.stream(RING_BYTES), *(p.ring(ranks) for ranks in RING_RANKS)]],
+        "stages": [[p.stage(way, place) for way in STAGE_WAYS]
+                   for place in (None, *STAGE_PLACES)],
+    }
+
+
+# -------------------------------------------------------------------------------------------------
+# What is compared
+
+
+def lines(rate: str) -> list[Line]:
+    found = [Line(f"all_reduce, {size_text(RING_BYTES)}, {ring_name(ranks)}: share of the ring's "
+                  "bound", Key("tendon", f"allreduce, {ring_name(ranks)}", RING_BYTES),
+                  [Key("socket", f"stream, {rate}", RING_BYTES)], RATE, RING_SHARE)
+             for ranks in RING_RANKS]
+    for place in ("shm", *STAGE_PLACES):
+        for size in STAGE_SIZES:
+            cause = SHARED_MEMORY if place == "shm" else ""
+            for way, title in (("stage_whole", "each sends all of it"),
+                               ("stage_first", "one sends it, then broadcast")):
+                found.append(Line(f"2 + 2 ranks, {place}, {size_text(size)}: send_to_stage / {title}",
+                                  Key("tendon", f"stage, {place}", size),
+                                  [Key("tendon", f"{way}, {place}", size)], P50,
+                                  1 if size >= MIB and way == "stage_whole" else None, cause))
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# Telling
+
+
+def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
+             result: Measurement) -> str:
+    loads = ", ".join(f"{load:.1f}" for load in result.load)
+    parts = [
+        "# Collectives over networks",
+        "Written by `make bench` (`tools/bench_network.py`); do not edit. Hosts are network "
+        f"namespaces of one machine, joined by a bridge; each sends at most {arguments.rate} (a token "
+        "bucket, `tc ... tbf`, on its link), so the link is the bottleneck and the ratios are those "
+        "of slow networks, not of fast ones. Hosts have runtime directories of their own, so "
+        "nothing proves that they are one; ranks on the same one use shared memory. Ranks are not "
+        "pinned.",
+        table(["machine", ""], [[name, value] for name, value in machine.items()]
+              + [["date", datetime.date.today().isoformat()],
+                 ["command", f"`tools/bench_collectives.sh --network --rounds {arguments.rounds} "
+                             f"--rate {arguments.rate}`"],
+                 ["load average at the start of each round", loads]]),
+        "## Collectives over networks: promises and comparisons",
+        "A ring sends 2(n-1)/n of the tensor over each link, so at best it takes as long as the link "
+        "takes for that. The link's rate is that of one plain TCP connection in the same round "
+        f"(`{STREAM}`); Tendon's figure is 2(n-1)/n x size by p50 (busbw). "
+        "Stages: `tendon bench stage`, from 2 ranks to 2, until each sender has its receiver's "
+        "answer; times are those of the slowest rank. *Each sends all of it*: without "
+        "`send_to_stage`, each rank sends the whole tensor to its counterpart. *One sends it*: the "
+        "first to the first of the others, which broadcasts it.",
+        comparison_table(verdicts, result),
+        *[part.replace("## ", "## Collectives over networks: ", 1) for part in shortfalls(verdicts)],
+        "## Collectives over networks: all figures",
+        "`GB` is 10^9 bytes; GB/s is busbw for allreduce, size by p50 for the others.",
+        figure_table(result)]
+    if result.not_measured:
+        parts += ["## Collectives over networks: not measured", missing_table(result)]
+    return "\n\n".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
+    parser.add_argument("--rate", default="1gbit", help="of each host's link, as tc says it")
+    parser.add_argument("--only", action="append", choices=["ring", "stages"],
+                        help="measure this section only; writes no document")
+    parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
+                        default=ROOT / "build" / "benchmarks_network.json")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error(f"--rounds: {arguments.rounds} is not at least 1")
+
+    sections = plan(Programs(arguments.build_dir, arguments.rate))
+    if arguments.only:
+        sections = {name: sections[name] for name in arguments.only}
+    tell_load()
+    result = measure(sections, arguments.rounds)
+    machine = host_card() | {"compiler": compiler(arguments.build_dir)}
+    verdicts = [judge(line, result) for line in lines(arguments.rate)
+                if not arguments.only or line.subject in result.series]
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(as_json("network", machine, verdicts, result) + "\n",
+                              encoding="utf-8")
+    print(comparison_table(verdicts, result))
+    if result.not_measured:
+        print("", missing_table(result), sep="\n")
+    say(f"written: {arguments.json}")
+    if result.not_measured:
+        # `make bench` goes on where there is no root: the part that is there stays.
+        say("no document written: not everything was measured")
+        return 0 if not result.series else 1
+    if arguments.only or arguments.rounds < 3:
+        say("no document written: it takes every section and at least 3 rounds")
+        return 0
+    write_part(arguments.output, "tools/bench_network.py",
+               document(arguments, machine, verdicts, result))
+    say(f"written: {arguments.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
