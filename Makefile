@@ -30,6 +30,8 @@ bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs
 	@tools/build.sh release
 	@tools/bench.sh
 	@tools/bench_python.sh
+	@tools/bench_collectives.sh
+	@tools/bench_collectives.sh --network
 
 lint: ## formatting, naming, layers and the rules of the house
 	@tools/setup.sh build test lint

@@ -17,7 +17,7 @@ from pathlib import Path
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-GETENV = re.compile(r"\bgetenv\(\s*\"(\w+)\"\s*\)")
+GETENV = re.compile(r"\b(?:getenv|variable)\(\s*\"(\w+)\"\s*\)")
 ROW = re.compile(r"^\| `(\w[\w:]*)` \| ([^|]+?) \|.*?\| `([\w/.]+)` \|$", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 # A limit is a constant that one side may not exceed; the tables of limits are these headers.

@@ -12,7 +12,7 @@ tools/build.sh python-asan tendon_python python_peer
 
 # The package as a wheel lays it out; it goes before the installed one.
 folder=build/python-asan
-rm -rf "$folder/package" "$folder/junit.xml"
+rm -rf "$folder/package" "$folder/pytest.xml"
 mkdir "$folder/package"
 cp -r python/tendon "$folder/package"
 cp "$folder"/python/_tendon*.so "$folder/package/tendon"
@@ -56,4 +56,4 @@ if ! finds_planted_fault; then
   exit 1
 fi
 echo "== test: python under sanitizers"
-python -m pytest -q --junitxml="$folder/junit.xml" "$@"
+python -m pytest -q --junitxml="$folder/pytest.xml" "$@"
