@@ -184,6 +184,7 @@ void SlotPool::put_back(SlotId id, Entry& entry) noexcept {
 }
 
 void SlotPool::release(SlotId id) noexcept {
+  if (epoch_ != fork_epoch()) return;  // the lock may be held by a thread of the parent
   std::lock_guard lock(mutex_);
   Entry* entry = find(id);
   if (entry == nullptr || entry->state != State::loaned) return;

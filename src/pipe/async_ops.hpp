@@ -30,6 +30,7 @@ class PipeCore::RecvCompletion : public CompletionState<T> {
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_recv(this); }
   void abandon() override {
+    if (core_->engine()->forked()) return;
     if (!this->finished()) core_->cancel_recv(this);
     this->hand_back();
   }

@@ -24,6 +24,7 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
   }
   void cancel() override { core_->cancel_accept(this); }
   void abandon() override {
+    if (core_->engine_->forked()) return;
     if (!finished()) core_->cancel_accept(this);
     hand_back();
   }
@@ -75,6 +76,10 @@ Result<Pipe> ListenerCore::accept(Deadline deadline) {
 
 Completion<Pipe> ListenerCore::accept_async() {
   auto completion = std::make_shared<AcceptCompletion>(shared_from_this());
+  if (engine_->forked()) {
+    (void)completion->finish(closed_error());
+    return Completion<Pipe>(std::move(completion));
+  }
   std::lock_guard lock(mutex_);
   if (closed_ || engine_->unusable()) {
     (void)completion->finish(closed_error());
@@ -126,6 +131,7 @@ void ListenerCore::hand_over(AcceptCompletion& completion, std::shared_ptr<PipeC
 }
 
 void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
+  if (engine_->forked()) return;
   std::shared_ptr<AcceptCompletion> found;
   {
     std::lock_guard lock(mutex_);
@@ -161,6 +167,7 @@ void ListenerCore::put_back(Pipe pipe) {
 }
 
 void ListenerCore::close() {
+  if (engine_->forked()) return;
   std::deque<std::shared_ptr<PipeCore>> backlog;
   std::deque<std::shared_ptr<AcceptCompletion>> waiting;
   {

@@ -583,6 +583,7 @@ void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken, std::opt
 }
 
 bool PipeCore::cancel_recv(const CompletionBase* completion) {
+  if (engine_->forked()) return false;
   std::shared_ptr<PostedRecv> found;
   bool in_use = false;
   {

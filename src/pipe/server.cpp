@@ -9,6 +9,7 @@
 #include <tendon/pipe/server.hpp>
 #include <thread>
 
+#include "core/fork_guard.hpp"
 #include "pipe/pipe_core.hpp"
 
 namespace tendon::inline v0 {
@@ -42,13 +43,20 @@ class Server::State {
   }
 
   [[nodiscard]] const Listener& listener() const { return listener_; }
+  [[nodiscard]] bool forked() const noexcept { return epoch_ != detail::fork_epoch(); }
 
   [[nodiscard]] std::uint32_t client_count() {
+    if (forked()) return 0;
     std::lock_guard lock(mutex_);
     return busy_count_;
   }
 
   Result<void> close(Deadline deadline) {
+    if (forked()) {
+      return Error{ErrorCode::forked, "server.close",
+                   "the server belongs to the process before fork; serve() with a Context of its "
+                   "own here"};
+    }
     listener_.close();
     std::unique_lock lock(mutex_);
     const auto idle = [this] { return busy_count_ == 0; };
@@ -143,6 +151,7 @@ class Server::State {
   Listener listener_;
   const Handler handler_;
   const ServerOptions options_;
+  const std::uint32_t epoch_ = detail::fork_epoch();
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Client> clients_;
@@ -152,8 +161,17 @@ class Server::State {
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Server::Server(Server&&) noexcept = default;
-Server& Server::operator=(Server&&) noexcept = default;
-Server::~Server() = default;
+
+Server& Server::operator=(Server&& other) noexcept {
+  Server old(std::move(other));
+  state_.swap(old.state_);
+  return *this;
+}
+
+Server::~Server() {
+  // Its threads are in the parent: here nobody ends them, nor gives back the locks they hold.
+  if (state_ != nullptr && state_->forked()) (void)state_.release();
+}
 
 Result<Server> Server::serve(Context& context, std::string_view address, Handler handler,
                              ServerOptions options) {

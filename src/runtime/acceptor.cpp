@@ -96,6 +96,7 @@ Result<void> Acceptor::open(const Address& address) {
 }
 
 void Acceptor::close() {
+  if (engine_->forked()) return;
   std::vector<std::shared_ptr<Admission>> admissions;
   {
     std::lock_guard lock(mutex_);

@@ -142,7 +142,7 @@ HelloMessage Engine::hello(Profile profile) const {
 }
 
 Error Engine::why_unusable(std::string_view where) const {
-  if (epoch_ != fork_epoch()) {
+  if (forked()) {
     return Error{ErrorCode::forked, where,
                  "context '" + options_.name + "' belongs to process " +
                      std::to_string(identity_.pid) +
@@ -546,6 +546,7 @@ void Engine::publish(MemberEvent event) {
 }
 
 void Engine::on_member(std::function<void(const MemberEvent&)> callback) {
+  if (forked()) return;
   std::lock_guard lock(work_mutex_);
   member_callbacks_.push_back(std::move(callback));
 }
@@ -825,7 +826,7 @@ void Engine::forget(int fd) {
 }
 
 void Engine::kick() noexcept {
-  if (epoch_ != fork_epoch()) return;
+  if (forked()) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(doorbell_.get(), &one, sizeof one);
 }
@@ -845,7 +846,7 @@ std::map<std::string, std::uint64_t> Engine::unsent() {
 }
 
 Result<void> Engine::close(Deadline deadline) {
-  if (epoch_ != fork_epoch()) {
+  if (forked()) {
     // The child has no service thread to join; its copy of the handle just goes.
     if (service_.joinable()) service_.detach();
     return usable("context.close");
@@ -953,6 +954,7 @@ bool Engine::arm() {
 
 std::vector<PeerIdentity> Engine::members() const {
   std::vector<PeerIdentity> members;
+  if (forked()) return members;
   const auto list = snapshot();
   for (const auto& link : *list)
     if (!link->ended()) members.push_back(link->peer());
@@ -960,6 +962,7 @@ std::vector<PeerIdentity> Engine::members() const {
 }
 
 std::string Engine::describe() const {
+  if (forked()) return why_unusable("context.describe").message() + "\n";
   std::string text = "context '" + options_.name + "' " + identity_.context.to_string() + " (pid " +
                      std::to_string(identity_.pid) + ", host " + identity_.host + ")";
   text += closed_ ? ", closed\n" : "\n";

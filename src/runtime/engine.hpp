@@ -62,8 +62,11 @@ class Engine final : public Reactor,
     return unusable() ? Result<void>(why_unusable(where)) : Result<void>();
   }
   [[nodiscard]] bool unusable() const noexcept {
-    return closed_.load(std::memory_order_acquire) || epoch_ != fork_epoch();
+    return closed_.load(std::memory_order_acquire) || forked();
   }
+  /// This is a forked child. What ends a handle's object must ask before it takes a lock: a thread
+  /// that exists in the parent alone may hold it.
+  [[nodiscard]] bool forked() const noexcept { return epoch_ != fork_epoch(); }
 
   // Waiting
   /// Calls `attempt` until it answers true or the deadline passes; makes progress and sleeps in

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stream in steady state allocates nothing: counted by the global operator new of this program.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#include "support/sanitizer.hpp"
+
+#if TENDON_SANITIZED
 
 #include <gtest/gtest.h>
 

@@ -5,12 +5,20 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <array>
+#include <atomic>
+#include <optional>
 #include <string>
+#include <tendon/group/group.hpp>
+#include <tendon/pipe/server.hpp>
+#include <thread>
 
 #include "process/peer.hpp"
 #include "process/survivor.hpp"
 #include "support/child.hpp"
+#include "support/group_members.hpp"
 #include "support/pipe_pair.hpp"
+#include "support/sanitizer.hpp"
 
 namespace tendon::test {
 namespace {
@@ -99,6 +107,93 @@ TEST_P(Fork, TheParentGoesOnWhileAndAfterItsChildDestroysItsCopies) {
   }
   auto [from, to] = another_pipe(pair);
   EXPECT_TRUE(succeeds(from.send(numbered(1), kPatience)));
+}
+
+// Threads of the parent hold its locks at the moment of a fork; in the child nobody gives them back.
+TEST_P(Fork, AChildOfABusyProcessDestroysItsCopiesToo) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
+  PipePair pair = connect_pair({"", GetParam()});
+  auto [busy, other_end] = another_pipe(pair);
+  auto server = Server::serve(pair.server_context, "127.0.0.1:0", [](Pipe client) {
+    while (auto got = client.recv(kPatience)) (void)client.send(*got, kPatience);
+  });
+  ASSERT_TRUE(succeeds(server));
+  Pipe asking = Pipe::connect(pair.client_context, server->address(), kPatience).value();
+  std::optional<Completion<Pipe>> accepting = pair.listener.accept_async();
+  std::optional<Completion<TensorDict>> receiving = pair.server.recv_async();
+  std::atomic<bool> over{false};
+  std::thread traffic([&, &busy = busy, &other_end = other_end] {
+    for (std::uint64_t n = 0; !over; ++n) {
+      // Of many sizes, so that segments are made and pages touched all the time.
+      const std::uint64_t size_bytes = 1 + (n * 7919) % 3'000'000;
+      EXPECT_TRUE(succeeds(busy.send(patterned(n, size_bytes), kPatience)));
+      EXPECT_TRUE(succeeds(other_end.recv(kPatience)));
+      EXPECT_TRUE(succeeds(asking.send(patterned(n, 1000), kPatience)));
+      EXPECT_TRUE(succeeds(asking.recv(kPatience)));
+      (void)busy.loan(bytes_schema(size_bytes), kPatience);
+    }
+  });
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    std::optional<Loan> loan = pair.client.loan(bytes_schema(50'000 + i * 5000), kPatience).value();
+    const int status = run_in_child([&] {
+      loan.reset();
+      accepting.reset();
+      receiving.reset();
+      (void)pair.server_context.describe();
+      { Server gone = std::move(*server); }
+      { Pipe gone = std::move(pair.client); }
+      { Pipe gone = std::move(busy); }
+      { Listener gone = std::move(pair.listener); }
+      { Context gone = std::move(pair.client_context); }
+      { Context gone = std::move(pair.server_context); }
+      return 0;
+    });
+    EXPECT_TRUE(exited_with(status, 0)) << "fork " << i << ": status " << status;
+  }
+  over = true;
+  traffic.join();
+}
+
+TEST_P(Fork, AChildOfAMemberOfABusyGroupDestroysItsCopiesToo) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
+  std::array<std::optional<Context>, 2> contexts;
+  std::array<std::optional<Group>, 2> groups;
+  std::array<std::thread, 2> members;
+  const std::string address = fresh_group_address();
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    members[rank] = std::thread([&, rank] {
+      contexts[rank] = Context::create({.transport = GetParam()}).value();
+      groups[rank] =
+          Group::join(*contexts[rank], Rendezvous::at(address, GroupRank{rank}, 2), kPatience)
+              .value();
+    });
+  }
+  for (std::thread& member : members) member.join();
+  std::atomic<bool> over{false};
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    members[rank] = std::thread([&, rank] {
+      Tensor values = Tensor::zeros(DType::f32, Shape({300'000})).value();
+      Tensor end = Tensor::of<float>({1}, {0});
+      while (end.item<float>({0}) == 0) {  // known to both after the same operation
+        end = Tensor::of<float>({1}, {over ? 1.0f : 0.0f});
+        EXPECT_TRUE(
+            succeeds(groups[rank]->all_reduce_async(values, ReduceOp::sum).wait(kPatience)));
+        ASSERT_TRUE(succeeds(groups[rank]->all_reduce(end, ReduceOp::max, kPatience)));
+      }
+    });
+  }
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const int status = run_in_child([&] {
+      const auto met = groups[0]->barrier(0s);
+      if (met || met.error().code != ErrorCode::forked) return 1;
+      for (auto& group : groups) group.reset();
+      for (auto& context : contexts) context.reset();
+      return 0;
+    });
+    EXPECT_TRUE(exited_with(status, 0)) << "fork " << i << ": status " << status;
+  }
+  over = true;
+  for (std::thread& member : members) member.join();
 }
 
 TEST_P(Fork, AChildThatUsesTendonAfreshTalksToItsParent) {

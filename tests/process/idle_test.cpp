@@ -16,6 +16,7 @@
 
 #include "process/peer.hpp"
 #include "process/survivor.hpp"
+#include "support/sanitizer.hpp"
 
 namespace tendon::test {
 namespace {
@@ -123,7 +124,7 @@ TEST(Idle, LinksCostAtMostFourWakeUpsASecond) {
 }
 
 TEST(Idle, AMinimalProgramFitsInSixteenMebibytes) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TENDON_SANITIZED
   GTEST_SKIP() << "a sanitizer needs memory of its own";
 #endif
   int to[2];

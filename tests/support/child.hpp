@@ -26,14 +26,17 @@ inline int wait_for(pid_t child, int options = 0) {
   return status;
 }
 
+inline constexpr unsigned kLongestChildSeconds = 60;
+
 /// Forks, runs `body` in the child and answers the child's wait status. What `body` returns is the
-/// exit code; assertions belong to the parent.
+/// exit code; assertions belong to the parent. A child that hangs ends by SIGALRM.
 template <class Body>
 int run_in_child(Body body) {
   const pid_t child = fork();
   if (child == 0) {
     die_plainly_of(SIGSEGV);
     die_plainly_of(SIGABRT);
+    alarm(kLongestChildSeconds);
     _exit(body());
   }
   return wait_for(child);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/child.hpp"
 #include "support/expect.hpp"
 
 namespace tendon::inline v0::detail {
@@ -640,6 +641,23 @@ TEST(SlotPoolModel, RandomCallsAgreeWithAReference) {
       ASSERT_LE(stats.resident_bytes, std::max(cap, SlotPool::slot_bytes_for(cap)));
     }
   }
+}
+
+// A loan may be dropped in a child that was made while another thread was in the pool.
+TEST(SlotPool, AReleaseInAForkedChildWaitsForNobody) {
+  SlotPool pool("p", 10 * kMiB);
+  const Slot slot = take(pool, kPage);
+  int status = 0;
+  {
+    const auto ledger = pool.ledger();
+    status = test::run_in_child([&] {
+      pool.release(slot.id);
+      return 0;
+    });
+  }
+  EXPECT_TRUE(test::exited_with(status, 0)) << status;
+  pool.release(slot.id);
+  EXPECT_EQ(pool.stats().loaned_count, 0u);
 }
 
 }  // namespace

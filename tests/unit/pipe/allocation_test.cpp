@@ -9,18 +9,7 @@
 
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TENDON_COUNTS_ALLOCATIONS 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TENDON_COUNTS_ALLOCATIONS 0
-#else
-#define TENDON_COUNTS_ALLOCATIONS 1
-#endif
-#else
-#define TENDON_COUNTS_ALLOCATIONS 1
-#endif
+#include "support/sanitizer.hpp"
 
 namespace {
 std::atomic<bool> counting{false};
@@ -30,7 +19,7 @@ std::atomic<std::uint64_t> allocations{0};
 }
 }  // namespace
 
-#if TENDON_COUNTS_ALLOCATIONS
+#if !TENDON_SANITIZED
 // malloc itself is counted: operator new, the C library and every other library come here.
 // glibc's own names for what is replaced; the GNU C library manual, "Replacing malloc".
 extern "C" {
@@ -77,7 +66,7 @@ class Allocation : public PipeTest {
   static constexpr int kMeasured = 300;
 
   void SetUp() override {
-    if (TENDON_COUNTS_ALLOCATIONS == 0) GTEST_SKIP() << "a sanitizer has its own malloc";
+    if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer has its own malloc";
   }
   /// Runs `round` until warm, then counts. Failures inside the measured part would allocate
   /// themselves, so `round` answers bool.
