@@ -87,23 +87,4 @@ std::shared_ptr<Operation> make_board_operation(const Fingerprint& fingerprint,
   return std::make_shared<BoardOperation>(fingerprint, sequence, std::move(rounds), staged);
 }
 
-void ring_members(const Epoch& epoch) {
-  for (Channel* const channel : epoch.channels)
-    if (channel != nullptr) channel->link().ring_for_flags();
-}
-
-Error mismatch_error(const Epoch& epoch, const Fingerprint& mine, std::uint32_t member,
-                     const Fingerprint& theirs) {
-  std::string detail = epoch.names[epoch.self] + " called " + to_string(mine) + ", " +
-                       epoch.names[member] + " called " + to_string(theirs);
-  if (to_string(mine) == to_string(theirs)) {
-    Fingerprint otherwise = theirs;
-    otherwise.history = mine.history;
-    detail += otherwise == mine ? ". The calls before were not the same: had each broadcast and "
-                                  "reduce the same root on all members?"
-                                : ", with other shapes, dtypes, names or another factor";
-  }
-  return Error{ErrorCode::mismatch, "group.collective", std::move(detail)};
-}
-
 }  // namespace tendon::inline v0::detail

@@ -143,7 +143,7 @@ Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::vector<std::uint32_t
 }
 
 void GroupCore::leave() {
-  if (left_.exchange(true)) return;
+  if (engine()->forked() || left_.exchange(true)) return;
   if (!engine()->unusable()) {
     std::optional<AbortWord> word;
     {
@@ -290,10 +290,14 @@ void GroupCore::poll_awaited(Queued& queued) {
 // What the head of the lane has come to: nothing yet, complete, or an error.
 std::optional<Result<void>> GroupCore::look(Queued& head) {
   // Before advance(): what came ahead of the word that somebody has gone is there for it to find.
-  looked_at_ = losses_heard_.load(std::memory_order_acquire);
+  const std::uint64_t heard = losses_heard_.load(std::memory_order_acquire);
+  if (heard != looked_at_) {
+    looked_at_ = heard;
+    lost_ranks_ = lost_ranks();
+  }
   std::vector<std::uint32_t> gone_before;
-  for (std::uint32_t rank = 0; looked_at_ != 0 && rank < running_->size(); ++rank)
-    if (gone(*running_, rank)) gone_before.push_back(rank);
+  for (const std::uint32_t rank : lost_ranks_)
+    if (all_arrived_from(*running_, rank)) gone_before.push_back(rank);
   const bool over = failed_.load(std::memory_order_acquire);
   // What had begun when the epoch failed may be complete by what lies there already.
   if (!over || head.begun) {
@@ -315,7 +319,7 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
   if (gone_before.empty()) return {};
   for (const std::uint32_t rank : head.operation->waits_for(*running_))
     if (std::find(gone_before.begin(), gone_before.end(), rank) != gone_before.end())
-      if (auto error = gone(*running_, rank)) return *std::move(error);
+      if (auto error = lost(*running_, rank)) return *std::move(error);
   return {};
 }
 
@@ -367,19 +371,21 @@ std::optional<Error> GroupCore::lost(const Epoch& epoch, std::uint32_t rank) con
   std::lock_guard lock(state_mutex_);
   const auto found = lost_.find(epoch.places[rank]);
   if (found == lost_.end()) return {};
-  Error error = found->second.error;
-  if (error.code == ErrorCode::end_of_stream) error.code = ErrorCode::peer_lost;
-  error.detail = epoch.names[rank] + " has gone: " + error.detail;
-  return error;
+  return error_of_gone(epoch, rank, found->second.error);
 }
 
 std::optional<Error> GroupCore::gone(const Epoch& epoch, std::uint32_t rank) const {
   auto error = lost(epoch, rank);
-  if (!error) return {};
-  // Asked after the loss is known: what was announced before it counts as arriving by now.
-  const Channel* const channel = epoch.channels[rank];
-  if (channel != nullptr && channel->arriving() && !channel->link().ended()) return {};
+  if (error && !all_arrived_from(epoch, rank)) error.reset();
   return error;
+}
+
+std::vector<std::uint32_t> GroupCore::lost_ranks() const {
+  std::vector<std::uint32_t> ranks;
+  std::lock_guard lock(state_mutex_);
+  for (std::uint32_t rank = 0; rank < running_->size(); ++rank)
+    if (lost_.contains(running_->places[rank])) ranks.push_back(rank);
+  return ranks;
 }
 
 void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {

@@ -138,6 +138,7 @@ class GroupCore final : public MeshListener,
   Result<void> finish(const std::shared_ptr<Queued>& queued, Deadline deadline);
   bool wait(Queued& queued, Deadline deadline);
   [[nodiscard]] std::optional<Result<void>> look(Queued& head);
+  [[nodiscard]] std::vector<std::uint32_t> lost_ranks() const;
   /// `mine` is what the calling thread waits for itself: nobody has to be told of its end.
   void advance_lane(const Queued* mine);
   void announce(Queued& queued);
@@ -180,8 +181,9 @@ class GroupCore final : public MeshListener,
   mutable std::mutex lane_mutex_;
   std::deque<std::shared_ptr<Queued>> lane_;
   std::uint64_t issued_ = 0;
-  std::shared_ptr<Epoch> running_;  // the epoch, for who has the lane
-  std::uint64_t looked_at_ = 0;     // of losses_heard_, when the lane was looked at last
+  std::shared_ptr<Epoch> running_;         // the epoch, for who has the lane
+  std::uint64_t looked_at_ = 0;            // of losses_heard_, when the lane was looked at last
+  std::vector<std::uint32_t> lost_ranks_;  // of running_, at that time
 
   mutable std::mutex state_mutex_;
   std::shared_ptr<Epoch> epoch_;

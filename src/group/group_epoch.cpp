@@ -88,6 +88,8 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
     std::lock_guard lock(state_mutex_);
     last = std::exchange(epoch_, next);
     running_ = next;
+    looked_at_ = 0;
+    lost_ranks_.clear();
     for (const auto& [place, ready] : ready_) {
       if (!std::count(next->places.begin(), next->places.end(), place)) continue;
       issued_ = std::max(issued_, ready.issued);

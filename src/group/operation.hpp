@@ -2,46 +2,20 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <string>
 #include <tendon/core/completion.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/group/reduce_op.hpp>
 #include <vector>
 
-#include "group/board.hpp"
-#include "group/channel.hpp"
+#include "group/epoch.hpp"
 #include "group/fingerprint.hpp"
 #include "group/flat.hpp"
 #include "group/script.hpp"
 
 namespace tendon::inline v0::detail {
-
-/// A group from one membership change to the next.
-struct Epoch {
-  std::uint64_t view = 0;             ///< the agreement's number
-  std::uint32_t attempt = 0;          ///< times that the same members have begun anew
-  std::vector<std::uint32_t> places;  ///< of the members, by rank
-  std::uint32_t self = 0;             ///< this member's rank
-  std::vector<Channel*> channels;     ///< by rank; null for this member
-  std::vector<std::string> names;     ///< by rank: "rank 3 (vision, host a, pid 12)"
-  Hosts hosts;                        ///< by the names that they gave in their hellos
-  std::unique_ptr<Board> board;       ///< when all are on this host
-  std::uint64_t board_round = 1;      ///< the next
-  CallHistory history;                ///< for who has the lane
-
-  /// Steps of collectives that have arrived, by rank of their sender.
-  std::mutex inbox_mutex;
-  std::vector<std::deque<Inbound>> inbox;
-
-  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(places.size()); }
-  /// In envelopes.
-  [[nodiscard]] std::uint64_t number() const { return view << 16 | attempt; }
-};
 
 /// A collective, from its call to its end. Advanced by whoever has the lane of its group, one at a
 /// time, in the order of the calls.
@@ -70,10 +44,6 @@ class Operation {
   const std::uint64_t sequence_;
 };
 
-/// "rank 1 (…) called all_reduce #5 (sum of f32, 4096 bytes), rank 0 (…) called barrier #5".
-[[nodiscard]] Error mismatch_error(const Epoch& epoch, const Fingerprint& mine,
-                                   std::uint32_t member, const Fingerprint& theirs);
-
 class Rounds;
 /// Rounds on the board of an epoch.
 enum class Staged : std::uint8_t {
@@ -84,8 +54,6 @@ enum class Staged : std::uint8_t {
                                                               std::uint64_t sequence,
                                                               std::unique_ptr<Rounds> rounds,
                                                               Staged staged = Staged::no);
-/// Wakes whoever waits for this member's rounds.
-void ring_members(const Epoch& epoch);
 
 /// One script and the tensors it works on: blocks one after another, as scripts take them.
 struct ScriptJob {

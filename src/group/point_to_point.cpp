@@ -50,13 +50,10 @@ struct Sending {
     if (outbound->handed_over.load(std::memory_order_relaxed)) return {};
     if (auto gone = core.lost(*epoch, rank)) return *std::move(gone);
     if (!outbound->failure) return {};
-    Error error = *outbound->failure;
     // Its Context has closed, and the group is about to hear of it.
-    if (error.code == ErrorCode::end_of_stream) {
-      error.code = ErrorCode::peer_lost;
-      error.detail = epoch->names[rank] + " has gone: " + error.detail;
-    }
-    return error;
+    if (outbound->failure->code == ErrorCode::end_of_stream)
+      return error_of_gone(*epoch, rank, *outbound->failure);
+    return *outbound->failure;
   }
 };
 
@@ -308,6 +305,7 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
     });
   }
   void cancel() override {
+    if (core_->engine()->forked()) return;
     std::lock_guard lock(mutex_);
     end(Error{ErrorCode::cancelled, "completion.cancel", "the receive was cancelled"});
   }

@@ -109,7 +109,7 @@ TEST_P(Fork, TheParentGoesOnWhileAndAfterItsChildDestroysItsCopies) {
   EXPECT_TRUE(succeeds(from.send(numbered(1), kPatience)));
 }
 
-// Threads of the parent hold its locks at the moment of a fork; in the child nobody gives them back.
+// Threads of the parent hold its locks at the moment of a fork; in the child nobody gives them up.
 TEST_P(Fork, AChildOfABusyProcessDestroysItsCopiesToo) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
   PipePair pair = connect_pair({"", GetParam()});
