@@ -63,6 +63,8 @@ install: ## install the release build under PREFIX (/usr/local); DESTDIR is hono
 	@tools/setup.sh build
 	@tools/build.sh release
 	@cmake --install build/release --prefix "$(PREFIX)"
+	@# The loader looks in its cache for what lies in /usr/local.
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 clean: ## remove everything that was built
 	rm -rf build

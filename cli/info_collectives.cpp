@@ -28,7 +28,7 @@ struct Layout {
 };
 
 std::vector<detail::Choices> choices_of(const detail::Tuning& tuning, const Layout& layout,
-                                        std::span<const std::uint64_t> sizes) {
+                                        const detail::SizeRange& sizes) {
   const auto hosts = detail::Hosts::shared_out(static_cast<std::uint32_t>(layout.ranks),
                                                static_cast<std::uint32_t>(layout.hosts));
   return detail::choices_of(tuning, layout.reach(), hosts, sizes);
@@ -66,12 +66,14 @@ Value::List forced_document(const detail::ReadTuning& read) {
 }
 
 Value::Map layout_document(const detail::Tuning& tuning, const Layout& layout,
-                           std::span<const std::uint64_t> sizes) {
+                           const detail::SizeRange& sizes) {
   Value::List operations;
   for (const detail::Choices& row : choices_of(tuning, layout, sizes)) {
     Value::List by_size;
-    for (std::size_t i = 0; i < sizes.size(); ++i)
-      by_size.emplace_back(Value::Map{{"size_bytes", sizes[i]}, {"algorithm", row.algorithms[i]}});
+    for (const detail::Choice& choice : row.by_size) {
+      by_size.emplace_back(
+          Value::Map{{"from_bytes", choice.from_bytes}, {"algorithm", choice.algorithm}});
+    }
     operations.emplace_back(
         Value::Map{{"operation", row.operation}, {"by_size", std::move(by_size)}});
   }
@@ -97,14 +99,12 @@ void print_table(const detail::ReadTuning& read) {
 }
 
 void print_layout(const detail::Tuning& tuning, const Layout& layout,
-                  std::span<const std::uint64_t> sizes) {
+                  const detail::SizeRange& sizes) {
   print_line(fmt::format("\n{}", layout.in_words()));
   for (const detail::Choices& row : choices_of(tuning, layout, sizes)) {
     std::string_view name = row.operation;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      // Only where it changes.
-      if (i != 0 && row.algorithms[i] == row.algorithms[i - 1]) continue;
-      print_line(fmt::format("  {:<20} {:>10}  {}", name, sizes[i], row.algorithms[i]));
+    for (const detail::Choice& choice : row.by_size) {
+      print_line(fmt::format("  {:<20} {:>10}  {}", name, choice.from_bytes, choice.algorithm));
       name = "";
     }
   }
@@ -123,8 +123,8 @@ int run_info_collectives(const InfoCollectivesOptions& options) {
   const detail::ReadTuning read = detail::read_tuning(text == nullptr ? "" : text);
   for (const std::string& complaint : read.complaints) say("tendon: " + complaint);
 
-  std::vector<std::uint64_t> sizes(detail::typical_sizes().begin(), detail::typical_sizes().end());
-  if (options.size_bytes) sizes = {*options.size_bytes};
+  detail::SizeRange sizes;
+  if (options.size_bytes) sizes = {*options.size_bytes, *options.size_bytes};
   std::vector<Layout> layouts = {{options.ranks, options.hosts.value_or(1)}};
   if (!options.hosts && options.ranks > 1) layouts.push_back({options.ranks, options.ranks});
 

@@ -28,6 +28,15 @@ namespace {
 /// Longest duration a flag takes [s].
 constexpr double kMaxTimeoutSeconds = 1e8;
 
+/// Bytes: "64K". CLI11's own takes "-5" for 2^64 - 5.
+CLI::Validator size_value() {
+  const CLI::AsSizeValue read(false);
+  const auto checked = [read](std::string& text) {
+    return text.starts_with('-') ? "'" + text + "' is negative" : read(text);
+  };
+  return {checked, read.get_description()};
+}
+
 template <class T>
 using Names = std::map<std::string, T>;
 const Names<Transport> kTransports = {
@@ -154,7 +163,7 @@ void add_launch(CLI::App& app, std::span<char*> after_dashes, int& exit_code) {
   auto options = std::make_shared<LaunchOptions>();
   CLI::App* verb = app.add_subcommand(
       "launch", "Starts the ranks of a program: tendon launch -n 4 -- PROGRAM ARGUMENTS...");
-  verb->add_option("-n", options->local_count, "Ranks on this node, 1 to 256")
+  verb->add_option("-n,--ranks", options->local_count, "Ranks on this node, 1 to 256")
       ->required()
       ->check(CLI::Range(1, 256));
   verb->add_option("--restart", options->restart_count,
@@ -205,7 +214,7 @@ void add_info(CLI::App& app, int& exit_code) {
   collectives
       ->add_option("--size", options->size_bytes,
                    "Bytes that are reduced or moved; K, M, G are powers of 1024 [8 to 64M]")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(size_value());
   add_json(collectives, options->format);
   verb->callback([format, collectives, &exit_code] {
     if (!collectives->parsed()) exit_code = run_info(*format);
@@ -241,7 +250,7 @@ void add_completion(CLI::App& app, int& exit_code) {
 void add_bench_pipe(CLI::App* bench, int& exit_code) {
   auto options = std::make_shared<BenchPipeOptions>();
   CLI::App* verb = bench->add_subcommand("pipe", "Latency and bandwidth of a pipe, by size");
-  const auto size = CLI::AsSizeValue(false);
+  const auto size = size_value();
   verb->add_option("-b", options->begin_bytes, "Smallest size; K, M, G are powers of 1024 [8]")
       ->transform(size);
   verb->add_option("-e", options->end_bytes, "Largest size [128M]")->transform(size);
@@ -269,7 +278,8 @@ void add_bench_collective(CLI::App* bench, Collective collective, const std::str
   auto options = std::make_shared<BenchCollectiveOptions>();
   options->collective = collective;
   CLI::App* verb = bench->add_subcommand(std::string(to_string(collective)), help);
-  const auto size = CLI::AsSizeValue(false);
+  verb->ignore_underscore();  // "all_reduce", as the library has it
+  const auto size = size_value();
   verb->add_option("-b,--minbytes", options->begin_bytes,
                    "Smallest size; K, M, G are powers of 1024 [8]")
       ->transform(size);

@@ -127,6 +127,8 @@ cat <<TEXT
    $tendon recv 127.0.0.1:7000 -o /tmp        and, in another terminal:
    $tendon send $model 127.0.0.1:7000
    $tendon bench pipe                          latency and bandwidth by size
+   $tendon bench allreduce                     two ranks of a group, by size
+   $tendon launch -n 3 -- PROGRAM              three ranks; README, section Groups
    $tendon explain TD-E0107                    what an error means and what to do
    $tendon info                                what this build and machine offer
 TEXT

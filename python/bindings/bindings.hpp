@@ -22,6 +22,8 @@ void bind_context(nb::module_& module);
 void bind_reduce_op(nb::module_& module);
 void bind_rendezvous(nb::module_& module);
 void bind_group(nb::module_& module);
+void bind_group_stage(nb::module_& module);
+void bind_parallel_layout(nb::module_& module);
 void bind_safetensors(nb::module_& module);
 
 }  // namespace tendon::python

@@ -77,7 +77,7 @@ std::uint64_t GroupValues::size_bytes() const {
     for (const auto& each : several) size += each.size_bytes();
     return size;
   };
-  if (const auto* const one = std::get_if<Tensor>(&held_)) return one->size_bytes();
+  if (const Tensor* const one = as_tensor()) return one->size_bytes();
   if (const auto* const dict = std::get_if<TensorDict>(&held_)) return dict->size_bytes();
   if (const auto* const arrays = std::get_if<std::vector<Tensor>>(&held_)) return sum(*arrays);
   return sum(std::get<std::vector<TensorDict>>(held_));

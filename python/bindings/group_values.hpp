@@ -29,6 +29,8 @@ class GroupValues {
   /// Refers to this.
   [[nodiscard]] Tensors tensors() const;
   [[nodiscard]] std::uint64_t size_bytes() const;
+  /// Null unless it is one array.
+  [[nodiscard]] const Tensor* as_tensor() const { return std::get_if<Tensor>(&held_); }
 
  private:
   std::variant<Tensor, TensorDict, std::vector<Tensor>, std::vector<TensorDict>> held_;

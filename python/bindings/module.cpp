@@ -21,6 +21,8 @@ NB_MODULE(_tendon, module) {
   bind_reduce_op(module);
   bind_rendezvous(module);
   bind_group(module);
+  bind_group_stage(module);
+  bind_parallel_layout(module);
   bind_safetensors(module);
   // A daemon thread that the end of the interpreter stops in a wait keeps what it holds: a user
   // can do nothing about the report. The tests switch it on.

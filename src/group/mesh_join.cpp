@@ -68,6 +68,10 @@ Result<void> Mesh::host(Deadline deadline) {
   if (!complete) {
     Error error{ErrorCode::timeout, kWhere,
                 missing() + " did not come to " + address_ + " before the deadline"};
+    for (const auto& [place, lost] : lost_) {
+      error.detail += "; rank " + std::to_string(place) + " (" + lost.channel->link().peer_name() +
+                      ") came and has gone again";
+    }
     if (refused_) error.detail += "; refused: " + refused_->error.detail;
     return error;
   }

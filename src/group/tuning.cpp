@@ -117,13 +117,31 @@ std::string read_entry(Tuning& tuning, std::string_view name, std::string_view v
   return "legal names are " + sizes + all;
 }
 
-constexpr std::uint64_t kTypicalSizes[] = {
-    8, std::uint64_t{1} << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 64 << 20};
-
 std::string text_of_size(std::uint64_t size_bytes) {
-  if (size_bytes >= 1 << 20) return std::to_string(size_bytes >> 20) + " MiB";
-  if (size_bytes >= 1 << 10) return std::to_string(size_bytes >> 10) + " KiB";
+  if (size_bytes % (1 << 20) == 0) return std::to_string(size_bytes >> 20) + " MiB";
+  if (size_bytes % (1 << 10) == 0) return std::to_string(size_bytes >> 10) + " KiB";
   return std::to_string(size_bytes) + " B";
+}
+
+// Where the answer of `choose` changes: looked at from each size to twice as much, then, where the
+// two differ, halved down to the byte.
+template <class Choose>
+std::vector<Choice> switches(const SizeRange& range, Choose choose) {
+  std::vector<Choice> found = {{range.first_bytes, std::string(choose(range.first_bytes))}};
+  for (std::uint64_t below = range.first_bytes; below < range.last_bytes;) {
+    const std::uint64_t next = std::min(range.last_bytes, std::max(2 * below, below + 1));
+    while (found.back().algorithm != choose(next)) {
+      std::uint64_t changed = next;
+      while (changed - below > 1) {
+        const std::uint64_t middle = below + (changed - below) / 2;
+        (found.back().algorithm == choose(middle) ? below : changed) = middle;
+      }
+      found.push_back({changed, std::string(choose(changed))});
+      below = changed;
+    }
+    below = next;
+  }
+  return found;
 }
 
 bool is_two_level(std::string_view algorithm) { return algorithm.starts_with("two_level"); }
@@ -288,12 +306,10 @@ std::string forced_two_level(const Tuning& tuning) {
 }
 
 std::vector<Choices> choices_of(const Tuning& tuning, Reach reach, const Hosts& hosts,
-                                std::span<const std::uint64_t> sizes_bytes) {
+                                const SizeRange& range) {
   std::vector<Choices> all;
   const auto add = [&](std::string_view operation, auto choose) {
-    Choices choices{operation, {}};
-    for (const std::uint64_t size : sizes_bytes) choices.algorithms.emplace_back(choose(size));
-    all.push_back(std::move(choices));
+    all.push_back({operation, switches(range, choose)});
   };
   if (reach == Reach::boards) {
     add("all_reduce", [&](std::uint64_t size) {
@@ -324,18 +340,15 @@ std::vector<Choices> choices_of(const Tuning& tuning, Reach reach, const Hosts& 
   return all;
 }
 
-std::span<const std::uint64_t> typical_sizes() { return kTypicalSizes; }
-
 std::string describe_choices(const Tuning& tuning, Reach reach, const Hosts& hosts) {
   std::string text = "  on one host, by shared memory\n";
   if (reach == Reach::links)
     text = "  over links; hosts, by their names: " + std::to_string(hosts.count()) + "\n";
-  for (const Choices& row : choices_of(tuning, reach, hosts, kTypicalSizes)) {
+  for (const Choices& row : choices_of(tuning, reach, hosts)) {
     ((text += "    ") += row.operation) += ":";
-    for (std::size_t i = 0; i < row.algorithms.size(); ++i) {
-      if (i != 0 && row.algorithms[i] == row.algorithms[i - 1]) continue;
-      ((text += i == 0 ? " " : ", at ") += text_of_size(kTypicalSizes[i])) += " ";
-      text += row.algorithms[i];
+    for (const Choice& choice : row.by_size) {
+      text += &choice == &row.by_size.front() ? " " : ", at ";
+      ((text += text_of_size(choice.from_bytes)) += " ") += choice.algorithm;
     }
     text += "\n";
   }

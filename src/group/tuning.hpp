@@ -101,15 +101,22 @@ enum class Reach : std::uint8_t {
   boards,  ///< all are on one host
   links,
 };
-/// What an operation takes for each of some sizes, in words.
+struct SizeRange {
+  std::uint64_t first_bytes = 8;
+  std::uint64_t last_bytes = std::uint64_t{64} << 20;
+};
+/// What an operation takes from a size on, in words.
+struct Choice {
+  std::uint64_t from_bytes = 0;
+  std::string algorithm;
+};
+/// The first one is for the first size of the range; each other one is where it changes.
 struct Choices {
   std::string_view operation;
-  std::vector<std::string> algorithms;
+  std::vector<Choice> by_size;
 };
 [[nodiscard]] std::vector<Choices> choices_of(const Tuning& tuning, Reach reach, const Hosts& hosts,
-                                              std::span<const std::uint64_t> sizes_bytes);
-/// Sizes at which a table of choices is looked at: 8 B to 64 MiB.
-[[nodiscard]] std::span<const std::uint64_t> typical_sizes();
+                                              const SizeRange& range = {});
 
 /// The ways of an epoch's operations, by size: text for people.
 [[nodiscard]] std::string describe_choices(const Tuning& tuning, Reach reach, const Hosts& hosts);

@@ -218,7 +218,7 @@ TEST(BenchCollectives, WhatCannotBeMeasuredIsRefusedAtOnce) {
   };
   for (const Case& each :
        {Case{{"allreduce", "-d", "f33"}, "f33"}, Case{{"allreduce", "-o", "mean"}, "mean"},
-        Case{{"allreduce", "-b", "0"}, "1 <= b"},
+        Case{{"allreduce", "-b", "0"}, "1 <= b"}, Case{{"all_reduce", "-b", "-5"}, "negative"},
         Case{{"allreduce", "-b", "64", "-e", "8"}, "-e 8"},
         Case{{"allreduce", "-f", "1"}, "stepfactor"},
         Case{{"allreduce", "-i", "8", "-f", "2"}, "excludes"},

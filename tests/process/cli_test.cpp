@@ -164,7 +164,7 @@ TEST(Cli, InfoCollectivesShowsTheTableWhatOverridesItAndTheChoices) {
   std::map<std::string, std::string> choices;
   for (const Json& row : info["layouts"][0]["operations"]) {
     ASSERT_EQ(row["by_size"].size(), 1U);
-    EXPECT_EQ(row["by_size"][0]["size_bytes"], 1024);
+    EXPECT_EQ(row["by_size"][0]["from_bytes"], 1024);
     choices[row["operation"]] = row["by_size"][0]["algorithm"];
   }
   EXPECT_EQ(choices["all_reduce"], "halving_doubling");

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: a pair of pipes on each path, and programs run beside the test."""
+"""What the tests share: a pair of pipes on each path, a group, and programs run beside the test."""
 
+import socket
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,3 +94,60 @@ def program() -> Iterator[Callable[..., Program]]:
 @pytest.fixture
 def package_folder() -> Path:
     return Path(tendon.__file__).parent
+
+
+def free_address() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{one.getsockname()[1]}"
+
+
+class Members:
+    """The members of one group, each with a Context and a thread of its own in this process."""
+
+    def __init__(self, size: int, **options) -> None:
+        self.contexts = [tendon.Context(f"m{rank}", linger=0.1) for rank in range(size)]
+        self._threads = ThreadPoolExecutor(size)
+        address = free_address()
+        self.groups = self._all([
+            lambda rank=rank: tendon.Group.join(
+                rank=rank, size=size, address=address, timeout=PATIENCE_S,
+                context=self.contexts[rank], **options)
+            for rank in range(size)])
+
+    def _all(self, calls):
+        started = [self._threads.submit(call) for call in calls]
+        return [one.result(PATIENCE_S) for one in started]
+
+    def run(self, work) -> list:
+        """What work(group) returns on each, by rank."""
+        return self._all([lambda group=group: work(group) for group in self.groups])
+
+    def errors(self, work) -> list[Exception]:
+        def catch(group):
+            try:
+                work(group)
+            except Exception as error:
+                return error
+
+        return self.run(catch)
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.close()
+        for context in self.contexts:
+            context.close(PATIENCE_S)
+        self._threads.shutdown(wait=False)
+
+
+@pytest.fixture
+def members():
+    made = []
+
+    def make(size: int = 2, **options) -> Members:
+        made.append(Members(size, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

@@ -350,6 +350,21 @@ TEST(Join, NobodyAnswers) {
   EXPECT_THAT(group.error().detail, HasSubstr("rank 1, 2 of 3 did not come"));
 }
 
+TEST(Join, WhoCameAndHasGoneIsNamedToo) {
+  const std::string address = test::fresh_group_address();
+  std::thread first([&] {
+    Context context = Context::create({.name = "impatient"}).value();
+    EXPECT_TRUE(test::fails_with(join_alone(context, address, 1, 3, 1500ms), ErrorCode::timeout,
+                                 "still waits for other members"));
+  });
+  Context context = Context::create().value();
+  const auto group = join_alone(context, address, 0, 3, 4s);
+  EXPECT_TRUE(test::fails_with(group, ErrorCode::timeout, "rank 2 of 3 did not come"));
+  EXPECT_TRUE(test::fails_with(group, ErrorCode::timeout, "rank 1 (impatient"));
+  EXPECT_TRUE(test::fails_with(group, ErrorCode::timeout, "came and has gone again"));
+  first.join();
+}
+
 TEST(Join, RanksAndSizesOutOfRange) {
   Context context = Context::create().value();
   EXPECT_EQ(join_alone(context, "unix:@x", 2, 2, 1s).error().code, ErrorCode::invalid_argument);
