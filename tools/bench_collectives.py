@@ -192,23 +192,26 @@ def lines() -> list[Line]:
 # -------------------------------------------------------------------------------------------------
 # Telling
 
-PLOTTED = {"gloo, 2 ranks": ("gloo", "ordinary"), "OpenMPI, 2 ranks": ("openmpi", "ordinary"),
-           "Tendon, 2 ranks": ("tendon", "ordinary"), "Tendon, pool memory": ("tendon", "pool")}
+PLOTTED = {"gloo": ("gloo", "ordinary"), "OpenMPI": ("openmpi", "ordinary"),
+           "Tendon": ("tendon", "ordinary"), "Tendon, pool memory": ("tendon", "pool")}
 
 
 def plot(result: Measurement) -> str:
-    def points(program: str, memory: str) -> dict[int, float]:
-        measured = {size: result.series.get(key(program, size, memory=memory)) for size in SIZES}
-        return {size: statistics.median(series.values(P50))
+    def points(program: str, memory: str, ranks: int) -> dict[int, list[float]]:
+        measured = {size: result.series.get(key(program, size, ranks=ranks, memory=memory))
+                    for size in SIZES}
+        return {size: series.values(P50)
                 for size, series in measured.items() if series and series.values(P50)}
 
     # Names of neighbours that would overlap are left out.
     named = {size: size_text(size) for size in SIZES
              if size in (8, KIB, 16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB)}
-    return bench_plot.times_by_size(
-        "all_reduce of f32 on one host",
-        {name: points(*where) for name, where in PLOTTED.items()}, named, "one call",
-        "size of the tensor")
+    cpus = len(os.sched_getaffinity(0))
+    panels = [bench_plot.Panel(f"all_reduce of f32 on one host, {ranks} ranks on {cpus} CPUs",
+                               "one call",
+                               {name: points(*where, ranks) for name, where in PLOTTED.items()})
+              for ranks in RANKS]
+    return bench_plot.times_by_size(panels, named, "size of the tensor")
 
 
 def times_table(result: Measurement, ranks: int) -> str:

@@ -2,6 +2,8 @@
 """Draws times by size, both logarithmic, as an SVG that reads well on light and on dark pages."""
 
 import math
+import statistics
+from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 860, 460
@@ -15,6 +17,7 @@ STYLE = """text {{ font: 13px "DejaVu Sans", Verdana, Helvetica, Arial, sans-ser
 .page {{ fill: #ffffff }}
 .grid {{ stroke: #d8d8d8; stroke-width: 1 }}
 .line {{ fill: none; stroke-width: 2.5 }}
+.range {{ stroke-width: 1.5 }}
 {light}
 @media (prefers-color-scheme: dark) {{
 text {{ fill: #e8e8e8 }}
@@ -45,11 +48,25 @@ def time_text(time_us: float) -> str:
     return f"{time_us:g} µs"
 
 
-def times_by_size(title: str, series: dict[str, dict[int, float]],
-                  size_names: dict[int, str], what: str = "one way",
-                  sizes_of: str = "size of the batch") -> str:
-    """series: name -> {size in bytes: microseconds}; at least one point in all."""
-    times = [time_us for points in series.values() for time_us in points.values()]
+@dataclass(frozen=True)
+class Panel:
+    """series: name -> {size in bytes: microseconds of each round}; at least one point in all."""
+
+    title: str
+    what: str
+    series: dict[str, dict[int, list[float]]]
+
+
+def colour_of(name: str, drawn: list[str]) -> int:
+    """Ours have the first colours in every plot, peers those after them."""
+    own = [each for each in drawn if each.startswith("Tendon")]
+    peers = [each for each in drawn if each not in own]
+    return own.index(name) if name in own else (2 + peers.index(name)) % len(COLOURS)
+
+
+def drawn_panel(panel: Panel, size_names: dict[int, str], sizes_of: str) -> list[str]:
+    times = [time_us for points in panel.series.values() for rounds in points.values()
+             for time_us in rounds]
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
     high = max(high, low + 1)
     first, last = math.log10(min(size_names)), math.log10(max(size_names))
@@ -61,14 +78,9 @@ def times_by_size(title: str, series: dict[str, dict[int, float]],
         return TOP + (high - math.log10(time_us)) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    style = STYLE.format(light=colour_rules(0), dark=colour_rules(1))
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-             f'width="{WIDTH}" height="{HEIGHT}" role="img">', f"<title>{escape(title)}</title>",
-             f"<style>{style}</style>",
-             f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>',
-             f'<text x="{LEFT}" y="24" class="title">{escape(title)}</text>',
-             f'<text x="{LEFT}" y="44">{escape(what)}, p50; both axes logarithmic, lower is '
-             "better</text>"]
+    parts = [f'<text x="{LEFT}" y="24" class="title">{escape(panel.title)}</text>',
+             f'<text x="{LEFT}" y="44">{escape(panel.what)}, p50: median of the rounds, bars from '
+             "the least to the greatest; both axes logarithmic, lower is better</text>"]
     for exponent in range(low, high + 1):
         y = y_of(10.0**exponent)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/><text x="{LEFT - 8}" '
@@ -80,13 +92,32 @@ def times_by_size(title: str, series: dict[str, dict[int, float]],
     parts.append(f'<text x="{(LEFT + right) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">'
                  f"{escape(sizes_of)}</text>")
 
-    drawn = {name: sorted(points.items()) for name, points in series.items() if points}
-    labels = spread_labels([y_of(points[-1][1]) for points in drawn.values()])
-    for (i, (name, points)), label_y in zip(enumerate(drawn.items()), labels):
-        path = "L".join(f"{x_of(size):.1f} {y_of(time_us):.1f}" for size, time_us in points)
-        parts.append(f'<path class="line s{i % len(COLOURS)}" d="M{path}"/>')
-        parts += [f'<circle class="f{i % len(COLOURS)}" cx="{x_of(size):.1f}" '
-                  f'cy="{y_of(time_us):.1f}" r="4"/>' for size, time_us in points]
+    drawn = {name: sorted(points.items()) for name, points in panel.series.items() if points}
+    labels = spread_labels([y_of(statistics.median(points[-1][1])) for points in drawn.values()])
+    for (name, points), label_y in zip(drawn.items(), labels):
+        colour = colour_of(name, list(drawn))
+        places = [(x_of(size), y_of(statistics.median(rounds)), y_of(max(rounds)),
+                   y_of(min(rounds))) for size, rounds in points]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y, _, _ in places)
+        parts.append(f'<path class="line s{colour}" d="M{path}"/>')
+        parts += [f'<path class="range s{colour}" d="M{x:.1f} {top:.1f}V{end:.1f}"/>'
+                  f'<circle class="f{colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
+                  for x, y, top, end in places]
         parts.append(f'<text x="{right + 12}" y="{label_y + 4:.1f}" '
-                     f'style="font-weight:bold" class="f{i % len(COLOURS)}">{escape(name)}</text>')
+                     f'style="font-weight:bold" class="f{colour}">{escape(name)}</text>')
+    return parts
+
+
+def times_by_size(panels: list[Panel], size_names: dict[int, str],
+                  sizes_of: str = "size of the batch") -> str:
+    """The panels below one another."""
+    height = HEIGHT * len(panels)
+    style = STYLE.format(light=colour_rules(0), dark=colour_rules(1))
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+             f'width="{WIDTH}" height="{height}" role="img">',
+             f"<title>{escape('; '.join(panel.title for panel in panels))}</title>",
+             f"<style>{style}</style>", f'<rect class="page" width="{WIDTH}" height="{height}"/>']
+    for i, panel in enumerate(panels):
+        parts += [f'<g transform="translate(0 {i * HEIGHT})">',
+                  *drawn_panel(panel, size_names, sizes_of), "</g>"]
     return "\n".join([*parts, "</svg>"]) + "\n"

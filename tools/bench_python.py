@@ -105,15 +105,14 @@ PLOTTED = {"Tendon, loan": ("tendon", "loan"), "Tendon, send and recv": ("tendon
 
 
 def plot(result: Measurement) -> str:
-    def points(path: str, mode: str) -> dict[int, float]:
+    def points(path: str, mode: str) -> dict[int, list[float]]:
         measured = {size: result.series.get(Key(path, mode, size)) for size in SIZES}
-        return {size: statistics.median(series.values(STEADY))
+        return {size: series.values(STEADY)
                 for size, series in measured.items() if series and series.values(STEADY)}
 
-    return bench_plot.times_by_size(
-        "A batch of two arrays to another Python process",
-        {name: points(*where) for name, where in PLOTTED.items()},
-        {size: size_text(size) for size in SIZES})
+    panel = bench_plot.Panel("A batch of two arrays to another Python process", "one way",
+                             {name: points(*where) for name, where in PLOTTED.items()})
+    return bench_plot.times_by_size([panel], {size: size_text(size) for size in SIZES})
 
 
 VERSIONS = """

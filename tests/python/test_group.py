@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
