@@ -91,10 +91,10 @@ void print_table(const detail::ReadTuning& read) {
   }
   print_line("\nalgorithms; TENDON_COLLECTIVES=operation=algorithm,... forces one");
   for (const detail::ForcedRow& row : detail::forced_rows(read.tuning)) {
-    print_line(fmt::format(
-        "  {:<20} {:<19} of {}", row.name,
-        row.forced.empty() ? std::string("by size") : fmt::format("{} (environment)", row.forced),
-        fmt::join(row.algorithms, ", ")));
+    print_line(fmt::format("  {:<20} {:<19} of {}", row.name,
+                           row.forced.empty() ? std::string(row.otherwise)
+                                              : fmt::format("{} (environment)", row.forced),
+                           fmt::join(row.algorithms, ", ")));
   }
 }
 

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 #include <vector>
 
 #include "group/fingerprint.hpp"
+#include "group/staging.hpp"
 #include "memory/segment.hpp"
 
 namespace tendon::inline v0::detail {
@@ -51,10 +53,9 @@ class Board {
   static_assert(sizeof(Line) == 128);
 
   /// Room for the slots is reserved; pages exist when first touched.
-  [[nodiscard]] static Result<std::unique_ptr<Board>> create(std::uint64_t group,
-                                                             std::uint64_t epoch,
-                                                             std::uint32_t members,
-                                                             std::uint32_t self);
+  [[nodiscard]] static Result<std::unique_ptr<Board>> create(
+      std::uint64_t group, std::uint64_t epoch, std::uint32_t members, std::uint32_t self,
+      std::optional<StagingWay> staging = {});
   [[nodiscard]] const std::shared_ptr<Segment>& segment() const noexcept {
     return segments_[self_];
   }
@@ -97,6 +98,10 @@ class Board {
     return static_cast<std::uint32_t>(segments_.size());
   }
   [[nodiscard]] std::uint32_t self() const noexcept { return self_; }
+  /// How the operation that has the board writes to its slots.
+  [[nodiscard]] CopyHint hint() const noexcept { return hint_; }
+  void set_hint(CopyHint hint) noexcept { hint_ = hint; }
+  [[nodiscard]] Staging& staging() noexcept { return staging_; }
 
  private:
   struct alignas(128) Header {
@@ -113,8 +118,8 @@ class Board {
   };
   static constexpr std::uint64_t kMagic = 0x31454e494c444e54;  // "TNDLINE1" read as little endian
 
-  Board(std::uint32_t members, std::uint32_t self)
-      : self_(self), segments_(members), seen_(members) {}
+  Board(std::uint32_t members, std::uint32_t self, std::optional<StagingWay> forced)
+      : self_(self), segments_(members), seen_(members), staging_(forced) {}
   [[nodiscard]] Contents& contents(std::uint32_t member) const noexcept {
     return *reinterpret_cast<Contents*>(segments_[member]->data());
   }
@@ -128,6 +133,8 @@ class Board {
   const std::uint32_t self_;
   std::vector<std::shared_ptr<Segment>> segments_;
   std::vector<std::uint64_t> seen_;  // the latest round of each
+  Staging staging_;
+  CopyHint hint_ = CopyHint::cached;
 };
 
 }  // namespace tendon::inline v0::detail

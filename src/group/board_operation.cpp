@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+
 #include "core/failpoint.hpp"
 #include "group/operation.hpp"
 #include "group/rounds.hpp"
@@ -20,8 +22,12 @@ class BoardOperation final : public Operation {
       const std::uint64_t round = epoch.board_round;
       if (!staged_) {
         if (board.holds_back(round) != board.self()) return false;
+        if (i_ == 0) {
+          plan_ = board.staging().plan(fingerprint().op, fingerprint().size_bytes);
+          board.set_hint(plan_.hint);
+        }
         board.mine(round).fingerprint = fingerprint();
-        rounds_->stage(i_, board, round);
+        timed([&] { rounds_->stage(i_, board, round); });
         if (TENDON_FAILPOINT("group.board.before_publish"))
           return Error{ErrorCode::internal, "group.board", "failpoint group.board.before_publish"};
         board.publish(round);
@@ -36,14 +42,19 @@ class BoardOperation final : public Operation {
         const Fingerprint theirs = board.theirs(arrived_, round).fingerprint;
         if (theirs != fingerprint()) return mismatch_error(epoch, fingerprint(), arrived_, theirs);
       }
-      TENDON_TRY(taken, rounds_->take(i_, board, round));
-      if (!taken) return false;
+      Result<bool> taken = false;
+      timed([&] { taken = rounds_->take(i_, board, round); });
+      if (!taken || !*taken) return taken;
       ++steps_;
       ++epoch.board_round;
       arrived_ = 0;
       staged_ = false;
       if (!rounds_->more(i_)) break;
       ++i_;
+    }
+    if (plan_.is_trial && rounds_->shows_tensors()) {
+      board.staging().tried(fingerprint().op, fingerprint().size_bytes, plan_.hint,
+                            static_cast<std::uint64_t>(worked_.count()));
     }
     rounds_->finish();
     return true;
@@ -72,7 +83,17 @@ class BoardOperation final : public Operation {
   }
 
  private:
+  template <class F>
+  void timed(F work) {
+    if (!plan_.is_trial) return work();
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    worked_ += std::chrono::steady_clock::now() - begin;
+  }
+
   const std::unique_ptr<Rounds> rounds_;
+  Staging::Plan plan_;
+  std::chrono::nanoseconds worked_{0};  // in stages and takes
   std::uint64_t i_ = 0;
   std::uint64_t steps_ = 0;
   std::uint32_t arrived_ = 0;  // members before it have

@@ -12,6 +12,8 @@
 #include <tendon/group/tensors.hpp>
 #include <vector>
 
+#include "memory/copy.hpp"
+
 namespace tendon::inline v0::detail {
 
 /// What a collective does with its tensors.
@@ -72,9 +74,10 @@ class Flat {
       if (from < to) f(run.data + (from - run.begin), from - offset, to - from, run.dtype);
     }
   }
-  void read(std::uint64_t offset, MutableBytes destination) const {
+  void read(std::uint64_t offset, MutableBytes destination,
+            CopyHint hint = CopyHint::cached) const {
     visit(offset, destination.size(), [&](std::byte* data, auto at, auto size, DType) {
-      std::memcpy(destination.data() + at, data, size);
+      copy_bytes({destination.data() + at, size}, {data, size}, hint);
     });
   }
   void write(std::uint64_t offset, Bytes source) const {

@@ -165,6 +165,7 @@ class GroupCore final : public MeshListener,
   std::shared_ptr<Epoch> build(const View& view, std::uint32_t attempt);
   [[nodiscard]] Result<bool> show_board(const Epoch& epoch);
   [[nodiscard]] Result<bool> complete(Epoch& epoch);
+  [[nodiscard]] bool board_never_comes(const Epoch& epoch) const;
   void install(std::shared_ptr<Epoch> epoch);
   [[nodiscard]] std::optional<std::uint32_t> place_of(std::uint32_t mesh_place) const;
   [[nodiscard]] Channel* channel_of(std::uint32_t place) const {

@@ -2,7 +2,9 @@
 // How a member enters the next epoch of its group.
 #include <algorithm>
 
+#include "core/failpoint.hpp"
 #include "group/group_core.hpp"
+#include "group/tuning.hpp"
 
 namespace tendon::inline v0::detail {
 namespace {
@@ -38,7 +40,7 @@ std::shared_ptr<Epoch> GroupCore::build(const View& view, std::uint32_t attempt)
 
 // Shows the board to everybody; false: not now.
 Result<bool> GroupCore::show_board(const Epoch& epoch) {
-  if (epoch.board == nullptr) return true;
+  if (epoch.board == nullptr || TENDON_FAILPOINT("group.board.before_show")) return true;
   for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
     if (rank == epoch.self || epoch.channels[rank]->lost()) continue;
     TENDON_TRY(shown, mesh_->publish(mesh_places_[epoch.places[rank]], epoch.board->segment()));
@@ -68,6 +70,17 @@ Result<bool> GroupCore::complete(Epoch& epoch) {
     TENDON_CHECK(epoch.board->attach(rank, std::move(segment)));
   }
   return true;
+}
+
+// Has somebody gone whose board is not here, although it said that it is ready? state_mutex_ is
+// held.
+bool GroupCore::board_never_comes(const Epoch& epoch) const {
+  for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
+    if (rank == epoch.self || !epoch.channels[rank]->link().ended()) continue;
+    const std::uint32_t place = epoch.places[rank];
+    if (mesh_->published(mesh_places_[place], ready_.at(place).board) == nullptr) return true;
+  }
+  return false;
 }
 
 // A process that has come in the place of another can send as soon as this member is ready too, so
@@ -169,14 +182,20 @@ class GroupCore::Entering {
   /// One look at where things stand. True: the epoch is complete, even if somebody has gone since:
   /// that is for the first operation to find.
   Result<bool> look() {
+    bool board_lost = false;
     {
       std::lock_guard lock(core_.state_mutex_);
       if (shown_) {
         TENDON_TRY(all, core_.complete(*next_));
-        // All are ready and only a board is on its way: who left since has shown it before.
-        if (all || missing().empty()) return all;
+        if (all) return true;
+        // All are ready and only a board is on its way: who left since has shown it before, unless
+        // it died on the way.
+        board_lost = missing().empty() && core_.board_never_comes(*next_);
+        if (board_lost) core_.miss_early();
+        if (missing().empty() && !board_lost) return false;
       }
     }
+    if (board_lost) core_.say_agreement();
     TENDON_TRY(aim, agreed());
     if (!aim) return false;
     if (next_ == nullptr || next_->view != aim->view.epoch || next_->attempt != aim->attempt)
@@ -225,6 +244,10 @@ class GroupCore::Entering {
     std::string names;
     for (const std::uint32_t rank : missing())
       names += (names.empty() ? "" : ", ") + next_->names[rank];
+    if (names.empty()) {
+      return Error{ErrorCode::timeout, where_,
+                   group + ": all members are ready, and the memory of one did not come"};
+    }
     return Error{ErrorCode::timeout, where_,
                  group + " waits for " + names + ": not ready before the deadline"};
   }
@@ -305,7 +328,8 @@ class GroupCore::Entering {
       return core_.mesh_->on_this_host(core_.mesh_places_[place]);
     });
     if (!here) return {};
-    TENDON_TRY(board, Board::create(core_.id_, next_->number(), next_->size(), next_->self));
+    TENDON_TRY(board, Board::create(core_.id_, next_->number(), next_->size(), next_->self,
+                                    Tuning::get().staging));
     next_->board = std::move(board);
     return {};
   }
@@ -328,6 +352,7 @@ class GroupCore::Entering {
       word = core_.ready_word();
     }
     core_.say_all(word);
+    (void)TENDON_FAILPOINT("group.epoch.after_ready");
     return true;
   }
 

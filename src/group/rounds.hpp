@@ -28,6 +28,8 @@ class Rounds {
   [[nodiscard]] virtual Result<bool> take(std::uint64_t i, Board& board, std::uint64_t round) = 0;
   /// Is i, which is over, not the last round?
   [[nodiscard]] virtual bool more(std::uint64_t i) const = 0;
+  /// Do the slots carry what is reduced or moved?
+  [[nodiscard]] virtual bool shows_tensors() const { return true; }
   /// Tensors with gaps get their results.
   virtual void finish() {}
 };

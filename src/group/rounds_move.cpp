@@ -65,7 +65,7 @@ class Broadcast final : public Rounds {
   void stage(std::uint64_t i, Board& board, std::uint64_t round) override {
     if (self_ != root_) return;
     const Piece piece = piece_of(i, Board::kSlotBytes, tensors_.size_bytes());
-    tensors_.read(piece.begin, board.my_slot(round).first(piece.size_bytes));
+    tensors_.read(piece.begin, board.my_slot(round).first(piece.size_bytes), board.hint());
   }
   bool reads(std::uint64_t, std::uint32_t member) const override { return member == root_; }
   Result<bool> take(std::uint64_t i, Board& board, std::uint64_t round) override {
@@ -96,7 +96,8 @@ class Gather final : public Rounds {
   void stage(std::uint64_t i, Board& board, std::uint64_t round) override {
     say(board, round, input_.size_bytes());
     const Piece piece = piece_of(i, Board::kSlotBytes, input_.size_bytes());
-    if (root_ != self_) input_.read(piece.begin, board.my_slot(round).first(piece.size_bytes));
+    if (root_ != self_)
+      input_.read(piece.begin, board.my_slot(round).first(piece.size_bytes), board.hint());
   }
   bool reads(std::uint64_t i, std::uint32_t) const override { return i == 0 || takes(); }
   Result<bool> take(std::uint64_t i, Board& board, std::uint64_t round) override {

@@ -42,7 +42,7 @@ class SymmetricReduce final : public Rounds {
 
   void stage(std::uint64_t i, Board& board, std::uint64_t round) override {
     const std::uint64_t size = size_of(i);
-    tensors_.read(i * Board::kSlotBytes, {place_of_mine(board, round, size), size});
+    tensors_.read(i * Board::kSlotBytes, {place_of_mine(board, round, size), size}, board.hint());
   }
   bool reads(std::uint64_t, std::uint32_t) const override { return reads_; }
   Result<bool> take(std::uint64_t i, Board& board, std::uint64_t round) override {
@@ -92,8 +92,8 @@ class DistributedReduce final : public Rounds {
     const Share mine = share_of(board.self(), members_, size);
     std::byte* const slot = board.my_slot(round).data();
     if (i % 2 == 0) {
-      tensors_.read(begin, {slot, mine.begin});
-      tensors_.read(begin + mine.end, {slot + mine.end, size - mine.end});
+      tensors_.read(begin, {slot, mine.begin}, board.hint());
+      tensors_.read(begin + mine.end, {slot + mine.end, size - mine.end}, board.hint());
       return;
     }
     Inputs inputs;
@@ -183,6 +183,7 @@ class PullReduce final : public Rounds {
     return i < skipped_ || staged_->more(i - skipped_);
   }
   void finish() override { staged_->finish(); }
+  bool shows_tensors() const override { return !pulls_; }
 
  private:
   Result<bool> locate(Board& board, std::uint64_t round) {
@@ -254,7 +255,8 @@ class ReduceScatter final : public Rounds {
     for (std::uint32_t m = 0; m < inputs_.size(); ++m) {
       if (m == self_) continue;
       inputs_[m].read(i * part_bytes_,
-                      {board.my_slot(round).data() + m * part_bytes_, size_of(i, inputs_[m])});
+                      {board.my_slot(round).data() + m * part_bytes_, size_of(i, inputs_[m])},
+                      board.hint());
     }
   }
   bool reads(std::uint64_t, std::uint32_t) const override { return true; }

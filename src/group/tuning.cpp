@@ -15,7 +15,8 @@ namespace {
 constexpr TuningRow kRows[] = {
     {"symmetric_max", &Tuning::symmetric_max_bytes,
      "one host: (n-1) x size up to which everybody reduces all"},
-    {"pull_min", &Tuning::pull_min_bytes, "one host: size from which pool memory is read in place"},
+    {"pull_min", &Tuning::pull_min_bytes,
+     "one host: n x size from which pool memory is read in place"},
     {"few_steps_max", &Tuning::few_steps_max_bytes,
      "links: size up to which all_reduce goes by recursive doubling"},
     {"pair_max", &Tuning::pair_max_bytes, "links: the same where two members are all there are"},
@@ -36,6 +37,8 @@ struct Name {
 constexpr Name<BoardAllReduce> kBoardAllReduce[] = {{BoardAllReduce::symmetric, "symmetric"},
                                                     {BoardAllReduce::distributed, "distributed"},
                                                     {BoardAllReduce::pull, "pull"}};
+constexpr Name<StagingWay> kStaging[] = {{StagingWay::cached, "cached"},
+                                         {StagingWay::streaming, "streaming"}};
 constexpr Name<AllReduceAlgorithm> kAllReduce[] = {
     {AllReduceAlgorithm::recursive_doubling, "recursive_doubling"},
     {AllReduceAlgorithm::halving_doubling, "halving_doubling"},
@@ -71,6 +74,7 @@ std::string_view name_in(const Names& names, Algorithm algorithm) {
 template <class Visit>
 void for_each_forced(Visit visit) {
   visit("board_all_reduce", kBoardAllReduce, &Tuning::board_all_reduce);
+  visit("staging", kStaging, &Tuning::staging);
   visit("all_reduce", kAllReduce, &Tuning::all_reduce);
   visit("reduce", kReduce, &Tuning::reduce);
   visit("broadcast", kBroadcast, &Tuning::broadcast);
@@ -186,7 +190,7 @@ std::span<const TuningRow> tuning_rows() { return kRows; }
 std::vector<ForcedRow> forced_rows(const Tuning& tuning) {
   std::vector<ForcedRow> rows;
   for_each_forced([&](std::string_view operation, const auto& names, auto forced) {
-    ForcedRow row{operation, {}, {}};
+    ForcedRow row{operation, {}, {}, operation == "staging" ? "by trial" : "by size"};
     for (const auto& each : names) row.algorithms.push_back(each.name);
     if (tuning.*forced) row.forced = name_in(names, *(tuning.*forced));
     rows.push_back(std::move(row));
@@ -228,7 +232,7 @@ BoardAllReduce choose_board_all_reduce(const Tuning& tuning, std::uint32_t membe
   if (tuning.board_all_reduce &&
       !(*tuning.board_all_reduce == BoardAllReduce::pull && fits_in_line))
     return *tuning.board_all_reduce;
-  if (size_bytes >= tuning.pull_min_bytes && !fits_in_line) return BoardAllReduce::pull;
+  if (size_bytes >= tuning.pull_min_bytes / members && !fits_in_line) return BoardAllReduce::pull;
   if (members <= 2 || size_bytes <= tuning.symmetric_max_bytes / (members - 1))
     return BoardAllReduce::symmetric;
   return BoardAllReduce::distributed;

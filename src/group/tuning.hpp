@@ -12,6 +12,7 @@
 
 #include "group/rounds.hpp"
 #include "group/script.hpp"
+#include "group/staging.hpp"
 
 namespace tendon::inline v0::detail {
 
@@ -19,7 +20,7 @@ namespace tendon::inline v0::detail {
 /// docs/collectives.md, "Which algorithm"; tuning_rows() says what each means.
 struct Tuning {
   std::uint64_t symmetric_max_bytes = std::uint64_t{512} << 10;
-  std::uint64_t pull_min_bytes = std::uint64_t{16} << 10;
+  std::uint64_t pull_min_bytes = std::uint64_t{4} << 20;
   // A step costs a link some tens of microseconds, in which it moves some tens of KiB.
   std::uint64_t few_steps_max_bytes = std::uint64_t{32} << 10;
   std::uint64_t pair_max_bytes = std::uint64_t{256} << 10;
@@ -30,6 +31,7 @@ struct Tuning {
 
   // Forced, whatever the size.
   std::optional<BoardAllReduce> board_all_reduce = {};
+  std::optional<StagingWay> staging = {};
   std::optional<AllReduceAlgorithm> all_reduce = {};
   std::optional<ReduceAlgorithm> reduce = {};
   std::optional<BroadcastAlgorithm> broadcast = {};
@@ -54,7 +56,8 @@ struct TuningRow {
 struct ForcedRow {
   std::string_view name;
   std::vector<std::string_view> algorithms;  ///< that it knows
-  std::string_view forced;                   ///< empty: chosen by size
+  std::string_view forced;                   ///< empty: it is not
+  std::string_view otherwise;                ///< "by size"
 };
 [[nodiscard]] std::vector<ForcedRow> forced_rows(const Tuning& tuning);
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +13,8 @@
 
 #include "core/failpoint.hpp"
 #include "process/peer.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
 
 namespace tendon::test {
 namespace {
@@ -24,6 +28,8 @@ class Members {
     std::uint32_t victim = 0;
     std::string failpoints = {};
     std::string collectives = {};  ///< of TENDON_COLLECTIVES
+    std::string others_failpoints = {};
+    std::string others_report = {};  ///< of TENDON_FAILPOINT_REPORT
   };
   explicit Members(const Options& options) : options_(options) {
     static int number = 0;
@@ -61,6 +67,10 @@ class Members {
       peer.environment["TENDON_COLLECTIVES"] = options_.collectives;
     if (rank == options_.victim && !options_.failpoints.empty())
       peer.environment["TENDON_FAILPOINTS"] = options_.failpoints;
+    if (rank != options_.victim && !options_.others_failpoints.empty()) {
+      peer.environment["TENDON_FAILPOINTS"] = options_.others_failpoints;
+      peer.environment["TENDON_FAILPOINT_REPORT"] = options_.others_report;
+    }
     return std::make_unique<Peer>(std::move(peer));
   }
 
@@ -76,6 +86,13 @@ void go_on_without(Members& members, std::uint32_t gone) {
   members.each_other(gone, [&](Peer& member) { EXPECT_EQ(member.line(), "ok " + left); });
   members.tell_others(gone, "loop 20 5000");
   members.each_other(gone, [](Peer& member) { EXPECT_TRUE(is_ok(member.line())); });
+}
+
+std::size_t line_count(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::size_t count = 0;
+  for (std::string line; std::getline(file, line);) ++count;
+  return count;
 }
 
 struct Death {
@@ -198,6 +215,35 @@ TEST_F(GroupOfProcesses, WhoIsProvedDeadOnlyAfterItsSocketsClosedIsLeftOut) {
     EXPECT_EQ(members[0].line(), "ok 1");
     members[0].tell("loop 5 1000");
     EXPECT_TRUE(is_ok(members[0].line()));
+  }
+}
+
+// It said that it is ready for the next epoch, and its memory for that one never came.
+TEST_F(GroupOfProcesses, WhoDiesBeforeItsBoardIsShownHoldsNobodyUp) {
+  if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
+  for (std::uint32_t victim = 0; victim < 3; ++victim) {
+    SCOPED_TRACE("victim " + std::to_string(victim));
+    const ScratchDir reports;
+    const std::filesystem::path report = reports.path() / "ready";
+    Members members({.count = 4,
+                     .victim = victim,
+                     .failpoints = "group.board.before_show=error@2,group.epoch.after_ready=kill@2",
+                     .others_failpoints = "group.epoch.after_ready=error@2",
+                     .others_report = report});
+    members[3].signal(SIGKILL);
+    EXPECT_EQ(members[3].wait(), SIGKILL);
+    std::vector<std::uint32_t> left = {0, 1, 2};
+    std::erase(left, victim);
+    for (const std::uint32_t rank : left) members[rank].tell("shrink");
+    // Both wait for the victim alone when it says that it is ready.
+    EXPECT_TRUE(eventually([&] { return line_count(report) == 2; }));
+    members[victim].tell("shrink");
+    for (const std::uint32_t rank : left) EXPECT_EQ(members[rank].line(), "ok 2");
+    EXPECT_EQ(members[victim].wait(), SIGKILL);
+    for (const char* const command : {"loop 20 1000", "loop 5 100000"}) {
+      for (const std::uint32_t rank : left) members[rank].tell(command);
+      for (const std::uint32_t rank : left) EXPECT_TRUE(is_ok(members[rank].line()));
+    }
   }
 }
 

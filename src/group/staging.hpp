@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Through the cache or around it: how a member writes what the others of its host will read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "group/fingerprint.hpp"
+#include "memory/copy.hpp"
+
+namespace tendon::inline v0::detail {
+
+/// Forced by TENDON_COLLECTIVES=staging=...
+enum class StagingWay : std::uint8_t { cached, streaming };
+[[nodiscard]] std::string_view to_string(StagingWay way);
+
+/// What is written through the cache lies dirty in the writer's, from where a reader fetches it line
+/// by line, and the next write fetches each line back. Cores of one cache do that at 8 to 16 GB/s,
+/// those of different ones at 2 GB/s, where the way around the caches, through memory, brings
+/// 8 GB/s in both cases (measured; docs/collectives.md). Nothing tells which case it is: topology
+/// does not cross a hypervisor. So both ways are tried: in the first operations of a kind and size
+/// class, then twice in a hundred, by all members in the same operations. Each member counts its own
+/// time in copies and reductions, without its waits, and keeps to what was faster.
+///
+/// Owns:    some numbers; of one epoch.
+/// Threads: one at a time.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    two readings of a clock for each round of an operation that is tried.
+class Staging {
+ public:
+  explicit Staging(std::optional<StagingWay> forced) : forced_(forced) {}
+
+  struct Plan {
+    CopyHint hint = CopyHint::cached;
+    bool is_trial = false;  ///< tried() is to hear how long it took
+  };
+  /// Of the next operation. Every member makes the same calls, so trials fall together.
+  [[nodiscard]] Plan plan(CollectiveOp op, std::uint64_t size_bytes) noexcept;
+  void tried(CollectiveOp op, std::uint64_t size_bytes, CopyHint hint, std::uint64_t ns) noexcept;
+
+  /// Less lies in the first-level cache, and is there before a trial would tell.
+  static constexpr std::uint64_t kSmallestBytes = std::uint64_t{16} << 10;
+  static constexpr std::uint64_t kFirstTrials = 6;
+  static constexpr std::uint64_t kPeriod = 128;
+
+ private:
+  // The latest two trials of one way [ns for a byte].
+  struct Trials {
+    std::array<double, 2> ns_per_byte{};
+    std::uint64_t count = 0;
+    [[nodiscard]] double best() const noexcept;
+  };
+  struct Class {
+    std::uint64_t operations = 0;
+    std::array<Trials, 2> trials;  // by CopyHint
+  };
+  [[nodiscard]] static CopyHint learned(const Class& of) noexcept;
+  [[nodiscard]] Class* class_of(CollectiveOp op, std::uint64_t size_bytes) noexcept;
+
+  const std::optional<StagingWay> forced_;
+  // By kind, of operations where everybody writes and reads, and by size: 16 KiB, 32 KiB, ...
+  std::array<std::array<Class, 14>, 3> classes_;
+};
+
+}  // namespace tendon::inline v0::detail
