@@ -16,13 +16,13 @@ namespace tendon::inline v0::detail {
 enum class StagingWay : std::uint8_t { cached, streaming };
 [[nodiscard]] std::string_view to_string(StagingWay way);
 
-/// What is written through the cache lies dirty in the writer's, from where a reader fetches it line
-/// by line, and the next write fetches each line back. Cores of one cache do that at 8 to 16 GB/s,
-/// those of different ones at 2 GB/s, where the way around the caches, through memory, brings
-/// 8 GB/s in both cases (measured; docs/collectives.md). Nothing tells which case it is: topology
-/// does not cross a hypervisor. So both ways are tried: in the first operations of a kind and size
-/// class, then twice in a hundred, by all members in the same operations. Each member counts its own
-/// time in copies and reductions, without its waits, and keeps to what was faster.
+/// What is written through the cache lies dirty in the writer's, from where a reader fetches it
+/// line by line, and the next write fetches each line back. Cores of one cache do that at 8 to
+/// 16 GB/s, those of different ones at 2 GB/s, where the way around the caches, through memory,
+/// brings 8 GB/s in both cases (measured; docs/collectives.md). Nothing tells which case it is:
+/// topology does not cross a hypervisor. So both ways are tried: in the first operations of a kind
+/// and size, then twice in each kPeriod, by all members in the same operations. Each member counts
+/// its own time in copies and reductions, without its waits, and keeps to what was faster.
 ///
 /// Owns:    some numbers; of one epoch.
 /// Threads: one at a time.
