@@ -13,33 +13,16 @@
 #include <thread>
 
 #include "support/group_cores.hpp"
+#include "support/told_operation.hpp"
 
 namespace tendon::detail {
 namespace {
 
+using test::Told;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
 constexpr auto kSoon = 30s;
-
-/// An operation of which the test says everything.
-class Told final : public Operation {
- public:
-  explicit Told(std::uint64_t sequence) : Operation({.op = CollectiveOp::barrier}, sequence) {}
-  std::function<bool()> on_advance = [] { return false; };
-  std::function<void()> on_waits_for = [] {};
-  std::vector<std::uint32_t> awaited = {1};
-  std::uint64_t steps = 0;
-  bool input = false;
-
-  Result<bool> advance(Epoch&) override { return on_advance(); }
-  bool has_input(Epoch&) override { return input; }
-  std::vector<std::uint32_t> waits_for(Epoch&) override {
-    on_waits_for();
-    return awaited;
-  }
-  std::uint64_t steps_done() const noexcept override { return steps; }
-};
 
 /// Two members, of which this thread is the first.
 class TwoMembers : public testing::Test {
@@ -399,164 +382,6 @@ TEST_F(TwoMembers, GrowingWaitsForWhatIsUnderWay) {
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, ErrorCode::group_aborted);
   EXPECT_FALSE(core().failure("barrier"));
-}
-
-// The other member is the test
-
-class Heard final : public MeshListener {
- public:
-  void on_inbound(std::uint32_t, Inbound&& inbound) override {
-    envelopes.push_back(inbound.envelope);
-  }
-  void on_lost(std::uint32_t, const Channel&, const Error&, Absence) override {}
-  std::vector<Envelope> envelopes;
-};
-
-/// Called once, by whoever makes progress.
-class Once final : public Work {
- public:
-  explicit Once(std::function<void()> call) : call_(std::move(call)) {}
-  bool progress() override {
-    call_();
-    return false;
-  }
-  [[nodiscard]] bool has_input() const noexcept override { return true; }
-
- private:
-  std::function<void()> call_;
-};
-
-/// A member of a further group, of whose other members the test says everything.
-class Entering : public testing::Test {
- protected:
-  static constexpr std::uint64_t kGroup = 4711;
-  static constexpr std::uint64_t kFirst = 1 << 16;  // the epoch
-
-  explicit Entering(std::uint32_t count = 2) : members_(count) {}
-  void SetUp() override {
-    members_.join();
-    if (HasFatalFailure()) return;
-    std::vector<std::uint32_t> places;
-    View view{1, {}};
-    for (std::uint32_t place = 0; place < members_.cores.size(); ++place) {
-      places.push_back(place);
-      view.members.set(place);
-      if (place != 0) members_.cores[place]->mesh()->add(kGroup, heard_);
-    }
-    const auto& mesh = members_.cores[0]->mesh();
-    member_ = std::make_shared<GroupCore>(mesh, kGroup, "tested", std::move(places), view,
-                                          Minority::refuse);
-    mesh->add(kGroup, member_);
-  }
-  void TearDown() override {
-    if (member_ != nullptr) member_->leave();
-  }
-  /// It comes when the member looks for what has come: after its first look at where things stand.
-  void say(Envelope envelope, std::uint32_t from = 1) {
-    envelope.from = from;
-    envelope.group = kGroup;
-    members_.cores[from]->mesh()->channel(0)->post(envelope);
-  }
-  void say_ready(std::uint64_t epoch, std::uint32_t from = 1) {
-    say({.kind = EnvelopeKind::ready, .epoch = epoch}, from);
-  }
-  bool hears_ready(std::uint64_t epoch, std::size_t times) {
-    return members_.progress_until([&] {
-      const auto is_it = [&](const Envelope& each) {
-        return each.kind == EnvelopeKind::ready && each.epoch == epoch;
-      };
-      return static_cast<std::size_t>(
-                 std::count_if(heard_->envelopes.begin(), heard_->envelopes.end(), is_it)) == times;
-    });
-  }
-  void enter(std::uint64_t number, GroupCore::Of members = GroupCore::Of::those_left) {
-    const auto entered = member_->enter(kSoon, members, Fence::none, "test");
-    ASSERT_TRUE(entered) << entered.error().message();
-    EXPECT_EQ(member_->epoch()->number(), number);
-    EXPECT_EQ(member_->epoch()->size(), members_.cores.size());
-  }
-
-  test::GroupCores members_;
-  std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
-  std::shared_ptr<GroupCore> member_;
-};
-
-class EnteringOfThree : public Entering {
- protected:
-  EnteringOfThree() : Entering(3) {}
-};
-
-TEST_F(Entering, WhoMissedThatThisMemberIsReadyIsToldAgain) {
-  say_ready(kFirst);
-  enter(kFirst);
-  EXPECT_EQ(member_->epoch()->board, nullptr) << "the other has none";
-  EXPECT_TRUE(hears_ready(kFirst, 1));
-  say_ready(kFirst);
-  EXPECT_TRUE(hears_ready(kFirst, 2));
-}
-
-TEST_F(Entering, AWordOfAnOlderEpochIsNoneAndReplacesNone) {
-  say_ready(kFirst);
-  enter(kFirst);
-  const auto late = member_->enter(20ms, GroupCore::Of::those_left, Fence::none, "test");
-  ASSERT_FALSE(late);
-  EXPECT_EQ(late.error().code, ErrorCode::timeout);
-  EXPECT_THAT(late.error().detail, HasSubstr("waits for rank 1"));
-  say_ready(kFirst + 1);
-  say_ready(kFirst);
-  enter(kFirst + 1);
-}
-
-TEST_F(Entering, WhoIsBehindTakesTheAttemptOfWhoIsAhead) {
-  say_ready(kFirst + 5);
-  enter(kFirst + 5);
-  EXPECT_TRUE(hears_ready(kFirst + 5, 1));
-}
-
-TEST_F(Entering, WhoWasReadyAndLeftIsInItAndNotInTheNext) {
-  say_ready(kFirst);
-  say({.kind = EnvelopeKind::left});
-  enter(kFirst, GroupCore::Of::everybody);
-  EXPECT_FALSE(member_->failure("barrier")) << "of operations that do not need it";
-  EXPECT_TRUE(member_->lost(*member_->epoch(), 1));
-  const auto entered = member_->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test");
-  ASSERT_TRUE(entered) << entered.error().message();
-  EXPECT_EQ(member_->epoch()->size(), 1u);
-}
-
-// Whom the others still wait for has said that it is ready, else nobody would have left.
-TEST_F(EnteringOfThree, WhoLeftBeforeAllWordsHaveComeIsInItToo) {
-  say_ready(kFirst, 1);
-  say({.kind = EnvelopeKind::left}, 1);
-  member_->engine()->add_work(std::make_shared<Once>([&] { say_ready(kFirst, 2); }));
-  enter(kFirst, GroupCore::Of::everybody);
-  EXPECT_FALSE(member_->failure("barrier"));
-}
-
-TEST_F(Entering, WhoWasReadyAndDiedEndsTheEpochThatBegins) {
-  say_ready(kFirst);
-  say({.kind = static_cast<EnvelopeKind>(99)});  // ends its channel
-  enter(kFirst, GroupCore::Of::everybody);
-  const auto failure = member_->failure("barrier");
-  ASSERT_TRUE(failure);
-  EXPECT_EQ(failure->code, ErrorCode::peer_lost);
-  EXPECT_THAT(failure->detail, HasSubstr("rank 1"));
-}
-
-TEST_F(Entering, NothingIsCalledBetweenTwoEpochs) {
-  say_ready(kFirst);
-  enter(kFirst);
-  std::optional<Completion<void>> completion;
-  member_->engine()->add_work(std::make_shared<Once>([&] {
-    completion = member_->start([](Epoch&, std::uint64_t sequence) {
-      return Result<std::shared_ptr<Operation>>(std::make_shared<Told>(sequence));
-    });
-    say_ready(kFirst + 1);
-  }));
-  enter(kFirst + 1, GroupCore::Of::those_here);
-  ASSERT_TRUE(completion);
-  ASSERT_TRUE(completion->done());
-  EXPECT_EQ(completion->wait(0s).error().code, ErrorCode::group_aborted);
 }
 
 }  // namespace
