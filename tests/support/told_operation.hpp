@@ -12,7 +12,8 @@ namespace tendon::test {
 /// An operation of which the test says everything.
 class Told final : public detail::Operation {
  public:
-  explicit Told(std::uint64_t sequence) : Operation({.op = detail::CollectiveOp::barrier}, sequence) {}
+  explicit Told(std::uint64_t sequence)
+      : Operation({.op = detail::CollectiveOp::barrier}, sequence) {}
   std::function<bool()> on_advance = [] { return false; };
   std::function<void()> on_waits_for = [] {};
   std::vector<std::uint32_t> awaited = {1};
