@@ -24,12 +24,14 @@ using Members = std::vector<std::uint32_t>;
 
 Members values_of(const std::vector<GlobalRank>& ranks) {
   Members values;
+  values.reserve(ranks.size());
   for (const GlobalRank rank : ranks) values.push_back(rank.value);
   return values;
 }
 
 std::vector<Members> values_of(const std::vector<std::vector<GlobalRank>>& groups) {
   std::vector<Members> values;
+  values.reserve(groups.size());
   for (const auto& group : groups) values.push_back(values_of(group));
   return values;
 }

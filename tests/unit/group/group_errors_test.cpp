@@ -130,9 +130,9 @@ TEST_P(GroupErrors, WhatAnArgumentLacksIsSaidAtOnce) {
     failed = group.all_gather(flags, Tensor::zeros(DType::boolean, Shape({7})).value(), kSoon);
     ASSERT_FALSE(failed);
     EXPECT_THAT(failed.error().detail, HasSubstr("2 equal blocks"));
-    static const std::byte memory[4] = {};
+    static const std::byte kMemory[4] = {};
     const Tensor constant =
-        Tensor::view(Storage(nullptr, const_cast<std::byte*>(memory), 4, Access::read_only), 0,
+        Tensor::view(Storage(nullptr, const_cast<std::byte*>(kMemory), 4, Access::read_only), 0,
                      DType::i32, Shape({1}))
             .value();
     failed = group.all_reduce(constant, ReduceOp::sum, kSoon);
