@@ -7,7 +7,7 @@ namespace tendon::inline v0::detail {
 
 Result<std::unique_ptr<Board>> Board::create(std::uint64_t group, std::uint64_t epoch,
                                              std::uint32_t members, std::uint32_t self,
-                                             std::optional<StagingWay> staging) {
+                                             std::optional<CopyHint> staging) {
   std::unique_ptr<Board> board(new Board(members, self, staging));
   TENDON_TRY(segment, Segment::create(sizeof(Contents), Writers::maker_only));
   board->segments_[self] = std::move(segment);

@@ -53,9 +53,11 @@ class Board {
   static_assert(sizeof(Line) == 128);
 
   /// Room for the slots is reserved; pages exist when first touched.
-  [[nodiscard]] static Result<std::unique_ptr<Board>> create(
-      std::uint64_t group, std::uint64_t epoch, std::uint32_t members, std::uint32_t self,
-      std::optional<StagingWay> staging = {});
+  [[nodiscard]] static Result<std::unique_ptr<Board>> create(std::uint64_t group,
+                                                             std::uint64_t epoch,
+                                                             std::uint32_t members,
+                                                             std::uint32_t self,
+                                                             std::optional<CopyHint> staging = {});
   [[nodiscard]] const std::shared_ptr<Segment>& segment() const noexcept {
     return segments_[self_];
   }
@@ -118,7 +120,7 @@ class Board {
   };
   static constexpr std::uint64_t kMagic = 0x31454e494c444e54;  // "TNDLINE1" read as little endian
 
-  Board(std::uint32_t members, std::uint32_t self, std::optional<StagingWay> forced)
+  Board(std::uint32_t members, std::uint32_t self, std::optional<CopyHint> forced)
       : self_(self), segments_(members), seen_(members), staging_(forced) {}
   [[nodiscard]] Contents& contents(std::uint32_t member) const noexcept {
     return *reinterpret_cast<Contents*>(segments_[member]->data());

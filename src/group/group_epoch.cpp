@@ -190,9 +190,11 @@ class GroupCore::Entering {
         if (all) return true;
         // All are ready and only a board is on its way: who left since has shown it before, unless
         // it died on the way.
-        board_lost = missing().empty() && core_.board_never_comes(*next_);
-        if (board_lost) core_.miss_early();
-        if (missing().empty() && !board_lost) return false;
+        if (missing().empty()) {
+          board_lost = core_.board_never_comes(*next_);
+          if (!board_lost) return false;
+          core_.miss_early();
+        }
       }
     }
     if (board_lost) core_.say_agreement();

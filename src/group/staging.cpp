@@ -15,10 +15,6 @@ std::size_t index_of(CopyHint hint) { return hint == CopyHint::cached ? 0 : 1; }
 
 }  // namespace
 
-std::string_view to_string(StagingWay way) {
-  return way == StagingWay::cached ? "cached" : "streaming";
-}
-
 double Staging::Trials::best() const noexcept {
   return count < 2 ? ns_per_byte[0] : std::min(ns_per_byte[0], ns_per_byte[1]);
 }
@@ -48,8 +44,7 @@ CopyHint Staging::learned(const Class& of) noexcept {
 }
 
 Staging::Plan Staging::plan(CollectiveOp op, std::uint64_t size_bytes) noexcept {
-  if (forced_)
-    return {*forced_ == StagingWay::cached ? CopyHint::cached : CopyHint::streaming, false};
+  if (forced_) return {*forced_, false};
   if (size_bytes < kSmallestBytes) return {};
   Class* const own = class_of(op, size_bytes);
   // Where some only write and others only read, a member would see half of what it costs.

@@ -5,16 +5,11 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "group/fingerprint.hpp"
 #include "memory/copy.hpp"
 
 namespace tendon::inline v0::detail {
-
-/// Forced by TENDON_COLLECTIVES=staging=...
-enum class StagingWay : std::uint8_t { cached, streaming };
-[[nodiscard]] std::string_view to_string(StagingWay way);
 
 /// What is written through the cache lies dirty in the writer's, from where a reader fetches it
 /// line by line, and the next write fetches each line back. Cores of one cache do that at 8 to
@@ -31,7 +26,8 @@ enum class StagingWay : std::uint8_t { cached, streaming };
 /// Cost:    two readings of a clock for each round of an operation that is tried.
 class Staging {
  public:
-  explicit Staging(std::optional<StagingWay> forced) : forced_(forced) {}
+  /// `forced` is of TENDON_COLLECTIVES=staging=...
+  explicit Staging(std::optional<CopyHint> forced) : forced_(forced) {}
 
   struct Plan {
     CopyHint hint = CopyHint::cached;
@@ -60,7 +56,7 @@ class Staging {
   [[nodiscard]] static CopyHint learned(const Class& of) noexcept;
   [[nodiscard]] Class* class_of(CollectiveOp op, std::uint64_t size_bytes) noexcept;
 
-  const std::optional<StagingWay> forced_;
+  const std::optional<CopyHint> forced_;
   // By kind, of operations where everybody writes and reads, and by size: 16 KiB, 32 KiB, ...
   std::array<std::array<Class, 14>, 3> classes_;
 };

@@ -37,8 +37,8 @@ struct Name {
 constexpr Name<BoardAllReduce> kBoardAllReduce[] = {{BoardAllReduce::symmetric, "symmetric"},
                                                     {BoardAllReduce::distributed, "distributed"},
                                                     {BoardAllReduce::pull, "pull"}};
-constexpr Name<StagingWay> kStaging[] = {{StagingWay::cached, "cached"},
-                                         {StagingWay::streaming, "streaming"}};
+constexpr Name<CopyHint> kStaging[] = {{CopyHint::cached, "cached"},
+                                       {CopyHint::streaming, "streaming"}};
 constexpr Name<AllReduceAlgorithm> kAllReduce[] = {
     {AllReduceAlgorithm::recursive_doubling, "recursive_doubling"},
     {AllReduceAlgorithm::halving_doubling, "halving_doubling"},

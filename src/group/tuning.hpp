@@ -12,7 +12,7 @@
 
 #include "group/rounds.hpp"
 #include "group/script.hpp"
-#include "group/staging.hpp"
+#include "memory/copy.hpp"
 
 namespace tendon::inline v0::detail {
 
@@ -31,7 +31,7 @@ struct Tuning {
 
   // Forced, whatever the size.
   std::optional<BoardAllReduce> board_all_reduce = {};
-  std::optional<StagingWay> staging = {};
+  std::optional<CopyHint> staging = {};
   std::optional<AllReduceAlgorithm> all_reduce = {};
   std::optional<ReduceAlgorithm> reduce = {};
   std::optional<BroadcastAlgorithm> broadcast = {};

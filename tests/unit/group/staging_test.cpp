@@ -90,10 +90,10 @@ TEST(Staging, SmallOnesStayInTheCacheUntried) {
 }
 
 TEST(Staging, ForcedOnesAreNotTried) {
-  Staging staging(StagingWay::streaming);
+  Staging staging(CopyHint::streaming);
   EXPECT_EQ(run(staging, 10, kOneCache), 10);
   EXPECT_FALSE(staging.plan(CollectiveOp::all_reduce, kSize).is_trial);
-  Staging cached(StagingWay::cached);
+  Staging cached(CopyHint::cached);
   EXPECT_EQ(run(cached, 10, kApart), 0);
 }
 
