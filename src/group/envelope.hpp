@@ -16,7 +16,8 @@ enum class EnvelopeKind : std::uint8_t {
   hello = 3,       ///< the first word on a channel: this is `from`
   refuse = 4,      ///< you may not join: the body says why
   ready = 5,       ///< `from` enters `epoch` of `group`, having completed `sequence` before it
-  abort = 6,       ///< `epoch` is over: the body says why; `extra` is to blame, `tag` an ErrorCode
+  abort = 6,       ///< `epoch` ends before collective `sequence`: the body says why; `extra` is to
+                   ///< blame, `tag` an ErrorCode
   agreement = 7,   ///< an AgreementMessage in the body
   collective = 8,  ///< a step of collective `sequence`; the fingerprint is {op, dtype, reduce, ...}
   message = 9,     ///< from member to member: `tag`, `count` bytes

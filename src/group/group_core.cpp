@@ -159,10 +159,9 @@ void GroupCore::leave() {
   {
     std::lock_guard lane(lane_mutex_);
     std::lock_guard lock(state_mutex_);
-    if (!failed_) {
+    if (!failure_)
       failure_ = Error{ErrorCode::group_aborted, "group", "this member has left the group"};
-      failed_ = true;
-    }
+    ends_at_ = 0;
     last = epoch_;
   }
   advance_lane(nullptr);
@@ -174,7 +173,7 @@ void GroupCore::abort(std::string_view reason) {
                    epoch()->names.empty() ? std::string(reason)
                                           : epoch()->names[epoch()->self] + " aborted group \"" +
                                                 name_ + "\": " + cleaned(reason)},
-             self_, Telling::everybody);
+             self_, Telling::everybody, kAll);
   engine()->wake_others();
 }
 
@@ -194,9 +193,9 @@ std::optional<std::uint32_t> GroupCore::place_of(std::uint32_t mesh_place) const
 std::optional<Error> GroupCore::failure(std::string_view what) const {
   if (auto usable = engine()->usable("group." + std::string(what)); !usable)
     return std::move(usable).error();
-  if (!failed_.load(std::memory_order_acquire)) return {};
+  if (ends_at_.load(std::memory_order_acquire) == kRuns) return {};
   std::lock_guard lock(state_mutex_);
-  if (!failed_) return {};
+  if (ends_at_ == kRuns) return {};
   // Whoever calls only now gets the member's name as those who waited did.
   const bool is_loss = failure_ && failure_->code == ErrorCode::peer_lost;
   return Error{is_loss ? ErrorCode::peer_lost : ErrorCode::group_aborted, "group",
@@ -210,7 +209,8 @@ Result<std::shared_ptr<GroupCore::Queued>> GroupCore::submit(
   engine()->note_activity();
   TENDON_CHECK(engine()->usable("group"));
   std::lock_guard lane(lane_mutex_);
-  if (failed_.load(std::memory_order_acquire)) return *failure("a collective");
+  // What failed elsewhere may be later in the order: who is done with this one gave its part.
+  if (issued_ + 1 >= ends_at_.load(std::memory_order_acquire)) return *failure("a collective");
   TENDON_TRY(operation, make(*running_, issued_ + 1));
   ++issued_;
   running_->history.add(operation->fingerprint());
@@ -298,7 +298,7 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
   std::vector<std::uint32_t> gone_before;
   for (const std::uint32_t rank : lost_ranks_)
     if (all_arrived_from(*running_, rank)) gone_before.push_back(rank);
-  const bool over = failed_.load(std::memory_order_acquire);
+  const bool over = head.operation->sequence() >= ends_at_.load(std::memory_order_acquire);
   // What had begun when the epoch failed may be complete by what lies there already.
   if (!over || head.begun) {
     head.begun = true;
@@ -337,7 +337,7 @@ void GroupCore::advance_lane(const Queued* mine) {
         last_complete_.store(head->operation->sequence(), std::memory_order_relaxed);
       } else {
         head->operation->give_up(*running_);
-        (void)fail(result->error(), self_, Telling::everybody);
+        (void)fail(result->error(), self_, Telling::everybody, head->operation->sequence());
         head->error = head->timed_out ? std::move(head->timed_out) : std::move(*result).error();
         // A mismatch says what each member called.
         std::string& detail = head->error->detail;
@@ -404,7 +404,8 @@ void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {
                 describe(*queued->operation) + " waits for " +
                     (whom.empty() ? std::string("its own sends") : whom)};
     if (lane_.front() != queued) error.detail += ", which are still at " + describe(head);
-    if (fail(error, self_, Telling::everybody)) queued->timed_out = std::move(error);
+    if (fail(error, self_, Telling::everybody, head.sequence()))
+      queued->timed_out = std::move(error);
   }
   const Queued* const mine = queued->completion == nullptr ? queued.get() : nullptr;
   while (!queued->over) advance_lane(mine);
@@ -413,13 +414,14 @@ void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {
 
 // Failure
 
-bool GroupCore::fail(const Error& error, std::uint32_t blamed, Telling telling) {
-  Envelope envelope{.kind = EnvelopeKind::abort, .from = self_};
+bool GroupCore::fail(const Error& error, std::uint32_t blamed, Telling telling,
+                     std::uint64_t first) {
+  Envelope envelope{.kind = EnvelopeKind::abort, .from = self_, .sequence = first};
   {
     std::lock_guard lock(state_mutex_);
-    if (failed_) return false;
+    if (first >= ends_at_) return false;
     failure_ = error;
-    failed_.store(true, std::memory_order_release);
+    ends_at_.store(first, std::memory_order_release);
     // Said of this epoch, whichever has begun when it is said.
     envelope.epoch = epoch_->number();
   }
@@ -508,7 +510,7 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
   Error lost = error;
   lost.code = ErrorCode::peer_lost;
   lost.detail = name + " was lost: " + error.detail;
-  (void)fail(lost, *place, Telling::everybody);
+  (void)fail(lost, *place, Telling::everybody, kAll);
 }
 
 // It is left out of the next epoch. state_mutex_ is held.
@@ -596,7 +598,7 @@ void GroupCore::on_ready(std::uint32_t place, const Envelope& envelope) {
     if (envelope.epoch < ready.number) return;
     ready = {envelope.epoch, envelope.extra, envelope.sequence, envelope.count};
     // It missed what this member said when it entered.
-    if (!failed_ && envelope.epoch == epoch_->number()) {
+    if (ends_at_ == kRuns && envelope.epoch == epoch_->number()) {
       again = ready_word();
     }
   }
@@ -627,9 +629,9 @@ void GroupCore::on_abort(const Inbound& inbound) {
     }
     if (inbound.envelope.epoch != now) return;
     error = error_of(word, *epoch_);
-    if (!failed_) failure_word_ = std::move(word);
+    if (inbound.envelope.sequence < ends_at_) failure_word_ = std::move(word);
   }
-  (void)fail(error, inbound.envelope.extra, Telling::nobody);
+  (void)fail(error, inbound.envelope.extra, Telling::nobody, inbound.envelope.sequence);
 }
 
 Error GroupCore::error_of(const AbortWord& word, const Epoch& epoch) {
@@ -671,9 +673,10 @@ bool GroupCore::progress() {
 bool GroupCore::has_input() const noexcept {
   std::unique_lock lane(lane_mutex_, std::try_to_lock);
   if (!lane.owns_lock()) return true;
-  return !lane_.empty() && (failed_.load(std::memory_order_acquire) ||
-                            losses_heard_.load(std::memory_order_acquire) != looked_at_ ||
-                            lane_.front()->operation->has_input(*running_));
+  if (lane_.empty()) return false;
+  Operation& head = *lane_.front()->operation;
+  return head.sequence() >= ends_at_.load(std::memory_order_acquire) ||
+         losses_heard_.load(std::memory_order_acquire) != looked_at_ || head.has_input(*running_);
 }
 
 // Pool memory

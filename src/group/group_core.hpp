@@ -126,6 +126,9 @@ class GroupCore final : public MeshListener,
     std::uint64_t completed = 0;  // of the numbers issued; kNewHere: it has come for another
   };
   static constexpr std::uint64_t kNewHere = ~std::uint64_t{0};
+  // Of ends_at_.
+  static constexpr std::uint64_t kAll = 0;
+  static constexpr std::uint64_t kRuns = ~std::uint64_t{0};
 
   /// Why a member says that an epoch is over.
   struct AbortWord {
@@ -147,14 +150,17 @@ class GroupCore final : public MeshListener,
   [[nodiscard]] std::string describe(const Operation& operation) const;
 
   enum class Telling : std::uint8_t { everybody, nobody };
-  /// False if the epoch had failed before.
-  bool fail(const Error& error, std::uint32_t blamed, Telling telling);
+  /// Of the operations from number `first` on, which are not done in this epoch. Those before it go
+  /// on: who is done with them gave their part, and who is not says so by a number of its own.
+  /// False if the epoch had failed that early before.
+  bool fail(const Error& error, std::uint32_t blamed, Telling telling, std::uint64_t first);
   void say_all(Envelope envelope, Bytes body = {});
   void miss(std::uint32_t place, Absence how);
   void miss_early();
   bool admit_newcomers();
   void drop_messages_of_replaced();
   Result<void> end_epoch(Of members, Deadline deadline, std::string_view where);
+  bool end_lane(bool at_once);
   [[nodiscard]] std::string empty_places() const;
   void say_agreement();
   void on_ready(std::uint32_t place, const Envelope& envelope);
@@ -205,7 +211,8 @@ class GroupCore final : public MeshListener,
   std::map<std::vector<std::uint32_t>, std::uint32_t> subgroups_made_;
   bool ticking_ = false;
 
-  std::atomic<bool> failed_{true};  // until the first epoch
+  /// The first operation that is not done in this epoch. None is before the first epoch.
+  std::atomic<std::uint64_t> ends_at_{kAll};
   std::atomic<bool> left_{false};
   std::atomic<bool> registered_{false};
   std::atomic<std::uint64_t> losses_heard_{0};

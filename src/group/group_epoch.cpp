@@ -115,6 +115,7 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
     subgroups_made_.clear();
     failure_.reset();
     failure_word_.reset();
+    std::uint64_t ends_at = kRuns;
     // Whoever has come in the place of somebody who was lost is not lost.
     drop_messages_of_replaced();
     std::erase_if(
@@ -126,10 +127,12 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
       failure_ = Error{ErrorCode::peer_lost, error.where,
                        next->names[static_cast<std::size_t>(rank - next->places.begin())] +
                            " was lost: " + error.detail};
+      ends_at = kAll;
     }
     if (const auto early = early_aborts_.find(next->number()); early != early_aborts_.end()) {
       failure_ = error_of(early->second, *next);
       failure_word_ = early->second;
+      ends_at = std::min(ends_at, early->second.envelope.sequence);
     }
     std::erase_if(early_aborts_, [&](const auto& entry) { return entry.first <= next->number(); });
     if (const auto early = early_steps_.find(next->number()); early != early_steps_.end()) {
@@ -143,7 +146,7 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
     }
     std::erase_if(early_steps_, [&](const auto& entry) { return entry.first <= next->number(); });
     miss_early();
-    failed_.store(failure_.has_value(), std::memory_order_release);
+    ends_at_.store(ends_at, std::memory_order_release);
     ++epochs_entered_;
   }
   say_agreement();
@@ -159,18 +162,31 @@ Result<void> GroupCore::end_epoch(Of members, Deadline deadline, std::string_vie
   const bool at_once = members == Of::everybody || members == Of::those_left;
   const bool ended = engine()->wait(nullptr, deadline, [&] {
     advance_lane(nullptr);
-    std::lock_guard lane(lane_mutex_);
-    std::lock_guard lock(state_mutex_);
-    if (!failed_ && (at_once || lane_.empty())) {
-      failure_ = Error{ErrorCode::group_aborted, "group", "the next one is being made"};
-      failed_.store(true, std::memory_order_release);
-    }
-    return lane_.empty() || engine()->unusable();
+    return end_lane(at_once) || engine()->unusable();
   });
   TENDON_CHECK(engine()->usable(where));
   if (ended) return {};
   return Error{ErrorCode::timeout, where,
                "group \"" + name_ + "\" still has operations of this epoch under way"};
+}
+
+// Nothing is added to the lane, once it is empty or has to be. Returns whether it is empty.
+bool GroupCore::end_lane(bool at_once) {
+  std::lock_guard lane(lane_mutex_);
+  if (!lane_.empty() && !at_once) return false;
+  Error why{ErrorCode::group_aborted, "group", "the next one is being made"};
+  // In an epoch that did not fail, all members come to this call behind the same operations.
+  Telling telling = lane_.empty() ? Telling::nobody : Telling::everybody;
+  {
+    std::lock_guard lock(state_mutex_);
+    if (failure_) {
+      why = *failure_;
+      telling = Telling::everybody;
+    }
+  }
+  (void)fail(why, self_, telling,
+             lane_.empty() ? issued_ + 1 : lane_.front()->operation->sequence());
+  return lane_.empty();
 }
 
 /// One member's way into the next epoch, which may change while it is on it.

@@ -27,8 +27,8 @@ std::optional<Result<void>> GroupCore::reduce_at_once(const Tensor& tensor, cons
     return {};
   engine()->note_activity();
   std::unique_lock lane(lane_mutex_, std::try_to_lock);
-  if (!lane.owns_lock() || !lane_.empty() || failed_.load(std::memory_order_acquire) ||
-      engine()->unusable())
+  if (!lane.owns_lock() || !lane_.empty() || engine()->unusable() ||
+      issued_ + 1 >= ends_at_.load(std::memory_order_acquire))
     return {};
   Epoch& epoch = *running_;
   if (epoch.board == nullptr || !check_reduce(op, tensor.dtype(), "group.collective")) return {};

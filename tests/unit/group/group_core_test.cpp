@@ -61,9 +61,11 @@ class TwoMembers : public testing::Test {
     }
     core().on_inbound(1, {envelope, std::move(body), text.size()});
   }
-  void hear_abort(std::uint64_t epoch, ErrorCode code, std::string_view text) {
+  void hear_abort(std::uint64_t epoch, ErrorCode code, std::string_view text,
+                  std::uint64_t first = 0) {
     hear({.kind = EnvelopeKind::abort,
           .epoch = epoch,
+          .sequence = first,
           .extra = 1,
           .tag = static_cast<std::uint32_t>(code)},
          text);
@@ -186,6 +188,77 @@ TEST_F(TwoMembers, TheErrorIsOfWhatItInterruptedForTheRestTheEpochIsOver) {
   EXPECT_THAT(rest.error().detail, HasSubstr("it took too long"));
   EXPECT_EQ(looks, 0) << "it had not begun";
   EXPECT_THAT(core().failure("barrier")->detail, HasSubstr("it took too long"));
+}
+
+// One who is done with an operation fails at the next; who is slower still finishes the first.
+TEST_F(TwoMembers, WhatComesBeforeTheOperationThatFailedGoesOn) {
+  auto first = start();
+  auto second = start();
+  hear_abort(epoch_->number(), ErrorCode::timeout, "it took too long",
+             second.operation->sequence());
+  EXPECT_FALSE(core().has_input());
+  core().progress();
+  EXPECT_FALSE(first.completion.done());
+  first.operation->on_advance = [] { return true; };
+  core().progress();
+  const auto done = first.completion.wait(0s);
+  EXPECT_TRUE(done) << done.error().message();
+  EXPECT_EQ(core().last_complete(), first.operation->sequence());
+  const auto failed = second.completion.wait(0s);
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().detail, HasSubstr("it took too long"));
+}
+
+TEST_F(TwoMembers, WhatIsCalledAfterALaterOperationFailedIsDone) {
+  hear_abort(epoch_->number(), ErrorCode::timeout, "it took too long", 2);
+  const auto done = start([](Told& told) { told.on_advance = [] { return true; }; });
+  ASSERT_NE(done.operation, nullptr) << "refused";
+  EXPECT_TRUE(done.completion.done());
+  EXPECT_EQ(done.operation->sequence(), 1u);
+  auto failed = start();
+  ASSERT_TRUE(failed.completion.done());
+  EXPECT_EQ(failed.operation, nullptr);
+  EXPECT_THAT(failed.completion.wait(0s).error().detail, HasSubstr("it took too long"));
+}
+
+TEST_F(TwoMembers, AFailureMayTurnOutToBeOfAnEarlierOperation) {
+  auto first = start();
+  hear_abort(epoch_->number(), ErrorCode::timeout, "of a later one", 2);
+  hear_abort(epoch_->number(), ErrorCode::timeout, "later still", 3);
+  hear_abort(epoch_->number(), ErrorCode::timeout, "of this one", 1);
+  core().progress();
+  ASSERT_TRUE(first.completion.done());
+  EXPECT_THAT(first.completion.wait(0s).error().detail, HasSubstr("of this one"));
+}
+
+// Nobody waits for a part of an operation that its giver has dropped.
+TEST_F(TwoMembers, WhoGoesOnToTheNextEpochSaysWhatItDoesNotDoInThisOne) {
+  // Under way, or not called at all.
+  for (const bool called : {true, false}) {
+    const std::uint64_t next = members_.cores[1]->last_complete() + 1;
+    std::optional<Started> mine;
+    if (called) mine = start();
+    std::shared_ptr<Told> theirs;
+    auto waiting = members_.cores[1]->start([&](Epoch&, std::uint64_t sequence) {
+      theirs = std::make_shared<Told>(sequence);
+      theirs->awaited = {0};
+      return Result<std::shared_ptr<Operation>>(theirs);
+    });
+    hear_abort(epoch_->number(), ErrorCode::mismatch, "of a later one", next + 7);
+    std::thread other([&] {
+      const auto failed = waiting.wait(kSoon);
+      ASSERT_FALSE(failed);
+      EXPECT_EQ(failed.error().code, ErrorCode::mismatch) << failed.error().message();
+      EXPECT_THAT(failed.error().detail, HasSubstr("of a later one"));
+      const auto entered =
+          members_.cores[1]->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test");
+      EXPECT_TRUE(entered) << entered.error().message();
+    });
+    const auto entered = core().enter(kSoon, GroupCore::Of::those_left, Fence::none, "test");
+    EXPECT_TRUE(entered) << entered.error().message();
+    other.join();
+    epoch_ = core().epoch();
+  }
 }
 
 // What ended the epoch first is the error, also of who was about to give up.

@@ -34,6 +34,30 @@ TEST_P(GroupLeaving, WhoTookAMessageAndLeftDidNotLoseIt) {
   }
 }
 
+// Who is done fails at the next call and says so, while somebody is slower: that one has all it
+// needs for the call before.
+TEST_P(GroupLeaving, AFailureDoesNotReachWhatCameBeforeIt) {
+  std::promise<void> failed;
+  auto has_failed = failed.get_future().share();
+  test::run_members(3,
+                    [&](Context&, Group& group) {
+                      const Tensor tensor = Tensor::zeros(DType::i32, Shape({1000})).value();
+                      const std::uint32_t rank = group.rank().value;
+                      if (rank == 0) tensor.span<std::int32_t>().back() = 7;
+                      if (rank == 2) has_failed.wait();
+                      const auto done = group.broadcast(tensor, GroupRank{0}, 20s);
+                      ASSERT_TRUE(done) << done.error().message();
+                      EXPECT_EQ(tensor.span<std::int32_t>().back(), 7);
+                      if (rank == 0) return;
+                      const auto lost = group.barrier(20s);
+                      ASSERT_FALSE(lost);
+                      EXPECT_EQ(lost.error().code, ErrorCode::peer_lost) << lost.error().message();
+                      if (rank == 1) failed.set_value();
+                      EXPECT_EQ(group.last_complete_sequence(), 1u);
+                    },
+                    {.transport = GetParam()});
+}
+
 // Whoever is in the group first may end it before the others know that it is complete.
 TEST_P(GroupLeaving, AGroupIsWholeThoughAMemberHasLeftItAtOnce) {
   constexpr int kTries = 50;
