@@ -15,11 +15,6 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// Is this what wait() of a Completion answers before the operation has ended?
-[[nodiscard]] inline bool is_pending(const Error& error) {
-  return error.code == ErrorCode::timeout && error.where == "completion.wait";
-}
-
 /// Waits for a Completion and takes its result, looking at signals. `timeout` of the operation
 /// itself is its result.
 template <class T>

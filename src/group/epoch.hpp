@@ -29,6 +29,11 @@ struct Epoch {
   std::uint64_t board_round = 1;      ///< the next
   CallHistory history;                ///< for who has the lane
 
+  // What its members said when they were ready for it.
+  std::uint64_t issued = 0;             ///< operations given before it, by who gave most
+  std::uint64_t completed = 0;          ///< of these, the last that all have completed
+  std::vector<std::uint32_t> segments;  ///< names of the boards, by rank; 0: none
+
   /// Steps of collectives that have arrived, by rank of their sender.
   std::mutex inbox_mutex;
   std::vector<std::deque<Inbound>> inbox;

@@ -169,11 +169,13 @@ void GroupCore::leave() {
 }
 
 void GroupCore::abort(std::string_view reason) {
-  (void)fail(Error{ErrorCode::cancelled, "group.abort",
-                   epoch()->names.empty() ? std::string(reason)
-                                          : epoch()->names[epoch()->self] + " aborted group \"" +
-                                                name_ + "\": " + cleaned(reason)},
-             self_, Telling::everybody, kAll);
+  const auto now = epoch();
+  (void)fail(*now,
+             Error{ErrorCode::cancelled, "group.abort",
+                   now->names.empty() ? std::string(reason)
+                                      : now->names[now->self] + " aborted group \"" + name_ +
+                                            "\": " + cleaned(reason)},
+             self_, kAll);
   engine()->wake_others();
 }
 
@@ -305,10 +307,11 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
     const std::uint64_t steps = head.operation->steps_done();
     auto advanced = head.operation->advance(*running_);
     if (head.operation->steps_done() != steps) moves_.fetch_add(1, std::memory_order_relaxed);
-    if (!advanced) return std::move(advanced).error();
+    if (!advanced) return fail_at(head, std::move(advanced).error());
     if (*advanced) return Result<void>();
   }
-  if (auto usable = engine()->usable("group.collective"); !usable) return std::move(usable).error();
+  if (auto usable = engine()->usable("group.collective"); !usable)
+    return fail_at(head, std::move(usable).error());
   if (over) {
     std::lock_guard lock(state_mutex_);
     Error error = failure_.value_or(Error{ErrorCode::group_aborted, "group", "never complete"});
@@ -319,8 +322,16 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
   if (gone_before.empty()) return {};
   for (const std::uint32_t rank : head.operation->waits_for(*running_))
     if (std::find(gone_before.begin(), gone_before.end(), rank) != gone_before.end())
-      if (auto error = lost(*running_, rank)) return *std::move(error);
+      if (auto error = lost(*running_, rank)) return fail_at(head, *std::move(error));
   return {};
+}
+
+// The operation at the head of the lane ends here with that error.
+Error GroupCore::fail_at(const Queued& head, Error error) {
+  // Members that do not do the same may not even count alike.
+  const bool alike = error.code != ErrorCode::mismatch;
+  (void)fail(*running_, error, self_, alike ? head.operation->sequence() : kAll);
+  return error;
 }
 
 void GroupCore::advance_lane(const Queued* mine) {
@@ -337,7 +348,6 @@ void GroupCore::advance_lane(const Queued* mine) {
         last_complete_.store(head->operation->sequence(), std::memory_order_relaxed);
       } else {
         head->operation->give_up(*running_);
-        (void)fail(result->error(), self_, Telling::everybody, head->operation->sequence());
         head->error = head->timed_out ? std::move(head->timed_out) : std::move(*result).error();
         // A mismatch says what each member called.
         std::string& detail = head->error->detail;
@@ -404,8 +414,7 @@ void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {
                 describe(*queued->operation) + " waits for " +
                     (whom.empty() ? std::string("its own sends") : whom)};
     if (lane_.front() != queued) error.detail += ", which are still at " + describe(head);
-    if (fail(error, self_, Telling::everybody, head.sequence()))
-      queued->timed_out = std::move(error);
+    if (fail(epoch, error, self_, kAll)) queued->timed_out = std::move(error);
   }
   const Queued* const mine = queued->completion == nullptr ? queued.get() : nullptr;
   while (!queued->over) advance_lane(mine);
@@ -414,22 +423,41 @@ void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {
 
 // Failure
 
-bool GroupCore::fail(const Error& error, std::uint32_t blamed, Telling telling,
+bool GroupCore::fail(const Epoch& epoch, const Error& error, std::uint32_t blamed,
                      std::uint64_t first) {
-  Envelope envelope{.kind = EnvelopeKind::abort, .from = self_, .sequence = first};
   {
     std::lock_guard lock(state_mutex_);
-    if (first >= ends_at_) return false;
+    if (first >= ends_at_ || &epoch != epoch_.get()) return false;
     failure_ = error;
+    failure_word_.reset();
     ends_at_.store(first, std::memory_order_release);
-    // Said of this epoch, whichever has begun when it is said.
-    envelope.epoch = epoch_->number();
+    said_ = first;
   }
-  if (telling == Telling::nobody) return true;
-  envelope.extra = blamed;
-  envelope.tag = static_cast<std::uint32_t>(error.code);
-  say_all(envelope, as_bytes(error.detail));
+  say_all({.kind = EnvelopeKind::abort,
+           .from = self_,
+           .epoch = epoch.number(),
+           .sequence = first,
+           .extra = blamed,
+           .tag = static_cast<std::uint32_t>(error.code)},
+          as_bytes(error.detail));
   return true;
+}
+
+// Where this member has ended its epoch, and why: by whoever said it first. state_mutex_ is held.
+GroupCore::AbortWord GroupCore::own_word() const {
+  AbortWord word;
+  if (failure_word_) {
+    word = *failure_word_;
+  } else {
+    word.text = failure_->detail;
+    word.envelope = {.kind = EnvelopeKind::abort,
+                     .from = self_,
+                     .epoch = epoch_->number(),
+                     .extra = self_,
+                     .tag = static_cast<std::uint32_t>(failure_->code)};
+  }
+  word.envelope.sequence = ends_at_;
+  return word;
 }
 
 void GroupCore::say_all(Envelope envelope, Bytes body) {
@@ -477,11 +505,13 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
   bool member = false;
   bool again = false;
   std::string name;
+  std::shared_ptr<Epoch> now;
   // This Context ends: it is this member that goes, which the others hear from their links.
   const bool ending = engine()->unusable();
   {
     std::lock_guard lock(state_mutex_);
     losses_heard_.fetch_add(1, std::memory_order_release);  // who has seen it waits for this lock
+    now = epoch_;
     const std::uint32_t rank = index_of(epoch_->places, *place);
     member = rank < epoch_->size();
     // Of a process that was replaced since.
@@ -509,8 +539,9 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
   if (in_order || !member || again) return;
   Error lost = error;
   lost.code = ErrorCode::peer_lost;
+  lost.where = "group";
   lost.detail = name + " was lost: " + error.detail;
-  (void)fail(lost, *place, Telling::everybody, kAll);
+  (void)fail(*now, lost, *place, kAll);
 }
 
 // It is left out of the next epoch. state_mutex_ is held.
@@ -619,19 +650,30 @@ Envelope GroupCore::ready_word() {
 
 void GroupCore::on_abort(const Inbound& inbound) {
   AbortWord word{inbound.envelope, cleaned(inbound.text())};
-  Error error;
+  const std::uint64_t first = inbound.envelope.sequence;
+  std::optional<AbortWord> answer;
   {
     std::lock_guard lock(state_mutex_);
     const std::uint64_t now = epoch_->number();
     if (inbound.envelope.epoch > now) {
-      early_aborts_.emplace(inbound.envelope.epoch, std::move(word));
+      const auto [known, is_new] = early_aborts_.try_emplace(inbound.envelope.epoch, word);
+      if (!is_new && first < known->second.envelope.sequence) known->second = std::move(word);
       return;
     }
-    if (inbound.envelope.epoch != now) return;
-    error = error_of(word, *epoch_);
-    if (inbound.envelope.sequence < ends_at_) failure_word_ = std::move(word);
+    if (inbound.envelope.epoch != now || left_) return;
+    if (first < ends_at_) {
+      failure_ = error_of(word, *epoch_);
+      failure_word_ = std::move(word);
+      ends_at_.store(first, std::memory_order_release);
+    }
+    said_ = std::min(said_, first);
+    // It ended earlier here, which nobody had to know before.
+    if (ends_at_ < said_) {
+      answer = own_word();
+      said_ = ends_at_;
+    }
   }
-  (void)fail(error, inbound.envelope.extra, Telling::nobody, inbound.envelope.sequence);
+  if (answer) say_all(answer->envelope, as_bytes(answer->text));
 }
 
 Error GroupCore::error_of(const AbortWord& word, const Epoch& epoch) {

@@ -141,6 +141,7 @@ class GroupCore final : public MeshListener,
   Result<void> finish(const std::shared_ptr<Queued>& queued, Deadline deadline);
   bool wait(Queued& queued, Deadline deadline);
   [[nodiscard]] std::optional<Result<void>> look(Queued& head);
+  [[nodiscard]] Error fail_at(const Queued& head, Error error);
   [[nodiscard]] std::vector<std::uint32_t> lost_ranks() const;
   /// `mine` is what the calling thread waits for itself: nobody has to be told of its end.
   void advance_lane(const Queued* mine);
@@ -149,18 +150,18 @@ class GroupCore final : public MeshListener,
   void poll_awaited(Queued& queued);
   [[nodiscard]] std::string describe(const Operation& operation) const;
 
-  enum class Telling : std::uint8_t { everybody, nobody };
-  /// Of the operations from number `first` on, which are not done in this epoch. Those before it go
-  /// on: who is done with them gave their part, and who is not says so by a number of its own.
-  /// False if the epoch had failed that early before.
-  bool fail(const Error& error, std::uint32_t blamed, Telling telling, std::uint64_t first);
+  /// Ends that epoch, if it is the one that runs, from operation `first` on, and tells everybody.
+  /// What comes before goes on: whoever has done it gave its part, and whoever does not do it says
+  /// so by a smaller number. False if it had ended that early before.
+  bool fail(const Epoch& epoch, const Error& error, std::uint32_t blamed, std::uint64_t first);
+  [[nodiscard]] AbortWord own_word() const;
   void say_all(Envelope envelope, Bytes body = {});
   void miss(std::uint32_t place, Absence how);
   void miss_early();
   bool admit_newcomers();
   void drop_messages_of_replaced();
   Result<void> end_epoch(Of members, Deadline deadline, std::string_view where);
-  bool end_lane(bool at_once);
+  [[nodiscard]] bool end_lane(bool at_once);
   [[nodiscard]] std::string empty_places() const;
   void say_agreement();
   void on_ready(std::uint32_t place, const Envelope& envelope);
@@ -194,6 +195,7 @@ class GroupCore final : public MeshListener,
 
   mutable std::mutex state_mutex_;
   std::shared_ptr<Epoch> epoch_;
+  std::shared_ptr<Epoch> next_;  // while it is entered, and when that was given up
   Agreement agreement_;
   struct Loss {
     Error error;
@@ -206,6 +208,7 @@ class GroupCore final : public MeshListener,
   std::map<std::uint32_t, Ready> ready_;   // by place, the latest
   std::optional<Error> failure_;           // of this epoch
   std::optional<AbortWord> failure_word_;  // when another member said it
+  std::uint64_t said_ = kRuns;             // the smallest number that all have been told of
   std::map<std::uint64_t, AbortWord> early_aborts_;  // of epochs not entered yet
   std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, Inbound>>> early_steps_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> subgroups_made_;

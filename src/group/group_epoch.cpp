@@ -52,11 +52,19 @@ Result<bool> GroupCore::show_board(const Epoch& epoch) {
 // Is everybody ready for this epoch, with a board that is here? state_mutex_ is held.
 Result<bool> GroupCore::complete(Epoch& epoch) {
   bool boards = epoch.board != nullptr;
+  epoch.issued = 0;
+  epoch.completed = kNewHere;
+  epoch.segments.clear();
   for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
-    const auto ready = ready_.find(epoch.places[rank]);
-    if (ready == ready_.end() || ready->second.number != epoch.number()) return false;
-    boards = boards && ready->second.board != 0;
+    const auto found = ready_.find(epoch.places[rank]);
+    if (found == ready_.end() || found->second.number != epoch.number()) return false;
+    const Ready& ready = found->second;
+    epoch.issued = std::max(epoch.issued, ready.issued);
+    epoch.completed = std::min(epoch.completed, ready.completed);
+    epoch.segments.push_back(ready.board);
+    boards = boards && ready.board != 0;
   }
+  if (epoch.completed == kNewHere) epoch.completed = 0;
   if (!boards) {
     // Somebody is out of reach of somebody's memory: everybody goes by links.
     epoch.board = nullptr;
@@ -65,7 +73,7 @@ Result<bool> GroupCore::complete(Epoch& epoch) {
   for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
     if (rank == epoch.self) continue;
     const std::uint32_t place = epoch.places[rank];
-    auto segment = mesh_->published(mesh_places_[place], ready_[place].board);
+    auto segment = mesh_->published(mesh_places_[place], epoch.segments[rank]);
     if (segment == nullptr) return false;
     TENDON_CHECK(epoch.board->attach(rank, std::move(segment)));
   }
@@ -94,28 +102,30 @@ void GroupCore::drop_messages_of_replaced() {
 
 void GroupCore::install(std::shared_ptr<Epoch> next) {
   std::shared_ptr<Epoch> last;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> unmapped;
-  std::uint64_t complete = kNewHere;
+  std::optional<AbortWord> word;
   {
     std::lock_guard lane(lane_mutex_);
     std::lock_guard lock(state_mutex_);
     last = std::exchange(epoch_, next);
     running_ = next;
+    next_.reset();
     looked_at_ = 0;
     lost_ranks_.clear();
-    for (const auto& [place, ready] : ready_) {
-      if (!std::count(next->places.begin(), next->places.end(), place)) continue;
-      issued_ = std::max(issued_, ready.issued);
-      complete = std::min(complete, ready.completed);
-      if (place != self_ && ready.board != 0)
-        unmapped.emplace_back(mesh_places_[place], ready.board);
-    }
-    complete_everywhere_ = complete == kNewHere ? 0 : complete;
-    if (ready_[self_].completed == kNewHere) last_complete_ = complete_everywhere_.load();
+    issued_ = std::max(issued_, next->issued);
+    complete_everywhere_ = next->completed;
+    if (ready_[self_].completed == kNewHere) last_complete_ = next->completed;
     subgroups_made_.clear();
     failure_.reset();
     failure_word_.reset();
-    std::uint64_t ends_at = kRuns;
+    ends_at_ = kRuns;
+    said_ = kRuns;
+    if (const auto early = early_aborts_.find(next->number()); early != early_aborts_.end()) {
+      failure_ = error_of(early->second, *next);
+      failure_word_ = early->second;
+      ends_at_ = early->second.envelope.sequence;
+      said_ = ends_at_;
+    }
+    std::erase_if(early_aborts_, [&](const auto& entry) { return entry.first <= next->number(); });
     // Whoever has come in the place of somebody who was lost is not lost.
     drop_messages_of_replaced();
     std::erase_if(
@@ -124,17 +134,17 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
       const Error& error = loss.error;
       const auto rank = std::find(next->places.begin(), next->places.end(), place);
       if (rank == next->places.end() || error.code == ErrorCode::end_of_stream) continue;
-      failure_ = Error{ErrorCode::peer_lost, error.where,
+      failure_ = Error{ErrorCode::peer_lost, "group",
                        next->names[static_cast<std::size_t>(rank - next->places.begin())] +
                            " was lost: " + error.detail};
-      ends_at = kAll;
+      failure_word_.reset();
+      ends_at_ = kAll;
     }
-    if (const auto early = early_aborts_.find(next->number()); early != early_aborts_.end()) {
-      failure_ = error_of(early->second, *next);
-      failure_word_ = early->second;
-      ends_at = std::min(ends_at, early->second.envelope.sequence);
+    // Somebody who still has its link to that one would wait.
+    if (ends_at_ < said_) {
+      word = own_word();
+      said_ = ends_at_;
     }
-    std::erase_if(early_aborts_, [&](const auto& entry) { return entry.first <= next->number(); });
     if (const auto early = early_steps_.find(next->number()); early != early_steps_.end()) {
       std::lock_guard inbox(next->inbox_mutex);
       for (auto& [place, inbound] : early->second) {
@@ -146,13 +156,15 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
     }
     std::erase_if(early_steps_, [&](const auto& entry) { return entry.first <= next->number(); });
     miss_early();
-    ends_at_.store(ends_at, std::memory_order_release);
     ++epochs_entered_;
   }
+  if (word) say_all(word->envelope, as_bytes(word->text));
   say_agreement();
   if (last->board != nullptr) mesh_->forget_segment(last->board->segment());
   // The board holds the mappings; their names are not needed any more.
-  for (const auto& [place, id] : unmapped) mesh_->unmap(place, id);
+  for (std::uint32_t rank = 0; rank < next->size(); ++rank)
+    if (rank != next->self && next->segments[rank] != 0)
+      mesh_->unmap(mesh_places_[next->places[rank]], next->segments[rank]);
 }
 
 // Nothing is called in this epoch after this. What was called before ends first; in a shrink, which
@@ -174,18 +186,23 @@ Result<void> GroupCore::end_epoch(Of members, Deadline deadline, std::string_vie
 bool GroupCore::end_lane(bool at_once) {
   std::lock_guard lane(lane_mutex_);
   if (!lane_.empty() && !at_once) return false;
-  Error why{ErrorCode::group_aborted, "group", "the next one is being made"};
-  // In an epoch that did not fail, all members come to this call behind the same operations.
-  Telling telling = lane_.empty() ? Telling::nobody : Telling::everybody;
+  const std::uint64_t first = lane_.empty() ? issued_ + 1 : lane_.front()->operation->sequence();
+  std::optional<AbortWord> word;
   {
     std::lock_guard lock(state_mutex_);
-    if (failure_) {
-      why = *failure_;
-      telling = Telling::everybody;
+    if (first < ends_at_) {
+      if (!failure_)
+        failure_ = Error{ErrorCode::group_aborted, "group", "the next one is being made"};
+      ends_at_.store(first, std::memory_order_release);
+      // In an epoch that did not fail all members come here behind the same operations: nobody has
+      // to be told, as long as nobody says otherwise.
+      if (said_ != kRuns || !lane_.empty()) {
+        word = own_word();
+        said_ = first;
+      }
     }
   }
-  (void)fail(why, self_, telling,
-             lane_.empty() ? issued_ + 1 : lane_.front()->operation->sequence());
+  if (word) say_all(word->envelope, as_bytes(word->text));
   return lane_.empty();
 }
 
@@ -193,7 +210,13 @@ bool GroupCore::end_lane(bool at_once) {
 class GroupCore::Entering {
  public:
   Entering(GroupCore& core, Of members, std::string_view where)
-      : core_(core), members_(members), where_(where) {}
+      : core_(core), members_(members), where_(where) {
+    // One that was given up before the others were ready, who may have entered it since: they have
+    // its board.
+    std::lock_guard lock(core_.state_mutex_);
+    next_ = core_.next_;
+    shown_ = next_ != nullptr && core_.ready_[core_.self_].number == next_->number();
+  }
 
   /// One look at where things stand. True: the epoch is complete, even if somebody has gone since:
   /// that is for the first operation to find.
@@ -342,6 +365,10 @@ class GroupCore::Entering {
     }
     next_ = core_.build(aim.view, aim.attempt);
     shown_ = false;
+    {
+      std::lock_guard lock(core_.state_mutex_);
+      core_.next_ = next_;
+    }
     const bool here = std::all_of(next_->places.begin(), next_->places.end(), [&](auto place) {
       return core_.mesh_->on_this_host(core_.mesh_places_[place]);
     });

@@ -92,6 +92,7 @@ class ScriptOperation final : public Operation {
   // The step that waits for a message, if that is what is next.
   const Step* awaited() const {
     if (job_ == jobs_.size() || step_ == jobs_[job_].script.steps.size()) return nullptr;
+    if (jobs_[job_].script.scratch_bytes > scratch_.size_bytes()) return nullptr;
     const Step& step = jobs_[job_].script.steps[step_];
     const bool takes = step.kind == Step::Kind::receive || step.kind == Step::Kind::reduce;
     return takes ? &step : nullptr;

@@ -77,6 +77,96 @@ bool on_one_host(const Group& group) {
   return std::all_of(members.begin(), members.end(), by_shared_memory);
 }
 
+// For a peer to give back what it was about to do.
+constexpr auto kTakeBack = std::chrono::seconds(1);
+
+/// The outcome of a step. What is not done by the deadline of the call is taken back: the tensor is
+/// the caller's again.
+template <class T>
+Result<T> settle(Completion<T>& step, Deadline deadline, const std::string& what) {
+  Result<T> outcome = step.wait(deadline);
+  if (outcome || !is_pending(outcome.error())) return outcome;
+  step.expire();
+  outcome = step.wait(kTakeBack);
+  if (outcome || outcome.error().code != ErrorCode::cancelled) return outcome;
+  return Error{ErrorCode::timeout, "group.stage", what};
+}
+
+std::string peer_text(const Group& stages, GroupRank peer) {
+  return "rank " + std::to_string(peer.value) + " of group \"" + stages.name() + "\"";
+}
+
+Result<void> receive_from_stage(Group& stages, Group& tensor_group, const Tensor& tensor,
+                                GroupRank peer, Deadline deadline) {
+  std::optional<Completion<void>> gathering;
+  // The others of this stage would wait in the gather for the share that does not come.
+  const auto not_received = [&](Error error) {
+    tensor_group.abort("recv_from_stage: " + error.detail);
+    if (gathering) (void)gathering->wait(kTakeBack);
+    return error;
+  };
+  const From from{peer, kTag};
+  const Words mine = words_of(tensor);
+  Words theirs = mine;
+  const Tensor said = tensor_of(theirs);
+  if (auto come = stages.recv(said, from, deadline); !come)
+    return not_received(std::move(come).error());
+  const auto words = said.span<const std::int64_t>();
+  std::copy(words.begin(), words.end(), theirs.begin());
+  const bool whole = std::exchange(theirs[kWay], 0) != 0;
+  if (theirs != mine) {
+    return not_received(Error{ErrorCode::mismatch, "group.recv_from_stage",
+                              peer_text(stages, peer) + " sends " + text_of(theirs) +
+                                  ", this member expects " + text_of(mine)});
+  }
+  Tensor packed = tensor;
+  if (!tensor.is_contiguous()) {
+    TENDON_TRY(fresh, Tensor::empty(tensor.dtype(), tensor.shape()));
+    packed = std::move(fresh);
+  }
+  const std::uint32_t members = tensor_group.size();
+  const std::uint32_t rank = tensor_group.rank().value;
+  const std::uint64_t size = packed.size_bytes();
+  if (whole && size != 0) {
+    if (auto come = stages.recv(packed, from, deadline); !come)
+      return not_received(std::move(come).error());
+  }
+  // Others of this stage may have got their shares alone.
+  const bool gather = !whole || !on_one_host(tensor_group);
+  const std::uint64_t chunks = gather ? chunk_count(members, size) : 0;
+  const auto receive = [&](std::uint64_t k) -> Result<std::optional<Completion<Received>>> {
+    const Range range = k < chunks ? chunk_of(rank, members, size, k) : Range{};
+    if (whole || range.size_bytes == 0) return std::optional<Completion<Received>>();
+    TENDON_TRY(bytes, bytes_of(packed, range));
+    return std::optional(stages.recv_async(bytes, from));
+  };
+  const auto gathered = [&]() -> Result<void> {
+    if (!gathering) return {};
+    return settle(*gathering, deadline, "the gather of this stage's members is not complete");
+  };
+  TENDON_TRY(receiving, receive(0));
+  for (std::uint64_t k = 0; k < chunks; ++k) {
+    if (receiving) {
+      auto come = settle(*receiving, deadline,
+                         "chunk " + std::to_string(k) + " of " + std::to_string(chunks) + " from " +
+                             peer_text(stages, peer) + " has not come");
+      if (!come) return not_received(std::move(come).error());
+    }
+    TENDON_TRY(next, receive(k + 1));
+    receiving = std::move(next);
+    std::vector<Tensor> blocks;
+    for (std::uint32_t member = 0; member < members; ++member) {
+      TENDON_TRY(block, bytes_of(packed, chunk_of(member, members, size, k)));
+      blocks.push_back(std::move(block));
+    }
+    TENDON_CHECK(gathered());
+    gathering.emplace(tensor_group.all_gather_async(blocks[rank], blocks));
+  }
+  TENDON_CHECK(gathered());
+  if (!tensor.is_contiguous()) detail::copy_strided(tensor, packed);
+  return {};
+}
+
 }  // namespace
 
 Result<void> send_to_stage(Group& stages, const Group& tensor_group, const Tensor& tensor,
@@ -102,8 +192,13 @@ Result<void> send_to_stage(Group& stages, const Group& tensor_group, const Tenso
     TENDON_TRY(bytes, bytes_of(packed, mine));
     sends.push_back(stages.send_async(bytes, to));
   }
-  for (auto& send : sends) TENDON_CHECK(send.wait(deadline));
-  return {};
+  Result<void> outcome;
+  for (auto& send : sends) {
+    if (!outcome) send.cancel();
+    auto sent = settle(send, deadline, peer_text(stages, peer) + " has not taken what was sent");
+    if (outcome && !sent) outcome = std::move(sent);
+  }
+  return outcome;
 }
 
 Result<void> recv_from_stage(Group& stages, Group& tensor_group, const Tensor& tensor,
@@ -112,57 +207,7 @@ Result<void> recv_from_stage(Group& stages, Group& tensor_group, const Tensor& t
     return Error{ErrorCode::read_only, "group.recv_from_stage",
                  "the tensor to be received into may only be read"};
   }
-  const From from{peer, kTag};
-  const Words mine = words_of(tensor);
-  Words theirs = mine;
-  const Tensor said = tensor_of(theirs);
-  TENDON_CHECK(stages.recv(said, from, deadline));
-  const auto words = said.span<const std::int64_t>();
-  std::copy(words.begin(), words.end(), theirs.begin());
-  const bool whole = std::exchange(theirs[kWay], 0) != 0;
-  if (theirs != mine) {
-    Error error{ErrorCode::mismatch, "group.recv_from_stage",
-                "rank " + std::to_string(peer.value) + " of group \"" + stages.name() +
-                    "\" sends " + text_of(theirs) + ", this member expects " + text_of(mine)};
-    // The others of this stage would wait in the gather.
-    tensor_group.abort(error.detail);
-    return error;
-  }
-  Tensor packed = tensor;
-  if (!tensor.is_contiguous()) {
-    TENDON_TRY(fresh, Tensor::empty(tensor.dtype(), tensor.shape()));
-    packed = std::move(fresh);
-  }
-  const std::uint32_t members = tensor_group.size();
-  const std::uint32_t rank = tensor_group.rank().value;
-  const std::uint64_t size = packed.size_bytes();
-  if (whole && size != 0) TENDON_CHECK(stages.recv(packed, from, deadline));
-  // Others of this stage may have got their shares alone.
-  const bool gather = !whole || !on_one_host(tensor_group);
-  const std::uint64_t chunks = gather ? chunk_count(members, size) : 0;
-  const auto receive = [&](std::uint64_t k) -> Result<std::optional<Completion<Received>>> {
-    const Range range = k < chunks ? chunk_of(rank, members, size, k) : Range{};
-    if (whole || range.size_bytes == 0) return std::optional<Completion<Received>>();
-    TENDON_TRY(bytes, bytes_of(packed, range));
-    return std::optional(stages.recv_async(bytes, from));
-  };
-  std::optional<Completion<void>> gathering;
-  TENDON_TRY(receiving, receive(0));
-  for (std::uint64_t k = 0; k < chunks; ++k) {
-    if (receiving) TENDON_CHECK(receiving->wait(deadline));
-    TENDON_TRY(next, receive(k + 1));
-    receiving = std::move(next);
-    std::vector<Tensor> blocks;
-    for (std::uint32_t member = 0; member < members; ++member) {
-      TENDON_TRY(block, bytes_of(packed, chunk_of(member, members, size, k)));
-      blocks.push_back(std::move(block));
-    }
-    if (gathering) TENDON_CHECK(gathering->wait(deadline));
-    gathering.emplace(tensor_group.all_gather_async(blocks[rank], blocks));
-  }
-  if (gathering) TENDON_CHECK(gathering->wait(deadline));
-  if (!tensor.is_contiguous()) detail::copy_strided(tensor, packed);
-  return {};
+  return receive_from_stage(stages, tensor_group, tensor, peer, deadline);
 }
 
 }  // namespace tendon::inline v0

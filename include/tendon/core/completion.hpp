@@ -129,6 +129,11 @@ class CompletionState : public CompletionBase {
 
 }  // namespace detail
 
+/// Is this what wait() of a Completion answers before the operation has ended?
+[[nodiscard]] inline bool is_pending(const Error& error) noexcept {
+  return error.code == ErrorCode::timeout && error.where == "completion.wait";
+}
+
 /// The outcome of an `_async` call, now or later.
 ///
 /// Owns:    a share of the operation, which keeps every tensor it touches until the transport is

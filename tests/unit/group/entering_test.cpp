@@ -164,6 +164,35 @@ TEST_F(Entering, WhoWasReadyAndDiedEndsTheEpochThatBegins) {
   EXPECT_THAT(failure->detail, HasSubstr("rank 1"));
 }
 
+// Others may have lost nobody, and would wait.
+TEST_F(EnteringOfThree, WhoFindsSomebodyDeadWhenTheEpochBeginsTellsTheOthers) {
+  say_ready(kFirst, 1);
+  say_ready(kFirst, 2);
+  say({.kind = static_cast<EnvelopeKind>(99)}, 1);  // ends its channel
+  enter(kFirst, GroupCore::Of::everybody);
+  ASSERT_TRUE(member_->failure("barrier"));
+  EXPECT_TRUE(members_.progress_until([&] {
+    return std::any_of(
+        heard_->envelopes.begin(), heard_->envelopes.end(), [](const Envelope& each) {
+          return each.kind == EnvelopeKind::abort && each.epoch == kFirst && each.sequence == 0;
+        });
+  }));
+}
+
+// Who came while this member had given up has entered with what it showed.
+TEST_F(Entering, WhoTriesAgainGoesOnWithTheSameBoard) {
+  say_ready(kFirst);
+  enter(kFirst);
+  for (int i = 0; i < 3; ++i) {
+    const auto late = member_->enter(1ms, GroupCore::Of::those_left, Fence::none, "test");
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().code, ErrorCode::timeout);
+  }
+  say_ready(kFirst + 1);
+  enter(kFirst + 1);
+  EXPECT_TRUE(hears_ready(kFirst + 1, 1)) << "one word, of one board";
+}
+
 TEST_F(Entering, NothingIsCalledBetweenTwoEpochs) {
   say_ready(kFirst);
   enter(kFirst);

@@ -261,6 +261,26 @@ TEST_F(TwoMembers, WhoGoesOnToTheNextEpochSaysWhatItDoesNotDoInThisOne) {
   }
 }
 
+// It was told to nobody when it ended, and matters only now.
+TEST_F(TwoMembers, WhoHadEndedTheEpochEarlierAnswersALaterWord) {
+  const auto none = core().enter(1ms, GroupCore::Of::those_left, Fence::none, "test");
+  ASSERT_FALSE(none) << "the other has not come";
+  const auto failure = [&] {
+    (void)members_.progress_until([&] { return members_.cores[1]->failure("x").has_value(); });
+    return members_.cores[1]->failure("x");
+  };
+  members_.contexts[1].progress();
+  EXPECT_FALSE(members_.cores[1]->failure("x"));
+  hear_abort(epoch_->number(), ErrorCode::mismatch, "of operation 3", 3);
+  auto first = members_.cores[1]->start([&](Epoch&, std::uint64_t sequence) {
+    return Result<std::shared_ptr<Operation>>(std::make_shared<Told>(sequence));
+  });
+  ASSERT_TRUE(failure());
+  EXPECT_THAT(failure()->detail, HasSubstr("the next one is being made"));
+  EXPECT_TRUE(members_.progress_until([&] { return first.done(); })) << "it would wait";
+  EXPECT_FALSE(first.wait(0s));
+}
+
 // What ended the epoch first is the error, also of who was about to give up.
 TEST_F(TwoMembers, ATimeoutThatComesSecondIsNotTheError) {
   std::shared_ptr<Told> told;
@@ -400,6 +420,16 @@ TEST_F(TwoMembers, AnAbortOfTheNextEpochEndsItWhenItBegins) {
   // And is forgotten then.
   enter_both();
   EXPECT_FALSE(core().failure("barrier"));
+}
+
+TEST_F(TwoMembers, OfSeveralAbortsOfTheNextEpochTheEarliestCounts) {
+  for (const std::uint64_t first : {5, 2, 7})
+    hear_abort(epoch_->number() + 1, ErrorCode::mismatch, "of " + std::to_string(first), first);
+  enter_both();
+  EXPECT_TRUE(start([](Told& told) { told.on_advance = [] { return true; }; }).completion.wait(0s));
+  const auto second = start().completion.wait(0s);
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().detail, HasSubstr("of 2"));
 }
 
 TEST_F(TwoMembers, AStepOfTheNextEpochWaitsAndThoseOfOthersAreDropped) {

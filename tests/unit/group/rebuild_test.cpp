@@ -104,6 +104,30 @@ TEST_P(Rebuild, AnotherProcessTakesThePlace) {
   }
 }
 
+// The others may have entered with what it had shown before it gave up.
+TEST_P(Rebuild, AShrinkThatTimedOutIsTriedAgain) {
+  std::promise<void> tried;
+  auto has_tried = tried.get_future().share();
+  Members members(3, GetParam());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    members.add(rank, [&](Context& context, Group& group) {
+      ASSERT_TRUE(group.barrier(kSoon));
+      if (group.rank().value == 2) return (void)context.close(1s);
+      ASSERT_FALSE(group.barrier(kSoon));
+      if (group.rank().value == 0) {
+        has_tried.wait();
+      } else {
+        for (int i = 0; i < 10; ++i) EXPECT_FALSE(group.shrink(10ms));
+        tried.set_value();
+      }
+      const auto left = group.shrink(kSoon);
+      ASSERT_TRUE(left) << left.error().message();
+      ASSERT_EQ(group.size(), 2u);
+      expect_sum(group);
+    });
+  }
+}
+
 TEST_P(Rebuild, TwoPlacesAtOnceRankZeroAmongThem) {
   std::promise<void> gone[2];
   Members members(4, GetParam());

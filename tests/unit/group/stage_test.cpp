@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <future>
 #include <tendon/core/parallel_layout.hpp>
 #include <tendon/group/stage.hpp>
 
@@ -98,6 +99,59 @@ TEST_P(Stages, AnotherShapeIsNamed) {
     EXPECT_EQ(failed.error().code, ErrorCode::mismatch);
     EXPECT_THAT(failed.error().detail, AllOf(HasSubstr("f32 [4, 2]"), HasSubstr("f16 [2, 4]")));
   });
+}
+
+// Its counterpart has gone, so one member of the stage gets nothing to gather.
+TEST_P(Stages, WhoGetsNothingEndsTheGatherOfTheOthers) {
+  const auto layout = ParallelLayout::make({.tensor = 2, .pipeline = 2, .kv = 1}).value();
+  std::promise<void> other;
+  auto other_is_done = other.get_future().share();
+  test::run_members(
+      4,
+      [&](Context&, Group& world) {
+        const GlobalRank me{world.rank().value};
+        auto own = world.split(layout.tensor_group_of(me).value(), kSoon);
+        ASSERT_TRUE(own) << own.error().message();
+        const Tensor values = Tensor::zeros(DType::f32, Shape({1'000'000})).value();
+        if (me.value == 1) return;
+        if (me.value == 0) {
+          // Its counterpart may have given up.
+          (void)send_to_stage(world, *own, values, GroupRank{2}, kSoon);
+          return;
+        }
+        const auto done = recv_from_stage(world, *own, values, GroupRank{me.value - 2}, kSoon);
+        // In one memory each member has got all of it from its counterpart.
+        if (done) {
+          EXPECT_TRUE(me.value == 2 && GetParam() == Transport::automatic);
+        } else {
+          EXPECT_NE(done.error().code, ErrorCode::timeout) << done.error().message();
+          EXPECT_THAT(done.error().detail, HasSubstr("rank 1")) << done.error().message();
+        }
+        // Who leaves would end it too.
+        if (me.value == 3) return other_is_done.wait();
+        other.set_value();
+      },
+      {.transport = GetParam()});
+}
+
+TEST_P(Stages, WhatDoesNotComeInTimeIsNamed) {
+  std::promise<void> given_up;
+  auto waits = given_up.get_future().share();
+  const auto layout = ParallelLayout::make({.tensor = 1, .pipeline = 2, .kv = 1}).value();
+  test::run_members(2,
+                    [&](Context&, Group& world) {
+                      const GlobalRank me{world.rank().value};
+                      auto own = world.split(layout.tensor_group_of(me).value(), kSoon);
+                      ASSERT_TRUE(own) << own.error().message();
+                      const Tensor values = Tensor::zeros(DType::f32, Shape({1000})).value();
+                      if (me.value == 0) return waits.wait();
+                      const auto late = recv_from_stage(world, *own, values, GroupRank{0}, 10ms);
+                      ASSERT_FALSE(late);
+                      EXPECT_EQ(late.error().code, ErrorCode::timeout);
+                      EXPECT_THAT(late.error().detail, HasSubstr("rank 0"));
+                      given_up.set_value();
+                    },
+                    {.transport = GetParam()});
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Stages, testing::Values(Transport::automatic, Transport::tcp),
