@@ -42,10 +42,14 @@ std::string_view advice(Remedy remedy) {
 }
 
 // Whatever ends a collective has ended the epoch of its group for all members.
-bool ends_an_epoch(const Error& error, Remedy remedy) {
-  const bool over = remedy == Remedy::reconnect || remedy == Remedy::retry_later;
-  return over && (error.where == "group" || error.where == "group.collective" ||
-                  error.where == "group.abort");
+std::string_view advice_of(const Error& error, Remedy remedy) {
+  const bool ends_an_epoch = error.where == "group" || error.where == "group.collective" ||
+                             error.where == "group.abort" || error.where == "group.board";
+  if (ends_an_epoch && error.code == ErrorCode::mismatch)
+    return "make the same call on every member; this epoch is over, shrink() makes the next";
+  if (ends_an_epoch && (remedy == Remedy::reconnect || remedy == Remedy::retry_later))
+    return "call shrink() or rebuild() on every member that is left, or end the job";
+  return advice(remedy);
 }
 
 ErrorCode code_of_errno(int value) {
@@ -137,9 +141,7 @@ std::string Error::message() const {
   text += detail.empty() ? std::string(row.summary) : detail;
   if (!where.empty()) text.append(" [").append(where).append("]");
   text.append("\n do: ");
-  text.append(ends_an_epoch(*this, row.remedy)
-                  ? "call shrink() or rebuild() on every member that is left, or end the job"
-                  : advice(row.remedy));
+  text.append(advice_of(*this, row.remedy));
   text.append(" (`tendon explain ").append(error_id(code)).append("`)");
   return text;
 }

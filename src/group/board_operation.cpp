@@ -40,7 +40,7 @@ class BoardOperation final : public Operation {
         if (!board.arrived(arrived_, round)) return false;
         // Copied once, so that what is compared is what is said.
         const Fingerprint theirs = board.theirs(arrived_, round).fingerprint;
-        if (theirs != fingerprint()) return mismatch_error(epoch, fingerprint(), arrived_, theirs);
+        if (theirs != fingerprint()) return mismatch(epoch, arrived_, theirs);
       }
       Result<bool> taken = false;
       timed([&] { taken = rounds_->take(i_, board, round); });

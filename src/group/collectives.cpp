@@ -70,11 +70,15 @@ Result<Operands> read_operands(const Epoch& epoch, const Call& call, Hold hold,
   return operands;
 }
 
-Error sizes_differ(std::string_view where, std::string_view what, std::uint64_t is,
-                   std::uint64_t should_be) {
-  return Error{ErrorCode::invalid_argument, where,
-               std::string(what) + " has " + std::to_string(is) + " bytes, needed are " +
-                   std::to_string(should_be)};
+// Is this block, of the output, as the input that will be in it?
+Result<void> check_alike(const Flat& output, const Flat& input, std::string_view what,
+                         std::string_view where) {
+  if (output.size_bytes() == input.size_bytes() && output.layout() == input.layout()) return {};
+  std::string detail = std::string(what) + " has " + std::to_string(output.tensor_bytes()) +
+                       " bytes, needed are " + std::to_string(input.tensor_bytes());
+  if (output.tensor_bytes() == input.tensor_bytes())
+    detail += ": of the same size, but of other dtypes or in tensors of other sizes";
+  return Error{ErrorCode::invalid_argument, where, std::move(detail)};
 }
 
 Result<void> check_operands(const Epoch& epoch, const Call& call, const Operands& operands,
@@ -89,10 +93,8 @@ Result<void> check_operands(const Epoch& epoch, const Call& call, const Operands
     for (const Flat::Run& run : operands.output.runs())
       TENDON_CHECK(check_reduce(*call.reduce, run.dtype, where));
   }
-  const auto same = [&](const Flat& a, const Flat& b, std::string_view what) -> Result<void> {
-    if (a.size_bytes() != b.size_bytes())
-      return sizes_differ(where, what, a.size_bytes(), b.size_bytes());
-    return {};
+  const auto same = [&](const Flat& output, const Flat& input, std::string_view what) {
+    return check_alike(output, input, what, where);
   };
   switch (call.op) {
     case CollectiveOp::all_gather:
@@ -107,18 +109,8 @@ Result<void> check_operands(const Epoch& epoch, const Call& call, const Operands
     case CollectiveOp::all_to_all:
       return same(operands.outputs[epoch.self], operands.inputs[epoch.self],
                   "this member's block of the output");
-    case CollectiveOp::reduce_scatter: {
-      const Flat& block = operands.inputs[epoch.self];
-      TENDON_CHECK(same(operands.output, block, "the output"));
-      const bool alike = std::equal(
-          block.runs().begin(), block.runs().end(), operands.output.runs().begin(),
-          operands.output.runs().end(), [](const Flat::Run& a, const Flat::Run& b) {
-            return a.begin == b.begin && a.size_bytes == b.size_bytes && a.dtype == b.dtype;
-          });
-      if (alike) return {};
-      return Error{ErrorCode::invalid_argument, where,
-                   "the output and this member's block of the input have other dtypes or shapes"};
-    }
+    case CollectiveOp::reduce_scatter:
+      return same(operands.output, operands.inputs[epoch.self], "the output");
     default:
       return {};
   }
@@ -136,6 +128,13 @@ std::optional<DType> common_dtype(const std::vector<Flat>& blocks) {
   return common;
 }
 
+// Of all blocks: where the members' are alike.
+std::uint32_t layout_of(const std::vector<Flat>& blocks) {
+  std::uint32_t hash = 0;
+  for (const Flat& block : blocks) hash = hash * 16777619u ^ block.layout();
+  return hash;
+}
+
 Fingerprint fingerprint_for(const Epoch& epoch, const Call& call, const Operands& operands,
                             std::uint64_t sequence) {
   Fingerprint fingerprint;
@@ -145,12 +144,14 @@ Fingerprint fingerprint_for(const Epoch& epoch, const Call& call, const Operands
   fingerprint.root = call.root;
   if (call.reduce) fingerprint.reduce = static_cast<std::uint8_t>(call.reduce->kind());
   if (is_alike(call.op)) {
-    fingerprint.size_bytes = operands.output.size_bytes();
+    fingerprint.size_bytes = operands.output.tensor_bytes();
     fingerprint.shape_hash = operands.output.shape_hash();
   }
   if (call.op == CollectiveOp::reduce_scatter) {
-    for (const Flat& block : operands.inputs) fingerprint.size_bytes += block.size_bytes();
+    for (const Flat& block : operands.inputs) fingerprint.size_bytes += block.tensor_bytes();
+    fingerprint.shape_hash = layout_of(operands.inputs);
   }
+  if (call.op == CollectiveOp::all_gather) fingerprint.shape_hash = layout_of(operands.outputs);
   std::optional<DType> dtype;
   if (call.op == CollectiveOp::all_gather)
     dtype = common_dtype(operands.outputs);
@@ -472,14 +473,18 @@ Result<std::shared_ptr<Operation>> make_operation(GroupCore& core, Epoch& epoch,
     return error;
   }
   const Fingerprint fingerprint = fingerprint_for(epoch, call, operands, sequence);
+  const FlatSummary given = (is_alike(call.op) ? operands.output : operands.input).summary();
+  Result<std::shared_ptr<Operation>> operation = std::shared_ptr<Operation>();
   if (epoch.board != nullptr) {
-    return make_board_operation(fingerprint, sequence,
-                                rounds_for(core, core.epoch(), call, std::move(operands)));
+    operation = make_board_operation(fingerprint, sequence,
+                                     rounds_for(core, core.epoch(), call, std::move(operands)));
+  } else {
+    check_forced(epoch.hosts);
+    const auto over_links = call.reduce ? reduce_over_links : move_over_links;
+    operation = over_links(core, epoch, sequence, call, std::move(operands), fingerprint);
   }
-  check_forced(epoch.hosts);
-  if (call.reduce)
-    return reduce_over_links(core, epoch, sequence, call, std::move(operands), fingerprint);
-  return move_over_links(core, epoch, sequence, call, std::move(operands), fingerprint);
+  if (operation) (*operation)->set_given(given);
+  return operation;
 }
 
 }  // namespace tendon::inline v0::detail

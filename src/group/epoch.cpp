@@ -24,6 +24,7 @@ Error mismatch_error(const Epoch& epoch, const Fingerprint& mine, std::uint32_t 
 
 Error error_of_gone(const Epoch& epoch, std::uint32_t rank, Error why) {
   if (why.code == ErrorCode::end_of_stream) why.code = ErrorCode::peer_lost;
+  why.where = "group";
   why.detail = epoch.names[rank] + " has gone: " + why.detail;
   return why;
 }

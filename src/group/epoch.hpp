@@ -16,6 +16,15 @@
 
 namespace tendon::inline v0::detail {
 
+/// What a member says when it is ready for an epoch.
+struct Ready {
+  std::uint64_t number = 0;  ///< of the epoch; 0: nothing said
+  std::uint32_t board = 0;   ///< its segment, 0: none
+  std::uint64_t issued = 0;
+  std::uint64_t completed = 0;  ///< of the numbers issued; kNewHere: it has come for another
+  static constexpr std::uint64_t kNewHere = ~std::uint64_t{0};
+};
+
 /// A group from one membership change to the next.
 struct Epoch {
   std::uint64_t view = 0;             ///< the agreement's number
@@ -28,11 +37,7 @@ struct Epoch {
   std::unique_ptr<Board> board;       ///< when all are on this host
   std::uint64_t board_round = 1;      ///< the next
   CallHistory history;                ///< for who has the lane
-
-  // What its members said when they were ready for it.
-  std::uint64_t issued = 0;             ///< operations given before it, by who gave most
-  std::uint64_t completed = 0;          ///< of these, the last that all have completed
-  std::vector<std::uint32_t> segments;  ///< names of the boards, by rank; 0: none
+  std::vector<Ready> ready;           ///< for this epoch, by rank
 
   /// Steps of collectives that have arrived, by rank of their sender.
   std::mutex inbox_mutex;

@@ -18,6 +18,44 @@ void mix(std::uint32_t& hash, std::uint64_t word) {
 
 }  // namespace
 
+std::uint64_t Flat::tensor_bytes() const noexcept {
+  std::uint64_t size = 0;
+  for (const Run& run : runs()) size += run.size_bytes;
+  return size;
+}
+
+std::uint32_t Flat::layout(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
+  struct Stretch {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    DType dtype = DType::u8;
+  } last;
+  std::uint32_t hash = 0;
+  const auto add = [&] {
+    if (last.begin == last.end) return;
+    mix(hash, static_cast<std::uint64_t>(last.dtype) + 1);
+    mix(hash, last.begin);
+    mix(hash, last.end);
+  };
+  visit(offset, size_bytes, [&](std::byte*, std::uint64_t at, std::uint64_t bytes, DType dtype) {
+    if (at == last.end && dtype == last.dtype) {
+      last.end += bytes;
+      return;
+    }
+    add();
+    last = {at, at + bytes, dtype};
+  });
+  add();
+  return hash;
+}
+
+std::string to_string(const FlatSummary& summary) {
+  if (summary.tensor_count == 1)
+    return std::string(to_string(summary.dtype)) + " " + to_string(summary.shape);
+  return std::to_string(summary.tensor_count) + " tensors, " + std::to_string(summary.size_bytes) +
+         " bytes";
+}
+
 std::uint32_t Flat::hash_of(const Tensor& tensor) noexcept {
   Flat flat;
   flat.hash(tensor);
@@ -52,6 +90,11 @@ Result<void> Flat::add(const Tensor& tensor, Use use, Hold hold, std::string_vie
   if (use == Use::write && tensor.access() == Access::read_only && tensor.size_bytes() != 0)
     return Error{ErrorCode::read_only, where, name() + " may only be read"};
   hash(tensor);
+  if (summary_.tensor_count++ == 0) {
+    summary_.dtype = tensor.dtype();
+    summary_.shape = tensor.shape();
+  }
+  summary_.size_bytes += tensor.size_bytes();
   Run run{const_cast<std::byte*>(tensor.data()), aligned(size_bytes_), tensor.size_bytes(),
           tensor.dtype()};
   if (!tensor.is_contiguous()) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
@@ -24,6 +25,16 @@ enum class Hold : std::uint8_t {
   borrow,  ///< the caller waits
   keep,    ///< a share of their storage is taken
 };
+
+/// What an error says of tensors.
+struct FlatSummary {
+  std::uint32_t tensor_count = 0;
+  std::uint64_t size_bytes = 0;  ///< of all
+  DType dtype = DType::u8;       ///< of the first
+  Shape shape;                   ///< of the first
+};
+/// "f32 [3, 4]"; of several "12 tensors, 4096 bytes".
+[[nodiscard]] std::string to_string(const FlatSummary& summary);
 
 /// Tensors as one run of bytes: each begins at a multiple of 64, in order. So one operation serves
 /// a tensor and a whole TensorDict, and a cut at a multiple of 64 splits no element.
@@ -52,7 +63,10 @@ class Flat {
                                                              std::uint32_t count, Use use,
                                                              Hold hold, std::string_view where);
 
+  /// With what lies between the tensors.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  /// Of the tensors alone.
+  [[nodiscard]] std::uint64_t tensor_bytes() const noexcept;
   [[nodiscard]] std::span<const Run> runs() const noexcept {
     return runs_.empty() ? std::span(&one_, one_.data == nullptr ? 0 : 1) : std::span(runs_);
   }
@@ -60,6 +74,12 @@ class Flat {
   [[nodiscard]] std::uint32_t shape_hash() const noexcept { return shape_hash_; }
   /// The dtype of all, or nullopt when there are several (or none).
   [[nodiscard]] std::optional<DType> dtype() const noexcept;
+
+  /// Of where which dtypes lie in [offset, offset + size), for comparison with what another member
+  /// has there: how it is cut into tensors does not matter. 0 where there is nothing.
+  [[nodiscard]] std::uint32_t layout(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
+  [[nodiscard]] std::uint32_t layout() const noexcept { return layout(0, size_bytes_); }
+  [[nodiscard]] const FlatSummary& summary() const noexcept { return summary_; }
 
   /// What shape_hash() is of one tensor.
   [[nodiscard]] static std::uint32_t hash_of(const Tensor& tensor) noexcept;
@@ -98,6 +118,7 @@ class Flat {
   std::vector<Run> runs_;  // when there are more
   std::uint64_t size_bytes_ = 0;
   std::uint32_t shape_hash_ = 2166136261u;
+  FlatSummary summary_;
   std::vector<Tensor> kept_;
   struct Gappy {
     Tensor original;

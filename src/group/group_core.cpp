@@ -317,6 +317,7 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
     Error error = failure_.value_or(Error{ErrorCode::group_aborted, "group", "never complete"});
     // The first error is of what it interrupted; for the rest the epoch is over.
     if (!head.begun && error.code != ErrorCode::peer_lost) error.code = ErrorCode::group_aborted;
+    if (error.code == ErrorCode::mismatch) say_given(error, head);
     return error;
   }
   if (gone_before.empty()) return {};
@@ -326,11 +327,18 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
   return {};
 }
 
+// A mismatch is told by sizes and hashes: each member adds its shapes.
+void GroupCore::say_given(Error& error, const Queued& head) const {
+  const FlatSummary& given = head.operation->given();
+  if (given.tensor_count == 0) return;
+  error.detail += "; " + running_->names[running_->self] + " gave " + to_string(given);
+}
+
 // The operation at the head of the lane ends here with that error.
 Error GroupCore::fail_at(const Queued& head, Error error) {
-  // Members that do not do the same may not even count alike.
-  const bool alike = error.code != ErrorCode::mismatch;
-  (void)fail(*running_, error, self_, alike ? head.operation->sequence() : kAll);
+  if (error.code == ErrorCode::mismatch) say_given(error, head);
+  const Operation& operation = *head.operation;
+  (void)fail(*running_, error, self_, operation.counts_alike() ? operation.sequence() : kAll);
   return error;
 }
 
@@ -625,9 +633,15 @@ void GroupCore::on_ready(std::uint32_t place, const Envelope& envelope) {
   std::optional<Envelope> again;
   {
     std::lock_guard lock(state_mutex_);
-    Ready& ready = ready_[place];
-    if (envelope.epoch < ready.number) return;
-    ready = {envelope.epoch, envelope.extra, envelope.sequence, envelope.count};
+    const Ready said{envelope.epoch, envelope.extra, envelope.sequence, envelope.count};
+    Ready& latest = ready_[place];
+    if (said.number < latest.number) return;
+    latest = said;
+    // Whoever is ready for a later one has been in the one that is entered here.
+    if (next_ != nullptr && said.number == next_->number()) {
+      const std::uint32_t rank = index_of(next_->places, place);
+      if (rank < next_->size()) next_->ready[rank] = said;
+    }
     // It missed what this member said when it entered.
     if (ends_at_ == kRuns && envelope.epoch == epoch_->number()) {
       again = ready_word();

@@ -119,13 +119,6 @@ class GroupCore final : public MeshListener,
     std::optional<Error> error;
     std::optional<Error> timed_out;  // what it ends with, unless it is complete after all
   };
-  struct Ready {
-    std::uint64_t number = 0;  // of the epoch
-    std::uint32_t board = 0;   // its segment, 0: none
-    std::uint64_t issued = 0;
-    std::uint64_t completed = 0;  // of the numbers issued; kNewHere: it has come for another
-  };
-  static constexpr std::uint64_t kNewHere = ~std::uint64_t{0};
   // Of ends_at_.
   static constexpr std::uint64_t kAll = 0;
   static constexpr std::uint64_t kRuns = ~std::uint64_t{0};
@@ -141,6 +134,7 @@ class GroupCore final : public MeshListener,
   Result<void> finish(const std::shared_ptr<Queued>& queued, Deadline deadline);
   bool wait(Queued& queued, Deadline deadline);
   [[nodiscard]] std::optional<Result<void>> look(Queued& head);
+  void say_given(Error& error, const Queued& head) const;
   [[nodiscard]] Error fail_at(const Queued& head, Error error);
   [[nodiscard]] std::vector<std::uint32_t> lost_ranks() const;
   /// `mine` is what the calling thread waits for itself: nobody has to be told of its end.

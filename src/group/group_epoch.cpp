@@ -35,6 +35,7 @@ std::shared_ptr<Epoch> GroupCore::build(const View& view, std::uint32_t attempt)
   }
   next->hosts = Hosts(hosts);
   next->inbox.resize(next->size());
+  next->ready.resize(next->size());
   return next;
 }
 
@@ -52,19 +53,10 @@ Result<bool> GroupCore::show_board(const Epoch& epoch) {
 // Is everybody ready for this epoch, with a board that is here? state_mutex_ is held.
 Result<bool> GroupCore::complete(Epoch& epoch) {
   bool boards = epoch.board != nullptr;
-  epoch.issued = 0;
-  epoch.completed = kNewHere;
-  epoch.segments.clear();
-  for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
-    const auto found = ready_.find(epoch.places[rank]);
-    if (found == ready_.end() || found->second.number != epoch.number()) return false;
-    const Ready& ready = found->second;
-    epoch.issued = std::max(epoch.issued, ready.issued);
-    epoch.completed = std::min(epoch.completed, ready.completed);
-    epoch.segments.push_back(ready.board);
+  for (const Ready& ready : epoch.ready) {
+    if (ready.number == 0) return false;
     boards = boards && ready.board != 0;
   }
-  if (epoch.completed == kNewHere) epoch.completed = 0;
   if (!boards) {
     // Somebody is out of reach of somebody's memory: everybody goes by links.
     epoch.board = nullptr;
@@ -73,7 +65,7 @@ Result<bool> GroupCore::complete(Epoch& epoch) {
   for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
     if (rank == epoch.self) continue;
     const std::uint32_t place = epoch.places[rank];
-    auto segment = mesh_->published(mesh_places_[place], epoch.segments[rank]);
+    auto segment = mesh_->published(mesh_places_[place], epoch.ready[rank].board);
     if (segment == nullptr) return false;
     TENDON_CHECK(epoch.board->attach(rank, std::move(segment)));
   }
@@ -86,7 +78,7 @@ bool GroupCore::board_never_comes(const Epoch& epoch) const {
   for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
     if (rank == epoch.self || !epoch.channels[rank]->link().ended()) continue;
     const std::uint32_t place = epoch.places[rank];
-    if (mesh_->published(mesh_places_[place], ready_.at(place).board) == nullptr) return true;
+    if (mesh_->published(mesh_places_[place], epoch.ready[rank].board) == nullptr) return true;
   }
   return false;
 }
@@ -111,9 +103,14 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
     next_.reset();
     looked_at_ = 0;
     lost_ranks_.clear();
-    issued_ = std::max(issued_, next->issued);
-    complete_everywhere_ = next->completed;
-    if (ready_[self_].completed == kNewHere) last_complete_ = next->completed;
+    std::uint64_t complete = Ready::kNewHere;
+    for (const Ready& ready : next->ready) {
+      issued_ = std::max(issued_, ready.issued);
+      complete = std::min(complete, ready.completed);
+    }
+    complete_everywhere_ = complete == Ready::kNewHere ? 0 : complete;
+    if (next->ready[next->self].completed == Ready::kNewHere)
+      last_complete_ = complete_everywhere_.load();
     subgroups_made_.clear();
     failure_.reset();
     failure_word_.reset();
@@ -163,8 +160,8 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
   if (last->board != nullptr) mesh_->forget_segment(last->board->segment());
   // The board holds the mappings; their names are not needed any more.
   for (std::uint32_t rank = 0; rank < next->size(); ++rank)
-    if (rank != next->self && next->segments[rank] != 0)
-      mesh_->unmap(mesh_places_[next->places[rank]], next->segments[rank]);
+    if (rank != next->self && next->ready[rank].board != 0)
+      mesh_->unmap(mesh_places_[next->places[rank]], next->ready[rank].board);
 }
 
 // Nothing is called in this epoch after this. What was called before ends first; in a shrink, which
@@ -215,7 +212,7 @@ class GroupCore::Entering {
     // its board.
     std::lock_guard lock(core_.state_mutex_);
     next_ = core_.next_;
-    shown_ = next_ != nullptr && core_.ready_[core_.self_].number == next_->number();
+    shown_ = next_ != nullptr && next_->ready[next_->self].number != 0;
   }
 
   /// One look at where things stand. True: the epoch is complete, even if somebody has gone since:
@@ -304,11 +301,8 @@ class GroupCore::Entering {
   // Ranks of those who have not said that they are ready for it. state_mutex_ is held.
   std::vector<std::uint32_t> missing() const {
     std::vector<std::uint32_t> ranks;
-    for (std::uint32_t rank = 0; rank < next_->size(); ++rank) {
-      const auto ready = core_.ready_.find(next_->places[rank]);
-      if (ready == core_.ready_.end() || ready->second.number != next_->number())
-        ranks.push_back(rank);
-    }
+    for (std::uint32_t rank = 0; rank < next_->size(); ++rank)
+      if (next_->ready[rank].number == 0) ranks.push_back(rank);
     return ranks;
   }
 
@@ -368,6 +362,11 @@ class GroupCore::Entering {
     {
       std::lock_guard lock(core_.state_mutex_);
       core_.next_ = next_;
+      for (std::uint32_t rank = 0; rank < next_->size(); ++rank) {
+        const auto said = core_.ready_.find(next_->places[rank]);
+        if (said != core_.ready_.end() && said->second.number == next_->number())
+          next_->ready[rank] = said->second;
+      }
     }
     const bool here = std::all_of(next_->places.begin(), next_->places.end(), [&](auto place) {
       return core_.mesh_->on_this_host(core_.mesh_places_[place]);
@@ -391,9 +390,10 @@ class GroupCore::Entering {
       std::lock_guard lock(core_.state_mutex_);
       const bool new_here = core_.epochs_entered_ == 0 && core_.mesh_->replacement();
       const Board* const board = next_->board.get();
-      core_.ready_[core_.self_] = {
+      next_->ready[next_->self] = {
           next_->number(), board == nullptr ? 0 : core_.mesh_->name_segment(board->segment()),
-          core_.issued_, new_here ? kNewHere : core_.last_complete_.load()};
+          core_.issued_, new_here ? Ready::kNewHere : core_.last_complete_.load()};
+      core_.ready_[core_.self_] = next_->ready[next_->self];
       word = core_.ready_word();
     }
     core_.say_all(word);

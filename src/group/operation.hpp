@@ -38,10 +38,26 @@ class Operation {
 
   [[nodiscard]] const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+  /// What this member gave to it, for errors; no tensors: there is nothing to say.
+  [[nodiscard]] const FlatSummary& given() const noexcept { return given_; }
+  void set_given(const FlatSummary& given) { given_ = given; }
+  /// False once another member was found to have made other calls before it: numbers of operations
+  /// mean nothing between the two.
+  [[nodiscard]] bool counts_alike() const noexcept { return counts_alike_; }
+
+ protected:
+  [[nodiscard]] Error mismatch(const Epoch& epoch, std::uint32_t member,
+                               const Fingerprint& theirs) {
+    counts_alike_ =
+        theirs.sequence == fingerprint_.sequence && theirs.history == fingerprint_.history;
+    return mismatch_error(epoch, fingerprint_, member, theirs);
+  }
 
  private:
   const Fingerprint fingerprint_;
   const std::uint64_t sequence_;
+  FlatSummary given_;
+  bool counts_alike_ = true;
 };
 
 class Rounds;

@@ -185,14 +185,12 @@ Result<void> fits(const Flat& flat, const Epoch& epoch, const MessageBox::Entry&
   const auto dtype = dtype_from_number(envelope.dtype);
   const std::uint32_t rank = static_cast<std::uint32_t>(
       std::find(epoch.places.begin(), epoch.places.end(), entry.place) - epoch.places.begin());
-  return Error{
-      ErrorCode::mismatch, "group.recv",
-      (rank < epoch.size() ? epoch.names[rank] : std::string("a former member")) + " sent " +
-          std::to_string(envelope.count) + " bytes" +
-          (dtype ? " of " + std::string(to_string(*dtype)) : std::string()) +
-          ", this member's tensors have " + std::to_string(flat.size_bytes()) +
-          (flat.dtype() ? " of " + std::string(to_string(*flat.dtype())) : std::string(" bytes")) +
-          (envelope.count == flat.size_bytes() ? ", of another shape or dtype" : "")};
+  return Error{ErrorCode::mismatch, "group.recv",
+               (rank < epoch.size() ? epoch.names[rank] : std::string("a former member")) +
+                   " sent " + std::to_string(envelope.count) + " bytes" +
+                   (dtype ? " of " + std::string(to_string(*dtype)) : std::string()) +
+                   ", this member expects " + to_string(flat.summary()) +
+                   (envelope.count == flat.size_bytes() ? ": another shape or dtype" : "")};
 }
 
 Received take_in(GroupCore& core, const Epoch& epoch, const MessageBox::Entry& entry, Flat& flat) {

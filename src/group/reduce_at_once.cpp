@@ -81,11 +81,13 @@ std::optional<Result<void>> GroupCore::reduce_at_once(const Tensor& tensor, cons
     // Somebody is late, or does something else: an operation waits for it, or says so.
     auto flat = Flat::make(tensor, Use::write, Hold::borrow, "group.collective");
     auto queued = std::make_shared<Queued>();
+    const FlatSummary given = flat->summary();
     queued->begun = true;
     queued->operation = make_board_operation(
         mine, issued_,
         all_reduce_rounds(*std::move(flat), op, count, BoardAllReduce::symmetric, {}, {}),
         Staged::first_round);
+    queued->operation->set_given(given);
     lane_.push_back(queued);
     lane.unlock();
     return finish(queued, deadline);

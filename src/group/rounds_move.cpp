@@ -29,6 +29,23 @@ void copy_flat(const Flat& to, const Flat& from, const Piece& piece) {
              });
 }
 
+/// What members tell each other of a block before they move it.
+struct BlockWord {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t layout = 0;
+  friend bool operator==(const BlockWord&, const BlockWord&) = default;
+
+  [[nodiscard]] static BlockWord of(const Flat& block) {
+    return {block.size_bytes(), block.layout()};
+  }
+  [[nodiscard]] static BlockWord read(const std::byte* from) {
+    BlockWord word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+  }
+  void write(std::byte* to) const { std::memcpy(to, this, sizeof *this); }
+};
+
 // A number that members tell each other in their lines.
 void say(Board& board, std::uint64_t round, std::uint64_t number) {
   std::memcpy(board.mine(round).small.data(), &number, sizeof number);
@@ -39,12 +56,15 @@ std::uint64_t said(const Board& board, std::uint32_t member, std::uint64_t round
   return number;
 }
 
-Error wrong_size(std::uint32_t member, std::uint64_t sent, std::uint64_t room) {
-  return Error{
-      ErrorCode::mismatch, "group.board",
-      "rank " + std::to_string(member) + " gives " + std::to_string(sent) +
-          " bytes, this rank has room for " + std::to_string(room) +
-          "; blocks of different sizes are given as a list of tensors, one for each member"};
+Error wrong_block(std::uint32_t member, const BlockWord& sent, std::uint32_t self,
+                  const BlockWord& room) {
+  std::string detail = "rank " + std::to_string(member) + " gives " +
+                       std::to_string(sent.size_bytes) + " bytes, rank " + std::to_string(self) +
+                       " has room for " + std::to_string(room.size_bytes);
+  detail += sent.size_bytes == room.size_bytes
+                ? ", of other dtypes or in tensors of other sizes"
+                : "; blocks of different sizes are given as a list of tensors, one for each member";
+  return Error{ErrorCode::mismatch, "group.board", std::move(detail)};
 }
 
 class Barrier final : public Rounds {
@@ -94,7 +114,7 @@ class Gather final : public Rounds {
          std::uint32_t self)
       : input_(std::move(input)), outputs_(std::move(outputs)), root_(root), self_(self) {}
   void stage(std::uint64_t i, Board& board, std::uint64_t round) override {
-    say(board, round, input_.size_bytes());
+    if (i == 0) BlockWord::of(input_).write(board.mine(round).small.data());
     const Piece piece = piece_of(i, Board::kSlotBytes, input_.size_bytes());
     if (root_ != self_)
       input_.read(piece.begin, board.my_slot(round).first(piece.size_bytes), board.hint());
@@ -104,10 +124,11 @@ class Gather final : public Rounds {
     if (i == 0) {
       std::uint64_t largest = 0;
       for (std::uint32_t m = 0; m < board.member_count(); ++m) {
-        const std::uint64_t size = said(board, m, round);
-        largest = std::max(largest, size);
-        if (takes() && size != outputs_[m].size_bytes())
-          return wrong_size(m, size, outputs_[m].size_bytes());
+        const auto word = BlockWord::read(board.theirs(m, round).small.data());
+        largest = std::max(largest, word.size_bytes);
+        if (!takes()) continue;
+        if (const auto room = BlockWord::of(outputs_[m]); word != room)
+          return wrong_block(m, word, self_, room);
       }
       rounds_ = round_count(largest, Board::kSlotBytes);
     }
@@ -154,9 +175,8 @@ class Scatter final : public Rounds {
     std::byte* const slot = board.my_slot(round).data();
     for (std::uint32_t m = 0; m < inputs_.size(); ++m) {
       const Piece piece = piece_of(i, part, inputs_[m].size_bytes());
-      // How much of the part is meant, at its end: the sizes are the root's.
-      const std::uint64_t size = inputs_[m].size_bytes();
-      std::memcpy(slot + m * (part + kWord), &size, sizeof size);
+      // What the part is of: the root's, so not known otherwise.
+      BlockWord::of(inputs_[m]).write(slot + m * (part + kWord));
       if (m != self_)
         inputs_[m].read(piece.begin, {slot + m * (part + kWord) + kWord, piece.size_bytes});
     }
@@ -166,16 +186,14 @@ class Scatter final : public Rounds {
     const std::uint64_t part = part_bytes(board);
     const Piece piece = piece_of(i, part, output_.size_bytes());
     if (self_ == root_) {
-      if (inputs_[self_].size_bytes() != output_.size_bytes())
-        return wrong_size(root_, inputs_[self_].size_bytes(), output_.size_bytes());
       copy_flat(output_, inputs_[self_], piece);
       return true;
     }
     rounds_ = said(board, root_, round);
     const std::byte* const mine = board.slot(root_, round) + self_ * (part + kWord);
-    std::uint64_t size = 0;
-    std::memcpy(&size, mine, sizeof size);
-    if (size != output_.size_bytes()) return wrong_size(root_, size, output_.size_bytes());
+    const auto word = BlockWord::read(mine);
+    if (const auto room = BlockWord::of(output_); word != room)
+      return wrong_block(root_, word, self_, room);
     output_.write(piece.begin, {mine + kWord, piece.size_bytes});
     return true;
   }
@@ -208,9 +226,8 @@ class AllToAll final : public Rounds {
     if (i == 0) say(board, round, rounds_);
     for (std::uint32_t m = 0; m < inputs_.size(); ++m) {
       std::byte* const part = board.my_slot(round).data() + m * (part_bytes_ + kWord);
-      const std::uint64_t size = inputs_[m].size_bytes();
-      std::memcpy(part, &size, sizeof size);
-      const Piece piece = piece_of(i, part_bytes_, size);
+      BlockWord::of(inputs_[m]).write(part);
+      const Piece piece = piece_of(i, part_bytes_, inputs_[m].size_bytes());
       if (m != self_) inputs_[m].read(piece.begin, {part + kWord, piece.size_bytes});
     }
   }
@@ -219,10 +236,10 @@ class AllToAll final : public Rounds {
     for (std::uint32_t m = 0; m < outputs_.size(); ++m) {
       if (i == 0) rounds_ = std::max(rounds_, said(board, m, round));
       const std::byte* const part = board.slot(m, round) + self_ * (part_bytes_ + kWord);
-      std::uint64_t size = 0;
-      std::memcpy(&size, part, sizeof size);
-      if (size != outputs_[m].size_bytes()) return wrong_size(m, size, outputs_[m].size_bytes());
-      const Piece piece = piece_of(i, part_bytes_, size);
+      const auto room = BlockWord::of(outputs_[m]);
+      if (const auto word = BlockWord::read(part); word != room)
+        return wrong_block(m, word, self_, room);
+      const Piece piece = piece_of(i, part_bytes_, room.size_bytes);
       if (m == self_)
         copy_flat(outputs_[m], inputs_[m], piece);
       else

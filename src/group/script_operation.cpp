@@ -117,6 +117,21 @@ class ScriptOperation final : public Operation {
       begin += block.size_bytes();
     }
   }
+  // Where members' blocks need not be alike, each piece says what it is of. A piece lies in one
+  // block.
+  bool tells_layout() const {
+    return fingerprint().op == CollectiveOp::gather || fingerprint().op == CollectiveOp::scatter ||
+           fingerprint().op == CollectiveOp::all_to_all;
+  }
+  std::uint32_t layout(const ScriptJob& job, const Location& at, std::uint64_t size_bytes) const {
+    std::uint64_t begin = 0;
+    for (const Flat& block : at.buffer == Buffer::input ? job.input : job.output) {
+      if (at.offset < begin + block.size_bytes())
+        return block.layout(at.offset - begin, size_bytes);
+      begin += block.size_bytes();
+    }
+    return 0;
+  }
   // Of memory without gaps.
   std::byte* address(const ScriptJob& job, const Location& at) const {
     std::byte* found = nullptr;
@@ -131,7 +146,7 @@ class ScriptOperation final : public Operation {
       return true;
     }
     if (step.kind != Step::Kind::copy && !held_) {
-      TENDON_TRY(taken, take(epoch, step));
+      TENDON_TRY(taken, take(epoch, job, step));
       if (!taken) return false;
     }
     bool free = true;
@@ -169,7 +184,7 @@ class ScriptOperation final : public Operation {
     return true;
   }
 
-  Result<bool> take(Epoch& epoch, const Step& step) {
+  Result<bool> take(Epoch& epoch, const ScriptJob& job, const Step& step) {
     {
       std::lock_guard lock(epoch.inbox_mutex);
       auto& inbox = epoch.inbox[step.peer];
@@ -177,31 +192,38 @@ class ScriptOperation final : public Operation {
       held_ = std::move(inbox.front());
       inbox.pop_front();
     }
-    const Fingerprint theirs = fingerprint_of(held_->envelope);
-    if (theirs != fingerprint()) return mismatch_error(epoch, fingerprint(), step.peer, theirs);
-    if (held_->size_bytes != step.size_bytes) {
-      return Error{ErrorCode::mismatch, "group.collective",
-                   epoch.names[step.peer] + " gives " + std::to_string(held_->size_bytes) +
-                       " bytes in a step of " + to_string(fingerprint()) + ", " +
-                       epoch.names[epoch.self] + " expects " + std::to_string(step.size_bytes)};
+    Fingerprint theirs = fingerprint_of(held_->envelope);
+    std::uint32_t layout_there = 0;
+    std::uint32_t layout_here = 0;
+    if (tells_layout() && theirs.op == fingerprint().op) {
+      layout_there = std::exchange(theirs.shape_hash, 0);
+      layout_here = layout(job, step.to, step.size_bytes);
     }
-    return true;
+    if (theirs != fingerprint()) return mismatch(epoch, step.peer, theirs);
+    const bool same_size = held_->size_bytes == step.size_bytes;
+    if (same_size && layout_there == layout_here) return true;
+    return Error{ErrorCode::mismatch, "group.collective",
+                 epoch.names[step.peer] + " gives " + std::to_string(held_->size_bytes) +
+                     " bytes in a step of " + to_string(fingerprint()) + ", " +
+                     epoch.names[epoch.self] + " expects " + std::to_string(step.size_bytes) +
+                     (same_size ? ", of other dtypes or in tensors of other sizes" : "")};
   }
 
   void queue(Epoch& epoch, const ScriptJob& job, const Step& step) {
     auto outbound = std::make_shared<Outbound>();
     const Fingerprint& mine = fingerprint();
-    outbound->envelope = {.kind = EnvelopeKind::collective,
-                          .op = static_cast<std::uint8_t>(mine.op),
-                          .dtype = mine.dtype,
-                          .reduce = mine.reduce,
-                          .from = mesh_.self(),
-                          .group = group_,
-                          .epoch = epoch.number(),
-                          .sequence = mine.sequence | std::uint64_t{mine.history} << kHistoryShift,
-                          .count = mine.size_bytes,
-                          .extra = mine.root,
-                          .tag = mine.shape_hash};
+    outbound->envelope = {
+        .kind = EnvelopeKind::collective,
+        .op = static_cast<std::uint8_t>(mine.op),
+        .dtype = mine.dtype,
+        .reduce = mine.reduce,
+        .from = mesh_.self(),
+        .group = group_,
+        .epoch = epoch.number(),
+        .sequence = mine.sequence | std::uint64_t{mine.history} << kHistoryShift,
+        .count = mine.size_bytes,
+        .extra = mine.root,
+        .tag = tells_layout() ? layout(job, step.from, step.size_bytes) : mine.shape_hash};
     if (step.size_bytes != 0) {
       visit(job, step.from, step.size_bytes, [&](std::byte* data, auto at, auto bytes) {
         outbound->parts.push_back({at, Bytes(data, bytes), nullptr, bytes});

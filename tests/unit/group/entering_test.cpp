@@ -145,6 +145,31 @@ TEST_F(Entering, WhoWasReadyAndLeftIsInItAndNotInTheNext) {
   EXPECT_EQ(member_->epoch()->size(), 1u);
 }
 
+// They have been in the epoch that this member is entering, and it failed. What was done in it may
+// be of this member too.
+TEST_F(EnteringOfThree, WhoIsLateEntersAnEpochThatIsOverForTheOthers) {
+  member_->engine()->add_work(std::make_shared<Once>([&] {
+    for (const std::uint32_t rank : {1, 2}) say_ready(kFirst, rank);
+    say({.kind = EnvelopeKind::abort, .epoch = kFirst, .sequence = 2, .extra = 1}, 1);
+    for (const std::uint32_t rank : {1, 2})
+      say({.kind = EnvelopeKind::ready, .epoch = kFirst + 1, .sequence = 1, .count = 1}, rank);
+  }));
+  enter(kFirst, GroupCore::Of::everybody);
+  const auto operation = [&] {
+    auto completion = member_->start([&](Epoch&, std::uint64_t sequence) {
+      auto told = std::make_shared<Told>(sequence);
+      told->on_advance = [] { return true; };
+      return Result<std::shared_ptr<Operation>>(std::move(told));
+    });
+    return completion.wait(0s);
+  };
+  EXPECT_TRUE(operation()) << "the first";
+  EXPECT_FALSE(operation()) << "the one that failed";
+  enter(kFirst + 1);
+  EXPECT_EQ(member_->complete_everywhere(), 1u);
+  EXPECT_TRUE(operation());
+}
+
 // Whom the others still wait for has said that it is ready, else nobody would have left.
 TEST_F(EnteringOfThree, WhoLeftBeforeAllWordsHaveComeIsInItToo) {
   say_ready(kFirst, 1);
