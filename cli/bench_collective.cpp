@@ -230,10 +230,14 @@ class Ranks {
         TENDON_TRY(row, measure_row(memory, size));
         if (prints()) print_row(row);
         rows.push_back(std::move(row));
+        if (size == end) break;
+        // The largest is measured too, if no step leads there.
         const bool last =
             options_.step_bytes ? end - size < *options_.step_bytes : size > end / options_.factor;
-        if (last) break;
-        size = options_.step_bytes ? size + *options_.step_bytes : size * options_.factor;
+        if (last)
+          size = end;
+        else
+          size = options_.step_bytes ? size + *options_.step_bytes : size * options_.factor;
       }
     }
     return rows;

@@ -100,7 +100,8 @@ void print_table(const detail::ReadTuning& read) {
 
 void print_layout(const detail::Tuning& tuning, const Layout& layout,
                   const detail::SizeRange& sizes) {
-  print_line(fmt::format("\n{}", layout.in_words()));
+  print_line(fmt::format("\n{}\n  {:<20} {:>10}  {}", layout.in_words(), "operation", "from bytes",
+                         "algorithm"));
   for (const detail::Choices& row : choices_of(tuning, layout, sizes)) {
     std::string_view name = row.operation;
     for (const detail::Choice& choice : row.by_size) {

@@ -24,11 +24,16 @@ void bind_future(nb::module_& module) {
       .def(
           "result",
           [](Future& self, nb::object timeout) {
-            return self.take(deadline_of(timeout, default_timeout_s(self.context())));
+            const bool given = !timeout.is(nb::ellipsis());
+            return self.take(
+                deadline_of(given ? timeout : self.timeout(), default_timeout_s(self.context())),
+                given ? Then::goes_on : Then::ends);
           },
           nb::arg("timeout").none() = nb::ellipsis(),
-          "Waits and takes the result. After Timeout the operation goes on; wait again.\n\n"
-          "timeout: seconds, None for ever; by default that of the context.",
+          "Waits and takes the result.\n\n"
+          "timeout: seconds, None for ever. After its Timeout the operation goes on;\n"
+          "wait again. Left out: as long as the call was given, and then the operation\n"
+          "ends, as it does with `await`.",
           nb::sig("def result(self, timeout: float | None = ...) -> typing.Any"))
       .def(
           "__await__",

@@ -33,11 +33,31 @@ Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
   }
 }
 
+/// wait_for() of a caller who gives up at the deadline: what is not done by then ends, and names
+/// whom it waited for.
+template <class T>
+Result<T> settle(Completion<T>& completion, Deadline deadline) {
+  auto answer = wait_for(completion, deadline);
+  if (answer || !is_pending(answer.error())) return answer;
+  {
+    const WithoutGil unlocked;
+    completion.expire();
+    // Its arrays are the caller's again when the exception arrives there.
+    answer = completion.wait(std::chrono::seconds(1));
+  }
+  if (!answer && answer.error().code == ErrorCode::cancelled)
+    answer = Error{ErrorCode::timeout, answer.error().where, answer.error().detail};
+  return answer;
+}
+
+/// What becomes of an operation when the time to wait for it is over.
+enum class Then : std::uint8_t { goes_on, ends };
+
 /// A Completion of any type behind one Python class.
 class Future {
  public:
-  /// `context` is the Python Context whose descriptor tells when it is done; `timeout` is what an
-  /// awaiting coroutine waits at most.
+  /// `context` is the Python Context whose descriptor tells when it is done; `timeout` is what the
+  /// call was given, the most that `await` and result() wait.
   Future(nb::object context, nb::object timeout)
       : context_(std::move(context)), timeout_(std::move(timeout)) {}
   Future(const Future&) = delete;
@@ -49,7 +69,7 @@ class Future {
   /// Ends it because its time is over.
   virtual void expire() = 0;
   /// Waits and converts the result; the second time already_taken.
-  [[nodiscard]] virtual nb::object take(Deadline deadline) = 0;
+  [[nodiscard]] virtual nb::object take(Deadline deadline, Then then) = 0;
 
   [[nodiscard]] const nb::object& context() const { return context_; }
   [[nodiscard]] const nb::object& timeout() const { return timeout_; }
@@ -79,8 +99,9 @@ class FutureOf final : public Future {
     const WithoutGil unlocked;
     completion_.expire();
   }
-  [[nodiscard]] nb::object take(Deadline deadline) override {
-    auto result = wait_for(completion_, deadline);
+  [[nodiscard]] nb::object take(Deadline deadline, Then then) override {
+    auto result =
+        then == Then::ends ? settle(completion_, deadline) : wait_for(completion_, deadline);
     if constexpr (std::is_void_v<T>) {
       unwrap(std::move(result));
       return convert_();

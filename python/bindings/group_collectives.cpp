@@ -31,18 +31,13 @@ nb::object collective(nb::object self, const char* what, nb::object timeout, boo
   }
   Result<void> answer;
   try {
-    answer = wait_for(*completion, deadline);
+    answer = settle(*completion, deadline);
   } catch (nb::python_error& error) {
     abort_for(*group, error, what);
     // Its arrays are the caller's again when the exception arrives there.
     const WithoutGil unlocked;
     (void)completion->wait(std::chrono::seconds(1));
     throw;
-  }
-  if (!answer && is_pending(answer.error())) {
-    const WithoutGil unlocked;
-    completion->expire();
-    answer = completion->wait(std::chrono::seconds(1));
   }
   unwrap(std::move(answer));
   return result();
@@ -97,7 +92,7 @@ nb::object all_gather(nb::object self, nb::object input, nb::object outputs, nb:
       [outputs] { return outputs; });
 }
 
-nb::object gather(nb::object self, nb::object input, nb::object outputs, nb::object root,
+nb::object gather(nb::object self, nb::object input, nb::object root, nb::object outputs,
                   nb::object timeout, bool async_op) {
   const GroupRank to = rank_of(root, "root");
   const auto group = open(nb::cast<const GroupHandle&>(self));
@@ -115,7 +110,7 @@ nb::object gather(nb::object self, nb::object input, nb::object outputs, nb::obj
       [outputs] { return outputs; });
 }
 
-nb::object scatter(nb::object self, nb::object inputs, nb::object output, nb::object root,
+nb::object scatter(nb::object self, nb::object inputs, nb::object root, nb::object output,
                    nb::object timeout, bool async_op) {
   const GroupRank from = rank_of(root, "root");
   const bool here = open(nb::cast<const GroupHandle&>(self))->rank() == from;
@@ -128,7 +123,7 @@ nb::object scatter(nb::object self, nb::object inputs, nb::object output, nb::ob
       nothing);
 }
 
-nb::object reduce_scatter(nb::object self, nb::object inputs, nb::object output, nb::object op,
+nb::object reduce_scatter(nb::object self, nb::object inputs, nb::object op, nb::object output,
                           nb::object timeout, bool async_op) {
   const ReduceOp how = reduce_op_from(op);
   const Keep give = values_of(inputs, "inputs", Touch::reads);
@@ -165,6 +160,8 @@ void monitored_barrier(const GroupHandle& self, nb::object timeout) {
 
 }  // namespace
 
+// Outputs are given by keyword only: torch.distributed has them first, and what was sent would be
+// what was to be received.
 void bind_group_collectives(nb::class_<GroupHandle>& group) {
   group
       .def("all_reduce", all_reduce, nb::arg("values").none(), nb::arg("op") = "sum", nb::kw_only(),
@@ -183,42 +180,43 @@ void bind_group_collectives(nb::class_<GroupHandle>& group) {
            "Gives everybody the values of root, which all have arrays for.",
            nb::sig("def broadcast(self, values: object, root: int = 0, *, timeout: float | None = "
                    "..., async_op: bool = False) -> Future | None"))
-      .def("all_gather", all_gather, nb::arg("input").none(),
-           nb::arg("outputs").none() = nb::none(), nb::kw_only(),
-           nb::arg("timeout").none() = nb::ellipsis(), nb::arg("async_op") = false,
+      .def("all_gather", all_gather, nb::arg("input").none(), nb::kw_only(),
+           nb::arg("outputs").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::arg("async_op") = false,
            "Returns what every member gave, in outputs.\n\n"
            "outputs: one array, cut in equal parts, or a list of one for each member,\n"
            "of any sizes. Made where it is left out: of an array a stack of all, with a\n"
            "new first dimension; of a mapping a list.",
-           nb::sig("def all_gather(self, input: object, outputs: object = None, *, timeout: float "
+           nb::sig("def all_gather(self, input: object, *, outputs: object = None, timeout: float "
                    "| None = ..., async_op: bool = False) -> typing.Any"))
-      .def("gather", gather, nb::arg("input").none(), nb::arg("outputs").none() = nb::none(),
-           nb::arg("root") = 0, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
+      .def("gather", gather, nb::arg("input").none(), nb::arg("root") = 0, nb::kw_only(),
+           nb::arg("outputs").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("async_op") = false,
            "all_gather() on root alone; the others get None, and their outputs are not\n"
            "looked at.",
-           nb::sig("def gather(self, input: object, outputs: object = None, root: int = 0, *, "
+           nb::sig("def gather(self, input: object, root: int = 0, *, outputs: object = None, "
                    "timeout: float | None = ..., async_op: bool = False) -> typing.Any"))
-      .def("scatter", scatter, nb::arg("inputs").none(), nb::arg("output").none(),
-           nb::arg("root") = 0, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
+      .def("scatter", scatter, nb::arg("inputs").none(), nb::arg("root") = 0, nb::kw_only(),
+           nb::arg("output").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("async_op") = false,
            "Gives each member its part of root's inputs; the others' are not looked at.\n\n"
            "inputs: one array, cut in equal parts, or a list of one for each member.",
-           nb::sig("def scatter(self, inputs: object, output: object, root: int = 0, *, timeout: "
+           nb::sig("def scatter(self, inputs: object, root: int = 0, *, output: object, timeout: "
                    "float | None = ..., async_op: bool = False) -> Future | None"))
-      .def("reduce_scatter", reduce_scatter, nb::arg("inputs").none(), nb::arg("output").none(),
-           nb::arg("op") = "sum", nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
+      .def(
+          "reduce_scatter", reduce_scatter, nb::arg("inputs").none(), nb::arg("op") = "sum",
+          nb::kw_only(), nb::arg("output").none(), nb::arg("timeout").none() = nb::ellipsis(),
+          nb::arg("async_op") = false,
+          "Combines everybody's inputs, of which each member gets its part.",
+          nb::sig("def reduce_scatter(self, inputs: object, op: ReduceOp | str = 'sum', *, output: "
+                  "object, timeout: float | None = ..., async_op: bool = False) -> Future | "
+                  "None"))
+      .def("all_to_all", all_to_all, nb::arg("inputs").none(), nb::kw_only(),
+           nb::arg("outputs").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("async_op") = false,
-           "Combines everybody's inputs, of which each member gets its part.",
-           nb::sig("def reduce_scatter(self, inputs: object, output: object, op: ReduceOp | str = "
-                   "'sum', *, timeout: float | None = ..., async_op: bool = False) -> Future | "
-                   "None"))
-      .def("all_to_all", all_to_all, nb::arg("inputs").none(),
-           nb::arg("outputs").none() = nb::none(), nb::kw_only(),
-           nb::arg("timeout").none() = nb::ellipsis(), nb::arg("async_op") = false,
            "Part i of inputs goes to member i; returns what came, in outputs.\n\n"
            "outputs: made like inputs where it is left out.",
-           nb::sig("def all_to_all(self, inputs: object, outputs: object = None, *, timeout: float "
+           nb::sig("def all_to_all(self, inputs: object, *, outputs: object = None, timeout: float "
                    "| None = ..., async_op: bool = False) -> typing.Any"))
       .def("barrier", barrier, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("async_op") = false, "Returns when every member has called it.",

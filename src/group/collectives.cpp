@@ -81,6 +81,19 @@ Result<void> check_alike(const Flat& output, const Flat& input, std::string_view
   return Error{ErrorCode::invalid_argument, where, std::move(detail)};
 }
 
+// Which of them is of this dtype: "leaf x.y", "tensor 3".
+std::string first_of(const Tensors& tensors, DType dtype) {
+  if (const auto* const dict = std::get_if<const TensorDict*>(&tensors.what())) {
+    for (std::size_t i = 0; i < (*dict)->leaf_count(); ++i)
+      if ((*dict)->leaf(i).dtype() == dtype) return "leaf " + (*dict)->leaf_path(i) + ": ";
+  }
+  if (const auto* const several = std::get_if<std::span<const Tensor>>(&tensors.what())) {
+    for (std::size_t i = 0; i < several->size(); ++i)
+      if ((*several)[i].dtype() == dtype) return "tensor " + std::to_string(i) + ": ";
+  }
+  return {};
+}
+
 Result<void> check_operands(const Epoch& epoch, const Call& call, const Operands& operands,
                             std::string_view where) {
   if (has_root(call.op) && call.root >= epoch.size()) {
@@ -90,8 +103,13 @@ Result<void> check_operands(const Epoch& epoch, const Call& call, const Operands
                      std::to_string(epoch.size() - 1)};
   }
   if (call.reduce) {
-    for (const Flat::Run& run : operands.output.runs())
-      TENDON_CHECK(check_reduce(*call.reduce, run.dtype, where));
+    for (const Flat::Run& run : operands.output.runs()) {
+      auto legal = check_reduce(*call.reduce, run.dtype, where);
+      if (legal) continue;
+      Error error = std::move(legal).error();
+      error.detail.insert(0, first_of(*call.output, run.dtype));
+      return error;
+    }
   }
   const auto same = [&](const Flat& output, const Flat& input, std::string_view what) {
     return check_alike(output, input, what, where);

@@ -114,7 +114,8 @@ Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::vector<std::uint32_t
   if (std::find(places.begin(), places.end(), mesh_->self()) == places.end()) {
     return Error{
         ErrorCode::invalid_argument, "group.subgroup",
-        "this member, rank " + std::to_string(now->self) + ", is not in the list of ranks"};
+        "this member, rank " + std::to_string(now->self) +
+            ", is not in the list of ranks; only those in it call subgroup(), split() is for all"};
   }
   // All members make the same number of the same list, without a word.
   std::uint64_t id = id_;
@@ -421,7 +422,8 @@ void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {
     Error error{ErrorCode::timeout, "group.collective",
                 describe(*queued->operation) + " waits for " +
                     (whom.empty() ? std::string("its own sends") : whom)};
-    if (lane_.front() != queued) error.detail += ", which are still at " + describe(head);
+    if (lane_.front() != queued)
+      error.detail += ": " + describe(head) + ", called before it, is not done";
     if (fail(epoch, error, self_, kAll)) queued->timed_out = std::move(error);
   }
   const Queued* const mine = queued->completion == nullptr ? queued.get() : nullptr;

@@ -280,14 +280,24 @@ class GroupCore::Entering {
                        (alone ? ", too few to go on" : "; they have not agreed on who is left")};
     }
     std::string names;
-    for (const std::uint32_t rank : missing())
+    bool all_here = true;
+    for (const std::uint32_t rank : missing()) {
       names += (names.empty() ? "" : ", ") + next_->names[rank];
+      all_here = all_here && core_.mesh_->on_this_host(core_.mesh_places_[next_->places[rank]]);
+    }
     if (names.empty()) {
       return Error{ErrorCode::timeout, where_,
                    group + ": all members are ready, and the memory of one did not come"};
     }
     return Error{ErrorCode::timeout, where_,
-                 group + " waits for " + names + ": not ready before the deadline"};
+                 group + " waits for " + names + ": not ready before the deadline" +
+                     (members_ == Of::those_left && all_here
+                          ? "; with a fence (Fence::kill, fence=\"kill\") shrink kills what is on "
+                            "this host and does not come, and goes on"
+                          : "") +
+                     (where_ == "group.subgroup"
+                          ? "; all members of it give the same ranks in the same order"
+                          : "")};
   }
 
   [[nodiscard]] std::shared_ptr<Epoch> take() { return std::move(next_); }

@@ -52,6 +52,12 @@ Result<void> Mesh::host(Deadline deadline) {
   if (!bound) {
     Error error = std::move(bound).error();
     error.detail = "rank 0 listens for the others: " + error.detail;
+    if (error.code == ErrorCode::address_in_use) {
+      error.detail +=
+          "; if it is this process that has joined there before: a group of the same members is "
+          "made "
+          "by subgroup(), another one by another rendezvous";
+    }
     return error;
   }
   acceptor_ = *std::move(bound);
@@ -200,7 +206,8 @@ Result<Mesh::Dialled> Mesh::dial(const std::string& address, Deadline deadline) 
       Error error = std::move(connected).error();
       if (may_come_yet(error.code)) {
         error.code = ErrorCode::timeout;
-        error.detail = "nobody answered at " + address + " before the deadline: " + error.detail;
+        error.detail = "nobody answered at " + address + " before the deadline: " + error.detail +
+                       "; who should listen there has not called join() yet, or has given up";
       }
       return error;
     }
@@ -317,6 +324,10 @@ void Mesh::on_join(Channel& channel, const Inbound& inbound) {
   } else if (channels_[rank] != nullptr && !channels_[rank]->lost()) {
     why = "two processes are rank " + std::to_string(rank) + ": " + channel.link().peer_name() +
           " and, before it, " + channels_[rank]->link().peer_name();
+    const PeerIdentity& asking = channel.link().peer();
+    const PeerIdentity& before = channels_[rank]->link().peer();
+    if (asking.pid == before.pid && asking.host == before.host)
+      why += ", the same: a process joins a group once, subgroup() and split() make others of it";
     // That one may be dead already, and only not known to be.
     may_pass = joined_;
     if (may_pass) claims_[rank] = {&channel, std::string(inbound.text())};

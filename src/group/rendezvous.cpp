@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
@@ -24,6 +26,9 @@ constexpr std::initializer_list<const char*> kRankNames = {"RANK", "OMPI_COMM_WO
 constexpr std::initializer_list<const char*> kSizeNames = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
                                                            "PMI_SIZE", "SLURM_NTASKS"};
 
+// Of the name of a job: with what is before it, within a socket's name.
+constexpr std::size_t kLongestJob = 80;
+
 struct Number {
   std::uint32_t value = 0;
   const char* name = nullptr;  // of the variable, null when none is set
@@ -48,11 +53,30 @@ Number read_number(std::initializer_list<const char*> names) {
   return number;
 }
 
-Error missing(std::string what) {
+Error missing(const std::string& what) {
   return Error{ErrorCode::invalid_argument, kWhere,
-               std::move(what) +
-                   " is not set; start the program with `tendon launch -n N -- program`, torchrun, "
-                   "mpirun or srun, or name the rendezvous in the program"};
+               what +
+                   " is not set; start the program with `tendon launch -n N -- program`, mpirun or "
+                   "srun, or name the rendezvous in the program"};
+}
+
+// Where the processes of one mpirun or srun meet when all are on one host: at a socket without a
+// file, by a name that no other job has. Neither launcher says an address.
+std::optional<std::string> address_of_job(std::uint32_t size) {
+  const auto name = [](const std::string& job) -> std::optional<std::string> {
+    const bool plain = std::all_of(job.begin(), job.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '@' || c == '_';
+    });
+    if (!plain || job.size() > kLongestJob) return {};
+    return "unix:@tendon-job-" + job;
+  };
+  if (const auto job = variable("PMIX_NAMESPACE");
+      job && variable("OMPI_COMM_WORLD_LOCAL_SIZE") == std::to_string(size))
+    return name(*job);
+  const auto job = variable("SLURM_JOB_ID");
+  const auto step = variable("SLURM_STEP_ID");
+  if (job && step && variable("SLURM_STEP_NUM_NODES") == "1") return name(*job + "." + *step);
+  return {};
 }
 
 }  // namespace
@@ -96,9 +120,19 @@ Rendezvous Rendezvous::from_environment() {
   const auto host = variable("MASTER_ADDR");
   const auto port = variable("MASTER_PORT");
   if (size.value == 1 && (!host || !port)) return rendezvous;  // nobody to meet
+  if (!host && !port) {
+    if (auto address = address_of_job(size.value)) {
+      rendezvous.address_ = *std::move(address);
+      return rendezvous;
+    }
+  }
   if (!host || !port) {
-    rendezvous.problem_ =
-        missing("TENDON_RENDEZVOUS, or " + std::string(host ? "MASTER_PORT" : "MASTER_ADDR"));
+    // Something has started it, so that is not what is missing.
+    rendezvous.problem_ = Error{
+        ErrorCode::invalid_argument, kWhere,
+        "TENDON_RENDEZVOUS, or " + std::string(host ? "MASTER_PORT" : "MASTER_ADDR") +
+            ", is not set; give all members the same TENDON_RENDEZVOUS=HOST:PORT, a free port "
+            "of rank 0's host (mpirun -x TENDON_RENDEZVOUS, srun --export=ALL)"};
     return rendezvous;
   }
   if (variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") {

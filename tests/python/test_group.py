@@ -55,7 +55,7 @@ def test_every_operation_on_arrays(members, size, dtype):
         assert gathered.shape == (size, 4, 3)
         np.testing.assert_array_equal(gathered, [own(r, dtype=dtype) for r in everybody])
         room = [np.zeros((4, 3), dtype) for _ in everybody]
-        assert group.all_gather(own(rank, dtype=dtype), room) is room
+        assert group.all_gather(own(rank, dtype=dtype), outputs=room) is room
         np.testing.assert_array_equal(room, gathered)
 
         gathered = group.gather(own(rank, dtype=dtype), root=root)
@@ -66,10 +66,10 @@ def test_every_operation_on_arrays(members, size, dtype):
 
         part = np.zeros((4, 3), dtype)
         group.scatter(np.stack([own(r, dtype=dtype) for r in everybody]) if rank == root else None,
-                      part, root)
+                      root, output=part)
         np.testing.assert_array_equal(part, own(rank, dtype=dtype))
 
-        group.reduce_scatter([own(rank + r, dtype=dtype) for r in everybody], part)
+        group.reduce_scatter([own(rank + r, dtype=dtype) for r in everybody], output=part)
         np.testing.assert_array_equal(part, sum(own(rank + r, dtype=dtype) for r in everybody))
 
         came = group.all_to_all(np.stack([own(10 * rank + r, dtype=dtype) for r in everybody]))
@@ -103,10 +103,10 @@ def test_uneven_blocks(members):
     """Nobody pads to the largest."""
     def work(group):
         rooms = [np.zeros(3 + 2 * r, "i8") for r in range(group.size)]
-        group.all_gather(np.full(3 + 2 * group.rank, group.rank), rooms)
+        group.all_gather(np.full(3 + 2 * group.rank, group.rank), outputs=rooms)
         given = [np.full(1 + group.rank + 3 * r, 10 * group.rank + r) for r in range(group.size)]
         came = [np.zeros(1 + r + 3 * group.rank, "i8") for r in range(group.size)]
-        group.all_to_all(given, came)
+        group.all_to_all(given, outputs=came)
         return [room.tolist() for room in rooms], [part.tolist() for part in came]
 
     for rank, (rooms, came) in enumerate(members(3).run(work)):

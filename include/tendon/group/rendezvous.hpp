@@ -39,7 +39,8 @@ class TENDON_API Rendezvous {
  public:
   /// What the launcher left in the environment. Rank and size: RANK and WORLD_SIZE (torchrun,
   /// `tendon launch`), else those of mpirun (OMPI_COMM_WORLD_*, PMI_*) or srun (SLURM_*). The
-  /// address: TENDON_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT. Under torchrun, whose agent
+  /// address: TENDON_RENDEZVOUS, else MASTER_ADDR and MASTER_PORT, else, when mpirun or srun has
+  /// started all of them on one host, a socket named after the job. Under torchrun, whose agent
   /// listens at that port itself, join() explains what to do instead.
   [[nodiscard]] static Rendezvous from_environment();
   /// Rank 0 listens at `address`, the others connect to it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of several tensors whose members disagree on what lies where. Tensors begin at multiples of
-// 64, so blocks may differ and still be of one size.
+// Blocks of several tensors whose members disagree on what lies where: tensors begin at multiples
+// of 64, so blocks may differ and still be of one size.
 #include <gmock/gmock.h>
 
 #include <functional>

@@ -26,7 +26,8 @@ class Environment {
     for (const char* name :
          {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TENDON_RENDEZVOUS",
           "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID",
-          "SLURM_NTASKS", "TORCHELASTIC_USE_AGENT_STORE"})
+          "SLURM_NTASKS", "TORCHELASTIC_USE_AGENT_STORE", "PMIX_NAMESPACE",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_NODES"})
       unsetenv(name);
   }
 };
@@ -63,6 +64,33 @@ TEST(FromEnvironment, OfTheUsualLaunchers) {
   }
 }
 
+// mpirun and srun say no address; on one host none is needed.
+TEST(FromEnvironment, AJobOnOneHostMeetsByItsName) {
+  std::map<const char*, const char*> mpirun = {{"OMPI_COMM_WORLD_RANK", "1"},
+                                               {"OMPI_COMM_WORLD_SIZE", "2"},
+                                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                               {"PMIX_NAMESPACE", "prterun-host-17@1"}};
+  const auto found = [](const auto& variables) {
+    const Environment set(variables);
+    const Rendezvous rendezvous = Rendezvous::from_environment();
+    return rendezvous.problem() ? rendezvous.problem()->detail : rendezvous.address();
+  };
+  EXPECT_EQ(found(mpirun), "unix:@tendon-job-prterun-host-17@1");
+  mpirun["PMIX_NAMESPACE"] = "a/b";
+  EXPECT_THAT(found(mpirun), HasSubstr("mpirun -x TENDON_RENDEZVOUS"));
+  mpirun["PMIX_NAMESPACE"] = "17";
+  mpirun["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  EXPECT_THAT(found(mpirun), HasSubstr("mpirun -x TENDON_RENDEZVOUS")) << "several hosts";
+  std::map<const char*, const char*> srun = {{"SLURM_PROCID", "0"},
+                                             {"SLURM_NTASKS", "2"},
+                                             {"SLURM_JOB_ID", "12"},
+                                             {"SLURM_STEP_ID", "3"},
+                                             {"SLURM_STEP_NUM_NODES", "1"}};
+  EXPECT_EQ(found(srun), "unix:@tendon-job-12.3");
+  srun["SLURM_STEP_NUM_NODES"] = "2";
+  EXPECT_THAT(found(srun), HasSubstr("srun --export=ALL"));
+}
+
 TEST(FromEnvironment, WhatIsMissingIsNamed) {
   const auto problem = [](const std::map<const char*, const char*>& variables) {
     const Environment set(variables);
@@ -75,7 +103,7 @@ TEST(FromEnvironment, WhatIsMissingIsNamed) {
   EXPECT_THAT(problem({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), HasSubstr("RANK is '-1'"));
   EXPECT_THAT(problem({{"RANK", "0"}, {"WORLD_SIZE", "999"}}), HasSubstr("WORLD_SIZE is '999'"));
   EXPECT_THAT(problem({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}),
-              HasSubstr("MASTER_PORT is not set"));
+              HasSubstr("MASTER_PORT, is not set"));
   EXPECT_THAT(problem({{"RANK", "0"},
                        {"WORLD_SIZE", "2"},
                        {"MASTER_ADDR", "a"},
