@@ -115,7 +115,7 @@ void bind_group_messages(nb::class_<GroupHandle>& group) {
       .def("recv", recv, nb::arg("values").none(), nb::arg("src").none() = nb::none(),
            nb::kw_only(), nb::arg("tag").none() = nb::none(),
            nb::arg("timeout").none() = nb::ellipsis(),
-           "Receives into arrays of the sender's dtypes and sizes.\n\n"
+           "Receives into arrays of the sender's dtypes and shapes.\n\n"
            "src, tag: None takes any.",
            nb::sig("def recv(self, values: object, src: int | None = None, *, tag: int | None = "
                    "None, timeout: float | None = ...) -> Received"))

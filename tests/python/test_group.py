@@ -255,6 +255,7 @@ def test_calls_that_are_wrong(members):
             (lambda: group.broadcast(array, 7), ValueError, "7"),
             (lambda: group.send(array, 0), ValueError, "this member itself"),
             (lambda: group.all_gather([array]), TypeError, "outputs is left out"),
+            (lambda: group.all_to_all(array, array.copy()), TypeError, "incompatible"),
             (lambda: group.all_reduce(np.zeros(2, "c16"), "max"), tendon.UnsupportedDType, "max"),
             (lambda: group.shrink(fence="wall"), ValueError, "'none', 'kill'"),
             (lambda: group.rebuild(fence="wall"), ValueError, "'none', 'kill'"),
@@ -318,6 +319,22 @@ def test_an_awaited_collective_that_times_out_names_whom_it_waits_for(members):
 
     late, _ = members().errors(work)
     assert isinstance(late, tendon.Timeout) and "waits for rank 1 (m1" in str(late)
+
+
+def test_result_ends_a_collective_when_the_time_of_its_call_is_over(members):
+    def work(group):
+        if group.rank == 1:
+            return
+        group.barrier(timeout=0.1, async_op=True).result()
+
+    late, _ = members().errors(work)
+    assert isinstance(late, tendon.Timeout) and "waits for rank 1 (m1" in str(late)
+
+
+def test_result_gives_up_a_message_when_the_time_of_its_call_is_over(members):
+    two = members()
+    with pytest.raises(tendon.Timeout):
+        two.groups[0].irecv(np.zeros(3), 1, timeout=0.05).result()
 
 
 def test_a_future_that_times_out_goes_on(members):
