@@ -45,8 +45,10 @@ Result<T> settle(Completion<T>& completion, Deadline deadline) {
     // Its arrays are the caller's again when the exception arrives there.
     answer = completion.wait(std::chrono::seconds(1));
   }
-  if (!answer && answer.error().code == ErrorCode::cancelled)
-    answer = Error{ErrorCode::timeout, answer.error().where, answer.error().detail};
+  if (!answer && answer.error().where == "completion.cancel") {
+    answer = Error{ErrorCode::timeout, "completion.wait",
+                   "not done before the timeout of the call, and taken back"};
+  }
   return answer;
 }
 

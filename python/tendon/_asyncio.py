@@ -73,38 +73,35 @@ def _watch_of(context: Context) -> _Watch:
 
 async def wait(future: Future) -> Any:
     """The result of a future; the event loop goes on meanwhile."""
-    if not future.done():
-        await _until_done(future)
+    in_time = future.done() or await _until_done(future)
     try:
         return future.result(0)
+    except Cancelled as cancelled:
+        if in_time:
+            raise
+        raise Timeout("TD-E0003 timeout: " + cancelled.detail) from None
     except EndOfStream:
         if future._ends_iteration:
             raise StopAsyncIteration from None
         raise
 
 
-async def _until_done(future: Future) -> None:
+async def _until_done(future: Future) -> bool:
+    """False: its time is over. It was ended, unless it was just in time."""
     watch = _watch_of(future._context)
     waiter = asyncio.get_running_loop().create_future()
     watch.add(future, waiter)
     try:
         await asyncio.wait_for(waiter, future._timeout)
+        return True
     except asyncio.TimeoutError:
-        _give_up(future)
+        future._expire()
+        return False
     except asyncio.CancelledError:
         future.cancel()
         raise
     finally:
         watch.remove(future, waiter)
-
-
-def _give_up(future: Future) -> None:
-    """Ends an operation whose time is over, unless it was just in time."""
-    future._expire()
-    try:
-        future.result(0)
-    except Cancelled as cancelled:
-        raise Timeout("TD-E0003 timeout: " + cancelled.detail) from None
 
 
 async def _in_thread(call: Any) -> None:

@@ -11,9 +11,10 @@ namespace {
 class BoardOperation final : public Operation {
  public:
   BoardOperation(const Fingerprint& fingerprint, std::uint64_t sequence,
-                 std::unique_ptr<Rounds> rounds, Staged staged)
+                 std::unique_ptr<Rounds> rounds, const Staging::Plan& plan, Staged staged)
       : Operation(fingerprint, sequence),
         rounds_(std::move(rounds)),
+        plan_(plan),
         staged_(staged == Staged::first_round) {}
 
   Result<bool> advance(Epoch& epoch) override {
@@ -22,10 +23,7 @@ class BoardOperation final : public Operation {
       const std::uint64_t round = epoch.board_round;
       if (!staged_) {
         if (board.holds_back(round) != board.self()) return false;
-        if (i_ == 0) {
-          plan_ = board.staging().plan(fingerprint().op, fingerprint().size_bytes);
-          board.set_hint(plan_.hint);
-        }
+        if (i_ == 0) board.set_hint(plan_.hint);
         board.mine(round).fingerprint = fingerprint();
         timed([&] { rounds_->stage(i_, board, round); });
         if (TENDON_FAILPOINT("group.board.before_publish"))
@@ -52,8 +50,8 @@ class BoardOperation final : public Operation {
       if (!rounds_->more(i_)) break;
       ++i_;
     }
-    if (plan_.is_trial && rounds_->shows_tensors()) {
-      board.staging().tried(fingerprint().op, fingerprint().size_bytes, plan_.hint,
+    if (plan_.is_trial && plan_.pulls != rounds_->shows_tensors()) {
+      board.staging().tried(fingerprint().op, fingerprint().size_bytes, plan_,
                             static_cast<std::uint64_t>(worked_.count()));
     }
     rounds_->finish();
@@ -92,7 +90,7 @@ class BoardOperation final : public Operation {
   }
 
   const std::unique_ptr<Rounds> rounds_;
-  Staging::Plan plan_;
+  const Staging::Plan plan_;
   std::chrono::nanoseconds worked_{0};  // in stages and takes
   std::uint64_t i_ = 0;
   std::uint64_t steps_ = 0;
@@ -104,8 +102,9 @@ class BoardOperation final : public Operation {
 
 std::shared_ptr<Operation> make_board_operation(const Fingerprint& fingerprint,
                                                 std::uint64_t sequence,
-                                                std::unique_ptr<Rounds> rounds, Staged staged) {
-  return std::make_shared<BoardOperation>(fingerprint, sequence, std::move(rounds), staged);
+                                                std::unique_ptr<Rounds> rounds,
+                                                const Staging::Plan& plan, Staged staged) {
+  return std::make_shared<BoardOperation>(fingerprint, sequence, std::move(rounds), plan, staged);
 }
 
 }  // namespace tendon::inline v0::detail

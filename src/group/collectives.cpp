@@ -169,7 +169,10 @@ Fingerprint fingerprint_for(const Epoch& epoch, const Call& call, const Operands
     for (const Flat& block : operands.inputs) fingerprint.size_bytes += block.tensor_bytes();
     fingerprint.shape_hash = layout_of(operands.inputs);
   }
-  if (call.op == CollectiveOp::all_gather) fingerprint.shape_hash = layout_of(operands.outputs);
+  if (call.op == CollectiveOp::all_gather) {
+    for (const Flat& block : operands.outputs) fingerprint.size_bytes += block.tensor_bytes();
+    fingerprint.shape_hash = layout_of(operands.outputs);
+  }
   std::optional<DType> dtype;
   if (call.op == CollectiveOp::all_gather)
     dtype = common_dtype(operands.outputs);
@@ -184,8 +187,32 @@ Fingerprint fingerprint_for(const Epoch& epoch, const Call& call, const Operands
 
 // On one host
 
+/// How an operation shows its tensors.
+struct Showing {
+  PoolPlace place;  // where they can be read, if that is planned
+  Staging::Plan plan;
+};
+Showing plan_showing(GroupCore& core, const Epoch& epoch, const Call& call,
+                     const Operands& operands, const Fingerprint& fingerprint) {
+  const Tuning& tuning = Tuning::get();
+  Staging& staging = epoch.board->staging();
+  const std::uint64_t size = operands.output.size_bytes();
+  Showing showing;
+  const bool may_pull = call.op == CollectiveOp::all_reduce &&
+                        choose_board_all_reduce(tuning, epoch.size(), size) == BoardAllReduce::pull;
+  if (may_pull) showing.place = core.pool_place(epoch, operands.output);
+  if (showing.place.segment_id == 0 || tuning.board_all_reduce) {
+    showing.plan = staging.plan(fingerprint.op, fingerprint.size_bytes);
+    showing.plan.pulls = showing.place.segment_id != 0;
+    return showing;
+  }
+  showing.plan = staging.plan_pooled(fingerprint.size_bytes, epoch.size());
+  if (!showing.plan.pulls) showing.place = {};
+  return showing;
+}
+
 std::unique_ptr<Rounds> rounds_for(GroupCore& core, const std::shared_ptr<Epoch>& epoch,
-                                   const Call& call, Operands operands) {
+                                   const Call& call, Operands operands, const PoolPlace& place) {
   const std::uint32_t self = epoch->self;
   switch (call.op) {
     case CollectiveOp::barrier:
@@ -196,13 +223,9 @@ std::unique_ptr<Rounds> rounds_for(GroupCore& core, const std::shared_ptr<Epoch>
     case CollectiveOp::all_reduce: {
       const auto way =
           choose_board_all_reduce(Tuning::get(), epoch->size(), operands.output.size_bytes());
-      PoolPlace mine;
       PoolReader reader;
-      if (way == BoardAllReduce::pull) {
-        mine = core.pool_place(*epoch, operands.output);
-        reader = core.pool_reader(epoch);
-      }
-      return all_reduce_rounds(std::move(operands.output), *call.reduce, epoch->size(), way, mine,
+      if (way == BoardAllReduce::pull) reader = core.pool_reader(epoch);
+      return all_reduce_rounds(std::move(operands.output), *call.reduce, epoch->size(), way, place,
                                std::move(reader));
     }
     case CollectiveOp::reduce:
@@ -362,8 +385,9 @@ Result<std::shared_ptr<Operation>> reduce_over_links(GroupCore& core, Epoch& epo
   std::vector<ScriptJob> jobs;
   auto packed = std::make_shared<std::vector<Packed>>();
   const bool is_scatter = call.op == CollectiveOp::reduce_scatter;
-  // Of everybody's blocks: a member whose own is empty has its part in the others'.
-  std::vector<Flat::Run> all(operands.output.runs().begin(), operands.output.runs().end());
+  // Of everybody's blocks, so in the same order on all members, whatever their own has.
+  std::vector<Flat::Run> all;
+  if (!is_scatter) all.assign(operands.output.runs().begin(), operands.output.runs().end());
   for (const Flat& block : operands.inputs)
     all.insert(all.end(), block.runs().begin(), block.runs().end());
   for (const DType dtype : dtypes_of(all)) {
@@ -401,7 +425,9 @@ Result<std::shared_ptr<Operation>> reduce_over_links(GroupCore& core, Epoch& epo
   }
   const bool takes = call.op != CollectiveOp::reduce || epoch.self == call.root;
   auto output = std::make_shared<Flat>(std::move(operands.output));
-  auto finish = [packed, output, takes, op, count = member.count] {
+  // What is read where it lies, or was packed for it.
+  auto inputs = std::make_shared<std::vector<Flat>>(std::move(operands.inputs));
+  auto finish = [packed, inputs, output, takes, op, count = member.count] {
     if (!takes) return;
     for (const Packed& each : *packed) {
       if (op.kind() == ReduceKind::avg) scale(each.memory, 1.0 / count);
@@ -494,8 +520,9 @@ Result<std::shared_ptr<Operation>> make_operation(GroupCore& core, Epoch& epoch,
   const FlatSummary given = (is_alike(call.op) ? operands.output : operands.input).summary();
   Result<std::shared_ptr<Operation>> operation = std::shared_ptr<Operation>();
   if (epoch.board != nullptr) {
-    operation = make_board_operation(fingerprint, sequence,
-                                     rounds_for(core, core.epoch(), call, std::move(operands)));
+    const Showing showing = plan_showing(core, epoch, call, operands, fingerprint);
+    auto rounds = rounds_for(core, core.epoch(), call, std::move(operands), showing.place);
+    operation = make_board_operation(fingerprint, sequence, std::move(rounds), showing.plan);
   } else {
     check_forced(epoch.hosts);
     const auto over_links = call.reduce ? reduce_over_links : move_over_links;

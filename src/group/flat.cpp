@@ -95,6 +95,7 @@ Result<void> Flat::add(const Tensor& tensor, Use use, Hold hold, std::string_vie
     summary_.shape = tensor.shape();
   }
   summary_.size_bytes += tensor.size_bytes();
+  if (tensor.size_bytes() == 0) return {};
   Run run{const_cast<std::byte*>(tensor.data()), aligned(size_bytes_), tensor.size_bytes(),
           tensor.dtype()};
   if (!tensor.is_contiguous()) {
@@ -109,7 +110,6 @@ Result<void> Flat::add(const Tensor& tensor, Use use, Hold hold, std::string_vie
     kept_.push_back(tensor);
   }
   size_bytes_ = run.begin + run.size_bytes;
-  if (run.size_bytes == 0) return {};
   if (one_.data == nullptr) {
     one_ = run;
   } else {

@@ -157,16 +157,19 @@ void GroupCore::leave() {
   }
   mesh_->remove(id_);
   std::shared_ptr<Epoch> last;
+  std::shared_ptr<Epoch> next;
   {
     std::lock_guard lane(lane_mutex_);
     std::lock_guard lock(state_mutex_);
+    next = std::move(next_);
     if (!failure_)
       failure_ = Error{ErrorCode::group_aborted, "group", "this member has left the group"};
     ends_at_ = 0;
     last = epoch_;
   }
   advance_lane(nullptr);
-  if (last->board != nullptr) mesh_->forget_segment(last->board->segment());
+  for (const auto& epoch : {last, next})
+    if (epoch != nullptr && epoch->board != nullptr) mesh_->forget_segment(epoch->board->segment());
 }
 
 void GroupCore::abort(std::string_view reason) {

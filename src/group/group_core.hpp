@@ -154,6 +154,8 @@ class GroupCore final : public MeshListener,
   void miss_early();
   bool admit_newcomers();
   void drop_messages_of_replaced();
+  /// False: it was an epoch left over from a call that had given up; the one asked for comes next.
+  Result<bool> enter_next(Deadline deadline, Of members, Fence fence, std::string_view where);
   Result<void> end_epoch(Of members, Deadline deadline, std::string_view where);
   [[nodiscard]] bool end_lane(bool at_once);
   [[nodiscard]] std::string empty_places() const;

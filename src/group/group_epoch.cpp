@@ -230,6 +230,8 @@ class GroupCore::Entering {
           board_lost = core_.board_never_comes(*next_);
           if (!board_lost) return false;
           core_.miss_early();
+        } else if (is_over_for_others()) {
+          return false;
         }
       }
     }
@@ -238,6 +240,7 @@ class GroupCore::Entering {
     if (!aim) return false;
     if (next_ == nullptr || next_->view != aim->view.epoch || next_->attempt != aim->attempt)
       TENDON_CHECK(make(*aim));
+    is_asked_for_ = true;
     if (!shown_) {
       TENDON_TRY(shown, show());
       if (!shown) return false;
@@ -246,8 +249,14 @@ class GroupCore::Entering {
     return core_.complete(*next_);
   }
 
+  /// False: it is left over from a call that had given up, and this one asks for more.
+  [[nodiscard]] bool is_asked_for() const {
+    return is_asked_for_ || members_ != Of::every_place ||
+           next_->size() == core_.mesh_places_.size();
+  }
+
   void kill_missing() {
-    if (next_ == nullptr) return;
+    if (!is_asked_for_) return;
     std::vector<std::uint32_t> ranks;
     {
       std::lock_guard lock(core_.state_mutex_);
@@ -273,7 +282,7 @@ class GroupCore::Entering {
                    group + " still waits for a process in the place of " + core_.empty_places()};
     }
     const bool alone = agreement.state() == Agreement::State::no_quorum;
-    if (alone || next_ == nullptr) {
+    if (alone || !is_asked_for_) {
       return Error{alone ? ErrorCode::no_quorum : ErrorCode::timeout, where_,
                    group + ": " + std::to_string((seats & ~agreement.absent()).count()) + " of " +
                        std::to_string(seats.count()) + " members can be reached" +
@@ -314,6 +323,22 @@ class GroupCore::Entering {
     for (std::uint32_t rank = 0; rank < next_->size(); ++rank)
       if (next_->ready[rank].number == 0) ranks.push_back(rank);
     return ranks;
+  }
+
+  // Somebody is ready for a later one of the same view, so it was complete: the words that are
+  // missing here are on their way. state_mutex_ is held.
+  bool is_over_for_others() const {
+    const bool is_over = std::any_of(core_.ready_.begin(), core_.ready_.end(), [&](const auto& of) {
+      return of.second.number > next_->number() && of.second.number >> 16 == next_->view;
+    });
+    const auto ranks = missing();
+    return is_over && std::none_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
+             const std::uint32_t place = next_->places[rank];
+             const auto said = core_.ready_.find(place);
+             const bool is_beyond =
+                 said != core_.ready_.end() && said->second.number > next_->number();
+             return is_beyond || core_.lost_.contains(place);
+           });
   }
 
   // What the members have agreed to enter; nothing as long as they have not.
@@ -415,10 +440,19 @@ class GroupCore::Entering {
   const Of members_;
   const std::string_view where_;
   std::shared_ptr<Epoch> next_;
-  bool shown_ = false;  // the board, and that this member is ready for it
+  bool shown_ = false;         // the board, and that this member is ready for it
+  bool is_asked_for_ = false;  // by this call
 };
 
 Result<void> GroupCore::enter(Deadline deadline, Of members, Fence fence, std::string_view where) {
+  for (;;) {
+    TENDON_TRY(entered, enter_next(deadline, members, fence, where));
+    if (entered) return {};
+  }
+}
+
+Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
+                                   std::string_view where) {
   TENDON_CHECK(end_epoch(members, deadline, where));
   Entering entering(*this, members, where);
   Result<bool> looked = false;
@@ -446,8 +480,9 @@ Result<void> GroupCore::enter(Deadline deadline, Of members, Fence fence, std::s
   TENDON_CHECK(engine()->usable(where));
   if (!looked) return std::move(looked).error();
   if (!done) return entering.timed_out();
+  const bool is_asked_for = entering.is_asked_for();
   install(entering.take());
-  return {};
+  return is_asked_for;
 }
 
 }  // namespace tendon::inline v0::detail

@@ -69,6 +69,7 @@ enum class Staged : std::uint8_t {
 [[nodiscard]] std::shared_ptr<Operation> make_board_operation(const Fingerprint& fingerprint,
                                                               std::uint64_t sequence,
                                                               std::unique_ptr<Rounds> rounds,
+                                                              const Staging::Plan& plan = {},
                                                               Staged staged = Staged::no);
 
 /// One script and the tensors it works on: blocks one after another, as scripts take them.

@@ -85,7 +85,7 @@ std::optional<Result<void>> GroupCore::reduce_at_once(const Tensor& tensor, cons
     queued->begun = true;
     queued->operation = make_board_operation(
         mine, issued_,
-        all_reduce_rounds(*std::move(flat), op, count, BoardAllReduce::symmetric, {}, {}),
+        all_reduce_rounds(*std::move(flat), op, count, BoardAllReduce::symmetric, {}, {}), {},
         Staged::first_round);
     queued->operation->set_given(given);
     lane_.push_back(queued);

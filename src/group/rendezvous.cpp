@@ -62,7 +62,7 @@ Error missing(const std::string& what) {
 
 // Where the processes of one mpirun or srun meet when all are on one host: at a socket without a
 // file, by a name that no other job has. Neither launcher says an address.
-std::optional<std::string> address_of_job(std::uint32_t size) {
+std::optional<std::string> address_of_job(std::string_view rank_name, std::uint32_t size) {
   const auto name = [](const std::string& job) -> std::optional<std::string> {
     const bool plain = std::all_of(job.begin(), job.end(), [](unsigned char c) {
       return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '@' || c == '_';
@@ -70,12 +70,15 @@ std::optional<std::string> address_of_job(std::uint32_t size) {
     if (!plain || job.size() > kLongestJob) return {};
     return "unix:@tendon-job-" + job;
   };
+  // By the launcher that said the rank: one may run inside another.
   if (const auto job = variable("PMIX_NAMESPACE");
-      job && variable("OMPI_COMM_WORLD_LOCAL_SIZE") == std::to_string(size))
+      job && rank_name.starts_with("OMPI_") &&
+      variable("OMPI_COMM_WORLD_LOCAL_SIZE") == std::to_string(size))
     return name(*job);
   const auto job = variable("SLURM_JOB_ID");
   const auto step = variable("SLURM_STEP_ID");
-  if (job && step && variable("SLURM_STEP_NUM_NODES") == "1") return name(*job + "." + *step);
+  if (job && step && rank_name.starts_with("SLURM_") && variable("SLURM_STEP_NUM_NODES") == "1")
+    return name(*job + "." + *step);
   return {};
 }
 
@@ -121,7 +124,7 @@ Rendezvous Rendezvous::from_environment() {
   const auto port = variable("MASTER_PORT");
   if (size.value == 1 && (!host || !port)) return rendezvous;  // nobody to meet
   if (!host && !port) {
-    if (auto address = address_of_job(size.value)) {
+    if (auto address = address_of_job(rank.name, size.value)) {
       rendezvous.address_ = *std::move(address);
       return rendezvous;
     }

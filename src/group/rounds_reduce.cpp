@@ -263,15 +263,19 @@ class ReduceScatter final : public Rounds {
   Result<bool> take(std::uint64_t i, Board& board, std::uint64_t round) override {
     const std::uint64_t begin = i * part_bytes_;
     Inputs inputs;
+    const auto reduce_at = [&](std::byte* data, const std::byte* own, std::uint64_t at,
+                               std::uint64_t bytes, DType dtype) {
+      for (std::uint32_t m = 0; m < inputs_.size(); ++m)
+        inputs[m] = m == self_ ? own : board.slot(m, round) + self_ * part_bytes_ + at;
+      reduce(op_, dtype, {data, bytes}, std::span(inputs).first(inputs_.size()));
+    };
+    // Both may be cut into tensors in ways of their own.
     output_.visit(begin, size_of(i, output_),
                   [&](std::byte* data, std::uint64_t at, std::uint64_t bytes, DType dtype) {
-                    const std::byte* own = nullptr;
-                    inputs_[self_].visit(begin + at, 1,
-                                         [&](std::byte* here, auto, auto, DType) { own = here; });
-                    for (std::uint32_t m = 0; m < inputs_.size(); ++m)
-                      inputs[m] =
-                          m == self_ ? own : board.slot(m, round) + self_ * part_bytes_ + at;
-                    reduce(op_, dtype, {data, bytes}, std::span(inputs).first(inputs_.size()));
+                    inputs_[self_].visit(begin + at, bytes,
+                                         [&](std::byte* own, auto from, auto size, DType) {
+                                           reduce_at(data + from, own, at + from, size, dtype);
+                                         });
                   });
     return true;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 
 #include "core/failpoint.hpp"
 #include "group/mesh.hpp"
@@ -224,10 +225,17 @@ class ScriptOperation final : public Operation {
         .count = mine.size_bytes,
         .extra = mine.root,
         .tag = tells_layout() ? layout(job, step.from, step.size_bytes) : mine.shape_hash};
-    if (step.size_bytes != 0) {
-      visit(job, step.from, step.size_bytes, [&](std::byte* data, auto at, auto bytes) {
-        outbound->parts.push_back({at, Bytes(data, bytes), nullptr, bytes});
-      });
+    std::uint64_t end = 0;
+    visit(job, step.from, step.size_bytes, [&](std::byte* data, auto at, auto bytes) {
+      if (bytes == 0) return;
+      outbound->parts.push_back({at, Bytes(data, bytes), nullptr, bytes});
+      end = at + bytes;
+    });
+    // Cut between two tensors: a message is as long as its step all the same.
+    static constexpr std::array<std::byte, 64> kGap{};
+    for (; end < step.size_bytes; end += outbound->parts.back().size_bytes) {
+      const std::uint64_t bytes = std::min<std::uint64_t>(kGap.size(), step.size_bytes - end);
+      outbound->parts.push_back({end, Bytes(kGap.data(), bytes), nullptr, bytes});
     }
     Channel* const channel = epoch.channels[step.peer];
     channel->queue(outbound);

@@ -88,7 +88,7 @@ Result<T> settle(Completion<T>& step, Deadline deadline, const std::string& what
   if (outcome || !is_pending(outcome.error())) return outcome;
   step.expire();
   outcome = step.wait(kTakeBack);
-  if (outcome || outcome.error().code != ErrorCode::cancelled) return outcome;
+  if (outcome || outcome.error().where != "completion.cancel") return outcome;
   return Error{ErrorCode::timeout, "group.stage", what};
 }
 

@@ -16,7 +16,7 @@ constexpr TuningRow kRows[] = {
     {"symmetric_max", &Tuning::symmetric_max_bytes,
      "one host: (n-1) x size up to which everybody reduces all"},
     {"pull_min", &Tuning::pull_min_bytes,
-     "one host: n x size from which pool memory is read in place"},
+     "one host: n x size from which pool memory is read in place where that is faster"},
     {"few_steps_max", &Tuning::few_steps_max_bytes,
      "links: size up to which all_reduce goes by recursive doubling"},
     {"pair_max", &Tuning::pair_max_bytes, "links: the same where two members are all there are"},

@@ -20,7 +20,7 @@ namespace tendon::inline v0::detail {
 /// docs/collectives.md, "Which algorithm"; tuning_rows() says what each means.
 struct Tuning {
   std::uint64_t symmetric_max_bytes = std::uint64_t{512} << 10;
-  std::uint64_t pull_min_bytes = std::uint64_t{4} << 20;
+  std::uint64_t pull_min_bytes = std::uint64_t{1} << 20;
   // A step costs a link some tens of microseconds, in which it moves some tens of KiB.
   std::uint64_t few_steps_max_bytes = std::uint64_t{32} << 10;
   std::uint64_t pair_max_bytes = std::uint64_t{256} << 10;

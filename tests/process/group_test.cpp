@@ -138,8 +138,9 @@ INSTANTIATE_TEST_SUITE_P(
 class GroupOfProcesses : public ProcessTest {};
 
 TEST_F(GroupOfProcesses, AForcedAlgorithmHoldsWhetherACallBlocksOrNot) {
-  for (const char* collectives : {"board_all_reduce=distributed", "board_all_reduce=pull",
-                                  "pull_min=128", "symmetric_max=0"}) {
+  for (const char* collectives :
+       {"board_all_reduce=distributed", "board_all_reduce=pull", "pull_min=128,staging=cached",
+        "staging=streaming", "symmetric_max=0"}) {
     SCOPED_TRACE(collectives);
     Members members({.collectives = collectives});
     for (const char* command : {"mixed 50 1", "mixed 50 500", "mixed 20 5000"}) {

@@ -115,6 +115,142 @@ INSTANTIATE_TEST_SUITE_P(Operations, Blocks,
                                   (std::get<1>(tested.param) == Transport::tcp ? "_tcp" : "_shm");
                          });
 
+class BlockPaths : public testing::TestWithParam<Transport> {
+ protected:
+  void run(std::uint32_t members, const std::function<void(Group&)>& body) const {
+    test::run_members(members, [&](Context&, Group& group) { body(group); },
+                      {.transport = GetParam()});
+  }
+};
+
+Tensor counting(std::int64_t from, std::int64_t count) {
+  const Tensor tensor = Tensor::empty(DType::f32, Shape({count})).value();
+  for (float& element : tensor.span<float>()) element = static_cast<float>(from++);
+  return tensor;
+}
+
+Tensor filled(std::int64_t count, std::uint8_t value) {
+  const Tensor tensor = Tensor::empty(DType::u8, Shape({count})).value();
+  for (std::uint8_t& element : tensor.span<std::uint8_t>()) element = value;
+  return tensor;
+}
+
+void expect_twice(const Tensor& tensor, std::int64_t from) {
+  for (const float element : tensor.span<const float>())
+    ASSERT_EQ(element, 2 * static_cast<float>(from++));
+}
+
+TEST_P(BlockPaths, ReduceScatterOfTensorsThatAreCutInOtherWays) {
+  run(2, [](Group& group) {
+    std::vector<TensorDict> two(2);
+    for (TensorDict& dict : two) {
+      dict.set("first", counting(0, 16));
+      dict.set("second", counting(16, 16));
+    }
+    const Tensor whole = Tensor::zeros(DType::f32, Shape({32})).value();
+    const auto joined = group.reduce_scatter(two, whole, ReduceOp::sum, kSoon);
+    ASSERT_TRUE(joined) << joined.error().message();
+    expect_twice(whole, 0);
+
+    const std::vector<Tensor> one = {counting(0, 32), counting(0, 32)};
+    TensorDict parts;
+    parts.set("first", Tensor::zeros(DType::f32, Shape({16})).value());
+    parts.set("second", Tensor::zeros(DType::f32, Shape({16})).value());
+    const auto cut = group.reduce_scatter(one, parts, ReduceOp::sum, kSoon);
+    ASSERT_TRUE(cut) << cut.error().message();
+    expect_twice(parts["first"], 0);
+    expect_twice(parts["second"], 16);
+  });
+}
+
+TEST_P(BlockPaths, ReduceScatterOfTensorsWithGapsThatNobodyElseKeeps) {
+  run(2, [](Group& group) {
+    for (const bool listed : {false, true}) {
+      const Tensor output = Tensor::zeros(DType::f32, Shape({20'000})).value();
+      Completion<void> completion = [&] {
+        // Every other element, in rows.
+        const Tensor wide = counting(0, 80'000);
+        const Tensor all =
+            Tensor::view(wide.storage(), 0, DType::f32, Shape({40'000}), Strides({2})).value();
+        if (!listed) return group.reduce_scatter_async(all, output, ReduceOp::sum);
+        std::vector<Tensor> halves;
+        for (const std::uint64_t half : {0, 1}) {
+          halves.push_back(Tensor::view(wide.storage(), half * 160'000, DType::f32, Shape({20'000}),
+                                        Strides({2}))
+                               .value());
+        }
+        return group.reduce_scatter_async(halves, output, ReduceOp::sum);
+      }();
+      const auto done = completion.wait(kSoon);
+      ASSERT_TRUE(done) << done.error().message();
+      float expected = group.rank().value == 0 ? 0 : 80'000;
+      for (const float element : output.span<const float>()) {
+        ASSERT_EQ(element, expected);
+        expected += 4;
+      }
+    }
+  });
+}
+
+TEST_P(BlockPaths, ReduceScatterOfABlockOfADtypeForEachMember) {
+  run(2, [](Group& group) {
+    const std::vector<Tensor> inputs = {Tensor::of<float>({2}, {1, 2}),
+                                        Tensor::of<std::int32_t>({2}, {3, 4})};
+    const bool first = group.rank().value == 0;
+    const Tensor output = Tensor::zeros(first ? DType::f32 : DType::i32, Shape({2})).value();
+    const auto done = group.reduce_scatter(inputs, output, ReduceOp::sum, kSoon);
+    ASSERT_TRUE(done) << done.error().message();
+    if (first)
+      EXPECT_EQ(output.item<float>({1}), 4);
+    else
+      EXPECT_EQ(output.item<std::int32_t>({1}), 8);
+  });
+}
+
+TEST_P(BlockPaths, LeavesWithoutElementsAndCutsBetweenTensors) {
+  run(3, [](Group& group) {
+    const bool root = group.rank().value == 0;
+    TensorDict empty_last;
+    empty_last.set("a", Tensor::of<float>({1}, {root ? 7.0f : 0.0f}));
+    empty_last.set("z", Tensor::zeros(DType::f32, Shape({0})).value());
+    auto done = group.broadcast(empty_last, GroupRank{0}, kSoon);
+    ASSERT_TRUE(done) << done.error().message();
+    EXPECT_EQ(empty_last["a"].item<float>({0}), 7);
+    const auto all = blocks(3, empty_last);
+    done = group.all_gather(empty_last, all, kSoon);
+    ASSERT_TRUE(done) << done.error().message();
+    EXPECT_EQ(all[2]["a"].item<float>({0}), 7);
+    if (root) {
+      for (const std::uint32_t to : {1, 2}) {
+        done = group.send(empty_last, {GroupRank{to}}, kSoon);
+        ASSERT_TRUE(done) << done.error().message();
+        done = group.init_remote(empty_last, {GroupRank{to}}, kSoon);
+        ASSERT_TRUE(done) << done.error().message();
+      }
+    } else {
+      const auto received = group.recv(empty_last, {GroupRank{0}}, kSoon);
+      ASSERT_TRUE(received) << received.error().message();
+      const auto whole = group.from_remote_init({GroupRank{0}}, kSoon);
+      ASSERT_TRUE(whole) << whole.error().message();
+      EXPECT_EQ((*whole)["a"].item<float>({0}), 7);
+    }
+    // Pieces end at multiples of 1 MiB: here between the two.
+    for (const std::int64_t before : {1, 60}) {
+      const std::vector<Tensor> cut = {filled((1 << 20) - before, root ? 3 : 0),
+                                       filled(1, root ? 5 : 0)};
+      done = group.broadcast(cut, GroupRank{0}, kSoon);
+      ASSERT_TRUE(done) << done.error().message();
+      EXPECT_EQ(cut[0].span<const std::uint8_t>().back(), 3);
+      EXPECT_EQ(cut[1].item<std::uint8_t>({0}), 5);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, BlockPaths, testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& tested) {
+                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
+                         });
+
 TEST(BlocksOfOneMember, InputAndOutputAreAlike) {
   test::run_members(1, [](Context&, Group& group) {
     for (const TensorDict& other : {block(3), block(8, DType::i32)}) {

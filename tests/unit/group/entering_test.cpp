@@ -170,6 +170,18 @@ TEST_F(EnteringOfThree, WhoIsLateEntersAnEpochThatIsOverForTheOthers) {
   EXPECT_TRUE(operation());
 }
 
+// Its word and that of the others do not come in order.
+TEST_F(EnteringOfThree, WhoseWordIsLateIsWaitedForWhenAnotherIsBeyondIt) {
+  member_->engine()->add_work(std::make_shared<Once>([&] {
+    say_ready(kFirst, 1);
+    say_ready(kFirst + 1, 1);
+    member_->engine()->add_work(std::make_shared<Once>([&] {
+      member_->engine()->add_work(std::make_shared<Once>([&] { say_ready(kFirst, 2); }));
+    }));
+  }));
+  enter(kFirst, GroupCore::Of::everybody);
+}
+
 // Whom the others still wait for has said that it is ready, else nobody would have left.
 TEST_F(EnteringOfThree, WhoLeftBeforeAllWordsHaveComeIsInItToo) {
   say_ready(kFirst, 1);

@@ -128,6 +128,41 @@ TEST_P(Rebuild, AShrinkThatTimedOutIsTriedAgain) {
   }
 }
 
+// What the others entered meanwhile is not what a rebuild asks for.
+TEST_P(Rebuild, AfterAShrinkThatTimedOutAllPlacesAreTaken) {
+  std::promise<void> tried;
+  auto has_tried = tried.get_future().share();
+  std::promise<void> shrunk;
+  Members members(3, GetParam());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    members.add(rank, [&](Context& context, Group& group) {
+      ASSERT_TRUE(group.barrier(kSoon));
+      if (group.rank().value == 2) return (void)context.close(1s);
+      ASSERT_FALSE(group.barrier(kSoon));
+      if (group.rank().value == 0) {
+        has_tried.wait();
+        const auto left = group.shrink(kSoon);
+        ASSERT_TRUE(left) << left.error().message();
+        EXPECT_EQ(group.size(), 2u);
+        shrunk.set_value();
+      } else {
+        for (std::string said; said.find("not ready") == std::string::npos;) {
+          const auto late = group.shrink(10ms);
+          ASSERT_FALSE(late);
+          said = late.error().detail;
+        }
+        tried.set_value();
+      }
+      const auto complete = group.rebuild(kSoon);
+      ASSERT_TRUE(complete) << complete.error().message();
+      ASSERT_EQ(group.size(), 3u);
+      expect_sum(group);
+    });
+  }
+  shrunk.get_future().wait();
+  members.add(2, [&](Context&, Group& group) { expect_sum(group); });
+}
+
 TEST_P(Rebuild, TwoPlacesAtOnceRankZeroAmongThem) {
   std::promise<void> gone[2];
   Members members(4, GetParam());

@@ -87,6 +87,9 @@ TEST(FromEnvironment, AJobOnOneHostMeetsByItsName) {
                                              {"SLURM_STEP_ID", "3"},
                                              {"SLURM_STEP_NUM_NODES", "1"}};
   EXPECT_EQ(found(srun), "unix:@tendon-job-12.3");
+  auto inside = srun;  // MPICH's mpiexec in a step of Slurm's
+  inside["PMI_RANK"] = inside["PMI_SIZE"] = "2";
+  EXPECT_THAT(found(inside), HasSubstr("srun --export=ALL"));
   srun["SLURM_STEP_NUM_NODES"] = "2";
   EXPECT_THAT(found(srun), HasSubstr("srun --export=ALL"));
 }

@@ -23,7 +23,7 @@ int run(Staging& staging, int count, const Machine& machine,
     const bool streams = plan.hint == CopyHint::streaming;
     if (streams) ++streamed;
     if (plan.is_trial)
-      staging.tried(op, size, plan.hint, streams ? machine.streaming_ns : machine.cached_ns);
+      staging.tried(op, size, plan, streams ? machine.streaming_ns : machine.cached_ns);
   }
   return streamed;
 }
@@ -89,10 +89,67 @@ TEST(Staging, SmallOnesStayInTheCacheUntried) {
   }
 }
 
+/// Runs `count` operations of two members with tensors in pools; answers how many were pulled.
+int run_pooled(Staging& staging, int count, const Machine& machine, std::uint64_t pull_ns,
+               std::uint64_t size) {
+  int pulled = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto plan = staging.plan_pooled(size, 2);
+    if (plan.pulls) ++pulled;
+    const bool streams = plan.hint == CopyHint::streaming;
+    const std::uint64_t shown_ns = streams ? machine.streaming_ns : machine.cached_ns;
+    if (plan.is_trial)
+      staging.tried(CollectiveOp::all_reduce, size, plan, plan.pulls ? pull_ns : shown_ns);
+  }
+  return pulled;
+}
+
+TEST(Staging, WhatLiesInAPoolIsReadInPlaceWhereThatIsFaster) {
+  constexpr std::uint64_t kBelow = Staging::kPulledBytes / 4;  // of each of two
+  constexpr std::uint64_t kAbove = Staging::kPulledBytes / 2;
+  constexpr int kRest = kPeriod - kTrials;
+  Staging shown({});
+  EXPECT_EQ(run_pooled(shown, kTrials, kOneCache, 60'000, kBelow), kTrials / 3);
+  EXPECT_EQ(run_pooled(shown, kRest, kOneCache, 60'000, kBelow), 0);
+  EXPECT_EQ(run_pooled(shown, kPeriod, kOneCache, 60'000, kBelow), 1) << "one trial";
+  Staging read({});
+  EXPECT_EQ(run_pooled(read, kTrials, kOneCache, 10'000, kBelow), kTrials / 3);
+  EXPECT_EQ(run_pooled(read, kRest, kOneCache, 10'000, kBelow), kRest);
+  EXPECT_EQ(run_pooled(read, kPeriod, kOneCache, 10'000, kBelow), kPeriod - 2);
+  // Where it is close: by the size.
+  Staging close({});
+  run_pooled(close, kTrials, kOneCache, 18'000, kBelow);
+  run_pooled(close, kTrials, kOneCache, 22'000, kAbove);
+  EXPECT_EQ(run_pooled(close, kRest, kOneCache, 18'000, kBelow), 0);
+  EXPECT_EQ(run_pooled(close, kRest, kOneCache, 22'000, kAbove), kRest);
+  // The others of one that is streamed are read in place no more.
+  Staging far({});
+  run_pooled(far, kTrials, kApart, 90'000, kAbove);
+  EXPECT_EQ(run_pooled(far, kRest, kApart, 90'000, kAbove), 0);
+  EXPECT_EQ(far.plan_pooled(kAbove, 2).hint, CopyHint::cached) << "a trial";
+  for (int i = 0; i < 2; ++i) (void)far.plan_pooled(kAbove, 2);
+  EXPECT_EQ(far.plan_pooled(kAbove, 2).hint, CopyHint::streaming);
+  // Beyond all caches there is nothing to try.
+  EXPECT_FALSE(far.plan_pooled(Staging::kAlwaysPulledBytes / 2, 2).is_trial);
+  EXPECT_TRUE(far.plan_pooled(Staging::kAlwaysPulledBytes / 2, 2).pulls);
+}
+
+TEST(Staging, TensorsInAndOutOfPoolsAreCountedTogether) {
+  constexpr std::uint64_t kEach = Staging::kPulledBytes / 4;
+  Staging one({});
+  Staging other({});
+  (void)one.plan(CollectiveOp::all_reduce, kEach);  // could not be shown yet
+  (void)other.plan_pooled(kEach, 2);
+  for (int i = 0; i < 2 * kPeriod; ++i)
+    EXPECT_EQ(one.plan_pooled(kEach, 2).pulls, other.plan_pooled(kEach, 2).pulls);
+}
+
 TEST(Staging, ForcedOnesAreNotTried) {
   Staging staging(CopyHint::streaming);
   EXPECT_EQ(run(staging, 10, kOneCache), 10);
   EXPECT_FALSE(staging.plan(CollectiveOp::all_reduce, kSize).is_trial);
+  EXPECT_FALSE(staging.plan_pooled(kSize, 2).is_trial);
+  EXPECT_TRUE(staging.plan_pooled(kSize, 2).pulls) << "by pull_min";
   Staging cached(CopyHint::cached);
   EXPECT_EQ(run(cached, 10, kApart), 0);
 }

@@ -69,12 +69,12 @@ TEST(Tuning, TwoLevelsAreTakenWhereThereAreTwo) {
 
 TEST(Tuning, OnOneHostPoolMemoryIsReadInPlaceFromItsSizeOn) {
   const Tuning table;
-  EXPECT_EQ(choose_board_all_reduce(table, 2, (2 << 20) - 1), BoardAllReduce::symmetric);
-  EXPECT_EQ(choose_board_all_reduce(table, 2, 2 << 20), BoardAllReduce::pull);
+  EXPECT_EQ(choose_board_all_reduce(table, 2, (512 << 10) - 1), BoardAllReduce::symmetric);
+  EXPECT_EQ(choose_board_all_reduce(table, 2, 512 << 10), BoardAllReduce::pull);
   EXPECT_EQ(choose_board_all_reduce(table, 4, 174'762), BoardAllReduce::symmetric);
   EXPECT_EQ(choose_board_all_reduce(table, 4, 174'763), BoardAllReduce::distributed);
-  EXPECT_EQ(choose_board_all_reduce(table, 4, (1 << 20) - 1), BoardAllReduce::distributed);
-  EXPECT_EQ(choose_board_all_reduce(table, 4, 1 << 20), BoardAllReduce::pull);
+  EXPECT_EQ(choose_board_all_reduce(table, 4, (256 << 10) - 1), BoardAllReduce::distributed);
+  EXPECT_EQ(choose_board_all_reduce(table, 4, 256 << 10), BoardAllReduce::pull);
   EXPECT_EQ(choose_board_all_reduce(table, 100, 5295), BoardAllReduce::symmetric);
   EXPECT_EQ(choose_board_all_reduce(table, 100, 5296), BoardAllReduce::distributed);
   EXPECT_EQ(choose_board_all_reduce(table, 1, 16383), BoardAllReduce::symmetric);
@@ -146,7 +146,7 @@ TEST(Tuning, WhatCannotBeReadIsLeftOutAndNamed) {
 TEST(Tuning, ADescriptionHasALineForEachOperation) {
   EXPECT_EQ(describe_choices({}, Reach::boards, Hosts::shared_out(2, 1)),
             "  on one host, by shared memory\n"
-            "    all_reduce: 8 B symmetric, at 2 MiB pull or symmetric\n"
+            "    all_reduce: 8 B symmetric, at 512 KiB pull or symmetric\n"
             "    all others: 8 B rounds\n");
   EXPECT_THAT(describe_choices({}, Reach::links, apart(4)),
               HasSubstr("all_reduce: 8 B recursive_doubling, at 32769 B halving_doubling, "
