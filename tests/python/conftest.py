@@ -60,12 +60,16 @@ def pair(make_pair, transport) -> Pair:
     return make_pair(transport)
 
 
+# Who starts the tests in the background may have it ignored, and children inherit that.
+ANSWERS_CTRL_C = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 class Program:
     """A Python program in a process of its own, talked to line by line."""
 
     def __init__(self, source: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(source), *arguments],
+            [sys.executable, "-c", ANSWERS_CTRL_C + textwrap.dedent(source), *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def line(self) -> str:

@@ -151,7 +151,7 @@ class TENDON_API Group {
   [[nodiscard]] Result<Group> split(std::span<const GlobalRank> members, Deadline deadline,
                                     std::string_view name = {});
   /// After a failure: the next epoch, of all who are left, each of whom calls it. Ranks close up;
-  /// places stay.
+  /// places stay. It, grow() and rebuild() may be called again after `timeout`.
   [[nodiscard]] Result<void> shrink(Deadline deadline, ShrinkOptions options = {});
   /// The next epoch, of all who are left and of all who have come meanwhile: a process that calls
   /// join() with the rank and the rendezvous of one that is gone takes its place, and its join()
