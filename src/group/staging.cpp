@@ -11,6 +11,8 @@ namespace {
 // Members decide by their own clocks, and one that streams beside one that does not is slower than
 // both: where it is close, all stay with the caches.
 constexpr double kClearly = 0.7;
+// Who pulls waits for the others once more in each chunk, and waits are not counted.
+constexpr double kClearlyPulled = 0.5;
 
 constexpr std::size_t kShown = 2;  // of the ways: those that write
 constexpr std::size_t kAll = 3;
@@ -45,12 +47,15 @@ Staging::Way Staging::learned(const Class& of, std::size_t ways, Way otherwise) 
   const Trials& first = of.trials[static_cast<std::size_t>(otherwise)];
   if (first.count == 0) return otherwise;
   Way found = otherwise;
-  double least = kClearly * first.best();
-  for (std::size_t way = 0; way < ways; ++way) {
-    const Trials& trials = of.trials[way];
-    if (trials.count == 0 || trials.best() >= least) continue;
-    found = static_cast<Way>(way);
-    least = trials.best();
+  double least = 1;  // of its time
+  for (std::size_t i = 0; i < ways; ++i) {
+    const auto way = static_cast<Way>(i);
+    const Trials& trials = of.trials[i];
+    const double part = trials.best() / first.best();
+    const double clearly = way == Way::pull ? kClearlyPulled : kClearly;
+    if (trials.count == 0 || part >= clearly || part >= least) continue;
+    found = way;
+    least = part;
   }
   return found;
 }

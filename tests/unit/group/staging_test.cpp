@@ -113,14 +113,14 @@ TEST(Staging, WhatLiesInAPoolIsReadInPlaceWhereThatIsFaster) {
   EXPECT_EQ(run_pooled(shown, kRest, kOneCache, 60'000, kBelow), 0);
   EXPECT_EQ(run_pooled(shown, kPeriod, kOneCache, 60'000, kBelow), 1) << "one trial";
   Staging read({});
-  EXPECT_EQ(run_pooled(read, kTrials, kOneCache, 10'000, kBelow), kTrials / 3);
-  EXPECT_EQ(run_pooled(read, kRest, kOneCache, 10'000, kBelow), kRest);
-  EXPECT_EQ(run_pooled(read, kPeriod, kOneCache, 10'000, kBelow), kPeriod - 2);
+  EXPECT_EQ(run_pooled(read, kTrials, kOneCache, 9'000, kBelow), kTrials / 3);
+  EXPECT_EQ(run_pooled(read, kRest, kOneCache, 9'000, kBelow), kRest);
+  EXPECT_EQ(run_pooled(read, kPeriod, kOneCache, 9'000, kBelow), kPeriod - 2);
   // Where it is close: by the size.
   Staging close({});
-  run_pooled(close, kTrials, kOneCache, 18'000, kBelow);
+  run_pooled(close, kTrials, kOneCache, 11'000, kBelow);
   run_pooled(close, kTrials, kOneCache, 22'000, kAbove);
-  EXPECT_EQ(run_pooled(close, kRest, kOneCache, 18'000, kBelow), 0);
+  EXPECT_EQ(run_pooled(close, kRest, kOneCache, 11'000, kBelow), 0);
   EXPECT_EQ(run_pooled(close, kRest, kOneCache, 22'000, kAbove), kRest);
   // The others of one that is streamed are read in place no more.
   Staging far({});
