@@ -38,7 +38,7 @@ BEYOND_CACHES = (
     "shrinks.")
 IN_CACHES = (
     "1 MiB lies dirty in its owner's cache, from where a reader gets it more slowly than what its owner "
-    "shows it, so tensors of pools are read in place from 2 MiB on and this line is that of ordinary "
+    "shows it; both ways are tried and the faster one is kept, so this line is that of ordinary "
     "memory. OpenMPI's own time varies by a factor of five with where the host puts the two CPUs.")
 BOUND = "sum of two tensors into both"
 BOUND_FROM = 16 * MIB  # what is smaller does not leave the caches
