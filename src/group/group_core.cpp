@@ -679,7 +679,8 @@ void GroupCore::on_abort(const Inbound& inbound) {
       if (!is_new && first < known->second.envelope.sequence) known->second = std::move(word);
       return;
     }
-    if (inbound.envelope.epoch != now || left_) return;
+    // Before the first epoch there is none to end, whatever a peer says.
+    if (inbound.envelope.epoch != now || left_ || epochs_entered_ == 0) return;
     if (first < ends_at_) {
       failure_ = error_of(word, *epoch_);
       failure_word_ = std::move(word);

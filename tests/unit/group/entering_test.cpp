@@ -128,6 +128,16 @@ TEST_F(Entering, AWordOfAnOlderEpochIsNoneAndReplacesNone) {
   enter(kFirst + 1);
 }
 
+TEST_F(Entering, AnAbortBeforeTheFirstEpochEndsNothingAndHasNoAnswer) {
+  say({.kind = EnvelopeKind::abort, .epoch = 0, .sequence = 5, .extra = 1});
+  say_ready(kFirst);
+  enter(kFirst);
+  EXPECT_FALSE(member_->failure("barrier"));
+  EXPECT_TRUE(hears_ready(kFirst, 1));
+  EXPECT_TRUE(std::none_of(heard_->envelopes.begin(), heard_->envelopes.end(),
+                           [](const Envelope& each) { return each.kind == EnvelopeKind::abort; }));
+}
+
 TEST_F(Entering, WhoIsBehindTakesTheAttemptOfWhoIsAhead) {
   say_ready(kFirst + 5);
   enter(kFirst + 5);
