@@ -41,12 +41,16 @@ void Agreement::send_all(MemberMask to, const AgreementMessage& message) {
     if (to.test(place)) send({place}, message);
 }
 
-void Agreement::send_report() {
+void Agreement::send_report() { send_all(view_.members & ~proved_, message_of_report()); }
+
+AgreementMessage Agreement::message_of_report() const {
   AgreementMessage message;
   message.kind = Kind::absent;
-  message.mask = reports_[self_.value].absent;
-  message.proved = reports_[self_.value].proved;
-  send_all(view_.members & ~proved_, message);
+  if (const auto mine = reports_.find(self_.value); mine != reports_.end()) {
+    message.mask = mine->second.absent;
+    message.proved = mine->second.proved;
+  }
+  return message;
 }
 
 AgreementMessage Agreement::message_of_view() const {
@@ -60,7 +64,10 @@ AgreementMessage Agreement::message_of_ballot() const {
   AgreementMessage message;
   message.kind = state_ == State::preparing ? Kind::prepare : Kind::propose;
   message.ballot = ballot_;
-  if (state_ == State::proposing) message.mask = proposal_;
+  if (state_ == State::proposing) {
+    message.mask = proposal_;
+    message.admitted = proposal_ & ~view_.members;
+  }
   return message;
 }
 
@@ -76,21 +83,9 @@ void Agreement::set_absent(GroupRank member, Absence how, Clock::time_point now)
   consider(now);
 }
 
-void Agreement::set_present(GroupRank member, Clock::time_point now) {
-  Report& mine = reports_[self_.value];
-  if (!mine.absent.test(member.value) || mine.proved.test(member.value)) return;
-  mine.absent.reset(member.value);
-  weigh_reports();
-  send_report();
-  consider(now);
-}
-
 void Agreement::admit(GroupRank place, Clock::time_point now) {
   if (view_.members.test(place.value)) return;
   admitted_.set(place.value);
-  reports_[self_.value].absent.reset(place.value);
-  reports_[self_.value].proved.reset(place.value);
-  weigh_reports();
   consider(now);
 }
 
@@ -110,6 +105,14 @@ bool Agreement::has_quorum(const MemberMask& side) const {
   if (2 * here == all && side.test(lowest(view_.members))) return true;
   if ((view_.members & ~side & ~proved_).none()) return true;
   return minority_ == Minority::allow;
+}
+
+MemberMask Agreement::awaited() const {
+  const MemberMask here = present();
+  if (leading()) return asked_ & ~answered_ & ~only(self_);
+  const bool wanted = here != view_.members || (admitted_ & ~view_.members).any();
+  if (state_ != State::following || !wanted || !here.test(self_.value)) return {};
+  return only({lowest(here)}) & ~only(self_);
 }
 
 // Leading
@@ -166,17 +169,22 @@ void Agreement::count_answer(GroupRank from, Clock::time_point now) {
   if (state_ == State::preparing) return propose(now);
   const MemberMask audience = (view_.members | proposal_) & ~proved_;
   adopt({view_.epoch + 1, proposal_});
-  send_all(audience, message_of_view());
+  send_all(audience & ~unconfirmed_, message_of_view());
   begin_epoch(now);
 }
 
 void Agreement::adopt(const View& next) {
+  // A place may have been taken by another process in an epoch that was not heard of.
+  const MemberMask stay =
+      next.epoch == view_.epoch + 1 ? view_.members & next.members : MemberMask();
+  unconfirmed_ = next.members & ~stay;
+  unconfirmed_.reset(self_.value);
   view_ = next;
   state_ = next.members.test(self_.value) ? State::following : State::evicted;
   // What others saw in the last epoch they say again in this one, if it still holds.
   Report mine = reports_[self_.value];
-  mine.absent &= next.members;
-  mine.proved &= next.members;
+  mine.absent &= stay;
+  mine.proved &= stay;
   reports_.clear();
   reports_[self_.value] = mine;
   weigh_reports();
@@ -188,6 +196,7 @@ void Agreement::adopt(const View& next) {
 
 void Agreement::begin_epoch(Clock::time_point now) {
   if (present() != view_.members) send_report();
+  send_all(unconfirmed_, message_of_view());
   consider(now);
 }
 
@@ -218,25 +227,37 @@ void Agreement::receive(GroupRank from, const AgreementMessage& message, Clock::
 
 void Agreement::receive_as_newcomer(GroupRank from, const AgreementMessage& message,
                                     Clock::time_point now) {
-  if (!message.mask.test(self_.value) || message.epoch < view_.epoch) return;
-  if (message.kind == Kind::decided) {
+  if (message.epoch < view_.epoch || message.epoch == 0) return;
+  const bool is_in = message.mask.test(self_.value);
+  AgreementMessage answer;
+  if (message.kind == Kind::propose && message.admitted.test(self_.value)) {
+    if (message.epoch == view_.epoch && message.ballot < promised_) return;
+    view_.epoch = message.epoch;
+    promised_ = message.ballot;
+    answer.kind = Kind::accept;
+    answer.ballot = message.ballot;
+    return send(from, answer);
+  }
+  const bool is_decided = message.kind == Kind::decided;
+  const bool has_accepted = view_.epoch != 0 && message.epoch > view_.epoch;
+  if (has_accepted && is_decided && is_in) {
     adopt({message.epoch, message.mask});
     return begin_epoch(now);
   }
-  if (message.kind != Kind::propose) return;
-  if (message.epoch == view_.epoch && message.ballot < promised_) return;
-  view_.epoch = message.epoch;
-  promised_ = message.ballot;
-  AgreementMessage answer;
-  answer.kind = Kind::accept;
-  answer.ballot = message.ballot;
-  send(from, answer);
+  if (has_accepted && !is_decided) return;  // whoever is in that epoch says so
+  if ((is_decided && !is_in) || (message.kind == Kind::propose && !is_in)) return;
+  // The member of this place was the process before, which this one knows nothing of.
+  answer.kind = Kind::refuse;
+  answer.mask = only(self_);
+  answer.epoch = message.epoch;
+  outgoing_.push_back({from, answer});
 }
 
 void Agreement::receive_here(GroupRank from, const AgreementMessage& message,
                              Clock::time_point now) {
   if (message.ballot.round > kMaxRound) return;
   next_round_ = std::max(next_round_, message.ballot.round + 1);
+  unconfirmed_.reset(from.value);
   AgreementMessage answer;
   answer.ballot = message.ballot;
   switch (message.kind) {
@@ -275,18 +296,20 @@ void Agreement::receive_here(GroupRank from, const AgreementMessage& message,
       if (state_ == State::proposing && message.ballot == ballot_) count_answer(from, now);
       return;
     case Kind::refuse:
+      if (message.mask == only(from)) return set_absent(from, Absence::proved, now);
       outvoted_ = outvoted_ || message.ballot > ballot_;  // tick() tries again, with a higher one
       return;
-    case Kind::decided:  // nothing new
-      return;
+    case Kind::decided:  // asks if this is the process that was admitted
+      return send(from, message_of_report());
   }
 }
 
 void Agreement::tick(Clock::time_point now) {
-  if (state_ == State::evicted || view_.members.none() || now - said_at_ < retry_) return;
+  if (!unsettled() || now - said_at_ < retry_) return;
   said_at_ = now;
   // Whoever decided without being heard answers a report of the old epoch.
-  if (present() != view_.members) send_report();
+  if (present() != view_.members || accepted_) send_report();
+  send_all(unconfirmed_ & present(), message_of_view());
   consider(now);
   if (leading()) {
     if (outvoted_) return lead(now);

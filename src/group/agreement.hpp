@@ -46,7 +46,8 @@ struct AgreementMessage {
     promise,  ///< `accepted`, when there is one, is what the sender accepted before
     propose,  ///< `mask` are to be the members of the next epoch
     accept,   ///< of the proposal of `ballot`
-    refuse,   ///< a later ballot, this one, is followed
+    refuse,   ///< a later ballot, this one, is followed; or, with a `mask` of the sender: it is no
+              ///< member of `epoch`, that was the process before it
     decided,  ///< the sender is in `epoch`, with the members `mask`
   };
   struct Accepted {
@@ -58,7 +59,8 @@ struct AgreementMessage {
   std::uint64_t epoch = 0;
   Ballot ballot;
   MemberMask mask;
-  MemberMask proved;
+  MemberMask proved;    ///< of a report
+  MemberMask admitted;  ///< of a proposal: those in `mask` who are no members yet
   std::optional<Accepted> accepted;
 };
 
@@ -77,11 +79,19 @@ struct AgreementMessage {
 ///     proposing --all present accepted--> decided: the next epoch, following again
 ///     any --a later ballot heard of, or nothing heard for `retry`--> preparing, with a higher one
 ///     any --`decided` of a later epoch--> following, or evicted when it is without us
-///     any --too few present--> no_quorum, until somebody is present again
+///     any --too few present--> no_quorum, until more is proved
+///
+/// A newcomer accepts a proposal that admits it, and is a member when it hears `decided`, which all
+/// members say until it has answered. Before that it is no acceptor: what is said to the process
+/// that had its place it refuses, and is admitted anew.
 ///
 /// Who is absent: whom this member misses, then whom a present member reports, taking the lower
 /// place's word first. So of two that cannot reach each other, but both reach a third, the lower
 /// one stays. The dead are absent whoever says so.
+///
+/// One limit: newcomers are no acceptors of the epoch that admits them. If a network is cut, one side
+/// admits somebody, and all other members of that side then die and are proved dead to the other
+/// side, both the newcomer and that side go on.
 ///
 /// Threads: none; its owner has a lock.
 /// Cost:    a few messages a member and epoch; nothing while nobody is missing.
@@ -97,10 +107,10 @@ class Agreement {
   /// A member of `view`; an `epoch` of 0 with no members is one who waits to be admitted.
   Agreement(GroupRank self, const View& view, Minority minority, Clock::duration retry);
 
-  /// `member` is to be left out, or is back within reach before an epoch without it was decided
-  /// (never once it was proved dead).
+  /// `member` of this view is to be left out. It holds for those who stay; of who is new in a later
+  /// view, as of all after views that were not heard of, it has to be said again: a place may have
+  /// been taken by another process.
   void set_absent(GroupRank member, Absence how, Clock::time_point now);
-  void set_present(GroupRank member, Clock::time_point now);
   /// An empty place is taken from the next epoch on; it answers by an Agreement of its own.
   void admit(GroupRank place, Clock::time_point now);
 
@@ -113,10 +123,17 @@ class Agreement {
   [[nodiscard]] const MemberMask& absent() const noexcept { return absent_; }
   /// Those who were admit()ted here and are not members yet.
   [[nodiscard]] const MemberMask& admitted() const noexcept { return admitted_; }
+  /// tick() has something to say again.
+  [[nodiscard]] bool unsettled() const noexcept {
+    return state_ != State::evicted &&
+           (absent_.any() || leading() || accepted_ || unconfirmed_.any());
+  }
   /// This member is deciding the next epoch.
   [[nodiscard]] bool leading() const noexcept {
     return state_ == State::preparing || state_ == State::proposing;
   }
+  /// Without a word of these nothing is decided.
+  [[nodiscard]] MemberMask awaited() const;
   /// What is to be sent; empty afterwards.
   [[nodiscard]] std::vector<Outgoing> take_outgoing();
 
@@ -137,6 +154,7 @@ class Agreement {
   void send(GroupRank to, AgreementMessage message);
   void send_all(MemberMask to, const AgreementMessage& message);
   void send_report();
+  [[nodiscard]] AgreementMessage message_of_report() const;
   [[nodiscard]] AgreementMessage message_of_ballot() const;
   [[nodiscard]] AgreementMessage message_of_view() const;
 
@@ -153,6 +171,7 @@ class Agreement {
   MemberMask absent_;                        // what they come to
   MemberMask proved_;
   MemberMask admitted_;
+  MemberMask unconfirmed_;  // new in this view, and have not said anything in it
 
   // As an acceptor, for the epoch after view_.
   Ballot promised_;

@@ -20,7 +20,7 @@ struct Wire {
   std::uint32_t accepted_place = 0;
   std::uint32_t reserved_too = 0;
   MaskWords mask{};
-  MaskWords proved{};
+  MaskWords second{};  // proposals: admitted; others: proved
   MaskWords accepted{};
 };
 static_assert(sizeof(Wire) == 40 + 3 * sizeof(MaskWords));
@@ -48,7 +48,8 @@ std::vector<std::byte> encode(const AgreementMessage& message) {
   wire.ballot_round = message.ballot.round;
   wire.ballot_place = message.ballot.place;
   wire.mask = words_of(message.mask);
-  wire.proved = words_of(message.proved);
+  const bool proposal = message.kind == AgreementMessage::Kind::propose;
+  wire.second = words_of(proposal ? message.admitted : message.proved);
   if (message.accepted) {
     wire.has_accepted = 1;
     wire.accepted_round = message.accepted->ballot.round;
@@ -72,7 +73,7 @@ std::optional<AgreementMessage> decode_agreement(Bytes bytes) {
   message.epoch = wire.epoch;
   message.ballot = {wire.ballot_round, wire.ballot_place};
   message.mask = mask_of(wire.mask);
-  message.proved = mask_of(wire.proved);
+  (message.kind == Kind::propose ? message.admitted : message.proved) = mask_of(wire.second);
   if (wire.has_accepted != 0) {
     message.accepted = AgreementMessage::Accepted{{wire.accepted_round, wire.accepted_place},
                                                   mask_of(wire.accepted)};

@@ -489,8 +489,7 @@ void GroupCore::say_agreement() {
   {
     std::lock_guard lock(state_mutex_);
     outgoing = agreement_.take_outgoing();
-    const bool open = agreement_.absent().any() || agreement_.leading();
-    if (open && !ticking_) tick = ticking_ = true;
+    if (agreement_.unsettled() && !ticking_) tick = ticking_ = true;
   }
   for (const auto& [to, message] : outgoing) {
     Channel* const channel = channel_of(to.value);
@@ -506,6 +505,7 @@ void GroupCore::on_time() {
     std::lock_guard lock(state_mutex_);
     ticking_ = false;
     agreement_.tick(Agreement::Clock::now());
+    follow_view();
   }
   say_agreement();
 }
@@ -539,10 +539,12 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
     const bool messages_dropped = again && known->second.messages_dropped;
     lost_.insert_or_assign(*place, Loss{error, &channel, how, messages_dropped});
     if (ending) return;
+    // It can be heard so late that the place has been empty since, and is taken by another.
+    const bool in_view = !vacated_[*place] || channel_of(*place) == &channel;
     if (in_order && ready_.contains(*place) && ready_[*place].number > epoch_->number()) {
       // It may have seen that epoch complete, which then is so for everybody.
       left_early_.push_back(*place);
-    } else {
+    } else if (in_view) {
       miss(*place, how);
     }
     name = member ? epoch_->names[rank] : mesh_->name_of(mesh_place);
@@ -566,6 +568,21 @@ void GroupCore::miss(std::uint32_t place, Absence how) {
 void GroupCore::miss_early() {
   for (const std::uint32_t place : std::exchange(left_early_, {}))
     agreement_.set_absent(GroupRank{place}, Absence::proved, Agreement::Clock::now());
+  follow_view();
+}
+
+// In a new view the agreement does not know who is out of reach. state_mutex_ is held.
+void GroupCore::follow_view() {
+  while (followed_view_ != agreement_.view().epoch) {
+    followed_view_ = agreement_.view().epoch;
+    const MemberMask members = agreement_.view().members;
+    vacated_ |= ~members;
+    for (const auto& [place, loss] : lost_) {
+      const bool left_early = std::count(left_early_.begin(), left_early_.end(), place) != 0;
+      if (members[place] && loss.channel == channel_of(place) && !left_early)
+        agreement_.set_absent(GroupRank{place}, loss.how, Agreement::Clock::now());
+    }
+  }
 }
 
 // Whoever has come in the place of another takes part from the next epoch on. state_mutex_ is held.
@@ -619,6 +636,7 @@ void GroupCore::on_inbound(std::uint32_t mesh_place, Inbound&& inbound) {
       {
         std::lock_guard lock(state_mutex_);
         agreement_.receive(GroupRank{*place}, *message, Agreement::Clock::now());
+        follow_view();
       }
       return say_agreement();
     }

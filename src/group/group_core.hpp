@@ -152,6 +152,7 @@ class GroupCore final : public MeshListener,
   void say_all(Envelope envelope, Bytes body = {});
   void miss(std::uint32_t place, Absence how);
   void miss_early();
+  void follow_view();
   bool admit_newcomers();
   void drop_messages_of_replaced();
   /// False: it was an epoch left over from a call that had given up; the one asked for comes next.
@@ -193,6 +194,8 @@ class GroupCore final : public MeshListener,
   std::shared_ptr<Epoch> epoch_;
   std::shared_ptr<Epoch> next_;  // while it is entered, and when that was given up
   Agreement agreement_;
+  std::uint64_t followed_view_ = 0;
+  MemberMask vacated_;  // places that were empty in a view since that of epoch_
   struct Loss {
     Error error;
     const Channel* channel;  // to whom is gone

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a member enters the next epoch of its group.
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "core/failpoint.hpp"
 #include "group/group_core.hpp"
@@ -101,6 +103,7 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
     last = std::exchange(epoch_, next);
     running_ = next;
     next_.reset();
+    vacated_ = agreement_.view().epoch == next->view ? MemberMask() : ~agreement_.view().members;
     looked_at_ = 0;
     lost_ranks_.clear();
     std::uint64_t complete = Ready::kNewHere;
@@ -255,15 +258,22 @@ class GroupCore::Entering {
            next_->size() == core_.mesh_places_.size();
   }
 
-  void kill_missing() {
-    if (!is_asked_for_) return;
-    std::vector<std::uint32_t> ranks;
-    {
-      std::lock_guard lock(core_.state_mutex_);
-      ranks = missing();
+  /// Kills those whose word is missing. Each has had half of the time that was left when this
+  /// member began to wait for it: whoever comes next after a death is not taken for hung.
+  void fence(Deadline deadline) {
+    const auto awaited = this->awaited();
+    std::erase_if(fences_, [&](const auto& each) { return !awaited.contains(each.first); });
+    for (Channel* const channel : awaited) {
+      const auto [each, is_new] = fences_.try_emplace(channel, Deadline(deadline.remaining() / 2));
+      if (is_new || !each->second.has_passed()) continue;
+      channel->link().kill_peer();
+      each->second = Deadline::never();
     }
-    for (const std::uint32_t rank : ranks)
-      if (rank != next_->self) next_->channels[rank]->link().kill_peer();
+  }
+  [[nodiscard]] Deadline next_fence() const {
+    Deadline next = Deadline::never();
+    for (const auto& [channel, at] : fences_) next = earlier(next, at);
+    return next;
   }
 
   [[nodiscard]] Error timed_out() const {
@@ -316,6 +326,19 @@ class GroupCore::Entering {
     View view;
     std::uint32_t attempt = 0;
   };
+
+  // Those whose word is missing, in the epoch or before that in the agreement.
+  std::set<Channel*> awaited() const {
+    std::set<Channel*> channels;
+    std::lock_guard lock(core_.state_mutex_);
+    const MemberMask voters = core_.agreement_.awaited();
+    for (std::uint32_t place = 0; place < core_.mesh_places_.size(); ++place)
+      if (voters[place]) channels.insert(core_.channel_of(place));
+    if (voters.any() || !is_asked_for_) return channels;
+    for (const std::uint32_t rank : missing())
+      if (rank != next_->self) channels.insert(next_->channels[rank]);
+    return channels;
+  }
 
   // Ranks of those who have not said that they are ready for it. state_mutex_ is held.
   std::vector<std::uint32_t> missing() const {
@@ -440,8 +463,9 @@ class GroupCore::Entering {
   const Of members_;
   const std::string_view where_;
   std::shared_ptr<Epoch> next_;
-  bool shown_ = false;         // the board, and that this member is ready for it
-  bool is_asked_for_ = false;  // by this call
+  bool shown_ = false;                   // the board, and that this member is ready for it
+  bool is_asked_for_ = false;            // by this call
+  std::map<Channel*, Deadline> fences_;  // of those who are waited for
 };
 
 Result<void> GroupCore::enter(Deadline deadline, Of members, Fence fence, std::string_view where) {
@@ -458,6 +482,7 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
   Result<bool> looked = false;
   const auto attempt = [&] {
     looked = entering.look();
+    if (fence == Fence::kill && looked && !*looked) entering.fence(deadline);
     return engine()->unusable() || !looked || *looked;
   };
   // Somebody may come in the place of rank 0, whom everybody else has to look for.
@@ -471,12 +496,12 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
     }
   };
   bool done = false;
-  if (fence == Fence::kill) {
-    // Half of the time is for the living to come by themselves.
-    done = wait(deadline.is_never() ? deadline : Deadline(deadline.remaining() / 2));
-    if (!done) entering.kill_missing();
-  }
-  if (!done) done = wait(deadline);
+  do {
+    // Whom to kill, and when, may change while it is waited.
+    const bool fences = fence == Fence::kill && !deadline.is_never();
+    const Deadline half = fences ? Deadline(deadline.remaining() / 2) : deadline;
+    done = wait(earlier(half, entering.next_fence()));
+  } while (!done && !deadline.has_passed());
   TENDON_CHECK(engine()->usable(where));
   if (!looked) return std::move(looked).error();
   if (!done) return entering.timed_out();

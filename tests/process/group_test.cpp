@@ -199,6 +199,20 @@ TEST_F(GroupOfProcesses, AHungMemberIsNamedAndFenced) {
   members.each_other(0, [](Peer& member) { EXPECT_TRUE(is_ok(member.line())); });
 }
 
+// A hung member also holds up the agreement on who is left, which comes first.
+TEST_F(GroupOfProcesses, AHungMemberThatHasToLeadIsFenced) {
+  Members members({.count = 4});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 4; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members[0].signal(SIGSTOP);
+  members[3].kill_and_wait();
+  for (const std::uint32_t rank : {1u, 2u}) members[rank].tell("shrink kill");
+  for (const std::uint32_t rank : {1u, 2u}) EXPECT_EQ(members[rank].line(), "ok 2");
+  EXPECT_EQ(members[0].wait(), SIGKILL);
+  for (const std::uint32_t rank : {1u, 2u}) members[rank].tell("loop 20 1000");
+  for (const std::uint32_t rank : {1u, 2u}) EXPECT_TRUE(is_ok(members[rank].line()));
+}
+
 // The kernel closes the sockets of a large process long before it says that the process is dead.
 TEST_F(GroupOfProcesses, WhoIsProvedDeadOnlyAfterItsSocketsClosedIsLeftOut) {
   for (const std::uint32_t count : {2u, 3u}) {
@@ -263,7 +277,7 @@ TEST_F(GroupOfProcesses, AZombieOfAnEarlierEpochDoesNothing) {
   EXPECT_TRUE(is_error(members[2].line(), "peer_lost"));
   members.tell_others(2, "loop 50 1000");
   members.each_other(2, [](Peer& member) { EXPECT_TRUE(is_ok(member.line())); });
-  members[2].tell("shrink");
+  members[2].tell("shrink none 500");
   const std::string alone = members[2].line();
   EXPECT_TRUE(alone.starts_with("error ")) << alone;
 }

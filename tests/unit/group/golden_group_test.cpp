@@ -84,6 +84,14 @@ TEST(GoldenAgreement, HasTheBytesOfTheProtocol) {
   EXPECT_EQ(back->ballot, message.ballot);
   EXPECT_EQ(back->accepted, message.accepted);
   EXPECT_EQ(back->proved, message.proved);
+
+  AgreementMessage proposal;
+  proposal.kind = AgreementMessage::Kind::propose;
+  proposal.admitted.set(9);
+  const auto proposed = encode(proposal);
+  EXPECT_EQ(proposed[73], std::byte{2});
+  EXPECT_EQ(decode_agreement(proposed)->admitted, proposal.admitted);
+  EXPECT_TRUE(decode_agreement(proposed)->proved.none());
 }
 
 TEST(GoldenAgreement, OtherLengthsAndKindsAreRefused) {
