@@ -89,9 +89,9 @@ struct AgreementMessage {
 /// place's word first. So of two that cannot reach each other, but both reach a third, the lower
 /// one stays. The dead are absent whoever says so.
 ///
-/// One limit: newcomers are no acceptors of the epoch that admits them. If a network is cut, one side
-/// admits somebody, and all other members of that side then die and are proved dead to the other
-/// side, both the newcomer and that side go on.
+/// One limit: newcomers are no acceptors of the epoch that admits them. If a network is cut, one
+/// side admits somebody, and all other members of that side then die and are proved dead to the
+/// other side, both the newcomer and that side go on.
 ///
 /// Threads: none; its owner has a lock.
 /// Cost:    a few messages a member and epoch; nothing while nobody is missing.
