@@ -87,7 +87,7 @@ struct AgreementMessage {
 ///
 /// Who is absent: whom this member misses, then whom a present member reports, taking the lower
 /// place's word first. So of two that cannot reach each other, but both reach a third, the lower
-/// one stays. The dead are absent whoever says so.
+/// one stays, once both have said so. The dead are absent whoever says so.
 ///
 /// One limit: newcomers are no acceptors of the epoch that admits them. If a network is cut, one
 /// side admits somebody, and all other members of that side then die and are proved dead to the
