@@ -76,10 +76,13 @@ AgreementMessage Agreement::message_of_ballot() const {
 void Agreement::set_absent(GroupRank member, Absence how, Clock::time_point now) {
   admitted_.reset(member.value);
   Report& mine = reports_[self_.value];
+  const Report before = mine;
   mine.absent.set(member.value);
   if (how == Absence::proved) mine.proved.set(member.value);
-  weigh_reports();
-  send_report();
+  if (mine != before) {
+    weigh_reports();
+    send_report();
+  }
   consider(now);
 }
 
@@ -96,6 +99,7 @@ void Agreement::weigh_reports() {
   absent_ = proved_ | reports_[self_.value].absent;
   for (const auto& [place, report] : reports_)  // by rising place
     if (!absent_.test(place)) absent_ |= report.absent & ~only({place});
+  absent_ &= view_.members;
 }
 
 bool Agreement::has_quorum(const MemberMask& side) const {
@@ -109,10 +113,9 @@ bool Agreement::has_quorum(const MemberMask& side) const {
 
 MemberMask Agreement::awaited() const {
   const MemberMask here = present();
-  if (leading()) return asked_ & ~answered_ & ~only(self_);
-  const bool wanted = here != view_.members || (admitted_ & ~view_.members).any();
-  if (state_ != State::following || !wanted || !here.test(self_.value)) return {};
-  return only({lowest(here)}) & ~only(self_);
+  if (leading()) return asked_ & view_.members & ~answered_ & ~only(self_);
+  const bool is_led = state_ == State::following && here != view_.members && here.test(self_.value);
+  return is_led ? only({lowest(here)}) & ~only(self_) : MemberMask();
 }
 
 // Leading
@@ -120,7 +123,9 @@ MemberMask Agreement::awaited() const {
 void Agreement::consider(Clock::time_point now) {
   if (state_ == State::evicted || view_.members.none()) return;
   const MemberMask here = present();
-  const bool wanted = here != view_.members || (admitted_ & ~view_.members).any();
+  // What was accepted once is decided, also when nobody is missed or admitted any more.
+  const bool wanted =
+      here != view_.members || (admitted_ & ~view_.members).any() || accepted_.has_value();
   if (!wanted || !here.test(self_.value) || (has_quorum(here) && lowest(here) != self_.value)) {
     state_ = State::following;
   } else if (!has_quorum(here)) {
@@ -231,7 +236,8 @@ void Agreement::receive_as_newcomer(GroupRank from, const AgreementMessage& mess
   const bool is_in = message.mask.test(self_.value);
   AgreementMessage answer;
   if (message.kind == Kind::propose && message.admitted.test(self_.value)) {
-    if (message.epoch == view_.epoch && message.ballot < promised_) return;
+    if (message.epoch < denied_ || (message.epoch == view_.epoch && message.ballot < promised_))
+      return;
     view_.epoch = message.epoch;
     promised_ = message.ballot;
     answer.kind = Kind::accept;
@@ -245,8 +251,11 @@ void Agreement::receive_as_newcomer(GroupRank from, const AgreementMessage& mess
     return begin_epoch(now);
   }
   if (has_accepted && !is_decided) return;  // whoever is in that epoch says so
-  if ((is_decided && !is_in) || (message.kind == Kind::propose && !is_in)) return;
+  const bool is_for_members = message.kind == Kind::absent || message.kind == Kind::prepare;
+  const bool is_of_us = is_in && (is_decided || message.kind == Kind::propose);
+  if (!is_for_members && !is_of_us) return;
   // The member of this place was the process before, which this one knows nothing of.
+  denied_ = std::max(denied_, message.epoch);
   answer.kind = Kind::refuse;
   answer.mask = only(self_);
   answer.epoch = message.epoch;
@@ -296,7 +305,8 @@ void Agreement::receive_here(GroupRank from, const AgreementMessage& message,
       if (state_ == State::proposing && message.ballot == ballot_) count_answer(from, now);
       return;
     case Kind::refuse:
-      if (message.mask == only(from)) return set_absent(from, Absence::proved, now);
+      // Its owner knows what that is worth: whose link there was before is for it to say.
+      if (message.mask == only(from)) return set_absent(from, Absence::assumed, now);
       outvoted_ = outvoted_ || message.ballot > ballot_;  // tick() tries again, with a higher one
       return;
     case Kind::decided:  // asks if this is the process that was admitted

@@ -132,7 +132,7 @@ class Agreement {
   [[nodiscard]] bool leading() const noexcept {
     return state_ == State::preparing || state_ == State::proposing;
   }
-  /// Without a word of these nothing is decided.
+  /// Members without whose word nothing is decided.
   [[nodiscard]] MemberMask awaited() const;
   /// What is to be sent; empty afterwards.
   [[nodiscard]] std::vector<Outgoing> take_outgoing();
@@ -166,12 +166,15 @@ class Agreement {
   struct Report {
     MemberMask absent;
     MemberMask proved;
+    friend bool operator==(const Report&, const Report&) = default;
   };
   std::map<std::uint32_t, Report> reports_;  // by place; ours too
   MemberMask absent_;                        // what they come to
   MemberMask proved_;
   MemberMask admitted_;
   MemberMask unconfirmed_;  // new in this view, and have not said anything in it
+
+  std::uint64_t denied_ = 0;  // the last epoch of which this newcomer is no member
 
   // As an acceptor, for the epoch after view_.
   Ballot promised_;

@@ -60,7 +60,7 @@ std::vector<std::byte> encode(const AgreementMessage& message) {
   return {bytes.begin(), bytes.end()};
 }
 
-std::optional<AgreementMessage> decode_agreement(Bytes bytes) {
+std::optional<AgreementMessage> decode_agreement(Bytes bytes, std::size_t places) {
   Wire wire;
   if (bytes.size() != sizeof wire) return {};
   std::memcpy(&wire, bytes.data(), sizeof wire);
@@ -78,6 +78,9 @@ std::optional<AgreementMessage> decode_agreement(Bytes bytes) {
     message.accepted = AgreementMessage::Accepted{{wire.accepted_round, wire.accepted_place},
                                                   mask_of(wire.accepted)};
   }
+  MemberMask named = message.mask | message.proved | message.admitted;
+  if (message.accepted) named |= message.accepted->mask;
+  if (places < kMaxPlaces && (named >> places).any()) return {};
   return message;
 }
 

@@ -74,7 +74,10 @@ GroupCore::GroupCore(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::string n
       self_(index_of(mesh_places_, mesh_->self())),
       running_(std::make_shared<Epoch>()),
       epoch_(running_),
-      agreement_(GroupRank{self_}, view, minority, kRetry) {}
+      agreement_(GroupRank{self_}, view, minority, kRetry),
+      seats_(mesh_places_.size()) {
+  follow_view();
+}
 
 Result<std::shared_ptr<GroupCore>> GroupCore::join(std::shared_ptr<Engine> engine,
                                                    const Rendezvous& rendezvous,
@@ -526,25 +529,25 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
     losses_heard_.fetch_add(1, std::memory_order_release);  // who has seen it waits for this lock
     now = epoch_;
     const std::uint32_t rank = index_of(epoch_->places, *place);
-    member = rank < epoch_->size();
-    // Of a process that was replaced since.
-    if (member && epoch_->channels[rank] != &channel) return;
+    member = rank < epoch_->size() && epoch_->channels[rank] == &channel;
+    const bool in_view = seats_[*place] == &channel;
+    const Channel* const current = channel_of(*place);
+    // Of a process that was replaced since, here and in the agreement.
+    if (!member && !in_view && current != &channel) return;
     const auto known = lost_.find(*place);
     again = known != lost_.end() && known->second.channel == &channel;
-    // Proved only now: a side that was too few to go on may be enough. Not when somebody else has
-    // taken the place.
-    const bool news = !again || (how == Absence::proved && known->second.how != how && member &&
-                                 channel_of(*place) == &channel);
-    if (!news) return;
+    // Proved only now: a side that was too few to go on may be enough.
+    const bool proved_now = again && in_view && how == Absence::proved && known->second.how != how;
+    if (again && !proved_now) return;
     const bool messages_dropped = again && known->second.messages_dropped;
-    lost_.insert_or_assign(*place, Loss{error, &channel, how, messages_dropped});
+    // The one that came after it may have gone before this was heard.
+    if (known == lost_.end() || known->second.channel != current || again)
+      lost_.insert_or_assign(*place, Loss{error, &channel, how, messages_dropped});
     if (ending) return;
-    // It can be heard so late that the place has been empty since, and is taken by another.
-    const bool in_view = !vacated_[*place] || channel_of(*place) == &channel;
     if (in_order && ready_.contains(*place) && ready_[*place].number > epoch_->number()) {
       // It may have seen that epoch complete, which then is so for everybody.
       left_early_.push_back(*place);
-    } else if (in_view) {
+    } else if (in_view || current == &channel) {
       miss(*place, how);
     }
     name = member ? epoch_->names[rank] : mesh_->name_of(mesh_place);
@@ -574,13 +577,22 @@ void GroupCore::miss_early() {
 // In a new view the agreement does not know who is out of reach. state_mutex_ is held.
 void GroupCore::follow_view() {
   while (followed_view_ != agreement_.view().epoch) {
-    followed_view_ = agreement_.view().epoch;
-    const MemberMask members = agreement_.view().members;
-    vacated_ |= ~members;
-    for (const auto& [place, loss] : lost_) {
-      const bool left_early = std::count(left_early_.begin(), left_early_.end(), place) != 0;
-      if (members[place] && loss.channel == channel_of(place) && !left_early)
-        agreement_.set_absent(GroupRank{place}, loss.how, Agreement::Clock::now());
+    const View view = agreement_.view();
+    const bool is_next = view.epoch == followed_view_ + 1;
+    followed_view_ = view.epoch;
+    for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
+      if (place == self_) continue;
+      Channel*& seat = seats_[place];
+      if (!view.members[place]) {
+        seat = nullptr;
+        ready_.erase(place);
+        continue;
+      }
+      if (seat == nullptr || !is_next) seat = channel_of(place);
+      const auto lost = lost_.find(place);
+      if (lost == lost_.end() || lost->second.channel != seat) continue;
+      if (std::count(left_early_.begin(), left_early_.end(), place) == 0)
+        agreement_.set_absent(GroupRank{place}, lost->second.how, Agreement::Clock::now());
     }
   }
 }
@@ -631,11 +643,17 @@ void GroupCore::on_inbound(std::uint32_t mesh_place, Inbound&& inbound) {
                 Error{ErrorCode::end_of_stream, "group", "it has left the group"}, Absence::proved);
       return;
     case EnvelopeKind::agreement: {
-      const auto message = decode_agreement(inbound.payload());
+      const auto message = decode_agreement(inbound.payload(), mesh_places_.size());
       if (!message) return;
       {
         std::lock_guard lock(state_mutex_);
+        const bool denies = message->kind == AgreementMessage::Kind::refuse &&
+                            message->mask.any() && message->epoch == agreement_.view().epoch;
         agreement_.receive(GroupRank{*place}, *message, Agreement::Clock::now());
+        // The member was the one before it. Is that one proved dead?
+        const auto lost = lost_.find(*place);
+        if (denies && lost != lost_.end() && lost->second.how == Absence::proved)
+          agreement_.set_absent(GroupRank{*place}, Absence::proved, Agreement::Clock::now());
         follow_view();
       }
       return say_agreement();

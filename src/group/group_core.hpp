@@ -195,7 +195,9 @@ class GroupCore final : public MeshListener,
   std::shared_ptr<Epoch> next_;  // while it is entered, and when that was given up
   Agreement agreement_;
   std::uint64_t followed_view_ = 0;
-  MemberMask vacated_;  // places that were empty in a view since that of epoch_
+  /// By place: the channel to the process that is the member there, in the view of agreement_.
+  /// Another one may have come to the mesh in its place since, and may be gone again.
+  std::vector<Channel*> seats_;
   struct Loss {
     Error error;
     const Channel* channel;  // to whom is gone

@@ -103,7 +103,6 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
     last = std::exchange(epoch_, next);
     running_ = next;
     next_.reset();
-    vacated_ = agreement_.view().epoch == next->view ? MemberMask() : ~agreement_.view().members;
     looked_at_ = 0;
     lost_ranks_.clear();
     std::uint64_t complete = Ready::kNewHere;
@@ -332,8 +331,10 @@ class GroupCore::Entering {
     std::set<Channel*> channels;
     std::lock_guard lock(core_.state_mutex_);
     const MemberMask voters = core_.agreement_.awaited();
+    // They answer without a call, and may wait for others themselves: as long as they are heard.
     for (std::uint32_t place = 0; place < core_.mesh_places_.size(); ++place)
-      if (voters[place]) channels.insert(core_.channel_of(place));
+      if (Channel* const seat = core_.seats_[place]; voters[place] && seat != nullptr)
+        if (seat->link().suspect()) channels.insert(seat);
     if (voters.any() || !is_asked_for_) return channels;
     for (const std::uint32_t rank : missing())
       if (rank != next_->self) channels.insert(next_->channels[rank]);

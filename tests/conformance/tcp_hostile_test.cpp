@@ -438,6 +438,9 @@ TEST(TcpHostile, ManyUnreadPingsOfOnePipeAreOneAnswer) {
 TEST(TcpLife, SilenceIsSuspectThenLost) {
   RawPeer peer;
   RecordingSink& sink = peer.end.attach(1);
+  Descriptor ping;
+  ping.kind = MessageKind::ping;
+  ASSERT_TRUE(peer.control(ping));  // heard at `begin`
   const auto begin = std::chrono::steady_clock::now();
   peer.end.link->tick(begin);
   EXPECT_FALSE(peer.end.link->suspect());
@@ -445,8 +448,6 @@ TEST(TcpLife, SilenceIsSuspectThenLost) {
   EXPECT_FALSE(peer.end.link->suspect());
   peer.end.link->tick(begin + 1100ms);
   EXPECT_TRUE(peer.end.link->suspect());
-  Descriptor ping;
-  ping.kind = MessageKind::ping;
   ASSERT_TRUE(peer.control(ping));
   peer.end.link->tick(begin + 1200ms);
   EXPECT_FALSE(peer.end.link->suspect());

@@ -558,7 +558,7 @@ TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
   {
-    Receiver receiver({"--timeout", "0.3"});
+    Receiver receiver({"--timeout", "4"});
     BadSender sender(receiver.address);
     sender.announce(json, small_header());
     EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::timeout, "bad sender"));

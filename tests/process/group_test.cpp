@@ -39,8 +39,9 @@ class Members {
   }
   Peer& operator[](std::uint32_t rank) { return *members_[rank]; }
   /// Starts another process with this rank; the one before is what this answers.
-  std::unique_ptr<Peer> replace(std::uint32_t rank) {
-    options_.failpoints.clear();
+  std::unique_ptr<Peer> replace(std::uint32_t rank, const std::string& failpoints = {}) {
+    options_.victim = rank;
+    options_.failpoints = failpoints;
     return std::exchange(members_[rank], start(rank));
   }
   void tell_all(const std::string& command) {
@@ -185,7 +186,7 @@ TEST_F(GroupOfProcesses, AHungMemberIsNamedAndFenced) {
   members.tell_all("loop 5 1000");
   for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
   members[0].signal(SIGSTOP);
-  members.tell_others(0, "reduce 1000 1500");
+  members.tell_others(0, "reduce 1000 4000");
   members.each_other(0, [](Peer& member) {
     // Whoever gives up second hears of the first.
     const std::string answer = member.line();
@@ -311,6 +312,22 @@ TEST_P(GroupRebuilt, AProcessTakesThePlaceOfOneThatWasKilled) {
 
 INSTANTIATE_TEST_SUITE_P(Paths, GroupRebuilt, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
+
+TEST_F(GroupOfProcesses, ANewcomerThatDiesBeforeItIsReadyIsReplacedToo) {
+  if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
+  for (const std::uint32_t victim : {1u, 2u}) {
+    Members members({});
+    members[victim].kill_and_wait();
+    members.tell_others(victim, "rebuild");
+    members.replace(victim, "group.board.before_show=kill@1");
+    EXPECT_EQ(members[victim].wait(), SIGKILL);  // a member by then, in an epoch nobody is in
+    members.replace(victim);
+    members.each_other(victim, [](Peer& member) { EXPECT_EQ(member.line(), "ok 3"); });
+    EXPECT_EQ(members[victim].line(), "ok joined");
+    members.tell_all("loop 20 1000");
+    for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  }
+}
 
 TEST_F(GroupOfProcesses, AZombieWhosePlaceIsTakenDoesNothing) {
   Members members({.transport = "tcp"});

@@ -116,8 +116,11 @@ TEST(Idle, LinksCostAtMostFourWakeUpsASecond) {
     Peer peer({{"--transport", name_of(transport)}, {}});
     ASSERT_TRUE(is_ok(peer.ask("connect " + listener.address())));
     Pipe pipe = listener.accept(kPatience).value();
+    const auto begin = std::chrono::steady_clock::now();
     const std::uint64_t count = wake_ups_in(2000ms);
-    EXPECT_LE(count, 9u) << name_of(transport);
+    // At least as long as was observed, which a busy machine makes longer.
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    EXPECT_LE(static_cast<double>(count), 4 * seconds.count() + 1) << name_of(transport);
     // Its own four, and over sockets the peer's signs of life.
     std::cout << name_of(transport) << ": " << count << " wake-ups in two seconds\n";
   }

@@ -234,7 +234,7 @@ void perform(Group& group, const std::string& line) {
     std::int64_t patience_ms = 0;
     words >> fence >> patience_ms;
     const ShrinkOptions options{.fence = fence == "kill" ? Fence::kill : Fence::none};
-    auto patience = fence == "kill" ? 6000ms : 60'000ms;
+    auto patience = fence == "kill" ? 12'000ms : 60'000ms;
     if (patience_ms > 0) patience = std::chrono::milliseconds(patience_ms);
     if (succeeded(group.shrink(patience, options))) say("ok " + std::to_string(group.size()));
     return;

@@ -180,7 +180,7 @@ TEST_P(Partition, TheMajorityGoesOnAndTheMinorityDoesNot) {
     EXPECT_TRUE(is_error(member(rank).line(), "peer_lost", "place 2"));
   EXPECT_TRUE(is_error(member(2).line(), "peer_lost", "place "));
   the_majority_goes_on();
-  EXPECT_TRUE(is_error(member(2).ask("shrink none 1000"), "no_quorum"));
+  EXPECT_TRUE(is_error(member(2).ask("shrink none 5000"), "no_quorum"));
 
   mend(2);
   // It is back, and nobody takes its words.

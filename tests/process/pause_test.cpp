@@ -65,8 +65,8 @@ TEST_F(Pause, OnOneHostAStoppedPeerThatIsKilledIsDead) {
 }
 
 TEST_F(Pause, OverSocketsTheLeaseDecidesAndTheZombieIsRefused) {
-  Survivor survivor(Transport::tcp, {.lease = 500ms});
-  Peer peer({{"--name", "victim", "--transport", "tcp", "--lease-ms", "500"}, {}});
+  Survivor survivor(Transport::tcp);
+  Peer peer({{"--name", "victim", "--transport", "tcp"}, {}});
   Pipe pipe = survivor.meet(peer);
   ASSERT_TRUE(is_ok(peer.ask("send 1 100")));
   ASSERT_TRUE(is_patterned(pipe.recv(kPatience).value(), 1, 100));
@@ -87,8 +87,8 @@ TEST_F(Pause, OverSocketsTheLeaseDecidesAndTheZombieIsRefused) {
 
 TEST_F(Pause, AZombiesLateFramesAreRefused) {
   if (!detail::failpoints_built()) GTEST_SKIP() << "built without failpoints";
-  Survivor survivor(Transport::tcp, {.lease = 500ms});
-  Peer peer({{"--name", "victim", "--transport", "tcp", "--lease-ms", "500"},
+  Survivor survivor(Transport::tcp);
+  Peer peer({{"--name", "victim", "--transport", "tcp"},
              {{"TENDON_FAILPOINTS", "tcp.send.mid_bulk=stop@2"}}});
   Pipe pipe = survivor.meet(peer);
   peer.tell("send 1 8000000");  // stops between two of its frames

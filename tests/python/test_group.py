@@ -491,12 +491,15 @@ def test_a_timeout_names_who_is_missing_and_shrink_goes_on(members):
 
     def late(group):
         if group.rank != 2:
-            group.all_reduce(np.zeros(3), timeout=0.2)
+            group.all_reduce(np.zeros(3), timeout=1)
 
     errors = three.errors(late)
     assert errors[2] is None
-    assert any(isinstance(error, tendon.Timeout) and "waits for rank 2 (m2" in str(error)
-               for error in errors[:2])
+    assert any(isinstance(error, tendon.Timeout) and "waits for " in str(error)
+               and "rank 2 (m2" in str(error) for error in errors[:2])
+    # It may not have heard of that yet.
+    with pytest.raises((tendon.GroupAborted, tendon.Timeout, tendon.Mismatch)):
+        three.groups[2].barrier()
     with pytest.raises(tendon.GroupAborted, match="shrink"):
         three.groups[2].barrier()
 
@@ -516,10 +519,12 @@ def test_a_monitored_barrier_lists_who_is_missing(members):
 
     def late(group):
         if group.rank in (0, 2):
-            group.monitored_barrier(timeout=0.3)
+            group.monitored_barrier(timeout=2)
 
-    for error in four.errors(late)[::2]:
-        assert isinstance(error, tendon.Timeout), error
+    errors = four.errors(late)[::2]
+    assert any(isinstance(error, tendon.Timeout) for error in errors)
+    for error in errors:  # whoever gives up second may hear of the first
+        assert isinstance(error, (tendon.Timeout, tendon.GroupAborted)), error
         assert "rank 1 (m1" in str(error) and "rank 3 (m3" in str(error)
 
 
@@ -580,8 +585,11 @@ def test_a_rebuild_that_times_out_names_the_empty_places(members):
             return group.close()
         with pytest.raises(tendon.PeerLost):
             group.barrier()
+        for place in (1, 3):
+            with pytest.raises(tendon.PeerLost):
+                group.recv({"x": np.zeros(1)}, place)
         with pytest.raises(tendon.Timeout, match="in the place of rank 1, rank 3"):
-            group.rebuild(timeout=1)
+            group.rebuild(timeout=3)
         group.shrink()
         return group.size, group.rank, [member.place for member in group.members]
 
@@ -719,7 +727,7 @@ def test_who_does_not_come_to_a_rebuild_is_killed_by_the_fence(program):
         with pytest.raises(tendon.Timeout, match="waits for rank 1"):
             group.barrier(timeout=0.1)
         with pytest.raises(tendon.Timeout, match="in the place of rank 1"):
-            group.rebuild(timeout=2, fence="kill")
+            group.rebuild(timeout=6, fence="kill")
         assert child.finish()[0] == -signal.SIGKILL
         group.close()
 

@@ -123,7 +123,8 @@ def test_what_is_unsent_at_the_end_still_leaves(program, transport):
             import sys, threading, numpy, tendon
             started = threading.Event()
             def hold(address, transport):
-                context = tendon.Context(transport=transport, link_cap_bytes=4 << 20)
+                context = tendon.Context(transport=transport, link_cap_bytes=4 << 20,
+                                         linger=60)
                 pipe = context.connect(address)
                 futures = [pipe.isend({"x": numpy.full(1 << 20, i, "u1")}) for i in range(68)]
                 print("unsent" if not futures[-1].done() else "sent", flush=True)

@@ -58,7 +58,8 @@ inline void run_members(std::uint32_t count, const std::function<void(Context&, 
       }
       auto context = Context::create({.name = "member " + std::to_string(rank),
                                       .wait_policy = options.wait_policy,
-                                      .transport = transport});
+                                      .transport = transport,
+                                      .lease = kLongLease});
       ASSERT_TRUE(context) << context.error().message();
       auto group = Group::join(*context, Rendezvous::at(address, GroupRank{rank}, count), 30s,
                                options.group);

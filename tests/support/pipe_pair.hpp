@@ -49,6 +49,7 @@ struct PipePair {
 
 inline PipePair connect_pair(const Way& way, ContextOptions client = {},
                              ContextOptions server = {}) {
+  client.lease = server.lease = kLongLease;
   client.name = "client";
   client.transport = way.transport;
   client.progress = way.client_progress;

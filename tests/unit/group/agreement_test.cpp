@@ -212,10 +212,13 @@ TEST(Agreement, ANewcomerIsAdmittedWhenItAnswers) {
   members.expect_view({2, 7}, 3, mask_of({0, 2, 7}));
   members[0].set_absent({8}, Absence::assumed, members.now);
   members.settle();
-  members.die(2);
   // Who accepted that may be the one who knows that it was decided: so 8 is in, and is missed.
+  EXPECT_TRUE(members[0].view().members.test(8));
   members[0].set_absent({8}, Absence::assumed, members.now);
   members.settle();
+  members.expect_view({0, 2, 7}, 5, mask_of({0, 2, 7}));
+  for (const std::uint32_t here : {0u, 2u, 7u}) EXPECT_FALSE(members[here].unsettled()) << here;
+  members.die(2);
   EXPECT_FALSE(members[0].view().members.test(2));
   EXPECT_EQ(members[0].view(), members[7].view());
 }
@@ -409,6 +412,7 @@ class Simulation {
     }
     // Peace: nothing is lost, everybody reaches everybody who lives and knows who does not.
     loss_percent_ = 0;
+    peace_ = true;
     side_.assign(count_, 0);
     for (int step = 0; step < 600; ++step) advance();
     check_that_it_ended();
@@ -421,7 +425,8 @@ class Simulation {
     int process = 0;         // of this place, counted
     std::vector<int> knows;  // by place: the process that this one has a link to
     std::vector<int> lost;   // by place: the last process known to be out of reach, or -1
-    View view;               // when its owner looked last
+    std::vector<int> seats;  // by place: the process that is the member there, or -1
+    std::uint64_t view = 0;  // when its owner looked last
   };
   struct Flight {
     Clock::time_point at;
@@ -443,6 +448,8 @@ class Simulation {
     node.agreement = std::make_unique<Agreement>(GroupRank{place}, view, Minority::refuse, kRetry);
     node.knows.assign(count_, 0);
     node.lost.assign(count_, -1);
+    node.seats.assign(count_, view.members.any() ? 0 : -1);
+    node.view = view.epoch;
     return node;
   }
   bool reaches(std::uint32_t a, std::uint32_t b) const {
@@ -485,7 +492,8 @@ class Simulation {
     // Each member finds out, each in its own time.
     for (std::uint32_t place = 0; place < count_; ++place) {
       if (!nodes_[place].alive || below(4) != 0) continue;
-      detect(place, static_cast<std::uint32_t>(below(count_)));
+      for (std::uint32_t other = 0; other < count_; ++other)
+        if (peace_ || below(count_) == 0) detect(place, other);
       nodes_[place].agreement->tick(now_);
       collect(place);
     }
@@ -500,43 +508,65 @@ class Simulation {
       if (!reaches(flight.from, flight.to)) continue;
       if (flight.from_process != nodes_[flight.to].knows[flight.from]) continue;
       if (flight.to_process != nodes_[flight.to].process || !is_met(flight.to)) continue;
-      nodes_[flight.to].agreement->receive({flight.from}, flight.message, now_);
+      Agreement& agreement = *nodes_[flight.to].agreement;
+      agreement.receive({flight.from}, flight.message, now_);
+      // Who came there had to wait until the one before it was known to be dead.
+      if (flight.message.kind == AgreementMessage::Kind::refuse && flight.message.mask.any() &&
+          flight.message.epoch == agreement.view().epoch)
+        agreement.set_absent({flight.from}, how(true), now_);
       collect(flight.to);
     }
   }
 
+  bool is_now() { return peace_ || below(2) == 0; }
+  bool lives(std::uint32_t place, int process) const {
+    return nodes_[place].alive && nodes_[place].process == process;
+  }
+  Absence how(bool dead) const { return dead && proved_ ? Absence::proved : Absence::assumed; }
+
+  // The owner hears of something. A loss can be heard long after another has come.
   void detect(std::uint32_t place, std::uint32_t other) {
     if (place == other) return;
     Node& node = nodes_[place];
     Agreement& agreement = *node.agreement;
-    const bool known = knows(place, other);
-    const bool dead = !known || !nodes_[other].alive;
-    if (dead || !reaches(place, other)) {
-      node.lost[other] = node.knows[other];
-      // A loss can be heard long after the one that is gone was left out.
-      agreement.set_absent({other}, dead && proved_ ? Absence::proved : Absence::assumed, now_);
-      if (!known && reaches(place, other)) node.knows[other] = nodes_[other].process;
-      return;
+    int& known = node.knows[other];
+    if (node.seats[other] >= 0 && !lives(other, node.seats[other]) && is_now()) {
+      node.lost[other] = std::max(node.lost[other], node.seats[other]);
+      agreement.set_absent({other}, how(true), now_);
     }
-    if (node.lost[other] == node.knows[other]) return;  // a link does not come back
-    const View& view = agreement.view();
-    // Who was left out and lives is not one.
-    const bool is_newcomer = nodes_[other].agreement->view().members.none();
-    if (is_newcomer && view.members.any() && !agreement.admitted().test(other))
-      agreement.admit({other}, now_);
+    if (!lives(other, known)) {
+      if (is_now()) {
+        node.lost[other] = known;
+        agreement.set_absent({other}, how(true), now_);
+      }
+      if (reaches(place, other) && is_now()) known = nodes_[other].process;
+    } else if (!reaches(place, other)) {
+      node.lost[other] = known;
+      agreement.set_absent({other}, how(false), now_);
+    } else if (node.lost[other] != known) {
+      // Who was left out and lives is not a newcomer.
+      const bool is_newcomer = nodes_[other].agreement->view().members.none();
+      if (is_newcomer && agreement.view().members.any() && !agreement.admitted().test(other))
+        agreement.admit({other}, now_);
+    }
   }
 
   // What the owner of an Agreement does in a new view: whom it cannot reach it says again.
   void follow(std::uint32_t place) {
     Node& node = nodes_[place];
-    const View view = node.agreement->view();
-    const View before = std::exchange(node.view, view);
-    if (view == before || !view.members.test(place)) return;
-    for (std::uint32_t other = 0; other < count_; ++other) {
-      if (!view.members.test(other) || node.lost[other] != node.knows[other]) continue;
-      const bool dead = !knows(place, other) || !nodes_[other].alive;
-      node.agreement->set_absent({other}, dead && proved_ ? Absence::proved : Absence::assumed,
-                                 now_);
+    while (node.view != node.agreement->view().epoch) {
+      const View view = node.agreement->view();
+      const bool is_next = view.epoch == node.view + 1;
+      node.view = view.epoch;
+      for (std::uint32_t other = 0; other < count_; ++other) {
+        int& seat = node.seats[other];
+        if (!view.members.test(other))
+          seat = -1;
+        else if (seat < 0 || !is_next)
+          seat = node.knows[other];
+        if (other != place && seat >= 0 && node.lost[other] == seat)
+          node.agreement->set_absent({other}, how(!lives(other, seat)), now_);
+      }
     }
   }
 
@@ -632,6 +662,7 @@ class Simulation {
   std::vector<Node> nodes_;
   std::vector<int> side_;
   std::uint64_t loss_percent_ = 0;
+  bool peace_ = false;
   Clock::time_point now_{};
   std::vector<Flight> flights_;
   std::map<std::uint64_t, std::vector<Decision>> decisions_;

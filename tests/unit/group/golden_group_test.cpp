@@ -79,7 +79,7 @@ TEST(GoldenAgreement, HasTheBytesOfTheProtocol) {
             "0100000000000000 0000000000000000 0000000000000000 0000000000000000 "
             "0002000000000000 0000000000000000 0000000000000000 0000000000000000 "
             "0000000000000000 0000000000000000 0000000000000000 0000000000000080");
-  const auto back = decode_agreement(bytes);
+  const auto back = decode_agreement(bytes, kMaxPlaces);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->ballot, message.ballot);
   EXPECT_EQ(back->accepted, message.accepted);
@@ -90,16 +90,38 @@ TEST(GoldenAgreement, HasTheBytesOfTheProtocol) {
   proposal.admitted.set(9);
   const auto proposed = encode(proposal);
   EXPECT_EQ(proposed[73], std::byte{2});
-  EXPECT_EQ(decode_agreement(proposed)->admitted, proposal.admitted);
-  EXPECT_TRUE(decode_agreement(proposed)->proved.none());
+  EXPECT_EQ(decode_agreement(proposed, kMaxPlaces)->admitted, proposal.admitted);
+  EXPECT_TRUE(decode_agreement(proposed, kMaxPlaces)->proved.none());
 }
 
 TEST(GoldenAgreement, OtherLengthsAndKindsAreRefused) {
   auto bytes = encode(AgreementMessage{});
-  EXPECT_TRUE(decode_agreement(bytes));
-  EXPECT_FALSE(decode_agreement(Bytes(bytes).first(135)));
+  EXPECT_TRUE(decode_agreement(bytes, kMaxPlaces));
+  EXPECT_FALSE(decode_agreement(Bytes(bytes).first(135), kMaxPlaces));
   bytes[0] = std::byte{7};
-  EXPECT_FALSE(decode_agreement(bytes));
+  EXPECT_FALSE(decode_agreement(bytes, kMaxPlaces));
+}
+
+TEST(GoldenAgreement, PlacesThatTheGroupHasNotAreRefused) {
+  const auto decoded = [](const AgreementMessage& message, std::size_t places) {
+    return decode_agreement(encode(message), places).has_value();
+  };
+  AgreementMessage message;
+  message.mask.set(3);
+  EXPECT_TRUE(decoded(message, 4));
+  EXPECT_FALSE(decoded(message, 3));
+  message = {};
+  message.proved.set(200);
+  EXPECT_FALSE(decoded(message, 200));
+  message = {};
+  message.kind = AgreementMessage::Kind::propose;
+  message.admitted.set(200);
+  EXPECT_FALSE(decoded(message, 4));
+  message = {};
+  message.accepted = AgreementMessage::Accepted{};
+  message.accepted->mask.set(4);
+  EXPECT_TRUE(decoded(message, 5));
+  EXPECT_FALSE(decoded(message, 4));
 }
 
 TEST(GoldenBoard, HasTheBytesOfTheProtocol) {

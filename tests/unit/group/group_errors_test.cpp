@@ -98,6 +98,7 @@ TEST_P(GroupErrors, AMemberThatDoesNotComeIsNamed) {
   std::promise<void> over;
   auto waits = over.get_future().share();
   std::atomic<int> left{2};
+  std::atomic<int> timeouts{0};
   run(3, [&](Context&, Group& group) {
     if (group.rank().value == 1) {
       waits.wait();
@@ -109,13 +110,16 @@ TEST_P(GroupErrors, AMemberThatDoesNotComeIsNamed) {
       EXPECT_THAT(late.error().code, testing::AnyOf(ErrorCode::group_aborted, ErrorCode::timeout));
       return;
     }
-    const auto failed = group.monitored_barrier(300ms);
+    const auto failed = group.monitored_barrier(2s);
     ASSERT_FALSE(failed);
-    EXPECT_EQ(failed.error().code, ErrorCode::timeout);
+    // Whoever gives up second may hear of the first.
+    EXPECT_THAT(failed.error().code, testing::AnyOf(ErrorCode::timeout, ErrorCode::group_aborted));
+    timeouts += failed.error().code == ErrorCode::timeout ? 1 : 0;
     EXPECT_THAT(failed.error().detail,
                 AllOf(HasSubstr("rank 1"), testing::Not(HasSubstr("waits for rank 0"))));
     if (--left == 0) over.set_value();
   });
+  EXPECT_GE(timeouts, 1);
 }
 
 TEST_P(GroupErrors, WhatAnArgumentLacksIsSaidAtOnce) {
@@ -354,11 +358,11 @@ TEST(Join, WhoCameAndHasGoneIsNamedToo) {
   const std::string address = test::fresh_group_address();
   std::thread first([&] {
     Context context = Context::create({.name = "impatient"}).value();
-    EXPECT_TRUE(test::fails_with(join_alone(context, address, 1, 3, 1500ms), ErrorCode::timeout,
+    EXPECT_TRUE(test::fails_with(join_alone(context, address, 1, 3, 4s), ErrorCode::timeout,
                                  "still waits for other members"));
   });
   Context context = Context::create().value();
-  const auto group = join_alone(context, address, 0, 3, 4s);
+  const auto group = join_alone(context, address, 0, 3, 12s);
   EXPECT_TRUE(test::fails_with(group, ErrorCode::timeout, "rank 2 of 3 did not come"));
   EXPECT_TRUE(test::fails_with(group, ErrorCode::timeout, "rank 1 (impatient"));
   EXPECT_TRUE(test::fails_with(group, ErrorCode::timeout, "came and has gone again"));
@@ -409,7 +413,7 @@ TEST(Join, TwoProcessesWithOneRankAndOtherSizes) {
   std::thread two([&] {
     auto group = join_alone(last, address, 2, 3, 30s);
     ASSERT_TRUE(group) << group.error().message();
-    const auto twice = join_alone(wrong, address, 2, 3, 500ms);
+    const auto twice = join_alone(wrong, address, 2, 3, 3s);
     ASSERT_FALSE(twice);
     EXPECT_THAT(twice.error().detail, HasSubstr("two processes are rank 2"));
     EXPECT_TRUE(group->barrier(kSoon));

@@ -26,7 +26,8 @@ class Members {
   ~Members() { join(); }
   void add(std::uint32_t rank, Body body) {
     threads_.emplace_back([this, rank, body = std::move(body)] {
-      auto context = Context::create({.name = "member", .transport = transport_});
+      auto context =
+          Context::create({.name = "member", .transport = transport_, .lease = test::kLongLease});
       ASSERT_TRUE(context) << context.error().message();
       auto group =
           Group::join(*context, Rendezvous::through(store_, GroupRank{rank}, size_), kSoon);
@@ -262,6 +263,7 @@ TEST_P(Rebuild, NobodyComesInTime) {
     members.add(rank, [&](Context&, Group& group) {
       ASSERT_TRUE(group.barrier(kSoon));
       if (group.rank().value == 1) return;
+      ASSERT_FALSE(group.barrier(kSoon));  // its loss is known
       const auto failed = group.rebuild(1s);
       ASSERT_FALSE(failed);
       EXPECT_EQ(failed.error().code, ErrorCode::timeout);
@@ -290,7 +292,7 @@ TEST_P(Rebuild, APlaceThatIsTakenIsNotGivenAway) {
   whole.get_future().wait();
   auto context = Context::create({.name = "second", .transport = GetParam()});
   ASSERT_TRUE(context);
-  const auto group = Group::join(*context, members.rendezvous(1), 500ms);
+  const auto group = Group::join(*context, members.rendezvous(1), 3s);
   ASSERT_FALSE(group);
   EXPECT_THAT(group.error().detail, AllOf(HasSubstr("rank 1"), HasSubstr("second")));
   refused.set_value();

@@ -21,7 +21,7 @@ TEST_P(Linger, APipeAndContextDroppedAtOnceStillDeliver) {
   Context server = Context::create({.transport = way().transport}).value();
   Listener listener = Listener::bind(server, "127.0.0.1:0").value();
   {
-    Context client = Context::create({.transport = way().transport}).value();
+    Context client = Context::create({.transport = way().transport, .linger = kPatience}).value();
     Pipe pipe = Pipe::connect(client, listener.address(), kPatience).value();
     for (std::uint64_t n = 0; n < 8; ++n)
       ASSERT_TRUE(succeeds(pipe.send(patterned(n, 1 << 20), kPatience)));
@@ -36,7 +36,7 @@ TEST_P(Linger, AsyncSendsWhoseCompletionsAreDroppedAreSentToo) {
   Context server = Context::create({.transport = way().transport}).value();
   Listener listener = Listener::bind(server, "127.0.0.1:0").value();
   {
-    Context client = Context::create({.transport = way().transport}).value();
+    Context client = Context::create({.transport = way().transport, .linger = kPatience}).value();
     Pipe pipe = Pipe::connect(client, listener.address(), kPatience).value();
     for (std::uint64_t n = 0; n < 8; ++n) (void)pipe.send_async(patterned(n, 1 << 20));
   }
