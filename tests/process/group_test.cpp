@@ -214,6 +214,21 @@ TEST_F(GroupOfProcesses, AHungMemberThatHasToLeadIsFenced) {
   for (const std::uint32_t rank : {1u, 2u}) EXPECT_TRUE(is_ok(members[rank].line()));
 }
 
+// Who waits for the hung one is not hung itself, however long others have waited for it.
+TEST_F(GroupOfProcesses, ALeaderThatWaitsForAHungMemberIsNotFenced) {
+  Members members({.count = 4});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 4; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members[2].signal(SIGSTOP);
+  members[3].kill_and_wait();
+  members[1].tell("shrink kill");
+  members[0].tell("loop 1 1000");  // comes later
+  EXPECT_TRUE(is_error(members[0].line(), "peer_lost", "place 3"));
+  members[0].tell("shrink kill");
+  for (const std::uint32_t rank : {0u, 1u}) EXPECT_EQ(members[rank].line(), "ok 2");
+  EXPECT_EQ(members[2].wait(), SIGKILL);
+}
+
 // The kernel closes the sockets of a large process long before it says that the process is dead.
 TEST_F(GroupOfProcesses, WhoIsProvedDeadOnlyAfterItsSocketsClosedIsLeftOut) {
   for (const std::uint32_t count : {2u, 3u}) {
