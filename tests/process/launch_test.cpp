@@ -305,7 +305,9 @@ TEST(Launch, TheFirstFailureIsNamedAndItsCodeIsTheExitCode) {
   ASSERT_FALSE(lines.empty());
   EXPECT_THAT(lines[0],
               testing::MatchesRegex("tendon: rank 1 \\(pid [0-9]+\\) failed first: exit code 3"));
-  EXPECT_THAT(ended.err, HasSubstr("tendon: ranks 0, 2: exit code 9\n"));
+  // A shell that gets no CPU for two seconds is killed before it answers.
+  EXPECT_THAT(ended.err, testing::AnyOf(HasSubstr("tendon: ranks 0, 2: exit code 9\n"),
+                                        HasSubstr("killed by signal 9 (SIGKILL) from this")));
 }
 
 TEST(Launch, ASignalIsNamedAndCounted) {
@@ -348,7 +350,9 @@ TEST(Launch, AStoppedRankIsEndedToo) {
   const Ended ended =
       run_script({"-n", "2", "--grace", "0"}, "[ $RANK = 1 ] && exit 4; kill -STOP $$; exit 5");
   EXPECT_EQ(ended.code, 4);
-  EXPECT_THAT(ended.err, HasSubstr("tendon: rank 0: killed by signal 15 (SIGTERM)"));
+  EXPECT_THAT(ended.err,
+              testing::AnyOf(HasSubstr("tendon: rank 0: killed by signal 15 (SIGTERM)"),
+                             HasSubstr("tendon: rank 0: killed by signal 9 (SIGKILL) from this")));
 }
 
 TEST(Launch, KeepGoingLetsTheSurvivorsFinish) {
