@@ -111,10 +111,11 @@ bool Agreement::has_quorum(const MemberMask& side) const {
   return minority_ == Minority::allow;
 }
 
-MemberMask Agreement::awaited() const {
+MemberMask Agreement::awaited(bool admitting) const {
   const MemberMask here = present();
-  if (leading()) return asked_ & view_.members & ~answered_ & ~only(self_);
-  const bool is_led = state_ == State::following && here != view_.members && here.test(self_.value);
+  if (leading()) return asked_ & ~answered_ & ~only(self_);
+  const bool wanted = here != view_.members || (admitting && (admitted_ & ~view_.members).any());
+  const bool is_led = state_ == State::following && wanted && here.test(self_.value);
   return is_led ? only({lowest(here)}) & ~only(self_) : MemberMask();
 }
 

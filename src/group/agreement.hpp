@@ -132,8 +132,8 @@ class Agreement {
   [[nodiscard]] bool leading() const noexcept {
     return state_ == State::preparing || state_ == State::proposing;
   }
-  /// Members without whose word nothing is decided.
-  [[nodiscard]] MemberMask awaited() const;
+  /// Without a word of these nothing is decided. `admitting`: newcomers wait to be led in, too.
+  [[nodiscard]] MemberMask awaited(bool admitting) const;
   /// What is to be sent; empty afterwards.
   [[nodiscard]] std::vector<Outgoing> take_outgoing();
 

@@ -540,15 +540,20 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
     const bool proved_now = again && in_view && how == Absence::proved && known->second.how != how;
     if (again && !proved_now) return;
     const bool messages_dropped = again && known->second.messages_dropped;
-    // The one that came after it may have gone before this was heard.
-    if (known == lost_.end() || known->second.channel != current || again)
-      lost_.insert_or_assign(*place, Loss{error, &channel, how, messages_dropped});
+    // Of several at this place the member counts, then the one that came last.
+    const bool known_counts =
+        !again && !in_view && known != lost_.end() &&
+        (known->second.channel == seats_[*place] || known->second.channel == current);
+    if (!known_counts) lost_.insert_or_assign(*place, Loss{error, &channel, how, messages_dropped});
     if (ending) return;
-    if (in_order && ready_.contains(*place) && ready_[*place].number > epoch_->number()) {
+    // Who waits for a place that another still has says nothing of that one when it goes.
+    const bool is_free = !agreement_.view().members[*place];
+    if (in_view || (is_free && current == &channel)) {
       // It may have seen that epoch complete, which then is so for everybody.
-      left_early_.push_back(*place);
-    } else if (in_view || current == &channel) {
-      miss(*place, how);
+      if (in_order && ready_.contains(*place) && ready_[*place].number > epoch_->number())
+        left_early_.insert_or_assign(*place, &channel);
+      else
+        miss(*place, how);
     }
     name = member ? epoch_->names[rank] : mesh_->name_of(mesh_place);
   }
@@ -569,8 +574,9 @@ void GroupCore::miss(std::uint32_t place, Absence how) {
 }
 
 void GroupCore::miss_early() {
-  for (const std::uint32_t place : std::exchange(left_early_, {}))
-    agreement_.set_absent(GroupRank{place}, Absence::proved, Agreement::Clock::now());
+  for (const auto& [place, channel] : std::exchange(left_early_, {}))
+    if (seats_[place] == channel)
+      agreement_.set_absent(GroupRank{place}, Absence::proved, Agreement::Clock::now());
   follow_view();
 }
 
@@ -591,7 +597,7 @@ void GroupCore::follow_view() {
       if (seat == nullptr || !is_next) seat = channel_of(place);
       const auto lost = lost_.find(place);
       if (lost == lost_.end() || lost->second.channel != seat) continue;
-      if (std::count(left_early_.begin(), left_early_.end(), place) == 0)
+      if (!left_early_.contains(place))
         agreement_.set_absent(GroupRank{place}, lost->second.how, Agreement::Clock::now());
     }
   }

@@ -204,8 +204,9 @@ class GroupCore final : public MeshListener,
     Absence how;
     bool messages_dropped = false;  // what it sent and nobody took
   };
-  std::map<std::uint32_t, Loss> lost_;     // by place
-  std::vector<std::uint32_t> left_early_;  // ready for the epoch that is entered here, and gone
+  std::map<std::uint32_t, Loss> lost_;  // by place
+  /// By place: ready for the epoch that is entered here, and gone.
+  std::map<std::uint32_t, const Channel*> left_early_;
   std::map<std::uint32_t, Ready> ready_;   // by place, the latest
   std::optional<Error> failure_;           // of this epoch
   std::optional<AbortWord> failure_word_;  // when another member said it

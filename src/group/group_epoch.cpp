@@ -326,15 +326,20 @@ class GroupCore::Entering {
     std::uint32_t attempt = 0;
   };
 
+  bool takes_newcomers() const { return members_ == Of::those_here || members_ == Of::every_place; }
+
   // Those whose word is missing, in the epoch or before that in the agreement.
   std::set<Channel*> awaited() const {
     std::set<Channel*> channels;
     std::lock_guard lock(core_.state_mutex_);
-    const MemberMask voters = core_.agreement_.awaited();
+    const MemberMask voters = core_.agreement_.awaited(takes_newcomers());
     // They answer without a call, and may wait for others themselves: as long as they are heard.
     for (std::uint32_t place = 0; place < core_.mesh_places_.size(); ++place)
-      if (Channel* const seat = core_.seats_[place]; voters[place] && seat != nullptr)
-        if (seat->link().suspect()) channels.insert(seat);
+      if (voters[place]) {
+        Channel* const seat = core_.seats_[place];
+        Channel* const channel = seat != nullptr ? seat : core_.channel_of(place);
+        if (channel != nullptr && channel->link().suspect()) channels.insert(channel);
+      }
     if (voters.any() || !is_asked_for_) return channels;
     for (const std::uint32_t rank : missing())
       if (rank != next_->self) channels.insert(next_->channels[rank]);
@@ -373,8 +378,7 @@ class GroupCore::Entering {
       std::lock_guard lock(core_.state_mutex_);
       TENDON_CHECK(still_possible());
       const Agreement& agreement = core_.agreement_;
-      const bool newcomers = members_ == Of::those_here || members_ == Of::every_place;
-      admitted = newcomers && core_.admit_newcomers();
+      admitted = takes_newcomers() && core_.admit_newcomers();
       const View& view = agreement.view();
       const bool open =
           (view.members & agreement.absent()).any() || agreement.leading() || view.members.none();
@@ -398,7 +402,7 @@ class GroupCore::Entering {
   Result<void> still_possible() const {
     if (members_ == Of::everybody) {
       for (const auto& [place, loss] : core_.lost_) {
-        if (std::count(core_.left_early_.begin(), core_.left_early_.end(), place) != 0) continue;
+        if (core_.left_early_.contains(place)) continue;
         return Error{ErrorCode::peer_lost, where_,
                      core_.mesh_->name_of(core_.mesh_places_[place]) +
                          " was lost before the group was complete: " + loss.error.detail};

@@ -266,7 +266,11 @@ int main(int count, char** values) {
   say("ready");
   auto context = Context::create(options);
   if (!succeeded(context)) return 1;
-  auto group = Group::join(*context, Rendezvous::at(arguments[1], GroupRank{rank}, size), kPatience,
+  const char* const patience_ms = std::getenv("MEMBER_PATIENCE_MS");
+  const Deadline deadline = patience_ms == nullptr
+                                ? Deadline(kPatience)
+                                : Deadline(std::chrono::milliseconds(std::stol(patience_ms)));
+  auto group = Group::join(*context, Rendezvous::at(arguments[1], GroupRank{rank}, size), deadline,
                            group_options);
   if (!succeeded(group)) return 1;
   say("ok joined");
