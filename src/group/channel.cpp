@@ -18,6 +18,12 @@ constexpr std::uint64_t kMessageCostBytes = 1024;
 
 std::uint64_t cost_of(std::uint64_t message_bytes) { return message_bytes + kMessageCostBytes; }
 
+// Its memory is free, and it will not arrive.
+void end_unsent(Outbound& outbound, Error why) {
+  outbound.failure = std::move(why);
+  outbound.done.store(true, std::memory_order_release);
+}
+
 thread_local int deliveries = 0;
 struct Delivery {
   Delivery() { ++deliveries; }
@@ -65,6 +71,8 @@ void Channel::queue(std::shared_ptr<Outbound> outbound) {
     descriptor.payload_bytes = std::max(descriptor.payload_bytes, part.offset + part.size_bytes);
   {
     std::lock_guard lock(send_mutex_);
+    // Whoever loses the channel ends what is queued by then.
+    if (loss_) return end_unsent(*outbound, *loss_);
     descriptor.sequence = next_sequence_++;
     (outbound->envelope.kind == EnvelopeKind::message ? messages_ : steps_)
         .push_back(std::move(outbound));
@@ -96,42 +104,55 @@ bool Channel::advance() {
     const auto sent = link_->send(begun_->op, Deadline::never());
     if (sent && !*sent) return true;
     // Done, or the link is over: then its owner hears of it by on_link_failed().
-    if (sent) {
-      begun_->handed_over.store(true, std::memory_order_relaxed);
-    } else {
-      (void)link_->withdraw(begun_->op);
-      begun_->failure = sent.error();
-    }
-    begun_->done.store(true, std::memory_order_release);
-    begun_ = nullptr;
-    queued_count_.fetch_sub(1);
+    end_begun(sent ? std::nullopt : std::optional(sent.error()));
   }
   return !messages_.empty();
+}
+
+// It was sent, or is taken back for that reason, unless it is too late. send_mutex_ is held.
+void Channel::end_begun(std::optional<Error> failure) {
+  const std::shared_ptr<Outbound> ended = std::exchange(begun_, nullptr);
+  queued_count_.fetch_sub(1);
+  if (failure && link_->withdraw(ended->op)) {
+    // The peer will not take it, so it does not count.
+    if (ended->envelope.kind == EnvelopeKind::message)
+      sent_bytes_ -= cost_of(ended->op.descriptor.payload_bytes);
+    return end_unsent(*ended, *std::move(failure));
+  }
+  ended->handed_over.store(true, std::memory_order_relaxed);
+  ended->done.store(true, std::memory_order_release);
 }
 
 bool Channel::withdraw(Outbound& outbound) {
   std::lock_guard lock(send_mutex_);
   if (outbound.done.load(std::memory_order_acquire)) return false;
   const auto is_it = [&](const auto& queued) { return queued.get() == &outbound; };
+  Error taken_back{ErrorCode::cancelled, "group.channel", "it was taken back"};
   if (begun_ != nullptr && is_it(begun_)) {
-    const bool taken_back = link_->withdraw(outbound.op);
-    outbound.done.store(true, std::memory_order_release);
-    begun_ = nullptr;
-    queued_count_.fetch_sub(1);
-    return taken_back;
+    end_begun(std::move(taken_back));
+    return !outbound.handed_over;
   }
   queued_count_.fetch_sub(std::erase_if(steps_, is_it) + std::erase_if(messages_, is_it));
-  outbound.done.store(true, std::memory_order_release);
+  end_unsent(outbound, std::move(taken_back));
   return true;
 }
 
-void Channel::credit(std::uint64_t message_bytes) {
+// Does the sender keep to the window? One message of any size may go beyond.
+bool Channel::count_in(std::uint64_t message_bytes) {
+  std::lock_guard lock(credit_mutex_);
+  const bool in_window = came_bytes_ - taken_bytes_ < kWindowBytes;
+  came_bytes_ += cost_of(message_bytes);
+  return in_window;
+}
+
+void Channel::credit(const Inbound& message) {
+  if (lost()) return;
   Descriptor descriptor;
   descriptor.kind = MessageKind::credit;
   descriptor.pipe = pipe_;
   {
     std::lock_guard lock(credit_mutex_);
-    taken_bytes_ += cost_of(message_bytes);
+    taken_bytes_ += cost_of(message.size_bytes);
     if (taken_bytes_ - told_bytes_ < kCreditBytes) return;
     descriptor.payload_bytes = told_bytes_ = taken_bytes_;
   }
@@ -166,7 +187,13 @@ void Channel::close() {
 
 bool Channel::delivering_here() { return deliveries != 0; }
 
-bool Channel::admits(const Descriptor&) { return !lost(); }
+bool Channel::admits(const Descriptor& descriptor) {
+  if (!lost() && descriptor.kind == MessageKind::bytes &&
+      is_control(static_cast<EnvelopeKind>(descriptor.tag & 0xff)) &&
+      descriptor.payload_bytes > kMaxPostBytes)
+    violation("a control message of " + std::to_string(descriptor.payload_bytes) + " bytes");
+  return !lost();
+}
 
 void Channel::on_message(Incoming&& incoming) {
   const Delivery delivery;
@@ -177,6 +204,7 @@ void Channel::on_message(Incoming&& incoming) {
       break;
     case MessageKind::credit: {
       const std::uint64_t total = descriptor.payload_bytes;
+      if (total > sent_bytes_) return violation("credit for more than it was sent");
       if (total >= peer_took_bytes_.load()) peer_took_bytes_.store(total);
       advance();
       return;
@@ -234,8 +262,11 @@ void Channel::deliver(Incoming&& incoming) {
   const auto envelope = read_envelope({data + payload, sizeof(Envelope)});
   if (!envelope || static_cast<std::uint32_t>(envelope->kind) != incoming.descriptor.tag)
     return violation("an envelope of an unknown kind");
+  if (envelope->kind == EnvelopeKind::message && !count_in(payload))
+    return violation("more than this side has taken and " + std::to_string(kWindowBytes >> 20) +
+                     " MiB of messages");
   if (auto owner = owner_.lock())
-    owner->on_inbound(*this, Inbound{*envelope, std::move(incoming.body), payload});
+    owner->on_inbound(*this, Inbound{*envelope, std::move(incoming.body), payload, this});
 }
 
 Result<void> Channel::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
@@ -270,14 +301,11 @@ void Channel::lose(const Error& error, Absence how) {
   if (lost_.exchange(true)) return;
   {
     std::lock_guard lock(send_mutex_);
+    loss_ = error;
     // The link will not look at them again: it is over, or they are taken back.
-    if (begun_ != nullptr) {
-      (void)link_->withdraw(begun_->op);
-      begun_->done.store(true, std::memory_order_release);
-    }
-    begun_ = nullptr;
+    if (begun_ != nullptr) end_begun(error);
     for (auto* queue : {&steps_, &messages_}) {
-      for (const auto& outbound : *queue) outbound->done.store(true, std::memory_order_release);
+      for (const auto& outbound : *queue) end_unsent(*outbound, error);
       queue->clear();
     }
     queued_count_ = 0;

@@ -26,6 +26,7 @@ struct Inbound {
   Envelope envelope;
   IncomingBody body;
   std::uint64_t size_bytes = 0;  ///< of the payload
+  Channel* channel = nullptr;    ///< that it came on; valid as long as the mesh
 
   [[nodiscard]] Bytes payload() const { return {body.data, size_bytes}; }
   [[nodiscard]] std::string_view text() const {
@@ -41,7 +42,7 @@ struct Outbound {
   std::vector<Storage> keep;
   std::atomic<bool> done{false};         ///< its memory may be reused
   std::atomic<bool> handed_over{false};  ///< the link has taken all of it; set before `done`
-  std::optional<Error> failure;          ///< why the link did not; set before `done`
+  std::optional<Error> failure;          ///< else: why the link did not; set before `done`
 
   SendOp op;  ///< the channel's
 };
@@ -81,15 +82,17 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
   /// the peer has taken enough of the earlier ones; collectives never wait for them.
   void queue(std::shared_ptr<Outbound> outbound);
   /// Takes back a message that is not done; when this returns its memory is free. False when it was
-  /// done already.
+  /// done already, or has been handed over now.
   bool withdraw(Outbound& outbound);
   /// Sends what can be sent now. True while something is left.
   bool advance();
   /// Data that was announced is still on its way, even from a peer that has left since.
   [[nodiscard]] bool arriving() const noexcept { return arriving_count_.load() != 0; }
   [[nodiscard]] std::size_t queued_count() const noexcept { return queued_count_.load(); }
-  /// This side has taken messages of so many bytes: the peer may send more.
-  void credit(std::uint64_t message_bytes);
+  /// This side has taken a message, or nobody will: the peer may send more.
+  void credit(const Inbound& message);
+  /// The peer has broken the protocol: it is lost.
+  void violation(std::string_view what);
   /// Has the peer's link all that was sent, so that this side may go? Asks it the first time.
   [[nodiscard]] bool flushed();
   /// Says that nothing more comes, and stops listening. Takes the link's receive lock.
@@ -110,9 +113,10 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
  private:
   void hand_over();
   void deliver(Incoming&& incoming);
-  void violation(std::string_view what);
   void lose(const Error& error, Absence how);
   [[nodiscard]] std::deque<std::shared_ptr<Outbound>>* next_queue();
+  void end_begun(std::optional<Error> failure);
+  [[nodiscard]] bool count_in(std::uint64_t message_bytes);
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<Link> link_;
@@ -133,14 +137,17 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
   std::deque<std::shared_ptr<Outbound>> messages_;  // from member to member
   std::shared_ptr<Outbound> begun_;                 // the one that the link has begun
   std::atomic<std::size_t> queued_count_{0};
+  std::optional<Error> loss_;  // what is queued now ends with it
   std::uint64_t next_sequence_ = 1;
 
-  // What is taken here and the peer was not told of yet, and in total.
+  // Of messages: what has come, what is taken here, and what the peer was told of that.
   std::mutex credit_mutex_;
+  std::uint64_t came_bytes_ = 0;
   std::uint64_t taken_bytes_ = 0;
   std::uint64_t told_bytes_ = 0;
   std::atomic<std::uint64_t> peer_took_bytes_{0};
-  std::uint64_t sent_bytes_ = 0;  // of messages, under send_mutex_
+  // Of messages that were begun and not taken back; written under send_mutex_.
+  std::atomic<std::uint64_t> sent_bytes_{0};
 };
 
 }  // namespace tendon::inline v0::detail

@@ -45,7 +45,12 @@ struct Epoch {
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(places.size()); }
   /// In envelopes.
-  [[nodiscard]] std::uint64_t number() const { return view << 16 | attempt; }
+  [[nodiscard]] std::uint64_t number() const { return view << kAttemptBits | attempt; }
+  static std::uint64_t view_of(std::uint64_t number) { return number >> kAttemptBits; }
+  static std::uint32_t attempt_of(std::uint64_t number) {
+    return static_cast<std::uint32_t>(number & ((std::uint64_t{1} << kAttemptBits) - 1));
+  }
+  static constexpr unsigned kAttemptBits = 32;
 };
 
 /// Wakes whoever waits for this member's rounds.

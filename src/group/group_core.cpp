@@ -11,8 +11,11 @@ namespace tendon::inline v0::detail {
 namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(50);
-// Steps of an epoch that this member has not entered yet; a member cannot be further ahead.
-constexpr std::size_t kMostEarlySteps = 4096;
+// What a member says of epochs that this one has not entered yet: who waits for nobody, the root of
+// broadcasts, may be far ahead. Of two or three epochs, unless it invents them.
+constexpr std::uint64_t kMostEarlyBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kEarlyStepCostBytes = 1024;
+constexpr std::size_t kMostEarlyEpochs = 64;
 
 View first_view(std::size_t members) {
   View view{1, {}};
@@ -158,7 +161,20 @@ void GroupCore::leave() {
     if (word) say_all(word->envelope, as_bytes(word->text));
     say_all({.kind = EnvelopeKind::left, .from = self_});
   }
-  mesh_->remove(id_);
+  {
+    // Who has not gone says so later.
+    std::lock_guard lock(state_mutex_);
+    MemberMask staying;
+    for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
+      const Channel* const seat = seats_[place];
+      const auto lost = lost_.find(place);
+      const bool gone =
+          seat == nullptr || seat->lost() || (lost != lost_.end() && lost->second.channel == seat);
+      if (!gone) staying.set(mesh_places_[place]);
+    }
+    mesh_->remove(id_, staying);
+  }
+  messages_.close();
   std::shared_ptr<Epoch> last;
   std::shared_ptr<Epoch> next;
   {
@@ -714,12 +730,12 @@ void GroupCore::on_abort(const Inbound& inbound) {
   const std::uint64_t first = inbound.envelope.sequence;
   std::optional<AbortWord> answer;
   {
-    std::lock_guard lock(state_mutex_);
+    std::unique_lock lock(state_mutex_);
     const std::uint64_t now = epoch_->number();
     if (inbound.envelope.epoch > now) {
-      const auto [known, is_new] = early_aborts_.try_emplace(inbound.envelope.epoch, word);
-      if (!is_new && first < known->second.envelope.sequence) known->second = std::move(word);
-      return;
+      if (keep_early(std::move(word))) return;
+      lock.unlock();
+      return inbound.channel->violation("aborts of epochs that nobody can be in");
     }
     // Before the first epoch there is none to end, whatever a peer says.
     if (inbound.envelope.epoch != now || left_ || epochs_entered_ == 0) return;
@@ -748,15 +764,49 @@ Error GroupCore::error_of(const AbortWord& word, const Epoch& epoch) {
   return error;
 }
 
+// An epoch that is over for others before this member enters it. False: too many epochs.
+// state_mutex_ is held.
+bool GroupCore::keep_early(AbortWord word) {
+  const auto known = early_aborts_.find(word.envelope.epoch);
+  if (known == early_aborts_.end() && early_aborts_.size() >= kMostEarlyEpochs) return false;
+  if (known == early_aborts_.end())
+    early_aborts_.emplace(word.envelope.epoch, std::move(word));
+  else if (word.envelope.sequence < known->second.envelope.sequence)
+    known->second = std::move(word);
+  return true;
+}
+
+// Likewise. What is beyond the limit is not kept: the epoch ends there.
+bool GroupCore::keep_early(std::uint32_t place, Inbound&& inbound) {
+  const std::uint64_t number = inbound.envelope.epoch;
+  if (!early_steps_.contains(number) && early_steps_.size() >= kMostEarlyEpochs) return false;
+  EarlySteps& early = early_steps_[number];
+  early.size_bytes += inbound.size_bytes + kEarlyStepCostBytes;
+  if (early.size_bytes <= kMostEarlyBytes) {
+    early.steps.emplace_back(place, std::move(inbound));
+    return true;
+  }
+  AbortWord word;
+  word.envelope = {.kind = EnvelopeKind::abort,
+                   .from = self_,
+                   .epoch = number,
+                   .sequence = fingerprint_of(inbound.envelope).sequence,
+                   .extra = self_};
+  word.text = "more than " + std::to_string(kMostEarlyBytes >> 20) +
+              " MiB of collectives came before it had entered the epoch that they are of";
+  return keep_early(std::move(word));
+}
+
 void GroupCore::on_step(std::uint32_t place, Inbound&& inbound) {
   std::shared_ptr<Epoch> now;
   {
-    std::lock_guard lock(state_mutex_);
+    std::unique_lock lock(state_mutex_);
     now = epoch_;
     if (inbound.envelope.epoch > now->number()) {
-      auto& early = early_steps_[inbound.envelope.epoch];
-      if (early.size() < kMostEarlySteps) early.emplace_back(place, std::move(inbound));
-      return;
+      Channel& channel = *inbound.channel;
+      if (keep_early(place, std::move(inbound))) return;
+      lock.unlock();
+      return channel.violation("steps of epochs that nobody can be in");
     }
   }
   if (inbound.envelope.epoch != now->number()) return;  // of an epoch that is over

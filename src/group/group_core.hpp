@@ -154,6 +154,8 @@ class GroupCore final : public MeshListener,
   void miss_early();
   void follow_view();
   bool admit_newcomers();
+  bool keep_early(AbortWord word);
+  bool keep_early(std::uint32_t place, Inbound&& inbound);
   void drop_messages_of_replaced();
   /// False: it was an epoch left over from a call that had given up; the one asked for comes next.
   Result<bool> enter_next(Deadline deadline, Of members, Fence fence, std::string_view where);
@@ -212,7 +214,11 @@ class GroupCore final : public MeshListener,
   std::optional<AbortWord> failure_word_;  // when another member said it
   std::uint64_t said_ = kRuns;             // the smallest number that all have been told of
   std::map<std::uint64_t, AbortWord> early_aborts_;  // of epochs not entered yet
-  std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, Inbound>>> early_steps_;
+  struct EarlySteps {
+    std::vector<std::pair<std::uint32_t, Inbound>> steps;  // with the place of the sender
+    std::uint64_t size_bytes = 0;                          // of all that came
+  };
+  std::map<std::uint64_t, EarlySteps> early_steps_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> subgroups_made_;
   bool ticking_ = false;
 

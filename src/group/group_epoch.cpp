@@ -122,7 +122,7 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
       failure_ = error_of(early->second, *next);
       failure_word_ = early->second;
       ends_at_ = early->second.envelope.sequence;
-      said_ = ends_at_;
+      if (early->second.envelope.from != self_) said_ = ends_at_;
     }
     std::erase_if(early_aborts_, [&](const auto& entry) { return entry.first <= next->number(); });
     // Whoever has come in the place of somebody who was lost is not lost.
@@ -146,7 +146,7 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
     }
     if (const auto early = early_steps_.find(next->number()); early != early_steps_.end()) {
       std::lock_guard inbox(next->inbox_mutex);
-      for (auto& [place, inbound] : early->second) {
+      for (auto& [place, inbound] : early->second.steps) {
         const auto rank = std::find(next->places.begin(), next->places.end(), place);
         if (rank != next->places.end())
           next->inbox[static_cast<std::size_t>(rank - next->places.begin())].push_back(
@@ -358,7 +358,7 @@ class GroupCore::Entering {
   // missing here are on their way. state_mutex_ is held.
   bool is_over_for_others() const {
     const bool is_over = std::any_of(core_.ready_.begin(), core_.ready_.end(), [&](const auto& of) {
-      return of.second.number > next_->number() && of.second.number >> 16 == next_->view;
+      return of.second.number > next_->number() && Epoch::view_of(of.second.number) == next_->view;
     });
     const auto ranks = missing();
     return is_over && std::none_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
@@ -383,14 +383,18 @@ class GroupCore::Entering {
       const bool open =
           (view.members & agreement.absent()).any() || agreement.leading() || view.members.none();
       const bool full = view.members.count() == core_.mesh_places_.size();
-      if (!open && (full || members_ != Of::every_place)) {
+      // A newcomer may be told of a member before it has connected to it.
+      bool reached = true;
+      for (std::uint32_t place = 0; place < core_.mesh_places_.size(); ++place)
+        if (view.members[place] && place != core_.self_)
+          reached = reached && core_.channel_of(place) != nullptr;
+      if (!open && reached && (full || members_ != Of::every_place)) {
         const Epoch& now = *core_.epoch_;
         aim = Aim{view, view.epoch == now.view ? now.attempt + 1 : 0};
         // Somebody came further in this view before it failed again.
         for (const auto& [place, ready] : core_.ready_) {
-          if (ready.number >> 16 == view.epoch)
-            aim->attempt =
-                std::max(aim->attempt, static_cast<std::uint32_t>(ready.number & 0xffff));
+          if (Epoch::view_of(ready.number) == view.epoch)
+            aim->attempt = std::max(aim->attempt, Epoch::attempt_of(ready.number));
         }
       }
     }

@@ -104,9 +104,16 @@ void Mesh::add(std::uint64_t group, std::weak_ptr<MeshListener> listener) {
     strong->on_lost(place, *what.channel, what.error, what.how);
 }
 
-void Mesh::remove(std::uint64_t group) {
+void Mesh::remove(std::uint64_t group, const MemberMask& staying) {
   std::lock_guard lock(mutex_);
   listeners_.erase(group);
+  if (staying.any()) removed_[group] = staying;
+}
+
+// Nothing more comes from there to the groups that this member has left. mutex_ is held.
+void Mesh::forget_removed(std::uint32_t place) {
+  for (auto& [group, staying] : removed_) staying.reset(place);
+  std::erase_if(removed_, [](const auto& group) { return group.second.none(); });
 }
 
 void Mesh::keep_sending() {
@@ -151,6 +158,7 @@ void Mesh::on_inbound(Channel& channel, Inbound&& inbound) {
   const Envelope& envelope = inbound.envelope;
   std::shared_ptr<MeshListener> listener;
   std::uint32_t place = 0;
+  bool is_flood = false;
   {
     std::lock_guard lock(mutex_);
     switch (envelope.kind) {
@@ -177,15 +185,25 @@ void Mesh::on_inbound(Channel& channel, Inbound&& inbound) {
         break;
     }
     const auto found = listeners_.find(envelope.group);
+    const auto removed = removed_.find(envelope.group);
     if (found != listeners_.end()) {
       listener = found->second.lock();
-    } else if (early_count_ < kMostEarly && is_control(envelope.kind)) {
-      early_[envelope.group].push_back({place, std::move(inbound)});
-      ++early_count_;
-      return;
+    } else if (removed != removed_.end()) {
+      if (envelope.kind == EnvelopeKind::left && removed->second.reset(place).none())
+        removed_.erase(removed);
+    } else if (is_control(envelope.kind)) {
+      is_flood = early_count_ >= kMostEarly;
+      if (!is_flood) {
+        early_[envelope.group].push_back({place, std::move(inbound)});
+        ++early_count_;
+        return;
+      }
     }
   }
-  if (listener != nullptr) listener->on_inbound(place, std::move(inbound));
+  if (listener != nullptr) return listener->on_inbound(place, std::move(inbound));
+  // Nobody will take it.
+  if (inbound.envelope.kind == EnvelopeKind::message) channel.credit(inbound);
+  if (is_flood) channel.violation("more words to groups that nobody makes than fit");
 }
 
 // Memory
@@ -246,6 +264,7 @@ void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
     if (const auto known = place_of(channel)) {
       place = *known;
       lost_[place] = {&channel, error, how};
+      forget_removed(place);
     } else {
       // Somebody may have taken its place before it could be told that it is gone.
       const auto retired = std::find_if(retired_.begin(), retired_.end(), [&](const Retired& each) {
@@ -253,6 +272,7 @@ void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
       });
       if (retired == retired_.end()) return;
       place = retired->place;
+      forget_removed(place);
     }
     for (const auto& [group, listener] : listeners_)
       if (auto strong = listener.lock()) told.push_back(std::move(strong));

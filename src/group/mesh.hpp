@@ -83,7 +83,9 @@ class Mesh final : public ChannelOwner,
 
   /// From now on `listener` hears what is said to `group`, beginning with what came before.
   void add(std::uint64_t group, std::weak_ptr<MeshListener> listener);
-  void remove(std::uint64_t group);
+  /// What `staying`, by place, still say to it is dropped, until they have left it too.
+  void remove(std::uint64_t group, const MemberMask& staying);
+
   // Memory that members let each other read
   /// The name of a segment that only this process writes, for publish() and in messages.
   [[nodiscard]] std::uint32_t name_segment(const std::shared_ptr<Segment>& segment);
@@ -146,11 +148,13 @@ class Mesh final : public ChannelOwner,
   Result<void> host(Deadline deadline);
   Result<void> visit(Deadline deadline);
   Result<Dialled> reach_rank0(Deadline deadline);
-  Result<Dialled> dial(const std::string& address, Deadline deadline);
+  Result<Dialled> dial(std::uint32_t place, const std::string& address, Deadline deadline);
   Result<void> connect_to(std::uint32_t place, const std::string& address, Deadline deadline);
   Result<void> wait_until_complete(std::string_view doing, Deadline deadline);
   [[nodiscard]] bool complete() const;
   [[nodiscard]] std::string missing() const;
+  [[nodiscard]] bool found_us(std::uint32_t place) const;
+  [[nodiscard]] Error rank0_gone() const;
   [[nodiscard]] std::string key_in_store() const;
   void introduce(std::uint32_t place);
   void on_neighbour(const Inbound& inbound);
@@ -161,6 +165,8 @@ class Mesh final : public ChannelOwner,
   void admit_claim(std::uint32_t place);
   bool settle(Channel& channel, std::uint32_t place);
   void replace(std::uint32_t place, std::shared_ptr<Channel> channel);
+  void note_dialled(std::uint32_t place, const std::shared_ptr<Channel>& channel);
+  void forget_removed(std::uint32_t place);
 
   [[nodiscard]] std::optional<std::uint32_t> place_of(const Channel& channel) const;
   [[nodiscard]] std::vector<std::shared_ptr<Channel>> sending() const;
@@ -204,6 +210,7 @@ class Mesh final : public ChannelOwner,
   std::map<std::uint64_t, std::weak_ptr<MeshListener>> listeners_;
   std::map<std::uint64_t, std::vector<Early>> early_;
   std::size_t early_count_ = 0;
+  std::map<std::uint64_t, MemberMask> removed_;  // groups: who has not left them yet
   std::atomic<bool> sending_{false};
 };
 

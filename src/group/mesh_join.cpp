@@ -81,6 +81,11 @@ Result<void> Mesh::host(Deadline deadline) {
     if (refused_) error.detail += "; refused: " + refused_->error.detail;
     return error;
   }
+  for (const auto& [place, lost] : lost_) {
+    return Error{ErrorCode::peer_lost, kWhere,
+                 "rank " + std::to_string(place) + " (" + lost.channel->link().peer_name() +
+                     ") came and has gone again before all were there: " + lost.error.detail};
+  }
   replacement_ = survivors_.any();
   for (std::uint32_t place = 1; place < size_; ++place)
     if (!survivors_[place]) introduce(place);
@@ -109,7 +114,7 @@ Result<void> Mesh::visit(Deadline deadline) {
   TENDON_TRY(dialled, reach_rank0(deadline));
   {
     std::lock_guard lock(mutex_);
-    channels_[0] = dialled.channel;
+    note_dialled(0, dialled.channel);
     ++known_count_;
   }
   std::string suffix;
@@ -139,11 +144,7 @@ Result<void> Mesh::visit(Deadline deadline) {
     std::lock_guard lock(mutex_);
     if (first_group_ == 0) {
       if (refused_) return refused_->error;
-      if (lost_.contains(0)) {
-        return Error{ErrorCode::peer_lost, kWhere,
-                     "rank 0, " + dialled.channel->link().peer_name() +
-                         ", went away: " + lost_.at(0).error.detail};
-      }
+      if (lost_.contains(0)) return rank0_gone();
     }
     if (!told) {
       return Error{ErrorCode::timeout, kWhere,
@@ -161,10 +162,10 @@ Result<void> Mesh::visit(Deadline deadline) {
 }
 
 Result<Mesh::Dialled> Mesh::reach_rank0(Deadline deadline) {
-  if (rendezvous_.store() == nullptr) return dial(rendezvous_.address(), deadline);
+  if (rendezvous_.store() == nullptr) return dial(0, rendezvous_.address(), deadline);
   for (;;) {
     TENDON_TRY(address, rendezvous_.store()->get(key_in_store(), deadline));
-    auto dialled = dial(address, earlier(deadline, Deadline(kOneTry)));
+    auto dialled = dial(0, address, earlier(deadline, Deadline(kOneTry)));
     if (dialled || dialled.error().code != ErrorCode::timeout || deadline.has_passed())
       return dialled;
   }
@@ -174,14 +175,49 @@ void Mesh::seek_rank0(Deadline deadline) {
   if (self_ == 0 || here(0)) return;
   auto dialled = reach_rank0(deadline);
   if (!dialled) return;
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  // Another call, of this group or of one made of it, may have been faster.
+  if (found_us(0)) {
+    lock.unlock();
+    return dialled->channel->close();
+  }
   replace(0, dialled->channel);
   dialled->channel->post(
       {.kind = EnvelopeKind::join, .from = self_, .group = first_group_, .count = size_},
       as_bytes(address_));
 }
 
-Result<Mesh::Dialled> Mesh::dial(const std::string& address, Deadline deadline) {
+// A link to who is at this place is there already. mutex_ is held.
+bool Mesh::found_us(std::uint32_t place) const {
+  return channels_[place] != nullptr && !channels_[place]->lost();
+}
+
+// Precondition: it has been lost; mutex_ is held.
+Error Mesh::rank0_gone() const {
+  const Lost& lost = lost_.at(0);
+  return Error{ErrorCode::peer_lost, kWhere,
+               "rank 0, " + lost.channel->link().peer_name() + ", went away: " + lost.error.detail};
+}
+
+// It may have been lost before anybody could know whose it is. mutex_ is held.
+void Mesh::note_dialled(std::uint32_t place, const std::shared_ptr<Channel>& channel) {
+  if (channels_[place] != nullptr) retired_.push_back({channels_[place], place});
+  channels_[place] = channel;
+  if (!channel->lost()) return;
+  lost_[place] = {channel.get(),
+                  Error{ErrorCode::peer_lost, kWhere,
+                        channel->link().peer_name() + " ended the connection at once"},
+                  Absence::assumed};
+}
+
+// Until there is no more use in it: the one at this place has come by itself, or rank 0, who told
+// the address, is gone.
+Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address,
+                                 Deadline deadline) {
+  const auto is_in_vain = [this, place] {
+    std::lock_guard lock(mutex_);
+    return place != 0 && (found_us(place) || lost_.contains(0));
+  };
   std::chrono::milliseconds pause = kFirstPause;
   for (;;) {
     auto connected = connect(*engine_, address, options_.profile, deadline);
@@ -202,7 +238,7 @@ Result<Mesh::Dialled> Mesh::dial(const std::string& address, Deadline deadline) 
       link.post(open, connected->ticket);
       return Dialled{std::move(channel), connected->local_host};
     }
-    if (!may_come_yet(connected.error().code) || deadline.remaining() <= pause) {
+    if (!may_come_yet(connected.error().code) || deadline.remaining() <= pause || is_in_vain()) {
       Error error = std::move(connected).error();
       if (may_come_yet(error.code)) {
         error.code = ErrorCode::timeout;
@@ -219,7 +255,16 @@ Result<Mesh::Dialled> Mesh::dial(const std::string& address, Deadline deadline) 
 }
 
 Result<void> Mesh::connect_to(std::uint32_t place, const std::string& address, Deadline deadline) {
-  auto dialled = dial(address, deadline);
+  auto dialled = dial(place, address, deadline);
+  {
+    std::unique_lock lock(mutex_);
+    if (found_us(place)) {
+      lock.unlock();
+      if (dialled) dialled->channel->close();
+      return {};
+    }
+    if (!dialled && lost_.contains(0)) return rank0_gone();
+  }
   if (!dialled) {
     Error error = std::move(dialled).error();
     error.detail = name_of(place) + ": " + error.detail;
@@ -227,7 +272,7 @@ Result<void> Mesh::connect_to(std::uint32_t place, const std::string& address, D
   }
   {
     std::lock_guard lock(mutex_);
-    channels_[place] = dialled->channel;  // known when it answers
+    note_dialled(place, dialled->channel);  // known when it answers
     dialled_.set(place);
   }
   dialled->channel->post({.kind = EnvelopeKind::hello, .from = self_, .group = first_group_});

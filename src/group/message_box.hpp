@@ -29,6 +29,8 @@ class MessageBox {
     Inbound inbound;
   };
   void put(std::uint32_t place, Inbound&& inbound);
+  /// Nobody takes what is in it, or still comes: its senders are not to wait for that.
+  void close();
   /// Forgets what came from there.
   void drop(std::uint32_t place) {
     std::lock_guard lock(mutex_);
@@ -53,6 +55,7 @@ class MessageBox {
 
  private:
   std::mutex mutex_;
+  bool closed_ = false;
   std::deque<Entry> entries_;
 };
 

@@ -49,11 +49,11 @@ struct Sending {
   [[nodiscard]] Result<void> outcome(const GroupCore& core) const {
     if (outbound->handed_over.load(std::memory_order_relaxed)) return {};
     if (auto gone = core.lost(*epoch, rank)) return *std::move(gone);
-    if (!outbound->failure) return {};
-    // Its Context has closed, and the group is about to hear of it.
-    if (outbound->failure->code == ErrorCode::end_of_stream)
-      return error_of_gone(*epoch, rank, *outbound->failure);
-    return *outbound->failure;
+    const Error& why = *outbound->failure;
+    // The group is about to hear of it.
+    if (why.code == ErrorCode::end_of_stream || why.code == ErrorCode::peer_lost)
+      return error_of_gone(*epoch, rank, why);
+    return why;
   }
 };
 
@@ -193,11 +193,11 @@ Result<void> fits(const Flat& flat, const Epoch& epoch, const MessageBox::Entry&
                    (envelope.count == flat.size_bytes() ? ": another shape or dtype" : "")};
 }
 
-Received take_in(GroupCore& core, const Epoch& epoch, const MessageBox::Entry& entry, Flat& flat) {
+Received take_in(const Epoch& epoch, const MessageBox::Entry& entry, Flat& flat) {
   flat.write(0, entry.inbound.payload());
   flat.finish();
   const auto rank = std::find(epoch.places.begin(), epoch.places.end(), entry.place);
-  core.mesh()->channel(core.mesh_place(entry.place))->credit(entry.inbound.size_bytes);
+  entry.inbound.channel->credit(entry.inbound);
   return {GroupRank{static_cast<std::uint32_t>(rank - epoch.places.begin())},
           entry.inbound.envelope.tag};
 }
@@ -322,7 +322,7 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
     if (!found)
       end(std::move(found).error());
     else if (*found)
-      end(take_in(*core_, *wanted_.epoch, **found, flat_));
+      end(take_in(*wanted_.epoch, **found, flat_));
     return !ended_;
   }
 
@@ -366,7 +366,7 @@ Result<Received> recv(GroupCore& core, const Tensors& tensors, From from, Deadli
   TENDON_TRY(entry, wait_for(core, wanted, "recv", deadline, [&](const MessageBox::Entry& found) {
                return fits(flat, *wanted.epoch, found);
              }));
-  return take_in(core, *wanted.epoch, entry, flat);
+  return take_in(*wanted.epoch, entry, flat);
 }
 
 Completion<Received> recv_async(const std::shared_ptr<GroupCore>& core, const Tensors& tensors,
@@ -405,7 +405,7 @@ Result<TensorDict> from_remote_init(GroupCore& core, From from, Deadline deadlin
                                return {};
                              }));
   auto dict = read_dict(entry.inbound.payload());
-  core.mesh()->channel(core.mesh_place(entry.place))->credit(entry.inbound.size_bytes);
+  entry.inbound.channel->credit(entry.inbound);
   return dict;
 }
 

@@ -18,6 +18,14 @@ struct Pending {
   std::shared_ptr<Outbound> outbound;
   Channel* channel;
 
+  [[nodiscard]] bool sent() const {
+    return outbound->done.load(std::memory_order_acquire) && outbound->handed_over.load();
+  }
+  /// The link would not take it, and goes on. What a lost peer did not get is for the loss to end.
+  [[nodiscard]] bool refused() const {
+    return outbound->done.load(std::memory_order_acquire) && outbound->failure &&
+           !channel->lost() && !channel->link().ended();
+  }
   [[nodiscard]] bool overlaps(const std::byte* begin, std::uint64_t size_bytes) const {
     return std::any_of(outbound->parts.begin(), outbound->parts.end(), [&](const BodyPart& part) {
       return part.bytes.data() < begin + size_bytes &&
@@ -40,24 +48,25 @@ class ScriptOperation final : public Operation {
     for (; job_ < jobs_.size(); ++job_, step_ = 0) {
       ScriptJob& job = jobs_[job_];
       if (job.script.scratch_bytes > scratch_.size_bytes()) {
-        if (!all_sent()) return false;  // of the job before, which may send from the old one
+        // Of the job before, which may send from the old one.
+        if (!all_sent()) return unless_refused();
         TENDON_TRY(memory, Storage::allocate(job.script.scratch_bytes));
         scratch_ = std::move(memory);
       }
       for (; step_ < job.script.steps.size(); ++step_) {
         TENDON_TRY(done, perform(epoch, job, job.script.steps[step_]));
-        if (!done) return false;
+        if (!done) return unless_refused();
         ++steps_;
       }
     }
-    if (!all_sent()) return false;
+    if (!all_sent()) return unless_refused();
     if (finish_) std::exchange(finish_, {})();
     return true;
   }
 
   bool has_input(Epoch& epoch) override {
     for (const Pending& pending : pending_)
-      if (pending.outbound->done.load(std::memory_order_acquire)) return true;
+      if (pending.sent() || pending.refused()) return true;
     const Step* const step = awaited();
     if (step == nullptr || held_) return false;
     std::lock_guard lock(epoch.inbox_mutex);
@@ -239,8 +248,9 @@ class ScriptOperation final : public Operation {
     }
     Channel* const channel = epoch.channels[step.peer];
     channel->queue(outbound);
-    if (outbound->done.load(std::memory_order_acquire)) return;
-    pending_.push_back({std::move(outbound), channel});
+    const Pending pending{std::move(outbound), channel};
+    if (pending.sent()) return;
+    pending_.push_back(pending);
     mesh_.keep_sending();
   }
 
@@ -249,7 +259,7 @@ class ScriptOperation final : public Operation {
     for (std::size_t i = 0; i < pending_.size();) {
       if (!pending_[i].outbound->done.load(std::memory_order_acquire))
         pending_[i].channel->advance();
-      if (pending_[i].outbound->done.load(std::memory_order_acquire)) {
+      if (pending_[i].sent()) {
         pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
         continue;
       }
@@ -257,6 +267,12 @@ class ScriptOperation final : public Operation {
       ++i;
     }
     return true;
+  }
+  // Not done: for good, when a message was refused.
+  Result<bool> unless_refused() const {
+    for (const Pending& pending : pending_)
+      if (pending.refused()) return *pending.outbound->failure;
+    return false;
   }
   bool all_sent() {
     (void)may_write(nullptr, 0);

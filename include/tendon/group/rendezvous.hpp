@@ -17,7 +17,7 @@ namespace tendon::inline v0 {
 /// Where processes leave short texts for each other: a torch Store, etcd, a shared directory.
 /// Implement it to join a group through a service that your program has already.
 ///
-/// Threads: called by one thread at a time, the one in Group::join.
+/// Threads: called by the one in Group::join, and in Group::rebuild while rank 0 is looked for.
 /// Errors:  whatever it answers, join() answers.
 class TENDON_API RendezvousStore {
  public:

@@ -123,7 +123,8 @@ class ShmLink final : public Link {
 
   RingConsumer<Descriptor> incoming_;
   std::vector<std::shared_ptr<const AttachedSegment>> attached_;
-  std::uint32_t published_here_ = 0;
+  /// Those that are still mapped, or more.
+  std::vector<std::weak_ptr<const Segment>> published_here_;
   std::atomic<std::uint64_t> messages_received_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::atomic<std::uint64_t> dropped_{0};
@@ -610,13 +611,16 @@ Result<void> ShmLink::read_announcements() {
 Result<void> ShmLink::take_published(const Descriptor& descriptor, OwnedFd fd) {
   MessageSink* const sink = sink_of(descriptor.pipe);
   if (sink == nullptr) return {};  // it has just gone
-  if (++published_here_ > kMaxPublished)
+  if (published_here_.size() >= kMaxPublished)
+    std::erase_if(published_here_, [](const auto& segment) { return segment.expired(); });
+  if (published_here_.size() >= kMaxPublished)
     return violation("shm.publish", "more than " + std::to_string(kMaxPublished) + " segments");
   auto memory = Segment::attach_published(std::move(fd), descriptor.payload_bytes);
   if (!memory && memory.error().code == ErrorCode::protocol_violation)
     return violation("shm.publish", memory.error().detail);
   if (!memory) return std::move(memory).error();
   (*memory)->release_fd();
+  published_here_.push_back(*memory);
   return sink->on_segment(descriptor.segment_or_inline_bytes, *std::move(memory));
 }
 

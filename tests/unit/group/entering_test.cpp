@@ -51,7 +51,7 @@ class Once final : public Work {
 class Entering : public testing::Test {
  protected:
   static constexpr std::uint64_t kGroup = 4711;
-  static constexpr std::uint64_t kFirst = 1 << 16;  // the epoch
+  static constexpr std::uint64_t kFirst = std::uint64_t{1} << Epoch::kAttemptBits;  // the epoch
 
   explicit Entering(std::uint32_t count = 2) : members_(count) {}
   void SetUp() override {

@@ -59,7 +59,7 @@ class TwoMembers : public testing::Test {
       std::memcpy(copy.get(), text.data(), text.size());
       body = {.place = IncomingBody::Place::private_copy, .owner = copy, .data = copy.get()};
     }
-    core().on_inbound(1, {envelope, std::move(body), text.size()});
+    core().on_inbound(1, {envelope, std::move(body), text.size(), &channel()});
   }
   void hear_abort(std::uint64_t epoch, ErrorCode code, std::string_view text,
                   std::uint64_t first = 0) {
@@ -91,6 +91,57 @@ class TwoMembers : public testing::Test {
   test::GroupCores members_{2};
   std::shared_ptr<Epoch> epoch_;
 };
+
+// What comes early
+
+TEST_F(TwoMembers, ManySmallStepsOfTheNextEpochAreKept) {
+  constexpr std::size_t kSteps = 20'000;
+  const std::uint64_t next = epoch_->number() + 1;
+  for (std::uint64_t step = 1; step <= kSteps; ++step)
+    hear({.kind = EnvelopeKind::collective, .epoch = next, .sequence = step});
+  enter_both();
+  ASSERT_EQ(epoch_->number(), next);
+  EXPECT_EQ(epoch_->inbox[1].size(), kSteps);
+  EXPECT_FALSE(core().failure("a test"));
+}
+
+TEST_F(TwoMembers, MoreStepsThanFitEndTheEpochWhereTheyBegin) {
+  const std::uint64_t next = epoch_->number() + 1;
+  const auto hear_step = [&](std::uint64_t sequence) {
+    const Envelope envelope{.kind = EnvelopeKind::collective,
+                            .from = 1,
+                            .group = core().id(),
+                            .epoch = next,
+                            .sequence = sequence};
+    core().on_inbound(1, {envelope, {}, std::uint64_t{200} << 20, &channel()});
+  };
+  for (const std::uint64_t sequence : {1, 2, 3}) hear_step(sequence);
+  enter_both();
+  ASSERT_EQ(epoch_->number(), next);
+  EXPECT_EQ(epoch_->inbox[1].size(), 1u) << "a later one would be taken for an earlier one";
+  const auto failed = core().failure("a test");
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->code, ErrorCode::group_aborted);
+  EXPECT_THAT(failed->detail, HasSubstr("more than 256 MiB of collectives came before"));
+  // What came before that goes on.
+  auto first = start([](Told& told) { told.on_advance = [] { return true; }; });
+  EXPECT_TRUE(first.completion.wait(0s));
+  auto second = start();
+  EXPECT_FALSE(second.completion.wait(0s));
+  // The others hear of it.
+  EXPECT_TRUE(
+      members_.progress_until([&] { return members_.cores[1]->failure("a test").has_value(); }));
+}
+
+TEST_F(TwoMembers, WordsOfManyEpochsAreAFault) {
+  for (std::uint64_t more = 1; more <= 64; ++more)
+    hear_abort(epoch_->number() + more, ErrorCode::cancelled, "over");
+  EXPECT_FALSE(channel().lost());
+  hear_abort(epoch_->number() + 1, ErrorCode::cancelled, "over");
+  EXPECT_FALSE(channel().lost());
+  hear_abort(epoch_->number() + 65, ErrorCode::cancelled, "over");
+  EXPECT_TRUE(channel().lost());
+}
 
 // Complete, failed
 

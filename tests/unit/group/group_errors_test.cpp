@@ -369,6 +369,38 @@ TEST(Join, WhoCameAndHasGoneIsNamedToo) {
   first.join();
 }
 
+TEST(Join, WhoGoesBeforeAllAreThereEndsIt) {
+  const std::string address = test::fresh_group_address();
+  std::promise<void> gone;
+  std::thread impatient([&] {
+    {
+      Context context = Context::create({.name = "impatient"}).value();
+      EXPECT_TRUE(test::fails_with(join_alone(context, address, 2, 4, 2s), ErrorCode::timeout,
+                                   "still waits for other members"));
+    }
+    gone.set_value();
+  });
+  // Each of the others hears why, and none waits until its deadline.
+  constexpr auto kNever = 300s;
+  std::vector<std::thread> others;
+  for (const std::uint32_t rank : {1u, 3u}) {
+    others.emplace_back([&, rank] {
+      Context context = Context::create().value();
+      if (rank == 3) gone.get_future().wait();
+      const auto group = join_alone(context, address, rank, 4, kNever);
+      EXPECT_TRUE(test::fails_with(group, ErrorCode::peer_lost, "rank 0"));
+    });
+  }
+  {
+    Context context = Context::create().value();
+    const auto group = join_alone(context, address, 0, 4, kNever);
+    EXPECT_TRUE(test::fails_with(group, ErrorCode::peer_lost, "rank 2 (impatient"));
+    EXPECT_TRUE(test::fails_with(group, ErrorCode::peer_lost, "came and has gone again"));
+  }
+  for (std::thread& other : others) other.join();
+  impatient.join();
+}
+
 TEST(Join, RanksAndSizesOutOfRange) {
   Context context = Context::create().value();
   EXPECT_EQ(join_alone(context, "unix:@x", 2, 2, 1s).error().code, ErrorCode::invalid_argument);

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a sender has to wait for, and what it hears of a message that the peer did not get.
+#include "group/channel.hpp"
+
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "group/collectives.hpp"
+#include "group/point_to_point.hpp"
+#include "memory/segment.hpp"
+#include "support/group_cores.hpp"
+
+namespace tendon::detail {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr auto kSoon = 30s;
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+/// Two members; this thread makes the progress of both.
+class Channels : public testing::TestWithParam<Transport> {
+ protected:
+  void make(std::uint64_t link_cap_bytes = 0) {
+    members_ = std::make_unique<test::GroupCores>(2, GetParam(), link_cap_bytes);
+    members_->join();
+  }
+  GroupCore& core(std::uint32_t rank) { return *members_->cores[rank]; }
+  Channel& to(std::uint32_t rank) { return *core(1 - rank).epoch()->channels[rank]; }
+
+  /// A message by rank on its way there.
+  std::shared_ptr<Outbound> queue(std::uint32_t rank, std::uint64_t size_bytes) {
+    if (memory_.size() < size_bytes) memory_.resize(size_bytes);
+    auto outbound = std::make_shared<Outbound>();
+    outbound->envelope = {.kind = EnvelopeKind::message,
+                          .from = 1 - rank,
+                          .group = core(0).id(),
+                          .epoch = core(0).epoch()->number(),
+                          .count = size_bytes};
+    outbound->parts = {{0, Bytes(memory_.data(), size_bytes), nullptr, size_bytes}};
+    to(rank).queue(outbound);
+    return outbound;
+  }
+  bool progress_until_done(const Outbound& outbound, Channel& channel) {
+    return members_->progress_until([&] {
+      channel.advance();
+      return outbound.done.load();
+    });
+  }
+  testing::AssertionResult arrives(std::uint32_t rank, std::uint64_t size_bytes) {
+    const auto outbound = queue(rank, size_bytes);
+    if (!progress_until_done(*outbound, to(rank)))
+      return testing::AssertionFailure() << "the window is shut";
+    if (outbound->handed_over) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << outbound->failure->message();
+  }
+
+  /// What has come to this member.
+  void take(std::uint32_t rank) {
+    const auto any = [](const auto&) { return Result<void>(); };
+    std::optional<MessageBox::Entry> taken;
+    ASSERT_TRUE(test::eventually(
+        [&] {
+          taken = *core(rank).messages().take({}, {}, any);
+          return taken.has_value();
+        },
+        [&] { members_->contexts[rank].progress(); }));
+    taken->inbound.channel->credit(taken->inbound);
+  }
+
+  std::vector<std::byte> memory_;  // of all messages
+  std::unique_ptr<test::GroupCores> members_;
+};
+
+// The window
+
+TEST_P(Channels, WhatIsTakenBackIsNotWaitedFor) {
+  make();
+  // The window is 64 MiB. A peer that makes no progress takes little of this.
+  for (int i = 0; i < 3; ++i) {
+    const auto outbound = queue(1, 48 * kMiB);
+    if (GetParam() == Transport::tcp) {
+      ASSERT_FALSE(outbound->done);
+    }
+    if (to(1).withdraw(*outbound)) {
+      EXPECT_TRUE(outbound->done);
+      EXPECT_FALSE(outbound->handed_over);
+      EXPECT_EQ(outbound->failure->code, ErrorCode::cancelled);
+      continue;
+    }
+    ASSERT_TRUE(outbound->handed_over);
+    take(1);
+  }
+  EXPECT_TRUE(arrives(1, 1));
+}
+
+TEST_P(Channels, WhatIsRefusedIsNotWaitedFor) {
+  make(16 * kMiB);
+  for (int i = 0; i < 2; ++i) {
+    const auto outbound = queue(1, 80 * kMiB);
+    ASSERT_TRUE(progress_until_done(*outbound, to(1)));
+    EXPECT_FALSE(outbound->handed_over);
+    EXPECT_EQ(outbound->failure->code, ErrorCode::message_too_large);
+  }
+  EXPECT_TRUE(arrives(1, 1));
+}
+
+TEST_P(Channels, WhoLeavesAGroupMakesNobodyWait) {
+  make();
+  EXPECT_TRUE(arrives(1, 40 * kMiB));
+  EXPECT_TRUE(arrives(1, 40 * kMiB));
+  const auto waiting = queue(1, 1);
+  members_->contexts[1].progress();
+  EXPECT_FALSE(waiting->done) << "nobody has taken what was sent before";
+  core(1).leave();
+  EXPECT_TRUE(progress_until_done(*waiting, to(1)));
+  // What comes after that, too.
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(arrives(1, 40 * kMiB));
+}
+
+// What the one before it has sent says nothing of what the newcomer may send.
+TEST_P(Channels, ANewcomerHasAWindowOfItsOwn) {
+  make();
+  // More than what is told of at once.
+  const Tensor large = Tensor::zeros(DType::u8, Shape({9 << 20})).value();
+  auto from_old = send_async(members_->cores[1], large, To{GroupRank{0}});
+  ASSERT_TRUE(members_->progress_until([&] { return from_old.done(); }));
+  Channel* const before = core(0).epoch()->channels[1];
+  members_->end(1);
+  ASSERT_TRUE(members_->progress_until([&] { return before->lost(); }));
+  std::thread newcomer([&] {
+    members_->replace(1);
+    if (HasFatalFailure()) return;
+    const Tensor tensor = Tensor::zeros(DType::u8, Shape({1})).value();
+    const auto sent = send(core(1), tensor, To{GroupRank{0}, 7}, kSoon);
+    EXPECT_TRUE(sent) << sent.error().message();
+  });
+  Mesh& mesh = *core(0).mesh();
+  EXPECT_TRUE(test::eventually([&] { return mesh.channel(1) != before; },
+                               [&] { members_->contexts[0].progress(); }));
+  auto taken = recv(core(0), large, From{GroupRank{1}}, kSoon);
+  EXPECT_TRUE(taken) << taken.error().message();
+  const auto entered = core(0).enter(kSoon, GroupCore::Of::every_place, Fence::none, "test");
+  EXPECT_TRUE(entered) << entered.error().message();
+  const Tensor tensor = Tensor::zeros(DType::u8, Shape({1})).value();
+  const auto received = recv(core(0), tensor, From{GroupRank{1}, 7}, kSoon);
+  EXPECT_TRUE(received) << received.error().message();
+  newcomer.join();
+}
+
+// What did not arrive
+
+TEST_P(Channels, WhatALostPeerDidNotGetIsNotSent) {
+  make();
+  std::vector<std::shared_ptr<Outbound>> all;
+  for (int i = 0; i < 3; ++i) all.push_back(queue(1, 48 * kMiB));
+  ASSERT_FALSE(all.back()->done);
+  members_->end(1);
+  Channel& channel = to(1);
+  ASSERT_TRUE(test::eventually([&] { return channel.lost() && all.back()->done.load(); },
+                               [&] { members_->contexts[0].progress(); }));
+  EXPECT_FALSE(all.back()->handed_over);
+  ASSERT_TRUE(all.back()->failure);
+  // Nor is what is queued after that.
+  const auto late = queue(1, 1);
+  EXPECT_TRUE(late->done);
+  EXPECT_FALSE(late->handed_over);
+  EXPECT_TRUE(late->failure);
+}
+
+// On one host a board waits for its readers.
+class ChannelsOfSteps : public Channels {};
+TEST_P(ChannelsOfSteps, ABroadcastThatNobodyGotIsNotDone) {
+  make();
+  const Tensor tensor = Tensor::zeros(DType::u8, Shape({96 << 20})).value();
+  const Tensors tensors = tensor;
+  auto completion = core(0).start([&](Epoch& epoch, std::uint64_t sequence) {
+    return make_operation(core(0), epoch, sequence,
+                          {.op = CollectiveOp::broadcast, .output = &tensors}, Hold::keep);
+  });
+  ASSERT_FALSE(completion.done());
+  members_->end(1);
+  const auto result = completion.wait(kSoon);
+  EXPECT_TRUE(test::fails_with(result, ErrorCode::peer_lost, "rank 1"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, Channels, testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& tested) {
+                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Tcp, ChannelsOfSteps, testing::Values(Transport::tcp));
+
+// Words to groups
+
+struct Listener final : MeshListener {
+  void on_inbound(std::uint32_t, Inbound&&) override { ++heard; }
+  void on_lost(std::uint32_t, const Channel&, const Error&, Absence) override {}
+  int heard = 0;
+};
+
+TEST(Mesh, GroupsThatAreGoneLeaveNothingBehind) {
+  test::GroupCores members(2);
+  members.join();
+  Mesh& mesh = *members.cores[0]->mesh();
+  Channel& channel = *mesh.channel(1);
+  MemberMask other;
+  other.set(1);
+  constexpr std::uint64_t kFirst = 1'000'000;
+  const auto hear = [&](EnvelopeKind kind, std::uint64_t group) {
+    mesh.on_inbound(channel, {{.kind = kind, .from = 1, .group = group}, {}, 0, &channel});
+  };
+  // As many as words may wait.
+  for (std::uint64_t group = kFirst; group < kFirst + 70'000; ++group) {
+    mesh.remove(group, other);
+    hear(EnvelopeKind::abort, group);
+    hear(EnvelopeKind::left, group);
+  }
+  hear(EnvelopeKind::ready, 7);
+  const auto listener = std::make_shared<Listener>();
+  mesh.add(7, listener);
+  EXPECT_EQ(listener->heard, 1);
+  EXPECT_FALSE(channel.lost());
+}
+
+TEST(Mesh, WordsToGroupsThatNobodyMakesAreAFault) {
+  test::GroupCores members(2);
+  members.join();
+  Mesh& mesh = *members.cores[0]->mesh();
+  Channel& channel = *mesh.channel(1);
+  for (std::uint64_t group = 1; group <= 65536; ++group)
+    mesh.on_inbound(channel,
+                    {{.kind = EnvelopeKind::ready, .from = 1, .group = group}, {}, 0, &channel});
+  EXPECT_FALSE(channel.lost());
+  mesh.on_inbound(channel, {{.kind = EnvelopeKind::ready, .from = 1, .group = 1}, {}, 0, &channel});
+  EXPECT_TRUE(channel.lost());
+}
+
+// Boards come and go with epochs.
+TEST(Mesh, OnlySegmentsThatAreStillMappedCount) {
+  test::GroupCores members(2);
+  members.join();
+  Mesh& mesh = *members.cores[0]->mesh();
+  Mesh& other = *members.cores[1]->mesh();
+  for (int i = 0; i < 17'000; ++i) {
+    const auto segment = Segment::create(4096, Writers::maker_only).value();
+    const std::uint32_t id = mesh.name_segment(segment);
+    ASSERT_TRUE(members.progress_until([&] { return mesh.publish(1, segment).value(); })) << i;
+    ASSERT_TRUE(members.progress_until([&] { return other.published(0, id) != nullptr; })) << i;
+    other.unmap(0, id);
+    mesh.forget_segment(segment);
+  }
+  EXPECT_FALSE(mesh.channel(1)->lost());
+  EXPECT_FALSE(other.channel(0)->lost());
+}
+
+}  // namespace
+}  // namespace tendon::detail
