@@ -85,6 +85,21 @@ class Board {
   [[nodiscard]] MutableBytes my_slot(std::uint64_t round) const noexcept {
     return {slot_data(self_, round), kSlotBytes};
   }
+  /// This member will not complete the operation that is in `round`: from now on its tensors may
+  /// change, also under who still reads them where they lie.
+  void give_up(std::uint64_t round) const noexcept {
+    contents(self_).gave_up_in.store(round, std::memory_order_seq_cst);
+  }
+  /// Of what was read of other members' tensors before this call, in `round` or before: may it have
+  /// been something else already? (A reader's half of a sequence lock.)
+  [[nodiscard]] bool abandoned(std::uint64_t round) const noexcept {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    for (std::uint32_t member = 0; member < member_count(); ++member) {
+      const std::uint64_t in = contents(member).gave_up_in.load(std::memory_order_relaxed);
+      if (in != 0 && in <= round) return true;
+    }
+    return false;
+  }
   void publish(std::uint64_t round) const noexcept {
     mine(round).round.store(round, std::memory_order_release);
   }
@@ -106,7 +121,7 @@ class Board {
   [[nodiscard]] Staging& staging() noexcept { return staging_; }
 
  private:
-  struct alignas(128) Header {
+  struct Header {
     std::uint64_t magic = 0;
     std::uint64_t group = 0;
     std::uint64_t epoch = 0;
@@ -114,7 +129,8 @@ class Board {
     std::uint32_t member_count = 0;
   };
   struct Contents {
-    Header header;
+    alignas(128) Header header;
+    std::atomic<std::uint64_t> gave_up_in;  // a round; 0: none
     std::array<Line, kRounds> lines;
     alignas(4096) std::array<std::array<std::byte, kSlotBytes>, kRounds> slots;
   };

@@ -67,6 +67,8 @@ class BoardOperation final : public Operation {
 
   std::uint64_t steps_done() const noexcept override { return steps_; }
 
+  void give_up(Epoch& epoch) override { epoch.board->give_up(epoch.board_round); }
+
   std::vector<std::uint32_t> waits_for(Epoch& epoch) override {
     Board& board = *epoch.board;
     const std::uint64_t round = epoch.board_round;

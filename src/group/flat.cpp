@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/flat.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <utility>
+#include <vector>
 
 #include "group/share.hpp"
 #include "tensor/copy.hpp"
@@ -14,6 +18,34 @@ namespace {
 void mix(std::uint32_t& hash, std::uint64_t word) {
   hash = (hash ^ static_cast<std::uint32_t>(word)) * 16777619u;
   hash = (hash ^ static_cast<std::uint32_t>(word >> 32)) * 16777619u;
+}
+
+// Each of these is written alone: of two results in one memory, who comes last would win, on some
+// members and with some algorithms.
+Result<void> check_distinct(const Tensors& tensors, std::span<const Flat> parts) {
+  std::vector<std::pair<const std::byte*, const std::byte*>> extents;
+  bool is_clear = true;
+  for (const Flat& part : parts) {
+    is_clear = is_clear && !part.is_gappy();
+    for (const Flat::Run& run : part.runs())
+      extents.emplace_back(run.data, run.data + run.size_bytes);
+  }
+  std::sort(extents.begin(), extents.end());
+  for (std::size_t i = 1; i < extents.size(); ++i)
+    is_clear = is_clear && extents[i - 1].second <= extents[i].first;
+  if (is_clear) return {};
+  // The careful look is that of a TensorDict, here with places of the list for names.
+  TensorDict all;
+  std::size_t place = 0;
+  const auto add = [&](const auto& each) { return all.try_set(std::to_string(place++), each); };
+  if (const auto* const one = std::get_if<const Tensor*>(&tensors.what())) {
+    TENDON_CHECK(add(**one));
+  } else if (const auto* const several = std::get_if<std::span<const Tensor>>(&tensors.what())) {
+    for (const Tensor& tensor : *several) TENDON_CHECK(add(tensor));
+  } else if (const auto* const dicts = std::get_if<std::span<const TensorDict>>(&tensors.what())) {
+    for (const TensorDict& dict : *dicts) TENDON_CHECK(add(dict));
+  }
+  return check_destination(all);
 }
 
 }  // namespace
@@ -81,7 +113,7 @@ void Flat::hash(std::string_view name) noexcept {
 }
 
 Result<void> Flat::add(const Tensor& tensor, Use use, Hold hold, std::string_view where) {
-  const auto name = [&] { return "tensor " + std::to_string(runs().size()); };
+  const auto name = [&] { return "tensor " + std::to_string(first_ + summary_.tensor_count); };
   if (tensor.device() != cpu()) {
     return Error{
         ErrorCode::unsupported_device, where,
@@ -119,26 +151,35 @@ Result<void> Flat::add(const Tensor& tensor, Use use, Hold hold, std::string_vie
   return {};
 }
 
-Result<Flat> Flat::make(const Tensors& tensors, Use use, Hold hold, std::string_view where) {
-  Flat flat;
+Result<void> Flat::fill(const Tensors& tensors, Use use, Hold hold, std::string_view where) {
   const auto add_dict = [&](const TensorDict& dict) -> Result<void> {
     if (use == Use::write) TENDON_CHECK(check_destination(dict));
     for (std::size_t i = 0; i < dict.leaf_count(); ++i) {
-      flat.hash(dict.leaf_path(i));
-      TENDON_CHECK(flat.add(dict.leaf(i), use, hold, where));
+      hash(dict.leaf_path(i));
+      TENDON_CHECK(add(dict.leaf(i), use, hold, where));
     }
     return {};
   };
   if (const auto* const one = std::get_if<const Tensor*>(&tensors.what())) {
-    TENDON_CHECK(flat.add(**one, use, hold, where));
+    TENDON_CHECK(add(**one, use, hold, where));
   } else if (const auto* const dict = std::get_if<const TensorDict*>(&tensors.what())) {
     TENDON_CHECK(add_dict(**dict));
   } else if (const auto* const several = std::get_if<std::span<const Tensor>>(&tensors.what())) {
-    for (const Tensor& tensor : *several) TENDON_CHECK(flat.add(tensor, use, hold, where));
+    for (const Tensor& tensor : *several) TENDON_CHECK(add(tensor, use, hold, where));
   } else {
     for (const TensorDict& each : std::get<std::span<const TensorDict>>(tensors.what()))
       TENDON_CHECK(add_dict(each));
   }
+  return {};
+}
+
+Result<Flat> Flat::make(const Tensors& tensors, Use use, Hold hold, std::string_view where) {
+  Flat flat;
+  TENDON_CHECK(flat.fill(tensors, use, hold, where));
+  // A dict alone was looked at.
+  const bool several = flat.runs().size() > 1 || flat.is_gappy();
+  if (use == Use::write && several && !std::holds_alternative<const TensorDict*>(tensors.what()))
+    TENDON_CHECK(check_distinct(tensors, {&flat, 1}));
   return flat;
 }
 
@@ -169,24 +210,20 @@ Result<std::vector<Flat>> Flat::make_blocks(const Tensors& tensors, std::uint32_
         ErrorCode::invalid_argument, where,
         "a list of " + std::to_string(given) + " blocks for " + std::to_string(count) + " members"};
   };
-  std::vector<Flat> blocks;
-  blocks.reserve(count);
-  if (const auto* const several = std::get_if<std::span<const Tensor>>(&tensors.what())) {
-    if (several->size() != count) return wrong_count(several->size());
-    for (const Tensor& tensor : *several) {
-      TENDON_TRY(block, make(tensor, use, hold, where));
-      blocks.push_back(std::move(block));
+  const auto one_of_each = [&](const auto& list) -> Result<std::vector<Flat>> {
+    if (list.size() != count) return wrong_count(list.size());
+    std::vector<Flat> blocks(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      blocks[i].first_ = i;
+      TENDON_CHECK(blocks[i].fill(list[i], use, hold, where));
     }
+    if (use == Use::write) TENDON_CHECK(check_distinct(tensors, blocks));
     return blocks;
-  }
-  if (const auto* const dicts = std::get_if<std::span<const TensorDict>>(&tensors.what())) {
-    if (dicts->size() != count) return wrong_count(dicts->size());
-    for (const TensorDict& dict : *dicts) {
-      TENDON_TRY(block, make(dict, use, hold, where));
-      blocks.push_back(std::move(block));
-    }
-    return blocks;
-  }
+  };
+  if (const auto* const several = std::get_if<std::span<const Tensor>>(&tensors.what()))
+    return one_of_each(*several);
+  if (const auto* const dicts = std::get_if<std::span<const TensorDict>>(&tensors.what()))
+    return one_of_each(*dicts);
   if (std::holds_alternative<const TensorDict*>(tensors.what())) {
     return Error{ErrorCode::invalid_argument, where,
                  "one TensorDict is no list of blocks; give one for each of " +

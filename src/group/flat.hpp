@@ -65,6 +65,8 @@ class Flat {
 
   /// With what lies between the tensors.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+  /// There are tensors with gaps, which were copied.
+  [[nodiscard]] bool is_gappy() const noexcept { return !gappy_.empty(); }
   /// Of the tensors alone.
   [[nodiscard]] std::uint64_t tensor_bytes() const noexcept;
   [[nodiscard]] std::span<const Run> runs() const noexcept {
@@ -112,6 +114,7 @@ class Flat {
   void hash(const Tensor& tensor) noexcept;
   void hash(std::string_view name) noexcept;
   Result<void> add(const Tensor& tensor, Use use, Hold hold, std::string_view where);
+  Result<void> fill(const Tensors& tensors, Use use, Hold hold, std::string_view where);
   [[nodiscard]] Result<std::vector<Flat>> cut(std::uint32_t count, std::string_view where) &&;
 
   Run one_;
@@ -119,6 +122,7 @@ class Flat {
   std::uint64_t size_bytes_ = 0;
   std::uint32_t shape_hash_ = 2166136261u;
   FlatSummary summary_;
+  std::uint32_t first_ = 0;  // place in a list of blocks, for errors
   std::vector<Tensor> kept_;
   struct Gappy {
     Tensor original;

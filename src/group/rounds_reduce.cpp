@@ -176,7 +176,9 @@ class PullReduce final : public Rounds {
     if (!pulls_) return staged_->take(i - skipped_, board, round);
     if (i != 0 && i <= chunks_) copy_shares(i - 1, board.self());
     if (i < chunks_) reduce_share(i, board.self());
-    return true;
+    // Who gave up after it had shown the last round may have changed what was copied from it. Then
+    // why it did so ends this.
+    return i <= chunks_ || !board.abandoned(round);
   }
   bool more(std::uint64_t i) const override {
     if (pulls_) return i <= chunks_;

@@ -112,6 +112,15 @@ class ScriptBuilder {
     if (size_bytes != 0)
       script_.steps.push_back({.from = from, .to = to, .size_bytes = size_bytes});
   }
+  /// A block that the other side may expect to be of another size: an empty one is said, too.
+  void send_block(std::uint32_t peer, Location from, std::uint64_t size_bytes) {
+    if (size_bytes == 0) return send_signal(peer);
+    send(peer, from, size_bytes);
+  }
+  void receive_block(std::uint32_t peer, Location to, std::uint64_t size_bytes) {
+    if (size_bytes == 0) return receive_signal(peer);
+    receive(peer, to, size_bytes);
+  }
   /// Empty messages.
   void send_signal(std::uint32_t peer) {
     script_.steps.push_back({.kind = Step::Kind::send, .peer = peer});

@@ -101,14 +101,14 @@ Script gather_script(Member member, std::uint32_t root, std::span<const std::uin
                      const Cut& cut) {
   ScriptBuilder script(cut);
   if (member.rank != root) {
-    script.send(root, {Buffer::input, 0}, counts[member.rank]);
+    script.send_block(root, {Buffer::input, 0}, counts[member.rank]);
     return script.finish();
   }
   const Blocks blocks(counts);
   script.copy({Buffer::input, 0}, {Buffer::output, blocks[root].begin}, counts[root]);
   for (std::uint32_t distance = 1; distance < member.count; ++distance) {
     const std::uint32_t peer = after(member, distance);
-    script.receive(peer, {Buffer::output, blocks[peer].begin}, counts[peer]);
+    script.receive_block(peer, {Buffer::output, blocks[peer].begin}, counts[peer]);
   }
   return script.finish();
 }
@@ -117,13 +117,13 @@ Script scatter_script(Member member, std::uint32_t root, std::span<const std::ui
                       const Cut& cut) {
   ScriptBuilder script(cut);
   if (member.rank != root) {
-    script.receive(root, {Buffer::output, 0}, counts[member.rank]);
+    script.receive_block(root, {Buffer::output, 0}, counts[member.rank]);
     return script.finish();
   }
   const Blocks blocks(counts);
   for (std::uint32_t distance = 1; distance < member.count; ++distance) {
     const std::uint32_t peer = after(member, distance);
-    script.send(peer, {Buffer::input, blocks[peer].begin}, counts[peer]);
+    script.send_block(peer, {Buffer::input, blocks[peer].begin}, counts[peer]);
   }
   script.copy({Buffer::input, blocks[root].begin}, {Buffer::output, 0}, counts[root]);
   return script.finish();
@@ -137,8 +137,8 @@ Script all_to_all_script(Member member, std::span<const std::uint64_t> send_coun
   for (std::uint32_t distance = 1; distance < member.count; ++distance) {
     const std::uint32_t to = after(member, distance);
     const std::uint32_t from = before(member, distance);
-    script.send(to, {Buffer::input, send[to].begin}, send.size(to));
-    script.receive(from, {Buffer::output, receive[from].begin}, receive.size(from));
+    script.send_block(to, {Buffer::input, send[to].begin}, send.size(to));
+    script.receive_block(from, {Buffer::output, receive[from].begin}, receive.size(from));
   }
   script.copy({Buffer::input, send[member.rank].begin},
               {Buffer::output, receive[member.rank].begin}, send.size(member.rank));

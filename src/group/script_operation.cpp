@@ -133,14 +133,20 @@ class ScriptOperation final : public Operation {
     return fingerprint().op == CollectiveOp::gather || fingerprint().op == CollectiveOp::scatter ||
            fingerprint().op == CollectiveOp::all_to_all;
   }
-  std::uint32_t layout(const ScriptJob& job, const Location& at, std::uint64_t size_bytes) const {
+  struct Piece {
+    std::uint64_t block_bytes = 0;
+    std::uint32_t layout = 0;
+    friend bool operator==(const Piece&, const Piece&) = default;
+  };
+  Piece piece(const ScriptJob& job, const Location& at, std::uint64_t size_bytes) const {
+    if (size_bytes == 0) return {};  // instead of an empty block
     std::uint64_t begin = 0;
     for (const Flat& block : at.buffer == Buffer::input ? job.input : job.output) {
       if (at.offset < begin + block.size_bytes())
-        return block.layout(at.offset - begin, size_bytes);
+        return {block.size_bytes(), block.layout(at.offset - begin, size_bytes)};
       begin += block.size_bytes();
     }
-    return 0;
+    return {};
   }
   // Of memory without gaps.
   std::byte* address(const ScriptJob& job, const Location& at) const {
@@ -203,37 +209,39 @@ class ScriptOperation final : public Operation {
       inbox.pop_front();
     }
     Fingerprint theirs = fingerprint_of(held_->envelope);
-    std::uint32_t layout_there = 0;
-    std::uint32_t layout_here = 0;
+    Piece there{held_->size_bytes};
+    Piece here{step.size_bytes};
     if (tells_layout() && theirs.op == fingerprint().op) {
-      layout_there = std::exchange(theirs.shape_hash, 0);
-      layout_here = layout(job, step.to, step.size_bytes);
+      there = {std::exchange(theirs.size_bytes, 0), std::exchange(theirs.shape_hash, 0)};
+      here = piece(job, step.to, step.size_bytes);
     }
     if (theirs != fingerprint()) return mismatch(epoch, step.peer, theirs);
-    const bool same_size = held_->size_bytes == step.size_bytes;
-    if (same_size && layout_there == layout_here) return true;
+    const bool same_size =
+        here.block_bytes == there.block_bytes && held_->size_bytes == step.size_bytes;
+    if (same_size && there.layout == here.layout) return true;
     return Error{ErrorCode::mismatch, "group.collective",
-                 epoch.names[step.peer] + " gives " + std::to_string(held_->size_bytes) +
+                 epoch.names[step.peer] + " gives " + std::to_string(there.block_bytes) +
                      " bytes in a step of " + to_string(fingerprint()) + ", " +
-                     epoch.names[epoch.self] + " expects " + std::to_string(step.size_bytes) +
+                     epoch.names[epoch.self] + " expects " + std::to_string(here.block_bytes) +
                      (same_size ? ", of other dtypes or in tensors of other sizes" : "")};
   }
 
   void queue(Epoch& epoch, const ScriptJob& job, const Step& step) {
     auto outbound = std::make_shared<Outbound>();
     const Fingerprint& mine = fingerprint();
-    outbound->envelope = {
-        .kind = EnvelopeKind::collective,
-        .op = static_cast<std::uint8_t>(mine.op),
-        .dtype = mine.dtype,
-        .reduce = mine.reduce,
-        .from = mesh_.self(),
-        .group = group_,
-        .epoch = epoch.number(),
-        .sequence = mine.sequence | std::uint64_t{mine.history} << kHistoryShift,
-        .count = mine.size_bytes,
-        .extra = mine.root,
-        .tag = tells_layout() ? layout(job, step.from, step.size_bytes) : mine.shape_hash};
+    Piece piece{mine.size_bytes, mine.shape_hash};
+    if (tells_layout()) piece = this->piece(job, step.from, step.size_bytes);
+    outbound->envelope = {.kind = EnvelopeKind::collective,
+                          .op = static_cast<std::uint8_t>(mine.op),
+                          .dtype = mine.dtype,
+                          .reduce = mine.reduce,
+                          .from = mesh_.self(),
+                          .group = group_,
+                          .epoch = epoch.number(),
+                          .sequence = mine.sequence | std::uint64_t{mine.history} << kHistoryShift,
+                          .count = piece.block_bytes,
+                          .extra = mine.root,
+                          .tag = piece.layout};
     std::uint64_t end = 0;
     visit(job, step.from, step.size_bytes, [&](std::byte* data, auto at, auto bytes) {
       if (bytes == 0) return;

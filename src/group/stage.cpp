@@ -98,6 +98,14 @@ std::string peer_text(const Group& stages, GroupRank peer) {
 
 Result<void> receive_from_stage(Group& stages, Group& tensor_group, const Tensor& tensor,
                                 GroupRank peer, Deadline deadline) {
+  // The arguments of this member: nobody else has to hear of it.
+  if (peer.value >= stages.size() || peer == stages.rank()) {
+    return Error{
+        ErrorCode::invalid_argument, "group.recv_from_stage",
+        peer_text(stages, peer) +
+            (peer == stages.rank() ? " is this member itself"
+                                   : ", which has " + std::to_string(stages.size()) + " members")};
+  }
   std::optional<Completion<void>> gathering;
   // The others of this stage would wait in the gather for the share that does not come.
   const auto not_received = [&](Error error) {

@@ -63,9 +63,10 @@ struct Received {
 ///
 /// Owns:    links, shared memory for its collectives; dropping it tells the others that this member
 ///          has left.
-/// Threads: safe everywhere. Collectives run in the order of the calls.
+/// Threads: safe everywhere. Collectives run in the order of the calls; what an operation has not
+///          ended with is not for another one, as tensors may be copied or scaled at the call.
 /// Errors:  invalid_argument, mismatch, peer_lost, group_aborted, no_quorum, timeout (naming whom
-///          it waits for), not_contiguous (results), read_only, unsupported_dtype,
+///          it waits for), overlapping (results), read_only, unsupported_dtype,
 ///          unsupported_device. After timeout, mismatch or peer_lost the tensors' contents are
 ///          unspecified.
 /// Blocks:  until the deadline.

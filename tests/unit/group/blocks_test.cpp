@@ -246,6 +246,41 @@ TEST_P(BlockPaths, LeavesWithoutElementsAndCutsBetweenTensors) {
   });
 }
 
+// Of sizes that agree in the first piece, or of which one is nothing.
+TEST_P(BlockPaths, OfAnotherSizeAreAMismatchHereAndNow) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  const std::vector<Tensor> none;
+  const std::pair<std::int64_t, std::int64_t> sizes[] = {
+      {2 * kMiB, kMiB}, {kMiB, 2 * kMiB}, {16, 0}, {0, 16}};
+  const auto of = [](std::int64_t size) { return Tensor::zeros(DType::u8, Shape({size})).value(); };
+  for (const auto& [gives, expects] : sizes) {
+    SCOPED_TRACE(std::to_string(gives) + " for " + std::to_string(expects));
+    const auto expect_mismatch = [](const Result<void>& done) {
+      EXPECT_TRUE(test::fails_with(done, ErrorCode::mismatch, "bytes"));
+    };
+    const auto run_both = [&](const std::function<void(Group&)>& body) {
+      test::run_members(2, [&](Context&, Group& group) { body(group); }, {.transport = GetParam()});
+    };
+    run_both([&](Group& group) {  // rank 1 gives
+      if (group.rank().value == 1) return (void)group.gather(of(gives), none, GroupRank{0}, kSoon);
+      const std::vector<Tensor> into{of(8), of(expects)};
+      expect_mismatch(group.gather(of(8), into, GroupRank{0}, kSoon));
+    });
+    run_both([&](Group& group) {
+      const std::vector<Tensor> from{of(8), of(gives)};
+      if (group.rank().value == 0) return (void)group.scatter(from, of(8), GroupRank{0}, kSoon);
+      expect_mismatch(group.scatter(none, of(expects), GroupRank{0}, kSoon));
+    });
+    run_both([&](Group& group) {
+      const bool is_giver = group.rank().value == 1;
+      const std::vector<Tensor> from{of(is_giver ? gives : 8), of(8)};
+      const std::vector<Tensor> into{of(8), of(is_giver ? 8 : expects)};
+      const auto done = group.all_to_all(from, into, kSoon);
+      if (!is_giver) expect_mismatch(done);
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, BlockPaths, testing::Values(Transport::automatic, Transport::tcp),
                          [](const auto& tested) {
                            return std::string(tested.param == Transport::tcp ? "tcp" : "shm");

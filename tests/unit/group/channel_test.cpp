@@ -195,6 +195,72 @@ INSTANTIATE_TEST_SUITE_P(Paths, Channels, testing::Values(Transport::automatic, 
 
 INSTANTIATE_TEST_SUITE_P(Tcp, ChannelsOfSteps, testing::Values(Transport::tcp));
 
+// Tensors in pools are read where they lie. Who has given up may change its own at once.
+void give_up_while_pulling(std::int64_t count) {
+  test::GroupCores members(2);
+  members.join();
+  std::vector<Tensor> tensors;
+  std::vector<Tensors> given;
+  for (Context& context : members.contexts) {
+    const Storage memory = context.pool().allocate(static_cast<std::uint64_t>(count) * 4).value();
+    tensors.push_back(Tensor::view(memory, 0, DType::i32, Shape({count})).value());
+    for (std::int32_t& element : tensors.back().span<std::int32_t>()) element = 1;
+  }
+  for (const Tensor& tensor : tensors) given.emplace_back(tensor);
+  const auto start = [&](std::uint32_t rank) {
+    GroupCore& core = *members.cores[rank];
+    return core.start([&, rank](Epoch& epoch, std::uint64_t sequence) {
+      return make_operation(
+          core, epoch, sequence,
+          {.op = CollectiveOp::all_reduce, .reduce = ReduceOp::sum, .output = &given[rank]},
+          Hold::keep);
+    });
+  };
+  // Where the pools are is said first, in messages.
+  for (int warm = 0; warm < 2; ++warm) {
+    auto first = start(0);
+    auto second = start(1);
+    ASSERT_TRUE(members.progress_until([&] { return first.done() && second.done(); }));
+    ASSERT_TRUE(first.wait(0s));
+    ASSERT_TRUE(second.wait(0s));
+  }
+  // How far each comes before rank 0 gives up: up to the end, which is the only success.
+  bool complete = false;
+  for (int steps = 0; !complete; ++steps) {
+    for (const Tensor& tensor : tensors)
+      for (std::int32_t& element : tensor.span<std::int32_t>()) element = 1;
+    auto first = start(0);
+    auto second = start(1);
+    for (int step = 0; step < steps; ++step) members.cores[step % 2]->progress();
+    complete = first.done();
+    if (!complete) {
+      first.cancel();
+      members.cores[0]->progress();
+    }
+    ASSERT_TRUE(first.done());
+    for (std::int32_t& element : tensors[0].span<std::int32_t>()) element = 77;
+    members.cores[1]->progress();
+    members.cores[1]->progress();
+    ASSERT_TRUE(members.progress_until([&] { return second.done(); }));
+    if (second.wait(0s)) {
+      const auto result = tensors[1].span<const std::int32_t>();
+      EXPECT_EQ(std::count(result.begin(), result.end(), 2), count) << "after " << steps;
+    }
+    if (complete) break;
+    std::thread other([&] {
+      EXPECT_TRUE(members.cores[1]->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test"));
+    });
+    ASSERT_TRUE(members.cores[0]->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test"));
+    other.join();
+    ASSERT_LT(steps, 100);
+  }
+}
+// Each of the two is ahead of the other in the end, for one number of chunks.
+TEST(Pulling, WhatSomebodyGaveUpIsNotTakenForItsShare) {
+  give_up_while_pulling(1 << 19);
+  give_up_while_pulling(1 << 20);
+}
+
 // Words to groups
 
 struct Listener final : MeshListener {

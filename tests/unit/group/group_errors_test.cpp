@@ -334,6 +334,48 @@ INSTANTIATE_TEST_SUITE_P(Paths, GroupErrors, testing::Values(Transport::automati
                            return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
                          });
 
+// What is written twice would be another result with each algorithm.
+TEST(Arguments, ResultsInOneMemoryAreRefused) {
+  Context context = Context::create().value();
+  Group group = Group::join(context, Rendezvous::at("unix:@x", GroupRank{0}, 1), kSoon).value();
+  const auto fresh = [] { return Tensor::zeros(DType::f32, Shape({8, 8})).value(); };
+  const Tensor tied = fresh();
+  const std::vector<Tensor> twice{fresh(), tied, tied};
+  EXPECT_TRUE(test::fails_with(group.all_reduce(twice, ReduceOp::sum, kSoon),
+                               ErrorCode::overlapping, "'2' shares memory with leaf '1'"));
+  TensorDict dict;
+  dict.set("w", tied);
+  const std::vector<TensorDict> dicts{dict, dict};
+  EXPECT_EQ(group.all_reduce(dicts, ReduceOp::sum, kSoon).error().code, ErrorCode::overlapping);
+  // Rows that interleave share nothing; one column that stands for eight does.
+  const Tensor even =
+      Tensor::view(tied.storage(), 0, DType::f32, Shape({4, 8}), Strides({16, 1})).value();
+  const Tensor odd =
+      Tensor::view(tied.storage(), 32, DType::f32, Shape({4, 8}), Strides({16, 1})).value();
+  const std::vector<Tensor> rows{even, odd};
+  EXPECT_TRUE(group.all_reduce(rows, ReduceOp::sum, kSoon));
+  const Tensor column =
+      Tensor::view(tied.storage(), 0, DType::f32, Shape({8, 8}), Strides({1, 0})).value();
+  EXPECT_EQ(group.all_reduce(column, ReduceOp::sum, kSoon).error().code, ErrorCode::overlapping);
+  // What is only read may be the same.
+  EXPECT_TRUE(group.all_gather(tied, std::vector<Tensor>{fresh()}, kSoon));
+}
+
+TEST(Arguments, ErrorsNameTheTensorByItsPlaceInTheList) {
+  Context context = Context::create().value();
+  Group group = Group::join(context, Rendezvous::at("unix:@x", GroupRank{0}, 1), kSoon).value();
+  const Tensor good = Tensor::zeros(DType::f32, Shape({4})).value();
+  const Tensor empty = Tensor::zeros(DType::f32, Shape({0})).value();
+  alignas(4) static constexpr std::byte kMemory[4] = {};
+  const Tensor read_only =
+      Tensor::view(Storage(nullptr, const_cast<std::byte*>(kMemory), 4, Access::read_only), 0,
+                   DType::f32, Shape({1}))
+          .value();
+  const std::vector<Tensor> list{empty, good, read_only};
+  EXPECT_TRUE(test::fails_with(group.all_reduce(list, ReduceOp::sum, kSoon), ErrorCode::read_only,
+                               "tensor 2 "));
+}
+
 // Joining
 
 Result<Group> join_alone(Context& context, const std::string& address, std::uint32_t rank,

@@ -134,6 +134,25 @@ TEST_P(Stages, WhoGetsNothingEndsTheGatherOfTheOthers) {
       {.transport = GetParam()});
 }
 
+TEST_P(Stages, AWrongPeerIsNobodyElsesAffair) {
+  const auto layout = ParallelLayout::make({.tensor = 2, .pipeline = 1, .kv = 1}).value();
+  test::run_members(
+      2,
+      [&](Context&, Group& world) {
+        auto own =
+            world.split(layout.tensor_group_of(GlobalRank{world.rank().value}).value(), kSoon);
+        ASSERT_TRUE(own) << own.error().message();
+        const Tensor values = Tensor::zeros(DType::f32, Shape({1000})).value();
+        for (const std::uint32_t peer : {world.rank().value, 2u}) {
+          const auto done = recv_from_stage(world, *own, values, GroupRank{peer}, kSoon);
+          EXPECT_TRUE(
+              test::fails_with(done, ErrorCode::invalid_argument, "rank " + std::to_string(peer)));
+        }
+        EXPECT_TRUE(own->barrier(kSoon));
+      },
+      {.transport = GetParam()});
+}
+
 TEST_P(Stages, WhatDoesNotComeInTimeIsNamed) {
   std::promise<void> given_up;
   auto waits = given_up.get_future().share();
