@@ -77,7 +77,8 @@ std::int64_t largest_number(DType dtype, ReduceKind op, std::uint32_t ranks) {
     case ReduceKind::sum:
       return std::min<std::int64_t>(kMaxNumber, exact / ranks);
     case ReduceKind::avg:
-      return std::min<std::int64_t>(kMaxNumber, exact - 2 * (std::int64_t{ranks} - 1));
+      // Over links the sum is a number of that type before it is divided.
+      return std::min<std::int64_t>(kMaxNumber, exact / ranks - 2 * (std::int64_t{ranks} - 1));
     default:
       return std::min<std::int64_t>(kMaxNumber, exact);
   }

@@ -117,7 +117,8 @@ Result<int> run_jobs(const LaunchOptions& options, const std::string& program, O
                  .err = err});
     TENDON_CHECK(job.run());
     const int code = job.exit_code();
-    if (code == 0 || orders.stop_signal() != 0 || restart == options.restart_count) {
+    const bool is_last = restart == options.restart_count || !orders.has_giver();
+    if (code == 0 || orders.stop_signal() != 0 || is_last) {
       if (options.format == Format::json) print_json(document_of(job, restart));
       return code;
     }
@@ -140,10 +141,13 @@ int run_inner(const LaunchOptions& options, const std::string& program, detail::
 int watch_inner(pid_t inner, int pipe, const sigset_t& passed_on) {
   sigset_t expected = passed_on;
   sigaddset(&expected, SIGCHLD);
-  // Under nohup.
-  struct sigaction hang_up {};
-  if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler == SIG_IGN)
-    sigdelset(&expected, SIGHUP);
+  // Under nohup, or in the background of a script. A blocked signal waits although it is ignored.
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction before {};
+    if (sigismember(&passed_on, number) == 1 && sigaction(number, nullptr, &before) == 0 &&
+        before.sa_handler == SIG_IGN)
+      sigdelset(&expected, number);
+  }
   while (true) {
     const int number = sigwaitinfo(&expected, nullptr);
     if (number < 0) continue;

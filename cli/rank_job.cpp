@@ -248,6 +248,7 @@ void RankJob::finish_output() {
     stream.sink->push(lines);
     stream.fd.reset();
   }
+  const int asked_before = setup_.orders.stop_count();
   while (setup_.out.wanted_fd() >= 0 || setup_.err.wanted_fd() >= 0) {
     std::array<pollfd, 3> wanted = {{{setup_.orders.fd(), POLLIN, 0},
                                      {setup_.out.wanted_fd(), POLLOUT, 0},
@@ -256,7 +257,7 @@ void RankJob::finish_output() {
     while (wanted[0].revents != 0 && setup_.orders.take()) {
     }
     // Nobody reads what is left, and somebody waits.
-    if (!setup_.orders.has_giver() || setup_.orders.stop_signal() != 0) {
+    if (!setup_.orders.has_giver() || setup_.orders.stop_count() != asked_before) {
       setup_.out.write_some();
       setup_.err.write_some();
       return;

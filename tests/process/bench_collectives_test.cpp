@@ -142,9 +142,10 @@ TEST(BenchCollectives, ThreeRanksEveryTypeAndOperation) {
     std::string verb, dtype, op, path;
   };
   for (const Case& each :
-       {Case{"allreduce", "i8", "sum", "shm"}, Case{"allreduce", "f8_e5m2", "avg", "shm"},
-        Case{"allreduce", "bfloat16", "prod", "tcp"}, Case{"reducescatter", "half", "min", "tcp"},
-        Case{"reducescatter", "u16", "bit_xor", "shm"}, Case{"alltoall", "f64", "sum", "tcp"}}) {
+       {Case{"allreduce", "i8", "sum", "shm"}, Case{"allreduce", "f8_e5m2", "max", "shm"},
+        Case{"allreduce", "bfloat16", "avg", "tcp"}, Case{"allreduce", "bfloat16", "prod", "tcp"},
+        Case{"reducescatter", "half", "min", "tcp"}, Case{"reducescatter", "u16", "bit_xor", "shm"},
+        Case{"alltoall", "f64", "sum", "tcp"}}) {
     const Ended ended =
         run_tendon(Words{"bench", each.verb, "--json", "--ranks", "3", "-d", each.dtype, "-o",
                          each.op, "--path", each.path, "-b", "1", "-e", "5000", "-f", "5000"} +

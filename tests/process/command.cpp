@@ -87,6 +87,12 @@ std::string Command::wait_for_err(std::string_view prefix) {
 
 void Command::signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
 
+bool Command::has_ended() const {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
+}
+
 Ended Command::finish() {
   while (read_some()) {
   }

@@ -36,6 +36,8 @@ class Command {
   /// and "" when the command ends first.
   std::string wait_for_err(std::string_view prefix);
   void signal(int number) const;
+  /// It can still be waited for.
+  [[nodiscard]] bool has_ended() const;
   /// Reads both streams to their end and waits for the process.
   Ended finish();
 

@@ -463,10 +463,45 @@ TEST(Launch, ASecondSignalKills) {
   for (int rank = 0; rank < 2; ++rank) launcher.wait_for_err("[rank ");
   launcher.signal(SIGINT);
   for (int rank = 0; rank < 2; ++rank) launcher.wait_for_err("[rank ");
-  launcher.signal(SIGINT);
+  // Right behind the first it is the same request.
+  ASSERT_TRUE(test::eventually([&] {
+    launcher.signal(SIGINT);
+    return launcher.has_ended();
+  }));
   const Ended ended = launcher.finish();
   EXPECT_EQ(ended.code, 128 + SIGINT);
   EXPECT_THAT(ended.err, HasSubstr("SIGINT again: killing the ranks"));
+}
+
+// A shell that is told to end hangs up its jobs, and then the kernel does.
+TEST(Launch, AHangUpHurriesNobody) {
+  Command launcher(script_words({"-n", "2"},
+                                "trap '' HUP; trap 'echo saves >&2' TERM; trap 'exit 0' USR1; "
+                                "tail -f /dev/null & echo ready >&2; while :; do wait; done"));
+  for (int rank = 0; rank < 2; ++rank) launcher.wait_for_err("[rank ");
+  launcher.signal(SIGTERM);
+  for (int rank = 0; rank < 2; ++rank) launcher.wait_for_err("[rank ");
+  launcher.signal(SIGHUP);
+  launcher.signal(SIGUSR1);
+  const Ended ended = launcher.finish();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, Not(HasSubstr("killing")));
+}
+
+// A script starts its background jobs so.
+TEST(Launch, WhatTheCallerIgnoresStaysIgnored) {
+  Command launcher({"-c",
+                    "trap '' INT QUIT; exec \"$0\" launch -n 1 -- sh -c "
+                    "'echo ready >&2; exec tail -f /dev/null'",
+                    TENDON_CLI_PATH},
+                   "/bin/sh");
+  launcher.wait_for_err("[rank 0] ready");
+  launcher.signal(SIGINT);
+  launcher.signal(SIGQUIT);
+  launcher.signal(SIGTERM);
+  const Ended ended = launcher.finish();
+  EXPECT_EQ(ended.code, 128 + SIGTERM) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("SIGTERM: passed on"), Not(HasSubstr("SIGINT"))));
 }
 
 // Nothing is left -------------------------------------------------------------------------------
