@@ -85,6 +85,20 @@ nb::python_error to_exception(const Error& error) {
 void raise_type_error(const std::string& text) { throw nb::type_error(text.c_str()); }
 void raise_value_error(const std::string& text) { throw nb::value_error(text.c_str()); }
 
+std::string exception_text(nb::handle type, nb::handle value) {
+  std::string text =
+      PyType_Check(type.ptr()) ? reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name : "exception";
+  const auto said = nb::steal(PyObject_Str(value.ptr()));
+  const auto bytes =
+      nb::steal(said.is_valid() ? PyUnicode_AsEncodedString(said.ptr(), "utf-8", "backslashreplace")
+                                : nullptr);
+  if (bytes.is_valid())
+    text += std::string(": ") + PyBytes_AsString(bytes.ptr());
+  else
+    PyErr_Clear();
+  return text;
+}
+
 std::string quoted_type(nb::handle object) {
   const nb::handle type = object.type();
   const auto module = nb::cast<std::string>(type.attr("__module__"));

@@ -32,5 +32,8 @@ T unwrap(Result<T> result) {
 
 /// "'numpy.ndarray'": how messages name the type of an object.
 [[nodiscard]] std::string quoted_type(nb::handle object);
+/// "ValueError: why", of any exception: what cannot be said in UTF-8 is escaped, what raises while
+/// it is said is left out.
+[[nodiscard]] std::string exception_text(nb::handle type, nb::handle value);
 
 }  // namespace tendon::python

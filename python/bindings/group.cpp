@@ -42,9 +42,25 @@ void end_group(Group* group) {
   delete group;
 }
 
-nb::object make_group(Group group, nb::object context) {
+nb::object make_group(Group group, nb::object context, std::shared_ptr<PythonStore> store) {
   return nb::cast(GroupHandle{std::shared_ptr<Group>(new Group(std::move(group)), end_group),
-                              std::move(context)});
+                              std::move(context), std::move(store)});
+}
+
+/// A call that may ask the store, on a thread of its own; this one, which has the GIL, answers.
+template <class F>
+auto wait_serving(const std::shared_ptr<PythonStore>& store, Deadline deadline, F call) {
+  if (store == nullptr) return wait_beside(deadline, std::move(call));
+  start_serving(*store);
+  try {
+    return wait_beside(deadline, std::move(call), std::chrono::milliseconds(5), [&] {
+      look_at_signals();
+      serve(*store);
+    });
+  } catch (...) {
+    stop_serving(*store);
+    throw;
+  }
 }
 
 template <class Rank>
@@ -61,7 +77,7 @@ nb::object subgroup(const GroupHandle& self, nb::object members, nb::object time
                           [group, ranks = ranks_from<GroupRank>(members), name](Deadline end) {
                             return group->subgroup(ranks, end, name);
                           });
-  return make_group(unwrap(std::move(made)), self.context);
+  return make_group(unwrap(std::move(made)), self.context, self.store);
 }
 
 nb::object split(const GroupHandle& self, nb::object members, nb::object timeout,
@@ -70,7 +86,7 @@ nb::object split(const GroupHandle& self, nb::object members, nb::object timeout
       collective_beside(self, "split", timeout,
                         [ranks = ranks_from<GlobalRank>(members), name](
                             Group& group, Deadline end) { return group.split(ranks, end, name); });
-  return make_group(std::move(made), self.context);
+  return make_group(std::move(made), self.context, self.store);
 }
 
 void shrink(const GroupHandle& self, nb::object timeout, const std::string& fence) {
@@ -89,7 +105,7 @@ std::uint64_t grow(const GroupHandle& self, nb::object timeout) {
 std::uint64_t rebuild(const GroupHandle& self, nb::object timeout, const std::string& fence) {
   const auto group = open(self);
   const ShrinkOptions options{.fence = fence_from(fence)};
-  return unwrap(wait_beside(until(self, timeout), [group, options](Deadline end) {
+  return unwrap(wait_serving(self.store, until(self, timeout), [group, options](Deadline end) {
     return group->rebuild(end, options);
   }));
 }
@@ -102,9 +118,7 @@ void abort(const GroupHandle& self, const std::string& reason) {
 
 void leave(GroupHandle& self, nb::object type, nb::object value, nb::object /*traceback*/) {
   if (!type.is_none() && self.group != nullptr) {
-    abort(self,
-          "an exception left its with block: " + nb::cast<std::string>(type.attr("__name__")) +
-              ": " + nb::cast<std::string>(nb::str(value)));
+    abort(self, "an exception left its with block: " + exception_text(type, value));
   }
   self.group.reset();
 }
@@ -125,20 +139,8 @@ nb::object join(nb::object rendezvous, nb::object context, nb::object rank, nb::
   const auto call = [shared = handle.context, place = where.rendezvous, options](Deadline end) {
     return Group::join(*shared, place, end, options);
   };
-  if (where.store == nullptr)
-    return make_group(unwrap(wait_beside(deadline, call)), std::move(context));
-  // A thread of the library asks; this one, which has the GIL, answers.
-  start_serving(*where.store);
-  try {
-    auto joined = wait_beside(deadline, call, std::chrono::milliseconds(5), [&] {
-      look_at_signals();
-      serve(*where.store);
-    });
-    return make_group(unwrap(std::move(joined)), std::move(context));
-  } catch (...) {
-    stop_serving(*where.store);
-    throw;
-  }
+  return make_group(unwrap(wait_serving(where.store, deadline, call)), std::move(context),
+                    where.store);
 }
 
 nb::list members(const GroupHandle& self) {

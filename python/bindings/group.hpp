@@ -10,6 +10,7 @@
 
 #include "background.hpp"
 #include "group_values.hpp"
+#include "rendezvous.hpp"
 
 namespace tendon::python {
 
@@ -19,6 +20,7 @@ namespace nb = nanobind;
 struct GroupHandle {
   std::shared_ptr<Group> group;  ///< null: closed
   nb::object context;
+  std::shared_ptr<PythonStore> store = nullptr;  ///< where rank 0 is found, also a later one
 };
 
 /// The group, or GroupAborted when it was closed.

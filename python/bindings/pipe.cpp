@@ -173,10 +173,9 @@ void cancel(const PipeHandle& self, nb::object reason) {
 
 void leave(const PipeHandle& self, nb::object type, nb::object value, nb::object) {
   if (!type.is_none()) {
-    const std::string what =
-        nb::cast<std::string>(type.attr("__name__")) + ": " + nb::cast<std::string>(nb::str(value));
     return self.pipe->cancel(
-        Error{ErrorCode::cancelled, "pipe", "an exception left its with block: " + what});
+        Error{ErrorCode::cancelled, "pipe",
+              "an exception left its with block: " + exception_text(type, value)});
   }
   const auto pipe = self.pipe;
   auto closed = wait_in_slices(until(self, nb::ellipsis()),

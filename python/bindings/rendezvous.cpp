@@ -36,6 +36,7 @@ class PythonStore final : public RendezvousStore {
       if (!question_ || answer_) return;
       question = question_;
     }
+    const auto is_still_asked = [&] { return question_ && question_->number == question->number; };
     const nb::module_ adapter = nb::module_::import_("tendon._store");
     std::string answer;
     if (question->value) {
@@ -46,6 +47,7 @@ class PythonStore final : public RendezvousStore {
       answer = nb::cast<std::string>(found);
     }
     const std::lock_guard lock(mutex_);
+    if (!is_still_asked()) return;
     answer_ = std::move(answer);
     changed_.notify_all();
   }
@@ -57,8 +59,6 @@ class PythonStore final : public RendezvousStore {
   void start() {
     const std::lock_guard lock(mutex_);
     stopped_ = false;
-    question_.reset();
-    answer_.reset();
   }
 
  private:
@@ -68,12 +68,25 @@ class PythonStore final : public RendezvousStore {
   };
   struct Question {
     std::string key;
-    std::optional<std::string> value;  // to set
+    std::optional<std::string> value = {};  // to set
+    std::uint64_t number = 0;
   };
 
   Result<std::string> ask(Question question, Deadline deadline) {
+    const std::string key = question.key;
+    const auto nobody = [&] {
+      return Error{ErrorCode::timeout, "group.rendezvous",
+                   "the store has no key '" + key + "': rank 0 has not come"};
+    };
+    // One at a time: calls of several groups may use one store.
+    std::unique_lock asking(asking_, std::defer_lock);
+    if (deadline.is_never())
+      asking.lock();
+    else if (!asking.try_lock_until(deadline.time_point()))
+      return nobody();
     std::unique_lock lock(mutex_);
     question_ = std::move(question);
+    question_->number = ++asked_count_;
     answer_.reset();
     const auto answered = [&] { return stopped_ || answer_.has_value(); };
     if (deadline.is_never()) {
@@ -81,17 +94,17 @@ class PythonStore final : public RendezvousStore {
     } else {
       (void)changed_.wait_until(lock, deadline.time_point(), answered);
     }
-    const std::string key = question_->key;
     question_.reset();
     if (answer_) return *std::move(answer_);
     if (stopped_)
       return Error{ErrorCode::cancelled, "group.rendezvous", "nobody asks the store any more"};
-    return Error{ErrorCode::timeout, "group.rendezvous",
-                 "the store has no key '" + key + "': rank 0 has not come"};
+    return nobody();
   }
 
   const std::shared_ptr<Held> held_;
+  std::timed_mutex asking_;
   std::mutex mutex_;
+  std::uint64_t asked_count_ = 0;
   std::condition_variable changed_;
   std::optional<Question> question_;
   std::optional<std::string> answer_;

@@ -19,10 +19,10 @@ struct RendezvousHandle {
   std::shared_ptr<PythonStore> store = nullptr;  ///< of through()
 };
 
-/// Any object with set and get, asked by the thread that waits in Group.join: no thread of the
-/// library ever takes the GIL.
+/// Any object with set and get, asked by the thread that waits in Group.join or rebuild: no thread
+/// of the library ever takes the GIL.
 [[nodiscard]] std::shared_ptr<PythonStore> make_store(nb::handle store);
-/// Before each join that uses it.
+/// Before each call that uses it.
 void start_serving(PythonStore& store);
 /// Answers what is asked of the store now, if it can. Holds the GIL; throws what the store raises.
 void serve(PythonStore& store);

@@ -27,7 +27,7 @@ def like(values: Any) -> Any:
     if _is_tensordict(values):
         return values.clone()
     if isinstance(values, Mapping):
-        return {name: like(entry) if _is_mapping(entry) or hasattr(entry, "__dlpack__") else entry
+        return {name: entry if _is_value(entry) else like(entry)
                 for name, entry in values.items()}
     return _empty(values, _array(values).shape)
 
@@ -42,6 +42,11 @@ def _is_tensordict(values: Any) -> bool:
 
 def _is_mapping(values: Any) -> bool:
     return isinstance(values, Mapping) or _is_tensordict(values)
+
+
+def _is_value(entry: Any) -> bool:
+    """What a TensorDict takes for no array: it is neither changed nor made room for."""
+    return entry is None or isinstance(entry, (bool, int, float, str, list, tuple))
 
 
 def _array(values: Any) -> Any:

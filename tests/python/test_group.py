@@ -579,6 +579,48 @@ def test_growing_where_nobody_has_come(members):
     assert members().run(work) == [(3, 2, 2, (own(0) + own(1)).tolist())] * 2
 
 
+class Interface:
+    """An array by nothing but NumPy's interface."""
+
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+        self._array = array
+
+
+@pytest.mark.parametrize("make", [lambda data: memoryview(bytearray(data)), bytearray,
+                                  lambda data: Interface(np.frombuffer(bytearray(data), np.uint8))],
+                         ids=["memoryview", "bytearray", "interface"])
+def test_room_is_made_for_everything_that_is_taken_for_an_array(members, make):
+    def work(group):
+        mine = make([group.rank + 1] * 4)
+        gathered = group.all_gather({"x": mine, "n": 3, "s": np.float32(2)})
+        return [np.asarray(each["x"]).tolist() for each in gathered], np.asarray(mine).tolist()
+
+    both = [[1] * 4, [2] * 4]
+    assert members().run(work) == [(both, both[0]), (both, both[1])]
+
+
+class Unsayable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error, text", [(ValueError("bad \udcff name"), r"ValueError: bad \\udcff"),
+                                         (Unsayable(), "Unsayable")], ids=["surrogate", "unsayable"])
+def test_what_leaves_a_with_block_is_told_whatever_it_says(members, error, text):
+    def work(group):
+        if group.rank == 0:
+            with pytest.raises(type(error)), group:
+                raise error
+            assert "closed" in repr(group)
+            return None
+        with pytest.raises(tendon.Error, match=text):
+            group.barrier()
+        return None
+
+    members().run(work)
+
+
 def test_a_rebuild_that_times_out_names_the_empty_places(members):
     def work(group):
         if group.rank in (1, 3):
@@ -891,6 +933,31 @@ def test_a_store_of_torch(tmp_path):
     join_through(distributed.FileStore(str(tmp_path / "store"), 2))
     port = int(free_address().rpartition(":")[2])
     join_through(distributed.TCPStore("127.0.0.1", port, 1, True))
+
+
+def test_a_new_rank_0_is_found_through_the_store():
+    store = PlainStore()
+
+    def join(rank, context):
+        return tendon.Group.join(rank=rank, size=2, store=store, context=context,
+                                 timeout=PATIENCE_S)
+
+    old, here, new = (tendon.Context(name, linger=0.1) for name in ("old", "here", "new"))
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(join, 0, old)
+        group = join(1, here)
+        first.result(PATIENCE_S).close()
+        old.close(PATIENCE_S)
+        second = threads.submit(join, 0, new)
+        group.rebuild(timeout=PATIENCE_S)
+        replacement = second.result(PATIENCE_S)
+        done = threads.submit(replacement.barrier)
+        group.barrier()
+        done.result(PATIENCE_S)
+    for member in (group, replacement):
+        member.close()
+    for context in (here, new):
+        context.close(PATIENCE_S)
 
 
 def test_what_a_store_raises_is_raised():
