@@ -136,7 +136,6 @@ class ScriptOperation final : public Operation {
   struct Piece {
     std::uint64_t block_bytes = 0;
     std::uint32_t layout = 0;
-    friend bool operator==(const Piece&, const Piece&) = default;
   };
   Piece piece(const ScriptJob& job, const Location& at, std::uint64_t size_bytes) const {
     if (size_bytes == 0) return {};  // instead of an empty block
