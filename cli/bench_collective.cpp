@@ -29,6 +29,8 @@ constexpr std::uint64_t kDefaultEndBytes = 64ull << 20;
 std::uint32_t default_ranks(Collective collective) { return is_between_stages(collective) ? 4 : 2; }
 /// Calls with known numbers: what the first leaves behind must not pass for the second's result.
 constexpr std::uint64_t kCheckCount = 2;
+/// How long calls share one deadline: making one costs more than the comparison.
+constexpr std::chrono::seconds kDeadlineUse{10};
 /// The longest a launcher's ranks may come after one another.
 constexpr std::chrono::seconds kLaunchedJoinLimit{120};
 
@@ -100,10 +102,19 @@ struct Row {
 
 Result<Figures> measure(CollectiveRun& run, Group& group, std::uint64_t warm_up_count,
                         std::uint64_t count, Check check) {
-  // One point in time for all calls: none of them reads the clock for it.
-  const Deadline deadline = row_deadline();
+  // It is renewed between calls, so that it ends a call that hangs and not a row of many calls.
+  Deadline deadline = row_deadline();
+  auto renewed = Clock::now();
+  const auto renew = [&](Clock::time_point now) {
+    if (now - renewed < kDeadlineUse) return;
+    deadline = row_deadline();
+    renewed = now;
+  };
   TENDON_CHECK(group.barrier(deadline));
-  for (std::uint64_t i = 0; i < warm_up_count; ++i) TENDON_CHECK(run.run(deadline));
+  for (std::uint64_t i = 0; i < warm_up_count; ++i) {
+    TENDON_CHECK(run.run(deadline));
+    renew(Clock::now());
+  }
   std::vector<double> samples;
   samples.reserve(count);
   auto previous = Clock::now();
@@ -113,7 +124,9 @@ Result<Figures> measure(CollectiveRun& run, Group& group, std::uint64_t warm_up_
     const auto now = Clock::now();
     samples.push_back(std::chrono::duration<double, std::micro>(now - previous).count());
     previous = now;
+    renew(now);
   }
+  deadline = row_deadline();
   Figures figures;
   figures.mean_us = std::chrono::duration<double, std::micro>(previous - start).count() /
                     static_cast<double>(count);

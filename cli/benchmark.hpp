@@ -19,7 +19,7 @@
 
 namespace tendon::cli {
 
-/// A benchmark that takes longer than this for one row has hung.
+/// A benchmark that takes longer than this for one row has hung; a collective, for one call.
 [[nodiscard]] inline Deadline row_deadline() { return std::chrono::minutes(5); }
 
 /// CPU, cores, kernel, version: what a figure means nothing without.
