@@ -77,8 +77,9 @@ std::int64_t largest_number(DType dtype, ReduceKind op, std::uint32_t ranks) {
     case ReduceKind::sum:
       return std::min<std::int64_t>(kMaxNumber, exact / ranks);
     case ReduceKind::avg:
-      // Over links the sum is a number of that type before it is divided.
-      return std::min<std::int64_t>(kMaxNumber, exact / ranks - 2 * (std::int64_t{ranks} - 1));
+      // number_of() adds 0, 2, ... 2 * (ranks - 1) to it: to the sum ranks * (ranks - 1). Over
+      // links that sum is rounded to the type before it is divided.
+      return std::min<std::int64_t>(kMaxNumber, exact / ranks - (std::int64_t{ranks} - 1));
     default:
       return std::min<std::int64_t>(kMaxNumber, exact);
   }

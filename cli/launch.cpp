@@ -116,9 +116,13 @@ Result<int> run_jobs(const LaunchOptions& options, const std::string& program, O
                  .out = out,
                  .err = err});
     TENDON_CHECK(job.run());
+    // What came when there was nothing to write any more, or an end of it that nobody waited for.
+    while (orders.take()) {
+    }
     const int code = job.exit_code();
-    const bool is_last = restart == options.restart_count || !orders.has_giver();
-    if (code == 0 || orders.stop_signal() != 0 || is_last) {
+    // Killed, so its user wants an end, and nobody is there to read about it.
+    if (!orders.has_giver()) return code;
+    if (code == 0 || orders.stop_signal() != 0 || restart == options.restart_count) {
       if (options.format == Format::json) print_json(document_of(job, restart));
       return code;
     }
@@ -141,11 +145,11 @@ int run_inner(const LaunchOptions& options, const std::string& program, detail::
 int watch_inner(pid_t inner, int pipe, const sigset_t& passed_on) {
   sigset_t expected = passed_on;
   sigaddset(&expected, SIGCHLD);
-  // Under nohup, or in the background of a script. A blocked signal waits although it is ignored.
+  // Under nohup, or behind a script's '&': blocked, they would be taken all the same.
   for (int number = 1; number < NSIG; ++number) {
-    struct sigaction before {};
-    if (sigismember(&passed_on, number) == 1 && sigaction(number, nullptr, &before) == 0 &&
-        before.sa_handler == SIG_IGN)
+    struct sigaction action {};
+    if (sigismember(&passed_on, number) == 1 && sigaction(number, nullptr, &action) == 0 &&
+        action.sa_handler == SIG_IGN)
       sigdelset(&expected, number);
   }
   while (true) {

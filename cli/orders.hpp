@@ -2,11 +2,24 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 
 #include "core/fd.hpp"
 
 namespace tendon::cli {
+
+/// A signal, and what it asks for.
+struct Order {
+  enum class Kind : std::uint8_t {
+    other,   ///< to be passed on; it changes nothing
+    end,     ///< the first that asks for the end
+    repeat,  ///< of that request
+    end_now,
+  };
+  int signal_number;
+  Kind kind;
+};
 
 /// What the outer process of `tendon launch` passes on: one byte for each signal that it got. The
 /// end of the pipe is its death.
@@ -20,32 +33,23 @@ class Orders {
  public:
   explicit Orders(detail::OwnedFd pipe) : pipe_(std::move(pipe)) {}
 
-  /// The next signal, if one has come. Of those that ask for the end and come within kOneRequest
-  /// only the first.
-  [[nodiscard]] std::optional<int> take();
+  /// The next signal, if one has come.
+  [[nodiscard]] std::optional<Order> take();
   /// False once the outer process is gone.
   [[nodiscard]] bool has_giver() const noexcept { return static_cast<bool>(pipe_); }
   /// The first signal that asked for the end, 0 if none has.
   [[nodiscard]] int stop_signal() const noexcept { return stop_signal_; }
-  /// How often the end was asked for.
-  [[nodiscard]] int stop_count() const noexcept { return stop_count_; }
-  /// A second one asked for it to be now.
-  [[nodiscard]] bool is_impatient() const noexcept { return is_impatient_; }
-  /// One request may come as several signals: timeout(1) signals its child and then its group, a
-  /// shell that ends hangs up its jobs, and then the kernel does.
-  static constexpr std::chrono::milliseconds kOneRequest{500};
   /// For poll(); -1 without a giver.
   [[nodiscard]] int fd() const noexcept { return pipe_.get(); }
 
-  /// Signals that ask for the end; the others are passed on and change nothing.
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// Whether it asks for the end.
   [[nodiscard]] static bool is_stop(int signal_number);
 
- private:
   detail::OwnedFd pipe_;
   int stop_signal_ = 0;
-  int stop_count_ = 0;
-  bool is_impatient_ = false;
-  std::chrono::steady_clock::time_point asked_at_;  // first
+  Clock::time_point stopped_at_;  ///< when that one came
 };
 
 }  // namespace tendon::cli

@@ -199,16 +199,25 @@ void RankJob::wait() {
 }
 
 void RankJob::take_orders() {
-  while (const std::optional<int> number = setup_.orders.take()) {
-    if (!Orders::is_stop(*number)) {
-      signal_ranks(*number);
-    } else if (setup_.orders.is_impatient()) {
-      tell(fmt::format("{} again: killing the ranks", signal_name(*number)));
-      enter(Phase::killing);
-    } else {
-      tell(
-          fmt::format("{}: passed on to the ranks; a second one kills them", signal_name(*number)));
-      signal_ranks(*number);
+  while (const std::optional<Order> order = setup_.orders.take()) {
+    const int number = order->signal_number;
+    switch (order->kind) {
+      case Order::Kind::other:
+        signal_ranks(number);
+        break;
+      case Order::Kind::end:
+        tell(fmt::format("{}: passed on to the ranks; a second one kills them",
+                         signal_name(number)));
+        signal_ranks(number);
+        break;
+      case Order::Kind::repeat:
+        // A rank is asked once, too.
+        if (number != setup_.orders.stop_signal()) signal_ranks(number);
+        break;
+      case Order::Kind::end_now:
+        tell(fmt::format("{} again: killing the ranks", signal_name(number)));
+        enter(Phase::killing);
+        break;
     }
   }
 }
@@ -248,22 +257,37 @@ void RankJob::finish_output() {
     stream.sink->push(lines);
     stream.fd.reset();
   }
-  const int asked_before = setup_.orders.stop_count();
   while (setup_.out.wanted_fd() >= 0 || setup_.err.wanted_fd() >= 0) {
     std::array<pollfd, 3> wanted = {{{setup_.orders.fd(), POLLIN, 0},
                                      {setup_.out.wanted_fd(), POLLOUT, 0},
                                      {setup_.err.wanted_fd(), POLLOUT, 0}}};
     if (poll(wanted.data(), wanted.size(), -1) <= 0) continue;
-    while (wanted[0].revents != 0 && setup_.orders.take()) {
-    }
-    // Nobody reads what is left, and somebody waits.
-    if (!setup_.orders.has_giver() || setup_.orders.stop_count() != asked_before) {
-      setup_.out.write_some();
-      setup_.err.write_some();
-      return;
-    }
+    int stop = 0;
+    while (const std::optional<Order> order = setup_.orders.take())
+      if (order->kind == Order::Kind::end || order->kind == Order::Kind::end_now)
+        stop = order->signal_number;
     setup_.out.write_some();
     setup_.err.write_some();
+    if (!setup_.orders.has_giver()) return;
+    if (stop != 0) {
+      drop_output(stop);
+      return;
+    }
+  }
+}
+
+void RankJob::drop_output(int stop_signal) {
+  // Nobody reads what is left, and somebody waits.
+  setup_.out.drop_lines();
+  setup_.err.drop_lines();
+  tell(fmt::format("{}: the rest of the output is dropped", signal_name(stop_signal)));
+  setup_.err.write_some();
+  if (setup_.options.format != Format::json) return;
+  // What is printed next must stand on a line of its own, and waits for the reader as well.
+  while (setup_.out.wanted_fd() >= 0) {
+    pollfd wanted{setup_.out.wanted_fd(), POLLOUT, 0};
+    poll(&wanted, 1, -1);
+    setup_.out.write_some();
   }
 }
 

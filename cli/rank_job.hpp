@@ -100,6 +100,7 @@ class RankJob {
   /// All that has been written, which may be more than the sink wants at a time.
   void read_ready(Stream& stream);
   void finish_output();
+  void drop_output(int stop_signal);
   void report_first_failure();
   void report_others();
   void tell(std::string_view line);

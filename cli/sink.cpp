@@ -33,6 +33,7 @@ void Sink::write_some() {
       return;
     }
     written_ += static_cast<std::size_t>(count);
+    is_within_line_ = pending_[written_ - 1] != '\n';
     if (written_ == pending_.size()) {
       pending_.clear();
       written_ = 0;
@@ -42,6 +43,12 @@ void Sink::write_some() {
     pending_.erase(0, written_);
     written_ = 0;
   }
+}
+
+void Sink::drop_lines() {
+  const std::size_t end = is_within_line_ ? pending_.find('\n', written_) + 1 : 0;
+  pending_ = end == 0 ? "" : pending_.substr(written_, end - written_);
+  written_ = 0;
 }
 
 bool Sink::is_full() const noexcept { return pending_.size() - written_ >= kFullBytes; }

@@ -24,6 +24,8 @@ class Sink {
   void push(std::string_view lines);
   /// As much as the reader takes at once.
   void write_some();
+  /// Forgets what could not be written, but for the rest of a line that has begun.
+  void drop_lines();
   /// A descriptor for poll() to find writable, -1 while there is nothing to write.
   [[nodiscard]] int wanted_fd() const noexcept { return pending_.empty() ? -1 : fd_; }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
@@ -34,6 +36,7 @@ class Sink {
  private:
   int fd_;
   bool open_ = true;
+  bool is_within_line_ = false;  ///< what was written ends so
   std::string pending_;
   std::size_t written_ = 0;  ///< of pending_
 };

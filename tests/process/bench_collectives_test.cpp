@@ -142,10 +142,10 @@ TEST(BenchCollectives, ThreeRanksEveryTypeAndOperation) {
     std::string verb, dtype, op, path;
   };
   for (const Case& each :
-       {Case{"allreduce", "i8", "sum", "shm"}, Case{"allreduce", "f8_e5m2", "max", "shm"},
-        Case{"allreduce", "bfloat16", "avg", "tcp"}, Case{"allreduce", "bfloat16", "prod", "tcp"},
-        Case{"reducescatter", "half", "min", "tcp"}, Case{"reducescatter", "u16", "bit_xor", "shm"},
-        Case{"alltoall", "f64", "sum", "tcp"}}) {
+       {Case{"allreduce", "i8", "sum", "shm"}, Case{"allreduce", "f8_e4m3fn", "avg", "shm"},
+        Case{"allreduce", "bfloat16", "prod", "tcp"}, Case{"reducescatter", "half", "min", "tcp"},
+        Case{"allreduce", "bf16", "avg", "tcp"}, Case{"reducescatter", "f8_e4m3fn", "avg", "tcp"},
+        Case{"reducescatter", "u16", "bit_xor", "shm"}, Case{"alltoall", "f64", "sum", "tcp"}}) {
     const Ended ended =
         run_tendon(Words{"bench", each.verb, "--json", "--ranks", "3", "-d", each.dtype, "-o",
                          each.op, "--path", each.path, "-b", "1", "-e", "5000", "-f", "5000"} +
@@ -229,6 +229,7 @@ TEST(BenchCollectives, WhatCannotBeMeasuredIsRefusedAtOnce) {
         Case{{"sendrecv", "--ranks", "1"}, "at least 2"},
         Case{{"stage", "--ranks", "3"}, "even number"}, Case{{"stage", "--way", "all"}, "all"},
         Case{{"allreduce", "-d", "f8_e5m2", "--ranks", "16"}, "not exact"},
+        Case{{"allreduce", "-d", "f8_e5m2", "-o", "avg", "--ranks", "3"}, "not exact"},
         Case{{"group-detect", "--ranks", "2"}, "3"}}) {
     const Ended ended = run_tendon(Words{"bench"} + each.words);
     EXPECT_EQ(ended.code, 2) << testing::PrintToString(each.words);

@@ -85,13 +85,16 @@ std::string Command::wait_for_err(std::string_view prefix) {
   }
 }
 
-void Command::signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
-
-bool Command::has_ended() const {
-  siginfo_t info{};
-  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid == pid_;
+bool Command::has_said(std::string_view text) {
+  while (err_.fd) {
+    pollfd ready{err_.fd.get(), POLLIN, 0};
+    if (poll(&ready, 1, 0) != 1) break;
+    read_some();
+  }
+  return err_.text.find(text) != std::string::npos;
 }
+
+void Command::signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
 
 Ended Command::finish() {
   while (read_some()) {

@@ -35,9 +35,9 @@ class Command {
   /// Waits until stderr has a line that starts with `prefix`; what follows the prefix. A failure
   /// and "" when the command ends first.
   std::string wait_for_err(std::string_view prefix);
+  /// Whether stderr has it by now.
+  bool has_said(std::string_view text);
   void signal(int number) const;
-  /// It can still be waited for.
-  [[nodiscard]] bool has_ended() const;
   /// Reads both streams to their end and waits for the process.
   Ended finish();
 
