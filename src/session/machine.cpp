@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
@@ -172,7 +173,9 @@ std::size_t sweep_stale_sockets(const std::string& directory, std::chrono::secon
     if (name.size() != kTokenDigits || is_none(parse_uuid(name))) continue;
     struct stat facts {};
     if (fstatat(dirfd(entries.get()), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (!is_our_socket(facts) || std::time(nullptr) - facts.st_ctime < min_age.count()) continue;
+    // The kernel's stamp may be finer than time(), and a clock may be set back: no age is below 0.
+    const std::int64_t age = std::max<std::int64_t>(std::time(nullptr) - facts.st_ctime, 0);
+    if (!is_our_socket(facts) || age < min_age.count()) continue;
     if (has_listener(directory + "/" + std::string(name))) continue;
     if (unlinkat(dirfd(entries.get()), entry->d_name, 0) == 0) ++removed_count;
   }
