@@ -771,6 +771,8 @@ void Engine::on_open(Link& link, const Descriptor& descriptor, Bytes ticket_byte
   if (link.pipe_count() >= kMaxPipesPerLink)
     return refuse(ErrorCode::server_busy, "this link carries its 1024 pipes already");
   auto sink = handler->on_open(link.shared_from_this(), descriptor.pipe);
+  // Its last other share may be gone by now, and its end may need the lock that is held here.
+  schedule([handler = std::move(handler)] {});
   if (!sink) return refuse(sink.error().code, sink.error().detail);
   link.attach(descriptor.pipe, *std::move(sink));
   std::lock_guard lock(links_mutex_);

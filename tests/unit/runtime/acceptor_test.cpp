@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What strangers at a listener may cost before they are known.
+#include "runtime/acceptor.hpp"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -9,6 +11,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <iterator>
 #include <string>
 #include <thread>
@@ -103,6 +106,52 @@ TEST(AcceptorLimits, AnotherUserOfAUnixSocketIsRefusedBeforeItSaysAnything) {
     EXPECT_FALSE(wire.hear());
   });
   stranger.join();
+}
+
+// Its last share goes while a pipe is opened, as that of a group's may whose members leave.
+class Vanishing final : public detail::OpenHandler {
+ public:
+  explicit Vanishing(std::promise<bool>& can_lock) : can_lock_(can_lock) {}
+  // What an end does: it takes the lock of a link, to leave it.
+  ~Vanishing() override {
+    auto can_lock = std::async(std::launch::async, [this] {
+      return eventually([this] {
+        if (!link_->receive_mutex().try_lock()) return false;
+        link_->receive_mutex().unlock();
+        return true;
+      });
+    });
+    can_lock_.set_value(can_lock.get());
+  }
+  Result<void> may_open() override { return {}; }
+  Result<std::shared_ptr<detail::MessageSink>> on_open(std::shared_ptr<detail::Link> link,
+                                                       std::uint32_t) override {
+    link_ = std::move(link);
+    self.reset();
+    return Error{ErrorCode::unreachable, "test", "gone"};
+  }
+  void on_context_closed() override {}
+
+  std::shared_ptr<Vanishing> self;
+
+ private:
+  std::promise<bool>& can_lock_;
+  std::shared_ptr<detail::Link> link_;
+};
+
+TEST(OpenHandlers, EndWithoutTheLockOfTheLink) {
+  Context server = Context::create({}).value();
+  Context client = Context::create({}).value();
+  std::promise<bool> can_lock;
+  auto handler = std::make_shared<Vanishing>(can_lock);
+  handler->self = handler;
+  const auto acceptor =
+      detail::Acceptor::bind(detail::Engine::of(server), "127.0.0.1:0", Profile::local, handler)
+          .value();
+  handler.reset();
+  const auto pipe = Pipe::connect(client, acceptor->address(), kPatience);
+  ASSERT_TRUE(pipe) << pipe.error().message();
+  EXPECT_TRUE(can_lock.get_future().get());
 }
 
 }  // namespace
