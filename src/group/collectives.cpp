@@ -41,6 +41,25 @@ bool is_alike(CollectiveOp op) {
          op == CollectiveOp::broadcast;
 }
 
+// Members write their outputs while they still read their inputs. Where both are the same block of
+// this member, which a ring leaves where it is, nothing is in the way.
+Result<void> keep_inputs(const Epoch& epoch, const Call& call, Operands& operands) {
+  const bool is_list = takes_blocks_in(call.op);
+  const std::span<Flat> inputs =
+      is_list ? std::span(operands.inputs) : std::span(&operands.input, 1);
+  const std::span<const Flat> outputs =
+      gives_blocks_out(call.op) ? std::span(operands.outputs) : std::span(&operands.output, 1);
+  if (call.input == nullptr || inputs.empty() || outputs.empty()) return {};
+  std::vector<Flat*> in_the_way;
+  for (Flat& input : inputs) {
+    const bool is_own = !is_list || &input == &inputs[epoch.self];
+    const Flat& output = outputs[outputs.size() == 1 ? 0 : epoch.self];
+    const bool is_in_place = call.op != CollectiveOp::all_to_all && is_own && input.is_same(output);
+    if (!is_in_place) in_the_way.push_back(&input);
+  }
+  return copy_overlapping(in_the_way, outputs);
+}
+
 Result<Operands> read_operands(const Epoch& epoch, const Call& call, Hold hold,
                                std::string_view where) {
   Operands operands;
@@ -67,6 +86,7 @@ Result<Operands> read_operands(const Epoch& epoch, const Call& call, Hold hold,
       operands.output = std::move(flat);
     }
   }
+  TENDON_CHECK(keep_inputs(epoch, call, operands));
   return operands;
 }
 

@@ -20,17 +20,23 @@ void mix(std::uint32_t& hash, std::uint64_t word) {
   hash = (hash ^ static_cast<std::uint32_t>(word >> 32)) * 16777619u;
 }
 
+// Where tensors lie, from first to last byte.
+using Extent = std::pair<const std::byte*, const std::byte*>;
+std::vector<Extent> extents_of(std::span<const Flat> parts) {
+  std::vector<Extent> extents;
+  for (const Flat& part : parts)
+    for (const Flat::Run& run : part.runs())
+      extents.emplace_back(run.data, run.data + run.size_bytes);
+  std::sort(extents.begin(), extents.end());
+  return extents;
+}
+
 // Each of these is written alone: of two results in one memory, who comes last would win, on some
 // members and with some algorithms.
 Result<void> check_distinct(const Tensors& tensors, std::span<const Flat> parts) {
-  std::vector<std::pair<const std::byte*, const std::byte*>> extents;
-  bool is_clear = true;
-  for (const Flat& part : parts) {
-    is_clear = is_clear && !part.is_gappy();
-    for (const Flat::Run& run : part.runs())
-      extents.emplace_back(run.data, run.data + run.size_bytes);
-  }
-  std::sort(extents.begin(), extents.end());
+  const std::vector<Extent> extents = extents_of(parts);
+  bool is_clear =
+      std::none_of(parts.begin(), parts.end(), [](const Flat& part) { return part.is_gappy(); });
   for (std::size_t i = 1; i < extents.size(); ++i)
     is_clear = is_clear && extents[i - 1].second <= extents[i].first;
   if (is_clear) return {};
@@ -49,6 +55,22 @@ Result<void> check_distinct(const Tensors& tensors, std::span<const Flat> parts)
 }
 
 }  // namespace
+
+Result<void> copy_overlapping(std::span<Flat* const> inputs, std::span<const Flat> outputs) {
+  // No two outputs share memory, so their ends are in order too.
+  const std::vector<Extent> written = extents_of(outputs);
+  const auto is_written = [&](const Flat::Run& run) {
+    const auto first = std::upper_bound(
+        written.begin(), written.end(), run.data,
+        [](const std::byte* begin, const Extent& extent) { return begin < extent.second; });
+    return first != written.end() && first->first < run.data + run.size_bytes;
+  };
+  for (Flat* const input : inputs) {
+    const auto runs = input->runs();
+    if (std::any_of(runs.begin(), runs.end(), is_written)) TENDON_CHECK(input->copy());
+  }
+  return {};
+}
 
 std::uint64_t Flat::tensor_bytes() const noexcept {
   std::uint64_t size = 0;
@@ -239,6 +261,31 @@ std::optional<DType> Flat::dtype() const noexcept {
   for (const Run& run : all)
     if (run.dtype != all.front().dtype) return {};
   return all.front().dtype;
+}
+
+Result<void> Flat::copy() {
+  TENDON_TRY(memory, Tensor::empty(DType::u8, Shape({static_cast<std::int64_t>(size_bytes_)})));
+  auto* const begin = const_cast<std::byte*>(memory.data());
+  const auto move = [&](Run& run) {
+    std::memcpy(begin + run.begin, run.data, run.size_bytes);
+    run.data = begin + run.begin;
+  };
+  if (one_.data != nullptr) move(one_);
+  if (!runs_.empty()) runs_.front() = one_;
+  for (std::size_t i = 1; i < runs_.size(); ++i) move(runs_[i]);
+  // Of a tensor that was cut in blocks one keeps a share for all.
+  kept_.push_back(std::move(memory));
+  return {};
+}
+
+bool Flat::is_same(const Flat& other) const noexcept {
+  const auto ours = runs();
+  const auto theirs = other.runs();
+  return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(),
+                    [](const Run& one, const Run& another) {
+                      return one.data == another.data && one.begin == another.begin &&
+                             one.size_bytes == another.size_bytes;
+                    });
 }
 
 void Flat::finish() {

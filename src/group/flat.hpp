@@ -109,6 +109,10 @@ class Flat {
   }
   /// The result goes to tensors with gaps: once, at the end.
   void finish();
+  /// From now on this is a copy: what becomes of the tensors does not matter.
+  [[nodiscard]] Result<void> copy();
+  /// Is it the very same memory, in the same order?
+  [[nodiscard]] bool is_same(const Flat& other) const noexcept;
 
  private:
   void hash(const Tensor& tensor) noexcept;
@@ -130,5 +134,9 @@ class Flat {
   };
   std::vector<Gappy> gappy_;
 };
+
+/// Inputs that share memory with outputs become copies, so that they are read as they were given.
+[[nodiscard]] Result<void> copy_overlapping(std::span<Flat* const> inputs,
+                                            std::span<const Flat> outputs);
 
 }  // namespace tendon::inline v0::detail

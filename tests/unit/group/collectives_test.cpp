@@ -357,6 +357,90 @@ TEST_P(Collectives, RandomPrograms) {
   });
 }
 
+// Where a member's input and output lie in one memory, and what it gives.
+struct Shared {
+  std::int64_t input_begin;
+  std::int64_t input_count;
+  std::int64_t output_begin;
+  std::int64_t output_count;
+
+  template <class Call, class Expected>
+  void run(std::uint32_t rank, Call call, Expected expected) const {
+    SCOPED_TRACE("input at " + std::to_string(input_begin) + ", output at " +
+                 std::to_string(output_begin));
+    const Tensor memory = Tensor::zeros(DType::i32, Shape({ends()})).value();
+    const Tensor input = part(memory, input_begin, input_count);
+    const Tensor output = part(memory, output_begin, output_count);
+    std::memcpy(input.span<std::int32_t>().data(), filled(rank, input_count).data(),
+                input.size_bytes());
+    EXPECT_DONE(call(input, output));
+    expect_elements(output, expected);
+  }
+
+ private:
+  std::int64_t ends() const {
+    return std::max(input_begin + input_count, output_begin + output_count);
+  }
+  static Tensor part(const Tensor& memory, std::int64_t begin, std::int64_t count) {
+    return Tensor::view(memory.storage(), static_cast<std::uint64_t>(begin) * 4, DType::i32,
+                        Shape({count}))
+        .value();
+  }
+};
+
+// What is read while results are written is read as it was given, wherever it lies.
+TEST_P(Collectives, InputsMayShareMemoryWithResults) {
+  run([](Context&, Group& group) {
+    const std::uint32_t rank = group.rank().value;
+    const std::uint32_t members = group.size();
+    for (const std::int64_t count : {25, 100'000}) {
+      const std::int64_t all = count * members;
+      const std::int64_t own = count * rank;
+      const std::int64_t other = count * ((rank + 1) % members);
+      for (const std::int64_t begin : {own, other, count / 2}) {
+        const Shared one_of_output{begin, count, 0, all};
+        one_of_output.run(
+            rank, [&](const auto& in, const auto& out) { return group.all_gather(in, out, kSoon); },
+            [&](auto i) { return value_of(static_cast<std::uint32_t>(i / count), i % count); });
+        const Shared one_of_input{0, all, begin, count};
+        one_of_input.run(
+            rank,
+            [&](const auto& in, const auto& out) {
+              return group.reduce_scatter(in, out, ReduceOp::sum, kSoon);
+            },
+            [&](auto i) { return sum_at(members, own + i); });
+        for (std::uint32_t root = 0; root < members; ++root) {
+          one_of_input.run(
+              rank,
+              [&](const auto& in, const auto& out) {
+                return group.scatter(in, out, GroupRank{root}, kSoon);
+              },
+              [&](auto i) { return value_of(root, own + i); });
+          if (rank != root) {
+            EXPECT_DONE(
+                group.gather(filled(rank, count), std::vector<Tensor>{}, GroupRank{root}, kSoon));
+            continue;
+          }
+          one_of_output.run(
+              rank,
+              [&](const auto& in, const auto& out) {
+                return group.gather(in, out, GroupRank{root}, kSoon);
+              },
+              [&](auto i) { return value_of(static_cast<std::uint32_t>(i / count), i % count); });
+        }
+      }
+      for (const std::int64_t begin : {std::int64_t{0}, count, count / 2}) {
+        const Shared both{begin, all, 0, all};
+        both.run(
+            rank, [&](const auto& in, const auto& out) { return group.all_to_all(in, out, kSoon); },
+            [&](auto i) {
+              return value_of(static_cast<std::uint32_t>(i / count), own + i % count);
+            });
+      }
+    }
+  });
+}
+
 TEST_P(Collectives, OverlappingGroupsDoNotMix) {
   run([](Context&, Group& group) {
     std::vector<GroupRank> all;
