@@ -215,6 +215,11 @@ void Channel::on_message(Incoming&& incoming) {
           Error{ErrorCode::end_of_stream, "group.channel", link_->peer_name() + " has left"},
           Absence::proved);
     case MessageKind::error:
+      if (descriptor.tag == static_cast<std::uint32_t>(ErrorCode::unreachable)) {
+        return lose(Error{ErrorCode::end_of_stream, "group.channel",
+                          link_->peer_name() + " has closed its listener"},
+                    Absence::proved);
+      }
       return lose(Error{ErrorCode::peer_lost, "group.channel",
                         link_->peer_name() + " ended the channel: " +
                             cleaned({reinterpret_cast<const char*>(incoming.body.data),

@@ -74,6 +74,11 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
 
   [[nodiscard]] Link& link() const noexcept { return *link_; }
   [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
+  /// Why, once the owner is about to hear of it; nothing if this side has closed it.
+  [[nodiscard]] std::optional<Error> loss() const {
+    std::lock_guard lock(send_mutex_);
+    return loss_;
+  }
 
   /// A small message, past everything queued: at most kMaxPostBytes of body.
   void post(const Envelope& envelope, Bytes body = {});
@@ -132,7 +137,7 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
   std::atomic<std::size_t> arriving_count_{0};
 
   // Sending
-  std::mutex send_mutex_;
+  mutable std::mutex send_mutex_;
   std::deque<std::shared_ptr<Outbound>> steps_;     // of collectives
   std::deque<std::shared_ptr<Outbound>> messages_;  // from member to member
   std::shared_ptr<Outbound> begun_;                 // the one that the link has begun

@@ -51,9 +51,8 @@ Group::~Group() {
 }
 
 Result<Group> Group::join(Context& context, const Rendezvous& rendezvous, Deadline deadline,
-                          GroupOptions options) {
-  auto core =
-      GroupCore::join(detail::Engine::of(context), rendezvous, std::move(options), deadline);
+                          const GroupOptions& options) {
+  auto core = GroupCore::join(detail::Engine::of(context), rendezvous, options, deadline);
   if (core) return Group(*std::move(core));
   Error error = std::move(core).error();
   // A member that closes its Context now leaves a group that was never complete.

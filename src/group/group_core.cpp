@@ -11,6 +11,8 @@ namespace tendon::inline v0::detail {
 namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(50);
+// Between two tries to join at a rendezvous whose group is coming to its end.
+constexpr auto kRejoin = std::chrono::milliseconds(5);
 // What a member says of epochs that this one has not entered yet: who waits for nobody, the root of
 // broadcasts, may be far ahead. Of two or three epochs, unless it invents them.
 constexpr std::uint64_t kMostEarlyBytes = std::uint64_t{256} << 20;
@@ -84,15 +86,28 @@ GroupCore::GroupCore(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::string n
 
 Result<std::shared_ptr<GroupCore>> GroupCore::join(std::shared_ptr<Engine> engine,
                                                    const Rendezvous& rendezvous,
-                                                   GroupOptions options, Deadline deadline) {
-  TENDON_TRY(mesh, Mesh::join(std::move(engine), rendezvous, options, deadline));
+                                                   const GroupOptions& options, Deadline deadline) {
+  for (;;) {
+    TENDON_TRY(mesh, Mesh::create(engine, rendezvous, options));
+    auto core = join(mesh, options, deadline);
+    if (core || deadline.has_passed() || !mesh->came_too_late()) return core;
+    // The group that was there is over, or nearly: the next one of these members begins when they
+    // have left it.
+    mesh.reset();
+    engine->wait(nullptr, kRejoin, [&] { return engine->unusable(); });
+  }
+}
+
+Result<std::shared_ptr<GroupCore>> GroupCore::join(const std::shared_ptr<Mesh>& mesh,
+                                                   const GroupOptions& options, Deadline deadline) {
+  TENDON_CHECK(mesh->meet(deadline));
   std::vector<std::uint32_t> places(mesh->size());
   for (std::uint32_t place = 0; place < mesh->size(); ++place) places[place] = place;
   const std::uint64_t id = mesh->first_group();
   const bool late = mesh->replacement();
   const View view = late ? View() : first_view(places.size());
-  auto core = std::make_shared<GroupCore>(std::move(mesh), id, std::move(options.name),
-                                          std::move(places), view, options.minority);
+  auto core = std::make_shared<GroupCore>(mesh, id, options.name, std::move(places), view,
+                                          options.minority);
   core->mesh_->add(id, core);
   auto entered =
       core->enter(deadline, late ? Of::those_here : Of::everybody, Fence::none, "group.join");

@@ -42,7 +42,7 @@ class GroupCore final : public MeshListener,
  public:
   [[nodiscard]] static Result<std::shared_ptr<GroupCore>> join(std::shared_ptr<Engine> engine,
                                                                const Rendezvous& rendezvous,
-                                                               GroupOptions options,
+                                                               const GroupOptions& options,
                                                                Deadline deadline);
   /// The group `id` of those places of the mesh, before this member's first epoch. `view` is empty
   /// for one who comes in the place of another.
@@ -108,6 +108,8 @@ class GroupCore final : public MeshListener,
   void on_time() override;
 
  private:
+  static Result<std::shared_ptr<GroupCore>> join(const std::shared_ptr<Mesh>& mesh,
+                                                 const GroupOptions& options, Deadline deadline);
   class OperationCompletion;
   class Entering;
   struct Queued {
@@ -159,6 +161,7 @@ class GroupCore final : public MeshListener,
   void drop_messages_of_replaced();
   /// False: it was an epoch left over from a call that had given up; the one asked for comes next.
   Result<bool> enter_next(Deadline deadline, Of members, Fence fence, std::string_view where);
+  [[nodiscard]] bool is_admitted() const;
   Result<void> end_epoch(Of members, Deadline deadline, std::string_view where);
   [[nodiscard]] bool end_lane(bool at_once);
   [[nodiscard]] std::string empty_places() const;

@@ -412,6 +412,11 @@ class GroupCore::Entering {
                          " was lost before the group was complete: " + loss.error.detail};
       }
     }
+    if (core_.agreement_.view().members.none() && core_.mesh_->came_too_late()) {
+      return Error{ErrorCode::peer_lost, where_,
+                   "the members of group \"" + core_.name_ +
+                       "\" went before they called grow() or rebuild() for this process"};
+    }
     if (core_.agreement_.state() != Agreement::State::evicted) return {};
     return Error{ErrorCode::peer_lost, where_,
                  "the others went on without this member of group \"" + core_.name_ + "\""};
@@ -477,6 +482,12 @@ class GroupCore::Entering {
   std::map<Channel*, Deadline> fences_;  // of those who are waited for
 };
 
+// Not yet for who has come in the place of another: the members have to agree on it.
+bool GroupCore::is_admitted() const {
+  std::lock_guard lock(state_mutex_);
+  return agreement_.view().members.any();
+}
+
 Result<void> GroupCore::enter(Deadline deadline, Of members, Fence fence, std::string_view where) {
   for (;;) {
     TENDON_TRY(entered, enter_next(deadline, members, fence, where));
@@ -494,12 +505,18 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
     if (fence == Fence::kill && looked && !*looked) entering.fence(deadline);
     return engine()->unusable() || !looked || *looked;
   };
-  // Somebody may come in the place of rank 0, whom everybody else has to look for.
+  // Somebody may come in the place of rank 0, whom all others have to look for: those who rebuild,
+  // and who has come in a place himself, maybe to such members.
+  const bool is_newcomer = epochs_entered_ == 0 && mesh_->replacement();
   const auto wait = [&](Deadline until) {
-    if (members != Of::every_place) return engine()->wait(nullptr, until, attempt);
     for (;;) {
+      if (members != Of::every_place && !is_newcomer)
+        return engine()->wait(nullptr, until, attempt);
       const Deadline now = earlier(until, Deadline(kLook));
-      mesh_->seek_rank0(now);
+      if (is_admitted())
+        mesh_->seek_rank0(now);
+      else
+        mesh_->look_for_rank0(now);
       if (engine()->wait(nullptr, now, attempt)) return true;
       if (until.has_passed()) return false;
     }

@@ -40,9 +40,9 @@ Mesh::~Mesh() {
   for (const auto& channel : strangers_) channel->close();
 }
 
-Result<std::shared_ptr<Mesh>> Mesh::join(std::shared_ptr<Engine> engine,
-                                         const Rendezvous& rendezvous, const GroupOptions& options,
-                                         Deadline deadline) {
+Result<std::shared_ptr<Mesh>> Mesh::create(std::shared_ptr<Engine> engine,
+                                           const Rendezvous& rendezvous,
+                                           const GroupOptions& options) {
   TENDON_CHECK(engine->usable(kWhere));
   if (rendezvous.problem()) return *rendezvous.problem();
   const std::uint32_t size = rendezvous.size();
@@ -64,9 +64,7 @@ Result<std::shared_ptr<Mesh>> Mesh::join(std::shared_ptr<Engine> engine,
     const std::shared_ptr<Engine> its_engine = last->engine_;
     its_engine->schedule([mesh = std::shared_ptr<Mesh>(last)] {});
   };
-  const std::shared_ptr<Mesh> mesh(new Mesh(std::move(engine), rendezvous, options), end);
-  TENDON_CHECK(mesh->meet(deadline));
-  return mesh;
+  return std::shared_ptr<Mesh>(new Mesh(std::move(engine), rendezvous, options), end);
 }
 
 std::string Mesh::name_of(std::uint32_t place) const {
@@ -105,9 +103,15 @@ void Mesh::add(std::uint64_t group, std::weak_ptr<MeshListener> listener) {
 }
 
 void Mesh::remove(std::uint64_t group, const MemberMask& staying) {
-  std::lock_guard lock(mutex_);
-  listeners_.erase(group);
-  if (staying.any()) removed_[group] = staying;
+  {
+    std::lock_guard lock(mutex_);
+    listeners_.erase(group);
+    if (staying.any()) removed_[group] = staying;
+    if (!listeners_.empty()) return;
+  }
+  // Now, not when the last share of this goes, which another thread may have for a while: the next
+  // group of these members may meet at the same address.
+  if (acceptor_ != nullptr) acceptor_->close();
 }
 
 // Nothing more comes from there to the groups that this member has left. mutex_ is held.
@@ -179,7 +183,7 @@ void Mesh::on_inbound(Channel& channel, Inbound&& inbound) {
         if (place == 0) on_neighbour(inbound);
         return;
       case EnvelopeKind::refuse:
-        refused_ = Refusal{refusal(cleaned(inbound.text())), envelope.tag != 0};
+        on_refuse(place, inbound);
         return;
       default:
         break;

@@ -42,25 +42,32 @@ class MeshListener {
 ///
 /// Owns:    the channels, this member's acceptor.
 /// Threads: thread-safe. Lock order: a link's receive lock, then a group's, then the mesh's.
-/// Errors:  of join(), naming who is missing.
-/// Blocks:  only join().
+/// Errors:  of meet(), naming who is missing.
+/// Blocks:  meet(), and who looks for rank 0.
 /// Cost:    one link and one channel a peer.
 class Mesh final : public ChannelOwner,
                    public OpenHandler,
                    public Work,
                    public std::enable_shared_from_this<Mesh> {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<Mesh>> join(std::shared_ptr<Engine> engine,
-                                                          const Rendezvous& rendezvous,
-                                                          const GroupOptions& options,
-                                                          Deadline deadline);
+  /// Checks what can be checked alone. meet() comes next.
+  [[nodiscard]] static Result<std::shared_ptr<Mesh>> create(std::shared_ptr<Engine> engine,
+                                                            const Rendezvous& rendezvous,
+                                                            const GroupOptions& options);
   Mesh(std::shared_ptr<Engine> engine, const Rendezvous& rendezvous, GroupOptions options);
   ~Mesh() override;
+
+  /// Finds the others.
+  [[nodiscard]] Result<void> meet(Deadline deadline);
+  /// This process has come to a group that was coming to its end: of those who were there before
+  /// it, all have gone, or somebody had when meet() failed, or rank 0 was replaced. Who tries again
+  /// may find the next one.
+  [[nodiscard]] bool came_too_late() const;
 
   [[nodiscard]] const std::shared_ptr<Engine>& engine() const noexcept { return engine_; }
   [[nodiscard]] std::uint32_t self() const noexcept { return self_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  /// Of the group that join() makes.
+  /// Of the group that join makes.
   [[nodiscard]] std::uint64_t first_group() const noexcept { return first_group_; }
   /// null for this member itself, and where nobody has been. Another one when its process was
   /// replaced; the one before stays valid.
@@ -75,15 +82,19 @@ class Mesh final : public ChannelOwner,
   }
   /// Has this process taken a place that another one had?
   [[nodiscard]] bool replacement() const noexcept { return replacement_; }
-  /// When rank 0 is gone: looks for another that has taken its place, until `deadline` at most.
+  /// When rank 0 is gone: looks for another that has taken its place, until `deadline` at most. A
+  /// member makes itself known to it.
   void seek_rank0(Deadline deadline);
+  /// The same for who waits to be admitted: it came too late then, and goes there from the start.
+  void look_for_rank0(Deadline deadline);
   /// "rank 3 (vision, host a, pid 12)".
   [[nodiscard]] std::string name_of(std::uint32_t place) const;
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
   /// From now on `listener` hears what is said to `group`, beginning with what came before.
   void add(std::uint64_t group, std::weak_ptr<MeshListener> listener);
-  /// What `staying`, by place, still say to it is dropped, until they have left it too.
+  /// What `staying`, by place, still say to it is dropped, until they have left it too. When no
+  /// group is left, nobody can come any more.
   void remove(std::uint64_t group, const MemberMask& staying);
 
   // Memory that members let each other read
@@ -144,13 +155,13 @@ class Mesh final : public ChannelOwner,
   };
 
   // mesh_join.cpp
-  Result<void> meet(Deadline deadline);
   Result<void> host(Deadline deadline);
   Result<void> visit(Deadline deadline);
   Result<Dialled> reach_rank0(Deadline deadline);
   Result<Dialled> dial(std::uint32_t place, const std::string& address, Deadline deadline);
   Result<void> connect_to(std::uint32_t place, const std::string& address, Deadline deadline);
   Result<void> wait_until_complete(std::string_view doing, Deadline deadline);
+  Error give_up(Error why);
   [[nodiscard]] bool complete() const;
   [[nodiscard]] std::string missing() const;
   [[nodiscard]] bool found_us(std::uint32_t place) const;
@@ -158,6 +169,7 @@ class Mesh final : public ChannelOwner,
   [[nodiscard]] std::string key_in_store() const;
   void introduce(std::uint32_t place);
   void on_neighbour(const Inbound& inbound);
+  void on_refuse(std::uint32_t place, const Inbound& inbound);
   void on_join(Channel& channel, const Inbound& inbound);
   void on_hello(Channel& channel, const Inbound& inbound);
   void seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group);
@@ -197,6 +209,7 @@ class Mesh final : public ChannelOwner,
   MemberMask survivors_;                // rank 0: members of a group whose rank 0 has gone
   std::atomic<bool> replacement_{false};
   bool joined_ = false;
+  bool rank0_replaced_ = false;  // for look_for_rank0()
   std::optional<Refusal> refused_;
   std::map<std::uint32_t, Lost> lost_;
   struct Shown {

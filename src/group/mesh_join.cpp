@@ -23,8 +23,12 @@ constexpr auto kOneTry = std::chrono::milliseconds(1000);
 // May a later attempt succeed?
 bool may_come_yet(ErrorCode code) {
   return code == ErrorCode::unreachable || code == ErrorCode::peer_lost ||
-         code == ErrorCode::server_busy;
+         code == ErrorCode::end_of_stream || code == ErrorCode::server_busy;
 }
+
+// What `tag` says in a `refuse`.
+constexpr std::uint32_t kRefusedForNow = 1;  // until the process before is known to be gone
+constexpr std::uint32_t kGivenUp = 2;        // by rank 0: there will be no group
 
 std::string listen_address(const GroupOptions& options, const std::string& host) {
   if (!options.listen.empty()) return options.listen;
@@ -79,18 +83,27 @@ Result<void> Mesh::host(Deadline deadline) {
                       ") came and has gone again";
     }
     if (refused_) error.detail += "; refused: " + refused_->error.detail;
-    return error;
+    return give_up(std::move(error));
   }
   for (const auto& [place, lost] : lost_) {
-    return Error{ErrorCode::peer_lost, kWhere,
-                 "rank " + std::to_string(place) + " (" + lost.channel->link().peer_name() +
-                     ") came and has gone again before all were there: " + lost.error.detail};
+    return give_up({ErrorCode::peer_lost, kWhere,
+                    "rank " + std::to_string(place) + " (" + lost.channel->link().peer_name() +
+                        ") came and has gone again before all were there: " + lost.error.detail});
   }
   replacement_ = survivors_.any();
   for (std::uint32_t place = 1; place < size_; ++place)
     if (!survivors_[place]) introduce(place);
   joined_ = true;
   return {};
+}
+
+// Who has come would take the end of a channel without a word for that of a group that was here
+// before. mutex_ is held.
+Error Mesh::give_up(Error why) {
+  const Envelope word{.kind = EnvelopeKind::refuse, .tag = kGivenUp};
+  for (const auto& channel : channels_)
+    if (channel != nullptr && !channel->lost()) channel->post(word, as_bytes(why.detail));
+  return why;
 }
 
 // Tells a member whom it connects to: everybody who was here before it, or has a lower rank. mutex_
@@ -187,6 +200,15 @@ void Mesh::seek_rank0(Deadline deadline) {
       as_bytes(address_));
 }
 
+void Mesh::look_for_rank0(Deadline deadline) {
+  if (self_ == 0 || here(0)) return;
+  const auto dialled = reach_rank0(deadline);
+  if (!dialled) return;
+  dialled->channel->close();
+  std::lock_guard lock(mutex_);
+  rank0_replaced_ = true;
+}
+
 // A link to who is at this place is there already. mutex_ is held.
 bool Mesh::found_us(std::uint32_t place) const {
   return channels_[place] != nullptr && !channels_[place]->lost();
@@ -203,11 +225,27 @@ Error Mesh::rank0_gone() const {
 void Mesh::note_dialled(std::uint32_t place, const std::shared_ptr<Channel>& channel) {
   if (channels_[place] != nullptr) retired_.push_back({channels_[place], place});
   channels_[place] = channel;
-  if (!channel->lost()) return;
-  lost_[place] = {channel.get(),
-                  Error{ErrorCode::peer_lost, kWhere,
-                        channel->link().peer_name() + " ended the connection at once"},
-                  Absence::assumed};
+  if (auto loss = channel->loss())
+    lost_[place] = {channel.get(), *std::move(loss), Absence::assumed};
+}
+
+bool Mesh::came_too_late() const {
+  std::lock_guard lock(mutex_);
+  if (self_ == 0) return false;
+  const auto rank0 = lost_.find(0);
+  // Rank 0 of a group that is being made says why it goes.
+  if (first_group_ == 0) {
+    const bool given_up = refused_ && !refused_->may_pass;
+    return !given_up && rank0 != lost_.end() &&
+           rank0->second.error.code == ErrorCode::end_of_stream;
+  }
+  if (!replacement_) return false;
+  if (!joined_) return !lost_.empty();
+  if (rank0_replaced_) return true;
+  // Those who have come since do not count: they are in the same place.
+  for (std::uint32_t place = 1; place < size_; ++place)
+    if (dialled_[place] && !channels_[place]->lost()) return false;
+  return rank0 != lost_.end();
 }
 
 // Until there is no more use in it: the one at this place has come by itself, or rank 0, who told
@@ -226,20 +264,23 @@ Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address
       std::shared_ptr<Channel> channel;
       {
         std::lock_guard receiving(link.receive_mutex());
-        if (link.ended()) return link.end_error();
-        const std::uint32_t pipe = link.next_pipe_id();
-        channel = std::make_shared<Channel>(engine_, connected->link, pipe, weak_from_this());
-        link.attach(pipe, channel);
+        if (!link.ended()) {
+          const std::uint32_t pipe = link.next_pipe_id();
+          channel = std::make_shared<Channel>(engine_, connected->link, pipe, weak_from_this());
+          link.attach(pipe, channel);
+        }
       }
-      Descriptor open;
-      open.kind = MessageKind::open;
-      open.pipe = channel->pipe();
-      open.header_bytes = static_cast<std::uint16_t>(connected->ticket.size());
-      link.post(open, connected->ticket);
-      return Dialled{std::move(channel), connected->local_host};
+      if (channel != nullptr) {
+        Descriptor open;
+        open.kind = MessageKind::open;
+        open.pipe = channel->pipe();
+        open.header_bytes = static_cast<std::uint16_t>(connected->ticket.size());
+        link.post(open, connected->ticket);
+        return Dialled{std::move(channel), connected->local_host};
+      }
     }
-    if (!may_come_yet(connected.error().code) || deadline.remaining() <= pause || is_in_vain()) {
-      Error error = std::move(connected).error();
+    Error error = connected ? connected->link->end_error() : std::move(connected).error();
+    if (!may_come_yet(error.code) || deadline.remaining() <= pause || is_in_vain()) {
       if (may_come_yet(error.code)) {
         error.code = ErrorCode::timeout;
         error.detail = "nobody answered at " + address + " before the deadline: " + error.detail +
@@ -324,6 +365,18 @@ void Mesh::on_neighbour(const Inbound& inbound) {
   first_group_ = envelope.group;
 }
 
+void Mesh::on_refuse(std::uint32_t place, const Inbound& inbound) {
+  const std::string why = cleaned(inbound.text());
+  const std::uint32_t tag = inbound.envelope.tag;
+  Error error{ErrorCode::invalid_argument, kWhere, why};
+  if (tag == kGivenUp) {
+    error = {ErrorCode::peer_lost, kWhere,
+             "rank " + std::to_string(place) + " (" + channels_[place]->link().peer_name() +
+                 ") has given up: " + why};
+  }
+  refused_ = Refusal{std::move(error), tag == kRefusedForNow};
+}
+
 // This channel is that member's from now on; who was there before is gone.
 void Mesh::replace(std::uint32_t place, std::shared_ptr<Channel> channel) {
   std::shared_ptr<Channel>& at = channels_[place];
@@ -333,6 +386,7 @@ void Mesh::replace(std::uint32_t place, std::shared_ptr<Channel> channel) {
     retired_.push_back({std::move(at), place});
   at = std::move(channel);
   lost_.erase(place);
+  dialled_.reset(place);  // it came by itself
   seen_[place].clear();
   for (Shown& shown : shown_) shown.to.reset(place);
 }
@@ -383,7 +437,8 @@ void Mesh::on_join(Channel& channel, const Inbound& inbound) {
   if (why.empty()) return seat(channel, rank, std::string(inbound.text()), envelope.group);
   log(LogLevel::warn, kWhere, "refused a member: " + why);
   refused_ = Refusal{Error{ErrorCode::invalid_argument, kWhere, why}, may_pass};
-  channel.post({.kind = EnvelopeKind::refuse, .tag = may_pass ? 1u : 0u}, as_bytes(why));
+  channel.post({.kind = EnvelopeKind::refuse, .tag = may_pass ? kRefusedForNow : 0u},
+               as_bytes(why));
 }
 
 // At rank 0. `group` is not 0 for a member of a group whose rank 0 has gone.

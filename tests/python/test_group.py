@@ -566,6 +566,16 @@ def test_leaving(members):
     assert members().run(work) == [None, (1, 2)]
 
 
+def test_inputs_may_be_the_outputs(members):
+    def work(group):
+        blocks = np.stack([own(10 * group.rank + other) for other in range(group.size)])
+        assert group.all_to_all(blocks, outputs=blocks) is blocks
+        return blocks.tolist()
+
+    assert members(3).run(work) == [[own(10 * other + rank).tolist() for other in range(3)]
+                                    for rank in range(3)]
+
+
 def test_growing_where_nobody_has_come(members):
     """It is the next epoch of the same members."""
     def work(group):
@@ -692,25 +702,27 @@ def work_in_the_place(group):
     return group.last_complete_sequence, *work_all_ops(group)
 
 
-def spawned(work, rank, environment, queue):
+def spawned(work, groups, rank, environment, queue):
     os.environ.update(environment, RANK=str(rank))
     try:
-        with tendon.Group.join(timeout=PATIENCE_S) as group:
-            queue.put((rank, work(group), None))
-            group.barrier()
+        for _ in range(groups):
+            with tendon.Group.join(timeout=PATIENCE_S) as group:
+                queue.put((rank, work(group), None))
+                group.barrier()
     except BaseException:
         queue.put((rank, None, traceback.format_exc()))
 
 
-def run_processes(work, size, survivors=None, replace=None):
+def run_processes(work, size, survivors=None, replace=None, groups=1):
     """What work(group) returns in processes started by spawn, which the environment joins.
 
     replace is a rank and its other work: of a process that is started when the first one is dead.
+    groups are made one after another by each process.
     """
     spawn = multiprocessing.get_context("spawn")
     queue = spawn.Queue()
     environment = {"WORLD_SIZE": str(size), "TENDON_RENDEZVOUS": free_address()}
-    processes = [spawn.Process(target=spawned, args=(work, rank, environment, queue))
+    processes = [spawn.Process(target=spawned, args=(work, groups, rank, environment, queue))
                  for rank in range(size)]
     for process in processes:
         process.start()
@@ -719,10 +731,11 @@ def run_processes(work, size, survivors=None, replace=None):
             rank, other = replace
             processes[rank].join(PATIENCE_S)
             assert processes[rank].exitcode == -signal.SIGKILL
-            processes.append(spawn.Process(target=spawned, args=(other, rank, environment, queue)))
+            processes.append(spawn.Process(target=spawned,
+                                           args=(other, 1, rank, environment, queue)))
             processes[-1].start()
         results = {}
-        for _ in range(survivors or size):
+        for _ in range((survivors or size) * groups):
             rank, result, failure = queue.get(timeout=PATIENCE_S)
             assert failure is None, failure
             results[rank] = result
@@ -737,6 +750,12 @@ def run_processes(work, size, survivors=None, replace=None):
 def test_processes_join_by_the_environment():
     expected = (own(0) + own(1) + own(2)).tolist()
     assert run_processes(work_all_ops, 3) == {rank: (expected, rank, 3) for rank in range(3)}
+
+
+def test_groups_follow_each_other_at_one_rendezvous():
+    expected = (own(0) + own(1) + own(2)).tolist()
+    results = run_processes(work_all_ops, 3, groups=20)
+    assert results == {rank: (expected, rank, 3) for rank in range(3)}
 
 
 def test_a_process_that_is_killed_is_named_and_the_others_go_on():

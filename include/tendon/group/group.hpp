@@ -74,8 +74,9 @@ struct Received {
 class TENDON_API Group {
  public:
   /// Meets the others at the rendezvous and makes a link to each. Answers when all are there.
+  /// Groups may follow each other at one rendezvous: each is made when the one before is dropped.
   [[nodiscard]] static Result<Group> join(Context& context, const Rendezvous& rendezvous,
-                                          Deadline deadline, GroupOptions options = {});
+                                          Deadline deadline, const GroupOptions& options = {});
   Group(Group&&) noexcept;
   Group& operator=(Group&&) noexcept;
   Group(const Group&) = delete;

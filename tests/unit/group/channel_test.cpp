@@ -76,6 +76,26 @@ class Channels : public testing::TestWithParam<Transport> {
   std::unique_ptr<test::GroupCores> members_;
 };
 
+// Who opens a channel to one that listens no more has come too late; who is refused has not.
+TEST_P(Channels, AListenerThatIsClosedHasLeft) {
+  struct Case {
+    ErrorCode refusal;
+    ErrorCode heard;
+  };
+  for (const auto& [refusal, heard] : {Case{ErrorCode::unreachable, ErrorCode::end_of_stream},
+                                       Case{ErrorCode::permission_denied, ErrorCode::peer_lost}}) {
+    make();
+    const std::string_view why = "because";
+    to(1).link().post({.kind = MessageKind::error,
+                       .pipe = to(1).pipe(),
+                       .tag = static_cast<std::uint32_t>(refusal),
+                       .payload_bytes = why.size()},
+                      as_bytes(why));
+    ASSERT_TRUE(members_->progress_until([&] { return to(0).loss().has_value(); }));
+    EXPECT_EQ(to(0).loss()->code, heard);
+  }
+}
+
 // The window
 
 TEST_P(Channels, WhatIsTakenBackIsNotWaitedFor) {

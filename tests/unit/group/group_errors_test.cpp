@@ -431,6 +431,7 @@ TEST(Join, WhoGoesBeforeAllAreThereEndsIt) {
       if (rank == 3) gone.get_future().wait();
       const auto group = join_alone(context, address, rank, 4, kNever);
       EXPECT_TRUE(test::fails_with(group, ErrorCode::peer_lost, "rank 0"));
+      EXPECT_TRUE(test::fails_with(group, ErrorCode::peer_lost, "has given up: rank 2 (impatient"));
     });
   }
   {

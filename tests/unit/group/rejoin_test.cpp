@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups one after another at one rendezvous: whoever is early meets the one of before.
+#include <gmock/gmock.h>
+
+#include <future>
+
+#include "support/group_cores.hpp"
+
+namespace tendon {
+namespace {
+
+using namespace std::chrono_literals;
+using detail::Channel;
+using detail::GroupCore;
+
+constexpr auto kSoon = 30s;
+
+class Rejoin : public testing::TestWithParam<Transport> {
+ protected:
+  static constexpr std::uint32_t kSize = 3;
+
+  // It takes luck to meet each moment of the end of a group.
+  void run(int groups, const std::function<Context(std::uint32_t rank)>& context_of,
+           bool one_context) const {
+    const std::string address = test::fresh_group_address();
+    std::vector<std::thread> threads;
+    for (std::uint32_t rank = 0; rank < kSize; ++rank) {
+      threads.emplace_back([&, rank] {
+        Context context = context_of(rank);
+        for (int i = 0; i < groups; ++i) {
+          if (!one_context) context = context_of(rank);
+          const auto group =
+              Group::join(context, Rendezvous::at(address, GroupRank{rank}, kSize), kSoon);
+          ASSERT_TRUE(group) << i << ", rank " << rank << ": " << group.error().message();
+          ASSERT_EQ(group->size(), kSize);
+          ASSERT_EQ(group->epoch(), 1u);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  [[nodiscard]] std::function<Context(std::uint32_t)> contexts() const {
+    return [transport = GetParam()](std::uint32_t rank) {
+      return Context::create({.name = "member " + std::to_string(rank),
+                              .transport = transport,
+                              .lease = test::kLongLease})
+          .value();
+    };
+  }
+};
+
+TEST_P(Rejoin, WithTheSameContexts) { run(100, contexts(), true); }
+TEST_P(Rejoin, WithOtherContexts) { run(50, contexts(), false); }
+
+/// Members whose places and channels a test can see.
+class Seats : public Rejoin {
+ protected:
+  using Core = std::shared_ptr<GroupCore>;
+  using Joining = std::future<Result<Core>>;
+
+  void SetUp() override {
+    for (std::uint32_t rank = 0; rank < kSize; ++rank) members_.push_back(contexts()(rank));
+    std::vector<Joining> joining;
+    for (std::uint32_t rank = 0; rank < kSize; ++rank) joining.push_back(join(rank));
+    for (Joining& each : joining) cores_.push_back(take(each));
+    ASSERT_THAT(cores_, testing::Each(testing::NotNull()));
+  }
+  void TearDown() override {
+    for (Core& core : cores_)
+      if (core != nullptr) core->leave();
+  }
+  Joining join(std::uint32_t rank) {
+    return std::async(std::launch::async, [this, rank] {
+      return GroupCore::join(detail::Engine::of(members_[rank]),
+                             Rendezvous::at(address_, GroupRank{rank}, kSize), {}, kSoon);
+    });
+  }
+  Core take(Joining& joining) {
+    auto core = joining.get();
+    EXPECT_TRUE(core) << core.error().message();
+    return core ? *core : nullptr;
+  }
+  void leave(std::uint32_t rank) {
+    cores_[rank]->leave();
+    cores_[rank].reset();
+  }
+  // Leaves and comes again; has its place with each of the others when this returns.
+  Joining come_again(std::uint32_t rank, const std::vector<std::uint32_t>& others) {
+    std::vector<const Channel*> before;
+    for (const std::uint32_t other : others) before.push_back(cores_[other]->mesh()->channel(rank));
+    leave(rank);
+    Joining joining = join(rank);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      EXPECT_TRUE(
+          test::eventually([&] { return cores_[others[i]]->mesh()->channel(rank) != before[i]; }));
+    }
+    return joining;
+  }
+
+  const std::string address_ = test::fresh_group_address();
+  std::vector<Context> members_;
+  std::vector<Core> cores_;
+};
+
+// Two are early, one after the other, and take the places that they had.
+TEST_P(Seats, WhoIsSeatedInTheGroupOfBeforeBeginsAgain) {
+  const std::uint64_t id = cores_[0]->id();
+  Joining one = come_again(1, {0, 2});
+  Joining two = come_again(2, {0});
+  leave(0);
+  Joining zero = join(0);
+  cores_ = {take(zero), take(one), take(two)};
+  ASSERT_THAT(cores_, testing::Each(testing::NotNull()));
+  for (const Core& core : cores_) {
+    EXPECT_NE(core->id(), id);
+    EXPECT_EQ(core->id(), cores_[0]->id());
+    EXPECT_EQ(core->epoch()->size(), kSize);
+    EXPECT_FALSE(core->mesh()->replacement());
+  }
+}
+
+// The others look for it in rebuild(); who waits to be admitted has called nothing but join().
+TEST_P(Seats, ANewcomerFindsARankZeroThatCameAfterIt) {
+  const std::uint64_t id = cores_[0]->id();
+  for (const bool early : {false, true}) {
+    Joining one = come_again(1, {0, 2});
+    const Channel* const newcomer = cores_[2]->mesh()->channel(1);
+    leave(0);
+    Joining zero = join(0);
+    // It begins again at the new rank 0, unless it was admitted before.
+    if (early) {
+      ASSERT_TRUE(test::eventually([&] { return newcomer->lost(); }));
+    }
+    const auto rebuilt =
+        cores_[2]->enter(kSoon, GroupCore::Of::every_place, Fence::none, "group.rebuild");
+    ASSERT_TRUE(rebuilt) << rebuilt.error().message();
+    cores_ = {take(zero), take(one), cores_[2]};
+    ASSERT_THAT(cores_, testing::Each(testing::NotNull()));
+    for (const Core& core : cores_) {
+      EXPECT_EQ(core->id(), id);
+      EXPECT_EQ(core->epoch()->size(), kSize);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, Seats, testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& tested) {
+                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
+                         });
+INSTANTIATE_TEST_SUITE_P(Paths, Rejoin, testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& tested) {
+                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
+                         });
+
+}  // namespace
+}  // namespace tendon
