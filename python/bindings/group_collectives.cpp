@@ -2,8 +2,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <optional>
-
 #include "future.hpp"
 #include "group.hpp"
 #include "reduce_op.hpp"
@@ -20,23 +18,19 @@ nb::object collective(nb::object self, const char* what, nb::object timeout, boo
   const std::shared_ptr<Group> group = open(handle);
   const Deadline deadline = until(handle, timeout);
   release_left_over();
-  std::optional<Completion<void>> completion;
-  {
-    const WithoutGil unlocked;
-    completion.emplace(start(*group));
-  }
+  auto completion = without_gil([&] { return start(*group); });
   if (async_op) {
-    return nb::cast(make_future(handle.context, std::move(timeout), *std::move(completion),
+    return nb::cast(make_future(handle.context, std::move(timeout), std::move(completion),
                                 [self, result] { return result(); }));
   }
   Result<void> answer;
   try {
-    answer = settle(*completion, deadline);
+    answer = settle(completion, deadline);
   } catch (nb::python_error& error) {
     abort_for(*group, error, what);
     // Its arrays are the caller's again when the exception arrives there.
     const WithoutGil unlocked;
-    (void)completion->wait(std::chrono::seconds(1));
+    (void)completion.wait(std::chrono::seconds(1));
     throw;
   }
   unwrap(std::move(answer));

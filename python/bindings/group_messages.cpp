@@ -39,13 +39,8 @@ std::unique_ptr<Future> send_async(nb::object self, nb::object values, nb::objec
   const auto group = open(handle);
   const Keep kept = values_of(values, "values", Touch::reads);
   const To to{rank_of(dst, "dst"), rank_from(tag, "tag")};
-  // What can be sent now is copied by the call.
-  std::optional<Completion<void>> completion;
-  {
-    const WithoutGil unlocked;
-    completion.emplace(group->send_async(kept->tensors(), to));
-  }
-  return make_future(handle.context, std::move(timeout), *std::move(completion),
+  auto completion = without_gil([&] { return group->send_async(kept->tensors(), to); });
+  return make_future(handle.context, std::move(timeout), std::move(completion),
                      [self] { return nb::none(); });
 }
 
@@ -65,12 +60,8 @@ std::unique_ptr<Future> recv_async(nb::object self, nb::object values, nb::objec
   const auto group = open(handle);
   const Keep kept = values_of(values, "values", Touch::changes);
   const From from = from_of(src, tag);
-  std::optional<Completion<Received>> completion;
-  {
-    const WithoutGil unlocked;
-    completion.emplace(group->recv_async(kept->tensors(), from));
-  }
-  return make_future(handle.context, std::move(timeout), *std::move(completion),
+  auto completion = without_gil([&] { return group->recv_async(kept->tensors(), from); });
+  return make_future(handle.context, std::move(timeout), std::move(completion),
                      [self](Received received) { return nb::cast(received); });
 }
 

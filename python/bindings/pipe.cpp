@@ -70,14 +70,18 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
 
 std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::object timeout,
                                    std::uint32_t tag, nb::bytes header) {
+  const auto pipe = self.pipe;
   const auto start = [&]() -> Completion<void> {
-    if (nb::isinstance<LoanHandle>(data))
-      return self.pipe->send_async(std::move(*nb::cast<const LoanHandle&>(data).loan));
-    if (auto bytes = bytes_from(data)) {
-      return self.pipe->send_async(
-          *std::move(bytes), {.tag = tag, .header = as_bytes({header.c_str(), header.size()})});
+    if (nb::isinstance<LoanHandle>(data)) {
+      const auto loan = nb::cast<const LoanHandle&>(data).loan;
+      return without_gil([&] { return pipe->send_async(std::move(*loan)); });
     }
-    return self.pipe->send_async(dict_from(data));
+    if (auto bytes = bytes_from(data)) {
+      const MessageOptions options{.tag = tag, .header = as_bytes({header.c_str(), header.size()})};
+      return without_gil([&] { return pipe->send_async(*std::move(bytes), options); });
+    }
+    TensorDict batch = dict_from(data);
+    return without_gil([&] { return pipe->send_async(std::move(batch)); });
   };
   return make_future(self.context, timeout, start(), [] { return nb::none(); });
 }
@@ -94,7 +98,8 @@ nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& m
 
 std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, nb::object as) {
   check_conversion(as);
-  return make_future(self.context, timeout, self.pipe->recv_async(),
+  const auto pipe = self.pipe;
+  return make_future(self.context, timeout, without_gil([&] { return pipe->recv_async(); }),
                      [as](TensorDict batch) { return converted(std::move(batch), as); });
 }
 
@@ -125,7 +130,9 @@ void recv_into(const PipeHandle& self, nb::object destination, nb::object timeou
 std::unique_ptr<Future> recv_into_async(const PipeHandle& self, nb::object destination,
                                         nb::object timeout) {
   TensorDict arrays = dict_from(destination);
-  return make_future(self.context, timeout, self.pipe->recv_into_async(arrays),
+  const auto pipe = self.pipe;
+  return make_future(self.context, timeout,
+                     without_gil([&] { return pipe->recv_into_async(arrays); }),
                      [destination, before = arrays.values()](const TensorDict& filled) {
                        store_values(destination, before.get(), filled.values().get());
                        return nb::none();

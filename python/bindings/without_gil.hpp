@@ -29,4 +29,11 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
+/// What f() returns, called without the GIL: it may copy what it can send now.
+template <class F>
+[[nodiscard]] auto without_gil(F f) {
+  const WithoutGil unlocked;
+  return f();
+}
+
 }  // namespace tendon::python
