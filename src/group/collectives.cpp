@@ -49,7 +49,7 @@ Result<void> keep_inputs(const Epoch& epoch, const Call& call, Operands& operand
       is_list ? std::span(operands.inputs) : std::span(&operands.input, 1);
   const std::span<const Flat> outputs =
       gives_blocks_out(call.op) ? std::span(operands.outputs) : std::span(&operands.output, 1);
-  if (call.input == nullptr || inputs.empty() || outputs.empty()) return {};
+  if (!may_overlap(inputs, outputs)) return {};
   std::vector<Flat*> in_the_way;
   for (Flat& input : inputs) {
     const bool is_own = !is_list || &input == &inputs[epoch.self];

@@ -31,6 +31,19 @@ std::vector<Extent> extents_of(std::span<const Flat> parts) {
   return extents;
 }
 
+// From the first byte of all to the last one; of nothing {nullptr, nullptr}.
+Extent whole_extent_of(std::span<const Flat> parts) {
+  Extent whole{};
+  for (const Flat& part : parts) {
+    for (const Flat::Run& run : part.runs()) {
+      whole.first =
+          whole.first == nullptr ? run.data : std::min<const std::byte*>(whole.first, run.data);
+      whole.second = std::max<const std::byte*>(whole.second, run.data + run.size_bytes);
+    }
+  }
+  return whole;
+}
+
 // Each of these is written alone: of two results in one memory, who comes last would win, on some
 // members and with some algorithms.
 Result<void> check_distinct(const Tensors& tensors, std::span<const Flat> parts) {
@@ -55,6 +68,12 @@ Result<void> check_distinct(const Tensors& tensors, std::span<const Flat> parts)
 }
 
 }  // namespace
+
+bool may_overlap(std::span<const Flat> one, std::span<const Flat> other) noexcept {
+  const Extent ours = whole_extent_of(one);
+  const Extent theirs = whole_extent_of(other);
+  return ours.first < theirs.second && theirs.first < ours.second;
+}
 
 Result<void> copy_overlapping(std::span<Flat* const> inputs, std::span<const Flat> outputs) {
   // No two outputs share memory, so their ends are in order too.

@@ -135,6 +135,8 @@ class Flat {
   std::vector<Gappy> gappy_;
 };
 
+/// Can they share memory? A quick look at where they begin and end.
+[[nodiscard]] bool may_overlap(std::span<const Flat> one, std::span<const Flat> other) noexcept;
 /// Inputs that share memory with outputs become copies, so that they are read as they were given.
 [[nodiscard]] Result<void> copy_overlapping(std::span<Flat* const> inputs,
                                             std::span<const Flat> outputs);
