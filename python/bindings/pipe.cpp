@@ -73,8 +73,11 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
   const auto pipe = self.pipe;
   const auto start = [&]() -> Completion<void> {
     if (nb::isinstance<LoanHandle>(data)) {
-      const auto loan = nb::cast<const LoanHandle&>(data).loan;
-      return without_gil([&] { return pipe->send_async(std::move(*loan)); });
+      const auto given = nb::cast<const LoanHandle&>(data).loan;
+      Loan loan = std::move(*given);  // another thread may send it too
+      auto sending = without_gil([&] { return pipe->send_async(std::move(loan)); });
+      *given = std::move(loan);  // what was not sent
+      return sending;
     }
     if (auto bytes = bytes_from(data)) {
       const MessageOptions options{.tag = tag, .header = as_bytes({header.c_str(), header.size()})};

@@ -745,7 +745,14 @@ void Engine::on_open(Link& link, const Descriptor& descriptor, Bytes ticket_byte
                   "pipe " + std::to_string(descriptor.pipe) + " is 0 or open already");
   }
   std::memcpy(token.data(), ticket_bytes.data(), token.size());
-  std::shared_ptr<OpenHandler> handler;
+  // Its last other share may go meanwhile, and its end may need the lock that is held here.
+  struct Handler {
+    Engine& engine;
+    std::shared_ptr<OpenHandler> share;
+    ~Handler() {
+      if (share != nullptr) engine.schedule([share = std::move(share)] {});
+    }
+  } handler{*this, nullptr};
   Result<void> may_carry;
   {
     std::lock_guard lock(links_mutex_);
@@ -758,21 +765,19 @@ void Engine::on_open(Link& link, const Descriptor& descriptor, Bytes ticket_byte
     }
     const auto found = tickets_.find(token);
     if (found != tickets_.end()) {
-      handler = found->second.handler.lock();
+      handler.share = found->second.handler.lock();
       may_carry = satisfies(*entry, found->second.profile);
       tickets_.erase(found);  // good for one pipe
     }
   }
-  if (handler == nullptr) return refuse(ErrorCode::unreachable, "the listener was closed");
+  if (handler.share == nullptr) return refuse(ErrorCode::unreachable, "the listener was closed");
   if (!may_carry) {
     log(LogLevel::warn, "context.on_open", "refused a pipe: " + may_carry.error().detail);
     return refuse(may_carry.error().code, may_carry.error().detail);
   }
   if (link.pipe_count() >= kMaxPipesPerLink)
     return refuse(ErrorCode::server_busy, "this link carries its 1024 pipes already");
-  auto sink = handler->on_open(link.shared_from_this(), descriptor.pipe);
-  // Its last other share may be gone by now, and its end may need the lock that is held here.
-  schedule([handler = std::move(handler)] {});
+  auto sink = handler.share->on_open(link.shared_from_this(), descriptor.pipe);
   if (!sink) return refuse(sink.error().code, sink.error().detail);
   link.attach(descriptor.pipe, *std::move(sink));
   std::lock_guard lock(links_mutex_);
