@@ -160,7 +160,9 @@ void Channel::credit(const Inbound& message) {
 }
 
 bool Channel::flushed() {
-  if (lost() || link_->delivers_at_once() || acknowledged_) return true;
+  if (lost()) return true;
+  if (queued_count() != 0) return false;
+  if (link_->delivers_at_once() || acknowledged_) return true;
   if (asked_.exchange(true)) return false;
   Descriptor ping;
   ping.kind = MessageKind::ping;

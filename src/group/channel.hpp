@@ -98,7 +98,8 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
   void credit(const Inbound& message);
   /// The peer has broken the protocol: it is lost.
   void violation(std::string_view what);
-  /// Has the peer's link all that was sent, so that this side may go? Asks it the first time.
+  /// Has the peer's link all that was sent and queued, so that this side may go? Asks it the first
+  /// time.
   [[nodiscard]] bool flushed();
   /// Says that nothing more comes, and stops listening. Takes the link's receive lock.
   void close();

@@ -12,7 +12,8 @@ namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(50);
 // Between two tries to join at a rendezvous whose group is coming to its end.
-constexpr auto kRejoin = std::chrono::milliseconds(5);
+constexpr auto kFirstPause = std::chrono::milliseconds(5);
+constexpr auto kLongestPause = std::chrono::milliseconds(200);
 // What a member says of epochs that this one has not entered yet: who waits for nobody, the root of
 // broadcasts, may be far ahead. Of two or three epochs, unless it invents them.
 constexpr std::uint64_t kMostEarlyBytes = std::uint64_t{256} << 20;
@@ -87,20 +88,23 @@ GroupCore::GroupCore(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::string n
 Result<std::shared_ptr<GroupCore>> GroupCore::join(std::shared_ptr<Engine> engine,
                                                    const Rendezvous& rendezvous,
                                                    const GroupOptions& options, Deadline deadline) {
-  for (;;) {
+  for (auto pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
     TENDON_TRY(mesh, Mesh::create(engine, rendezvous, options));
     auto core = join(mesh, options, deadline);
     if (core || deadline.has_passed() || !mesh->came_too_late()) return core;
     // The group that was there is over, or nearly: the next one of these members begins when they
     // have left it.
     mesh.reset();
-    engine->wait(nullptr, kRejoin, [&] { return engine->unusable(); });
+    engine->wait(nullptr, pause, [&] { return engine->unusable(); });
   }
 }
 
 Result<std::shared_ptr<GroupCore>> GroupCore::join(const std::shared_ptr<Mesh>& mesh,
                                                    const GroupOptions& options, Deadline deadline) {
-  TENDON_CHECK(mesh->meet(deadline));
+  if (auto met = mesh->meet(deadline); !met) {
+    mesh->end();
+    return std::move(met).error();
+  }
   std::vector<std::uint32_t> places(mesh->size());
   for (std::uint32_t place = 0; place < mesh->size(); ++place) places[place] = place;
   const std::uint64_t id = mesh->first_group();
@@ -176,6 +180,7 @@ void GroupCore::leave() {
     if (word) say_all(word->envelope, as_bytes(word->text));
     say_all({.kind = EnvelopeKind::left, .from = self_});
   }
+  bool is_last = false;
   {
     // Who has not gone says so later.
     std::lock_guard lock(state_mutex_);
@@ -187,7 +192,7 @@ void GroupCore::leave() {
           seat == nullptr || seat->lost() || (lost != lost_.end() && lost->second.channel == seat);
       if (!gone) staying.set(mesh_places_[place]);
     }
-    mesh_->remove(id_, staying);
+    is_last = mesh_->remove(id_, staying);
   }
   messages_.close();
   std::shared_ptr<Epoch> last;
@@ -204,6 +209,8 @@ void GroupCore::leave() {
   advance_lane(nullptr);
   for (const auto& epoch : {last, next})
     if (epoch != nullptr && epoch->board != nullptr) mesh_->forget_segment(epoch->board->segment());
+  // Completions have shares of this group and its mesh, for as long as the caller keeps them.
+  if (is_last) mesh_->end();
 }
 
 void GroupCore::abort(std::string_view reason) {

@@ -32,12 +32,24 @@ Mesh::Mesh(std::shared_ptr<Engine> engine, const Rendezvous& rendezvous, GroupOp
       addresses_(size_),
       seen_(size_) {}
 
-Mesh::~Mesh() {
+Mesh::~Mesh() { end(); }
+
+void Mesh::end() {
+  std::vector<std::shared_ptr<Channel>> channels;
+  std::vector<std::shared_ptr<Channel>> strangers;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+    channels = channels_;
+    claims_.clear();
+    early_hellos_.clear();
+    strangers.swap(strangers_);
+  }
   if (acceptor_ != nullptr) acceptor_->close();
   if (engine_->unusable()) return;
-  std::erase(channels_, nullptr);
-  Farewell::say(*engine_, std::move(channels_));
-  for (const auto& channel : strangers_) channel->close();
+  std::erase(channels, nullptr);
+  Farewell::say(*engine_, std::move(channels));
+  for (const auto& channel : strangers) channel->close();
 }
 
 Result<std::shared_ptr<Mesh>> Mesh::create(std::shared_ptr<Engine> engine,
@@ -102,16 +114,11 @@ void Mesh::add(std::uint64_t group, std::weak_ptr<MeshListener> listener) {
     strong->on_lost(place, *what.channel, what.error, what.how);
 }
 
-void Mesh::remove(std::uint64_t group, const MemberMask& staying) {
-  {
-    std::lock_guard lock(mutex_);
-    listeners_.erase(group);
-    if (staying.any()) removed_[group] = staying;
-    if (!listeners_.empty()) return;
-  }
-  // Now, not when the last share of this goes, which another thread may have for a while: the next
-  // group of these members may meet at the same address.
-  if (acceptor_ != nullptr) acceptor_->close();
+bool Mesh::remove(std::uint64_t group, const MemberMask& staying) {
+  std::lock_guard lock(mutex_);
+  listeners_.erase(group);
+  if (staying.any()) removed_[group] = staying;
+  return listeners_.empty();
 }
 
 // Nothing more comes from there to the groups that this member has left. mutex_ is held.
@@ -170,7 +177,7 @@ void Mesh::on_inbound(Channel& channel, Inbound&& inbound) {
         on_join(channel, inbound);
         return engine_->note_activity();
       case EnvelopeKind::hello:
-        on_hello(channel, inbound);
+        on_hello(channel, inbound.envelope);
         return engine_->note_activity();
       default:
         break;
@@ -265,6 +272,7 @@ void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
     std::lock_guard lock(mutex_);
     std::erase_if(strangers_, [&](const auto& known) { return known.get() == &channel; });
     std::erase_if(claims_, [&](const auto& claim) { return claim.second.channel == &channel; });
+    early_hellos_.erase(&channel);
     if (const auto known = place_of(channel)) {
       place = *known;
       lost_[place] = {&channel, error, how};
@@ -289,6 +297,7 @@ void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
 Result<std::shared_ptr<MessageSink>> Mesh::on_open(std::shared_ptr<Link> link, std::uint32_t pipe) {
   auto channel = std::make_shared<Channel>(engine_, std::move(link), pipe, weak_from_this());
   std::lock_guard lock(mutex_);
+  if (ended_) return Error{ErrorCode::unreachable, kWhere, "the group has ended"};
   if (strangers_.size() >= kMaxPlaces)
     return Error{ErrorCode::server_busy, kWhere, "too many members that do not say who they are"};
   strangers_.push_back(channel);

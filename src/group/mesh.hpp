@@ -93,9 +93,12 @@ class Mesh final : public ChannelOwner,
 
   /// From now on `listener` hears what is said to `group`, beginning with what came before.
   void add(std::uint64_t group, std::weak_ptr<MeshListener> listener);
-  /// What `staying`, by place, still say to it is dropped, until they have left it too. When no
-  /// group is left, nobody can come any more.
-  void remove(std::uint64_t group, const MemberMask& staying);
+  /// What `staying`, by place, still say to it is dropped, until they have left it too. True when
+  /// no group is left: end() comes next.
+  [[nodiscard]] bool remove(std::uint64_t group, const MemberMask& staying);
+  /// Nobody comes any more, and the others hear that this member has gone, however long shares of
+  /// this live on; what is queued is sent before. The caller holds no lock.
+  void end();
 
   // Memory that members let each other read
   /// The name of a segment that only this process writes, for publish() and in messages.
@@ -123,7 +126,7 @@ class Mesh final : public ChannelOwner,
   Result<void> may_open() override { return {}; }
   Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
                                                std::uint32_t pipe) override;
-  void on_context_closed() override {}
+  void on_context_closed() override;
   // Work
   bool progress() override;
   [[nodiscard]] Unsent unsent() const override;
@@ -151,7 +154,8 @@ class Mesh final : public ChannelOwner,
   /// Of a place whose process is not known to be gone.
   struct Claim {
     Channel* channel;
-    std::string address;  ///< at rank 0
+    std::string address;      ///< at rank 0
+    std::uint64_t group = 0;  ///< at rank 0, as in seat()
   };
 
   // mesh_join.cpp
@@ -171,7 +175,7 @@ class Mesh final : public ChannelOwner,
   void on_neighbour(const Inbound& inbound);
   void on_refuse(std::uint32_t place, const Inbound& inbound);
   void on_join(Channel& channel, const Inbound& inbound);
-  void on_hello(Channel& channel, const Inbound& inbound);
+  void on_hello(Channel& channel, const Envelope& envelope);
   void seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group);
   void greet(std::uint32_t place);
   void admit_claim(std::uint32_t place);
@@ -189,6 +193,7 @@ class Mesh final : public ChannelOwner,
   const std::uint32_t self_;
   const std::uint32_t size_;
   std::uint64_t first_group_ = 0;
+  std::uint64_t own_group_ = 0;  // rank 0: of a group that nobody was in before
   std::string address_;
   std::shared_ptr<Acceptor> acceptor_;
 
@@ -202,6 +207,7 @@ class Mesh final : public ChannelOwner,
       retired_;  // to those who were replaced; epochs that are over still name them
   std::vector<std::shared_ptr<Channel>> strangers_;  // opened, but have not said who they are
   std::map<std::uint32_t, Claim> claims_;            // by place; of strangers
+  std::map<Channel*, Envelope> early_hellos_;        // of strangers, until first_group_ is known
   std::vector<std::string> addresses_;  // rank 0: of who joined; else: of those to connect to
   std::uint32_t known_count_ = 0;       // of those who joined, or answered
   MemberMask dialled_;                  // this member connected to them
@@ -209,6 +215,7 @@ class Mesh final : public ChannelOwner,
   MemberMask survivors_;                // rank 0: members of a group whose rank 0 has gone
   std::atomic<bool> replacement_{false};
   bool joined_ = false;
+  bool ended_ = false;
   bool rank0_replaced_ = false;  // for look_for_rank0()
   std::optional<Refusal> refused_;
   std::map<std::uint32_t, Lost> lost_;

@@ -42,7 +42,8 @@ std::string listen_address(const GroupOptions& options, const std::string& host)
 Result<void> Mesh::meet(Deadline deadline) {
   if (self_ != 0) return visit(deadline);
   TENDON_TRY(id, random_token());
-  std::memcpy(&first_group_, id.data(), sizeof first_group_);
+  std::memcpy(&own_group_, id.data(), sizeof own_group_);
+  first_group_ = own_group_;
   if (size_ == 1 && rendezvous_.store() == nullptr) return {};  // nobody to meet
   return host(deadline);
 }
@@ -66,6 +67,7 @@ Result<void> Mesh::host(Deadline deadline) {
   }
   acceptor_ = *std::move(bound);
   address_ = acceptor_->address();
+  engine_->add_handler(weak_from_this());
   if (rendezvous_.store()) {
     TENDON_CHECK(rendezvous_.store()->set(key_in_store(), address_, deadline));
   }
@@ -101,9 +103,16 @@ Result<void> Mesh::host(Deadline deadline) {
 // before. mutex_ is held.
 Error Mesh::give_up(Error why) {
   const Envelope word{.kind = EnvelopeKind::refuse, .tag = kGivenUp};
-  for (const auto& channel : channels_)
-    if (channel != nullptr && !channel->lost()) channel->post(word, as_bytes(why.detail));
+  for (const auto* const all : {&channels_, &strangers_})
+    for (const auto& channel : *all)
+      if (channel != nullptr && !channel->lost()) channel->post(word, as_bytes(why.detail));
   return why;
+}
+
+void Mesh::on_context_closed() {
+  std::lock_guard lock(mutex_);
+  if (self_ == 0 && !joined_)
+    (void)give_up({ErrorCode::context_closed, kWhere, "its Context was closed"});
 }
 
 // Tells a member whom it connects to: everybody who was here before it, or has a lower rank. mutex_
@@ -363,6 +372,7 @@ void Mesh::on_neighbour(const Inbound& inbound) {
   }
   replacement_ = envelope.tag != 0;
   first_group_ = envelope.group;
+  for (const auto& [channel, hello] : std::exchange(early_hellos_, {})) on_hello(*channel, hello);
 }
 
 void Mesh::on_refuse(std::uint32_t place, const Inbound& inbound) {
@@ -427,9 +437,10 @@ void Mesh::on_join(Channel& channel, const Inbound& inbound) {
     const PeerIdentity& before = channels_[rank]->link().peer();
     if (asking.pid == before.pid && asking.host == before.host)
       why += ", the same: a process joins a group once, subgroup() and split() make others of it";
-    // That one may be dead already, and only not known to be.
-    may_pass = joined_;
-    if (may_pass) claims_[rank] = {&channel, std::string(inbound.text())};
+    // That one may be dead already, and only not known to be; or it is the one who asks, who has
+    // given up the first time.
+    may_pass = joined_ || &channel.link() == &channels_[rank]->link();
+    if (may_pass) claims_[rank] = {&channel, std::string(inbound.text()), envelope.group};
   } else if (survivors_.any() && envelope.group != 0 && envelope.group != first_group_) {
     why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
           ") is of another group than those who came back before it";
@@ -448,14 +459,20 @@ void Mesh::seat(Channel& channel, std::uint32_t rank, std::string address, std::
   if (group != 0) {
     first_group_ = group;
     survivors_.set(rank);
+  } else if (survivors_[rank] && survivors_.reset(rank).none() && !joined_) {
+    first_group_ = own_group_;  // that group is over
   }
   if (joined_) introduce(rank);
 }
 
 // The answer tells the one who connected that it is known here, so that memory may be shown to it:
 // that does not come in order with messages.
-void Mesh::on_hello(Channel& channel, const Inbound& inbound) {
-  const Envelope& envelope = inbound.envelope;
+void Mesh::on_hello(Channel& channel, const Envelope& envelope) {
+  // Of a group that was here before it, maybe.
+  if (first_group_ == 0) {
+    early_hellos_[&channel] = envelope;
+    return;
+  }
   if (const auto place = place_of(channel)) {
     if (*place == envelope.from && dialled_[*place] && !answered_[*place]) {
       answered_.set(*place);
@@ -464,11 +481,10 @@ void Mesh::on_hello(Channel& channel, const Inbound& inbound) {
     return;
   }
   const std::uint32_t from = envelope.from;
-  const bool right = from != 0 && from < size_ && from != self_ &&
-                     (first_group_ == 0 || envelope.group == first_group_);
+  const bool right = from != 0 && from < size_ && from != self_ && envelope.group == first_group_;
   if (right && settle(channel, from)) return greet(from);
   if (right && joined_) {
-    claims_[from] = {&channel, {}};  // until the one before it is known to be gone
+    claims_[from] = {&channel, {}, 0};  // until the one before it is known to be gone
     return;
   }
   const std::string why = "rank " + std::to_string(from) + " is not expected here, at rank " +
@@ -484,11 +500,10 @@ void Mesh::greet(std::uint32_t place) {
 void Mesh::admit_claim(std::uint32_t place) {
   const auto claim = claims_.find(place);
   if (claim == claims_.end()) return;
-  Channel& channel = *claim->second.channel;
-  std::string address = std::move(claim->second.address);
+  const Claim claimed = std::move(claim->second);
   claims_.erase(claim);
-  if (self_ == 0) return seat(channel, place, std::move(address), 0);
-  if (settle(channel, place)) greet(place);
+  if (self_ == 0) return seat(*claimed.channel, place, claimed.address, claimed.group);
+  if (settle(*claimed.channel, place)) greet(place);
 }
 
 }  // namespace tendon::inline v0::detail

@@ -12,6 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using detail::Channel;
 using detail::GroupCore;
+using detail::Mesh;
 
 constexpr auto kSoon = 30s;
 
@@ -84,6 +85,17 @@ class Seats : public Rejoin {
     cores_[rank]->leave();
     cores_[rank].reset();
   }
+  struct Meeting {
+    std::shared_ptr<Mesh> mesh;
+    std::future<Result<void>> done;
+  };
+  // join() without the group, as far as its mesh.
+  Meeting meet(std::uint32_t rank) {
+    auto mesh = Mesh::create(detail::Engine::of(members_[rank]),
+                             Rendezvous::at(address_, GroupRank{rank}, kSize), {})
+                    .value();
+    return {mesh, std::async(std::launch::async, [mesh] { return mesh->meet(kSoon); })};
+  }
   // Leaves and comes again; has its place with each of the others when this returns.
   Joining come_again(std::uint32_t rank, const std::vector<std::uint32_t>& others) {
     std::vector<const Channel*> before;
@@ -141,6 +153,54 @@ TEST_P(Seats, ANewcomerFindsARankZeroThatCameAfterIt) {
       EXPECT_EQ(core->epoch()->size(), kSize);
     }
   }
+}
+
+// It is not of the group of before any more, so that is not what the new rank 0 belongs to.
+TEST_P(Seats, WhoGivesUpARebuildMayJoinAgain) {
+  const std::uint64_t id = cores_[0]->id();
+  leave(0);
+  Meeting zero = meet(0);
+  const auto given_up =
+      cores_[1]->enter(3s, GroupCore::Of::every_place, Fence::none, "group.rebuild");
+  ASSERT_FALSE(given_up);
+  const Channel* const before = zero.mesh->channel(1);
+  ASSERT_NE(before, nullptr) << "a rebuild looks for the new rank 0";
+  leave(1);
+  Meeting one = meet(1);
+  ASSERT_TRUE(test::eventually([&] { return zero.mesh->channel(1) != before; }));
+  leave(2);
+  Meeting two = meet(2);
+  for (Meeting* const each : {&zero, &one, &two}) {
+    const auto met = each->done.get();
+    ASSERT_TRUE(met) << met.error().message();
+    EXPECT_FALSE(each->mesh->replacement());
+    EXPECT_EQ(each->mesh->first_group(), zero.mesh->first_group());
+  }
+  EXPECT_NE(zero.mesh->first_group(), id);
+}
+
+// Nobody takes that for the end of a group of before, and waits for the next.
+TEST_P(Seats, WhoClosesItsContextEndsAJoin) {
+  for (std::uint32_t rank = 0; rank < kSize; ++rank) leave(rank);
+  Meeting zero = meet(0);
+  Joining one = join(1);
+  ASSERT_TRUE(test::eventually([&] { return zero.mesh->channel(1) != nullptr; }));
+  (void)members_[0].close(kSoon);
+  EXPECT_TRUE(test::fails_with(zero.done.get(), ErrorCode::context_closed, ""));
+  EXPECT_TRUE(
+      test::fails_with(one.get(), ErrorCode::peer_lost, "has given up: its Context was closed"));
+}
+
+// A Completion has a share of all that it needs, for as long as the caller keeps it.
+TEST_P(Seats, AGroupEndsWithItsHandle) {
+  const Core kept = cores_[0];
+  Joining one = come_again(1, {0, 2});
+  leave(2);
+  leave(0);
+  Joining zero = join(0);
+  Joining two = join(2);
+  cores_ = {take(zero), take(one), take(two)};
+  ASSERT_THAT(cores_, testing::Each(testing::NotNull()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Seats, testing::Values(Transport::automatic, Transport::tcp),
