@@ -32,7 +32,10 @@ Mesh::Mesh(std::shared_ptr<Engine> engine, const Rendezvous& rendezvous, GroupOp
       addresses_(size_),
       seen_(size_) {}
 
-Mesh::~Mesh() { end(); }
+// In a forked child a thread of the parent may have the lock.
+Mesh::~Mesh() {
+  if (!engine_->forked()) end();
+}
 
 void Mesh::end() {
   std::vector<std::shared_ptr<Channel>> channels;
