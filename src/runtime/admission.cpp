@@ -253,6 +253,7 @@ bool Admission::on_path(const HelloMessage& path) {
   options.pool = engine().pool();
   options.lease = engine().options().lease;
   options.expect_signs_of_life = peer_->progress != ProgressMode::manual;
+  options.gives_signs_of_life = engine().options().progress != Progress::manual;
   auto link = make_tcp_link(std::move(options));
   if (!link) return refuse(link.error());
   auto lane = acceptor_->issue_lane(*link);

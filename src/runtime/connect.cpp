@@ -361,6 +361,7 @@ Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch
                        .pool = engine_.pool(),
                        .lease = engine_.options().lease,
                        .expect_signs_of_life = peer.progress != ProgressMode::manual,
+                       .gives_signs_of_life = engine_.options().progress != Progress::manual,
                    }));
   TENDON_CHECK(engine_.add_link(link, LinkRole::connector, proved));
   // Whoever connects next would take a link that lives for a whole one.

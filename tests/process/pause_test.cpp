@@ -79,6 +79,7 @@ TEST_F(Pause, OverSocketsTheLeaseDecidesAndTheZombieIsRefused) {
   std::string answer = "ok";
   ASSERT_TRUE(eventually([&] { return answer != "ok"; }, [&] { answer = peer.ask("send 2 100"); }));
   EXPECT_TRUE(is_error(answer, "peer_lost", "survivor"));
+  EXPECT_TRUE(is_error(answer, "peer_lost", "nothing ran here for")) << answer;
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
   Pipe again = survivor.meet(peer);
   EXPECT_TRUE(is_ok(peer.ask("send 3 100")));
@@ -94,7 +95,7 @@ TEST_F(Pause, AZombiesLateFramesAreRefused) {
   peer.tell("send 1 8000000");  // stops between two of its frames
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
   peer.signal(SIGCONT);
-  (void)peer.line();
+  EXPECT_TRUE(is_error(peer.line(), "peer_lost", "nothing ran here for"));
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
   Pipe again = survivor.meet(peer);
   EXPECT_TRUE(is_ok(peer.ask("send 3 100")));

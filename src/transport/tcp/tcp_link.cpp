@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 #include <tendon/session/limits.hpp>
+#include <utility>
 
 #include "core/failpoint.hpp"
 #include "memory/recycler.hpp"
@@ -182,6 +183,7 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
   const std::shared_ptr<SlotPool> pool_;
   const std::chrono::milliseconds lease_;
   const bool expect_signs_of_life_;
+  const bool gives_signs_of_life_;
   OwnedFd control_;
   Interest control_interest_;
   ControlOut control_out_;
@@ -199,6 +201,8 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
   std::optional<Error> verdict_;  // how the link ends, once everything received was handed over
   int rounds_with_ended_lane_ = 0;
   Clock::time_point last_heard_ = Clock::now();
+  Clock::time_point last_tick_ = Clock::now();
+  Clock::duration last_gap_{0};  // between the last two ticks
 
   std::atomic<bool> shut_down_{false};
   // Time is read in tick() only; elsewhere it is enough to note that something happened since.
@@ -216,6 +220,7 @@ TcpLinkOverSockets::TcpLinkOverSockets(TcpLinkOptions options)
       pool_(std::move(options.pool)),
       lease_(options.lease),
       expect_signs_of_life_(options.expect_signs_of_life),
+      gives_signs_of_life_(options.gives_signs_of_life),
       control_(std::move(options.control)),
       control_out_(control_.get()),
       bulk_out_(control_out_, options.peer_cap_bytes),
@@ -610,9 +615,17 @@ void TcpLinkOverSockets::on_open(const Descriptor& descriptor, Bytes ticket) {
 
 // Life
 
+// Who was stopped longer than its peer waits finds a broken connection, and looks for the fault at
+// the peer unless it is told.
 Error TcpLinkOverSockets::lost(std::string_view how) const {
-  return Error{ErrorCode::peer_lost, "tcp.receive",
-               "peer " + peer_name() + ": " + std::string(how)};
+  Error result{ErrorCode::peer_lost, "tcp.receive", "peer " + peer_name() + ": "};
+  result.detail += how;
+  const auto away = std::max(Clock::now() - last_tick_, last_gap_);
+  if (gives_signs_of_life_ && away >= kSuspectAfter) {
+    result.detail += "; nothing ran here for " + seconds_text(away) +
+                     " (was this process stopped?), so the peer may have taken it for lost";
+  }
+  return result;
 }
 
 Error TcpLinkOverSockets::lost(int error) const {
@@ -625,6 +638,7 @@ void TcpLinkOverSockets::tick(Clock::time_point now) {
   std::lock_guard receiving(receive_mutex());
   if (closed_ || ended()) return;
   // This process may have slept through the lease while words of the peer lie in the socket.
+  last_gap_ = now - std::exchange(last_tick_, now);
   poll();
   if (closed_ || ended()) return;
   if (heard_.exchange(false, std::memory_order_relaxed)) last_heard_ = now;

@@ -22,6 +22,7 @@ struct TcpLinkOptions {
   std::shared_ptr<SlotPool> pool;           ///< where loans lie and bulk arrives
   std::chrono::milliseconds lease{3000};    ///< silence after which the link fails
   bool expect_signs_of_life = true;  ///< false: the peer progresses manually, silence means nothing
+  bool gives_signs_of_life = true;   ///< false: this process does, its silence means nothing there
 };
 
 /// A link over sockets: one control lane, and bulk lanes that add_lane() brings.
