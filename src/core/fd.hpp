@@ -11,8 +11,7 @@
 namespace tendon::inline v0::detail {
 
 /// A descriptor with one owner. In a forked child it is closed by the fork handler and every object
-/// that still names it lets go of it without a second close, which could hit somebody else's
-/// descriptor.
+/// that still names it holds none there: its number may be somebody else's by then.
 class OwnedFd {
  public:
   OwnedFd() = default;
@@ -32,8 +31,8 @@ class OwnedFd {
   OwnedFd& operator=(const OwnedFd&) = delete;
   ~OwnedFd() { reset(); }
 
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
+  [[nodiscard]] int get() const noexcept { return epoch_ == fork_epoch() ? fd_ : -1; }
+  explicit operator bool() const noexcept { return get() >= 0; }
 
   void reset() noexcept {
     const int fd = std::exchange(fd_, -1);

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "core/fd.hpp"
-#include "core/fork_guard.hpp"
 
 namespace tendon::inline v0::detail {
 
@@ -28,7 +27,7 @@ class UserEvent {
     return static_cast<bool>(fd_);
   }
   void signal() const noexcept {
-    if (!fd_ || epoch_ != fork_epoch()) return;
+    if (!fd_) return;
     if (!wanted_.load()) {
       held_back_.store(true);
       // Asked for between the two: whoever takes held_back_ signals.
@@ -48,7 +47,6 @@ class UserEvent {
   }
 
  private:
-  const std::uint32_t epoch_ = fork_epoch();
   OwnedFd fd_;
   mutable std::atomic<bool> wanted_{false};
   mutable std::atomic<bool> held_back_{false};

@@ -90,9 +90,10 @@ TEST(OwnedFd, FailedCallsOwnNothing) {
 
 TEST(OwnedFd, IsClosedInAForkedChild) {
   const OwnedFd kept(any_descriptor());
+  const int number = kept.get();
   const int plain = any_descriptor();
   const int status =
-      run_in_child([&] { return (is_open(kept.get()) ? 1 : 0) + (is_open(plain) ? 0 : 2); });
+      run_in_child([&] { return (is_open(number) ? 1 : 0) + (is_open(plain) ? 0 : 2); });
   EXPECT_TRUE(exited_with(status, 0))
       << "1: ours still open; 2: somebody else's closed; " << status;
   EXPECT_TRUE(is_open(kept.get()));
@@ -121,13 +122,13 @@ TEST(OwnedFd, PeerSeesTheEndAlthoughAChildLivesOn) {
   EXPECT_TRUE(exited_with(test::wait_for(child), 0));
 }
 
-// The child's numbers are free for its own use; the parent's objects, destroyed there, must not
-// close them.
-TEST(OwnedFd, NeverClosesAReusedNumberInAChild) {
+// The child's numbers are free for its own use; the parent's objects must not use or close them.
+TEST(OwnedFd, NeverNamesAReusedNumberInAChild) {
   auto kept = std::make_unique<OwnedFd>(any_descriptor());
   OwnedFd assigned(any_descriptor());
+  const int numbers[] = {kept->get(), assigned.get()};
   const int status = run_in_child([&] {
-    const int numbers[] = {kept->get(), assigned.get()};
+    if (kept->get() != -1 || *kept) return 4;
     for (const int number : numbers)
       if (dup2(STDERR_FILENO, number) != number) return 1;
     kept.reset();

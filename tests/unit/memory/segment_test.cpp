@@ -213,9 +213,9 @@ TEST(SegmentFork, DescriptorIsClosedInAChild) {
 // alone.
 TEST(SegmentFork, DestroyingInAChildTouchesNothing) {
   auto segment = Segment::create(4 * kPage).value();
+  const int number = segment->fd();
   const int status = run_in_child([&] {
     void* const place = segment->data();
-    const int number = segment->fd();
     void* mine = mmap(place, 4 * kPage, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (mine != place) return 1;
