@@ -137,6 +137,22 @@ bool Channel::withdraw(Outbound& outbound) {
   return true;
 }
 
+std::size_t Channel::take_back_held(std::uint64_t group, const Error& why) {
+  std::lock_guard lock(send_mutex_);
+  std::uint64_t open = sent_bytes_ - peer_took_bytes_.load(std::memory_order_acquire);
+  const std::size_t taken_back = std::erase_if(messages_, [&](const auto& queued) {
+    const bool held = open >= kWindowBytes;
+    if (held && queued->envelope.group == group) {
+      end_unsent(*queued, why);
+      return true;
+    }
+    open += cost_of(queued->op.descriptor.payload_bytes);
+    return false;
+  });
+  queued_count_.fetch_sub(taken_back);
+  return taken_back;
+}
+
 // Does the sender keep to the window? One message of any size may go beyond.
 bool Channel::count_in(std::uint64_t message_bytes) {
   std::lock_guard lock(credit_mutex_);
@@ -176,11 +192,13 @@ bool Channel::flushed() {
 }
 
 void Channel::close() {
-  if (lost_.exchange(true)) return;
-  Descriptor end;
-  end.kind = MessageKind::end;
-  end.pipe = pipe_;
-  link_->post(end);
+  if (!lost_.exchange(true)) {
+    Descriptor end;
+    end.kind = MessageKind::end;
+    end.pipe = pipe_;
+    link_->post(end);
+  }
+  // Also of a lost one: the link would keep it, and count it, as long as it lives.
   std::lock_guard receiving(link_->receive_mutex());
   link_->detach(pipe_);
 }

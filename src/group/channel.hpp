@@ -89,6 +89,9 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
   /// Takes back a message that is not done; when this returns its memory is free. False when it was
   /// done already, or has been handed over now.
   bool withdraw(Outbound& outbound);
+  /// Takes back the messages of this group that wait until the peer has taken earlier ones, which
+  /// it may never do: they end with `why`. Answers how many.
+  std::size_t take_back_held(std::uint64_t group, const Error& why);
   /// Sends what can be sent now. True while something is left.
   bool advance();
   /// Data that was announced is still on its way, even from a peer that has left since.

@@ -95,7 +95,8 @@ Result<std::shared_ptr<GroupCore>> GroupCore::join(std::shared_ptr<Engine> engin
     // The group that was there is over, or nearly: the next one of these members begins when they
     // have left it.
     mesh.reset();
-    engine->wait(nullptr, pause, [&] { return engine->unusable(); });
+    engine->wait(nullptr, earlier(deadline, pause), [&] { return engine->unusable(); });
+    if (deadline.has_passed()) return core;
   }
 }
 
@@ -178,6 +179,7 @@ void GroupCore::leave() {
     }
     // To those whom it has not reached, this member would be the one who ended it.
     if (word) say_all(word->envelope, as_bytes(word->text));
+    take_back_held();
     say_all({.kind = EnvelopeKind::left, .from = self_});
   }
   bool is_last = false;
@@ -211,6 +213,22 @@ void GroupCore::leave() {
     if (epoch != nullptr && epoch->board != nullptr) mesh_->forget_segment(epoch->board->segment());
   // Completions have shares of this group and its mesh, for as long as the caller keeps them.
   if (is_last) mesh_->end();
+}
+
+// What waits for the receiver to take earlier messages may wait for ever: the channels to whom this
+// member has left would never end, and nobody could take its place.
+void GroupCore::take_back_held() {
+  for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
+    Channel* const channel = place == self_ ? nullptr : channel_of(place);
+    if (channel == nullptr || channel->lost()) continue;
+    const std::string name = mesh_->name_of(mesh_places_[place]);
+    const Error why{ErrorCode::group_aborted, "group.send",
+                    "this member has left group \"" + name_ + "\" while " + name +
+                        " had not taken what was sent to it before; nothing of this was delivered"};
+    if (const std::size_t count = channel->take_back_held(id_, why); count != 0) {
+      log(LogLevel::warn, why.where, std::to_string(count) + " messages: " + why.detail);
+    }
+  }
 }
 
 void GroupCore::abort(std::string_view reason) {

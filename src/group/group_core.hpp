@@ -152,6 +152,7 @@ class GroupCore final : public MeshListener,
   bool fail(const Epoch& epoch, const Error& error, std::uint32_t blamed, std::uint64_t first);
   [[nodiscard]] AbortWord own_word() const;
   void say_all(Envelope envelope, Bytes body = {});
+  void take_back_held();
   void miss(std::uint32_t place, Absence how);
   void miss_early();
   void follow_view();

@@ -507,7 +507,8 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
   };
   // Somebody may come in the place of rank 0, whom all others have to look for: those who rebuild,
   // and who has come in a place himself, maybe to such members.
-  const bool is_newcomer = epochs_entered_ == 0 && mesh_->replacement();
+  const bool is_newcomer =
+      members == Of::those_here && epochs_entered_ == 0 && mesh_->replacement();
   const auto wait = [&](Deadline until) {
     for (;;) {
       if (members != Of::every_place && !is_newcomer)

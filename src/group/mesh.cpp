@@ -44,6 +44,7 @@ void Mesh::end() {
     std::lock_guard lock(mutex_);
     if (std::exchange(ended_, true)) return;
     channels = channels_;
+    for (const Retired& each : retired_) channels.push_back(each.channel);
     claims_.clear();
     early_hellos_.clear();
     strangers.swap(strangers_);
@@ -273,7 +274,13 @@ void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
   std::uint32_t place = 0;
   {
     std::lock_guard lock(mutex_);
-    std::erase_if(strangers_, [&](const auto& known) { return known.get() == &channel; });
+    const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
+                                       [&](const auto& known) { return known.get() == &channel; });
+    if (stranger != strangers_.end()) {
+      // Its link is locked by whoever tells.
+      engine_->schedule([gone = std::move(*stranger)] { gone->close(); });
+      strangers_.erase(stranger);
+    }
     std::erase_if(claims_, [&](const auto& claim) { return claim.second.channel == &channel; });
     early_hellos_.erase(&channel);
     if (const auto known = place_of(channel)) {

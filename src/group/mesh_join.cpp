@@ -29,6 +29,7 @@ bool may_come_yet(ErrorCode code) {
 // What `tag` says in a `refuse`.
 constexpr std::uint32_t kRefusedForNow = 1;  // until the process before is known to be gone
 constexpr std::uint32_t kGivenUp = 2;        // by rank 0: there will be no group
+constexpr std::uint32_t kLetIn = 3;          // by rank 0: that has passed
 
 std::string listen_address(const GroupOptions& options, const std::string& host) {
   if (!options.listen.empty()) return options.listen;
@@ -313,6 +314,7 @@ Result<void> Mesh::connect_to(std::uint32_t place, const std::string& address, D
       if (dialled) dialled->channel->close();
       return {};
     }
+    TENDON_CHECK(engine_->usable(kWhere));
     if (!dialled && lost_.contains(0)) return rank0_gone();
   }
   if (!dialled) {
@@ -378,6 +380,7 @@ void Mesh::on_neighbour(const Inbound& inbound) {
 void Mesh::on_refuse(std::uint32_t place, const Inbound& inbound) {
   const std::string why = cleaned(inbound.text());
   const std::uint32_t tag = inbound.envelope.tag;
+  if (tag == kLetIn) return refused_.reset();
   Error error{ErrorCode::invalid_argument, kWhere, why};
   if (tag == kGivenUp) {
     error = {ErrorCode::peer_lost, kWhere,
@@ -483,7 +486,7 @@ void Mesh::on_hello(Channel& channel, const Envelope& envelope) {
   const std::uint32_t from = envelope.from;
   const bool right = from != 0 && from < size_ && from != self_ && envelope.group == first_group_;
   if (right && settle(channel, from)) return greet(from);
-  if (right && joined_) {
+  if (right && (joined_ || replacement_)) {
     claims_[from] = {&channel, {}, 0};  // until the one before it is known to be gone
     return;
   }
@@ -502,7 +505,11 @@ void Mesh::admit_claim(std::uint32_t place) {
   if (claim == claims_.end()) return;
   const Claim claimed = std::move(claim->second);
   claims_.erase(claim);
-  if (self_ == 0) return seat(*claimed.channel, place, claimed.address, claimed.group);
+  if (self_ == 0) {
+    if (refused_ && refused_->may_pass) refused_.reset();
+    claimed.channel->post({.kind = EnvelopeKind::refuse, .tag = kLetIn});
+    return seat(*claimed.channel, place, claimed.address, claimed.group);
+  }
   if (settle(*claimed.channel, place)) greet(place);
 }
 

@@ -62,7 +62,7 @@ struct Received {
 /// for each rank, of any sizes. Lists of sizes must agree between members as MPI's do.
 ///
 /// Owns:    links, shared memory for its collectives; dropping it tells the others that this member
-///          has left.
+///          has left, and takes back messages whose receiver had not taken those before them.
 /// Threads: safe everywhere. Collectives run in the order of the calls; what an operation has not
 ///          ended with is not for another one, as tensors may be copied or scaled at the call.
 /// Errors:  invalid_argument, mismatch, peer_lost, group_aborted, no_quorum, timeout (naming whom

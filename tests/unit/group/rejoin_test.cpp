@@ -40,6 +40,21 @@ class Rejoin : public testing::TestWithParam<Transport> {
     }
     for (std::thread& thread : threads) thread.join();
   }
+  static std::future<Result<Group>> join(Context& context, const std::string& address,
+                                         std::uint32_t rank) {
+    return std::async(std::launch::async, [&context, address, rank] {
+      return Group::join(context, Rendezvous::at(address, GroupRank{rank}, kSize), kSoon);
+    });
+  }
+  static std::vector<std::optional<Group>> join_all(std::vector<Context>& members,
+                                                    const std::string& address) {
+    std::vector<std::future<Result<Group>>> joining;
+    for (std::uint32_t rank = 0; rank < kSize; ++rank)
+      joining.push_back(join(members[rank], address, rank));
+    std::vector<std::optional<Group>> groups;
+    for (auto& each : joining) groups.emplace_back(each.get().value());
+    return groups;
+  }
   [[nodiscard]] std::function<Context(std::uint32_t)> contexts() const {
     return [transport = GetParam()](std::uint32_t rank) {
       return Context::create({.name = "member " + std::to_string(rank),
@@ -52,6 +67,70 @@ class Rejoin : public testing::TestWithParam<Transport> {
 
 TEST_P(Rejoin, WithTheSameContexts) { run(100, contexts(), true); }
 TEST_P(Rejoin, WithOtherContexts) { run(50, contexts(), false); }
+
+// A link carries 1024 pipes: each group must give its own back, whoever leaves first.
+TEST_P(Rejoin, LeavesNoPipeBehind) {
+  const std::string address = test::fresh_group_address();
+  std::vector<Context> members;
+  for (std::uint32_t rank = 0; rank < kSize; ++rank) members.push_back(contexts()(rank));
+  for (const std::uint32_t first : {0u, 1u}) {
+    auto groups = join_all(members, address);
+    groups[first].reset();
+    const std::uint32_t last = 1 - first;
+    // The last one hears of it before it goes.
+    const auto tensor = Tensor::empty(DType::u8, Shape({8})).value();
+    EXPECT_TRUE(test::fails_with(groups[last]->recv(tensor, {GroupRank{first}, {}}, kSoon),
+                                 ErrorCode::peer_lost));
+    groups.clear();
+    for (Context& member : members)
+      for (const auto& link : detail::Engine::of(member)->links())
+        EXPECT_TRUE(test::eventually([&] { return link->pipe_count() == 0; }))
+            << link->pipe_count() << " pipes of " << link->peer_name() << ", rank " << first
+            << " left first";
+  }
+}
+
+// What nobody takes would keep the channel of who has left for ever, and its place with it.
+TEST_P(Rejoin, AfterMessagesThatNobodyTakes) {
+  const std::string address = test::fresh_group_address();
+  std::vector<Context> members;
+  for (std::uint32_t rank = 0; rank < kSize; ++rank) members.push_back(contexts()(rank));
+  auto groups = join_all(members, address);
+  const auto window = Tensor::empty(DType::u8, Shape({65 << 20})).value();
+  auto sent = groups[1]->send_async(window, {GroupRank{0}, 1});
+  auto held = groups[1]->send_async(window, {GroupRank{0}, 2});
+  EXPECT_TRUE(sent.wait(kSoon));
+  groups[1].reset();
+  EXPECT_TRUE(test::fails_with(held.wait(kSoon), ErrorCode::group_aborted));
+  auto again = join(members[1], address, 1);
+  auto other = std::async(std::launch::async, [&] { return groups[2]->rebuild(kSoon); });
+  const auto rebuilt = groups[0]->rebuild(kSoon);
+  EXPECT_TRUE(rebuilt) << rebuilt.error().message();
+  EXPECT_TRUE(other.get());
+  EXPECT_TRUE(again.get());
+}
+
+// It was refused for now, and has been let in since: that is not why there is no group.
+TEST_P(Rejoin, WhoIsLetInWhenItsFirstTryEndsHearsWhoIsMissing) {
+  const std::string address = test::fresh_group_address();
+  Context zero = contexts()(0);
+  Context one = contexts()(1);
+  const auto host =
+      Mesh::create(detail::Engine::of(zero), Rendezvous::at(address, GroupRank{0}, kSize), {})
+          .value();
+  auto hosted = std::async(std::launch::async, [&] { return host->meet(3s); });
+  const auto try_for = [&](std::chrono::milliseconds patience) {
+    return Group::join(one, Rendezvous::at(address, GroupRank{1}, kSize), patience);
+  };
+  auto first = std::async(std::launch::async, [&] { return try_for(500ms); });
+  ASSERT_TRUE(test::eventually([&] { return host->channel(1) != nullptr; }));
+  EXPECT_TRUE(test::fails_with(try_for(2s), ErrorCode::timeout, "still waits for other members"));
+  EXPECT_TRUE(test::fails_with(first.get(), ErrorCode::timeout));
+  const auto given_up = hosted.get();
+  ASSERT_TRUE(test::fails_with(given_up, ErrorCode::timeout, "rank 2"));
+  EXPECT_THAT(given_up.error().detail, testing::Not(testing::HasSubstr("refused")));
+  host->end();
+}
 
 /// Members whose places and channels a test can see.
 class Seats : public Rejoin {
