@@ -95,10 +95,11 @@ Result<pid_t> start_rank(RankStart start) {
   const std::vector<char*> words = pointers_to(start.words);
   const std::vector<char*> environment = pointers_to(start.environment);
   const pid_t parent = getpid();
+  const int report_fd = child_report.get();  // an OwnedFd has no number in the child
   // fork() would run the fork handlers of the library, which close descriptors the child needs.
   const pid_t pid = _Fork();
   if (pid < 0) return system_error("cli.launch", "fork", errno);
-  if (pid == 0) become_program(start, words.data(), environment.data(), parent, child_report.get());
+  if (pid == 0) become_program(start, words.data(), environment.data(), parent, report_fd);
   child_report.reset();
   int failure = 0;
   ssize_t size = 0;

@@ -82,11 +82,16 @@ TEST_P(Rejoin, LeavesNoPipeBehind) {
     EXPECT_TRUE(test::fails_with(groups[last]->recv(tensor, {GroupRank{first}, {}}, kSoon),
                                  ErrorCode::peer_lost));
     groups.clear();
-    for (Context& member : members)
-      for (const auto& link : detail::Engine::of(member)->links())
-        EXPECT_TRUE(test::eventually([&] { return link->pipe_count() == 0; }))
-            << link->pipe_count() << " pipes of " << link->peer_name() << ", rank " << first
-            << " left first";
+    for (Context& member : members) {
+      for (const auto& link : detail::Engine::of(member)->links()) {
+        const auto count = [&] {
+          std::lock_guard receiving(link->receive_mutex());
+          return link->pipe_count();
+        };
+        EXPECT_TRUE(test::eventually([&] { return count() == 0; }))
+            << count() << " pipes of " << link->peer_name() << ", rank " << first << " left first";
+      }
+    }
   }
 }
 
