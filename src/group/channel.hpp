@@ -94,6 +94,9 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
   std::size_t take_back_held(std::uint64_t group, const Error& why);
   /// Sends what can be sent now. True while something is left.
   bool advance();
+  /// When this returns, what another thread has sent meanwhile is noted in its message. Waits for
+  /// that thread, not for the peer.
+  void wait_for_sender() { std::lock_guard lock(send_mutex_); }
   /// Data that was announced is still on its way, even from a peer that has left since.
   [[nodiscard]] bool arriving() const noexcept { return arriving_count_.load() != 0; }
   [[nodiscard]] std::size_t queued_count() const noexcept { return queued_count_.load(); }

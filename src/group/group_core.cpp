@@ -364,14 +364,18 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
   for (const std::uint32_t rank : lost_ranks_)
     if (all_arrived_from(*running_, rank)) gone_before.push_back(rank);
   const bool over = head.operation->sequence() >= ends_at_.load(std::memory_order_acquire);
-  // What had begun when the epoch failed may be complete by what lies there already.
-  if (!over || head.begun) {
-    head.begun = true;
+  const auto advance = [&]() -> std::optional<Result<void>> {
     const std::uint64_t steps = head.operation->steps_done();
     auto advanced = head.operation->advance(*running_);
     if (head.operation->steps_done() != steps) moves_.fetch_add(1, std::memory_order_relaxed);
     if (!advanced) return fail_at(head, std::move(advanced).error());
     if (*advanced) return Result<void>();
+    return {};
+  };
+  // What had begun when the epoch failed may be complete by what lies there already.
+  if (!over || head.begun) {
+    head.begun = true;
+    if (auto came_to = advance()) return came_to;
   }
   if (auto usable = engine()->usable("group.collective"); !usable)
     return fail_at(head, std::move(usable).error());
@@ -384,9 +388,20 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
     return error;
   }
   if (gone_before.empty()) return {};
-  for (const std::uint32_t rank : head.operation->waits_for(*running_))
-    if (std::find(gone_before.begin(), gone_before.end(), rank) != gone_before.end())
-      if (auto error = lost(*running_, rank)) return fail_at(head, *std::move(error));
+  const auto awaited_and_gone = [&] {
+    std::vector<std::uint32_t> ranks = head.operation->waits_for(*running_);
+    std::erase_if(ranks, [&](std::uint32_t rank) {
+      return std::find(gone_before.begin(), gone_before.end(), rank) == gone_before.end();
+    });
+    return ranks;
+  };
+  const std::vector<std::uint32_t> suspects = awaited_and_gone();
+  if (suspects.empty()) return {};
+  // Another thread may have sent what a member needed to be done and go, and not noted it yet.
+  for (const std::uint32_t rank : suspects) running_->channels[rank]->wait_for_sender();
+  if (auto came_to = advance()) return came_to;
+  for (const std::uint32_t rank : awaited_and_gone())
+    if (auto error = lost(*running_, rank)) return fail_at(head, *std::move(error));
   return {};
 }
 
