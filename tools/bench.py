@@ -263,6 +263,10 @@ class Programs:
         return self.built("bin/tendon", "bench", "pipe", "--json", "--path", path, "--mode", mode,
                           "-b", size, "-e", size)
 
+    def copy_ratio(self) -> Step:
+        return self.built("benchmarks/copy_ratio", "-b", str(ROUTINE_SIZES[0]),
+                          "-e", str(ROUTINE_SIZES[-1]), "-f", "4")
+
     def waiting(self, benchmark: str) -> Step:
         """`bench detect` or `bench deadline`: rows without a size."""
         return self.built("bin/tendon", "bench", benchmark, "--json", "-n", "100")
@@ -284,7 +288,8 @@ AGAINST_MPI = SOFTWARE + ("The MPI peer moves bytes between two buffers of its o
 AGAINST_SOCKETS = ("Both sides make the same system calls; rounds differ by a fifth either way, "
                    "with the load of the host.")
 
-COPY_SIZES = [8, KIB, 64 * KIB, MIB, 16 * MIB, LARGE]
+COPY_SIZES = [8, KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, LARGE]
+ROUTINE_SIZES = [4 * KIB * 4**i for i in range(10)]  # to 1 GiB
 TCP_MOVE_SIZES = [16 * MIB, LARGE]
 MEMORY_SIZE = 64 * MIB
 
@@ -306,7 +311,8 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
         tcp.append([p.socket_move(size), p.tendon("tcp", "copy", size),
                     p.ucx("tcp", "tag_bw", size)])
     tcp.append([p.iperf3()])
-    return {"hand-over": [hand_over], "copy": copy, "tcp": tcp, "memory": [[p.memory()]],
+    return {"hand-over": [hand_over], "copy": copy, "routine": [[p.copy_ratio()]], "tcp": tcp,
+            "memory": [[p.memory()]],
             "waiting": [[p.waiting("detect")], [p.waiting("deadline")]]}
 
 
@@ -324,9 +330,15 @@ def lines(streams: int) -> list[Line]:
         Line("shm loan, 100 MB untouched / iceoryx2", large_loan,
              [Key("iceoryx2", "loan", LARGE)], time_us),
     ]
-    for size, limit in ((LARGE, 0.85), (16 * MIB, None), (MIB, 0.60), (64 * KIB, None)):
+    for size, limit in ((LARGE, 0.95), (16 * MIB, 0.95), (4 * MIB, 0.95), (MIB, 0.85),
+                        (64 * KIB, None)):
         found.append(Line(f"shm send+recv, {size_text(size)}: share of memcpy's rate",
                           Key("shm", "copy", size), [Key("memcpy", "copy", size)], rate, limit))
+    for alignment in ("aligned", "unaligned"):
+        for size in ROUTINE_SIZES:
+            found.append(Line(f"copy routine alone, {size_text(size)}, {alignment}: share of "
+                              "memcpy's rate", Key("routine", f"copy_{alignment}", size),
+                              [Key("routine", f"memcpy_{alignment}", size)], rate, 0.95))
     for size, limit in ((8, 1.0), (KIB, 1.0), (64 * KIB, None), (MIB, None), (LARGE, None)):
         found.append(Line(f"shm send+recv, {size_text(size)} / OpenMPI ping-pong",
                           Key("shm", "copy", size), [Key("mpi", "ping_pong", size)], time_us,
@@ -455,7 +467,7 @@ def size_text(size_bytes: int) -> str:
         return "-"
     if size_bytes == LARGE:
         return "100 MB"
-    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+    for unit, name in ((1024 * MIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size_bytes >= unit and size_bytes % unit == 0:
             return f"{size_bytes // unit} {name}"
     return f"{size_bytes} B"
@@ -535,11 +547,15 @@ def first_line(command: list[str]) -> str:
 
 
 def cpu_model() -> str:
+    """With family and model, because a virtual machine may be told no more than "AMD EPYC"."""
+    said: dict[str, str] = {}
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
         for line in lines:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return "unknown"
+            name, _, value = line.partition(":")
+            said.setdefault(name.strip(), value.strip())
+    numbers = [f"{name} {said[key]}" for name, key in (("family", "cpu family"), ("model", "model"))
+               if key in said]
+    return said.get("model name", "unknown") + (f" ({', '.join(numbers)})" if numbers else "")
 
 
 def compiler(build_dir: str) -> str:
@@ -641,7 +657,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
     parser.add_argument("--only", action="append",
-                        choices=["hand-over", "copy", "tcp", "memory", "waiting"],
+                        choices=["hand-over", "copy", "routine", "tcp", "memory", "waiting"],
                         help="measure this section only; writes no document")
     parser.add_argument("--streams", type=int, default=1, choices=range(1, 5),
                         help="tcp streams of the bare socket pair: as many as Tendon uses")

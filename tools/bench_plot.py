@@ -61,7 +61,7 @@ def colour_of(name: str, drawn: list[str]) -> int:
     """Ours have the first colours in every plot, peers those after them."""
     own = [each for each in drawn if each.startswith("Tendon")]
     peers = [each for each in drawn if each not in own]
-    return own.index(name) if name in own else (2 + peers.index(name)) % len(COLOURS)
+    return own.index(name) if name in own else (max(2, len(own)) + peers.index(name)) % len(COLOURS)
 
 
 def drawn_panel(panel: Panel, size_names: dict[int, str], sizes_of: str) -> list[str]:

@@ -52,15 +52,18 @@ def step(program: str, mode: str, size_bytes: int) -> Step:
 
 def plan() -> dict[str, list[list[Step]]]:
     """What is compared runs directly after each other."""
-    sections = {"import": [[Step([PYTHON, f"{PROGRAMS}/import_time.py"], run_json)]]}
+    sections = {"import": [[Step([PYTHON, f"{PROGRAMS}/{name}.py"], run_json)]
+                           for name in ("import_time", "conversions")]}
     for size in SIZES:
         sections[size_text(size)] = [
             [step("tensordict_gloo", "posted", size), step("tensordict_gloo", "leaves", size),
-             step("tendon_pipe", "shm", size), step("tensordict_ucxx", "fresh", size),
-             step("queues", "pickle", size)],
-            [step("tensordict_gloo", "consolidated", size), step("tendon_pipe", "loan", size),
+             step("tendon_pipe", "tensordict", size), step("tendon_pipe", "shm", size),
+             step("tensordict_ucxx", "fresh", size), step("queues", "pickle", size),
+             step("tendon_pipe", "tensordict-tcp", size), step("tendon_pipe", "tcp", size)],
+            [step("tensordict_gloo", "consolidated", size),
+             step("tendon_pipe", "consolidated", size), step("tendon_pipe", "loan", size),
              step("tensordict_ucxx", "consolidated", size)],
-            [step("tendon_pipe", "tcp", size), step("tendon_pipe", "asyncio", size)]]
+            [step("tendon_pipe", "asyncio", size)]]
     return sections
 
 
@@ -72,34 +75,72 @@ def gloo(size_bytes: int) -> list[Key]:
     return [Key("gloo", mode, size_bytes) for mode in ("posted", "leaves")]
 
 
-def lines() -> list[Line]:
-    found = [
-        Line("shm send+recv, 1 KiB, one way", tendon("shm", KIB), [], STEADY, 10),
-        Line("shm loan, 100 MB untouched / 1 KiB", tendon("loan", LARGE), [tendon("loan", KIB)],
-             STEADY, 3),
-        Line("import tendon, after NumPy", Key("tendon", "import", 0), [], STEADY, 50_000)]
+def conversion(mode: str) -> Key:
+    return Key("tendon", mode, KIB)
+
+
+def conversion_lines() -> list[Line]:
+    """What tensors cost beside arrays; the targets hold for small ones, where nothing hides it."""
+    return [
+        Line("two torch tensors in / two NumPy arrays in", conversion("in, torch"),
+             [conversion("in, numpy")], STEADY, 3),
+        Line("send of two torch tensors / of two NumPy arrays", conversion("send, torch"),
+             [conversion("send, numpy")], STEADY, 3),
+        Line("a TensorDict of two tensors in", conversion("in, tensordict"), [], STEADY, 6),
+        Line("the same out", conversion("out, tensordict"), [], STEADY, 6),
+        Line("all_reduce of a torch tensor, over that of a NumPy array",
+             conversion("all_reduce, torch over numpy"), [], STEADY, 1.5)]
+
+
+CONVERSIONS = ("About 10 us of it are conversions (rows `in, tensordict` and `out, tensordict`): torch "
+               "and tensordict make two tensors and a TensorDict for every message. The dict of NumPy "
+               "arrays, which skips them, meets it.")
+
+
+def peer_lines(size: int) -> list[Line]:
+    """Every comparison with a library that sends TensorDicts is of the same TensorDict; the dict of
+    NumPy arrays of the same sizes stands beside it."""
+    name = size_text(size)
     targets = {("ucxx", KIB): 40, ("ucxx", LARGE): 6, ("gloo", KIB): 6, ("gloo", LARGE): 3}
-    for size in SIZES:
-        name = size_text(size)
-        for quantity in (STEADY, FIRST):
-            prefix = f"{name}, first send" if quantity == FIRST else name
-            for title, peer, keys in (
-                    ("TensorDictPipe over UCXX", "ucxx", [Key("ucxx", "fresh", size)]),
-                    ("tensordict over gloo, the faster of send and isend", "gloo", gloo(size)),
-                    ("multiprocessing.Queue", "queue", [Key("queue", "pickle", size)])):
-                limit = targets.get((peer, size)) if quantity == STEADY else None
-                found.append(TimesFaster(f"{prefix}: times faster than {title}",
-                                         tendon("shm", size), keys, quantity, limit))
-        packed = [(title, [Key(path, "consolidated", size)]) for title, path in
-                  (("TensorDictPipe", "ucxx"), ("gloo", "gloo"))]
-        found += [TimesFaster(f"{name}: a loan, times faster than {title}, consolidated before",
-                              tendon("loan", size), keys, STEADY) for title, keys in packed]
-        found.append(TimesFaster(f"{name}: tendon over tcp, times faster than gloo (tcp as well)",
-                                 tendon("tcp", size), gloo(size), STEADY))
+    found: list[Line] = []
+    for quantity in (STEADY, FIRST):
+        prefix = f"{name}, first send" if quantity == FIRST else name
+        for title, peer, keys in (
+                ("TensorDictPipe over UCXX", "ucxx", [Key("ucxx", "fresh", size)]),
+                ("tensordict over gloo, the faster of send and isend", "gloo", gloo(size))):
+            limit = targets.get((peer, size)) if quantity == STEADY else None
+            found += [TimesFaster(f"{prefix}: a TensorDict, times faster than {title}",
+                                  tendon("tensordict", size), keys, quantity, limit,
+                                  cause=CONVERSIONS if size == KIB else ""),
+                      TimesFaster(f"{prefix}: a dict of NumPy arrays, times faster than {title}",
+                                  tendon("shm", size), keys, quantity)]
+        found.append(TimesFaster(f"{prefix}: a dict of NumPy arrays, times faster than "
+                                 "multiprocessing.Queue", tendon("shm", size),
+                                 [Key("queue", "pickle", size)], quantity))
+    for title, path in (("TensorDictPipe", "ucxx"), ("gloo", "gloo")):
+        packed = [Key(path, "consolidated", size)]
+        found += [TimesFaster(f"{name}: a TensorDict consolidated before, times faster than {title}",
+                              tendon("consolidated", size), packed, STEADY),
+                  TimesFaster(f"{name}: a loan, times faster than {title}, consolidated before",
+                              tendon("loan", size), packed, STEADY)]
+    found += [TimesFaster(f"{name}: a TensorDict over tcp, times faster than gloo (tcp as well)",
+                          tendon("tensordict-tcp", size), gloo(size), STEADY),
+              TimesFaster(f"{name}: a dict of NumPy arrays over tcp, times faster than gloo",
+                          tendon("tcp", size), gloo(size), STEADY)]
     return found
 
 
-PLOTTED = {"Tendon, loan": ("tendon", "loan"), "Tendon, send and recv": ("tendon", "shm"),
+def lines() -> list[Line]:
+    return [
+        Line("shm send+recv, 1 KiB, one way", tendon("shm", KIB), [], STEADY, 10),
+        Line("shm loan, 100 MB untouched / 1 KiB", tendon("loan", LARGE), [tendon("loan", KIB)],
+             STEADY, 3),
+        Line("import tendon, after NumPy", Key("tendon", "import", 0), [], STEADY, 50_000),
+        *conversion_lines(), *(line for size in SIZES for line in peer_lines(size))]
+
+
+PLOTTED = {"Tendon, loan": ("tendon", "loan"), "Tendon, NumPy": ("tendon", "shm"),
+           "Tendon, TensorDict": ("tendon", "tensordict"),
            "tensordict, gloo": ("gloo", "posted"), "TensorDictPipe, UCXX": ("ucxx", "fresh"),
            "multiprocessing.Queue": ("queue", "pickle")}
 
@@ -152,8 +193,9 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "# Python",
         "Written by `make bench` (`tools/bench_python.py`); do not edit. Two processes throw one "
         "batch at each other, `{\"observation\": f32, \"info\": {\"reward\": f32}}`, each array "
-        "half of the size: NumPy arrays for Tendon and the queue, torch tensors for tensordict. The "
-        "program, the loop and the clock are the same for all. A time is half of a round, from the "
+        "half of the size: as a TensorDict of torch tensors for tensordict's own ways and for Tendon, "
+        "and as a dict of NumPy arrays for Tendon and the queue. The program, the loop and the clock "
+        "are the same for all. A time is half of a round, from the "
         "call that sends to both arrays of the answer in hand; the first send is the first round "
         "of a connection. Tendon waits by the policy `latency`; nobody is pinned to a core.",
         f"![One way by size: Tendon and its peers]({picture})",
@@ -168,8 +210,11 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         *[part.replace("## ", "## Python: ", 1) for part in shortfalls(verdicts)],
         "## Python: first send", first_table(result),
         "## Python: all figures",
-        "`GB` is 10^9 bytes; GB/s is size by p50. Tendon: `shm` is `send` and `recv`, `tcp` the "
-        "same over sockets, `asyncio` `asend` and `arecv`; in a `loan` nobody writes the bytes "
+        "`GB` is 10^9 bytes; GB/s is size by p50. Tendon: `shm` is `send` and `recv` of NumPy arrays, "
+        "`tcp` the same over sockets, `asyncio` `asend` and `arecv`; `tensordict` and "
+        "`tensordict-tcp` send the TensorDict and receive it `as_=TensorDict`; `in`, `out`, `send` "
+        "and `all_reduce` are calls in one process, without the other end's share "
+        "(`benchmarks/peers/python/conversions.py`); in a `loan` nobody writes the bytes "
         "after the first rounds, so its bandwidth is nominal. gloo: `leaves` is `send`, `posted` "
         "`isend` and `irecv`. `consolidated` tensordicts were packed into one buffer beforehand, "
         "`fresh` ones by each send. UCXX uses TCP between two processes of one host, as its "
@@ -201,7 +246,7 @@ def main() -> int:
               sep="\n\n")
         if result.not_measured:
             print("", missing_table(result), sep="\n")
-    failed = [name for name in result.not_measured if "tendon_pipe" in name or "import_" in name]
+    failed = [name for name in result.not_measured if any(own in name for own in ("tendon_pipe", "import_", "conversions"))]
     if failed:
         say(f"no document written: Tendon was not measured: {failed[0]}")
         return 1

@@ -5,6 +5,7 @@
 check_docs.py links ROOT                   every relative link of a page leads somewhere, headings included
 check_docs.py environment ROOT             docs/environment.md lists what the code reads, and no other
 check_docs.py limits ROOT --compiler CXX   docs/limits.md gives every limit of include/ its value
+check_docs.py numbers ROOT                 pages and error texts repeat limits as docs/limits.md has them
 check_docs.py --self-test                  plants faults and expects each to be reported
 """
 
@@ -13,6 +14,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+from doc_numbers import NUMBERS
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
@@ -24,6 +27,13 @@ VARIABLE_ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 LIMIT_HEADERS = ("include/tendon/tensor/limits.hpp", "include/tendon/session/limits.hpp")
 CONSTANT = re.compile(r"^inline constexpr [\w:]+(?:<[^>]*>)? (k\w+)\b", re.MULTILINE)
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+NUMBER = r"(2\^\d+(?: - 1)?|\d+(?: \d{3})*(?: (?:[KMG]iB|ms|s)\b)?)"
+# Not a part of 127.0.0.1, SHA-256 or 0x1000.
+WHOLE_NUMBER = re.compile(r"(?<![\w.:^])(?<![A-Za-z]-)" + NUMBER + r"(?![\w.]*\w)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+STRINGS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
+# Below it a number is the value of too many things.
+SMALLEST_TELLING = 100
 
 
 class Fault(Exception):
@@ -138,6 +148,82 @@ def check_limits(options: argparse.Namespace) -> None:
     print(f"docs/limits.md gives {len(listed)} limits their values")
 
 
+def value_of(text: str) -> tuple[str, int]:
+    """`64 MiB`, `65 536`, `2^63 - 1`, `5 s` as ("", 67108864), ..., ("ms", 5000)."""
+    text = re.sub(r"(?<=\d) (?=\d{3}\b)", "", text.split(" (")[0])
+    if match := re.fullmatch(r"(\d+) (s|ms)", text):
+        return "ms", int(match[1]) * (1000 if match[2] == "s" else 1)
+    if match := re.fullmatch(r"2\^(\d+)( - 1)?", text):
+        return "", (1 << int(match[1])) - (1 if match[2] else 0)
+    if match := re.fullmatch(r"(\d+)(?: (\w+))?", text):
+        return "", int(match[1]) * UNITS[match[2] or ""]
+    raise Fault(f"'{text}' is no value")
+
+
+def computed(expression: str, limits: dict[str, tuple[str, int]]) -> tuple[str, int]:
+    """`2 * kA + 16` of known limits, or a value. The expressions are those of doc_numbers.py."""
+    names = re.findall(r"\b(?:\w+::)?k[A-Z]\w+", expression)
+    if not names:
+        return value_of(expression)
+    for name in names:
+        if name not in limits:
+            raise Fault(f"tools/doc_numbers.py: docs/limits.md has no {name}")
+    plain = re.sub(r"\b(?:\w+::)?k[A-Z]\w+", lambda match: str(limits[match[0]][1]), expression)
+    return limits[names[0]][0], eval(plain)
+
+
+def prose(name: str, text: str) -> str:
+    """What a reader sees of a page; of code its string literals, a line each."""
+    if name.endswith(".md"):
+        return re.sub(r"\s+", " ", FENCED.sub("", text))
+    lines = (line for line in text.splitlines()
+             if not line.lstrip().startswith(("#", "//")) and "static_assert" not in line)
+    literals = STRINGS.findall("\n".join(lines))
+    return "\n".join(re.sub(r'"\s*"', "", literal)[1:-1] for literal in literals)
+
+
+def number_faults(name: str, text: str, rows: list[tuple[str, str]],
+                  limits: dict[str, tuple[str, int]], is_complete: bool) -> list[str]:
+    """Rows that are not there or differ; with `is_complete` also values of limits without a row."""
+    faults = []
+    covered = set()
+    for phrase, expression in rows:
+        pattern = re.escape(phrase).replace(r"\{\}", NUMBER)
+        found = list(re.finditer(pattern, text))
+        if not found:
+            faults.append(f"{name} does not say '{phrase}': mend its row of tools/doc_numbers.py")
+        for match in found:
+            covered.add(match.start(1))
+            if value_of(match[1]) != computed(expression, limits):
+                faults.append(f"{name} says '{match[0]}', and {expression} is another number")
+    telling = {value: constant for constant, value in limits.items()
+               if value[0] or value[1] >= SMALLEST_TELLING}
+    for match in WHOLE_NUMBER.finditer(text) if is_complete else ():
+        constant = telling.get(value_of(match[1]))
+        # A cell that holds nothing else is the offset or the size of a field.
+        is_cell = text[:match.start()].endswith("| ") and text[match.end():].startswith(" |")
+        if constant and not is_cell and match.start(1) not in covered:
+            around = text[max(0, match.start() - 30):match.end() + 20].strip()
+            faults.append(f"{name}: '{around}' has the value of {constant}: name it, or another "
+                          "constant, in tools/doc_numbers.py")
+    return faults
+
+
+def check_numbers(options: argparse.Namespace) -> None:
+    root = options.root
+    page = (root / "docs/limits.md").read_text()
+    limits = {name: value_of(value) for name, value, _ in ROW.findall(page)}
+    code = [file.relative_to(root).as_posix() for folder in ("include", "src")
+            for file in sorted((root / folder).rglob("*.[ch]pp"))]
+    faults = []
+    for name in sorted({*NUMBERS, *code, "docs/protocol.md"}):
+        text = prose(name, (root / name).read_text())
+        is_complete = name in code or name == "docs/protocol.md"
+        faults += number_faults(name, text, NUMBERS.get(name, []), limits, is_complete)
+    raise_if(faults)
+    print(f"{sum(map(len, NUMBERS.values()))} phrases have the numbers of docs/limits.md")
+
+
 def self_test() -> None:
     def reports(what: str, faults: list[str]) -> None:
         if not faults:
@@ -156,6 +242,22 @@ def self_test() -> None:
     row = "| `kMaxX` | 1 MiB (1048576) | what | `tendon/x.hpp` |\n"
     assert "kMaxX == 1048576ull" in limits_source(row)
     assert cpp_value("2^63 - 1") == "((1ull << 63) - 1)" and cpp_value("5 s") == "std::chrono::seconds(5)"
+    limits = {"kMaxX": ("", 4096), "Ring::kPlaces": ("", 1024), "kPause": ("ms", 5000)}
+
+    def numbers(text: str, *rows: tuple[str, str]) -> list[str]:
+        return number_faults("page.md", prose("page.md", text), list(rows), limits, True)
+
+    reports("another number than the constant", numbers("at most 4095 bytes", ("most {} bytes", "kMaxX")))
+    reports("another unit", numbers("after 5000 s", ("after {}", "kPause")))
+    reports("an expression that changed", numbers("at most 4080", ("most {}", "kMaxX - 15")))
+    reports("a phrase that is gone", numbers("no number", ("most {} bytes", "kMaxX")))
+    reports("a limit without a row", numbers("up to 4 KiB of text"))
+    reports("a time without a row", numbers("within 5 s"))
+    assert not numbers("at most 4 096\nbytes, 1-1024 | 4096 | SHA-4096 10.4096 `kMaxX` 7 s\n```\n4096\n```\n",
+                       ("most {} bytes", "kMaxX"), ("1-{}", "Ring::kPlaces"))
+    code = prose("a.cpp", '// "1024"\nf("its 10"\n  "24 pipes", 4096);\n')
+    reports("a limit in an error text", number_faults("a.cpp", code, [], limits, True))
+    assert not number_faults("a.cpp", code, [("its {} pipes", "Ring::kPlaces")], limits, True)
     try:
         cpp_value("many")
     except Fault:
@@ -170,7 +272,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(required=True)
     for name, check in (("links", check_links), ("environment", check_environment),
-                        ("limits", check_limits)):
+                        ("limits", check_limits), ("numbers", check_numbers)):
         verb = verbs.add_parser(name)
         verb.add_argument("root", type=Path)
         verb.set_defaults(check=check)

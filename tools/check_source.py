@@ -31,6 +31,7 @@ class LineRule:
     folders: tuple[str, ...]
     suffixes: tuple[str, ...] = CODE
     in_comments: bool = False
+    but_for: str = ""  # the one file that may
 
 
 PRODUCT = ("include/", "src/", "cli/")
@@ -40,6 +41,9 @@ LINE_RULES = [
     LineRule("the library never prints: use the log callback",
              re.compile(r"\bstd::(cout|cerr|clog)\b|\bf?printf\s*\(|\bf?puts\s*\("),
              ("include/", "src/")),
+    LineRule("clang cannot check this lock: use those of tendon/core/mutex.hpp",
+             re.compile(r"\bstd::(\w*mutex|condition_variable\w*|(?:lock|unique|scoped|shared)_(?:guard|lock))\b"),
+             (*PRODUCT, "python/bindings/"), but_for="include/tendon/core/mutex.hpp"),
     LineRule("a test waits for a condition, it never sleeps",
              re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\("), ("tests/",)),
     LineRule("leave nothing for later without an entry in CONTRIBUTING or the tracker",
@@ -49,6 +53,11 @@ LINE_RULES = [
     LineRule("a pipe into grep -q fails now and then: grep ... >/dev/null reads to the end",
              re.compile(r"\|\s*grep\s+-\w*q"), ("tools/", "tests/", ".ci/"), (".sh", ".ci/run")),
     # Broken up, so that this file does not match itself.
+    LineRule("cite a page of docs/: a design note is not in the tree",
+             re.compile(r"\b(?:SEMAN" r"TICS|RELIA" r"BILITY|DATA_P" r"LANE|STYLE_M" r"ODELS)\b|"
+                        r"\b(?:GLOS" r"SARY|SEC" r"URITY|ARCHI" r"TECTURE) \d|//\s*[PR]\d{1,2}:"),
+             ("",), ("",),
+             in_comments=True),
     LineRule("a path of one machine",
              re.compile(r"(?<![\w.$}/-])/(?:ro" r"ot|wo" r"rk|ho" r"me/\w+|Us" r"ers)/"), ("",), ("",),
              in_comments=True),
@@ -56,7 +65,14 @@ LINE_RULES = [
              re.compile(r"py" r"pi\.org|pythonhos" r"ted\.org|crates" r"\.io|deb\.deb" r"ian\.org|"
                         r"(?:extra-)?index-u" r"rl|npmj" r"s\."), ("",), ("",), in_comments=True),
 ]
+# A type at the level of its namespace, as clang-format writes it.
+NAMESPACE_BEGINS = re.compile(r"namespace ?(.*) \{")
+NAMESPACE_ENDS = re.compile(r"\}  // namespace")
+TYPE = re.compile(r"(?:template.*> )?(?:struct|class|enum class|union) (?:[A-Z_]+ )?(\w+)\b(?!::)[^;]*(?:\{|$)")
 COMMENT = re.compile(r"//.*|/\*.*?\*/")
+# `docs/protocol.md, "Rings"`, also over the end of a line of a comment.
+CITED = re.compile(r'\bdocs/([\w/-]+\.md)(?:,((?:(?: and|,)? "[^"\n]+")+))?')
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 def files_of(root: Path) -> list[str]:
@@ -83,7 +99,7 @@ def check_text(name: str, text: str) -> list[str]:
         faults += [f"{name}:{number}: a line has at most {COLUMNS_MAX} columns"
                    for number, line in enumerate(lines, 1) if len(line) > COLUMNS_MAX]
     for rule in LINE_RULES:
-        if not (name.startswith(rule.folders) and name.endswith(rule.suffixes)):
+        if not (name.startswith(rule.folders) and name.endswith(rule.suffixes)) or name == rule.but_for:
             continue
         for number, line in enumerate(lines, 1):
             if rule.pattern.search(line if rule.in_comments else COMMENT.sub("", line)):
@@ -106,12 +122,54 @@ def check_error_pages(root: Path, names: list[str]) -> list[str]:
     return faults
 
 
+def check_citations(root: Path, name: str, text: str) -> list[str]:
+    """A comment that cites a page, or a part of it, cites one that is there."""
+    faults = []
+    for cited in CITED.finditer(re.sub(r"\n\s*//+ ?", " ", text)):
+        page = root / "docs" / cited[1]
+        if not page.exists():
+            faults.append(f"{name}:1: cites docs/{cited[1]}, which does not exist")
+            continue
+        headings = HEADING.findall(page.read_text())
+        faults += [f"{name}:1: docs/{cited[1]} has no part \"{part}\""
+                   for part in re.findall(r'"([^"]+)"', cited[2] or "") if part not in headings]
+    return faults
+
+
+def types_of(text: str) -> list[tuple[int, str]]:
+    """Line and full name of each type with a name that other files could use."""
+    types = []
+    spaces: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if begins := NAMESPACE_BEGINS.match(line):
+            spaces.append(begins[1].replace("inline ", ""))
+        elif NAMESPACE_ENDS.match(line) and spaces:
+            spaces.pop()
+        elif "" not in spaces and (found := TYPE.match(line)):
+            types.append((number, "::".join([*spaces, found[1]])))
+    return types
+
+
+def check_types(name: str, text: str, first_places: dict[str, str]) -> list[str]:
+    """A type has one definition; `first_places` has those of the files before."""
+    return [f"{name}:{number}: {first} defines {full_name} too, and the linker takes the functions of "
+            "one for those of the other"
+            for number, full_name in types_of(text)
+            if (first := first_places.setdefault(full_name, name)) != name]
+
+
 def check(root: Path) -> list[str]:
     names = files_of(root)
     faults = check_error_pages(root, names)
+    first_places: dict[str, str] = {}
     for name in names:
         try:
-            faults += check_text(name, (root / name).read_text())
+            text = (root / name).read_text()
+            faults += check_text(name, text)
+            if name.endswith(CODE):
+                faults += check_citations(root, name, text)
+            if name.startswith(PRODUCT) and name.endswith((".hpp", ".cpp")):
+                faults += check_types(name, text, first_places)
         except UnicodeDecodeError:
             continue  # golden bytes, a fuzz corpus
     return faults
@@ -122,10 +180,16 @@ def self_test() -> None:
     good = {
         "src/core/a.cpp": head + "// system() is never called\nf(ErrorCode::system, std::snprintf(a));\n",
         "src/core/a.hpp": head + "#pragma once\n" + "\n" * (HEADER_LINES_MAX - 2),
+        "src/core/types.hpp": head + "#pragma once\nnamespace a {\nstruct B {\n};\nstruct C;\nnamespace {\nstruct D {\n"
+                              "};\n}  // namespace\n}  // namespace a\n",
+        "src/core/types.cpp": head + "namespace a {\nnamespace {\nstruct B {\n};\n}  // namespace\nstruct C {\n};\n"
+                              "struct D {\n};\n}  // namespace a\nnamespace b {\nclass B {\n};\n}  // namespace b\n",
         "tools/a.sh": f"#!/usr/bin/env bash\n# {SPDX}\n",
         "README.md": "build/release/bin/tendon lies in framework/src\n",
         ERROR_TABLE: head + 'TENDON_ERROR(107, peer_lost, reconnect, 13, PeerLost, "...")\n',
         "docs/errors/TD-E0107.md": "peer_lost\n",
+        "docs/a.md": "# A\n## Rings, and more\n## Doorbell\n",
+        "src/core/c.cpp": head + '// See docs/a.md,\n// "Rings, and more" and "Doorbell"; or\n// docs/a.md.\n',
     }
     bad = [
         ("src/core/b.cpp", "int a;\n", "SPDX"),
@@ -139,11 +203,19 @@ def self_test() -> None:
         ("cli/b.cpp", head + 'FILE* f = ::popen("x", "r");\n', "ever executed"),
         ("src/core/b.cpp", head + 'std::printf("x");\n', "never prints"),
         ("src/core/b.cpp", head + "std::cerr << 1;\n", "never prints"),
+        ("src/core/b.cpp", head + "const std::lock_guard lock(mutex_);\n", "clang cannot check this lock"),
+        ("src/core/z.hpp", head + "#pragma once\nnamespace a {\nclass EXPORT B final : public C {\n};\n}  // namespace a\n",
+         "defines a::B too"),
         ("tests/unit/core/b_test.cpp", head + "std::this_thread::sleep_for(1ms);\n", "never sleeps"),
         ("tools/a.sh", "# " + head[3:] + "ldd a | grep -q b\n", "fails now and then"),
         ("src/core/b.cpp", head + "// TO" "DO later\n", "nothing for later"),
         ("docs/b.md", "see /ro" "ot/x\n", "path of one machine"),
         ("docs/b.md", "from https://py" "pi.org/x\n", "package registry"),
+        ("src/core/b.cpp", head + "// what holds: SEMAN" "TICS 2.1\n", "cite a page of docs/"),
+        ("tests/unit/core/b_test.cpp", head + "// R" "2: a peer is killed.\n", "cite a page of docs/"),
+        ("src/core/b.cpp", head + "// docs/b.md says why\n", "does not exist"),
+        ("src/core/b.cpp", head + '/// docs/a.md,\n/// "Slots".\n', 'has no part "Slots"'),
+        ("src/core/b.cpp", head + '// docs/a.md, "Doorbell" and "Slots".\n', 'has no part "Slots"'),
         ("docs/errors/TD-E0999.md", "x\n", "no such error"),
         ("docs/errors/TD-E0107.md", "x\n", "does not name the error"),
         (ERROR_TABLE, head + 'TENDON_ERROR(107, peer_lost)\nTENDON_ERROR(3, timeout)\n',

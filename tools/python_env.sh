@@ -26,8 +26,9 @@ unchanged() {
   cmp -s "$stamp.new" "$stamp"
 }
 
+# Python compiles what it imports; to compile all of torch and scipy takes a minute.
 pip_install() {
-  "$python" -m pip install --quiet --disable-pip-version-check --no-deps "$@"
+  "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile "$@"
 }
 
 if ! unchanged "$folder/venv.stamp" "$requirements"; then

@@ -4,6 +4,7 @@
 # AddressSanitizer and UndefinedBehaviorSanitizer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tools/pytest_again.sh
 
 tools/python_env.sh
 exec 9>build/python/lock
@@ -12,7 +13,7 @@ tools/build.sh python-asan tendon_python python_peer
 
 # The package as a wheel lays it out; it goes before the installed one.
 folder=build/python-asan
-rm -rf "$folder/package" "$folder/pytest.xml"
+rm -rf "$folder/package"
 mkdir "$folder/package"
 cp -r python/tendon "$folder/package"
 cp "$folder"/python/_tendon*.so "$folder/package/tendon"
@@ -56,4 +57,4 @@ if ! finds_planted_fault; then
   exit 1
 fi
 echo "== test: python under sanitizers"
-python -m pytest -q --junitxml="$folder/pytest.xml" "$@"
+run_pytest "$folder/pytest.xml" python "$@"

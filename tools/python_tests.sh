@@ -3,11 +3,12 @@
 # python_tests.sh [PYTEST-ARGUMENT...]: runs tests/python against the installed wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tools/pytest_again.sh
 
 tools/python_env.sh
 # Nobody makes it anew while it is tested; any number may test.
 exec 9>build/python/lock
 flock --shared 9
 echo "== test: python"
-TENDON_PYTHON_PEER=$PWD/build/test/tests/python_peer \
-  build/python/venv/bin/python -m pytest -q --junitxml=build/python/junit.xml "$@"
+export TENDON_PYTHON_PEER=$PWD/build/test/tests/python_peer
+run_pytest build/python/junit.xml build/python/venv/bin/python "$@"

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run_tests.sh PRESET [TARGET...] [-CTEST-OPTION...]: builds the preset, or these targets of it, runs
-# its tests, lists what was skipped and shows what failed.
+# its tests, lists what was skipped and shows what failed. With UNSTEADY_LIMIT=N up to N failed tests
+# run three times more, one at a time: those that pass then are listed as unsteady and do not fail
+# the run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +17,16 @@ done
 tools/build.sh "$preset" ${targets[@]+"${targets[@]}"}
 echo "== test: $preset"
 results="$PWD/build/$preset/junit.xml"
-rm -f "$results"
+again=${results%.xml}_again.xml
+rm -f "$results" "$again"
 status=0
 ctest --preset "$preset" --output-junit "$results" "$@" || status=$?
-[ -f "$results" ] && python3 tools/test_summary.py "$results"
+[ -f "$results" ] || exit $status
+if python3 tools/test_summary.py --may-run-again "$results"; then
+  echo "== test: $preset, what failed, again"
+  status=0
+  ctest --preset "$preset" --output-junit "$again" --parallel 1 --rerun-failed \
+    --repeat until-fail:3 || status=$?
+fi
+python3 tools/test_summary.py "$results" || true
 exit $status

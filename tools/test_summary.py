@@ -1,11 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Reads the JUnit files of ctest and pytest: lists the skipped tests with their reasons, then what each failed test
-printed, then the totals of all files. The failures stand last: who reads only the end of a log sees them."""
+printed, then the totals of all files. The failures stand last: who reads only the end of a log sees them.
+
+A test is unsteady if it failed in NAME.xml and passed in NAME_again.xml: a defect to mend, of the test or of what it
+tests, shown like a failure and counted apart. With --may-run-again FILE the exit code is 0 if some tests failed, but no
+more than the environment variable UNSTEADY_LIMIT (0) allows."""
 
 import collections
+import os
+import pathlib
 import re
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 
 # What GoogleTest prints after the place of a GTEST_SKIP().
@@ -30,29 +37,94 @@ def printed(case: ElementTree.Element) -> list[str]:
     return lines[:LINES_SHOWN] + ([f"... {left_out} more lines"] if left_out > 0 else [])
 
 
-def main(paths: list[str]) -> None:
+def cases_of(path: str) -> list[ElementTree.Element]:
+    return list(ElementTree.parse(path).getroot().iter("testcase"))
+
+
+def name_of(case: ElementTree.Element) -> str:
+    return PARAMETER.sub("", case.get("name"))
+
+
+def key_of(case: ElementTree.Element) -> tuple[str, str]:
+    """pytest names a test within its module only."""
+    return case.get("classname", ""), name_of(case)
+
+
+def has_passed(case: ElementTree.Element) -> bool:
+    return case.get("status", "run") == "run" and not case.findall("failure") + case.findall("error")
+
+
+def failed_of(path: str) -> list[ElementTree.Element]:
+    return [case for case in cases_of(path) if case.find("skipped") is None and not has_passed(case)]
+
+
+def passed_again(path: str) -> set[tuple[str, str]]:
+    again = pathlib.Path(path.removesuffix(".xml") + "_again.xml")
+    return {key_of(case) for case in cases_of(str(again)) if has_passed(case)} if again.exists() else set()
+
+
+def may_run_again(path: str) -> bool:
+    return 0 < len(failed_of(path)) <= int(os.environ.get("UNSTEADY_LIMIT", "0"))
+
+
+def summary(paths: list[str]) -> list[str]:
     passed = 0
     skipped: collections.Counter[str] = collections.Counter()
-    failed: list[tuple[str, str, list[str]]] = []
+    shown: dict[str, list[str]] = {"unsteady": [], "failed": []}
+    counts: collections.Counter[str] = collections.Counter()
     for path in paths:
-        for case in ElementTree.parse(path).getroot().iter("testcase"):
-            name = PARAMETER.sub("", case.get("name"))
+        steady_failures = {key_of(case) for case in failed_of(path)} - passed_again(path)
+        for case in cases_of(path):
+            name = name_of(case)
             if case.find("skipped") is not None:
                 skipped[f"{name}: {skip_reason(case)}"] += 1
-            elif case.get("status", "run") == "run" and not case.findall("failure") + case.findall("error"):
+            elif has_passed(case):
                 passed += 1
             else:
-                failed.append((path, name, printed(case)))
-    if skipped:
-        print("skipped:")
-        for line, times in sorted(skipped.items()):
-            print(f"  {line}" + (f" ({times} times)" if times > 1 else ""))
-    for path, name, lines in failed:
-        print(f"failed: {name} ({path})")
-        for line in lines:
-            print(f"  {line}")
-    print(f"{passed} passed, {len(failed)} failed, {skipped.total()} skipped")
+                kind = "failed" if key_of(case) in steady_failures else "unsteady"
+                counts[kind] += 1
+                shown[kind] += [f"{kind}: {name} ({path})", *(f"  {line}" for line in printed(case))]
+    lines = ["skipped:"] if skipped else []
+    lines += [f"  {line}" + (f" ({times} times)" if times > 1 else "") for line, times in sorted(skipped.items())]
+    unsteady = f"{counts['unsteady']} unsteady (failed, then passed when run again), " if counts["unsteady"] else ""
+    totals = f"{passed} passed, {counts['failed']} failed, {unsteady}{skipped.total()} skipped"
+    return [*lines, *shown["unsteady"], *shown["failed"], totals]
+
+
+def self_test() -> None:
+    def results(**status: str) -> str:
+        cases = "".join(
+            f'<testcase name="{name}" status="{value}">'
+            + ("<failure/>" if value == "fail" else "")
+            + "<system-out>said</system-out></testcase>"
+            for name, value in status.items()
+        )
+        return f"<testsuite>{cases}</testsuite>"
+
+    with tempfile.TemporaryDirectory() as folder:
+        first = pathlib.Path(folder) / "junit.xml"
+        first.write_text(results(good="run", shaky="fail", bad="fail"))
+        for limit, allowed in (("0", False), ("1", False), ("2", True)):
+            os.environ["UNSTEADY_LIMIT"] = limit
+            assert may_run_again(str(first)) == allowed, limit
+        assert summary([str(first)])[-1] == "1 passed, 2 failed, 0 skipped"
+        first.with_name("junit_again.xml").write_text(results(shaky="run", bad="fail"))
+        lines = summary([str(first)])
+        assert lines[-1].startswith("1 passed, 1 failed, 1 unsteady"), lines
+        assert f"unsteady: shaky ({first})" in lines and f"failed: bad ({first})" in lines, lines
+        first.write_text(results(good="run"))
+        assert not may_run_again(str(first))
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--self-test"]:
+        self_test()
+        return 0
+    if arguments[0] == "--may-run-again":
+        return 0 if may_run_again(arguments[1]) else 1
+    print("\n".join(summary(arguments)))
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

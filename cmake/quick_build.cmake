@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# What TENDON_QUICK_BUILD does. Both tricks hide a missing include, so the presets `test` and `lint`
+# compile each file as it is written.
+
+# Precompiled, with what a target adds to them.
+set(TENDON_STANDARD_HEADERS
+    <algorithm> <array> <atomic> <chrono> <condition_variable> <cstring> <deque> <functional> <future>
+    <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <thread>
+    <unordered_map> <variant> <vector>)
+
+# tools/tidy.py reads here which files may be joined: lines `unit file`.
+set(units_file "${PROJECT_BINARY_DIR}/units.txt")
+file(WRITE "${units_file}" "")
+
+# Sets `result` to the names that a file defines at the beginning of a line.
+function(tendon_names_in source result)
+  file(READ "${source}" text)
+  set(word "[A-Za-z0-9_]+")
+  string(REGEX MATCHALL "\n(struct|class|enum class) ${word}" types "${text}")
+  string(REGEX MATCHALL "\nusing ${word} =" aliases "${text}")
+  string(REGEX MATCHALL "\n(inline )?const[a-z]* [^][\n;={(]* ${word}" constants "${text}")
+  string(REGEX MATCHALL "\n[A-Za-z][^][\n;=(]* ${word}\\(" functions "${text}")
+  set(names ${types} ${aliases} ${constants} ${functions})
+  list(TRANSFORM names REPLACE " =$|\\($" "")
+  list(TRANSFORM names REPLACE ".*[ \n]" "")
+  set(${result} ${names} PARENT_SCOPE)
+endfunction()
+
+# tendon_join_sources(<target> <files in a unit> <file>...): compiles several files as one, which takes
+# half the time. Files that define the same name in their anonymous namespaces go to different units.
+function(tendon_join_sources target unit_size)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TENDON_QUICK_BUILD}
+                                             UNITY_BUILD_MODE GROUP)
+  list(GET ARGN 0 first)
+  cmake_path(GET first PARENT_PATH folder)
+  cmake_path(GET folder FILENAME folder)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS "${source}" per_instruction_set REGEX "HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
+    if(per_instruction_set)
+      continue() # it includes itself, once for each
+    endif()
+    tendon_names_in("${source}" names)
+    set(unit 0)
+    while(TRUE)
+      list(LENGTH files_${unit} count)
+      set(clash "")
+      foreach(name IN LISTS names)
+        if(name IN_LIST names_${unit})
+          set(clash "${name}")
+        endif()
+      endforeach()
+      if(count LESS unit_size AND NOT clash)
+        break()
+      endif()
+      math(EXPR unit "${unit} + 1")
+    endwhile()
+    list(APPEND files_${unit} "${source}")
+    list(APPEND names_${unit} ${names})
+    set_property(SOURCE "${source}" PROPERTY UNITY_GROUP "${folder}_${unit}")
+    file(APPEND "${units_file}" "${target}_${folder}_${unit} ${source}\n")
+  endforeach()
+endfunction()

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# To be sourced. run_pytest RESULTS PYTHON [PYTEST-ARGUMENT...]: runs tests/python and writes the JUnit
+# file RESULTS. With UNSTEADY_LIMIT=N up to N failed tests run once more, as in tools/run_tests.sh.
+run_pytest() {
+  local results=$1 python=$2 status=0
+  local again=${results%.xml}_again.xml
+  shift 2
+  rm -f "$results" "$again"
+  "$python" -m pytest -q --junitxml="$results" "$@" || status=$?
+  if [ -f "$results" ] && python3 tools/test_summary.py --may-run-again "$results"; then
+    echo "== test: python, what failed, again"
+    status=0
+    "$python" -m pytest -q --junitxml="$again" --last-failed --last-failed-no-failures=none "$@" ||
+      status=$?
+  fi
+  return $status
+}
