@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
+#include <string>
 
 #include "cli/embedded.hpp"
+#include "cli/output.hpp"
 #include "cli/verbs.hpp"
 
 namespace tendon::cli {
 
 int run_completion() {
-  fmt::print("{}", bash_completion());
+  print_text(std::string(bash_completion()));
   return 0;
 }
 

@@ -31,7 +31,7 @@ Hasher::Hasher() : digest_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
 Hasher::~Hasher() {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     abandoned_ = true;
   }
   changed_.notify_all();
@@ -40,15 +40,15 @@ Hasher::~Hasher() {
 
 void Hasher::push(std::shared_ptr<const void> owner, Bytes bytes) {
   if (bytes.empty()) return;
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return waiting_.size() < kMaxWaiting; });
+  const detail::Lock lock(mutex_);
+  while (waiting_.size() >= kMaxWaiting) changed_.wait(mutex_);
   waiting_.push_back({std::move(owner), bytes});
   changed_.notify_all();
 }
 
 std::string Hasher::finish() {
   {
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     finished_ = true;
   }
   changed_.notify_all();
@@ -64,8 +64,8 @@ void Hasher::run() {
   while (true) {
     Piece piece;
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return !waiting_.empty() || finished_ || abandoned_; });
+      const detail::Lock lock(mutex_);
+      while (waiting_.empty() && !finished_ && !abandoned_) changed_.wait(mutex_);
       if (abandoned_ || waiting_.empty()) return;
       piece = std::move(waiting_.front());
     }
@@ -73,12 +73,12 @@ void Hasher::run() {
       const Bytes step = rest.first(std::min(rest.size(), kStepBytes));
       rest = rest.subspan(step.size());
       EVP_DigestUpdate(digest_.get(), step.data(), step.size());
-      const std::lock_guard lock(mutex_);
+      const detail::Lock lock(mutex_);
       if (abandoned_) return;
     }
     piece = {};
     // Counted as waiting until it is hashed: what is being hashed holds memory as well.
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     waiting_.pop_front();
     changed_.notify_all();
   }

@@ -3,13 +3,12 @@
 
 #include <openssl/types.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <tendon/core/bytes.hpp>
+#include <tendon/core/mutex.hpp>
 #include <thread>
 
 namespace tendon::cli {
@@ -42,11 +41,11 @@ class Hasher {
   };
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Piece> waiting_;
-  bool finished_ = false;
-  bool abandoned_ = false;
+  detail::Mutex mutex_;
+  detail::CondVar changed_;
+  std::deque<Piece> waiting_ TENDON_GUARDED_BY(mutex_);
+  bool finished_ TENDON_GUARDED_BY(mutex_) = false;
+  bool abandoned_ TENDON_GUARDED_BY(mutex_) = false;
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest_;
   std::thread thread_;
 };

@@ -15,6 +15,7 @@
 #include <tendon/tensor/limits.hpp>
 #include <vector>
 
+#include "cli/info_copies.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "core/failpoint.hpp"
@@ -49,7 +50,13 @@ constexpr Limit kLimits[] = {
     {"kMaxVersionTextBytes", kMaxVersionTextBytes, "bytes", "the version in a hello"},
     {"kHandshakeTimeout", static_cast<std::uint64_t>(kHandshakeTimeout.count()), "s",
      "a whole handshake"},
-    {"kHalfOpenPerListener", kHalfOpenPerListener, "", "handshakes of a listener at once"},
+    {"kFirstFrameTimeout", static_cast<std::uint64_t>(kFirstFrameTimeout.count()), "s",
+     "the first frame of a connection"},
+    {"kSilentPerListener", kSilentPerListener, "", "connections of a listener before that frame"},
+    {"kHandshakesPerListener", kHandshakesPerListener, "", "handshakes of a listener at once"},
+    {"kConnectionsPerSource", kConnectionsPerSource, "", "both, from one address"},
+    {"kTicketAge", static_cast<std::uint64_t>(kTicketAge.count()), "s",
+     "how long a ticket opens pipes"},
     {"kBacklog", kBacklog, "", "pipes that wait for accept"},
     {"kMaxInlineBytes", kMaxInlineBytes, "bytes", "payload that travels beside its descriptor"},
     {"kMaxFrameBytes", kMaxFrameBytes, "bytes", "a frame of a bulk stream"},
@@ -256,6 +263,7 @@ int run_info(Format format) {
                 {"build", build_facts()},
                 {"paths", path_facts()},
                 {"machine", machine_facts()},
+                {"copies", try_copies()},
                 {"settings", *settings},
                 {"limits", limits()}});
     return 0;
@@ -264,6 +272,7 @@ int run_info(Format format) {
   print_facts("build", build_facts());
   print_paths(path_facts());
   print_facts("machine", machine_facts());
+  print_copies(try_copies());
   print_settings(*settings);
   print_limits();
   return 0;

@@ -56,14 +56,14 @@ void Interrupt::watch() {
     const int number = static_cast<int>(info.ssi_signo);
     if (requested()) _exit(128 + number);
     signal_number_.store(number, std::memory_order_release);
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     if (action_) std::exchange(action_, nullptr)();
   }
 }
 
 Interrupt::Guard::Guard(Interrupt& interrupt, std::function<void()> action)
     : interrupt_(interrupt) {
-  const std::lock_guard lock(interrupt_.mutex_);
+  const detail::Lock lock(interrupt_.mutex_);
   if (interrupt_.requested())
     action();
   else
@@ -71,7 +71,7 @@ Interrupt::Guard::Guard(Interrupt& interrupt, std::function<void()> action)
 }
 
 Interrupt::Guard::~Guard() {
-  const std::lock_guard lock(interrupt_.mutex_);
+  const detail::Lock lock(interrupt_.mutex_);
   interrupt_.action_ = nullptr;
 }
 

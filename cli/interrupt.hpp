@@ -3,7 +3,7 @@
 
 #include <atomic>
 #include <functional>
-#include <mutex>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <thread>
 
@@ -52,8 +52,8 @@ class Interrupt {
   void watch();
 
   std::atomic<int> signal_number_{0};
-  std::mutex mutex_;
-  std::function<void()> action_;
+  detail::Mutex mutex_;
+  std::function<void()> action_ TENDON_GUARDED_BY(mutex_);
   detail::OwnedFd signals_;
   detail::OwnedFd stop_;
   std::thread thread_;

@@ -123,8 +123,13 @@ Result<int> run_jobs(const LaunchOptions& options, const std::string& program, O
     // Killed, so its user wants an end, and nobody is there to read about it.
     if (!orders.has_giver()) return code;
     if (code == 0 || orders.stop_signal() != 0 || restart == options.restart_count) {
-      if (options.format == Format::json) print_json(document_of(job, restart));
-      return code;
+      if (options.format == Format::json) {
+        out.push(json_line(document_of(job, restart)));
+        write_all(out, orders);
+      }
+      if (code != 0 || out.is_open()) return code;
+      if (out.failure() == EPIPE) return 128 + SIGPIPE;  // a reader that has seen enough
+      return system_error("cli.launch", "writing to stdout", out.failure());
     }
     err.push(fmt::format("tendon: restart {} of {}\n", restart + 1, options.restart_count));
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -150,7 +152,7 @@ void add_recv(CLI::App& app, int& exit_code) {
   verb->add_option("-o,--output", options->directory, "Directory for the file [.]");
   add_switch(verb, "--keep", options->duration, Duration::until_stopped,
              "Take one file after the other until Ctrl-C");
-  add_switch(verb, "--force", options->existing, Existing::replace, "Replace files that exist");
+  add_switch(verb, "--force", options->existing, ExistingFile::replace, "Replace files that exist");
   verb->add_option("--timeout", options->timeout_s,
                    "Seconds to wait for a sender [no limit] and for each step after that [30]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
@@ -460,16 +462,25 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
+// Otherwise the next file or socket would get the number of a closed stdout, and what is printed.
+void reserve_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // The lowest number that is free; nothing can be written to it.
+    if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", O_RDONLY);
+  }
+}
+
 }  // namespace
 }  // namespace tendon::cli
 
 int main(int argc, char** argv) {
   // A closed stdout shows as a failed write, not as silent death in the middle of a transfer.
   std::signal(SIGPIPE, SIG_IGN);
+  tendon::cli::reserve_standard_descriptors();
   // What the library warns of, a verb reports as its error. TENDON_LOG brings it back.
   if (std::getenv("TENDON_LOG") == nullptr) tendon::set_log_callback(tendon::LogLevel::error, {});
   try {
-    return tendon::cli::run(argc, argv);
+    return tendon::cli::finish_output(tendon::cli::run(argc, argv));
   } catch (const tendon::Exception& exception) {
     return tendon::cli::report(exception.error(), tendon::cli::Format::text);
   } catch (const std::exception& exception) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -49,13 +51,27 @@ std::string lines_of(std::string_view text) {
   }
 }
 
+/// A character as JSON spells it, in two halves of UTF-16 beyond U+FFFF.
+void append_escaped(std::string& json, char32_t point) {
+  if (point < 0x10000) {
+    json += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(point));
+  } else {
+    const std::uint32_t rest = static_cast<std::uint32_t>(point) - 0x10000;
+    json += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF));
+  }
+}
+
+// The errno of the first write to stdout that failed.
+int stdout_errno = 0;
+
+void note_failure(bool is_written) {
+  if (!is_written && stdout_errno == 0) stdout_errno = errno;
+}
+
 }  // namespace
 
 int report(const Error& error, Format format) {
-  // A peer's words in it begin no line of their own.
-  Error one_line = error;
-  one_line.detail = detail::cleaned(error.detail);
-  say(one_line.message());
+  say(error.message());
   if (format == Format::json) print_json({{"error", error_document(error)}});
   // The end of a stream is success only where it was waited for.
   const int code = error_info(error.code).exit_code;
@@ -74,12 +90,25 @@ Value::Map error_document(const Error& error) {
           {"remedy", to_string(row.remedy)}, {"exit_code", row.exit_code}};
 }
 
-void print_line(std::string_view line) {
-  fmt::print("{}\n", lines_of(line));
-  std::fflush(stdout);
+void print_line(std::string_view line) { print_text(lines_of(line) + "\n"); }
+
+void print_text(const std::string& text) {
+  note_failure(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+  note_failure(std::fflush(stdout) == 0);
 }
 
-void print_json(Value::Map document) {
+int finish_output(int exit_code) {
+  note_failure(std::fflush(stdout) == 0);
+  if (stdout_errno == 0) return exit_code;
+  int code = 128 + SIGPIPE;  // a reader that has seen enough
+  if (stdout_errno != EPIPE)
+    code = report(system_error("cli.output", "writing to stdout", stdout_errno), Format::text);
+  return exit_code != 0 ? exit_code : code;
+}
+
+void print_json(Value::Map document) { print_text(json_line(std::move(document))); }
+
+std::string json_line(Value::Map document) {
   Value value(std::move(document));
   auto text = v0::to_json(value);
   if (!text) text = v0::to_json(readable(value));
@@ -87,17 +116,17 @@ void print_json(Value::Map document) {
   std::string safe;
   for (std::string_view rest = *text; !rest.empty();) {
     const std::size_t size = std::max<std::size_t>(detail::character_bytes(rest), 1);
-    if (detail::is_control(rest, size))
-      safe += fmt::format("\\u{:04x}", static_cast<unsigned char>(rest[size - 1]));
+    if (detail::is_hidden(rest, size))
+      append_escaped(safe, detail::code_point(rest, size));
     else
       safe += rest.substr(0, size);
     rest.remove_prefix(size);
   }
-  fmt::print("{}\n", safe);
-  std::fflush(stdout);
+  return safe + "\n";
 }
 
-void say(std::string_view line) { fmt::print(stderr, "{}\n", lines_of(line)); }
+// Nobody can be told that stderr is closed.
+void say(std::string_view line) { (void)std::fputs((lines_of(line) + "\n").c_str(), stderr); }
 
 std::string format_number(double value) {
   if (!std::isfinite(value)) return "-";

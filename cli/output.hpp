@@ -23,6 +23,13 @@ enum class Format : std::uint8_t { text, json };
 /// One line of stdout, at once: readers of a pipe wait for it.
 void print_line(std::string_view line);
 void print_json(Value::Map document);
+/// What print_json() prints: one line with its end.
+[[nodiscard]] std::string json_line(Value::Map document);
+/// To stdout as it is, at once.
+void print_text(const std::string& text);
+/// The exit code of the command: that of an error if stdout could not be written, because a reader
+/// that gets half of the data must not take it for all.
+[[nodiscard]] int finish_output(int exit_code);
 /// One line of stderr.
 void say(std::string_view line);
 

@@ -35,7 +35,7 @@ Progress::Progress(ProgressStyle style, std::string_view label, std::uint64_t to
       total_bytes_(total_bytes) {}
 
 Progress::~Progress() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) (void)std::fputs("\r\033[K", stderr);
 }
 
 void Progress::update(std::uint64_t done_bytes) {
@@ -62,11 +62,12 @@ void Progress::draw(std::uint64_t done_bytes, Clock::time_point now) {
   // A line that wraps cannot be drawn over: the bar takes what is left, the label gives way first.
   const int room = terminal_columns() - 1 - static_cast<int>(figures.size());
   const int label_room = std::clamp(room - 14, 0, static_cast<int>(label_.size()));
-  const std::string label = label_.substr(0, static_cast<std::size_t>(label_room));
+  const std::string label = detail::cleaned(label_, static_cast<std::size_t>(label_room));
   const int bar_room = std::clamp(room - label_room - 3, 0, 30);
   const int filled = static_cast<int>(bar_room * done / total);
-  fmt::print(stderr, "\r{} [{:#<{}}{:-<{}}]{}\033[K", label, "", filled, "", bar_room - filled,
-             figures);
+  const std::string line = fmt::format("\r{} [{:#<{}}{:-<{}}]{}\033[K", label, "", filled, "",
+                                       bar_room - filled, figures);
+  (void)std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
   drawn_ = true;
 }

@@ -67,6 +67,16 @@ int poll_timeout(const Deadline& deadline) {
 
 }  // namespace
 
+void write_all(Sink& sink, Orders& orders) {
+  while (sink.wanted_fd() >= 0 && orders.has_giver()) {
+    std::array<pollfd, 2> wanted = {{{orders.fd(), POLLIN, 0}, {sink.wanted_fd(), POLLOUT, 0}}};
+    poll(wanted.data(), wanted.size(), -1);
+    while (const std::optional<Order> order = orders.take())
+      if (order->kind == Order::Kind::end_now) return;
+    sink.write_some();
+  }
+}
+
 std::string RankEnd::to_string() const {
   if (signal_number == 0) return fmt::format("exit code {}", exit_code);
   return fmt::format("killed by signal {} ({}){}{}", signal_number, signal_name(signal_number),
@@ -283,12 +293,8 @@ void RankJob::drop_output(int stop_signal) {
   tell(fmt::format("{}: the rest of the output is dropped", signal_name(stop_signal)));
   setup_.err.write_some();
   if (setup_.options.format != Format::json) return;
-  // What is printed next must stand on a line of its own, and waits for the reader as well.
-  while (setup_.out.wanted_fd() >= 0) {
-    pollfd wanted{setup_.out.wanted_fd(), POLLOUT, 0};
-    poll(&wanted, 1, -1);
-    setup_.out.write_some();
-  }
+  // What is printed next must stand on a line of its own.
+  write_all(setup_.out, setup_.orders);
 }
 
 // Ends ------------------------------------------------------------------------------------------

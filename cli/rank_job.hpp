@@ -54,6 +54,10 @@ struct JobSetup {
   Sink& err;
 };
 
+/// Writes what `sink` holds, however long its reader takes; no longer once the launcher is killed,
+/// or a later signal asks for the end at once.
+void write_all(Sink& sink, Orders& orders);
+
 /// One start of all ranks of this host, from the first process to the end of the last, those
 /// included that the ranks started.
 ///

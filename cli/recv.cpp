@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -27,6 +29,7 @@ using namespace std::chrono_literals;
 constexpr std::string_view kWhere = "cli.recv";
 /// How long Ctrl-C may go unnoticed while nobody connects.
 constexpr std::chrono::milliseconds kAcceptSlice{100};
+
 struct Received {
   std::string file;
   std::uint64_t size_bytes = 0;
@@ -35,6 +38,21 @@ struct Received {
   double commit_seconds = 0;  ///< until the disk had it
   std::string sha256;
 };
+
+/// What keeps a file that exists is this command's own choice, and it has a flag.
+Error offer_force(Error error) {
+  if (error.system_errno == EEXIST) error.detail += "; `tendon recv --force` replaces it";
+  return error;
+}
+
+Result<void> check_directory(const std::string& directory) {
+  struct stat status {};
+  if (stat(directory.c_str(), &status) != 0 && errno != ENOENT)
+    return system_error(kWhere, fmt::format("stat('{}')", directory), errno);
+  if (S_ISDIR(status.st_mode)) return {};
+  return Error{ErrorCode::file_not_found, kWhere,
+               fmt::format("there is no directory '{}'", directory)};
+}
 
 /// Takes one file from one pipe.
 class Receiver {
@@ -48,9 +66,9 @@ class Receiver {
     Error error = std::move(received).error();
     if (!name_.empty()) {
       error = with_context(std::move(error),
-                           fmt::format("receiving '{}' from {}, {} of {} here, nothing kept", name_,
-                                       peer_, format_bytes(static_cast<double>(done_bytes_)),
-                                       format_bytes(static_cast<double>(size_bytes_))));
+                           fmt::format("receiving '{}' from {}, {} of {} here{}", name_, peer_,
+                                       format_bytes(static_cast<double>(done_bytes_)),
+                                       format_bytes(static_cast<double>(size_bytes_)), kept_));
     }
     return error;
   }
@@ -67,7 +85,6 @@ class Receiver {
  private:
   [[nodiscard]] Result<Received> take();
   [[nodiscard]] Result<Message> next_message();
-  [[nodiscard]] Result<std::filesystem::path> choose_path(const std::string& name) const;
   [[nodiscard]] Result<void> take_tensors(TensorDict batch, FileWalk& walk, AtomicFile& file,
                                           Hasher& hasher);
   [[nodiscard]] Result<void> confirm(const std::string& sha256);
@@ -78,6 +95,7 @@ class Receiver {
   std::string name_;  ///< once it is known to be harmless
   std::uint64_t size_bytes_ = 0;
   std::uint64_t done_bytes_ = 0;
+  std::string_view kept_ = ", nothing kept";
 };
 
 Result<Message> Receiver::next_message() {
@@ -85,17 +103,6 @@ Result<Message> Receiver::next_message() {
   if (message || message.error().code != ErrorCode::end_of_stream) return message;
   return Error{ErrorCode::protocol_violation, kWhere,
                fmt::format("{} closed the pipe before the file was whole", peer_)};
-}
-
-Result<std::filesystem::path> Receiver::choose_path(const std::string& name) const {
-  TENDON_CHECK(check_file_name(name));
-  std::filesystem::path path = std::filesystem::path(options_.directory) / name;
-  std::error_code ignored;
-  if (options_.existing == Existing::refuse && std::filesystem::exists(path, ignored)) {
-    return Error{ErrorCode::permission_denied, kWhere,
-                 fmt::format("'{}' exists; `tendon recv --force` replaces it", path.string())};
-  }
-  return path;
 }
 
 Result<Received> Receiver::take() {
@@ -106,9 +113,13 @@ Result<Received> Receiver::take() {
                  fmt::format("{} does not announce a file: it is not `tendon send`", peer_)};
   }
   TENDON_TRY(announcement, decode_announcement(first.header.bytes()));
-  TENDON_TRY(path, choose_path(announcement.name));
-  TENDON_TRY(header, SafetensorsHeader::parse(first.bytes.bytes()));
-  if (header.size_bytes != first.bytes.size_bytes() ||
+  TENDON_CHECK(check_file_name(announcement.name));
+  const std::filesystem::path path = std::filesystem::path(options_.directory) / announcement.name;
+  // A copy first: what was checked is what is written, whatever the sender does to its memory.
+  const auto front = std::make_shared<const std::vector<std::byte>>(first.bytes.bytes().begin(),
+                                                                    first.bytes.bytes().end());
+  TENDON_TRY(header, SafetensorsHeader::parse(*front));
+  if (header.size_bytes != front->size() ||
       header.size_bytes + header.data_bytes != announcement.size_bytes ||
       header.entries.size() != announcement.tensor_count) {
     return Error{
@@ -116,16 +127,17 @@ Result<Received> Receiver::take() {
         fmt::format("{} announces {} bytes and {} tensors; its header of {} bytes (it sent "
                     "{}) describes {} bytes and {} tensors",
                     peer_, announcement.size_bytes, announcement.tensor_count, header.size_bytes,
-                    first.bytes.size_bytes(), header.size_bytes + header.data_bytes,
-                    header.entries.size())};
+                    front->size(), header.size_bytes + header.data_bytes, header.entries.size())};
   }
   name_ = announcement.name;
   size_bytes_ = announcement.size_bytes;
-  TENDON_TRY(file, AtomicFile::create(path));
+  auto created = AtomicFile::create(path, options_.existing);
+  if (!created) return offer_force(std::move(created).error());
+  AtomicFile& file = *created;
   Hasher hasher;
   Progress progress(options_.progress, name_, size_bytes_);
-  TENDON_CHECK(file.write(first.bytes.bytes()));
-  hasher.push(first.bytes.owner(), first.bytes.bytes());
+  TENDON_CHECK(file.write(*front));
+  hasher.push(front, *front);
   done_bytes_ = header.size_bytes;
 
   FileWalk walk(header);
@@ -150,9 +162,8 @@ Result<Received> Receiver::take() {
                  fmt::format("SHA-256 {} arrived, {} was sent", sha256, announced)};
   }
   const auto commit_start = std::chrono::steady_clock::now();
-  // Somebody may have made a file of this name meanwhile.
-  TENDON_CHECK(choose_path(announcement.name));
-  TENDON_CHECK(file.commit());
+  kept_ = "";  // an error of commit says itself what became of the file
+  if (auto committed = file.commit(); !committed) return offer_force(std::move(committed).error());
   const double commit_seconds = seconds_since(commit_start);
   // From here on the file is there: whether the sender hears of it changes nothing of that.
   if (auto confirmed = confirm(sha256); !confirmed)
@@ -246,10 +257,7 @@ int run_recv(const RecvOptions& options) {
     return interrupt.requested() ? interrupt.exit_code() : code;
   };
   if (auto started = interrupt.start(); !started) return fail(started.error());
-  if (!std::filesystem::is_directory(options.directory)) {
-    return fail(Error{ErrorCode::file_not_found, kWhere,
-                      fmt::format("there is no directory '{}'", options.directory)});
-  }
+  if (auto checked = check_directory(options.directory); !checked) return fail(checked.error());
   auto context = Context::create({.name = "tendon recv",
                                   .transport = options.transport,
                                   .link_cap_bytes = kTransferCapBytes,

@@ -17,18 +17,18 @@ constexpr std::size_t kFullBytes = 1 << 20;
 }  // namespace
 
 void Sink::push(std::string_view lines) {
-  if (open_) pending_ += lines;
+  if (is_open()) pending_ += lines;
 }
 
 void Sink::write_some() {
   // O_NONBLOCK would change the stream of every other process that has it, the shell among them.
   // A pipe that poll() calls writable takes PIPE_BUF bytes without blocking (pipe(7)).
-  for (pollfd ready{fd_, POLLOUT, 0}; open_ && !pending_.empty() && poll(&ready, 1, 0) == 1;) {
+  for (pollfd ready{fd_, POLLOUT, 0}; is_open() && !pending_.empty() && poll(&ready, 1, 0) == 1;) {
     const std::size_t size = std::min<std::size_t>(pending_.size() - written_, PIPE_BUF);
     const ssize_t count = write(fd_, pending_.data() + written_, size);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (count <= 0) {
-      open_ = false;
+      failure_ = count < 0 ? errno : EIO;
       pending_.clear();
       return;
     }

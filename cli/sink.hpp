@@ -11,7 +11,8 @@ namespace tendon::cli {
 ///
 /// Owns:    the bytes that could not be written yet, not the descriptor.
 /// Threads: one.
-/// Errors:  none; is_open() is false once a write failed, as when the reader has gone.
+/// Errors:  failure() is the errno of the write that failed, EPIPE when the reader has gone; from
+///          then on nothing is written.
 /// Blocks:  write_some(): no, when poll() found the descriptor writable.
 /// Cost:    the bytes it holds; is_full() asks to feed it no more for now.
 class Sink {
@@ -28,14 +29,15 @@ class Sink {
   void drop_lines();
   /// A descriptor for poll() to find writable, -1 while there is nothing to write.
   [[nodiscard]] int wanted_fd() const noexcept { return pending_.empty() ? -1 : fd_; }
-  [[nodiscard]] bool is_open() const noexcept { return open_; }
+  [[nodiscard]] bool is_open() const noexcept { return failure_ == 0; }
+  [[nodiscard]] int failure() const noexcept { return failure_; }
   [[nodiscard]] bool is_full() const noexcept;
   /// Both lead to one terminal, file or pipe: then one Sink must write for both, or lines mix.
   [[nodiscard]] static bool are_same(int a, int b);
 
  private:
   int fd_;
-  bool open_ = true;
+  int failure_ = 0;
   bool is_within_line_ = false;  ///< what was written ends so
   std::string pending_;
   std::size_t written_ = 0;  ///< of pending_

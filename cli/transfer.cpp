@@ -21,6 +21,12 @@ Error broken(std::string detail) {
   return Error{ErrorCode::protocol_violation, kWhere, std::move(detail)};
 }
 
+/// The sender may share the memory and change it while it is read: a copy first.
+Result<Value> read_object(Bytes json) {
+  const std::vector<std::byte> own(json.begin(), json.end());
+  return parse_json(own);
+}
+
 /// The member `key` of an untrusted object, if it has the kind that is wanted.
 Result<Value> member(const Value& object, std::string_view key, Value::Kind kind) {
   const Value* found = object.find(key);
@@ -57,7 +63,7 @@ Result<std::string> encode(const Announcement& announcement) {
 }
 
 Result<Announcement> decode_announcement(Bytes json) {
-  TENDON_TRY(object, parse_json(json));
+  TENDON_TRY(object, read_object(json));
   Announcement announcement;
   TENDON_TRY(name, text_of(object, "name"));
   TENDON_TRY(size_bytes, count_of(object, "size_bytes"));
@@ -70,7 +76,7 @@ Result<std::string> encode_sha256(std::string_view sha256) {
 }
 
 Result<std::string> decode_sha256(Bytes json) {
-  TENDON_TRY(object, parse_json(json));
+  TENDON_TRY(object, read_object(json));
   TENDON_TRY(sha256, text_of(object, "sha256"));
   if (!is_sha256(sha256)) return broken("a SHA-256 that is not 64 hexadecimal digits");
   return sha256;
@@ -80,11 +86,11 @@ Result<std::string> encode_refusal(const Error& error) {
   // A detail may quote a name of any length; the rest of it would not help the other side.
   constexpr std::size_t kLongestDetail = 2000;
   return to_json(Value(Value::Map{{"code", static_cast<std::uint16_t>(error.code)},
-                                  {"detail", error.detail.substr(0, kLongestDetail)}}));
+                                  {"detail", detail::cleaned(error.detail, kLongestDetail)}}));
 }
 
 Result<std::string> decode_verdict(Bytes json, std::string_view peer) {
-  TENDON_TRY(object, parse_json(json));
+  TENDON_TRY(object, read_object(json));
   if (object.find("sha256") != nullptr) return decode_sha256(json);
   TENDON_TRY(number, count_of(object, "code"));
   TENDON_TRY(words, text_of(object, "detail"));
@@ -100,8 +106,9 @@ Result<void> check_file_name(std::string_view name) {
   const auto refuse = [&](std::string_view why) {
     return Error{
         ErrorCode::permission_denied, kWhere,
-        fmt::format("the file name {} {}; legal are 1 to {} bytes of UTF-8 without '/' and "
-                    "control characters, not starting with '.'",
+        fmt::format("the file name {} {}; legal are 1 to {} bytes of UTF-8 without '/', control "
+                    "characters and characters that show nothing or turn the direction of "
+                    "writing, not starting with '.'",
                     detail::quote_text(name), why, kMaxFileNameBytes)};
   };
   if (name.empty()) return refuse("is empty");
@@ -109,7 +116,8 @@ Result<void> check_file_name(std::string_view name) {
   if (!detail::is_utf8(name)) return refuse("is not UTF-8");
   if (name.front() == '.') return refuse("starts with '.'");
   if (name.find('/') != std::string_view::npos) return refuse("has a '/'");
-  if (!detail::is_clean(name)) return refuse("has a control character");
+  if (!detail::is_text(name)) return refuse("has a control character");
+  if (!detail::is_clean(name)) return refuse("has a character that cannot be seen");
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/profile.hpp>
+#include <tendon/tensor/atomic_file.hpp>
 #include <vector>
 
 #include "cli/output.hpp"
@@ -44,14 +45,13 @@ struct SendOptions {
 };
 [[nodiscard]] int run_send(SendOptions options);
 
-enum class Existing : std::uint8_t { refuse, replace };
 enum class Duration : std::uint8_t { one_file, until_stopped };
 
 struct RecvOptions {
   std::string address;
   std::string directory = ".";
   std::optional<double> timeout_s;
-  Existing existing = Existing::refuse;
+  ExistingFile existing = ExistingFile::keep;
   Duration duration = Duration::one_file;
   Transport transport = Transport::automatic;
   ProgressStyle progress = ProgressStyle::automatic;

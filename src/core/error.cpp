@@ -7,11 +7,13 @@
 #include <tendon/core/error.hpp>
 #include <tendon/core/result.hpp>
 
-namespace tendon::inline v0 {
+#include "core/text.hpp"
+
+namespace tendon::v0 {
 namespace {
 
 constexpr std::array kTable = {
-#define TENDON_ERROR(number, name, remedy, exit_code, python, builtin, summary) \
+#define TENDON_ERROR(number, name, remedy, exit_code, python, builtin, said_by_peer, summary) \
   ErrorInfo{ErrorCode::name, #name, Remedy::remedy, exit_code, #python, #builtin, summary},
 #include <tendon/core/error_codes.def>
 #undef TENDON_ERROR
@@ -138,7 +140,8 @@ std::string Error::message() const {
   std::string name(row.name);
   std::replace(name.begin(), name.end(), '_', ' ');
   std::string text = error_id(code) + " " + name + ": ";
-  text += detail.empty() ? std::string(row.summary) : detail;
+  // The words it quotes may be a peer's: they begin no line and hide nothing.
+  text += detail.empty() ? std::string(row.summary) : ::tendon::detail::cleaned(detail);
   if (!where.empty()) text.append(" [").append(where).append("]");
   text.append("\n do: ");
   text.append(advice_of(*this, row.remedy));
@@ -159,4 +162,4 @@ namespace detail {
 void throw_error(Error error) { throw Exception(std::move(error)); }
 }  // namespace detail
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -13,7 +13,7 @@
 #include <string>
 #endif
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 #ifdef TENDON_FAILPOINTS
 namespace {
@@ -88,4 +88,4 @@ bool failpoints_built() noexcept { return true; }
 bool failpoints_built() noexcept { return false; }
 #endif
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

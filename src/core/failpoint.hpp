@@ -4,8 +4,9 @@
 #pragma once
 
 #include <string_view>
+#include <tendon/core/version.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// True in builds that carry failpoints.
 [[nodiscard]] bool failpoints_built() noexcept;
@@ -20,4 +21,4 @@ namespace tendon::inline v0::detail {
 #define TENDON_FAILPOINT(name) false
 #endif
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -8,7 +8,7 @@
 
 #include "core/fork_guard.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A descriptor with one owner. In a forked child it is closed by the fork handler and every object
 /// that still names it holds none there: its number may be somebody else's by then.
@@ -46,4 +46,4 @@ class OwnedFd {
   std::uint32_t epoch_ = 0;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -8,7 +8,7 @@
 #include <array>
 #include <atomic>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // Descriptors above this number are not closed in a child (they still close on exec).
@@ -88,4 +88,4 @@ void forget_in_child(int fd) noexcept {
   if (n < kTrackedDescriptors) tracked[n / 64].fetch_and(~(std::uint64_t{1} << (n % 64)));
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -4,8 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <tendon/core/version.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A number that differs between a process and every process forked from it. Reading it is one
 /// load.
@@ -19,4 +20,4 @@ namespace tendon::inline v0::detail {
 void close_in_child(int fd) noexcept;
 void forget_in_child(int fd) noexcept;
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -4,7 +4,7 @@
 #include <tendon/core/parallel_layout.hpp>
 #include <utility>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 Result<void> check(std::string_view what, std::uint64_t value, std::uint64_t count) {
@@ -118,4 +118,4 @@ Result<LayerRange> ParallelLayout::layers_of(std::uint32_t stage, std::uint32_t 
   return LayerRange{first_of(stage), first_of(stage + 1)};
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-namespace tendon::inline v0::detail {
+#include <tendon/core/version.hpp>
+
+namespace tendon::v0::detail {
 
 /// Between two looks of a thread that spins: leaves the core to its sibling for a moment.
 inline void pause_briefly() noexcept {
@@ -12,4 +14,4 @@ inline void pause_briefly() noexcept {
 #endif
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -2,9 +2,40 @@
 #include "core/text.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
+namespace {
+
+struct Range {
+  char32_t first;
+  char32_t last;
+};
+
+// Beyond the controls, in order: Default_Ignorable_Code_Point, Bidi_Control, Zl and Zp of Unicode
+// 15, and the marks of annotations.
+constexpr std::array kHidden = {
+    Range{0x00AD, 0x00AD},    // soft hyphen
+    Range{0x034F, 0x034F},    // combining grapheme joiner
+    Range{0x061C, 0x061C},    // Arabic letter mark
+    Range{0x115F, 0x1160},    // Hangul fillers
+    Range{0x17B4, 0x17B5},    // Khmer inherent vowels
+    Range{0x180B, 0x180F},    // Mongolian variation selectors and vowel separator
+    Range{0x200B, 0x200F},    // zero width space, joiners, marks of direction
+    Range{0x2028, 0x202E},    // ends of line and paragraph, embeddings and overrides
+    Range{0x2060, 0x206F},    // word joiner, invisible operators, isolates
+    Range{0x3164, 0x3164},    // Hangul filler
+    Range{0xFE00, 0xFE0F},    // variation selectors
+    Range{0xFEFF, 0xFEFF},    // byte order mark
+    Range{0xFFA0, 0xFFA0},    // halfwidth Hangul filler
+    Range{0xFFF0, 0xFFFB},    // reserved as ignorable; marks of annotations
+    Range{0x1BCA0, 0x1BCA3},  // shorthand format controls
+    Range{0x1D173, 0x1D17A},  // musical format controls
+    Range{0xE0000, 0xE0FFF},  // tags, further variation selectors
+};
+
+}  // namespace
 
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
@@ -39,6 +70,21 @@ bool is_control(std::string_view text, std::size_t size) {
          (first == 0xC2 && size == 2 && static_cast<std::uint8_t>(text[1]) < 0xA0);
 }
 
+char32_t code_point(std::string_view text, std::size_t size) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  char32_t point = size == 1 ? byte(0) : byte(0) & (0x7Fu >> size);
+  for (std::size_t i = 1; i < size; ++i) point = point << 6 | (byte(i) & 0x3Fu);
+  return point;
+}
+
+bool is_hidden(std::string_view text, std::size_t size) {
+  if (size == 1 || is_control(text, size)) return is_control(text, size);
+  const char32_t point = code_point(text, size);
+  const auto* const range =
+      std::ranges::lower_bound(kHidden, point, {}, [](const Range& each) { return each.last; });
+  return range != kHidden.end() && range->first <= point;
+}
+
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
     const std::size_t count = character_bytes(text);
@@ -48,10 +94,19 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-bool is_clean(std::string_view text) {
+bool is_text(std::string_view text) {
   while (!text.empty()) {
     const std::size_t size = character_bytes(text);
     if (size == 0 || is_control(text, size)) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
+bool is_clean(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t size = character_bytes(text);
+    if (size == 0 || is_hidden(text, size)) return false;
     text.remove_prefix(size);
   }
   return true;
@@ -61,7 +116,7 @@ std::string cleaned(std::string_view text, std::size_t max_bytes) {
   std::string out;
   while (!text.empty()) {
     const std::size_t size = character_bytes(text);
-    const bool kept = size != 0 && !is_control(text, size);
+    const bool kept = size != 0 && !is_hidden(text, size);
     const std::string_view taken = kept ? text.substr(0, size) : std::string_view(" ");
     if (out.size() + taken.size() > max_bytes) break;
     out += taken;
@@ -70,4 +125,4 @@ std::string cleaned(std::string_view text, std::size_t max_bytes) {
   return out;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

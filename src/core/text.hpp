@@ -4,22 +4,32 @@
 
 #include <string>
 #include <string_view>
+#include <tendon/core/version.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Bytes of the character at the front of `text`, which is not empty; 0 when it is not well-formed
 /// UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF (Unicode 15, table 3-7).
 [[nodiscard]] std::size_t character_bytes(std::string_view text);
+/// The code point of the character at the front, whose `size` bytes character_bytes() has counted.
+[[nodiscard]] char32_t code_point(std::string_view text, std::size_t size);
 /// Is the character at the front, of `size` bytes, U+0000 to U+001F or U+007F to U+009F? The upper
 /// ones matter as much: a terminal takes U+009B for ESC [.
 [[nodiscard]] bool is_control(std::string_view text, std::size_t size);
+/// Is it a control character, or one that makes a reader see another text than there is: ends of
+/// lines and paragraphs, what turns the direction of writing, what shows nothing? Letters of any
+/// script, spaces that show as spaces, combining marks and code points without a character pass.
+[[nodiscard]] bool is_hidden(std::string_view text, std::size_t size);
 
 [[nodiscard]] bool is_utf8(std::string_view text);
-/// True for well-formed UTF-8 without control characters.
+/// True for well-formed UTF-8 without control characters: what a text on the wire may be.
+[[nodiscard]] bool is_text(std::string_view text);
+/// True for well-formed UTF-8 without hidden characters: what a person may be shown.
 [[nodiscard]] bool is_clean(std::string_view text);
-/// `text` with a space in place of each control character and of each byte that is not UTF-8, so
-/// that it cannot move a cursor nor begin a line; whole characters of at most `max_bytes` bytes.
+/// `text` with a space in place of each hidden character and of each byte that is not UTF-8, so
+/// that it cannot move a cursor, begin a line, nor pass for another text; whole characters of at
+/// most `max_bytes` bytes.
 [[nodiscard]] std::string cleaned(std::string_view text,
                                   std::size_t max_bytes = std::string_view::npos);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// There is always a round after it. Members trust each other; this is against nonsense only.
@@ -328,4 +328,4 @@ void Agreement::tick(Clock::time_point now) {
   }
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -12,7 +12,7 @@
 #include <tendon/group/options.hpp>
 #include <vector>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Places of a group are fixed when it is made; a member is a place that is taken.
 inline constexpr std::size_t kMaxPlaces = 256;
@@ -193,4 +193,4 @@ class Agreement {
   std::vector<Outgoing> outgoing_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 using MaskWords = std::array<std::uint64_t, kMaxPlaces / 64>;
@@ -84,4 +84,4 @@ std::optional<AgreementMessage> decode_agreement(Bytes bytes, std::size_t places
   return message;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -3,13 +3,16 @@
 
 #include <string>
 
-namespace tendon::inline v0::detail {
+#include "memory/claim.hpp"
+
+namespace tendon::v0::detail {
 
 Result<std::unique_ptr<Board>> Board::create(std::uint64_t group, std::uint64_t epoch,
                                              std::uint32_t members, std::uint32_t self,
                                              std::optional<CopyHint> staging) {
   std::unique_ptr<Board> board(new Board(members, self, staging));
   TENDON_TRY(segment, Segment::create(sizeof(Contents), Writers::maker_only));
+  TENDON_CHECK(claim(*segment, 0, segment->size_bytes()));
   board->segments_[self] = std::move(segment);
   Header& header = board->contents(self).header;
   header.group = group;
@@ -38,4 +41,4 @@ Result<void> Board::attach(std::uint32_t member, std::shared_ptr<Segment> segmen
   return {};
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

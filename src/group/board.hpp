@@ -15,7 +15,7 @@
 #include "group/staging.hpp"
 #include "memory/segment.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Memory in which the members of one host show each other what they have: each writes to its own
 /// segment alone, and can map the others' only to read.
@@ -155,4 +155,4 @@ class Board {
   CopyHint hint_ = CopyHint::cached;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -5,8 +5,14 @@
 #include "group/operation.hpp"
 #include "group/rounds.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
+
+// Rounds in one call, at least as many as the others can have shown already. How many an operation
+// has may depend on what a member says, and one that lies could always be ahead: the caller is to
+// see its deadline.
+constexpr int kMostRoundsAtOnce = 16;
+static_assert(kMostRoundsAtOnce >= Board::kRounds);
 
 class BoardOperation final : public Operation {
  public:
@@ -19,7 +25,8 @@ class BoardOperation final : public Operation {
 
   Result<bool> advance(Epoch& epoch) override {
     Board& board = *epoch.board;
-    for (;;) {
+    for (int rounds = 0;; ++rounds) {
+      if (rounds == kMostRoundsAtOnce && board.member_count() > 1) return false;
       const std::uint64_t round = epoch.board_round;
       if (!staged_) {
         if (board.holds_back(round) != board.self()) return false;
@@ -109,4 +116,4 @@ std::shared_ptr<Operation> make_board_operation(const Fingerprint& fingerprint,
   return std::make_shared<BoardOperation>(fingerprint, sequence, std::move(rounds), plan, staged);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

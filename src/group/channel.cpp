@@ -2,12 +2,14 @@
 #include "group/channel.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <tendon/session/limits.hpp>
 
 #include "core/text.hpp"
+#include "transport/private_body.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // Bytes of messages that the peer has not taken; one message of any size may go beyond.
@@ -34,6 +36,10 @@ struct Delivery {
 
 }  // namespace
 
+void InboundMessage::credit() const {
+  if (const auto from = channel.lock()) from->credit(*this);
+}
+
 Channel::Channel(std::shared_ptr<Engine> engine, std::shared_ptr<Link> link, std::uint32_t pipe,
                  std::weak_ptr<ChannelOwner> owner)
     : engine_(std::move(engine)), link_(std::move(link)), pipe_(pipe), owner_(std::move(owner)) {}
@@ -52,7 +58,7 @@ void Channel::post(const Envelope& envelope, Bytes body) {
   const Bytes header = bytes_of(envelope);
   whole.insert(whole.end(), header.begin(), header.end());
   {
-    std::lock_guard lock(send_mutex_);
+    const Lock lock(send_mutex_);
     descriptor.sequence = next_sequence_++;
   }
   link_->post(descriptor, whole);
@@ -70,7 +76,7 @@ void Channel::queue(std::shared_ptr<Outbound> outbound) {
   for (const BodyPart& part : outbound->parts)
     descriptor.payload_bytes = std::max(descriptor.payload_bytes, part.offset + part.size_bytes);
   {
-    std::lock_guard lock(send_mutex_);
+    const Lock lock(send_mutex_);
     // Whoever loses the channel ends what is queued by then.
     if (loss_) return end_unsent(*outbound, *loss_);
     descriptor.sequence = next_sequence_++;
@@ -81,7 +87,7 @@ void Channel::queue(std::shared_ptr<Outbound> outbound) {
   advance();
 }
 
-// What may be begun now; send_mutex_ is held.
+// What may be begun now.
 std::deque<std::shared_ptr<Outbound>>* Channel::next_queue() {
   if (!steps_.empty()) return &steps_;
   if (messages_.empty()) return nullptr;
@@ -90,8 +96,8 @@ std::deque<std::shared_ptr<Outbound>>* Channel::next_queue() {
 }
 
 bool Channel::advance() {
-  std::unique_lock lock(send_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return true;  // another thread does it
+  if (!send_mutex_.try_lock()) return true;  // another thread does it
+  const Lock lock(send_mutex_, kAdoptLock);
   for (;;) {
     if (begun_ == nullptr) {
       auto* const queue = next_queue();
@@ -109,7 +115,7 @@ bool Channel::advance() {
   return !messages_.empty();
 }
 
-// It was sent, or is taken back for that reason, unless it is too late. send_mutex_ is held.
+// It was sent, or is taken back for that reason, unless it is too late.
 void Channel::end_begun(std::optional<Error> failure) {
   const std::shared_ptr<Outbound> ended = std::exchange(begun_, nullptr);
   queued_count_.fetch_sub(1);
@@ -124,7 +130,7 @@ void Channel::end_begun(std::optional<Error> failure) {
 }
 
 bool Channel::withdraw(Outbound& outbound) {
-  std::lock_guard lock(send_mutex_);
+  const Lock lock(send_mutex_);
   if (outbound.done.load(std::memory_order_acquire)) return false;
   const auto is_it = [&](const auto& queued) { return queued.get() == &outbound; };
   Error taken_back{ErrorCode::cancelled, "group.channel", "it was taken back"};
@@ -138,7 +144,7 @@ bool Channel::withdraw(Outbound& outbound) {
 }
 
 std::size_t Channel::take_back_held(std::uint64_t group, const Error& why) {
-  std::lock_guard lock(send_mutex_);
+  const Lock lock(send_mutex_);
   std::uint64_t open = sent_bytes_ - peer_took_bytes_.load(std::memory_order_acquire);
   const std::size_t taken_back = std::erase_if(messages_, [&](const auto& queued) {
     const bool held = open >= kWindowBytes;
@@ -155,19 +161,19 @@ std::size_t Channel::take_back_held(std::uint64_t group, const Error& why) {
 
 // Does the sender keep to the window? One message of any size may go beyond.
 bool Channel::count_in(std::uint64_t message_bytes) {
-  std::lock_guard lock(credit_mutex_);
+  const Lock lock(credit_mutex_);
   const bool in_window = came_bytes_ - taken_bytes_ < kWindowBytes;
   came_bytes_ += cost_of(message_bytes);
   return in_window;
 }
 
-void Channel::credit(const Inbound& message) {
+void Channel::credit(const InboundMessage& message) {
   if (lost()) return;
   Descriptor descriptor;
   descriptor.kind = MessageKind::credit;
   descriptor.pipe = pipe_;
   {
-    std::lock_guard lock(credit_mutex_);
+    const Lock lock(credit_mutex_);
     taken_bytes_ += cost_of(message.size_bytes);
     if (taken_bytes_ - told_bytes_ < kCreditBytes) return;
     descriptor.payload_bytes = told_bytes_ = taken_bytes_;
@@ -184,7 +190,7 @@ bool Channel::flushed() {
   ping.kind = MessageKind::ping;
   ping.pipe = pipe_;
   {
-    std::lock_guard lock(send_mutex_);
+    const Lock lock(send_mutex_);
     ping.sequence = next_sequence_ - 1;
   }
   link_->post(ping);
@@ -199,7 +205,7 @@ void Channel::close() {
     link_->post(end);
   }
   // Also of a lost one: the link would keep it, and count it, as long as it lives.
-  std::lock_guard receiving(link_->receive_mutex());
+  const Lock receiving(link_->receive_mutex());
   link_->detach(pipe_);
 }
 
@@ -216,6 +222,7 @@ bool Channel::admits(const Descriptor& descriptor) {
 }
 
 void Channel::on_message(Incoming&& incoming) {
+  link_->receive_mutex().assert_held();
   const Delivery delivery;
   if (lost()) return;
   const Descriptor& descriptor = incoming.descriptor;
@@ -253,14 +260,15 @@ void Channel::on_message(Incoming&& incoming) {
   }
   if (descriptor.header_bytes != sizeof(Envelope) || descriptor.values_bytes != 0)
     return violation("a message without an envelope");
-  const bool whole = incoming.transfer == nullptr || incoming.transfer->complete;
-  if (whole && (arriving_.empty() || is_control(static_cast<EnvelopeKind>(descriptor.tag & 0xff))))
+  if (incoming.arrived() &&
+      (arriving_.empty() || is_control(static_cast<EnvelopeKind>(descriptor.tag & 0xff))))
     return deliver(std::move(incoming));
   arriving_.push_back(std::move(incoming));
   arriving_count_ = arriving_.size();
 }
 
 void Channel::on_transfer_ended(const Transfer&) {
+  link_->receive_mutex().assert_held();
   const Delivery delivery;
   hand_over();
 }
@@ -268,12 +276,12 @@ void Channel::on_transfer_ended(const Transfer&) {
 void Channel::hand_over() {
   while (!arriving_.empty()) {
     Incoming& front = arriving_.front();
-    if (front.transfer != nullptr && !front.transfer->complete) {
-      if (!front.transfer->aborted) return;
+    if (front.aborted()) {
       arriving_.pop_front();
       arriving_count_ = arriving_.size();
       continue;
     }
+    if (!front.arrived()) return;
     Incoming whole = std::move(front);
     arriving_.pop_front();
     deliver(std::move(whole));
@@ -282,6 +290,7 @@ void Channel::hand_over() {
 }
 
 void Channel::deliver(Incoming&& incoming) {
+  if (const Error* failure = incoming.body.failure()) return lose(*failure, Absence::assumed);
   const std::uint64_t payload = incoming.descriptor.payload_bytes;
   const std::byte* const data = incoming.body.data;
   const auto envelope = read_envelope({data + payload, sizeof(Envelope)});
@@ -290,15 +299,31 @@ void Channel::deliver(Incoming&& incoming) {
   if (envelope->kind == EnvelopeKind::message && !count_in(payload))
     return violation("more than this side has taken and " + std::to_string(kWindowBytes >> 20) +
                      " MiB of messages");
+  if (is_control(envelope->kind) && incoming.body.place == IncomingBody::Place::peer_slot) {
+    if (payload > kMaxPostBytes)
+      return violation("a control message of " + std::to_string(payload) + " bytes");
+    // It may be kept for long, and is looked at more than once, while the peer may write there.
+    IncomingBody copy = make_private_body(payload);
+    if (payload != 0) std::memcpy(copy.data, data, payload);
+    incoming.body = std::move(copy);
+  }
   if (auto owner = owner_.lock())
-    owner->on_inbound(*this, Inbound{*envelope, std::move(incoming.body), payload, this});
+    owner->on_inbound(
+        *this, InboundMessage{*envelope, std::move(incoming.body), payload, weak_from_this()});
 }
 
 Result<void> Channel::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
-  const Delivery delivery;
-  // Of one who has left in order too: it may be needed to finish with it.
-  if (auto owner = owner_.lock()) owner->on_published(*this, id, std::move(segment));
+  published_.add(id, std::move(segment));
   return {};
+}
+
+// A member whose memory cannot be read cannot be worked with.
+void Channel::on_segment_failed(std::uint32_t, const Error& error) {
+  const Delivery delivery;
+  lose(Error{error.code, "group.channel",
+             "memory of " + link_->peer_name() + " cannot be mapped here: " + error.detail,
+             error.system_errno},
+       Absence::assumed);
 }
 
 void Channel::violation(std::string_view what) {
@@ -325,7 +350,7 @@ void Channel::on_death_proved() {
 void Channel::lose(const Error& error, Absence how) {
   if (lost_.exchange(true)) return;
   {
-    std::lock_guard lock(send_mutex_);
+    const Lock lock(send_mutex_);
     loss_ = error;
     // The link will not look at them again: it is over, or they are taken back.
     if (begun_ != nullptr) end_begun(error);
@@ -338,4 +363,4 @@ void Channel::lose(const Error& error, Absence how) {
   if (auto owner = owner_.lock()) owner->on_channel_lost(*this, error, how);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

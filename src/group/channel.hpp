@@ -5,29 +5,32 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/tensor.hpp>
 #include <vector>
 
 #include "group/agreement.hpp"
 #include "group/envelope.hpp"
+#include "group/published_segments.hpp"
 #include "runtime/engine.hpp"
 #include "transport/link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 class Channel;
 
 /// A message that has arrived whole.
-struct Inbound {
+struct InboundMessage {
   Envelope envelope;
   IncomingBody body;
-  std::uint64_t size_bytes = 0;  ///< of the payload
-  Channel* channel = nullptr;    ///< that it came on; valid as long as the mesh
+  std::uint64_t size_bytes = 0;    ///< of the payload
+  std::weak_ptr<Channel> channel;  ///< that it came on
 
+  /// This side has taken it, or nobody will: the peer may send more.
+  void credit() const;
   [[nodiscard]] Bytes payload() const { return {body.data, size_bytes}; }
   [[nodiscard]] std::string_view text() const {
     return {reinterpret_cast<const char*>(body.data), static_cast<std::size_t>(size_bytes)};
@@ -52,9 +55,7 @@ class ChannelOwner {
  public:
   virtual ~ChannelOwner() = default;
   /// In order among messages of the same class (is_control or not).
-  virtual void on_inbound(Channel& channel, Inbound&& inbound) = 0;
-  virtual void on_published(Channel& channel, std::uint32_t id,
-                            std::shared_ptr<Segment> segment) = 0;
+  virtual void on_inbound(Channel& channel, InboundMessage&& inbound) = 0;
   /// Nothing more will come; `end_of_stream` when the peer has left in order. Once more when it is
   /// proved later.
   virtual void on_channel_lost(Channel& channel, const Error& error, Absence how) = 0;
@@ -73,10 +74,13 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
           std::weak_ptr<ChannelOwner> owner);
 
   [[nodiscard]] Link& link() const noexcept { return *link_; }
+  /// What the peer lets this process read. It stays when the peer leaves or is replaced: a member
+  /// that is later than the others may need it to finish with them.
+  [[nodiscard]] PublishedSegments& published() noexcept { return published_; }
   [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_acquire); }
   /// Why, once the owner is about to hear of it; nothing if this side has closed it.
   [[nodiscard]] std::optional<Error> loss() const {
-    std::lock_guard lock(send_mutex_);
+    const Lock lock(send_mutex_);
     return loss_;
   }
 
@@ -96,70 +100,73 @@ class Channel final : public MessageSink, public std::enable_shared_from_this<Ch
   bool advance();
   /// When this returns, what another thread has sent meanwhile is noted in its message. Waits for
   /// that thread, not for the peer.
-  void wait_for_sender() { std::lock_guard lock(send_mutex_); }
+  void wait_for_sender() { const Lock lock(send_mutex_); }
   /// Data that was announced is still on its way, even from a peer that has left since.
   [[nodiscard]] bool arriving() const noexcept { return arriving_count_.load() != 0; }
   [[nodiscard]] std::size_t queued_count() const noexcept { return queued_count_.load(); }
-  /// This side has taken a message, or nobody will: the peer may send more.
-  void credit(const Inbound& message);
+  /// As InboundMessage::credit().
+  void credit(const InboundMessage& message);
   /// The peer has broken the protocol: it is lost.
   void violation(std::string_view what);
   /// Has the peer's link all that was sent and queued, so that this side may go? Asks it the first
   /// time.
   [[nodiscard]] bool flushed();
-  /// Says that nothing more comes, and stops listening. Takes the link's receive lock.
-  void close();
+  /// Says that nothing more comes, and stops listening.
+  void close() TENDON_EXCLUDES(link_->receive_mutex());
   /// True inside of what a link delivers: this thread holds its receive lock.
   [[nodiscard]] static bool delivering_here();
 
-  // MessageSink; the link's receive lock is held
+  // MessageSink
   void on_message(Incoming&& incoming) override;
   bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
   bool admits(const Descriptor& descriptor) override;
   void on_transfer_ended(const Transfer& transfer) override;
   Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) override;
+  void on_segment_failed(std::uint32_t id, const Error& error) override;
   void on_link_failed(const Error& error) override;
   void on_death_proved() override;
   [[nodiscard]] std::uint32_t pipe() const noexcept { return pipe_; }
 
  private:
-  void hand_over();
-  void deliver(Incoming&& incoming);
+  void hand_over() TENDON_REQUIRES(link_->receive_mutex());
+  void deliver(Incoming&& incoming) TENDON_REQUIRES(link_->receive_mutex());
   void lose(const Error& error, Absence how);
-  [[nodiscard]] std::deque<std::shared_ptr<Outbound>>* next_queue();
-  void end_begun(std::optional<Error> failure);
+  [[nodiscard]] std::deque<std::shared_ptr<Outbound>>* next_queue() TENDON_REQUIRES(send_mutex_);
+  void end_begun(std::optional<Error> failure) TENDON_REQUIRES(send_mutex_);
   [[nodiscard]] bool count_in(std::uint64_t message_bytes);
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<Link> link_;
   const std::uint32_t pipe_;
   const std::weak_ptr<ChannelOwner> owner_;
+  PublishedSegments published_;
   std::atomic<bool> lost_{false};
   std::atomic<bool> asked_{false};  // whether the peer has everything
   std::atomic<bool> acknowledged_{false};
 
-  // Receiving, under the link's receive lock
-  std::deque<Incoming> arriving_;  // data in order of their descriptors; the first is not whole
-
+  // Receiving: data in order of their descriptors; the first is not whole.
+  std::deque<Incoming> arriving_ TENDON_GUARDED_BY(link_->receive_mutex());
   std::atomic<std::size_t> arriving_count_{0};
 
   // Sending
-  mutable std::mutex send_mutex_;
-  std::deque<std::shared_ptr<Outbound>> steps_;     // of collectives
-  std::deque<std::shared_ptr<Outbound>> messages_;  // from member to member
-  std::shared_ptr<Outbound> begun_;                 // the one that the link has begun
+  mutable Mutex send_mutex_;
+  std::deque<std::shared_ptr<Outbound>> steps_ TENDON_GUARDED_BY(send_mutex_);  // of collectives
+  // From member to member.
+  std::deque<std::shared_ptr<Outbound>> messages_ TENDON_GUARDED_BY(send_mutex_);
+  // The one that the link has begun.
+  std::shared_ptr<Outbound> begun_ TENDON_GUARDED_BY(send_mutex_);
   std::atomic<std::size_t> queued_count_{0};
-  std::optional<Error> loss_;  // what is queued now ends with it
-  std::uint64_t next_sequence_ = 1;
+  std::optional<Error> loss_ TENDON_GUARDED_BY(send_mutex_);  // what is queued now ends with it
+  std::uint64_t next_sequence_ TENDON_GUARDED_BY(send_mutex_) = 1;
 
   // Of messages: what has come, what is taken here, and what the peer was told of that.
-  std::mutex credit_mutex_;
-  std::uint64_t came_bytes_ = 0;
-  std::uint64_t taken_bytes_ = 0;
-  std::uint64_t told_bytes_ = 0;
+  Mutex credit_mutex_;
+  std::uint64_t came_bytes_ TENDON_GUARDED_BY(credit_mutex_) = 0;
+  std::uint64_t taken_bytes_ TENDON_GUARDED_BY(credit_mutex_) = 0;
+  std::uint64_t told_bytes_ TENDON_GUARDED_BY(credit_mutex_) = 0;
   std::atomic<std::uint64_t> peer_took_bytes_{0};
   // Of messages that were begun and not taken back; written under send_mutex_.
   std::atomic<std::uint64_t> sent_bytes_{0};
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

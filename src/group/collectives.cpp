@@ -10,7 +10,7 @@
 #include "group/rounds.hpp"
 #include "group/tuning.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr Cut kCut;
@@ -231,8 +231,8 @@ Showing plan_showing(GroupCore& core, const Epoch& epoch, const Call& call,
   return showing;
 }
 
-std::unique_ptr<Rounds> rounds_for(GroupCore& core, const std::shared_ptr<Epoch>& epoch,
-                                   const Call& call, Operands operands, const PoolPlace& place) {
+std::unique_ptr<Rounds> rounds_for(const std::shared_ptr<Epoch>& epoch, const Call& call,
+                                   Operands operands, const PoolPlace& place) {
   const std::uint32_t self = epoch->self;
   switch (call.op) {
     case CollectiveOp::barrier:
@@ -244,7 +244,7 @@ std::unique_ptr<Rounds> rounds_for(GroupCore& core, const std::shared_ptr<Epoch>
       const auto way =
           choose_board_all_reduce(Tuning::get(), epoch->size(), operands.output.size_bytes());
       PoolReader reader;
-      if (way == BoardAllReduce::pull) reader = core.pool_reader(epoch);
+      if (way == BoardAllReduce::pull) reader = GroupCore::pool_reader(epoch);
       return all_reduce_rounds(std::move(operands.output), *call.reduce, epoch->size(), way, place,
                                std::move(reader));
     }
@@ -541,7 +541,7 @@ Result<std::shared_ptr<Operation>> make_operation(GroupCore& core, Epoch& epoch,
   Result<std::shared_ptr<Operation>> operation = std::shared_ptr<Operation>();
   if (epoch.board != nullptr) {
     const Showing showing = plan_showing(core, epoch, call, operands, fingerprint);
-    auto rounds = rounds_for(core, core.epoch(), call, std::move(operands), showing.place);
+    auto rounds = rounds_for(core.epoch(), call, std::move(operands), showing.place);
     operation = make_board_operation(fingerprint, sequence, std::move(rounds), showing.plan);
   } else {
     check_forced(epoch.hosts);
@@ -552,4 +552,4 @@ Result<std::shared_ptr<Operation>> make_operation(GroupCore& core, Epoch& epoch,
   return operation;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -13,7 +13,7 @@
 #include "group/group_core.hpp"
 #include "group/operation.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A collective as it was called.
 struct Call {
@@ -29,4 +29,4 @@ struct Call {
                                                                 std::uint64_t sequence,
                                                                 const Call& call, Hold hold);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

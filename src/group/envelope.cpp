@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 std::optional<Envelope> read_envelope(Bytes header) {
   if (header.size() != sizeof(Envelope)) return {};
@@ -25,4 +25,4 @@ std::optional<Envelope> read_envelope(Bytes header) {
   return {};
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

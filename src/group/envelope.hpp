@@ -7,7 +7,7 @@
 #include <tendon/core/bytes.hpp>
 #include <type_traits>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What a message between members is. Numbers are wire contract: append only.
 enum class EnvelopeKind : std::uint8_t {
@@ -50,4 +50,4 @@ static_assert(sizeof(Envelope) == 48 && std::is_trivially_copyable_v<Envelope>);
   return kind != EnvelopeKind::collective && kind != EnvelopeKind::message;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "group/epoch.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 void ring_members(const Epoch& epoch) {
-  for (Channel* const channel : epoch.channels)
+  for (const auto& channel : epoch.channels)
     if (channel != nullptr) channel->link().ring_for_flags();
 }
 
@@ -31,8 +31,8 @@ Error error_of_gone(const Epoch& epoch, std::uint32_t rank, Error why) {
 
 bool all_arrived_from(const Epoch& epoch, std::uint32_t rank) {
   // Asked after the loss is known: what was announced before it counts as arriving by now.
-  const Channel* const channel = epoch.channels[rank];
+  const auto& channel = epoch.channels[rank];
   return channel == nullptr || !channel->arriving() || channel->link().ended();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

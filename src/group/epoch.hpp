@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <tendon/core/error.hpp>
+#include <tendon/core/mutex.hpp>
 #include <vector>
 
 #include "group/board.hpp"
@@ -14,7 +14,7 @@
 #include "group/fingerprint.hpp"
 #include "group/script.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What a member says when it is ready for an epoch.
 struct Ready {
@@ -27,21 +27,22 @@ struct Ready {
 
 /// A group from one membership change to the next.
 struct Epoch {
-  std::uint64_t view = 0;             ///< the agreement's number
-  std::uint32_t attempt = 0;          ///< times that the same members have begun anew
-  std::vector<std::uint32_t> places;  ///< of the members, by rank
-  std::uint32_t self = 0;             ///< this member's rank
-  std::vector<Channel*> channels;     ///< by rank; null for this member
-  std::vector<std::string> names;     ///< by rank: "rank 3 (vision, host a, pid 12)"
-  Hosts hosts;                        ///< by the names that they gave in their hellos
-  std::unique_ptr<Board> board;       ///< when all are on this host
-  std::uint64_t board_round = 1;      ///< the next
-  CallHistory history;                ///< for who has the lane
-  std::vector<Ready> ready;           ///< for this epoch, by rank
+  std::uint64_t view = 0;                          ///< the agreement's number
+  std::uint32_t attempt = 0;                       ///< times that the same members have begun anew
+  std::vector<std::uint32_t> places;               ///< of the members, by rank
+  std::uint32_t self = 0;                          ///< this member's rank
+  std::vector<std::shared_ptr<Channel>> channels;  ///< by rank; null for this member
+  std::vector<std::string> names;                  ///< by rank: "rank 3 (vision, host a, pid 12)"
+  Hosts hosts;                                     ///< by the names that they gave in their hellos
+  std::unique_ptr<Board> board;                    ///< when all are on this host
+  std::uint64_t board_round = 1;                   ///< the next
+  CallHistory history;                             ///< for who has the lane
+  std::vector<Ready> ready;                        ///< for this epoch, by rank
+  std::vector<std::uint32_t> refused_boards;       ///< ranks whose board is none of this epoch
 
   /// Steps of collectives that have arrived, by rank of their sender.
-  std::mutex inbox_mutex;
-  std::vector<std::deque<Inbound>> inbox;
+  Mutex inbox_mutex;
+  std::vector<std::deque<InboundMessage>> inbox TENDON_GUARDED_BY(inbox_mutex);
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(places.size()); }
   /// In envelopes.
@@ -63,4 +64,4 @@ void ring_members(const Epoch& epoch);
 /// Of a member whose loss is known: has all that it sent before arrived?
 [[nodiscard]] bool all_arrived_from(const Epoch& epoch, std::uint32_t rank);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 void Farewell::say(Engine& engine, std::vector<std::shared_ptr<Channel>> channels) {
   auto farewell = std::make_shared<Farewell>(std::move(channels));
@@ -13,8 +13,9 @@ void Farewell::say(Engine& engine, std::vector<std::shared_ptr<Channel>> channel
 bool Farewell::progress() {
   std::vector<std::shared_ptr<Channel>> done;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::erase_if(channels_, [&](const auto& channel) {
+      if (channel->queued_count() != 0) channel->advance();
       if (!channel->flushed()) return false;
       done.push_back(channel);
       return true;
@@ -22,14 +23,16 @@ bool Farewell::progress() {
   }
   // Each takes the lock of its link, which a thread may have that asks for unsent().
   for (const auto& channel : done) channel->close();
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return !channels_.empty();
 }
 
 Unsent Farewell::unsent() const {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (channels_.empty()) return {};
-  return {.peer = channels_.front()->link().peer_name(), .message_count = 0};
+  Unsent unsent{.peer = channels_.front()->link().peer_name()};
+  for (const auto& channel : channels_) unsent.message_count += channel->queued_count();
+  return unsent;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

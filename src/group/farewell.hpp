@@ -2,12 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
+#include <tendon/core/mutex.hpp>
 #include <vector>
 
 #include "group/channel.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// The channels of a member that has left, until its peers have what it sent. A closed TCP socket
 /// answers what still comes with a reset, and the kernel then drops what had not left: so they stay
@@ -30,8 +30,8 @@ class Farewell final : public Work {
   [[nodiscard]] Unsent unsent() const override;
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Channel>> channels_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<Channel>> channels_ TENDON_GUARDED_BY(mutex_);
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -6,7 +6,7 @@
 #include <tendon/group/reduce_op.hpp>
 #include <tendon/tensor/dtype.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 void CallHistory::add(const Fingerprint& call) noexcept {
   for (const auto byte : std::bit_cast<std::array<std::uint8_t, sizeof call>>(call))
@@ -67,4 +67,4 @@ std::string to_string(const Fingerprint& fingerprint) {
   return text;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -7,7 +7,7 @@
 #include <tendon/group/reduce_op.hpp>
 #include <type_traits>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// The operations of a group. Numbers travel between members: append only. 0 is none.
 enum class CollectiveOp : std::uint8_t {
@@ -61,4 +61,4 @@ void mix_factor(Fingerprint& fingerprint, const ReduceOp& op) noexcept;
 /// "all_reduce #118 (sum of f32, 4096 bytes)".
 [[nodiscard]] std::string to_string(const Fingerprint& fingerprint);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -11,7 +11,7 @@
 #include "group/share.hpp"
 #include "tensor/copy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // FNV-1a, a word at a time: members compare, nobody trusts it.
@@ -312,4 +312,4 @@ void Flat::finish() {
   gappy_.clear();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -15,7 +15,7 @@
 
 #include "memory/copy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What a collective does with its tensors.
 enum class Use : std::uint8_t { read, write };
@@ -141,4 +141,4 @@ class Flat {
 [[nodiscard]] Result<void> copy_overlapping(std::span<Flat* const> inputs,
                                             std::span<const Flat> outputs);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

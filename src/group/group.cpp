@@ -6,7 +6,7 @@
 #include "group/point_to_point.hpp"
 #include "group/tuning.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 using detail::Call;
@@ -241,4 +241,4 @@ Result<std::uint64_t> Group::rebuild(Deadline deadline, ShrinkOptions options) {
 
 void Group::abort(std::string_view reason) { core_->abort(reason); }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

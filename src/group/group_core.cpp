@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <tendon/observe/log.hpp>
 
+#include "core/peer_error.hpp"
 #include "core/text.hpp"
 #include "group/agreement_wire.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr auto kRetry = std::chrono::milliseconds(50);
@@ -29,20 +30,6 @@ View first_view(std::size_t members) {
 std::uint32_t index_of(const std::vector<std::uint32_t>& places, std::uint32_t place) {
   return static_cast<std::uint32_t>(std::find(places.begin(), places.end(), place) -
                                     places.begin());
-}
-
-// What a member may say that an epoch ended with.
-ErrorCode code_of(std::uint32_t number) {
-  switch (const auto code = static_cast<ErrorCode>(number)) {
-    case ErrorCode::peer_lost:
-    case ErrorCode::timeout:
-    case ErrorCode::mismatch:
-    case ErrorCode::cancelled:
-    case ErrorCode::protocol_violation:
-      return code;
-    default:
-      return ErrorCode::group_aborted;
-  }
 }
 
 }  // namespace
@@ -153,7 +140,7 @@ Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::vector<std::uint32_t
   // The epoch: who has come in the place of another does not know what was made before it.
   mix(now->number());
   {
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     mix(++subgroups_made_[places]);
   }
   const View view = first_view(places.size());
@@ -174,7 +161,7 @@ void GroupCore::leave() {
   if (!engine()->unusable()) {
     std::optional<AbortWord> word;
     {
-      std::lock_guard lock(state_mutex_);
+      const Lock lock(state_mutex_);
       word = std::move(failure_word_);
     }
     // To those whom it has not reached, this member would be the one who ended it.
@@ -185,10 +172,10 @@ void GroupCore::leave() {
   bool is_last = false;
   {
     // Who has not gone says so later.
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     MemberMask staying;
     for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
-      const Channel* const seat = seats_[place];
+      const auto& seat = seats_[place];
       const auto lost = lost_.find(place);
       const bool gone =
           seat == nullptr || seat->lost() || (lost != lost_.end() && lost->second.channel == seat);
@@ -200,8 +187,8 @@ void GroupCore::leave() {
   std::shared_ptr<Epoch> last;
   std::shared_ptr<Epoch> next;
   {
-    std::lock_guard lane(lane_mutex_);
-    std::lock_guard lock(state_mutex_);
+    const Lock lane(lane_mutex_);
+    const Lock lock(state_mutex_);
     next = std::move(next_);
     if (!failure_)
       failure_ = Error{ErrorCode::group_aborted, "group", "this member has left the group"};
@@ -211,15 +198,28 @@ void GroupCore::leave() {
   advance_lane(nullptr);
   for (const auto& epoch : {last, next})
     if (epoch != nullptr && epoch->board != nullptr) mesh_->forget_segment(epoch->board->segment());
+  forget_members();
   // Completions have shares of this group and its mesh, for as long as the caller keeps them.
   if (is_last) mesh_->end();
+  // So has the engine, until it looks at its work, for which there may be no other reason.
+  if (registered_) engine()->schedule([] {});
+}
+
+// Their links and boards go as soon as no call needs them, even while this group is shared.
+void GroupCore::forget_members() {
+  const Lock lane(lane_mutex_);  // it is empty: ends_at_ ended what was in it
+  const Lock lock(state_mutex_);
+  running_ = epoch_ = std::make_shared<Epoch>();
+  std::ranges::fill(seats_, nullptr);
+  lost_.clear();
+  left_early_.clear();
 }
 
 // What waits for the receiver to take earlier messages may wait for ever: the channels to whom this
 // member has left would never end, and nobody could take its place.
 void GroupCore::take_back_held() {
   for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
-    Channel* const channel = place == self_ ? nullptr : channel_of(place);
+    const auto channel = place == self_ ? nullptr : channel_of(place);
     if (channel == nullptr || channel->lost()) continue;
     const std::string name = mesh_->name_of(mesh_places_[place]);
     const Error why{ErrorCode::group_aborted, "group.send",
@@ -243,7 +243,7 @@ void GroupCore::abort(std::string_view reason) {
 }
 
 std::shared_ptr<Epoch> GroupCore::epoch() const {
-  std::lock_guard lock(state_mutex_);
+  const Lock lock(state_mutex_);
   return epoch_;
 }
 
@@ -259,7 +259,7 @@ std::optional<Error> GroupCore::failure(std::string_view what) const {
   if (auto usable = engine()->usable("group." + std::string(what)); !usable)
     return std::move(usable).error();
   if (ends_at_.load(std::memory_order_acquire) == kRuns) return {};
-  std::lock_guard lock(state_mutex_);
+  const Lock lock(state_mutex_);
   if (ends_at_ == kRuns) return {};
   // Whoever calls only now gets the member's name as those who waited did.
   const bool is_loss = failure_ && failure_->code == ErrorCode::peer_lost;
@@ -273,7 +273,7 @@ Result<std::shared_ptr<GroupCore::Queued>> GroupCore::submit(
     const Make& make, std::shared_ptr<OperationCompletion> completion) {
   engine()->note_activity();
   TENDON_CHECK(engine()->usable("group"));
-  std::lock_guard lane(lane_mutex_);
+  const Lock lane(lane_mutex_);
   // What failed elsewhere may be later in the order: who is done with this one gave its part.
   if (issued_ + 1 >= ends_at_.load(std::memory_order_acquire)) return *failure("a collective");
   TENDON_TRY(operation, make(*running_, issued_ + 1));
@@ -326,16 +326,16 @@ bool GroupCore::wait(Queued& queued, Deadline deadline) {
 
 // From here on sleepers look for what the operation waits for, and the peers ring for it.
 void GroupCore::announce(Queued& queued) {
-  std::vector<Link*> links;
+  std::vector<std::shared_ptr<Channel>> channels;
   {
-    std::lock_guard lane(lane_mutex_);
+    const Lock lane(lane_mutex_);
     if (queued.over || queued.announced) return;
     queued.announced = true;
-    for (Channel* const channel : running_->channels)
-      if (channel != nullptr) links.push_back(&channel->link());
-    for (Link* const link : links) link->waiting_for_flags.fetch_add(1);
+    channels = running_->channels;
+    std::erase(channels, nullptr);
+    for (const auto& channel : channels) channel->link().waiting_for_flags.fetch_add(1);
   }
-  for (Link* const link : links) engine()->announce_again(*link);
+  for (const auto& channel : channels) engine()->announce_again(channel->link());
   if (!registered_.exchange(true)) engine()->add_work(shared_from_this());
 }
 
@@ -343,7 +343,7 @@ void GroupCore::announce(Queued& queued) {
 void GroupCore::poll_awaited(Queued& queued) {
   std::vector<std::shared_ptr<Link>> links;
   {
-    std::lock_guard lane(lane_mutex_);
+    const Lock lane(lane_mutex_);
     if (queued.over || running_->board != nullptr || lane_.empty()) return;
     for (const std::uint32_t rank : lane_.front()->operation->waits_for(*running_))
       links.push_back(running_->channels[rank]->link().shared_from_this());
@@ -364,7 +364,7 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
   for (const std::uint32_t rank : lost_ranks_)
     if (all_arrived_from(*running_, rank)) gone_before.push_back(rank);
   const bool over = head.operation->sequence() >= ends_at_.load(std::memory_order_acquire);
-  const auto advance = [&]() -> std::optional<Result<void>> {
+  const auto advance = [&]() TENDON_REQUIRES(lane_mutex_) -> std::optional<Result<void>> {
     const std::uint64_t steps = head.operation->steps_done();
     auto advanced = head.operation->advance(*running_);
     if (head.operation->steps_done() != steps) moves_.fetch_add(1, std::memory_order_relaxed);
@@ -380,7 +380,7 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
   if (auto usable = engine()->usable("group.collective"); !usable)
     return fail_at(head, std::move(usable).error());
   if (over) {
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     Error error = failure_.value_or(Error{ErrorCode::group_aborted, "group", "never complete"});
     // The first error is of what it interrupted; for the rest the epoch is over.
     if (!head.begun && error.code != ErrorCode::peer_lost) error.code = ErrorCode::group_aborted;
@@ -388,7 +388,7 @@ std::optional<Result<void>> GroupCore::look(Queued& head) {
     return error;
   }
   if (gone_before.empty()) return {};
-  const auto awaited_and_gone = [&] {
+  const auto awaited_and_gone = [&]() TENDON_REQUIRES(lane_mutex_) {
     std::vector<std::uint32_t> ranks = head.operation->waits_for(*running_);
     std::erase_if(ranks, [&](std::uint32_t rank) {
       return std::find(gone_before.begin(), gone_before.end(), rank) == gone_before.end();
@@ -423,8 +423,8 @@ Error GroupCore::fail_at(const Queued& head, Error error) {
 void GroupCore::advance_lane(const Queued* mine) {
   std::vector<std::shared_ptr<Queued>> others;
   {
-    std::unique_lock lane(lane_mutex_, std::try_to_lock);
-    if (!lane.owns_lock()) return;
+    if (!lane_mutex_.try_lock()) return;
+    const Lock lane(lane_mutex_, kAdoptLock);
     while (!lane_.empty()) {
       auto result = look(*lane_.front());
       if (!result) break;
@@ -441,7 +441,7 @@ void GroupCore::advance_lane(const Queued* mine) {
           detail.insert(0, describe(*head->operation) + ": ");
       }
       if (head->announced)
-        for (Channel* const channel : running_->channels)
+        for (const auto& channel : running_->channels)
           if (channel != nullptr) channel->link().waiting_for_flags.fetch_sub(1);
       head->over.store(true, std::memory_order_release);
       if (head.get() != mine) others.push_back(std::move(head));
@@ -464,7 +464,7 @@ std::string GroupCore::describe(const Operation& operation) const {
 }
 
 std::optional<Error> GroupCore::lost(const Epoch& epoch, std::uint32_t rank) const {
-  std::lock_guard lock(state_mutex_);
+  const Lock lock(state_mutex_);
   const auto found = lost_.find(epoch.places[rank]);
   if (found == lost_.end()) return {};
   return error_of_gone(epoch, rank, found->second.error);
@@ -478,7 +478,7 @@ std::optional<Error> GroupCore::gone(const Epoch& epoch, std::uint32_t rank) con
 
 std::vector<std::uint32_t> GroupCore::lost_ranks() const {
   std::vector<std::uint32_t> ranks;
-  std::lock_guard lock(state_mutex_);
+  const Lock lock(state_mutex_);
   for (std::uint32_t rank = 0; rank < running_->size(); ++rank)
     if (lost_.contains(running_->places[rank])) ranks.push_back(rank);
   return ranks;
@@ -486,7 +486,7 @@ std::vector<std::uint32_t> GroupCore::lost_ranks() const {
 
 void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {
   {
-    std::lock_guard lane(lane_mutex_);
+    const Lock lane(lane_mutex_);
     if (queued->over) return;
     Epoch& epoch = *running_;
     Operation& head = *lane_.front()->operation;
@@ -513,7 +513,7 @@ void GroupCore::time_out(const std::shared_ptr<Queued>& queued) {
 bool GroupCore::fail(const Epoch& epoch, const Error& error, std::uint32_t blamed,
                      std::uint64_t first) {
   {
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     if (first >= ends_at_ || &epoch != epoch_.get()) return false;
     failure_ = error;
     failure_word_.reset();
@@ -530,7 +530,7 @@ bool GroupCore::fail(const Epoch& epoch, const Error& error, std::uint32_t blame
   return true;
 }
 
-// Where this member has ended its epoch, and why: by whoever said it first. state_mutex_ is held.
+// Where this member has ended its epoch, and why: by whoever said it first.
 GroupCore::AbortWord GroupCore::own_word() const {
   AbortWord word;
   if (failure_word_) {
@@ -550,33 +550,33 @@ GroupCore::AbortWord GroupCore::own_word() const {
 void GroupCore::say_all(Envelope envelope, Bytes body) {
   envelope.group = id_;
   if (envelope.epoch == 0) envelope.epoch = epoch()->number();
-  for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
-    if (place == self_) continue;
-    Channel* const channel = channel_of(place);
-    if (channel != nullptr && !channel->lost()) channel->post(envelope, body);
-  }
+  for (std::uint32_t place = 0; place < mesh_places_.size(); ++place)
+    if (place != self_) say(place, envelope, body);
+}
+
+// To who can be reached.
+void GroupCore::say(std::uint32_t place, const Envelope& envelope, Bytes body) const {
+  const auto channel = channel_of(place);
+  if (channel != nullptr && !channel->lost()) channel->post(envelope, body);
 }
 
 void GroupCore::say_agreement() {
   std::vector<Agreement::Outgoing> outgoing;
   bool tick = false;
   {
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     outgoing = agreement_.take_outgoing();
     if (agreement_.unsettled() && !ticking_) tick = ticking_ = true;
   }
-  for (const auto& [to, message] : outgoing) {
-    Channel* const channel = channel_of(to.value);
-    if (channel == nullptr || channel->lost()) continue;
-    channel->post({.kind = EnvelopeKind::agreement, .from = self_, .group = id_}, encode(message));
-  }
+  for (const auto& [to, message] : outgoing)
+    say(to.value, {.kind = EnvelopeKind::agreement, .from = self_, .group = id_}, encode(message));
   if (tick) (void)engine()->add_timed(Deadline(kRetry), weak_from_this());
 }
 
 void GroupCore::on_time() {
   if (left_ || engine()->unusable()) return;
   {
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     ticking_ = false;
     agreement_.tick(Agreement::Clock::now());
     follow_view();
@@ -596,17 +596,18 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
   // This Context ends: it is this member that goes, which the others hear from their links.
   const bool ending = engine()->unusable();
   {
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     losses_heard_.fetch_add(1, std::memory_order_release);  // who has seen it waits for this lock
     now = epoch_;
     const std::uint32_t rank = index_of(epoch_->places, *place);
-    member = rank < epoch_->size() && epoch_->channels[rank] == &channel;
-    const bool in_view = seats_[*place] == &channel;
-    const Channel* const current = channel_of(*place);
+    const auto gone = channel.shared_from_this();
+    member = rank < epoch_->size() && epoch_->channels[rank] == gone;
+    const bool in_view = seats_[*place] == gone;
+    const auto current = channel_of(*place);
     // Of a process that was replaced since, here and in the agreement.
-    if (!member && !in_view && current != &channel) return;
+    if (!member && !in_view && current != gone) return;
     const auto known = lost_.find(*place);
-    again = known != lost_.end() && known->second.channel == &channel;
+    again = known != lost_.end() && known->second.channel == gone;
     // Proved only now: a side that was too few to go on may be enough.
     const bool proved_now = again && in_view && how == Absence::proved && known->second.how != how;
     if (again && !proved_now) return;
@@ -615,14 +616,14 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
     const bool known_counts =
         !again && !in_view && known != lost_.end() &&
         (known->second.channel == seats_[*place] || known->second.channel == current);
-    if (!known_counts) lost_.insert_or_assign(*place, Loss{error, &channel, how, messages_dropped});
+    if (!known_counts) lost_.insert_or_assign(*place, Loss{error, gone, how, messages_dropped});
     if (ending) return;
     // Who waits for a place that another still has says nothing of that one when it goes.
     const bool is_free = !agreement_.view().members[*place];
-    if (in_view || (is_free && current == &channel)) {
+    if (in_view || (is_free && current == gone)) {
       // It may have seen that epoch complete, which then is so for everybody.
       if (in_order && ready_.contains(*place) && ready_[*place].number > epoch_->number())
-        left_early_.insert_or_assign(*place, &channel);
+        left_early_.insert_or_assign(*place, gone);
       else
         miss(*place, how);
     }
@@ -638,7 +639,7 @@ void GroupCore::on_lost(std::uint32_t mesh_place, const Channel& channel, const 
   (void)fail(*now, lost, *place, kAll);
 }
 
-// It is left out of the next epoch. state_mutex_ is held.
+// It is left out of the next epoch.
 void GroupCore::miss(std::uint32_t place, Absence how) {
   agreement_.set_absent(GroupRank{place}, how, Agreement::Clock::now());
   miss_early();
@@ -651,7 +652,7 @@ void GroupCore::miss_early() {
   follow_view();
 }
 
-// In a new view the agreement does not know who is out of reach. state_mutex_ is held.
+// In a new view the agreement does not know who is out of reach.
 void GroupCore::follow_view() {
   while (followed_view_ != agreement_.view().epoch) {
     const View view = agreement_.view();
@@ -659,7 +660,7 @@ void GroupCore::follow_view() {
     followed_view_ = view.epoch;
     for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
       if (place == self_) continue;
-      Channel*& seat = seats_[place];
+      std::shared_ptr<Channel>& seat = seats_[place];
       if (!view.members[place]) {
         seat = nullptr;
         ready_.erase(place);
@@ -674,15 +675,15 @@ void GroupCore::follow_view() {
   }
 }
 
-// Whoever has come in the place of another takes part from the next epoch on. state_mutex_ is held.
-// Returns whether somebody did.
+// Whoever has come in the place of another takes part from the next epoch on. Returns whether
+// somebody did.
 bool GroupCore::admit_newcomers() {
   bool any = false;
   for (std::uint32_t place = 0; place < mesh_places_.size(); ++place) {
     if (place == self_ || agreement_.view().members[place] || agreement_.admitted()[place])
       continue;
     // Not the one that was left out, whom this member may still take to be there.
-    const Channel* const channel = channel_of(place);
+    const auto channel = channel_of(place);
     const std::uint32_t rank = index_of(epoch_->places, place);
     if (rank < epoch_->size() && epoch_->channels[rank] == channel) continue;
     const auto lost = lost_.find(place);
@@ -706,7 +707,7 @@ std::string GroupCore::empty_places() const {
 
 // What members say
 
-void GroupCore::on_inbound(std::uint32_t mesh_place, Inbound&& inbound) {
+void GroupCore::on_inbound(std::uint32_t mesh_place, InboundMessage&& inbound) {
   const auto place = place_of(mesh_place);
   if (!place) return;
   switch (inbound.envelope.kind) {
@@ -715,7 +716,7 @@ void GroupCore::on_inbound(std::uint32_t mesh_place, Inbound&& inbound) {
     case EnvelopeKind::abort:
       return on_abort(inbound);
     case EnvelopeKind::left:
-      if (const Channel* const channel = channel_of(*place))
+      if (const auto channel = channel_of(*place))
         on_lost(mesh_place, *channel,
                 Error{ErrorCode::end_of_stream, "group", "it has left the group"}, Absence::proved);
       return;
@@ -723,7 +724,7 @@ void GroupCore::on_inbound(std::uint32_t mesh_place, Inbound&& inbound) {
       const auto message = decode_agreement(inbound.payload(), mesh_places_.size());
       if (!message) return;
       {
-        std::lock_guard lock(state_mutex_);
+        const Lock lock(state_mutex_);
         const bool denies = message->kind == AgreementMessage::Kind::refuse &&
                             message->mask.any() && message->epoch == agreement_.view().epoch;
         agreement_.receive(GroupRank{*place}, *message, Agreement::Clock::now());
@@ -750,7 +751,7 @@ void GroupCore::on_inbound(std::uint32_t mesh_place, Inbound&& inbound) {
 void GroupCore::on_ready(std::uint32_t place, const Envelope& envelope) {
   std::optional<Envelope> again;
   {
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     const Ready said{envelope.epoch, envelope.extra, envelope.sequence, envelope.count};
     Ready& latest = ready_[place];
     if (said.number < latest.number) return;
@@ -765,10 +766,10 @@ void GroupCore::on_ready(std::uint32_t place, const Envelope& envelope) {
       again = ready_word();
     }
   }
-  if (again) channel_of(place)->post(*again);
+  if (again) say(place, *again);
 }
 
-// Of what this member is ready for. state_mutex_ is held.
+// Of what this member is ready for.
 Envelope GroupCore::ready_word() {
   const Ready& ready = ready_[self_];
   return {.kind = EnvelopeKind::ready,
@@ -780,17 +781,19 @@ Envelope GroupCore::ready_word() {
           .extra = ready.board};
 }
 
-void GroupCore::on_abort(const Inbound& inbound) {
+void GroupCore::on_abort(const InboundMessage& inbound) {
   AbortWord word{inbound.envelope, cleaned(inbound.text())};
   const std::uint64_t first = inbound.envelope.sequence;
   std::optional<AbortWord> answer;
   {
-    std::unique_lock lock(state_mutex_);
+    Lock lock(state_mutex_);
     const std::uint64_t now = epoch_->number();
     if (inbound.envelope.epoch > now) {
       if (keep_early(std::move(word))) return;
       lock.unlock();
-      return inbound.channel->violation("aborts of epochs that nobody can be in");
+      if (const auto channel = inbound.channel.lock())
+        channel->violation("aborts of epochs that nobody can be in");
+      return;
     }
     // Before the first epoch there is none to end, whatever a peer says.
     if (inbound.envelope.epoch != now || left_ || epochs_entered_ == 0) return;
@@ -810,7 +813,8 @@ void GroupCore::on_abort(const Inbound& inbound) {
 }
 
 Error GroupCore::error_of(const AbortWord& word, const Epoch& epoch) {
-  Error error{code_of(word.envelope.tag), "group.abort", word.text};
+  const auto code = code_from_peer(word.envelope.tag, PeerSays::epoch);
+  Error error{code.value_or(ErrorCode::group_aborted), "group.abort", word.text};
   // A loss reads the same on all members; what else a member says is its own word.
   const std::uint32_t rank = index_of(epoch.places, word.envelope.from);
   if (error.code != ErrorCode::peer_lost && error.code != ErrorCode::mismatch &&
@@ -820,7 +824,6 @@ Error GroupCore::error_of(const AbortWord& word, const Epoch& epoch) {
 }
 
 // An epoch that is over for others before this member enters it. False: too many epochs.
-// state_mutex_ is held.
 bool GroupCore::keep_early(AbortWord word) {
   const auto known = early_aborts_.find(word.envelope.epoch);
   if (known == early_aborts_.end() && early_aborts_.size() >= kMostEarlyEpochs) return false;
@@ -832,7 +835,7 @@ bool GroupCore::keep_early(AbortWord word) {
 }
 
 // Likewise. What is beyond the limit is not kept: the epoch ends there.
-bool GroupCore::keep_early(std::uint32_t place, Inbound&& inbound) {
+bool GroupCore::keep_early(std::uint32_t place, InboundMessage&& inbound) {
   const std::uint64_t number = inbound.envelope.epoch;
   if (!early_steps_.contains(number) && early_steps_.size() >= kMostEarlyEpochs) return false;
   EarlySteps& early = early_steps_[number];
@@ -852,22 +855,23 @@ bool GroupCore::keep_early(std::uint32_t place, Inbound&& inbound) {
   return keep_early(std::move(word));
 }
 
-void GroupCore::on_step(std::uint32_t place, Inbound&& inbound) {
+void GroupCore::on_step(std::uint32_t place, InboundMessage&& inbound) {
   std::shared_ptr<Epoch> now;
   {
-    std::unique_lock lock(state_mutex_);
+    Lock lock(state_mutex_);
     now = epoch_;
     if (inbound.envelope.epoch > now->number()) {
-      Channel& channel = *inbound.channel;
+      const auto channel = inbound.channel.lock();
       if (keep_early(place, std::move(inbound))) return;
       lock.unlock();
-      return channel.violation("steps of epochs that nobody can be in");
+      if (channel != nullptr) channel->violation("steps of epochs that nobody can be in");
+      return;
     }
   }
   if (inbound.envelope.epoch != now->number()) return;  // of an epoch that is over
   const std::uint32_t rank = index_of(now->places, place);
   if (rank == now->size()) return;
-  std::lock_guard lock(now->inbox_mutex);
+  const Lock lock(now->inbox_mutex);
   now->inbox[rank].push_back(std::move(inbound));
 }
 
@@ -880,8 +884,8 @@ bool GroupCore::progress() {
 }
 
 bool GroupCore::has_input() const noexcept {
-  std::unique_lock lane(lane_mutex_, std::try_to_lock);
-  if (!lane.owns_lock()) return true;
+  if (!lane_mutex_.try_lock()) return true;
+  const Lock lane(lane_mutex_, kAdoptLock);
   if (lane_.empty()) return false;
   Operation& head = *lane_.front()->operation;
   return head.sequence() >= ends_at_.load(std::memory_order_acquire) ||
@@ -904,14 +908,15 @@ PoolPlace GroupCore::pool_place(const Epoch& epoch, const Flat& tensors) {
 }
 
 PoolReader GroupCore::pool_reader(std::shared_ptr<Epoch> epoch) {
-  return [this, epoch = std::move(epoch)](std::uint32_t member, PoolPlace place,
-                                          std::uint64_t size_bytes) -> const std::byte* {
-    const auto segment = mesh_->published(mesh_places_[epoch->places[member]], place.segment_id);
+  return [epoch = std::move(epoch)](std::uint32_t member, PoolPlace place,
+                                    std::uint64_t size_bytes) -> std::shared_ptr<const std::byte> {
+    auto segment = epoch->channels[member]->published().find(place.segment_id);
     if (segment == nullptr) return nullptr;
     if (place.offset > segment->size_bytes() || size_bytes > segment->size_bytes() - place.offset)
       return nullptr;
-    return segment->data() + place.offset;
+    const std::byte* const at = segment->data() + place.offset;
+    return {std::move(segment), at};
   };
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

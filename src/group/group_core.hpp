@@ -7,9 +7,9 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <tendon/core/mutex.hpp>
 #include <tendon/group/group.hpp>
 #include <vector>
 
@@ -19,7 +19,7 @@
 #include "group/operation.hpp"
 #include "group/rounds.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// One member's share of a group: its epochs, the lane in which its collectives run, what it does
 /// when somebody is lost.
@@ -95,10 +95,10 @@ class GroupCore final : public MeshListener,
   [[nodiscard]] std::optional<Error> gone(const Epoch& epoch, std::uint32_t rank) const;
   /// Where a tensor lies in this Context's pool, shown to the members of `epoch`.
   [[nodiscard]] PoolPlace pool_place(const Epoch& epoch, const Flat& tensors);
-  [[nodiscard]] PoolReader pool_reader(std::shared_ptr<Epoch> epoch);
+  [[nodiscard]] static PoolReader pool_reader(std::shared_ptr<Epoch> epoch);
 
   // MeshListener
-  void on_inbound(std::uint32_t mesh_place, Inbound&& inbound) override;
+  void on_inbound(std::uint32_t mesh_place, InboundMessage&& inbound) override;
   void on_lost(std::uint32_t mesh_place, const Channel& channel, const Error& error,
                Absence how) override;
   // Work
@@ -135,12 +135,12 @@ class GroupCore final : public MeshListener,
                                          std::shared_ptr<OperationCompletion> completion);
   Result<void> finish(const std::shared_ptr<Queued>& queued, Deadline deadline);
   bool wait(Queued& queued, Deadline deadline);
-  [[nodiscard]] std::optional<Result<void>> look(Queued& head);
-  void say_given(Error& error, const Queued& head) const;
-  [[nodiscard]] Error fail_at(const Queued& head, Error error);
-  [[nodiscard]] std::vector<std::uint32_t> lost_ranks() const;
+  [[nodiscard]] std::optional<Result<void>> look(Queued& head) TENDON_REQUIRES(lane_mutex_);
+  void say_given(Error& error, const Queued& head) const TENDON_REQUIRES(lane_mutex_);
+  [[nodiscard]] Error fail_at(const Queued& head, Error error) TENDON_REQUIRES(lane_mutex_);
+  [[nodiscard]] std::vector<std::uint32_t> lost_ranks() const TENDON_REQUIRES(lane_mutex_);
   /// `mine` is what the calling thread waits for itself: nobody has to be told of its end.
-  void advance_lane(const Queued* mine);
+  void advance_lane(const Queued* mine) TENDON_EXCLUDES(lane_mutex_);
   void announce(Queued& queued);
   void time_out(const std::shared_ptr<Queued>& queued);
   void poll_awaited(Queued& queued);
@@ -149,36 +149,39 @@ class GroupCore final : public MeshListener,
   /// Ends that epoch, if it is the one that runs, from operation `first` on, and tells everybody.
   /// What comes before goes on: whoever has done it gave its part, and whoever does not do it says
   /// so by a smaller number. False if it had ended that early before.
-  bool fail(const Epoch& epoch, const Error& error, std::uint32_t blamed, std::uint64_t first);
-  [[nodiscard]] AbortWord own_word() const;
-  void say_all(Envelope envelope, Bytes body = {});
+  bool fail(const Epoch& epoch, const Error& error, std::uint32_t blamed, std::uint64_t first)
+      TENDON_EXCLUDES(state_mutex_);
+  [[nodiscard]] AbortWord own_word() const TENDON_REQUIRES(state_mutex_);
+  void say_all(Envelope envelope, Bytes body = {}) TENDON_EXCLUDES(state_mutex_);
+  void say(std::uint32_t place, const Envelope& envelope, Bytes body = {}) const;
   void take_back_held();
-  void miss(std::uint32_t place, Absence how);
-  void miss_early();
-  void follow_view();
-  bool admit_newcomers();
-  bool keep_early(AbortWord word);
-  bool keep_early(std::uint32_t place, Inbound&& inbound);
-  void drop_messages_of_replaced();
+  void forget_members();
+  void miss(std::uint32_t place, Absence how) TENDON_REQUIRES(state_mutex_);
+  void miss_early() TENDON_REQUIRES(state_mutex_);
+  void follow_view() TENDON_REQUIRES(state_mutex_);
+  bool admit_newcomers() TENDON_REQUIRES(state_mutex_);
+  bool keep_early(AbortWord word) TENDON_REQUIRES(state_mutex_);
+  bool keep_early(std::uint32_t place, InboundMessage&& inbound) TENDON_REQUIRES(state_mutex_);
+  void drop_messages_of_replaced() TENDON_REQUIRES(state_mutex_);
   /// False: it was an epoch left over from a call that had given up; the one asked for comes next.
   Result<bool> enter_next(Deadline deadline, Of members, Fence fence, std::string_view where);
   [[nodiscard]] bool is_admitted() const;
   Result<void> end_epoch(Of members, Deadline deadline, std::string_view where);
   [[nodiscard]] bool end_lane(bool at_once);
-  [[nodiscard]] std::string empty_places() const;
-  void say_agreement();
+  [[nodiscard]] std::string empty_places() const TENDON_REQUIRES(state_mutex_);
+  void say_agreement() TENDON_EXCLUDES(state_mutex_);
   void on_ready(std::uint32_t place, const Envelope& envelope);
-  [[nodiscard]] Envelope ready_word();
-  void on_abort(const Inbound& inbound);
+  [[nodiscard]] Envelope ready_word() TENDON_REQUIRES(state_mutex_);
+  void on_abort(const InboundMessage& inbound);
   [[nodiscard]] static Error error_of(const AbortWord& word, const Epoch& epoch);
-  void on_step(std::uint32_t place, Inbound&& inbound);
+  void on_step(std::uint32_t place, InboundMessage&& inbound);
   std::shared_ptr<Epoch> build(const View& view, std::uint32_t attempt);
   [[nodiscard]] Result<bool> show_board(const Epoch& epoch);
-  [[nodiscard]] Result<bool> complete(Epoch& epoch);
-  [[nodiscard]] bool board_never_comes(const Epoch& epoch) const;
+  [[nodiscard]] bool complete(Epoch& epoch) TENDON_REQUIRES(state_mutex_);
+  [[nodiscard]] bool board_never_comes(const Epoch& epoch) const TENDON_REQUIRES(state_mutex_);
   void install(std::shared_ptr<Epoch> epoch);
   [[nodiscard]] std::optional<std::uint32_t> place_of(std::uint32_t mesh_place) const;
-  [[nodiscard]] Channel* channel_of(std::uint32_t place) const {
+  [[nodiscard]] std::shared_ptr<Channel> channel_of(std::uint32_t place) const {
     return mesh_->channel(mesh_places_[place]);
   }
 
@@ -189,43 +192,50 @@ class GroupCore final : public MeshListener,
   std::uint32_t self_ = 0;                        // place in this group
   MessageBox messages_;
 
-  mutable std::mutex lane_mutex_;
-  std::deque<std::shared_ptr<Queued>> lane_;
-  std::uint64_t issued_ = 0;
-  std::shared_ptr<Epoch> running_;         // the epoch, for who has the lane
-  std::uint64_t looked_at_ = 0;            // of losses_heard_, when the lane was looked at last
-  std::vector<std::uint32_t> lost_ranks_;  // of running_, at that time
+  mutable Mutex lane_mutex_;
+  std::deque<std::shared_ptr<Queued>> lane_ TENDON_GUARDED_BY(lane_mutex_);
+  std::uint64_t issued_ TENDON_GUARDED_BY(lane_mutex_) = 0;
+  // The epoch, for who has the lane.
+  std::shared_ptr<Epoch> running_ TENDON_GUARDED_BY(lane_mutex_);
+  // Of losses_heard_ and of running_, when the lane was looked at last.
+  std::uint64_t looked_at_ TENDON_GUARDED_BY(lane_mutex_) = 0;
+  std::vector<std::uint32_t> lost_ranks_ TENDON_GUARDED_BY(lane_mutex_);
 
-  mutable std::mutex state_mutex_;
-  std::shared_ptr<Epoch> epoch_;
-  std::shared_ptr<Epoch> next_;  // while it is entered, and when that was given up
-  Agreement agreement_;
-  std::uint64_t followed_view_ = 0;
+  mutable Mutex state_mutex_ TENDON_ACQUIRED_AFTER(lane_mutex_);
+  std::shared_ptr<Epoch> epoch_ TENDON_GUARDED_BY(state_mutex_);
+  // While it is entered, and when that was given up.
+  std::shared_ptr<Epoch> next_ TENDON_GUARDED_BY(state_mutex_);
+  Agreement agreement_ TENDON_GUARDED_BY(state_mutex_);
+  std::uint64_t followed_view_ TENDON_GUARDED_BY(state_mutex_) = 0;
   /// By place: the channel to the process that is the member there, in the view of agreement_.
   /// Another one may have come to the mesh in its place since, and may be gone again.
-  std::vector<Channel*> seats_;
+  std::vector<std::shared_ptr<Channel>> seats_ TENDON_GUARDED_BY(state_mutex_);
   struct Loss {
     Error error;
-    const Channel* channel;  // to whom is gone
+    std::shared_ptr<const Channel> channel;  // to whom is gone
     Absence how;
     bool messages_dropped = false;  // what it sent and nobody took
   };
-  std::map<std::uint32_t, Loss> lost_;  // by place
+  std::map<std::uint32_t, Loss> lost_ TENDON_GUARDED_BY(state_mutex_);  // by place
   /// By place: ready for the epoch that is entered here, and gone.
-  std::map<std::uint32_t, const Channel*> left_early_;
-  std::map<std::uint32_t, Ready> ready_;   // by place, the latest
-  std::optional<Error> failure_;           // of this epoch
-  std::optional<AbortWord> failure_word_;  // when another member said it
-  std::uint64_t said_ = kRuns;             // the smallest number that all have been told of
-  std::map<std::uint64_t, AbortWord> early_aborts_;  // of epochs not entered yet
+  std::map<std::uint32_t, std::shared_ptr<const Channel>> left_early_
+      TENDON_GUARDED_BY(state_mutex_);
+  std::map<std::uint32_t, Ready> ready_ TENDON_GUARDED_BY(state_mutex_);  // by place, the latest
+  // Of this epoch; the word is that of another member.
+  std::optional<Error> failure_ TENDON_GUARDED_BY(state_mutex_);
+  std::optional<AbortWord> failure_word_ TENDON_GUARDED_BY(state_mutex_);
+  // The smallest number that all have been told of.
+  std::uint64_t said_ TENDON_GUARDED_BY(state_mutex_) = kRuns;
+  // Of epochs not entered yet.
+  std::map<std::uint64_t, AbortWord> early_aborts_ TENDON_GUARDED_BY(state_mutex_);
   struct EarlySteps {
-    std::vector<std::pair<std::uint32_t, Inbound>> steps;  // with the place of the sender
-    std::uint64_t size_bytes = 0;                          // of all that came
+    std::vector<std::pair<std::uint32_t, InboundMessage>> steps;  // with the place of the sender
+    std::uint64_t size_bytes = 0;                                 // of all that came
   };
-  std::map<std::uint64_t, EarlySteps> early_steps_;
-  std::map<std::vector<std::uint32_t>, std::uint32_t> subgroups_made_;
-  bool ticking_ = false;
-
+  std::map<std::uint64_t, EarlySteps> early_steps_ TENDON_GUARDED_BY(state_mutex_);
+  std::map<std::vector<std::uint32_t>, std::uint32_t> subgroups_made_
+      TENDON_GUARDED_BY(state_mutex_);
+  bool ticking_ TENDON_GUARDED_BY(state_mutex_) = false;
   /// The first operation that is not done in this epoch. None is before the first epoch.
   std::atomic<std::uint64_t> ends_at_{kAll};
   std::atomic<bool> left_{false};
@@ -237,4 +247,4 @@ class GroupCore final : public MeshListener,
   std::atomic<std::uint64_t> complete_everywhere_{0};
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

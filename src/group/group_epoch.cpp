@@ -2,13 +2,13 @@
 // How a member enters the next epoch of its group.
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "core/failpoint.hpp"
+#include "group/fence.hpp"
 #include "group/group_core.hpp"
 #include "group/tuning.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // How often a process in the place of rank 0 is looked for.
@@ -36,7 +36,10 @@ std::shared_ptr<Epoch> GroupCore::build(const View& view, std::uint32_t attempt)
     next->names.push_back(std::move(name));
   }
   next->hosts = Hosts(hosts);
-  next->inbox.resize(next->size());
+  {
+    const Lock inbox(next->inbox_mutex);
+    next->inbox.resize(next->size());
+  }
   next->ready.resize(next->size());
   return next;
 }
@@ -52,8 +55,8 @@ Result<bool> GroupCore::show_board(const Epoch& epoch) {
   return true;
 }
 
-// Is everybody ready for this epoch, with a board that is here? state_mutex_ is held.
-Result<bool> GroupCore::complete(Epoch& epoch) {
+// Is everybody ready for this epoch, with a board that is here?
+bool GroupCore::complete(Epoch& epoch) {
   bool boards = epoch.board != nullptr;
   for (const Ready& ready : epoch.ready) {
     if (ready.number == 0) return false;
@@ -66,27 +69,29 @@ Result<bool> GroupCore::complete(Epoch& epoch) {
   }
   for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
     if (rank == epoch.self) continue;
-    const std::uint32_t place = epoch.places[rank];
-    auto segment = mesh_->published(mesh_places_[place], epoch.ready[rank].board);
+    auto segment = epoch.channels[rank]->published().find(epoch.ready[rank].board);
     if (segment == nullptr) return false;
-    TENDON_CHECK(epoch.board->attach(rank, std::move(segment)));
+    if (!epoch.board->attach(rank, std::move(segment))) {
+      epoch.channels[rank]->published().remove(epoch.ready[rank].board);
+      epoch.refused_boards.push_back(rank);
+      return false;
+    }
   }
   return true;
 }
 
-// Has somebody gone whose board is not here, although it said that it is ready? state_mutex_ is
-// held.
+// Has somebody gone whose board is not here, although it said that it is ready, or is one refused?
 bool GroupCore::board_never_comes(const Epoch& epoch) const {
+  if (!epoch.refused_boards.empty()) return true;
   for (std::uint32_t rank = 0; rank < epoch.size(); ++rank) {
     if (rank == epoch.self || !epoch.channels[rank]->link().ended()) continue;
-    const std::uint32_t place = epoch.places[rank];
-    if (mesh_->published(mesh_places_[place], epoch.ready[rank].board) == nullptr) return true;
+    if (epoch.channels[rank]->published().find(epoch.ready[rank].board) == nullptr) return true;
   }
   return false;
 }
 
 // A process that has come in the place of another can send as soon as this member is ready too, so
-// what the one before it sent goes first. state_mutex_ is held.
+// what the one before it sent goes first.
 void GroupCore::drop_messages_of_replaced() {
   for (auto& [place, loss] : lost_) {
     if (loss.channel == channel_of(place) || std::exchange(loss.messages_dropped, true)) continue;
@@ -98,8 +103,8 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
   std::shared_ptr<Epoch> last;
   std::optional<AbortWord> word;
   {
-    std::lock_guard lane(lane_mutex_);
-    std::lock_guard lock(state_mutex_);
+    const Lock lane(lane_mutex_);
+    const Lock lock(state_mutex_);
     last = std::exchange(epoch_, next);
     running_ = next;
     next_.reset();
@@ -145,7 +150,7 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
       said_ = ends_at_;
     }
     if (const auto early = early_steps_.find(next->number()); early != early_steps_.end()) {
-      std::lock_guard inbox(next->inbox_mutex);
+      const Lock inbox(next->inbox_mutex);
       for (auto& [place, inbound] : early->second.steps) {
         const auto rank = std::find(next->places.begin(), next->places.end(), place);
         if (rank != next->places.end())
@@ -163,7 +168,7 @@ void GroupCore::install(std::shared_ptr<Epoch> next) {
   // The board holds the mappings; their names are not needed any more.
   for (std::uint32_t rank = 0; rank < next->size(); ++rank)
     if (rank != next->self && next->ready[rank].board != 0)
-      mesh_->unmap(mesh_places_[next->places[rank]], next->ready[rank].board);
+      next->channels[rank]->published().remove(next->ready[rank].board);
 }
 
 // Nothing is called in this epoch after this. What was called before ends first; in a shrink, which
@@ -183,12 +188,12 @@ Result<void> GroupCore::end_epoch(Of members, Deadline deadline, std::string_vie
 
 // Nothing is added to the lane, once it is empty or has to be. Returns whether it is empty.
 bool GroupCore::end_lane(bool at_once) {
-  std::lock_guard lane(lane_mutex_);
+  const Lock lane(lane_mutex_);
   if (!lane_.empty() && !at_once) return false;
   const std::uint64_t first = lane_.empty() ? issued_ + 1 : lane_.front()->operation->sequence();
   std::optional<AbortWord> word;
   {
-    std::lock_guard lock(state_mutex_);
+    const Lock lock(state_mutex_);
     if (first < ends_at_) {
       if (!failure_)
         failure_ = Error{ErrorCode::group_aborted, "group", "the next one is being made"};
@@ -212,7 +217,7 @@ class GroupCore::Entering {
       : core_(core), members_(members), where_(where) {
     // One that was given up before the others were ready, who may have entered it since: they have
     // its board.
-    std::lock_guard lock(core_.state_mutex_);
+    const Lock lock(core_.state_mutex_);
     next_ = core_.next_;
     shown_ = next_ != nullptr && next_->ready[next_->self].number != 0;
   }
@@ -222,10 +227,9 @@ class GroupCore::Entering {
   Result<bool> look() {
     bool board_lost = false;
     {
-      std::lock_guard lock(core_.state_mutex_);
+      const Lock lock(core_.state_mutex_);
       if (shown_) {
-        TENDON_TRY(all, core_.complete(*next_));
-        if (all) return true;
+        if (core_.complete(*next_)) return true;
         // All are ready and only a board is on its way: who left since has shown it before, unless
         // it died on the way.
         if (missing().empty()) {
@@ -237,7 +241,12 @@ class GroupCore::Entering {
         }
       }
     }
-    if (board_lost) core_.say_agreement();
+    if (board_lost) {
+      // Its member is lost, as with every other lie.
+      for (const std::uint32_t rank : next_->refused_boards)
+        next_->channels[rank]->violation("a board of another group or epoch");
+      core_.say_agreement();
+    }
     TENDON_TRY(aim, agreed());
     if (!aim) return false;
     if (next_ == nullptr || next_->view != aim->view.epoch || next_->attempt != aim->attempt)
@@ -247,7 +256,7 @@ class GroupCore::Entering {
       TENDON_TRY(shown, show());
       if (!shown) return false;
     }
-    std::lock_guard lock(core_.state_mutex_);
+    const Lock lock(core_.state_mutex_);
     return core_.complete(*next_);
   }
 
@@ -257,29 +266,54 @@ class GroupCore::Entering {
            next_->size() == core_.mesh_places_.size();
   }
 
-  /// Kills those whose word is missing. Each has had half of the time that was left when this
-  /// member began to wait for it: whoever comes next after a death is not taken for hung.
-  void fence(Deadline deadline) {
-    const auto awaited = this->awaited();
-    std::erase_if(fences_, [&](const auto& each) { return !awaited.contains(each.first); });
-    for (Channel* const channel : awaited) {
-      const auto [each, is_new] = fences_.try_emplace(channel, Deadline(deadline.remaining() / 2));
-      if (is_new || !each->second.has_passed()) continue;
-      channel->link().kill_peer();
-      each->second = Deadline::never();
+  /// Those whose word is missing, in the epoch or before that in the agreement.
+  [[nodiscard]] std::vector<AwaitedMember<std::shared_ptr<Channel>>> awaited() const {
+    std::vector<AwaitedMember<std::shared_ptr<Channel>>> awaited;
+    const Lock lock(core_.state_mutex_);
+    // In the agreement members answer without a call. One that is heard, and does not, waits for
+    // one that is not.
+    const MemberMask voters = core_.agreement_.awaited(takes_newcomers());
+    const MemberMask asked =
+        voters | (core_.agreement_.view().members & ~core_.agreement_.absent());
+    for (std::uint32_t place = 0; voters.any() && place < core_.mesh_places_.size(); ++place) {
+      if (!asked[place] || place == core_.self_) continue;
+      const auto& seat = core_.seats_[place];
+      const auto channel = seat != nullptr ? seat : core_.channel_of(place);
+      if (channel != nullptr && channel->link().suspect()) awaited.push_back({channel, true});
     }
-  }
-  [[nodiscard]] Deadline next_fence() const {
-    Deadline next = Deadline::never();
-    for (const auto& [channel, at] : fences_) next = earlier(next, at);
-    return next;
+    if (voters.any() || !is_asked_for_) return awaited;
+    for (const std::uint32_t rank : missing()) {
+      const auto& channel = next_->channels[rank];
+      if (channel != nullptr) awaited.push_back({channel, channel->link().suspect()});
+    }
+    return awaited;
   }
 
+  void kill(const std::vector<std::shared_ptr<Channel>>& hung) {
+    for (const auto& channel : hung)
+      if (channel->link().kill_peer())
+        killed_ += (killed_.empty() ? "" : ", ") + channel->link().peer_name();
+  }
+  [[nodiscard]] bool has_killed() const noexcept { return !killed_.empty(); }
+
   [[nodiscard]] Error timed_out() const {
-    std::lock_guard lock(core_.state_mutex_);
-    const Agreement& agreement = core_.agreement_;
+    Error error = why_late();
+    if (has_killed()) error.detail += "; killed at the deadline: " + killed_ + "; call it again";
+    return error;
+  }
+
+  [[nodiscard]] std::shared_ptr<Epoch> take() { return std::move(next_); }
+
+ private:
+  struct Aim {
+    View view;
+    std::uint32_t attempt = 0;
+  };
+
+  [[nodiscard]] Error why_late() const {
+    const Lock lock(core_.state_mutex_);
     const std::string group = "group \"" + core_.name_ + "\"";
-    const auto& seats = agreement.view().members;
+    const auto& seats = core_.agreement_.view().members;
     if (seats.none()) {
       return Error{ErrorCode::timeout, where_,
                    "this process has come in the place of rank " +
@@ -290,11 +324,11 @@ class GroupCore::Entering {
       return Error{ErrorCode::timeout, where_,
                    group + " still waits for a process in the place of " + core_.empty_places()};
     }
-    const bool alone = agreement.state() == Agreement::State::no_quorum;
+    const bool alone = core_.agreement_.state() == Agreement::State::no_quorum;
     if (alone || !is_asked_for_) {
       return Error{alone ? ErrorCode::no_quorum : ErrorCode::timeout, where_,
-                   group + ": " + std::to_string((seats & ~agreement.absent()).count()) + " of " +
-                       std::to_string(seats.count()) + " members can be reached" +
+                   group + ": " + std::to_string((seats & ~core_.agreement_.absent()).count()) +
+                       " of " + std::to_string(seats.count()) + " members can be reached" +
                        (alone ? ", too few to go on" : "; they have not agreed on who is left")};
     }
     std::string names;
@@ -318,36 +352,10 @@ class GroupCore::Entering {
                           : "")};
   }
 
-  [[nodiscard]] std::shared_ptr<Epoch> take() { return std::move(next_); }
-
- private:
-  struct Aim {
-    View view;
-    std::uint32_t attempt = 0;
-  };
-
   bool takes_newcomers() const { return members_ == Of::those_here || members_ == Of::every_place; }
 
-  // Those whose word is missing, in the epoch or before that in the agreement.
-  std::set<Channel*> awaited() const {
-    std::set<Channel*> channels;
-    std::lock_guard lock(core_.state_mutex_);
-    const MemberMask voters = core_.agreement_.awaited(takes_newcomers());
-    // They answer without a call, and may wait for others themselves: as long as they are heard.
-    for (std::uint32_t place = 0; place < core_.mesh_places_.size(); ++place)
-      if (voters[place]) {
-        Channel* const seat = core_.seats_[place];
-        Channel* const channel = seat != nullptr ? seat : core_.channel_of(place);
-        if (channel != nullptr && channel->link().suspect()) channels.insert(channel);
-      }
-    if (voters.any() || !is_asked_for_) return channels;
-    for (const std::uint32_t rank : missing())
-      if (rank != next_->self) channels.insert(next_->channels[rank]);
-    return channels;
-  }
-
-  // Ranks of those who have not said that they are ready for it. state_mutex_ is held.
-  std::vector<std::uint32_t> missing() const {
+  // Ranks of those who have not said that they are ready for it.
+  std::vector<std::uint32_t> missing() const TENDON_REQUIRES(core_.state_mutex_) {
     std::vector<std::uint32_t> ranks;
     for (std::uint32_t rank = 0; rank < next_->size(); ++rank)
       if (next_->ready[rank].number == 0) ranks.push_back(rank);
@@ -355,19 +363,19 @@ class GroupCore::Entering {
   }
 
   // Somebody is ready for a later one of the same view, so it was complete: the words that are
-  // missing here are on their way. state_mutex_ is held.
-  bool is_over_for_others() const {
+  // missing here are on their way.
+  bool is_over_for_others() const TENDON_REQUIRES(core_.state_mutex_) {
     const bool is_over = std::any_of(core_.ready_.begin(), core_.ready_.end(), [&](const auto& of) {
       return of.second.number > next_->number() && Epoch::view_of(of.second.number) == next_->view;
     });
+    const auto is_beyond_or_lost = [&](std::uint32_t rank) TENDON_REQUIRES(core_.state_mutex_) {
+      const std::uint32_t place = next_->places[rank];
+      const auto said = core_.ready_.find(place);
+      const bool is_beyond = said != core_.ready_.end() && said->second.number > next_->number();
+      return is_beyond || core_.lost_.contains(place);
+    };
     const auto ranks = missing();
-    return is_over && std::none_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
-             const std::uint32_t place = next_->places[rank];
-             const auto said = core_.ready_.find(place);
-             const bool is_beyond =
-                 said != core_.ready_.end() && said->second.number > next_->number();
-             return is_beyond || core_.lost_.contains(place);
-           });
+    return is_over && std::none_of(ranks.begin(), ranks.end(), is_beyond_or_lost);
   }
 
   // What the members have agreed to enter; nothing as long as they have not.
@@ -375,13 +383,12 @@ class GroupCore::Entering {
     std::optional<Aim> aim;
     bool admitted = false;
     {
-      std::lock_guard lock(core_.state_mutex_);
+      const Lock lock(core_.state_mutex_);
       TENDON_CHECK(still_possible());
-      const Agreement& agreement = core_.agreement_;
       admitted = takes_newcomers() && core_.admit_newcomers();
-      const View& view = agreement.view();
-      const bool open =
-          (view.members & agreement.absent()).any() || agreement.leading() || view.members.none();
+      const View& view = core_.agreement_.view();
+      const bool open = (view.members & core_.agreement_.absent()).any() ||
+                        core_.agreement_.leading() || view.members.none();
       const bool full = view.members.count() == core_.mesh_places_.size();
       // A newcomer may be told of a member before it has connected to it.
       bool reached = true;
@@ -402,8 +409,7 @@ class GroupCore::Entering {
     return aim;
   }
 
-  // state_mutex_ is held.
-  Result<void> still_possible() const {
+  Result<void> still_possible() const TENDON_REQUIRES(core_.state_mutex_) {
     if (members_ == Of::everybody) {
       for (const auto& [place, loss] : core_.lost_) {
         if (core_.left_early_.contains(place)) continue;
@@ -426,13 +432,13 @@ class GroupCore::Entering {
     if (next_ != nullptr && next_->board != nullptr)
       core_.mesh_->forget_segment(next_->board->segment());
     {
-      std::lock_guard lock(core_.state_mutex_);
+      const Lock lock(core_.state_mutex_);
       core_.drop_messages_of_replaced();
     }
     next_ = core_.build(aim.view, aim.attempt);
     shown_ = false;
     {
-      std::lock_guard lock(core_.state_mutex_);
+      const Lock lock(core_.state_mutex_);
       core_.next_ = next_;
       for (std::uint32_t rank = 0; rank < next_->size(); ++rank) {
         const auto said = core_.ready_.find(next_->places[rank]);
@@ -458,8 +464,8 @@ class GroupCore::Entering {
     shown_ = true;
     Envelope word;
     {
-      std::lock_guard lane(core_.lane_mutex_);
-      std::lock_guard lock(core_.state_mutex_);
+      const Lock lane(core_.lane_mutex_);
+      const Lock lock(core_.state_mutex_);
       const bool new_here = core_.epochs_entered_ == 0 && core_.mesh_->replacement();
       const Board* const board = next_->board.get();
       next_->ready[next_->self] = {
@@ -477,14 +483,14 @@ class GroupCore::Entering {
   const Of members_;
   const std::string_view where_;
   std::shared_ptr<Epoch> next_;
-  bool shown_ = false;                   // the board, and that this member is ready for it
-  bool is_asked_for_ = false;            // by this call
-  std::map<Channel*, Deadline> fences_;  // of those who are waited for
+  bool shown_ = false;         // the board, and that this member is ready for it
+  bool is_asked_for_ = false;  // by this call
+  std::string killed_;         // names of members, for the error
 };
 
 // Not yet for who has come in the place of another: the members have to agree on it.
 bool GroupCore::is_admitted() const {
-  std::lock_guard lock(state_mutex_);
+  const Lock lock(state_mutex_);
   return agreement_.view().members.any();
 }
 
@@ -499,10 +505,12 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
                                    std::string_view where) {
   TENDON_CHECK(end_epoch(members, deadline, where));
   Entering entering(*this, members, where);
+  FenceClock<std::shared_ptr<Channel>> fences(deadline);
   Result<bool> looked = false;
   const auto attempt = [&] {
     looked = entering.look();
-    if (fence == Fence::kill && looked && !*looked) entering.fence(deadline);
+    if (fence == Fence::kill && looked && !*looked)
+      entering.kill(fences.due(entering.awaited(), Deadline::Clock::now()));
     return engine()->unusable() || !looked || *looked;
   };
   // Somebody may come in the place of rank 0, whom all others have to look for: those who rebuild,
@@ -522,13 +530,11 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
       if (until.has_passed()) return false;
     }
   };
-  bool done = false;
-  do {
-    // Whom to kill, and when, may change while it is waited.
-    const bool fences = fence == Fence::kill && !deadline.is_never();
-    const Deadline half = fences ? Deadline(deadline.remaining() / 2) : deadline;
-    done = wait(earlier(half, entering.next_fence()));
-  } while (!done && !deadline.has_passed());
+  bool done = wait(deadline);
+  // The deadline has passed: this look kills.
+  if (!done && fence == Fence::kill) done = attempt();
+  if (!done && entering.has_killed())
+    done = wait(Deadline::at(deadline.time_point() + kFenceGrace));
   TENDON_CHECK(engine()->usable(where));
   if (!looked) return std::move(looked).error();
   if (!done) return entering.timed_out();
@@ -537,4 +543,4 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
   return is_asked_for;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

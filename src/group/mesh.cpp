@@ -7,7 +7,7 @@
 #include "core/text.hpp"
 #include "group/farewell.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "group.join";
@@ -20,6 +20,11 @@ Error refusal(std::string detail) {
   return Error{ErrorCode::invalid_argument, kWhere, std::move(detail)};
 }
 
+// Nobody will take it, and its sender is not to wait for that.
+void drop(const InboundMessage& inbound) {
+  if (inbound.envelope.kind == EnvelopeKind::message) inbound.credit();
+}
+
 }  // namespace
 
 Mesh::Mesh(std::shared_ptr<Engine> engine, const Rendezvous& rendezvous, GroupOptions options)
@@ -29,8 +34,7 @@ Mesh::Mesh(std::shared_ptr<Engine> engine, const Rendezvous& rendezvous, GroupOp
       self_(rendezvous.rank().value),
       size_(rendezvous.size()),
       channels_(size_),
-      addresses_(size_),
-      seen_(size_) {}
+      addresses_(size_) {}
 
 // In a forked child a thread of the parent may have the lock.
 Mesh::~Mesh() {
@@ -41,12 +45,15 @@ void Mesh::end() {
   std::vector<std::shared_ptr<Channel>> channels;
   std::vector<std::shared_ptr<Channel>> strangers;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (std::exchange(ended_, true)) return;
-    channels = channels_;
-    for (const Retired& each : retired_) channels.push_back(each.channel);
+    // What still has a share of this needs none of the links and mappings. Whether a member was
+    // lost is still asked: came_too_late().
+    channels = std::exchange(channels_, std::vector<std::shared_ptr<Channel>>(size_));
+    for (auto& [place, lost] : lost_) lost.channel.reset();
     claims_.clear();
     early_hellos_.clear();
+    shown_.clear();
     strangers.swap(strangers_);
   }
   if (acceptor_ != nullptr) acceptor_->close();
@@ -85,7 +92,7 @@ Result<std::shared_ptr<Mesh>> Mesh::create(std::shared_ptr<Engine> engine,
 
 std::string Mesh::name_of(std::uint32_t place) const {
   if (place >= size_) return rank_text(place);
-  const Channel* const at = channel(place);
+  const auto at = channel(place);
   if (at == nullptr && place != self_) return rank_text(place);
   // The same on all members, since errors go from one to the others.
   std::string peer = place == self_ ? engine_->identity().to_string() : at->link().peer_name();
@@ -104,7 +111,7 @@ void Mesh::add(std::uint64_t group, std::weak_ptr<MeshListener> listener) {
   std::map<std::uint32_t, Lost> lost;
   auto strong = listener.lock();
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     listeners_[group] = std::move(listener);
     if (const auto found = early_.find(group); found != early_.end()) {
       early = std::move(found->second);
@@ -119,13 +126,13 @@ void Mesh::add(std::uint64_t group, std::weak_ptr<MeshListener> listener) {
 }
 
 bool Mesh::remove(std::uint64_t group, const MemberMask& staying) {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   listeners_.erase(group);
   if (staying.any()) removed_[group] = staying;
   return listeners_.empty();
 }
 
-// Nothing more comes from there to the groups that this member has left. mutex_ is held.
+// Nothing more comes from there to the groups that this member has left.
 void Mesh::forget_removed(std::uint32_t place) {
   for (auto& [group, staying] : removed_) staying.reset(place);
   std::erase_if(removed_, [](const auto& group) { return group.second.none(); });
@@ -136,7 +143,7 @@ void Mesh::keep_sending() {
 }
 
 std::vector<std::shared_ptr<Channel>> Mesh::sending() const {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   std::vector<std::shared_ptr<Channel>> sending;
   for (const auto& channel : channels_)
     if (channel != nullptr && !channel->lost() && channel->queued_count() != 0)
@@ -169,13 +176,17 @@ std::optional<std::uint32_t> Mesh::place_of(const Channel& channel) const {
   return {};
 }
 
-void Mesh::on_inbound(Channel& channel, Inbound&& inbound) {
+void Mesh::on_inbound(Channel& channel, InboundMessage&& inbound) {
   const Envelope& envelope = inbound.envelope;
   std::shared_ptr<MeshListener> listener;
   std::uint32_t place = 0;
   bool is_flood = false;
   {
-    std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
+    if (ended_) {
+      lock.unlock();
+      return drop(inbound);
+    }
     switch (envelope.kind) {
       case EnvelopeKind::join:
         on_join(channel, inbound);
@@ -216,15 +227,14 @@ void Mesh::on_inbound(Channel& channel, Inbound&& inbound) {
     }
   }
   if (listener != nullptr) return listener->on_inbound(place, std::move(inbound));
-  // Nobody will take it.
-  if (inbound.envelope.kind == EnvelopeKind::message) channel.credit(inbound);
+  drop(inbound);
   if (is_flood) channel.violation("more words to groups that nobody makes than fit");
 }
 
 // Memory
 
 std::uint32_t Mesh::name_segment(const std::shared_ptr<Segment>& segment) {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   for (const Shown& shown : shown_)
     if (shown.segment == segment) return shown.id;
   shown_.push_back({segment, next_segment_id_++, {}});
@@ -233,47 +243,35 @@ std::uint32_t Mesh::name_segment(const std::shared_ptr<Segment>& segment) {
 
 Result<bool> Mesh::publish(std::uint32_t place, const std::shared_ptr<Segment>& segment) {
   const std::uint32_t id = name_segment(segment);
-  const auto find = [&] {
+  // end() and forget_segment() may run meanwhile: both forget what was shown.
+  const auto find = [&]() TENDON_REQUIRES(mutex_) {
     return std::find_if(shown_.begin(), shown_.end(),
                         [&](const Shown& shown) { return shown.id == id; });
   };
+  std::shared_ptr<Channel> peer;
   {
-    std::lock_guard lock(mutex_);
-    if (find()->to[place]) return true;
+    const Lock lock(mutex_);
+    const auto shown = find();
+    if (shown != shown_.end() && shown->to[place]) return true;
+    peer = channels_[place];
   }
-  Channel& peer = *channel(place);
-  TENDON_TRY(passed, peer.link().publish_segment(peer.pipe(), id, *segment));
-  std::lock_guard lock(mutex_);
-  if (passed) find()->to.set(place);
+  if (peer == nullptr) return false;
+  TENDON_TRY(passed, peer->link().publish_segment(peer->pipe(), id, *segment));
+  const Lock lock(mutex_);
+  if (const auto shown = find(); passed && shown != shown_.end()) shown->to.set(place);
   return passed;
 }
 
 void Mesh::forget_segment(const std::shared_ptr<Segment>& segment) {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   std::erase_if(shown_, [&](const Shown& shown) { return shown.segment == segment; });
-}
-
-std::shared_ptr<Segment> Mesh::published(std::uint32_t place, std::uint32_t id) const {
-  std::lock_guard lock(mutex_);
-  const auto found = seen_[place].find(id);
-  return found == seen_[place].end() ? nullptr : found->second;
-}
-
-void Mesh::unmap(std::uint32_t place, std::uint32_t id) {
-  std::lock_guard lock(mutex_);
-  seen_[place].erase(id);
-}
-
-void Mesh::on_published(Channel& channel, std::uint32_t id, std::shared_ptr<Segment> segment) {
-  std::lock_guard lock(mutex_);
-  if (const auto place = place_of(channel)) seen_[*place].insert_or_assign(id, std::move(segment));
 }
 
 void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
   std::vector<std::shared_ptr<MeshListener>> told;
   std::uint32_t place = 0;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
                                        [&](const auto& known) { return known.get() == &channel; });
     if (stranger != strangers_.end()) {
@@ -285,12 +283,12 @@ void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
     early_hellos_.erase(&channel);
     if (const auto known = place_of(channel)) {
       place = *known;
-      lost_[place] = {&channel, error, how};
+      lost_[place] = {channel.shared_from_this(), error, how};
       forget_removed(place);
     } else {
       // Somebody may have taken its place before it could be told that it is gone.
       const auto retired = std::find_if(retired_.begin(), retired_.end(), [&](const Retired& each) {
-        return each.channel.get() == &channel;
+        return each.channel.lock().get() == &channel;
       });
       if (retired == retired_.end()) return;
       place = retired->place;
@@ -300,13 +298,13 @@ void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
       if (auto strong = listener.lock()) told.push_back(std::move(strong));
   }
   for (const auto& listener : told) listener->on_lost(place, channel, error, how);
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   admit_claim(place);
 }
 
 Result<std::shared_ptr<MessageSink>> Mesh::on_open(std::shared_ptr<Link> link, std::uint32_t pipe) {
   auto channel = std::make_shared<Channel>(engine_, std::move(link), pipe, weak_from_this());
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (ended_) return Error{ErrorCode::unreachable, kWhere, "the group has ended"};
   if (strangers_.size() >= kMaxPlaces)
     return Error{ErrorCode::server_busy, kWhere, "too many members that do not say who they are"};
@@ -314,4 +312,4 @@ Result<std::shared_ptr<MessageSink>> Mesh::on_open(std::shared_ptr<Link> link, s
   return std::shared_ptr<MessageSink>(std::move(channel));
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
 #include <tendon/group/options.hpp>
 #include <tendon/group/rendezvous.hpp>
 #include <vector>
@@ -15,13 +15,13 @@
 #include "group/channel.hpp"
 #include "runtime/acceptor.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// One group's ear on the mesh. Every call comes under the receive lock of the peer's link.
 class MeshListener {
  public:
   virtual ~MeshListener() = default;
-  virtual void on_inbound(std::uint32_t place, Inbound&& inbound) = 0;
+  virtual void on_inbound(std::uint32_t place, InboundMessage&& inbound) = 0;
   /// `channel` is the one to whom is gone, which may have been replaced since.
   virtual void on_lost(std::uint32_t place, const Channel& channel, const Error& error,
                        Absence how) = 0;
@@ -68,16 +68,19 @@ class Mesh final : public ChannelOwner,
   [[nodiscard]] std::uint32_t self() const noexcept { return self_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
   /// Of the group that join makes.
-  [[nodiscard]] std::uint64_t first_group() const noexcept { return first_group_; }
-  /// null for this member itself, and where nobody has been. Another one when its process was
-  /// replaced; the one before stays valid.
-  [[nodiscard]] Channel* channel(std::uint32_t place) const {
-    std::lock_guard lock(mutex_);
-    return channels_[place].get();
+  [[nodiscard]] std::uint64_t first_group() const {
+    const Lock lock(mutex_);
+    return first_group_;
+  }
+  /// null for this member itself, where nobody has been, and after end(). Another one when its
+  /// process was replaced.
+  [[nodiscard]] std::shared_ptr<Channel> channel(std::uint32_t place) const {
+    const Lock lock(mutex_);
+    return channels_[place];
   }
   /// Can this member be reached?
   [[nodiscard]] bool here(std::uint32_t place) const {
-    const Channel* const at = channel(place);
+    const auto at = channel(place);
     return place == self_ || (at != nullptr && !at->lost());
   }
   /// Has this process taken a place that another one had?
@@ -107,10 +110,6 @@ class Mesh final : public ChannelOwner,
   [[nodiscard]] Result<bool> publish(std::uint32_t place, const std::shared_ptr<Segment>& segment);
   /// It is not needed by its name any more; who has it mapped keeps it.
   void forget_segment(const std::shared_ptr<Segment>& segment);
-  /// What a member published by that name; null while it has not arrived.
-  [[nodiscard]] std::shared_ptr<Segment> published(std::uint32_t place, std::uint32_t id) const;
-  /// Not needed any more.
-  void unmap(std::uint32_t place, std::uint32_t id);
   /// Is this member's memory within reach?
   [[nodiscard]] bool on_this_host(std::uint32_t place) const {
     return place == self_ || channel(place)->link().path().kind == PathKind::shm;
@@ -119,8 +118,7 @@ class Mesh final : public ChannelOwner,
   void keep_sending();
 
   // ChannelOwner
-  void on_inbound(Channel& channel, Inbound&& inbound) override;
-  void on_published(Channel& channel, std::uint32_t id, std::shared_ptr<Segment> segment) override;
+  void on_inbound(Channel& channel, InboundMessage&& inbound) override;
   void on_channel_lost(Channel& channel, const Error& error, Absence how) override;
   // OpenHandler
   Result<void> may_open() override { return {}; }
@@ -133,14 +131,14 @@ class Mesh final : public ChannelOwner,
 
  private:
   struct Lost {
-    const Channel* channel;
+    std::shared_ptr<const Channel> channel;
     Error error;
     Absence how;
   };
   /// What came for a group that is not here yet: it is being made.
   struct Early {
     std::uint32_t place;
-    Inbound inbound;
+    InboundMessage inbound;
   };
 
   struct Dialled {
@@ -165,26 +163,30 @@ class Mesh final : public ChannelOwner,
   Result<Dialled> dial(std::uint32_t place, const std::string& address, Deadline deadline);
   Result<void> connect_to(std::uint32_t place, const std::string& address, Deadline deadline);
   Result<void> wait_until_complete(std::string_view doing, Deadline deadline);
-  Error give_up(Error why);
-  [[nodiscard]] bool complete() const;
-  [[nodiscard]] std::string missing() const;
-  [[nodiscard]] bool found_us(std::uint32_t place) const;
-  [[nodiscard]] Error rank0_gone() const;
+  Error give_up(Error why) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool complete() const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::string missing() const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool found_us(std::uint32_t place) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Error rank0_gone() const TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::string key_in_store() const;
-  void introduce(std::uint32_t place);
-  void on_neighbour(const Inbound& inbound);
-  void on_refuse(std::uint32_t place, const Inbound& inbound);
-  void on_join(Channel& channel, const Inbound& inbound);
-  void on_hello(Channel& channel, const Envelope& envelope);
-  void seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group);
-  void greet(std::uint32_t place);
-  void admit_claim(std::uint32_t place);
-  bool settle(Channel& channel, std::uint32_t place);
-  void replace(std::uint32_t place, std::shared_ptr<Channel> channel);
-  void note_dialled(std::uint32_t place, const std::shared_ptr<Channel>& channel);
-  void forget_removed(std::uint32_t place);
+  void introduce(std::uint32_t place) TENDON_REQUIRES(mutex_);
+  void on_neighbour(const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
+  void on_refuse(std::uint32_t place, const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
+  void on_join(Channel& channel, const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
+  void on_hello(Channel& channel, const Envelope& envelope) TENDON_REQUIRES(mutex_);
+  void seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group)
+      TENDON_REQUIRES(mutex_);
+  void greet(std::uint32_t place) TENDON_REQUIRES(mutex_);
+  void admit_claim(std::uint32_t place) TENDON_REQUIRES(mutex_);
+  bool settle(Channel& channel, std::uint32_t place) TENDON_REQUIRES(mutex_);
+  void replace(std::uint32_t place, std::shared_ptr<Channel> channel) TENDON_REQUIRES(mutex_);
+  void retire(std::uint32_t place) TENDON_REQUIRES(mutex_);
+  void note_dialled(std::uint32_t place, const std::shared_ptr<Channel>& channel)
+      TENDON_REQUIRES(mutex_);
+  void forget_removed(std::uint32_t place) TENDON_REQUIRES(mutex_);
 
-  [[nodiscard]] std::optional<std::uint32_t> place_of(const Channel& channel) const;
+  [[nodiscard]] std::optional<std::uint32_t> place_of(const Channel& channel) const
+      TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::shared_ptr<Channel>> sending() const;
 
   const std::shared_ptr<Engine> engine_;
@@ -192,46 +194,50 @@ class Mesh final : public ChannelOwner,
   const GroupOptions options_;
   const std::uint32_t self_;
   const std::uint32_t size_;
-  std::uint64_t first_group_ = 0;
   std::uint64_t own_group_ = 0;  // rank 0: of a group that nobody was in before
   std::string address_;
   std::shared_ptr<Acceptor> acceptor_;
 
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Channel>> channels_;  // by place
+  mutable Mutex mutex_;
+  std::uint64_t first_group_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<Channel>> channels_ TENDON_GUARDED_BY(mutex_);  // by place
   struct Retired {
-    std::shared_ptr<Channel> channel;
+    std::weak_ptr<Channel> channel;
     std::uint32_t place;
   };
-  std::vector<Retired>
-      retired_;  // to those who were replaced; epochs that are over still name them
-  std::vector<std::shared_ptr<Channel>> strangers_;  // opened, but have not said who they are
-  std::map<std::uint32_t, Claim> claims_;            // by place; of strangers
-  std::map<Channel*, Envelope> early_hellos_;        // of strangers, until first_group_ is known
-  std::vector<std::string> addresses_;  // rank 0: of who joined; else: of those to connect to
-  std::uint32_t known_count_ = 0;       // of those who joined, or answered
-  MemberMask dialled_;                  // this member connected to them
-  MemberMask answered_;                 // of those
-  MemberMask survivors_;                // rank 0: members of a group whose rank 0 has gone
+  // To those who were replaced, as long as a group or a call still needs them.
+  std::vector<Retired> retired_ TENDON_GUARDED_BY(mutex_);
+  // Opened, but have not said who they are.
+  std::vector<std::shared_ptr<Channel>> strangers_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, Claim> claims_ TENDON_GUARDED_BY(mutex_);  // by place; of strangers
+  // Of strangers, until first_group_ is known.
+  std::map<Channel*, Envelope> early_hellos_ TENDON_GUARDED_BY(mutex_);
+  // Rank 0: of who joined; else: of those to connect to.
+  std::vector<std::string> addresses_ TENDON_GUARDED_BY(mutex_);
+  std::uint32_t known_count_ TENDON_GUARDED_BY(mutex_) = 0;  // of those who joined, or answered
+  MemberMask dialled_ TENDON_GUARDED_BY(mutex_);             // this member connected to them
+  MemberMask answered_ TENDON_GUARDED_BY(mutex_);            // of those
+  // Rank 0: members of a group whose rank 0 has gone.
+  MemberMask survivors_ TENDON_GUARDED_BY(mutex_);
   std::atomic<bool> replacement_{false};
-  bool joined_ = false;
-  bool ended_ = false;
-  bool rank0_replaced_ = false;  // for look_for_rank0()
-  std::optional<Refusal> refused_;
-  std::map<std::uint32_t, Lost> lost_;
+  bool joined_ TENDON_GUARDED_BY(mutex_) = false;
+  bool ended_ TENDON_GUARDED_BY(mutex_) = false;
+  bool rank0_replaced_ TENDON_GUARDED_BY(mutex_) = false;  // for look_for_rank0()
+  std::optional<Refusal> refused_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, Lost> lost_ TENDON_GUARDED_BY(mutex_);
   struct Shown {
     std::shared_ptr<Segment> segment;
     std::uint32_t id = 0;
     MemberMask to;
   };
-  std::vector<Shown> shown_;  // by this process
-  std::uint32_t next_segment_id_ = 1;
-  std::vector<std::map<std::uint32_t, std::shared_ptr<Segment>>> seen_;  // of others, by place
-  std::map<std::uint64_t, std::weak_ptr<MeshListener>> listeners_;
-  std::map<std::uint64_t, std::vector<Early>> early_;
-  std::size_t early_count_ = 0;
-  std::map<std::uint64_t, MemberMask> removed_;  // groups: who has not left them yet
+  std::vector<Shown> shown_ TENDON_GUARDED_BY(mutex_);  // by this process
+  std::uint32_t next_segment_id_ TENDON_GUARDED_BY(mutex_) = 1;
+  std::map<std::uint64_t, std::weak_ptr<MeshListener>> listeners_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::vector<Early>> early_ TENDON_GUARDED_BY(mutex_);
+  std::size_t early_count_ TENDON_GUARDED_BY(mutex_) = 0;
+  // Groups: who has not left them yet.
+  std::map<std::uint64_t, MemberMask> removed_ TENDON_GUARDED_BY(mutex_);
   std::atomic<bool> sending_{false};
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -11,7 +11,7 @@
 #include "runtime/connect.hpp"
 #include "session/token.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "group.join";
@@ -44,7 +44,10 @@ Result<void> Mesh::meet(Deadline deadline) {
   if (self_ != 0) return visit(deadline);
   TENDON_TRY(id, random_token());
   std::memcpy(&own_group_, id.data(), sizeof own_group_);
-  first_group_ = own_group_;
+  {
+    const Lock lock(mutex_);
+    first_group_ = own_group_;
+  }
   if (size_ == 1 && rendezvous_.store() == nullptr) return {};  // nobody to meet
   return host(deadline);
 }
@@ -73,11 +76,11 @@ Result<void> Mesh::host(Deadline deadline) {
     TENDON_CHECK(rendezvous_.store()->set(key_in_store(), address_, deadline));
   }
   const bool complete = engine_->wait(nullptr, deadline, [this] {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return known_count_ == size_ - 1 || engine_->unusable();
   });
   TENDON_CHECK(engine_->usable(kWhere));
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (!complete) {
     Error error{ErrorCode::timeout, kWhere,
                 missing() + " did not come to " + address_ + " before the deadline"};
@@ -101,7 +104,7 @@ Result<void> Mesh::host(Deadline deadline) {
 }
 
 // Who has come would take the end of a channel without a word for that of a group that was here
-// before. mutex_ is held.
+// before.
 Error Mesh::give_up(Error why) {
   const Envelope word{.kind = EnvelopeKind::refuse, .tag = kGivenUp};
   for (const auto* const all : {&channels_, &strangers_})
@@ -111,13 +114,12 @@ Error Mesh::give_up(Error why) {
 }
 
 void Mesh::on_context_closed() {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (self_ == 0 && !joined_)
     (void)give_up({ErrorCode::context_closed, kWhere, "its Context was closed"});
 }
 
-// Tells a member whom it connects to: everybody who was here before it, or has a lower rank. mutex_
-// is held.
+// Tells a member whom it connects to: everybody who was here before it, or has a lower rank.
 void Mesh::introduce(std::uint32_t place) {
   const bool late = joined_ || replacement_;
   Envelope word{.kind = EnvelopeKind::neighbour, .group = first_group_, .count = size_};
@@ -136,7 +138,7 @@ void Mesh::introduce(std::uint32_t place) {
 Result<void> Mesh::visit(Deadline deadline) {
   TENDON_TRY(dialled, reach_rank0(deadline));
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     note_dialled(0, dialled.channel);
     ++known_count_;
   }
@@ -157,14 +159,14 @@ Result<void> Mesh::visit(Deadline deadline) {
                         as_bytes(address_));
 
   const bool told = engine_->wait(nullptr, deadline, [this] {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return first_group_ != 0 || (refused_ && !refused_->may_pass) || lost_.contains(0) ||
            engine_->unusable();
   });
   TENDON_CHECK(engine_->usable(kWhere));
   std::vector<std::string> addresses;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (first_group_ == 0) {
       if (refused_) return refused_->error;
       if (lost_.contains(0)) return rank0_gone();
@@ -179,7 +181,7 @@ Result<void> Mesh::visit(Deadline deadline) {
   for (std::uint32_t place = 1; place < size_; ++place)
     if (!addresses[place].empty()) TENDON_CHECK(connect_to(place, addresses[place], deadline));
   TENDON_CHECK(wait_until_complete("connecting to every other member", deadline));
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   joined_ = true;
   return {};
 }
@@ -198,7 +200,7 @@ void Mesh::seek_rank0(Deadline deadline) {
   if (self_ == 0 || here(0)) return;
   auto dialled = reach_rank0(deadline);
   if (!dialled) return;
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   // Another call, of this group or of one made of it, may have been faster.
   if (found_us(0)) {
     lock.unlock();
@@ -215,32 +217,40 @@ void Mesh::look_for_rank0(Deadline deadline) {
   const auto dialled = reach_rank0(deadline);
   if (!dialled) return;
   dialled->channel->close();
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   rank0_replaced_ = true;
 }
 
-// A link to who is at this place is there already. mutex_ is held.
+// A link to who is at this place is there already.
 bool Mesh::found_us(std::uint32_t place) const {
   return channels_[place] != nullptr && !channels_[place]->lost();
 }
 
-// Precondition: it has been lost; mutex_ is held.
+// Precondition: it has been lost.
 Error Mesh::rank0_gone() const {
   const Lost& lost = lost_.at(0);
   return Error{ErrorCode::peer_lost, kWhere,
                "rank 0, " + lost.channel->link().peer_name() + ", went away: " + lost.error.detail};
 }
 
-// It may have been lost before anybody could know whose it is. mutex_ is held.
+// It may have been lost before anybody could know whose it is.
 void Mesh::note_dialled(std::uint32_t place, const std::shared_ptr<Channel>& channel) {
-  if (channels_[place] != nullptr) retired_.push_back({channels_[place], place});
+  if (channels_[place] != nullptr) retire(place);
   channels_[place] = channel;
-  if (auto loss = channel->loss())
-    lost_[place] = {channel.get(), *std::move(loss), Absence::assumed};
+  if (auto loss = channel->loss()) lost_[place] = {channel, *std::move(loss), Absence::assumed};
+}
+
+// The process that was at this place is lost, and another one comes.
+void Mesh::retire(std::uint32_t place) {
+  std::erase_if(retired_, [](const Retired& each) { return each.channel.expired(); });
+  std::shared_ptr<Channel> before = std::move(channels_[place]);
+  retired_.push_back({before, place});
+  // A link that lives on would keep it, and count it. Another one's is locked here.
+  if (!before->link().ended()) engine_->schedule([before = std::move(before)] { before->close(); });
 }
 
 bool Mesh::came_too_late() const {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (self_ == 0) return false;
   const auto rank0 = lost_.find(0);
   // Rank 0 of a group that is being made says why it goes.
@@ -254,7 +264,7 @@ bool Mesh::came_too_late() const {
   if (rank0_replaced_) return true;
   // Those who have come since do not count: they are in the same place.
   for (std::uint32_t place = 1; place < size_; ++place)
-    if (dialled_[place] && !channels_[place]->lost()) return false;
+    if (dialled_[place] && channels_[place] != nullptr && !channels_[place]->lost()) return false;
   return rank0 != lost_.end();
 }
 
@@ -263,7 +273,7 @@ bool Mesh::came_too_late() const {
 Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address,
                                  Deadline deadline) {
   const auto is_in_vain = [this, place] {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return place != 0 && (found_us(place) || lost_.contains(0));
   };
   std::chrono::milliseconds pause = kFirstPause;
@@ -273,7 +283,7 @@ Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address
       Link& link = *connected->link;
       std::shared_ptr<Channel> channel;
       {
-        std::lock_guard receiving(link.receive_mutex());
+        const Lock receiving(link.receive_mutex());
         if (!link.ended()) {
           const std::uint32_t pipe = link.next_pipe_id();
           channel = std::make_shared<Channel>(engine_, connected->link, pipe, weak_from_this());
@@ -308,7 +318,7 @@ Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address
 Result<void> Mesh::connect_to(std::uint32_t place, const std::string& address, Deadline deadline) {
   auto dialled = dial(place, address, deadline);
   {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     if (found_us(place)) {
       lock.unlock();
       if (dialled) dialled->channel->close();
@@ -322,27 +332,29 @@ Result<void> Mesh::connect_to(std::uint32_t place, const std::string& address, D
     error.detail = name_of(place) + ": " + error.detail;
     return error;
   }
+  Envelope hello{.kind = EnvelopeKind::hello, .from = self_};
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     note_dialled(place, dialled->channel);  // known when it answers
     dialled_.set(place);
+    hello.group = first_group_;
   }
-  dialled->channel->post({.kind = EnvelopeKind::hello, .from = self_, .group = first_group_});
+  dialled->channel->post(hello);
   return {};
 }
 
-// mutex_ is held. A replacement knows whom it was told of; there may be more, who come to it.
+// A replacement knows whom it was told of; there may be more, who come to it.
 bool Mesh::complete() const {
   return replacement_ ? (dialled_ & ~answered_).none() : known_count_ == size_ - 1;
 }
 
 Result<void> Mesh::wait_until_complete(std::string_view doing, Deadline deadline) {
   const bool done = engine_->wait(nullptr, deadline, [this] {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return complete() || !lost_.empty() || engine_->unusable();
   });
   TENDON_CHECK(engine_->usable(kWhere));
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (complete()) return {};
   if (!done) {
     return Error{ErrorCode::timeout, kWhere,
@@ -363,9 +375,9 @@ std::string Mesh::missing() const {
   return text + " of " + std::to_string(size_);
 }
 
-// What members say. mutex_ is held for all of these.
+// What members say
 
-void Mesh::on_neighbour(const Inbound& inbound) {
+void Mesh::on_neighbour(const InboundMessage& inbound) {
   const Envelope& envelope = inbound.envelope;
   if (first_group_ != 0 || self_ == 0 || envelope.extra >= size_ || envelope.extra == self_) return;
   if (envelope.extra != 0) {
@@ -377,7 +389,7 @@ void Mesh::on_neighbour(const Inbound& inbound) {
   for (const auto& [channel, hello] : std::exchange(early_hellos_, {})) on_hello(*channel, hello);
 }
 
-void Mesh::on_refuse(std::uint32_t place, const Inbound& inbound) {
+void Mesh::on_refuse(std::uint32_t place, const InboundMessage& inbound) {
   const std::string why = cleaned(inbound.text());
   const std::uint32_t tag = inbound.envelope.tag;
   if (tag == kLetIn) return refused_.reset();
@@ -392,15 +404,13 @@ void Mesh::on_refuse(std::uint32_t place, const Inbound& inbound) {
 
 // This channel is that member's from now on; who was there before is gone.
 void Mesh::replace(std::uint32_t place, std::shared_ptr<Channel> channel) {
-  std::shared_ptr<Channel>& at = channels_[place];
-  if (at == nullptr)
+  if (channels_[place] == nullptr)
     ++known_count_;
   else
-    retired_.push_back({std::move(at), place});
-  at = std::move(channel);
+    retire(place);
+  channels_[place] = std::move(channel);
   lost_.erase(place);
   dialled_.reset(place);  // it came by itself
-  seen_[place].clear();
   for (Shown& shown : shown_) shown.to.reset(place);
 }
 
@@ -415,7 +425,7 @@ bool Mesh::settle(Channel& channel, std::uint32_t place) {
   return true;
 }
 
-void Mesh::on_join(Channel& channel, const Inbound& inbound) {
+void Mesh::on_join(Channel& channel, const InboundMessage& inbound) {
   const Envelope& envelope = inbound.envelope;
   const std::uint32_t rank = envelope.from;
   std::string why;
@@ -513,4 +523,4 @@ void Mesh::admit_claim(std::uint32_t place) {
   if (settle(*claimed.channel, place)) greet(place);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

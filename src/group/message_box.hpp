@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/group/group.hpp>
 #include <utility>
@@ -13,7 +13,7 @@
 
 #include "group/channel.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Messages from member to member that nobody has taken yet, in order of arrival.
 ///
@@ -25,15 +25,18 @@ namespace tendon::inline v0::detail {
 class MessageBox {
  public:
   struct Entry {
-    std::uint32_t place = 0;  ///< of the sender
-    Inbound inbound;
+    std::uint32_t place = 0;   ///< of the sender
+    std::uint64_t number = 0;  ///< in order of arrival
+    InboundMessage inbound;    ///< without a channel: credited before it was put back
   };
-  void put(std::uint32_t place, Inbound&& inbound);
+  void put(std::uint32_t place, InboundMessage&& inbound);
+  /// One that was taken, to where it was.
+  void put_back(Entry&& entry);
   /// Nobody takes what is in it, or still comes: its senders are not to wait for that.
   void close();
   /// Forgets what came from there.
   void drop(std::uint32_t place) {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::erase_if(entries_, [place](const Entry& entry) { return entry.place == place; });
   }
   /// The first of `from` (by place; nullopt: anybody) with this tag that `accepts` likes; an Error
@@ -41,7 +44,7 @@ class MessageBox {
   template <class F>
   [[nodiscard]] Result<std::optional<Entry>> take(std::optional<std::uint32_t> place,
                                                   std::optional<std::uint32_t> tag, F accepts) {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (place && entry->place != *place) continue;
       if (tag && entry->inbound.envelope.tag != *tag) continue;
@@ -54,9 +57,10 @@ class MessageBox {
   }
 
  private:
-  std::mutex mutex_;
-  bool closed_ = false;
-  std::deque<Entry> entries_;
+  Mutex mutex_;
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+  std::uint64_t arrived_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::deque<Entry> entries_ TENDON_GUARDED_BY(mutex_);
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

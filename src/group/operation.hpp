@@ -15,7 +15,7 @@
 #include "group/flat.hpp"
 #include "group/script.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A collective, from its call to its end. Advanced by whoever has the lane of its group, one at a
 /// time, in the order of the calls.
@@ -90,4 +90,4 @@ class Mesh;
 /// The fingerprint in the envelope of a step.
 [[nodiscard]] Fingerprint fingerprint_of(const Envelope& envelope);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

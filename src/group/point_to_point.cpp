@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <tendon/tensor/limits.hpp>
 
 #include "group/flat.hpp"
 #include "group/share.hpp"
 #include "tensor/copy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // What a message carries: in Envelope::op.
@@ -197,7 +198,7 @@ Received take_in(const Epoch& epoch, const MessageBox::Entry& entry, Flat& flat)
   flat.write(0, entry.inbound.payload());
   flat.finish();
   const auto rank = std::find(epoch.places.begin(), epoch.places.end(), entry.place);
-  entry.inbound.channel->credit(entry.inbound);
+  entry.inbound.credit();
   return {GroupRank{static_cast<std::uint32_t>(rank - epoch.places.begin())},
           entry.inbound.envelope.tag};
 }
@@ -228,11 +229,16 @@ Result<TensorDict> read_dict(Bytes bytes) {
   if (bytes.size() < sizeof head) return corrupt("it is too short");
   std::memcpy(&head, bytes.data(), sizeof head);
   Bytes rest = bytes.subspan(sizeof head);
-  if (head.schema_bytes > rest.size()) return corrupt("its schema is cut off");
-  const Bytes encoding = rest.first(head.schema_bytes);
-  rest = rest.subspan(head.schema_bytes);
-  if (head.values_bytes > rest.size()) return corrupt("its values are cut off");
-  const Bytes json = rest.first(head.values_bytes);
+  if (head.schema_bytes > std::min(rest.size(), kMaxSchemaBytes))
+    return corrupt("its schema is cut off, or too long");
+  if (head.values_bytes > std::min(rest.size() - head.schema_bytes, kMaxValuesBytes))
+    return corrupt("its values are cut off, or too long");
+  // A copy: the peer may still write to the message, and what is looked at must be what is used.
+  const std::vector<std::byte> text(
+      rest.begin(),
+      rest.begin() + static_cast<std::ptrdiff_t>(head.schema_bytes + head.values_bytes));
+  const Bytes encoding = Bytes(text).first(head.schema_bytes);
+  const Bytes json = Bytes(text).subspan(head.schema_bytes);
   TENDON_TRY(schema, Schema::decode(encoding));
   std::shared_ptr<const Value> values;
   if (!json.empty()) {
@@ -304,14 +310,32 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
   }
   void cancel() override {
     if (core_->engine()->forked()) return;
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     end(Error{ErrorCode::cancelled, "completion.cancel", "the receive was cancelled"});
   }
   void abandon() override { cancel(); }
+  void give_back() override {
+    cancel();
+    if (!core_->engine()->forked()) hand_back();
+  }
+  // A copy: the caller may write to the tensors.
+  void left_over(Result<Received> received) override {
+    if (!received) return;
+    auto copy = Storage::allocate(flat_.size_bytes());
+    if (!copy) return;
+    flat_.read(0, {copy->data(), copy->size_bytes()});
+    InboundMessage& inbound = came_.inbound;
+    inbound.body.place = IncomingBody::Place::private_copy;
+    inbound.body.data = copy->data();
+    inbound.body.owner = copy->owner();
+    core_->messages().put_back(std::move(came_));
+    core_->engine()->wake_others();
+  }
   void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
   bool progress() override {
-    std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || ended_) return !finished();
+    if (!mutex_.try_lock()) return !finished();
+    const Lock lock(mutex_, kAdoptLock);
+    if (ended_) return !finished();
     if (auto usable = core_->engine()->usable("group.recv"); !usable) {
       end(std::move(usable).error());
       return false;
@@ -322,12 +346,19 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
     if (!found)
       end(std::move(found).error());
     else if (*found)
-      end(take_in(*wanted_.epoch, **found, flat_));
+      take(**std::move(found));
     return !ended_;
   }
 
  private:
-  void end(Result<Received> result) {
+  void take(MessageBox::Entry entry) TENDON_REQUIRES(mutex_) {
+    const Received received = take_in(*wanted_.epoch, entry, flat_);
+    came_ = std::move(entry);
+    came_.inbound.body = {};  // its memory goes back now
+    came_.inbound.channel.reset();
+    end(received);
+  }
+  void end(Result<Received> result) TENDON_REQUIRES(mutex_) {
     if (std::exchange(ended_, true)) return;
     if (auto run = finish(std::move(result))) schedule(std::move(run));
     core_->engine()->note_completed();
@@ -335,8 +366,10 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
   const std::shared_ptr<GroupCore> core_;
   const Wanted wanted_;
   Flat flat_;
-  std::mutex mutex_;
-  bool ended_ = false;
+  // What it took, without the bytes; left_over() has it once the result is there.
+  MessageBox::Entry came_;
+  Mutex mutex_;
+  bool ended_ TENDON_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
@@ -405,7 +438,7 @@ Result<TensorDict> from_remote_init(GroupCore& core, From from, Deadline deadlin
                                return {};
                              }));
   auto dict = read_dict(entry.inbound.payload());
-  entry.inbound.channel->credit(entry.inbound);
+  entry.inbound.credit();
   return dict;
 }
 
@@ -475,4 +508,4 @@ Result<std::vector<std::uint32_t>> agree_on_split(Group& group, GroupCore& core,
   return ranks;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 
 #include "group/group_core.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 [[nodiscard]] Result<void> send(GroupCore& core, const Tensors& tensors, To to, Deadline deadline);
 [[nodiscard]] Completion<void> send_async(const std::shared_ptr<GroupCore>& core,
@@ -29,4 +29,4 @@ namespace tendon::inline v0::detail {
                                                                 std::span<const GlobalRank> members,
                                                                 Deadline deadline);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

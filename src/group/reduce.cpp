@@ -6,7 +6,7 @@
 
 #include "group/reduce_kernels.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 bool is_legal(ReduceKind kind, DType dtype) {
@@ -114,4 +114,4 @@ void reduce(const ReduceOp& op, DType dtype, MutableBytes out,
   }
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

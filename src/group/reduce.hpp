@@ -10,7 +10,7 @@
 #include <tendon/group/reduce_op.hpp>
 #include <tendon/tensor/dtype.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Whether `op` is defined for elements of this type: the table of ReduceOp. `where` is that of the
 /// error, unsupported_dtype.
@@ -28,4 +28,4 @@ Result<void> check_reduce(const ReduceOp& op, DType dtype, std::string_view wher
 void reduce(const ReduceOp& op, DType dtype, MutableBytes out,
             std::span<const std::byte* const> inputs);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

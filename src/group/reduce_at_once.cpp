@@ -9,7 +9,7 @@
 #include "group/rounds.hpp"
 #include "group/tuning.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // Beyond it the copy counts for more than what is saved here.
@@ -26,8 +26,9 @@ std::optional<Result<void>> GroupCore::reduce_at_once(const Tensor& tensor, cons
       tensor.access() == Access::read_only || deadline.is_poll())
     return {};
   engine()->note_activity();
-  std::unique_lock lane(lane_mutex_, std::try_to_lock);
-  if (!lane.owns_lock() || !lane_.empty() || engine()->unusable() ||
+  if (!lane_mutex_.try_lock()) return {};
+  Lock lane(lane_mutex_, kAdoptLock);
+  if (!lane_.empty() || engine()->unusable() ||
       issued_ + 1 >= ends_at_.load(std::memory_order_acquire))
     return {};
   Epoch& epoch = *running_;
@@ -98,4 +99,4 @@ std::optional<Result<void>> GroupCore::reduce_at_once(const Tensor& tensor, cons
   return Result<void>();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

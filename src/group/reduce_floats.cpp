@@ -10,7 +10,7 @@
 #include "group/reduce_loop-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tendon::inline v0::detail::HWY_NAMESPACE {
+namespace tendon::v0::detail::HWY_NAMESPACE {
 namespace {
 
 /// One NaN for all: which of two a processor hands on, and the sign of the one it makes of
@@ -34,11 +34,11 @@ void floats(const Reduction& reduction, DType dtype) {
   combine_floats<double>(reduction, Floats<double, std::uint64_t, 0x7ff8000000000000u>{});
 }
 
-}  // namespace tendon::inline v0::detail::HWY_NAMESPACE
+}  // namespace tendon::v0::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 HWY_EXPORT(floats);
 
@@ -46,5 +46,5 @@ void reduce_floats(const Reduction& reduction, DType dtype) {
   HWY_DYNAMIC_DISPATCH(floats)(reduction, dtype);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail
 #endif

@@ -10,7 +10,7 @@
 #include "group/reduce_loop-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tendon::inline v0::detail::HWY_NAMESPACE {
+namespace tendon::v0::detail::HWY_NAMESPACE {
 namespace {
 
 struct Product : Unchanged {
@@ -139,11 +139,11 @@ void integers(const Reduction& reduction, DType dtype) {
   }
 }
 
-}  // namespace tendon::inline v0::detail::HWY_NAMESPACE
+}  // namespace tendon::v0::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 HWY_EXPORT(integers);
 
@@ -151,5 +151,5 @@ void reduce_integers(const Reduction& reduction, DType dtype) {
   HWY_DYNAMIC_DISPATCH(integers)(reduction, dtype);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail
 #endif

@@ -8,12 +8,9 @@
 #include <tendon/group/reduce_op.hpp>
 #include <tendon/tensor/dtype.hpp>
 
-// Instruction sets without a version of their own, for each costs time to compile: SSSE3 would
-// serve processors before 2008, and SVE has not been tried. What remains is SSE4, AVX2 and AVX3
-// (AVX-512), or NEON, and the portable one.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#include "core/instruction_sets.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// The arguments of reduce(), checked.
 struct Reduction {
@@ -30,4 +27,4 @@ void reduce_floats(const Reduction& reduction, DType dtype);
 /// Those of 16 and 8 bits, and c32.
 void reduce_small_floats(const Reduction& reduction, DType dtype);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

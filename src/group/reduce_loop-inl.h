@@ -17,7 +17,7 @@
 #include "group/reduce_kernels.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace tendon::inline v0::detail::HWY_NAMESPACE {
+namespace tendon::v0::detail::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -196,7 +196,7 @@ HWY_INLINE void combine_floats(const Reduction& reduction, const Codec& codec) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0::detail::HWY_NAMESPACE
+}  // namespace tendon::v0::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // TENDON_GROUP_REDUCE_LOOP_INL_H

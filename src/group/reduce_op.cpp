@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <tendon/group/reduce_op.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 // Row i names the kind with number i + 1.
@@ -25,4 +25,4 @@ std::optional<ReduceKind> reduce_kind_from_number(std::uint8_t number) {
   return static_cast<ReduceKind>(number);
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

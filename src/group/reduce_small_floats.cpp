@@ -20,7 +20,7 @@
 
 #ifndef TENDON_GROUP_SMALL_FLOAT
 #define TENDON_GROUP_SMALL_FLOAT
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// A float of 16 or 8 bits: sign, exponent, mantissa. Without the sign, numbers lie in order below
@@ -62,11 +62,11 @@ constexpr SmallFloat small_float(DType dtype) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace tendon::inline v0::detail::HWY_NAMESPACE {
+namespace tendon::v0::detail::HWY_NAMESPACE {
 namespace {
 
 using F32 = hn::ScalableTag<float>;
@@ -247,11 +247,11 @@ void small_floats(const Reduction& reduction, DType dtype) {
   }
 }
 
-}  // namespace tendon::inline v0::detail::HWY_NAMESPACE
+}  // namespace tendon::v0::detail::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 HWY_EXPORT(small_floats);
 
@@ -259,5 +259,5 @@ void reduce_small_floats(const Reduction& reduction, DType dtype) {
   HWY_DYNAMIC_DISPATCH(small_floats)(reduction, dtype);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail
 #endif

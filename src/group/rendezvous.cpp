@@ -9,7 +9,7 @@
 
 #include "group/agreement.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 constexpr std::string_view kWhere = "group.rendezvous";
@@ -151,4 +151,4 @@ Rendezvous Rendezvous::from_environment() {
   return rendezvous;
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -12,7 +12,7 @@
 #include "group/board.hpp"
 #include "group/flat.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What one member does in the rounds of one operation; `i` counts them from 0, `round` is the
 /// board's number.
@@ -39,9 +39,10 @@ struct PoolPlace {
   std::uint32_t segment_id = 0;  ///< 0: the tensor is not in a pool
   std::uint64_t offset = 0;
 };
-/// Another member's pool memory, to be read; null while its segment is on its way.
-using PoolReader = std::function<const std::byte*(std::uint32_t member, PoolPlace place,
-                                                  std::uint64_t size_bytes)>;
+/// Another member's pool memory, to be read; null while its segment is on its way. It stays mapped
+/// as long as this share of it: its owner may go, or show another segment by the same name.
+using PoolReader = std::function<std::shared_ptr<const std::byte>(
+    std::uint32_t member, PoolPlace place, std::uint64_t size_bytes)>;
 
 /// Which way an all-reduce goes; see docs/collectives.md.
 enum class BoardAllReduce : std::uint8_t {
@@ -73,4 +74,4 @@ enum class BoardAllReduce : std::uint8_t {
                                                         std::vector<Flat> outputs,
                                                         std::uint32_t self);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

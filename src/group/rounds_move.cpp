@@ -5,7 +5,7 @@
 #include "group/rounds.hpp"
 #include "group/share.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// Bytes [i * piece, (i + 1) * piece) of a block, cut at its end.
@@ -289,4 +289,4 @@ std::unique_ptr<Rounds> all_to_all_rounds(std::vector<Flat> inputs, std::vector<
   return std::make_unique<AllToAll>(std::move(inputs), std::move(outputs), self);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

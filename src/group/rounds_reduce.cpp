@@ -8,7 +8,7 @@
 #include "group/share.hpp"
 #include "memory/copy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// Of a share that is pulled at once: with those of all members it stays in the caches.
@@ -150,7 +150,8 @@ class PullReduce final : public Rounds {
         size_bytes_(tensors.size_bytes()),
         chunks_(round_count(size_bytes_, kPullBytes * members)),
         hint_(size_bytes_ >= kStreamedBytes / members ? CopyHint::streaming : CopyHint::cached),
-        run_(tensors.runs().size() == 1 ? tensors.runs().front() : Flat::Run{}) {
+        run_(tensors.runs().size() == 1 ? tensors.runs().front() : Flat::Run{}),
+        held_(members) {
     if (run_.data == nullptr) mine_ = {};
     if (members == 2)
       staged_ = std::make_unique<SymmetricReduce>(std::move(tensors), op, std::nullopt, 0);
@@ -200,8 +201,13 @@ class PullReduce final : public Rounds {
     for (std::uint32_t m = 0; pulls_ && m < members_; ++m) {
       PoolPlace place;
       std::memcpy(&place, board.theirs(m, round).small.data(), sizeof place);
-      sources_[m] = m == board.self() ? run_.data : read_pool_(m, place, size_bytes_);
-      if (sources_[m] == nullptr) return false;
+      if (m == board.self()) {
+        sources_[m] = run_.data;
+        continue;
+      }
+      held_[m] = read_pool_(m, place, size_bytes_);
+      if (held_[m] == nullptr) return false;
+      sources_[m] = held_[m].get();
     }
     located_ = true;
     return true;
@@ -239,6 +245,7 @@ class PullReduce final : public Rounds {
   std::unique_ptr<Rounds> staged_;
   std::uint64_t skipped_ = 0;  // rounds before the staged way
   Inputs sources_{};
+  std::vector<std::shared_ptr<const std::byte>> held_;  // what those of others lie in
   bool located_ = false;
   bool pulls_ = false;
 };
@@ -323,4 +330,4 @@ std::unique_ptr<Rounds> reduce_scatter_rounds(std::vector<Flat> inputs, Flat out
   return std::make_unique<ReduceScatter>(std::move(inputs), std::move(output), op, self);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

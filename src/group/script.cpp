@@ -3,7 +3,7 @@
 
 #include "group/script_builder.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 Script barrier_script(Member member) {
   ScriptBuilder script{Cut{}};
@@ -14,4 +14,4 @@ Script barrier_script(Member member) {
   return script.finish();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

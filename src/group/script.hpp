@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tendon/core/version.hpp>
 #include <vector>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A buffer of the member that performs the step.
 enum class Buffer : std::uint8_t { input, output, scratch };
@@ -238,7 +239,6 @@ enum class ReduceScatterAlgorithm : std::uint8_t {
 [[nodiscard]] Script all_to_all_script(Member member, std::span<const std::uint64_t> send_counts,
                                        std::span<const std::uint64_t> receive_counts,
                                        const Cut& cut);
-
 enum class BarrierAlgorithm : std::uint8_t { dissemination, two_level };
 /// Dissemination: in round k an empty message to rank + 2^k and one from rank - 2^k; ceil(log2 n)
 /// rounds (D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", 1988).
@@ -247,4 +247,4 @@ enum class BarrierAlgorithm : std::uint8_t { dissemination, two_level };
 /// tree; then down the tree (Mamidala et al. 2004).
 [[nodiscard]] Script two_level_barrier_script(std::uint32_t rank, const Hosts& hosts);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

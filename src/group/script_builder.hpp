@@ -12,7 +12,7 @@
 
 #include "group/script.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// The member `distance` after it on the ring; `distance` may be anything up to 2 n.
 inline std::uint32_t after(Member member, std::uint32_t distance) {
@@ -63,7 +63,7 @@ class Blocks {
 };
 
 /// Bytes that go to a peer as soon as they are there, in pieces counted from their beginning.
-struct Outgoing {
+struct Onward {
   std::uint32_t peer = 0;
   Buffer buffer = Buffer::output;
   Range unsent;
@@ -77,11 +77,11 @@ class ScriptBuilder {
             std::max(cut.piece_bytes - cut.piece_bytes % cut.grain_bytes, cut.grain_bytes)) {}
 
   void send(std::uint32_t peer, Location from, std::uint64_t size_bytes) {
-    Outgoing all{peer, from.buffer, {from.offset, from.offset + size_bytes}};
+    Onward all{peer, from.buffer, {from.offset, from.offset + size_bytes}};
     send_until(all, all.unsent.end);
   }
   /// Sends what lies before `end` in whole pieces.
-  void send_until(Outgoing& outgoing, std::uint64_t end) {
+  void send_until(Onward& outgoing, std::uint64_t end) {
     Range& unsent = outgoing.unsent;
     while (unsent.begin < unsent.end) {
       const std::uint64_t size_bytes = std::min(piece_bytes_, unsent.end - unsent.begin);
@@ -95,11 +95,11 @@ class ScriptBuilder {
   }
   /// After each piece, what `onwards` waited for is sent; they are in the buffer of `to`.
   void receive(std::uint32_t peer, Location to, std::uint64_t size_bytes,
-               std::span<Outgoing> onwards = {}) {
+               std::span<Onward> onwards = {}) {
     take({.kind = Step::Kind::receive, .peer = peer, .to = to, .size_bytes = size_bytes}, onwards);
   }
   void reduce(std::uint32_t peer, Operand message, Location from, Location to,
-              std::uint64_t size_bytes, std::span<Outgoing> onwards = {}) {
+              std::uint64_t size_bytes, std::span<Onward> onwards = {}) {
     take({.kind = Step::Kind::reduce,
           .message = message,
           .peer = peer,
@@ -134,7 +134,7 @@ class ScriptBuilder {
   [[nodiscard]] Script finish() { return std::move(script_); }
 
  private:
-  void take(const Step& whole, std::span<Outgoing> onwards) {
+  void take(const Step& whole, std::span<Onward> onwards) {
     for (std::uint64_t done = 0; done < whole.size_bytes;) {
       Step piece = whole;
       if (whole.kind == Step::Kind::reduce) piece.from.offset += done;
@@ -142,7 +142,7 @@ class ScriptBuilder {
       piece.size_bytes = std::min(piece_bytes_, whole.size_bytes - done);
       done += piece.size_bytes;
       script_.steps.push_back(piece);
-      for (Outgoing& onward : onwards) send_until(onward, whole.to.offset + done);
+      for (Onward& onward : onwards) send_until(onward, whole.to.offset + done);
     }
   }
 
@@ -172,4 +172,4 @@ void tree_reduce(ScriptBuilder& script, const TreePlace& tree, std::uint64_t siz
 /// The n-1 steps of a ring in which the own block, sent before, and all others go round.
 void ring_all_gather(ScriptBuilder& script, Member member, const Blocks& blocks);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

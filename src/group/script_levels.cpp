@@ -4,7 +4,7 @@
 
 #include "group/script_builder.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// A member among those of its host.
@@ -40,10 +40,11 @@ std::uint32_t leader_of(std::uint32_t host, const Hosts& hosts, std::uint32_t ro
   return host == hosts.host_of(root) ? root : hosts.ranks(host).front();
 }
 
-using Tree = TreePlace (*)(Member, std::uint32_t);
+using TreeShape = TreePlace (*)(Member, std::uint32_t);
 
 /// A tree of the leaders with the trees of their hosts below them; those come first.
-TreePlace two_level_tree(std::uint32_t rank, const Hosts& hosts, std::uint32_t root, Tree tree) {
+TreePlace two_level_tree(std::uint32_t rank, const Hosts& hosts, std::uint32_t root,
+                         TreeShape tree) {
   const std::uint32_t host = hosts.host_of(rank);
   const std::uint32_t leader = leader_of(host, hosts, root);
   const auto ranks = hosts.ranks(host);
@@ -157,7 +158,7 @@ Script two_level_reduce_script(std::uint32_t rank, const Hosts& hosts, std::uint
                                std::uint64_t size_bytes, const Cut& cut,
                                ReduceAlgorithm algorithm) {
   ScriptBuilder script(cut);
-  const Tree tree = algorithm == ReduceAlgorithm::two_level_chain ? &chain : &binomial_tree;
+  const TreeShape tree = algorithm == ReduceAlgorithm::two_level_chain ? &chain : &binomial_tree;
   tree_reduce(script, two_level_tree(rank, hosts, root, tree), size_bytes, TreeOperands::kept);
   return script.finish();
 }
@@ -166,7 +167,7 @@ Script two_level_broadcast_script(std::uint32_t rank, const Hosts& hosts, std::u
                                   std::uint64_t size_bytes, const Cut& cut,
                                   BroadcastAlgorithm algorithm) {
   ScriptBuilder script(cut);
-  const Tree tree = algorithm == BroadcastAlgorithm::two_level_chain ? &chain : &binomial_tree;
+  const TreeShape tree = algorithm == BroadcastAlgorithm::two_level_chain ? &chain : &binomial_tree;
   tree_broadcast(script, two_level_tree(rank, hosts, root, tree), size_bytes);
   return script.finish();
 }
@@ -187,7 +188,7 @@ Script two_level_all_gather_script(std::uint32_t rank, const Hosts& hosts,
   for (const std::uint32_t mate : mates) script.send(mate, input, counts[rank]);
   script.copy(input, place_of(rank), counts[rank]);
   for (const std::uint32_t block : charges_of(rank, hosts)) {
-    std::vector<Outgoing> onwards;
+    std::vector<Onward> onwards;
     onwards.reserve(mates.size());
     for (const std::uint32_t mate : mates) onwards.push_back({mate, Buffer::output, blocks[block]});
     script.receive(block, place_of(block), counts[block], onwards);
@@ -262,4 +263,4 @@ Script two_level_barrier_script(std::uint32_t rank, const Hosts& hosts) {
   return script.finish();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -4,7 +4,7 @@
 
 #include "group/script_builder.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// Blocks first, first+1, ... of a ring as what they are in the buffer: one run, or two.
@@ -52,7 +52,7 @@ TreePlace chain(Member member, std::uint32_t root) {
 void ring_all_gather(ScriptBuilder& script, Member member, const Blocks& blocks) {
   for (std::uint32_t step = 1; step < member.count; ++step) {
     const Range block = blocks[before(member, step)];
-    Outgoing onward{after(member, 1), Buffer::output, block};
+    Onward onward{after(member, 1), Buffer::output, block};
     // The member after us is where the last one comes from.
     if (step == member.count - 1) onward.unsent = {};
     script.receive(before(member, 1), {Buffer::output, block.begin}, block.end - block.begin,
@@ -61,13 +61,13 @@ void ring_all_gather(ScriptBuilder& script, Member member, const Blocks& blocks)
 }
 
 void tree_broadcast(ScriptBuilder& script, const TreePlace& tree, std::uint64_t size_bytes) {
-  std::vector<Outgoing> onwards;
+  std::vector<Onward> onwards;
   for (auto child = tree.children.rbegin(); child != tree.children.rend(); ++child)
     onwards.push_back({*child, Buffer::output, {0, size_bytes}});
   if (tree.parent) return script.receive(*tree.parent, {Buffer::output, 0}, size_bytes, onwards);
   for (std::uint64_t end = 0; end < size_bytes;) {
     end += std::min(size_bytes - end, script.piece_bytes());
-    for (Outgoing& onward : onwards) script.send_until(onward, end);
+    for (Onward& onward : onwards) script.send_until(onward, end);
   }
 }
 
@@ -145,4 +145,4 @@ Script all_to_all_script(Member member, std::span<const std::uint64_t> send_coun
   return script.finish();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -7,7 +7,7 @@
 #include "group/operation.hpp"
 #include "group/reduce.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // In the sequence of an envelope, above the number of the call.
@@ -16,7 +16,7 @@ constexpr unsigned kHistoryShift = 56;
 /// A send that may not have left yet, and the memory it names.
 struct Pending {
   std::shared_ptr<Outbound> outbound;
-  Channel* channel;
+  std::shared_ptr<Channel> channel;
 
   [[nodiscard]] bool sent() const {
     return outbound->done.load(std::memory_order_acquire) && outbound->handed_over.load();
@@ -69,7 +69,7 @@ class ScriptOperation final : public Operation {
       if (pending.sent() || pending.refused()) return true;
     const Step* const step = awaited();
     if (step == nullptr || held_) return false;
-    std::lock_guard lock(epoch.inbox_mutex);
+    const Lock lock(epoch.inbox_mutex);
     return !epoch.inbox[step->peer].empty();
   }
 
@@ -80,7 +80,7 @@ class ScriptOperation final : public Operation {
     if (const Step* const step = awaited(); step != nullptr && !held_) {
       members.push_back(step->peer);
       if (fingerprint().op != CollectiveOp::monitored_barrier) return members;
-      std::lock_guard lock(epoch.inbox_mutex);
+      const Lock lock(epoch.inbox_mutex);
       const auto& steps = jobs_[job_].script.steps;
       for (std::size_t i = step_ + 1; i < steps.size(); ++i)
         if (epoch.inbox[steps[i].peer].empty()) members.push_back(steps[i].peer);
@@ -201,7 +201,7 @@ class ScriptOperation final : public Operation {
 
   Result<bool> take(Epoch& epoch, const ScriptJob& job, const Step& step) {
     {
-      std::lock_guard lock(epoch.inbox_mutex);
+      const Lock lock(epoch.inbox_mutex);
       auto& inbox = epoch.inbox[step.peer];
       if (inbox.empty()) return false;
       held_ = std::move(inbox.front());
@@ -253,7 +253,7 @@ class ScriptOperation final : public Operation {
       const std::uint64_t bytes = std::min<std::uint64_t>(kGap.size(), step.size_bytes - end);
       outbound->parts.push_back({end, Bytes(kGap.data(), bytes), nullptr, bytes});
     }
-    Channel* const channel = epoch.channels[step.peer];
+    const auto& channel = epoch.channels[step.peer];
     channel->queue(outbound);
     const Pending pending{std::move(outbound), channel};
     if (pending.sent()) return;
@@ -293,7 +293,7 @@ class ScriptOperation final : public Operation {
   std::size_t job_ = 0;
   std::size_t step_ = 0;
   std::uint64_t steps_ = 0;
-  std::optional<Inbound> held_;  // the message of the step
+  std::optional<InboundMessage> held_;  // the message of the step
   std::vector<Pending> pending_;
   Storage scratch_;
 };
@@ -319,4 +319,4 @@ Fingerprint fingerprint_of(const Envelope& envelope) {
           .sequence = static_cast<std::uint32_t>(envelope.sequence)};
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

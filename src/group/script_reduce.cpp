@@ -4,7 +4,7 @@
 
 #include "group/script_builder.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// The n-1 steps after which the own block is reduced. In step k (from 0) block rank-2-k arrives,
@@ -21,7 +21,7 @@ void ring_reduce_scatter(ScriptBuilder& script, Member member, const Blocks& blo
     const std::uint32_t block = before(member, step + 2);
     const std::uint64_t size_bytes = blocks.size(block);
     const Location result = to(block, step);
-    Outgoing onward{next, result.buffer, {result.offset, result.offset + size_bytes}};
+    Onward onward{next, result.buffer, {result.offset, result.offset + size_bytes}};
     if (block == member.rank) {
       onward.peer = last_to.value_or(next);
       if (!last_to) onward.unsent = {};
@@ -64,7 +64,7 @@ void be_folded(ScriptBuilder& script, Member member, std::uint64_t size_bytes) {
 }
 /// What its partner does, and all who have none: then `first` goes out.
 void begin_fold(ScriptBuilder& script, Member member, const Fold& fold, std::uint64_t size_bytes,
-                Outgoing first) {
+                Onward first) {
   const Location all{Buffer::output, 0};
   if (fold.has_partner)
     script.reduce(member.rank + 1, Operand::right, all, all, size_bytes, {&first, 1});
@@ -72,7 +72,7 @@ void begin_fold(ScriptBuilder& script, Member member, const Fold& fold, std::uin
     script.send_until(first, size_bytes);
 }
 /// The result, once it is there: to the folded partner, if there is one.
-Outgoing end_fold(Member member, const Fold& fold, std::uint64_t size_bytes) {
+Onward end_fold(Member member, const Fold& fold, std::uint64_t size_bytes) {
   return {member.rank + 1, Buffer::output, {0, fold.has_partner ? size_bytes : 0}};
 }
 
@@ -80,13 +80,13 @@ void recursive_doubling(ScriptBuilder& script, Member member, std::uint64_t size
   const Fold fold(member);
   if (fold.is_folded(member)) return be_folded(script, member, size_bytes);
   const auto exchange = [&](std::uint32_t distance) {
-    return distance < fold.members ? Outgoing{fold.peer(distance), Buffer::output, {0, size_bytes}}
+    return distance < fold.members ? Onward{fold.peer(distance), Buffer::output, {0, size_bytes}}
                                    : end_fold(member, fold, size_bytes);
   };
   const Location all{Buffer::output, 0};
   begin_fold(script, member, fold, size_bytes, exchange(1));
   for (std::uint32_t distance = 1; distance < fold.members; distance *= 2) {
-    Outgoing next = exchange(2 * distance);
+    Onward next = exchange(2 * distance);
     script.reduce(fold.peer(distance), fold.message_of_peer(distance), all, all, size_bytes,
                   {&next, 1});
   }
@@ -114,16 +114,16 @@ void halving_doubling(ScriptBuilder& script, Member member, std::uint64_t size_b
   begin_fold(script, member, fold, size_bytes, {peer(0), Buffer::output, given[0]});
   for (std::size_t round = 0; round < rounds; ++round) {
     // After the last one, what was kept is the first that is gathered.
-    Outgoing next = round + 1 < rounds ? Outgoing{peer(round + 1), Buffer::output, given[round + 1]}
-                                       : Outgoing{peer(round), Buffer::output, kept[rounds]};
+    Onward next = round + 1 < rounds ? Onward{peer(round + 1), Buffer::output, given[round + 1]}
+                                     : Onward{peer(round), Buffer::output, kept[rounds]};
     const Range& mine = kept[round + 1];
     const Location here{Buffer::output, mine.begin};
     script.reduce(peer(round), fold.message_of_peer(std::uint32_t{1} << round), here, here,
                   mine.end - mine.begin, {&next, 1});
   }
   for (std::size_t round = rounds; round-- > 0;) {
-    Outgoing next = round > 0 ? Outgoing{peer(round - 1), Buffer::output, kept[round]}
-                              : end_fold(member, fold, size_bytes);
+    Onward next = round > 0 ? Onward{peer(round - 1), Buffer::output, kept[round]}
+                            : end_fold(member, fold, size_bytes);
     const Range& mine = kept[round + 1];
     const Range& theirs = given[round];
     if (mine.begin < theirs.begin) script.send_until(next, mine.end);
@@ -276,4 +276,4 @@ Script reduce_scatter_script(Member member, std::span<const std::uint64_t> count
   return script.finish();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -7,7 +7,7 @@
 
 #include "tensor/schema_builder.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Rounded up to where a tensor may begin: a multiple of 64.
 [[nodiscard]] constexpr std::uint64_t aligned(std::uint64_t size_bytes) {
@@ -37,4 +37,4 @@ struct Share {
   return std::max<std::uint64_t>(1, (size_bytes + piece_bytes - 1) / piece_bytes);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 #include "group/share.hpp"
 #include "tensor/copy.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 // Long enough that a chunk is worth a gather, short enough that the last one hides little.
@@ -218,4 +218,4 @@ Result<void> recv_from_stage(Group& stages, Group& tensor_group, const Tensor& t
   return receive_from_stage(stages, tensor_group, tensor, peer, deadline);
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

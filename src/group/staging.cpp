@@ -5,7 +5,7 @@
 #include <bit>
 #include <tuple>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // Members decide by their own clocks, and one that streams beside one that does not is slower than
@@ -107,4 +107,4 @@ void Staging::tried(CollectiveOp op, std::uint64_t size_bytes, const Plan& plan,
       static_cast<double>(ns) / static_cast<double>(size_bytes);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 #include "group/fingerprint.hpp"
 #include "memory/copy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What is written through the cache lies dirty in the writer's, from where a reader fetches it
 /// line by line, and the next write fetches each line back. Cores of one cache do that at 8 to
@@ -78,4 +78,4 @@ class Staging {
   std::array<Class, 14> pooled_;  // all_reduce
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

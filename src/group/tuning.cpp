@@ -9,7 +9,7 @@
 
 #include "group/board.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr TuningRow kRows[] = {
@@ -359,4 +359,4 @@ std::string describe_choices(const Tuning& tuning, Reach reach, const Hosts& hos
   return text;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

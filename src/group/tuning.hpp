@@ -14,7 +14,7 @@
 #include "group/script.hpp"
 #include "memory/copy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What the choice depends on besides sizes and members; the same on all members. Sizes are of
 /// docs/collectives.md, "Which algorithm"; tuning_rows() says what each means.
@@ -124,4 +124,4 @@ struct Choices {
 /// The ways of an epoch's operations, by size: text for people.
 [[nodiscard]] std::string describe_choices(const Tuning& tuning, Reach reach, const Hosts& hosts);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -1,58 +1,113 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/copy.hpp"
+// Copies around the cache. This file includes itself once per instruction set.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "memory/copy.cpp"
+#include "core/instruction_sets.hpp"
+// What follows is compiled per target; the order matters.
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
+#include <cstdint>
 #include <cstring>
 
-// Sanitizers must see every access, so they get the plain path.
-#if defined(__SSE2__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define TENDON_STREAMING_COPY 1
-#include <emmintrin.h>
-#endif
+#include "memory/copy.hpp"
 
-namespace tendon::inline v0::detail {
+HWY_BEFORE_NAMESPACE();
+namespace tendon::v0::detail::HWY_NAMESPACE {
 namespace {
+namespace hn = hwy::HWY_NAMESPACE;
 
-#ifdef TENDON_STREAMING_COPY
-// Whole 64-byte lines written past the cache; SSE2 is in every x86-64, so nothing is dispatched.
-void stream_lines(std::byte* destination, const std::byte* source, std::size_t line_count) {
-  for (std::size_t line = 0; line < line_count; ++line, destination += 64, source += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(source) + 1024, _MM_HINT_NTA);
-    const auto* from = reinterpret_cast<const __m128i*>(source);
-    auto* to = reinterpret_cast<__m128i*>(destination);
-    const __m128i a = _mm_loadu_si128(from);
-    const __m128i b = _mm_loadu_si128(from + 1);
-    const __m128i c = _mm_loadu_si128(from + 2);
-    const __m128i d = _mm_loadu_si128(from + 3);
-    _mm_stream_si128(to, a);
-    _mm_stream_si128(to + 1, b);
-    _mm_stream_si128(to + 2, c);
-    _mm_stream_si128(to + 3, d);
+// No function of the standard library below, only memcpy: a template made here would be compiled
+// for this target, and the linker might take it for the whole program.
+
+constexpr std::size_t kLineBytes = 64;
+/// How far ahead the source is fetched: some memory latencies at the speed of a copy.
+constexpr std::size_t kAheadBytes = 1024;
+
+/// kBytes, a multiple of kLineBytes, to the beginning of a line.
+template <CopyHint kHint, std::size_t kBytes>
+HWY_INLINE void stream_lines(std::uint8_t* to, const std::uint8_t* from) {
+  const hn::CappedTag<std::uint8_t, kLineBytes> d;
+  if constexpr (kHint == CopyHint::prefetched) {
+    for (std::size_t at = 0; at < kBytes; at += kLineBytes)
+      __builtin_prefetch(from + kAheadBytes + at, 0, 0);
   }
+  for (std::size_t at = 0; at < kBytes; at += hn::Lanes(d))
+    hn::Stream(hn::LoadU(d, from + at), d, to + at);
+}
+
+template <CopyHint kHint>
+HWY_INLINE void stream(std::uint8_t* to, const std::uint8_t* from, std::size_t left) {
+  constexpr std::size_t kStepBytes = 4 * kLineBytes;
+  const std::size_t head =
+      (kLineBytes - reinterpret_cast<std::uintptr_t>(to) % kLineBytes) % kLineBytes;
+  std::memcpy(to, from, head);
+  to += head;
+  from += head;
+  left -= head;
+  for (; left >= kStepBytes; to += kStepBytes, from += kStepBytes, left -= kStepBytes)
+    stream_lines<kHint, kStepBytes>(to, from);
+  for (; left >= kLineBytes; to += kLineBytes, from += kLineBytes, left -= kLineBytes)
+    stream_lines<kHint, kLineBytes>(to, from);
   // Streaming stores are not ordered by a later store-release: the descriptor must not overtake
   // them.
-  _mm_sfence();
-}
-#endif
-
-}  // namespace
-
-void copy_bytes(MutableBytes destination, Bytes source, [[maybe_unused]] CopyHint hint) {
-  std::byte* to = destination.data();
-  const std::byte* from = source.data();
-  std::size_t left = source.size();
-  if (left == 0) return;
-#ifdef TENDON_STREAMING_COPY
-  if (hint == CopyHint::streaming && left >= 4096) {
-    const std::size_t head = (64 - reinterpret_cast<std::uintptr_t>(to) % 64) % 64;
-    std::memcpy(to, from, head);
-    const std::size_t lines = (left - head) / 64;
-    stream_lines(to + head, from + head, lines);
-    to += head + lines * 64;
-    from += head + lines * 64;
-    left -= head + lines * 64;
-  }
-#endif
+  hwy::FlushStream();
   std::memcpy(to, from, left);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace
+
+void stream_plainly(std::uint8_t* to, const std::uint8_t* from, std::size_t size_bytes) {
+  stream<CopyHint::streaming>(to, from, size_bytes);
+}
+void stream_prefetched(std::uint8_t* to, const std::uint8_t* from, std::size_t size_bytes) {
+  stream<CopyHint::prefetched>(to, from, size_bytes);
+}
+
+}  // namespace tendon::v0::detail::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tendon::v0::detail {
+
+HWY_EXPORT(stream_plainly);
+HWY_EXPORT(stream_prefetched);
+
+namespace {
+// Sanitizers must see every access, and they do not see a streaming store.
+constexpr bool kStreams = !(HWY_IS_ASAN || HWY_IS_TSAN || HWY_IS_MSAN);
+}  // namespace
+
+std::string_view to_string(CopyHint hint) {
+  switch (hint) {
+    case CopyHint::cached:
+      return "cached";
+    case CopyHint::streaming:
+      return "streaming";
+    case CopyHint::prefetched:
+      return "prefetched";
+  }
+  return "unknown";
+}
+
+void copy_bytes(MutableBytes destination, Bytes source, CopyHint hint) {
+  if (source.empty()) return;
+  auto* const to = reinterpret_cast<std::uint8_t*>(destination.data());
+  const auto* const from = reinterpret_cast<const std::uint8_t*>(source.data());
+  if (!kStreams || source.size() < kSmallestStreamed) hint = CopyHint::cached;
+  switch (hint) {
+    case CopyHint::streaming:
+      HWY_DYNAMIC_DISPATCH(stream_plainly)(to, from, source.size());
+      return;
+    case CopyHint::prefetched:
+      HWY_DYNAMIC_DISPATCH(stream_prefetched)(to, from, source.size());
+      return;
+    case CopyHint::cached:
+      break;
+  }
+  std::memcpy(to, from, source.size());
+}
+
+}  // namespace tendon::v0::detail
+#endif

@@ -3,7 +3,7 @@
 
 #include "memory/slot_lease.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 
 std::string PoolSummary::to_string() const {
   return std::to_string(loaned_count) + " slots in use, " + std::to_string(resident_bytes) +
@@ -22,4 +22,4 @@ PoolSummary Pool::summary() const {
   return {stats.cap_bytes, stats.resident_bytes, stats.loaned_count, stats.segment_count};
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

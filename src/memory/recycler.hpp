@@ -6,10 +6,11 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <tendon/core/version.hpp>
 #include <utility>
 #include <vector>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Keeps freed blocks of one size for the next use, so that a stream in steady state allocates
 /// nothing.
@@ -119,4 +120,4 @@ template <class T, class... Arguments>
   return std::allocate_shared<T>(RecyclingAllocator<T>(), std::forward<Arguments>(arguments)...);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -8,7 +8,7 @@
 
 #include "core/fd.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Who may write to a segment.
 enum class Writers : std::uint8_t {
@@ -68,4 +68,4 @@ class Segment {
   std::uint32_t epoch_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -5,7 +5,7 @@
 
 #include "memory/slot_pool.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A slot taken from a pool. Dropping it gives the slot back, unless the peer has it.
 /// Threads: one at a time.
@@ -33,4 +33,4 @@ class SlotLease {
   bool sent_ = false;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <bit>
 
-namespace tendon::inline v0::detail {
+#include "memory/claim.hpp"
+
+namespace tendon::v0::detail {
 namespace {
 
 // What the first segments of all size classes have together is less: 64 slots up to 4 MiB, then
@@ -46,7 +48,7 @@ Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
         ErrorCode::forked, "pool.acquire",
         owner_ + ": it belongs to the process before fork; create a Context of its own here"};
   }
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return acquire_locked(size_bytes);
 }
 
@@ -65,6 +67,7 @@ Result<Slot> SlotPool::acquire_locked(std::uint64_t size_bytes) {
   Entry& entry = segment.ledger[candidate.slot];
   if (!entry.touched) {
     if (!make_room(slot_bytes)) return exhausted(slot_bytes);
+    TENDON_CHECK(claim(*segment.memory, candidate.slot * slot_bytes, slot_bytes));
     touch(entry, slot_bytes);
   }
   return take_top(size_class);
@@ -83,6 +86,7 @@ std::optional<Slot> SlotPool::acquire_warm(std::uint64_t size_bytes) noexcept {
         stats_.resident_bytes + slot_bytes > cap_bytes_ / 2) {
       return {};
     }
+    if (!claim(*segments_[top.segment].memory, top.slot * slot_bytes, slot_bytes)) return {};
     touch(entry, slot_bytes);
   }
   return take_top(size_class);
@@ -166,7 +170,7 @@ SlotPool::Entry* SlotPool::find(SlotId id) noexcept {
 }
 
 std::optional<SlotPool::Location> SlotPool::locate(Bytes bytes) const {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   for (std::size_t id = 0; id < segments_.size(); ++id) {
     const auto& memory = segments_[id].memory;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory->data());
@@ -185,7 +189,7 @@ void SlotPool::put_back(SlotId id, Entry& entry) noexcept {
 
 void SlotPool::release(SlotId id) noexcept {
   if (epoch_ != fork_epoch()) return;  // the lock may be held by a thread of the parent
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   Entry* entry = find(id);
   if (entry == nullptr || entry->state != State::loaned) return;
   --stats_.loaned_count;
@@ -251,14 +255,14 @@ void SlotPool::free_sent() noexcept {
 }
 
 bool SlotPool::anything_sent() const noexcept {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return stats_.sent_count + stats_.quarantined_count != 0;
 }
 
 Result<std::vector<SlotId>> SlotPool::free_slots(std::uint64_t size_bytes, std::uint32_t count) {
   if (size_bytes > cap_bytes_) return std::vector<SlotId>();
   const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   SizeClass& size_class = class_of(slot_bytes);
   if (!size_class.has_segment) TENDON_CHECK(grow(slot_bytes));
   const auto& free = size_class.free;
@@ -272,7 +276,7 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
   std::shared_ptr<Segment> memory;
   std::uint64_t slot_bytes = 0;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     Entry* entry = find(id);
     // Taken by somebody meanwhile: whoever fills it touches it anyway.
     if (entry == nullptr || entry->state != State::free) return false;
@@ -280,6 +284,7 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
     slot_bytes = segment.slot_bytes;
     if (!entry->touched) {
       if (stats_.resident_bytes + slot_bytes > cap_bytes_) return false;
+      TENDON_CHECK(claim(*segment.memory, id.slot * slot_bytes, slot_bytes));
       touch(*entry, slot_bytes);
     }
     memory = segment.memory;
@@ -301,7 +306,7 @@ std::vector<SegmentInfo> SlotPool::segments_from(std::uint32_t first) const {
 }
 
 SlotPoolStats SlotPool::stats() const {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return stats_;
 }
 
@@ -316,4 +321,4 @@ Error SlotPool::exhausted(std::uint64_t slot_bytes) const {
           " bytes and " + std::to_string(kMaxSlots) + " slots"};
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

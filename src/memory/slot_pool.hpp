@@ -5,16 +5,16 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tendon/core/bytes.hpp>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <vector>
 
 #include "memory/segment.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Names one use of one slot. The generation counts the uses, so that a late word about an earlier
 /// use never matches.
@@ -73,40 +73,67 @@ class SlotPool {
 
   /// The ledger under its lock, for as long as the object lives: for several changes at once, or
   /// for changes that go together with what is written to a ring.
-  class Ledger {
+  class TENDON_SCOPED_LOCKABLE Ledger {
    public:
-    explicit Ledger(SlotPool& pool) : pool_(pool), lock_(pool.mutex_) {}
+    explicit Ledger(SlotPool& pool) TENDON_ACQUIRES(pool.mutex_)
+        : pool_(pool), lock_(pool.mutex_) {}
+    Ledger(const Ledger&) = delete;
+    Ledger& operator=(const Ledger&) = delete;
+    ~Ledger() TENDON_RELEASES() = default;
 
     [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes) {
+      pool_.mutex_.assert_held();
       return pool_.acquire_locked(size_bytes);
     }
     /// A free slot whose memory was touched before, if there is one: never grows, never fails.
     /// Until a class has kWarmSlots such slots, and where the cap allows it, an untouched one will
     /// do: one is filled while the other is read.
     [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept {
+      pool_.mutex_.assert_held();
       return pool_.acquire_warm(size_bytes);
     }
     /// The peer has it from now on. False if the slot is not loaned under this id.
-    [[nodiscard]] bool mark_sent(SlotId id) noexcept { return pool_.mark_sent(id); }
+    [[nodiscard]] bool mark_sent(SlotId id) noexcept {
+      pool_.mutex_.assert_held();
+      return pool_.mark_sent(id);
+    }
     /// The slot could not be published after all: sent -> loaned. False when the link failed
     /// meanwhile: the slot is in quarantine or free, and whoever loaned it must not touch it again.
-    bool unmark_sent(SlotId id) noexcept { return pool_.unmark_sent(id); }
+    bool unmark_sent(SlotId id) noexcept {
+      pool_.mutex_.assert_held();
+      return pool_.unmark_sent(id);
+    }
     /// What a peer's return ring says. False (and counted) when the ledger knows no such loan.
-    bool take_return(SlotId id) noexcept { return pool_.take_return(id); }
+    bool take_return(SlotId id) noexcept {
+      pool_.mutex_.assert_held();
+      return pool_.take_return(id);
+    }
     /// The link failed without proof of death: slots with the peer stay out of use.
-    void quarantine_sent() noexcept { pool_.quarantine_sent(); }
+    void quarantine_sent() noexcept {
+      pool_.mutex_.assert_held();
+      pool_.quarantine_sent();
+    }
     /// The kernel proved the peer dead: every slot it had, quarantined or not, is free.
-    void free_sent() noexcept { pool_.free_sent(); }
+    void free_sent() noexcept {
+      pool_.mutex_.assert_held();
+      pool_.free_sent();
+    }
     /// Segments with id >= `first`, in order: what a peer has not been told of yet.
     [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const {
+      pool_.mutex_.assert_held();
       return pool_.segments_from(first);
     }
 
    private:
     SlotPool& pool_;
-    const std::lock_guard<std::mutex> lock_;
+    const Lock lock_;
   };
-  [[nodiscard]] Ledger ledger() noexcept { return Ledger(*this); }
+  // Unchecked: clang takes the object that it returns for one that ends here.
+  [[nodiscard]] Ledger ledger() noexcept TENDON_ACQUIRES(mutex_) TENDON_UNCHECKED_LOCKS {
+    return Ledger(*this);
+  }
+  /// The ledger's lock.
+  [[nodiscard]] Mutex& mutex() const noexcept TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
 
   [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes);
   /// Gives back a loaned slot that was never sent.
@@ -163,23 +190,24 @@ class SlotPool {
     bool has_segment = false;
   };
 
-  // mutex_ is held for all of these.
-  [[nodiscard]] Result<Slot> acquire_locked(std::uint64_t size_bytes);
-  [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept;
-  [[nodiscard]] bool mark_sent(SlotId id) noexcept;
-  [[nodiscard]] bool unmark_sent(SlotId id) noexcept;
-  bool take_return(SlotId id) noexcept;
-  void quarantine_sent() noexcept;
-  void free_sent() noexcept;
-  [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const;
-  [[nodiscard]] Slot take_top(SizeClass& size_class) noexcept;
-  void touch(Entry& entry, std::uint64_t slot_bytes) noexcept;
-  [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes);
-  [[nodiscard]] bool make_room(std::uint64_t slot_bytes);
-  [[nodiscard]] Entry* find(SlotId id) noexcept;
-  void put_back(SlotId id, Entry& entry) noexcept;
-  [[nodiscard]] Error exhausted(std::uint64_t slot_bytes) const;
-  [[nodiscard]] SizeClass& class_of(std::uint64_t slot_bytes) noexcept;
+  [[nodiscard]] Result<Slot> acquire_locked(std::uint64_t size_bytes) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept
+      TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool mark_sent(SlotId id) noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool unmark_sent(SlotId id) noexcept TENDON_REQUIRES(mutex_);
+  bool take_return(SlotId id) noexcept TENDON_REQUIRES(mutex_);
+  void quarantine_sent() noexcept TENDON_REQUIRES(mutex_);
+  void free_sent() noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const
+      TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Slot take_top(SizeClass& size_class) noexcept TENDON_REQUIRES(mutex_);
+  void touch(Entry& entry, std::uint64_t slot_bytes) noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool make_room(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Entry* find(SlotId id) noexcept TENDON_REQUIRES(mutex_);
+  void put_back(SlotId id, Entry& entry) noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Error exhausted(std::uint64_t slot_bytes) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] SizeClass& class_of(std::uint64_t slot_bytes) noexcept TENDON_REQUIRES(mutex_);
 
   [[nodiscard]] Result<std::vector<SlotId>> free_slots(std::uint64_t size_bytes,
                                                        std::uint32_t count);
@@ -189,12 +217,12 @@ class SlotPool {
   const std::uint64_t cap_bytes_;
   const Writers writers_;
   const std::uint32_t epoch_ = fork_epoch();
-  mutable std::mutex mutex_;
-  std::vector<OwnedSegment> segments_;
-  std::array<SizeClass, 64> classes_;
+  mutable Mutex mutex_;
+  std::vector<OwnedSegment> segments_ TENDON_GUARDED_BY(mutex_);
+  std::array<SizeClass, 64> classes_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::uint32_t> segment_count_{0};  // of segments_, for a look without the lock
-  std::uint32_t slot_count_ = 0;
-  SlotPoolStats stats_;
+  std::uint32_t slot_count_ TENDON_GUARDED_BY(mutex_) = 0;
+  SlotPoolStats stats_ TENDON_GUARDED_BY(mutex_);
 };
 
 template <class KeepGoing>
@@ -211,4 +239,4 @@ Result<void> SlotPool::prefault(std::uint64_t size_bytes, std::uint32_t slot_cou
   return {};
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

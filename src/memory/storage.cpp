@@ -3,7 +3,7 @@
 #include <new>
 #include <tendon/memory/storage.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 constexpr std::align_val_t kAlignment{64};
 // Aligned operator new rounds sizes up to the alignment: near 2^64 that wraps to a block of
@@ -25,4 +25,4 @@ Result<Storage> Storage::allocate(std::uint64_t size_bytes) {
   return Storage(std::move(owner), static_cast<std::byte*>(memory), size_bytes, Access::read_write);
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <tendon/observe/flight_recorder.hpp>
 
-namespace tendon::inline v0 {
+#include "core/text.hpp"
+
+namespace tendon::v0 {
 namespace {
 
 constexpr std::size_t kTextWords = FlightRecorder::kMaxObjectBytes / sizeof(std::uint64_t);
@@ -98,7 +100,8 @@ std::vector<FlightEvent> FlightRecorder::dump() const {
     }
     if (entry.turn.load(std::memory_order_relaxed) != turn) continue;
     event.name = name;
-    event.object.assign(reinterpret_cast<const char*>(words.data()), size);
+    // A peer's name may be in it, and its last character may have been cut.
+    event.object = detail::cleaned({reinterpret_cast<const char*>(words.data()), size});
     found.push_back({turn, std::move(event)});
   }
   std::sort(found.begin(), found.end(),
@@ -113,4 +116,4 @@ std::uint64_t FlightRecorder::dropped_count() const noexcept {
   return state_->dropped.load(std::memory_order_relaxed);
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <tendon/observe/histogram.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 
 std::uint64_t Histogram::middle_of(std::size_t bucket) noexcept {
   if (bucket < 2 * kSubCount) return bucket;
@@ -44,4 +44,4 @@ void Histogram::merge(const Histogram& other) noexcept {
   raise_max(other.max());
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <tendon/core/mutex.hpp>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
 #include "core/text.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 void write_to_stderr(LogLevel level, std::string_view where, std::string_view text) {
@@ -40,24 +42,31 @@ class Logger {
   void set(LogLevel level, LogCallback callback) {
     if (!callback) callback = write_to_stderr;
     auto shared = std::make_shared<const LogCallback>(std::move(callback));
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     callback_.swap(shared);
     level_.store(level, std::memory_order_relaxed);
   }
   std::shared_ptr<const LogCallback> callback() const {
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     return callback_;
   }
+  /// A child must not find it locked by a thread that only its parent has.
+  detail::Mutex& mutex() const TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
 
  private:
-  mutable std::mutex mutex_;
-  std::shared_ptr<const LogCallback> callback_;
+  mutable detail::Mutex mutex_;
+  std::shared_ptr<const LogCallback> callback_ TENDON_GUARDED_BY(mutex_);
   std::atomic<LogLevel> level_{LogLevel::warn};
 };
 
 Logger& logger() {
   // Leaked on purpose: destructors of statics may still have something to say.
-  static Logger* instance = new Logger;
+  static Logger* instance = [] {
+    pthread_atfork([]() TENDON_ACQUIRES(logger().mutex()) { logger().mutex().lock(); },
+                   []() TENDON_RELEASES(logger().mutex()) { logger().mutex().unlock(); },
+                   []() TENDON_RELEASES(logger().mutex()) { logger().mutex().unlock(); });
+    return new Logger;
+  }();
   return *instance;
 }
 
@@ -104,4 +113,4 @@ void log(LogLevel level, std::string_view where, std::string_view text) noexcept
   }
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -2,14 +2,18 @@
 // Asynchronous operations of a pipe: what waits in its queues, and what their completions do.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <variant>
 #include <vector>
 
 #include "pipe/pipe_core.hpp"
+#include "tensor/copy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 class PipeCore::SendCompletion final : public CompletionState<void> {
  public:
@@ -31,30 +35,59 @@ class PipeCore::RecvCompletion : public CompletionState<T> {
   void cancel() override { core_->cancel_recv(this); }
   void abandon() override {
     if (core_->engine()->forked()) return;
-    if (!this->finished()) core_->cancel_recv(this);
+    // What another thread is completing is awaited, or the next receive would overtake it.
+    if (!this->finished() && !core_->cancel_recv(this)) drive(kCompletingPatience);
     this->hand_back();
   }
   void left_over(Result<T> result) override {
     if (!result) return;
-    if constexpr (std::is_same_v<T, TensorDict>) {
-      PutBack returned;
+    PutBack returned;
+    returned.number = number_;
+    if constexpr (std::is_same_v<T, TensorDict>)
       returned.message.tensors = *std::move(result);
-      core_->put_back(std::move(returned));
-    } else {
-      core_->put_back({*std::move(result), 0});
-    }
+    else
+      returned.message = *std::move(result);
+    core_->put_back(std::move(returned));
   }
   void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
+  /// Called before finish() with a message.
+  virtual void came_from(const Taken& taken) { number_ = taken.number; }
 
  private:
+  // The other thread has a memcpy left.
+  static constexpr std::chrono::seconds kCompletingPatience{1};
   std::shared_ptr<PipeCore> core_;
+  std::uint64_t number_ = 0;
 };
 
-/// Of recv_into: what was dropped lies in the caller's memory, and stays there.
+/// A recv_into: what was dropped lies in the caller's memory, and stays there, unless it is given
+/// back.
 class PipeCore::IntoCompletion final : public RecvCompletion<TensorDict> {
  public:
   using RecvCompletion::RecvCompletion;
-  void left_over(Result<TensorDict>) override {}
+  void give_back() override {
+    gives_back_ = true;
+    RecvCompletion::give_back();
+  }
+  void left_over(Result<TensorDict> filled) override {
+    if (filled && gives_back_) RecvCompletion::left_over(copy_of(*filled));
+  }
+  void came_from(const Taken& taken) override {
+    RecvCompletion::came_from(taken);
+    values_ = taken.values;
+  }
+
+ private:
+  // The caller may write to the destination, and its own values are none of the message's.
+  [[nodiscard]] Result<TensorDict> copy_of(const TensorDict& filled) {
+    const std::shared_ptr<const Schema>& schema = filled.schema();
+    TENDON_TRY(fresh, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
+    pack_piece(filled, Layout::aligned, 0, {fresh.data(), fresh.size_bytes()});
+    return TensorDict::from_packed(schema, Layout::aligned, std::move(fresh), std::move(values_));
+  }
+
+  std::atomic<bool> gives_back_{false};
+  std::shared_ptr<const Value> values_;
 };
 
 /// A send that waits for its turn. It holds everything its message is made of.
@@ -75,4 +108,4 @@ struct PipeCore::PostedRecv {
   std::optional<TensorDict> destination;  // of recv_into
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <tendon/core/version.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Takes a flag for the length of a call; a second caller is told `busy`.
 class Busy {
@@ -24,4 +25,4 @@ class Busy {
   const bool mine_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -6,7 +6,7 @@
 
 #include "transport/message.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Messages that arrived and were not taken yet, in order. Keeps its memory: a stream in steady
 /// state allocates nothing, which std::deque does not promise.
@@ -42,4 +42,4 @@ class Inbox {
   std::size_t count_ = 0;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

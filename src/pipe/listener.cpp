@@ -4,7 +4,7 @@
 
 #include "pipe/listener_core.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace detail {
 namespace {
 
@@ -58,7 +58,7 @@ Result<Pipe> ListenerCore::accept(Deadline deadline) {
   std::shared_ptr<PipeCore> taken;
   bool over = false;
   const bool done = engine_->wait(nullptr, deadline, [&] {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     over = closed_ || engine_->unusable();
     if (over) return true;
     if (backlog_.empty() || !waiting_.empty()) return false;
@@ -80,7 +80,7 @@ Completion<Pipe> ListenerCore::accept_async() {
     (void)completion->finish(closed_error());
     return Completion<Pipe>(std::move(completion));
   }
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (closed_ || engine_->unusable()) {
     (void)completion->finish(closed_error());
   } else if (!backlog_.empty() && waiting_.empty()) {
@@ -94,24 +94,36 @@ Completion<Pipe> ListenerCore::accept_async() {
 
 Result<void> ListenerCore::has_room() const {
   if (closed_) return Error{ErrorCode::unreachable, "listener", "the listener was closed"};
-  if (!waiting_.empty() || backlog_.size() < static_cast<std::size_t>(kBacklog)) return {};
-  return Error{
-      ErrorCode::server_busy, "listener",
-      "its backlog of " + std::to_string(kBacklog) + " pipes that were not accepted is full"};
+  if (!waiting_.empty()) return {};
+  if (backlog_.size() >= static_cast<std::size_t>(kBacklog)) {
+    return Error{
+        ErrorCode::server_busy, "listener",
+        "its backlog of " + std::to_string(kBacklog) + " pipes that were not accepted is full"};
+  }
+  // Each link has a window of its own, so peers that send, leave and come again would fill one
+  // window after another.
+  std::uint64_t left_bytes = 0;
+  for (const auto& core : backlog_)
+    if (core->link().ended()) left_bytes += core->waiting_bytes();
+  if (left_bytes < engine_->options().link_cap_bytes) return {};
+  return Error{ErrorCode::server_busy, "listener",
+               "its backlog holds " + std::to_string(left_bytes) +
+                   " bytes of peers that have left, which nobody accepted; the limit is " +
+                   std::to_string(engine_->options().link_cap_bytes)};
 }
 
 Result<void> ListenerCore::may_open() {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return has_room();
 }
 
-// The link's receive lock is held.
 Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link> link,
                                                            std::uint32_t pipe) {
+  link->receive_mutex().assert_held();
   auto core = std::make_shared<PipeCore>(engine_, std::move(link), pipe);
   std::shared_ptr<AcceptCompletion> completion;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     TENDON_CHECK(has_room());
     if (waiting_.empty()) {
       backlog_.push_back(core);
@@ -124,6 +136,14 @@ Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link>
   return std::shared_ptr<MessageSink>(std::move(core));
 }
 
+// Nobody knows of these pipes yet, so nobody misses them; what they hold would stay for as long as
+// nobody accepts. A pipe that its peer closed in order is kept: its messages were acknowledged.
+void ListenerCore::on_link_lost(const Link& link) {
+  const Lock lock(mutex_);
+  std::erase_if(backlog_,
+                [&](const auto& core) { return &core->link() == &link && !core->ended_by_peer(); });
+}
+
 void ListenerCore::hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core) {
   if (auto run = completion.finish(PipeCore::make_pipe(std::move(core))))
     engine_->schedule(std::move(run));
@@ -134,7 +154,7 @@ void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
   if (engine_->forked()) return;
   std::shared_ptr<AcceptCompletion> found;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (auto waiting = waiting_.begin(); waiting != waiting_.end(); ++waiting) {
       if (waiting->get() != completion) continue;
       found = *waiting;
@@ -154,13 +174,15 @@ void ListenerCore::put_back(Pipe pipe) {
   auto core = PipeCore::take_core(std::move(pipe));
   std::shared_ptr<AcceptCompletion> next;
   {
-    std::lock_guard lock(mutex_);
-    if (!closed_ && waiting_.empty()) return backlog_.push_front(std::move(core));
-    if (!closed_) {
+    const Lock lock(mutex_);
+    if (!closed_ && waiting_.empty()) {
+      backlog_.push_front(std::move(core));
+    } else if (!closed_) {
       next = std::move(waiting_.front());
       waiting_.pop_front();
     }
   }
+  if (core == nullptr) return engine_->wake_others();  // an accept() may wait for it
   if (next != nullptr) return hand_over(*next, std::move(core));
   if (engine_->unusable()) return;
   engine_->schedule([core = std::move(core)] { core->cancel(never_accepted()); });
@@ -171,7 +193,7 @@ void ListenerCore::close() {
   std::deque<std::shared_ptr<PipeCore>> backlog;
   std::deque<std::shared_ptr<AcceptCompletion>> waiting;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (closed_) return;
     closed_ = true;
     backlog.swap(backlog_);
@@ -212,4 +234,4 @@ Completion<Pipe> Listener::accept_async() { return core_->accept_async(); }
 std::string Listener::address() const { return core_->address(); }
 void Listener::close() { core_->close(); }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -3,14 +3,14 @@
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <tendon/core/completion.hpp>
+#include <tendon/core/mutex.hpp>
 #include <tendon/pipe/listener.hpp>
 
 #include "pipe/pipe_core.hpp"
 #include "runtime/acceptor.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Pipes that peers opened and nobody accepted yet, and whoever waits for one.
 class ListenerCore final : public OpenHandler, public std::enable_shared_from_this<ListenerCore> {
@@ -27,23 +27,25 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
   Result<void> may_open() override;
   Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
                                                std::uint32_t pipe) override;
+  void on_link_lost(const Link& link) override;
   void on_context_closed() override { close(); }
 
  private:
   class AcceptCompletion;
   [[nodiscard]] Error closed_error() const;
-  /// mutex_ is held.
-  [[nodiscard]] Result<void> has_room() const;
-  void hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core);
+  [[nodiscard]] Result<void> has_room() const TENDON_REQUIRES(mutex_);
+  /// The completion may be dropped, which leads to put_back().
+  void hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core)
+      TENDON_EXCLUDES(mutex_);
   void cancel_accept(const AcceptCompletion* completion);
   void put_back(Pipe pipe);
 
   const std::shared_ptr<Engine> engine_;
   std::shared_ptr<Acceptor> acceptor_;
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<PipeCore>> backlog_;
-  std::deque<std::shared_ptr<AcceptCompletion>> waiting_;
-  bool closed_ = false;
+  Mutex mutex_;
+  std::deque<std::shared_ptr<PipeCore>> backlog_ TENDON_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<AcceptCompletion>> waiting_ TENDON_GUARDED_BY(mutex_);
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

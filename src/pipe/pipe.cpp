@@ -3,7 +3,7 @@
 
 #include "pipe/pipe_core.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 
 Pipe::Pipe(std::shared_ptr<detail::PipeCore> core) : core_(std::move(core)) {}
 Pipe::Pipe(Pipe&&) noexcept = default;
@@ -89,4 +89,4 @@ std::ostream& operator<<(std::ostream& out, const PipeStats& stats) {
              << ", dropped " << stats.dropped;
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

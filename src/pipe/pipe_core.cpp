@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <tendon/session/limits.hpp>
 
+#include "core/peer_error.hpp"
 #include "core/text.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/connect.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // Beyond the window a peer may only announce schemas and end; more than this breaks the protocol.
@@ -18,31 +19,10 @@ Error by_peer(const Link& link, ErrorCode code, std::string_view what) {
   return Error{code, "pipe", "peer " + link.peer_name() + " " + std::string(what)};
 }
 
-// The error a peer ended the pipe with. Codes that say what this process did or should do next
-// (`timeout`: call again) would be a lie in the peer's mouth.
+// The error that a peer ended the pipe with.
 Error error_of(const Link& link, std::uint32_t number, Bytes text) {
-  const auto code = [number] {
-    switch (static_cast<ErrorCode>(number)) {
-      case ErrorCode::internal:
-      case ErrorCode::invalid_argument:
-      case ErrorCode::not_supported:
-      case ErrorCode::not_found:
-      case ErrorCode::unreachable:
-      case ErrorCode::permission_denied:
-      case ErrorCode::version_mismatch:
-      case ErrorCode::protocol_violation:
-      case ErrorCode::server_busy:
-      case ErrorCode::resource_exhausted:
-      case ErrorCode::limit_exceeded:
-      case ErrorCode::message_too_large:
-      case ErrorCode::schema_mismatch:
-      case ErrorCode::too_many_open_files:
-        return static_cast<ErrorCode>(number);
-      default:
-        return ErrorCode::cancelled;
-    }
-  }();
-  return by_peer(link, code, "ended the pipe: " + cleaned(as_text(text)));
+  return by_peer(link, code_from_peer(number, PeerSays::pipe).value_or(ErrorCode::cancelled),
+                 "ended the pipe: " + cleaned(as_text(text)));
 }
 
 // What counts in the window.
@@ -53,7 +33,11 @@ bool is_content(const Descriptor& descriptor) {
 }  // namespace
 
 PipeCore::PipeCore(std::shared_ptr<Engine> engine, std::shared_ptr<Link> link, std::uint32_t id)
-    : engine_(std::move(engine)), link_(std::move(link)), id_(id) {}
+    : engine_(std::move(engine)),
+      link_(std::move(link)),
+      id_(id),
+      announced_(link_->peer_cap_bytes()),
+      received_schemas_(link_->cap_bytes()) {}
 
 PipeCore::~PipeCore() = default;
 
@@ -63,7 +47,7 @@ Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<Engine> engi
   TENDON_TRY(connected, detail::connect(*engine, address, profile, deadline));
   std::shared_ptr<PipeCore> core;
   {
-    std::lock_guard receiving(connected.link->receive_mutex());
+    const Lock receiving(connected.link->receive_mutex());
     if (connected.link->ended()) return connected.link->end_error();
     if (connected.link->pipe_count() >= kMaxPipesPerLink) {
       return Error{ErrorCode::limit_exceeded, "pipe.connect",
@@ -85,6 +69,7 @@ Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<Engine> engi
 // What the link hands over
 
 void PipeCore::on_message(Incoming&& incoming) {
+  link_->receive_mutex().assert_held();
   const Descriptor& descriptor = incoming.descriptor;
   switch (descriptor.kind) {
     case MessageKind::data:
@@ -97,9 +82,10 @@ void PipeCore::on_message(Incoming&& incoming) {
       last_sequence_ = descriptor.sequence;
       break;
     case MessageKind::end:
+      end_came_ = true;
       if (descriptor.tag != 0) {
         // The peer closed both directions: nobody will take what is sent from now on.
-        std::lock_guard lock(error_mutex_);
+        const Lock lock(error_mutex_);
         if (!send_error_)
           send_error_ = by_peer(*link_, ErrorCode::pipe_closed, "closed its end of the pipe");
         send_ended_.store(true, std::memory_order_release);
@@ -108,7 +94,7 @@ void PipeCore::on_message(Incoming&& incoming) {
     case MessageKind::error: {
       const Error error =
           error_of(*link_, descriptor.tag, {incoming.body.data, descriptor.body_bytes()});
-      std::lock_guard lock(error_mutex_);
+      const Lock lock(error_mutex_);
       peer_error_ = error;
       if (!send_error_) send_error_ = error;
       send_ended_.store(true, std::memory_order_release);
@@ -138,7 +124,7 @@ void PipeCore::on_message(Incoming&& incoming) {
         "sent more than the window of " + std::to_string(kPipeWindowMessages) + " messages"));
   }
   if (is_content(descriptor)) {
-    waiting_bytes_ += descriptor.payload_bytes;
+    set_waiting_bytes(waiting_bytes() + descriptor.payload_bytes);
   }
   inbox_.push_back(std::move(incoming));
 }
@@ -146,21 +132,23 @@ void PipeCore::on_message(Incoming&& incoming) {
 // An honest sender keeps to the window by what this side said it took, which is never more than
 // what it has taken.
 bool PipeCore::admits(const Descriptor& descriptor) {
+  link_->receive_mutex().assert_held();
   if (!is_content(descriptor) ||
-      fits_window(waiting_bytes_, descriptor.payload_bytes, link_->cap_bytes()))
+      fits_window(waiting_bytes(), descriptor.payload_bytes, link_->cap_bytes()))
     return true;
   fail_here(by_peer(*link_, ErrorCode::protocol_violation,
                     "sent " + std::to_string(descriptor.payload_bytes) + " bytes while " +
-                        std::to_string(waiting_bytes_) + " wait, beyond the window of " +
+                        std::to_string(waiting_bytes()) + " wait, beyond the window of " +
                         std::to_string(kPipeWindowBytes) + " bytes"));
   return false;
 }
 
 // look() sees it at the head of the inbox.
 void PipeCore::on_transfer_ended(const Transfer& transfer) {
+  link_->receive_mutex().assert_held();
   if (transfer.body.place == IncomingBody::Place::claimed) claim_open_ = false;
   if (!transfer.aborted || !is_content(transfer.descriptor)) return;
-  waiting_bytes_ -= std::min(waiting_bytes_, transfer.descriptor.payload_bytes);
+  set_waiting_bytes(waiting_bytes() - std::min(waiting_bytes(), transfer.descriptor.payload_bytes));
 }
 
 // The memory behind it is about to go, or nobody will take the message any more.
@@ -172,21 +160,22 @@ void PipeCore::clear_inbox() {
   drop_claim();
   receive_stats_.dropped += inbox_.size();
   while (!inbox_.empty()) (void)inbox_.pop_front();
-  waiting_bytes_ = 0;
+  set_waiting_bytes(0);
 }
 
 void PipeCore::fail_here(Error error) {
   if (!receive_error_) receive_error_ = error;
-  std::lock_guard lock(error_mutex_);
+  const Lock lock(error_mutex_);
   if (!send_error_) send_error_ = std::move(error);
   send_ended_.store(true, std::memory_order_release);
 }
 
 void PipeCore::on_link_failed(const Error& error) {
+  link_->receive_mutex().assert_held();
   if (error.code == ErrorCode::end_of_stream) {
     // A goodbye: everything was delivered; receiving ends in order, sending has no one to go to.
     if (!receive_error_) receive_error_ = error;
-    std::lock_guard lock(error_mutex_);
+    const Lock lock(error_mutex_);
     if (!send_error_) send_error_ = by_peer(*link_, ErrorCode::pipe_closed, "closed its context");
     send_ended_.store(true, std::memory_order_release);
     return;
@@ -205,7 +194,7 @@ void PipeCore::post_end(bool reading_too) {
 }
 
 void PipeCore::detach() {
-  std::lock_guard receiving(link_->receive_mutex());
+  const Lock receiving(link_->receive_mutex());
   link_->detach(id_);
   clear_inbox();
   receive_stats_.dropped += put_back_.size();
@@ -251,7 +240,7 @@ void PipeCore::end_now(Descriptor said, Bytes text) {
   said.pipe = id_;
   link_->post(said, text);
   {
-    std::lock_guard receiving(link_->receive_mutex());
+    const Lock receiving(link_->receive_mutex());
     fail_here(Error{ErrorCode::cancelled, "pipe.cancel", "this pipe was cancelled here"});
   }
   detach();
@@ -305,10 +294,10 @@ void PipeCore::drive(CompletionBase& completion, Deadline deadline) {
 PipeStats PipeCore::stats() const {
   PipeStats stats;
   {
-    std::lock_guard receiving(link_->receive_mutex());
+    const Lock receiving(link_->receive_mutex());
     stats = receive_stats_;
   }
-  std::lock_guard sending(send_mutex_);
+  const Lock sending(send_mutex_);
   stats.messages_sent = send_stats_.messages_sent;
   stats.bytes_sent = send_stats_.bytes_sent;
   stats.loans_sent = send_stats_.loans_sent;
@@ -320,4 +309,4 @@ PipeStats PipeCore::stats() const {
   return stats;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

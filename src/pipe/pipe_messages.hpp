@@ -12,7 +12,7 @@
 
 #include "transport/message.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A message on its way out, with everything the link reads until it is gone.
 struct Outgoing {
@@ -30,6 +30,7 @@ struct Outgoing {
 /// A message that was taken and came back: its completion was dropped, or its deadline passed.
 struct PutBack {
   Message message;
+  std::uint64_t number = 0;        // of the stream, for its order
   std::uint64_t copied_bytes = 0;  // by the recv_into whose deadline passed
 };
 
@@ -37,10 +38,12 @@ struct PutBack {
 struct Taken {
   std::unique_ptr<PutBack> put_back;  // set: this one
   Incoming incoming;
+  std::uint64_t number = 0;  // among the messages taken from this stream
   std::shared_ptr<const Schema> schema;
+  std::shared_ptr<const Value> values;  // once a destination was filled
   /// Where its payload was written for a call that has given up since; the memory of that call.
   std::optional<TensorDict> written_to;
   bool lent = false;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

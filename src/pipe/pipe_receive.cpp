@@ -5,12 +5,13 @@
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
-#include "memory/copy.hpp"
+#include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
 #include "pipe/pipe_core.hpp"
 #include "tensor/copy.hpp"
+#include "tensor/tree.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 1ull << 20;
@@ -18,7 +19,7 @@ constexpr std::uint64_t kPieceBytes = 1ull << 20;
 // Copies a body out of memory that belongs to somebody else.
 Result<Storage> copy_out(const std::byte* data, std::uint64_t size) {
   TENDON_TRY(storage, Storage::allocate(size));
-  copy_bytes({storage.data(), size}, {data, size}, copy_hint(size));
+  copy_part({storage.data(), size}, {data, size}, size);
   return storage;
 }
 
@@ -53,20 +54,18 @@ bool same_memory(const TensorDict& a, const TensorDict& b) {
 
 }  // namespace
 
-// The head of the inbox; the link's receive lock is held
+// The head of the inbox
 
 // Acts on what is no message (schemas, ends) until a complete message is at the head.
 PipeCore::Head PipeCore::look() {
   if (!put_back_.empty()) return Head::message;
   while (!inbox_.empty()) {
     Incoming& head = inbox_.front();
-    if (head.transfer != nullptr) {
-      if (head.transfer->aborted) {
-        (void)inbox_.pop_front();
-        continue;
-      }
-      if (!head.transfer->complete) return Head::nothing;
+    if (head.aborted()) {
+      (void)inbox_.pop_front();
+      continue;
     }
+    if (!head.arrived()) return Head::nothing;
     switch (head.descriptor.kind) {
       case MessageKind::data:
       case MessageKind::bytes:
@@ -82,7 +81,7 @@ PipeCore::Head PipeCore::look() {
         break;
       default: {  // `error`: on_message() made send_error_ of it
         (void)inbox_.pop_front();
-        std::lock_guard lock(error_mutex_);
+        const Lock lock(error_mutex_);
         if (!receive_error_) receive_error_ = peer_error_;
         break;
       }
@@ -100,17 +99,12 @@ Error PipeCore::over() const {
 }
 
 Result<void> PipeCore::read_schema(Incoming& incoming) {
+  if (const Error* failure = incoming.body.failure()) return *failure;
   const std::uint64_t size = incoming.descriptor.body_bytes();
-  if (size > kMaxSchemaBytes) {
-    return Error{ErrorCode::limit_exceeded, "pipe.schema",
-                 "peer " + link_->peer_name() + " announced a schema of " + std::to_string(size) +
-                     " bytes; at most " + std::to_string(kMaxSchemaBytes) + " are legal"};
-  }
   // A copy first: the peer could change its slot while it is being read.
   std::vector<std::byte> bytes(incoming.body.data, incoming.body.data + size);
   TENDON_TRY(schema, Schema::decode(bytes));
-  const std::uint32_t number = incoming.descriptor.schema;
-  received_schemas_[number % kSchemasKept] = {std::move(schema), number};
+  received_schemas_.add(incoming.descriptor.schema, std::move(schema));
   return {};
 }
 
@@ -128,9 +122,9 @@ Result<void> PipeCore::check_take(Want want, RecvMode mode, const TensorDict* de
   const Incoming& head = inbox_.front();
   if (want == Want::tensors && head.descriptor.kind == MessageKind::bytes) return wrong_kind();
   if (destination != nullptr) {
-    const Announced& known = received_schemas_[head.descriptor.schema % kSchemasKept];
-    if (known.number == head.descriptor.schema && known.schema != destination->schema())
-      TENDON_CHECK(same_schema(*destination, known.schema.get()));
+    const auto& known = received_schemas_.find(head.descriptor.schema);
+    if (known != nullptr && known != destination->schema())
+      TENDON_CHECK(same_schema(*destination, known.get()));
   }
   if (mode == RecvMode::copy) return {};
   lent = head.body.place != IncomingBody::Place::claimed && link_->lend(head.body);
@@ -162,22 +156,22 @@ void PipeCore::take(RecvMode mode, const TensorDict* destination, bool lent, Tak
   if (destination != nullptr && destination == into_) into_ = nullptr;
   if (!put_back_.empty()) {
     taken.put_back = std::make_unique<PutBack>(std::move(put_back_.front()));
+    taken.number = taken.put_back->number;
     put_back_.pop_front();
     return;
   }
   taken.incoming = inbox_.pop_front();
+  taken.incoming.held.give_back();
   taken.lent = lent;
   const Descriptor& descriptor = taken.incoming.descriptor;
-  if (descriptor.kind == MessageKind::data) {
-    const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
-    if (known.number == descriptor.schema) taken.schema = known.schema;
-  }
-  ++taken_messages_;
+  if (descriptor.kind == MessageKind::data)
+    taken.schema = received_schemas_.find(descriptor.schema);
+  taken.number = ++taken_messages_;
   taken_bytes_ += descriptor.payload_bytes;
   ++receive_stats_.messages_received;
   receive_stats_.bytes_received += descriptor.payload_bytes;
   const auto place = taken.incoming.body.place;
-  waiting_bytes_ -= descriptor.payload_bytes;
+  set_waiting_bytes(waiting_bytes() - descriptor.payload_bytes);
   if (place == IncomingBody::Place::claimed) {
     // Under the lock: the next message may claim a destination as soon as this one is out. Another
     // receive than the one that claimed it may be the one that takes it.
@@ -204,6 +198,7 @@ bool PipeCore::destination_free(const TensorDict* destination) {
   if (put_back_.empty() || destination == nullptr || claimer_ != destination) return true;
   if (claim_open_) return false;
   Incoming& head = inbox_.front();
+  if (!head.arrived()) return false;
   const std::uint64_t size = head.descriptor.payload_bytes;
   auto storage = Storage::allocate(size);
   if (!storage) return false;
@@ -222,7 +217,7 @@ Result<bool> PipeCore::try_take(Want want, RecvMode mode, const TensorDict* dest
   bool moved = false;
   Descriptor credit;
   {
-    std::lock_guard receiving(link_->receive_mutex());
+    const Lock receiving(link_->receive_mutex());
     Head head = look();
     if (head == Head::nothing && !link_->ended()) {
       moved = link_->poll();
@@ -289,6 +284,7 @@ Result<void> PipeCore::check_schema(const Taken& taken) const {
 
 Result<TensorDict> PipeCore::to_tensors(Taken& taken) {
   if (taken.put_back != nullptr) return *std::move(taken.put_back->message.tensors);
+  if (const Error* failure = taken.incoming.body.failure()) return *failure;
   TENDON_CHECK(check_schema(taken));
   TENDON_TRY(values, read_values(taken));
   IncomingBody& body = taken.incoming.body;
@@ -321,6 +317,7 @@ Result<Message> PipeCore::to_message(Taken taken) {
   Message message;
   const Descriptor descriptor = taken.incoming.descriptor;
   message.tag = descriptor.tag;
+  if (const Error* failure = taken.incoming.body.failure()) return *failure;
   if (descriptor.kind == MessageKind::data) {
     TENDON_TRY(tensors, to_tensors(taken));
     message.tensors = std::move(tensors);
@@ -343,8 +340,9 @@ Result<Message> PipeCore::to_message(Taken taken) {
   return message;
 }
 
-Error PipeCore::keep_for_later(TensorDict tensors, std::uint64_t copied_bytes) {
+Error PipeCore::keep_for_later(const Taken& taken, TensorDict tensors, std::uint64_t copied_bytes) {
   PutBack returned;
+  returned.number = taken.number;
   returned.message.tensors = std::move(tensors);
   returned.copied_bytes = copied_bytes;
   put_back(std::move(returned));
@@ -359,6 +357,8 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
   const IncomingBody& body = taken.incoming.body;
   const Layout layout = taken.incoming.descriptor.layout;
   const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
+  TENDON_TRY(values, read_values(taken));
+  if (values != nullptr) TENDON_CHECK(check_values(*taken.schema, *values));
   if (body.place == IncomingBody::Place::claimed) {
     const bool in_place = !taken.written_to || same_memory(*taken.written_to, destination);
     if (!in_place) {
@@ -371,13 +371,11 @@ Result<void> PipeCore::copy_into(Taken& taken, TensorDict& destination, Deadline
     if (copied != size) {
       taken.lent = true;  // it stays for the next call
       TENDON_TRY(tensors, to_tensors(taken));
-      return keep_for_later(std::move(tensors), copied);
+      return keep_for_later(taken, std::move(tensors), copied);
     }
   }
-  TENDON_TRY(values, read_values(taken));
-  if (values == nullptr) return {};
-  for (const auto& [path, value] : values->as_map()) TENDON_CHECK(destination.try_set(path, value));
-  return {};
+  taken.values = std::move(values);
+  return taken.values == nullptr ? Result<void>() : Tree::merge_values(destination, *taken.values);
 }
 
 // Blocking receives
@@ -406,7 +404,7 @@ Result<void> PipeCore::wait_take(Want want, RecvMode mode, const TensorDict* des
   if (!done) {
     return Error{ErrorCode::timeout, where,
                  "nothing came from " + link_->peer_name() + " before the deadline" +
-                     (link_->suspect() ? "; it has been silent for a second or more" : "")};
+                     (link_->suspect() ? "; it gives no sign of life" : "")};
   }
   return {};
 }
@@ -434,14 +432,14 @@ Result<void> PipeCore::recv_into(TensorDict& destination, Deadline deadline) {
   if (!busy.mine()) return busy_error("recv_into");
   TENDON_CHECK(check_destination(destination));
   {
-    std::lock_guard receiving(link_->receive_mutex());
+    const Lock receiving(link_->receive_mutex());
     into_ = &destination;
   }
   Taken taken;
   auto waited =
       wait_take(Want::tensors, RecvMode::copy, &destination, deadline, "pipe.recv_into", taken);
   {
-    std::lock_guard receiving(link_->receive_mutex());
+    const Lock receiving(link_->receive_mutex());
     into_ = nullptr;
     (void)keep_claim(destination);
   }
@@ -455,7 +453,7 @@ Result<void> PipeCore::recv_into(TensorDict& destination, Deadline deadline) {
 bool PipeCore::keep_claim(const TensorDict& destination) {
   if (claimer_ != &destination) return false;
   claimer_ = nullptr;
-  if (!inbox_.empty() && inbox_.front().body.place == IncomingBody::Place::claimed)
+  if (!inbox_.empty() && inbox_.front().place() == IncomingBody::Place::claimed)
     claimed_ = destination;
   else
     drop_claim();
@@ -464,6 +462,7 @@ bool PipeCore::keep_claim(const TensorDict& destination) {
 
 Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline deadline) {
   if (taken.put_back == nullptr) {
+    if (const Error* failure = taken.incoming.body.failure()) return *failure;
     TENDON_CHECK(check_schema(taken));
     return copy_into(taken, destination, deadline);
   }
@@ -473,15 +472,14 @@ Result<void> PipeCore::fill(Taken& taken, TensorDict& destination, Deadline dead
     const std::uint64_t size = packed->schema->layout(packed->layout).total_bytes;
     const std::uint64_t copied = copy_pieces(packed->storage.bytes().first(size), packed->layout,
                                              destination, taken.put_back->copied_bytes, deadline);
-    if (copied != size) return keep_for_later(*std::move(taken.put_back->message.tensors), copied);
+    if (copied != size)
+      return keep_for_later(taken, *std::move(taken.put_back->message.tensors), copied);
   } else {
     for (std::size_t i = 0; i < source.leaf_count(); ++i)
       copy_strided(destination.leaf(i), source.leaf(i));
   }
-  if (const auto& values = source.values(); values != nullptr)
-    for (const auto& [path, value] : values->as_map())
-      TENDON_CHECK(destination.try_set(path, value));
-  return {};
+  taken.values = source.values();
+  return taken.values == nullptr ? Result<void>() : Tree::merge_values(destination, *taken.values);
 }
 
 // Asynchronous receives
@@ -499,7 +497,7 @@ Completion<T> PipeCore::post_recv(std::shared_ptr<RecvCompletion<T>> completion,
     return Completion<T>(std::move(completion));
   }
   {
-    std::lock_guard receiving(link_->receive_mutex());
+    const Lock receiving(link_->receive_mutex());
     posted_.push_back(std::move(posted));
     posted_count_.store(posted_.size());
   }
@@ -526,7 +524,7 @@ bool PipeCore::progress_receives() {
     std::optional<Error> error;
     Descriptor credit;
     {
-      std::lock_guard receiving(link_->receive_mutex());
+      const Lock receiving(link_->receive_mutex());
       if (posted_.empty()) return false;
       posted = posted_.front();
       const bool any =
@@ -566,6 +564,7 @@ void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken, std::opt
                         CompletionStatus failed_as) {
   std::function<void()> run;
   if (auto* message = std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
+    if (taken) (*message)->came_from(*taken);
     run = (*message)->finish(error ? Result<Message>(*std::move(error))
                                    : to_message(*std::move(taken)));
   } else {
@@ -576,7 +575,9 @@ void PipeCore::complete(PostedRecv& posted, std::optional<Taken> taken, std::opt
       TENDON_CHECK(fill(*taken, *posted.destination, Deadline::never()));
       return *std::move(posted.destination);
     };
-    run = tensors->finish(result(), failed_as);
+    auto received = result();
+    if (taken) tensors->came_from(*taken);
+    run = tensors->finish(std::move(received), failed_as);
   }
   if (run) engine_->schedule(std::move(run));
   engine_->note_completed();
@@ -587,7 +588,7 @@ bool PipeCore::cancel_recv(const CompletionBase* completion) {
   std::shared_ptr<PostedRecv> found;
   bool in_use = false;
   {
-    std::lock_guard receiving(link_->receive_mutex());
+    const Lock receiving(link_->receive_mutex());
     for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
       const bool is_it = std::visit(
           [&](const auto& held) {
@@ -614,8 +615,10 @@ bool PipeCore::cancel_recv(const CompletionBase* completion) {
 
 void PipeCore::put_back(PutBack returned) {
   {
-    std::lock_guard receiving(link_->receive_mutex());
-    put_back_.push_front(std::move(returned));
+    const Lock receiving(link_->receive_mutex());
+    const auto place =
+        std::ranges::upper_bound(put_back_, returned.number, std::less(), &PutBack::number);
+    put_back_.insert(place, std::move(returned));
   }
   engine_->wake_others();
 }
@@ -624,6 +627,7 @@ void PipeCore::put_back(PutBack returned) {
 
 bool PipeCore::claim_destination(const Descriptor& descriptor,
                                  std::vector<MutableBytes>& destination) {
+  link_->receive_mutex().assert_held();
   // Whose turn is next: a receive posted before, else the one that waits.
   const TensorDict* into = into_;
   if (!posted_.empty())
@@ -631,10 +635,10 @@ bool PipeCore::claim_destination(const Descriptor& descriptor,
   if (into == nullptr || claimed_ || !inbox_.empty() || !put_back_.empty()) return false;
   if (descriptor.sequence <= last_sequence_) return false;  // on_message() will refuse it
   if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
-  const Announced& known = received_schemas_[descriptor.schema % kSchemasKept];
-  if (known.number != descriptor.schema || known.schema == nullptr) return false;
-  if (known.schema != into->schema() && !same_leaves(*known.schema, *into->schema())) return false;
-  const PackedLayout& layout = known.schema->layout(descriptor.layout);
+  const auto& known = received_schemas_.find(descriptor.schema);
+  if (known == nullptr) return false;
+  if (known != into->schema() && !same_leaves(*known, *into->schema())) return false;
+  const PackedLayout& layout = known->layout(descriptor.layout);
   if (layout.total_bytes != descriptor.payload_bytes) return false;
   for (std::size_t i = 0; i < into->leaf_count(); ++i)
     if (!into->leaf_view(i).contiguous) return false;
@@ -655,4 +659,4 @@ bool PipeCore::claim_destination(const Descriptor& descriptor,
   return true;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -7,7 +7,7 @@
 #include "pipe/async_ops.hpp"
 #include "pipe/pipe_core.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// Says to the peer that returned slots are waited for, as long as it lives.
@@ -32,7 +32,7 @@ class WaitsForReturns {
 Result<void> PipeCore::usable_for_send(std::string_view where) const {
   TENDON_CHECK(engine_->usable(where));
   if (send_ended_.load(std::memory_order_acquire)) {
-    std::lock_guard lock(error_mutex_);
+    const Lock lock(error_mutex_);
     return *send_error_;
   }
   if (closed_) return Error{ErrorCode::pipe_closed, where, "this end of the pipe was closed"};
@@ -84,7 +84,10 @@ Result<void> PipeCore::prepare(Outgoing& out, const TensorDict& batch) {
       out.parts.push_back(
           {0, packed->storage.bytes().first(layout.total_bytes), nullptr, layout.total_bytes});
     }
-    if (packed->storage.origin() == Origin::peer_slot) ++send_stats_.copied_other_link;
+    if (packed->storage.origin() == Origin::peer_slot) {
+      const Lock lock(send_mutex_);
+      ++send_stats_.copied_other_link;
+    }
   } else {
     const std::size_t count = batch.leaf_count();
     out.strided.reserve(count);  // parts point into it
@@ -152,14 +155,8 @@ Result<void> PipeCore::prepare_loan(Outgoing& out, const TensorDict& dict,
 // The number of this schema on this pipe; a new one is announced first.
 std::uint32_t PipeCore::schema_number(Outgoing& out) {
   const auto& schema = out.schema;
-  for (const Announced& known : announced_) {
-    if (known.schema == nullptr) continue;
-    if (known.schema == schema || *known.schema == *schema) {
-      // Forgotten by the receiver once kSchemasKept newer ones were announced.
-      if (last_schema_ - known.number < kSchemasKept) return known.number;
-    }
-  }
-  const std::uint32_t number = last_schema_ + 1;
+  if (const std::uint32_t known = announced_.number_of(schema); known != 0) return known;
+  const std::uint32_t number = announced_.next_number();
   SendOp announcement;
   announcement.descriptor.kind = MessageKind::schema;
   announcement.descriptor.pipe = id_;
@@ -213,8 +210,7 @@ Result<bool> PipeCore::try_send(Outgoing& out, Deadline deadline) {
 
 void PipeCore::count_announced(Outgoing& out) {
   ++next_sequence_;
-  last_schema_ = out.op.descriptor.schema;
-  announced_[last_schema_ % kSchemasKept] = {out.schema, last_schema_};
+  announced_.add(out.op.descriptor.schema, out.schema);
   out.announcement.reset();
   ++send_stats_.schemas_announced;
 }
@@ -262,11 +258,17 @@ Error PipeCore::why_blocked(const Outgoing& out, const Error* timeout) const {
     if (auto slot = link_->acquire(size); !slot) return std::move(slot).error();
   }
   if (timeout != nullptr) return *timeout;
-  return Error{ErrorCode::timeout, "pipe.send",
-               "a message of " + std::to_string(size) + " bytes was not sent to " +
-                   link_->peer_name() + " before the deadline; the peer has not taken " +
-                   std::to_string(untaken) + " of at most " + std::to_string(kPipeWindowMessages) +
-                   " messages; nothing was delivered"};
+  const std::uint64_t untaken_bytes = link_->stats().untaken_bytes;
+  return Error{
+      ErrorCode::timeout, "pipe.send",
+      "a message of " + std::to_string(size) + " bytes was not sent to " + link_->peer_name() +
+          " before the deadline; the peer has not taken " + std::to_string(untaken) +
+          " of at most " + std::to_string(kPipeWindowMessages) + " messages" +
+          (untaken_bytes == 0
+               ? ""
+               : ", and " + std::to_string(untaken_bytes) + " of at most " +
+                     std::to_string(link_->peer_cap_bytes()) + " bytes on all pipes of this link") +
+          "; nothing was delivered"};
 }
 
 Result<void> PipeCore::send_now(Outgoing& out, Deadline deadline) {
@@ -277,7 +279,7 @@ Result<void> PipeCore::send_now(Outgoing& out, Deadline deadline) {
       if (engine_->unusable()) error = engine_->usable("pipe.send").error();
       return error.has_value();
     }
-    std::lock_guard lock(send_mutex_);
+    const Lock lock(send_mutex_);
     const auto sent = try_send(out, deadline);
     if (!sent) error = sent.error();
     return !sent || *sent;
@@ -293,7 +295,7 @@ Result<void> PipeCore::send_now(Outgoing& out, Deadline deadline) {
     });
   }
   if (done && !error) return {};
-  std::lock_guard lock(send_mutex_);
+  const Lock lock(send_mutex_);
   if (!error || error->code == ErrorCode::timeout)
     error = why_blocked(out, error ? &*error : nullptr);
   if (!take_back(out)) return {};
@@ -403,7 +405,7 @@ Result<void> PipeCore::flush(Deadline deadline) {
     if (progress_sends()) return false;
     if (link_->delivers_at_once()) return link_->drained();
     if (!asked) {
-      std::lock_guard lock(send_mutex_);
+      const Lock lock(send_mutex_);
       wanted = next_sequence_ - 1;
       if (wanted == 0) return true;
       Descriptor ping;
@@ -432,7 +434,7 @@ Result<void> PipeCore::finish_sending(Deadline deadline) {
   TENDON_CHECK(flush(deadline));
   finished_sending_ = true;
   post_end(false);
-  std::lock_guard lock(error_mutex_);
+  const Lock lock(error_mutex_);
   if (!send_error_)
     send_error_ =
         Error{ErrorCode::pipe_closed, "pipe.send", "finish_sending() was called on this pipe"};
@@ -450,7 +452,7 @@ Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<vo
     return Completion<void>(std::move(completion));
   }
   {
-    std::lock_guard lock(send_mutex_);
+    const Lock lock(send_mutex_);
     queue_.push_back(std::move(queued));
     queued_count_.store(queue_.size());
   }
@@ -462,7 +464,7 @@ Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<vo
 Completion<void> PipeCore::send_async(TensorDict batch) {
   auto queued = std::make_shared<QueuedSend>();
   queued->batch = std::move(batch);
-  auto prepared = prepare_locked(queued->out, queued->batch);
+  auto prepared = prepare(queued->out, queued->batch);
   return enqueue(std::move(queued), std::move(prepared));
 }
 
@@ -473,9 +475,7 @@ Completion<void> PipeCore::send_async(Loan&& loan) {
   queued->batch = std::move(loan.dict_);
   queued->lease = std::move(loan.lease_);
   loan.clear();
-  std::unique_lock lock(send_mutex_);
   auto prepared = prepare_loan(queued->out, queued->batch, queued->lease);
-  lock.unlock();
   return enqueue(std::move(queued), std::move(prepared));
 }
 
@@ -488,16 +488,11 @@ Completion<void> PipeCore::send_async(Storage bytes, const MessageOptions& optio
   return enqueue(std::move(queued), std::move(prepared));
 }
 
-Result<void> PipeCore::prepare_locked(Outgoing& out, const TensorDict& batch) {
-  std::lock_guard lock(send_mutex_);  // counts go to send_stats_
-  return prepare(out, batch);
-}
-
 // Sends from the queue what can be sent. True while something is left.
 bool PipeCore::progress_sends() {
   if (queued_count_.load(std::memory_order_acquire) == 0) return false;
-  std::unique_lock lock(send_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return true;  // somebody is at it
+  if (!send_mutex_.try_lock()) return true;  // somebody is at it
+  const Lock lock(send_mutex_, kAdoptLock);
   while (!queue_.empty()) {
     const auto queued = queue_.front();
     auto sent = try_send(queued->out, Deadline::never());
@@ -519,7 +514,7 @@ bool PipeCore::progress_sends() {
 }
 
 void PipeCore::cancel_send(const CompletionBase* completion) {
-  std::lock_guard lock(send_mutex_);
+  const Lock lock(send_mutex_);
   for (auto queued = queue_.begin(); queued != queue_.end(); ++queued) {
     if ((*queued)->completion.get() != completion) continue;
     Result<void> result;
@@ -535,4 +530,4 @@ void PipeCore::cancel_send(const CompletionBase* completion) {
   }
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <condition_variable>
 #include <list>
-#include <mutex>
 #include <system_error>
+#include <tendon/core/mutex.hpp>
 #include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/server.hpp>
@@ -12,7 +11,7 @@
 #include "core/fork_guard.hpp"
 #include "pipe/pipe_core.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 constexpr std::uint32_t kMostClients = 1024;
 }
@@ -35,7 +34,7 @@ class Server::State {
   ~State() {
     listener_.close();
     {
-      std::lock_guard lock(mutex_);
+      const detail::Lock lock(mutex_);
       for (const Client& client : clients_) client.core->cancel();
     }
     if (acceptor_.joinable()) acceptor_.join();
@@ -47,7 +46,7 @@ class Server::State {
 
   [[nodiscard]] std::uint32_t client_count() {
     if (forked()) return 0;
-    std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     return busy_count_;
   }
 
@@ -58,16 +57,10 @@ class Server::State {
                    "own here"};
     }
     listener_.close();
-    std::unique_lock lock(mutex_);
-    const auto idle = [this] { return busy_count_ == 0; };
-    bool done = idle();
-    if (!done && deadline.is_never()) {
-      changed_.wait(lock, idle);
-      done = true;
-    } else if (!done && !deadline.is_poll()) {
-      done = changed_.wait_until(lock, deadline.time_point(), idle);
-    }
-    if (done) return {};
+    const detail::Lock lock(mutex_);
+    while (busy_count_ != 0 && !deadline.is_poll())
+      if (!changed_.wait_until(mutex_, deadline)) break;
+    if (busy_count_ == 0) return {};
     return Error{ErrorCode::timeout, "server.close",
                  std::to_string(busy_count_) + " handlers of the server on " + listener_.address() +
                      " had not returned before the deadline"};
@@ -86,7 +79,7 @@ class Server::State {
       auto pipe = listener_.accept(Deadline::never());
       if (!pipe) return;  // closed
       reap(Reap::finished);
-      std::lock_guard lock(mutex_);
+      const detail::Lock lock(mutex_);
       const auto core = detail::PipeCore::core_of(*pipe);
       if (busy_count_ >= options_.max_clients) {
         core->cancel(Error{ErrorCode::server_busy, "server",
@@ -102,7 +95,7 @@ class Server::State {
       try {
         client.thread = std::thread([this, &client, held] {
           run(client.core, std::move(*held));
-          std::lock_guard done(mutex_);
+          const detail::Lock done(mutex_);
           client.finished = true;
           --busy_count_;
           changed_.notify_all();
@@ -138,7 +131,7 @@ class Server::State {
   void reap(Reap which) {
     std::list<Client> done;
     {
-      std::lock_guard lock(mutex_);
+      const detail::Lock lock(mutex_);
       for (auto client = clients_.begin(); client != clients_.end();) {
         const auto next = std::next(client);
         if (which == Reap::all || client->finished) done.splice(done.end(), clients_, client);
@@ -152,10 +145,10 @@ class Server::State {
   const Handler handler_;
   const ServerOptions options_;
   const std::uint32_t epoch_ = detail::fork_epoch();
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::list<Client> clients_;
-  std::uint32_t busy_count_ = 0;
+  detail::Mutex mutex_;
+  detail::CondVar changed_;
+  std::list<Client> clients_ TENDON_GUARDED_BY(mutex_);
+  std::uint32_t busy_count_ TENDON_GUARDED_BY(mutex_) = 0;
   std::thread acceptor_;
 };
 
@@ -191,4 +184,4 @@ std::string Server::address() const { return state_->listener().address(); }
 std::uint32_t Server::client_count() const { return state_->client_count(); }
 Result<void> Server::close(Deadline deadline) { return state_->close(deadline); }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

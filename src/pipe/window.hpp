@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <tendon/session/limits.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// May a message of `size_bytes` join `open_bytes` in the window? The sender counts as open what
 /// the receiver has not said it took, so a large message must be let in while that may be nothing.
@@ -18,4 +18,4 @@ namespace tendon::inline v0::detail {
          open_bytes + size_bytes <= std::max(kPipeWindowBytes, two_bytes);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

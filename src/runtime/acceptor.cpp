@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
@@ -17,12 +16,11 @@
 #include "session/machine.hpp"
 #include "transport/tcp/tcp_link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "listener.bind";
 constexpr auto kLookUp = std::chrono::seconds(5);
-constexpr std::size_t kMostLaneTickets = 1024;
 // Of one event; who connects faster than this is served still must not keep the links waiting.
 constexpr int kMostAccepted = 16;
 
@@ -83,7 +81,7 @@ Result<void> Acceptor::open(const Address& address) {
   if (::bind(fd.get(), chosen.get(), chosen.length) != 0)
     return system_error(kWhere, "listening on " + address.to_string(), errno);
   if (has_file) unix_path_ = address.path();
-  if (::listen(fd.get(), kBacklog) != 0)
+  if (::listen(fd.get(), static_cast<int>(kSilentPerListener)) != 0)
     return system_error(kWhere, "listening on " + address.to_string(), errno);
   SocketAddress bound;
   bound.length = sizeof bound.storage;
@@ -91,29 +89,32 @@ Result<void> Acceptor::open(const Address& address) {
   address_ = is_unix ? address.to_string() : bound.to_string();
   // Left behind by peers that were killed in the middle of a handshake.
   if (auto directory = runtime_directory()) sweep_stale_sockets(*directory);
+  tickets_as_ = engine_->tickets().add({handler_, profile_});
+  const Lock lock(mutex_);
   socket_ = std::move(fd);
   return engine_->watch(socket_.get(), EPOLLIN, weak_from_this());
 }
 
 void Acceptor::close() {
   if (engine_->forked()) return;
-  std::vector<std::shared_ptr<Admission>> admissions;
+  decltype(admissions_) admissions;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (closed_) return;
     closed_ = true;
     admissions.swap(admissions_);
+    if (socket_) engine_->forget(socket_.get());
   }
-  if (socket_) engine_->forget(socket_.get());
   if (!unix_path_.empty() && !engine_->unusable()) unlink(unix_path_.c_str());
-  for (const auto& admission : admissions) admission->cancel();
-  std::lock_guard lock(mutex_);
+  engine_->tickets().remove(tickets_as_);
+  for (const auto& [number, admission] : admissions) admission->cancel();
+  const Lock lock(mutex_);
   socket_.reset();
 }
 
 // Under the lock: the number of a closed socket may already belong to another file.
 OwnedFd Acceptor::accept_one() {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (closed_) {
     errno = EBADF;
     return {};
@@ -153,7 +154,7 @@ void Acceptor::on_ready(int, std::uint32_t) {
 }
 
 void Acceptor::on_time() {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (!closed_) engine_->change(socket_.get(), EPOLLIN);
 }
 
@@ -170,13 +171,19 @@ void Acceptor::admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix
       return;
     }
   }
-  auto admission =
-      std::make_shared<Admission>(shared_from_this(), std::move(fd), std::move(parent), is_unix);
+  std::shared_ptr<Admission> admission;
   {
-    std::lock_guard lock(mutex_);
-    // Beyond the limit the connection just closes: a stranger must not cost more than that.
-    if (closed_ || admissions_.size() >= kHalfOpenPerListener * 2) return;
-    admissions_.push_back(admission);
+    const Lock lock(mutex_);
+    if (closed_) return;
+    const Door::Number number = next_admission_++;
+    // Who comes to a rendezvous has a place already, as the one that opened it.
+    if (parent == nullptr &&
+        !obey(door_.enter(number, remote_source(fd.get()), Deadline::Clock::now()))) {
+      return;
+    }
+    admission = std::make_shared<Admission>(shared_from_this(), number, std::move(fd),
+                                            std::move(parent), is_unix);
+    admissions_.emplace(number, admission);
   }
   if (const auto started = admission->start(); !started) {
     log(LogLevel::error, "listener.accept", started.error().detail);
@@ -184,29 +191,30 @@ void Acceptor::admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix
   }
 }
 
-void Acceptor::finished(const Admission* admission) {
-  std::lock_guard lock(mutex_);
-  std::erase_if(admissions_, [&](const auto& known) { return known.get() == admission; });
-}
-
-Result<Token> Acceptor::issue_lane(std::weak_ptr<TcpLink> link) {
-  TENDON_TRY(ticket, random_token());
-  std::lock_guard lock(mutex_);
-  std::erase_if(lanes_, [](const auto& lane) { return lane.second.expired(); });
-  if (lanes_.size() >= kMostLaneTickets) lanes_.erase(lanes_.begin());
-  lanes_.emplace_back(ticket, std::move(link));
-  return ticket;
-}
-
-std::shared_ptr<TcpLink> Acceptor::take_lane(const Token& ticket) {
-  std::lock_guard lock(mutex_);
-  for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane) {
-    if (lane->first != ticket) continue;
-    auto link = lane->second.lock();
-    lanes_.erase(lane);
-    return link;
+bool Acceptor::obey(const Door::Verdict& verdict) {
+  if (verdict.displaced) {
+    // Later, because this may be called under the lock of another Admission.
+    const auto displaced = admissions_.find(*verdict.displaced);
+    if (displaced != admissions_.end())
+      (void)engine_->add_timed(Deadline::now(), displaced->second);
   }
-  return nullptr;
+  return verdict.stays;
 }
 
-}  // namespace tendon::inline v0::detail
+bool Acceptor::heard(Door::Number admission) {
+  const Lock lock(mutex_);
+  return obey(door_.hear(admission, Deadline::Clock::now()));
+}
+
+Deadline Acceptor::due(Door::Number admission) {
+  const Lock lock(mutex_);
+  return Deadline::at(door_.due(admission));
+}
+
+void Acceptor::finished(Door::Number admission) {
+  const Lock lock(mutex_);
+  door_.leave(admission);
+  admissions_.erase(admission);
+}
+
+}  // namespace tendon::v0::detail

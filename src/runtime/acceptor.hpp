@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/profile.hpp>
-#include <vector>
 
 #include "core/fd.hpp"
+#include "runtime/door.hpp"
 #include "runtime/engine.hpp"
+#include "runtime/lane_tickets.hpp"
 #include "session/resolve.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 class Admission;
 
 /// A listening socket: lets peers through the handshake, makes their links, hands out tickets for
 /// pipes.
 ///
-/// Owns:    the socket, the handshakes under way (kHalfOpenPerListener at most, kHandshakeTimeout
-///          each).
+/// Owns:    the socket, and the handshakes under way that its Door lets stay.
 /// Threads: thread-safe; works on whichever thread leads.
 /// Errors:  of bind(); a failed handshake is logged and ends that connection only.
 /// Blocks:  never, but for looking up a name in bind().
@@ -52,22 +53,28 @@ class Acceptor final : public FdHandler,
   /// The next connection, or nothing and errno.
   [[nodiscard]] OwnedFd accept_one();
   void admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix);
-  void finished(const Admission* admission);
-  /// A lane ticket that admits one connection to `link`.
-  [[nodiscard]] Result<Token> issue_lane(std::weak_ptr<class TcpLink> link);
-  [[nodiscard]] std::shared_ptr<class TcpLink> take_lane(const Token& ticket);
+  /// A whole frame of it came. False: it has no place to go on.
+  [[nodiscard]] bool heard(Door::Number admission);
+  void finished(Door::Number admission);
+  /// When it must be further than it is.
+  [[nodiscard]] Deadline due(Door::Number admission);
+  /// What the Door decided: true when the connection stays.
+  [[nodiscard]] bool obey(const Door::Verdict& verdict) TENDON_REQUIRES(mutex_);
 
   const std::shared_ptr<Engine> engine_;
   const Profile profile_;
   const std::weak_ptr<OpenHandler> handler_;
   std::string address_;
   std::string unix_path_;  // to be unlinked
-  OwnedFd socket_;
+  OwnedFd socket_ TENDON_GUARDED_BY(mutex_);
 
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<Admission>> admissions_;
-  std::vector<std::pair<Token, std::weak_ptr<class TcpLink>>> lanes_;
-  bool closed_ = false;
+  Mutex mutex_;
+  Door door_ TENDON_GUARDED_BY(mutex_);
+  std::map<Door::Number, std::shared_ptr<Admission>> admissions_ TENDON_GUARDED_BY(mutex_);
+  Door::Number next_admission_ TENDON_GUARDED_BY(mutex_) = 1;
+  std::uint32_t tickets_as_ = 0;  // its number in the Context's Tickets
+  LaneTickets lanes_;
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

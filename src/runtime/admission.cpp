@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
@@ -15,7 +16,7 @@
 #include "session/resolve.hpp"
 #include "transport/tcp/tcp_link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "context.admission";
@@ -29,9 +30,10 @@ HelloMessage ready_frame(const Token& ticket = {}) {
 
 }  // namespace
 
-Admission::Admission(std::shared_ptr<Acceptor> acceptor, OwnedFd fd,
+Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number, OwnedFd fd,
                      std::shared_ptr<Admission> parent, bool is_unix)
     : acceptor_(std::move(acceptor)),
+      number_(number),
       socket_(std::move(fd), Handshake::acceptor()),
       parent_(std::move(parent)),
       is_unix_(is_unix),
@@ -40,20 +42,30 @@ Admission::Admission(std::shared_ptr<Acceptor> acceptor, OwnedFd fd,
 Admission::~Admission() { close_rendezvous(); }
 
 Result<void> Admission::start() {
-  timer_ = engine().add_timed(kHandshakeTimeout, weak_from_this());
+  const Lock lock(mutex_);
+  if (finished_) return {};  // its place is gone already
+  timer_ = engine().add_timed(parent_ == nullptr ? acceptor_->due(number_) : kHandshakeTimeout,
+                              weak_from_this());
   return engine().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
 }
 
 void Admission::on_time() {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
+  // What has come counts: this Context may have made no progress for a while.
+  advance();
   if (finished_) return;
-  log(LogLevel::info, kWhere, "a peer did not finish its handshake in time");
+  const Deadline due = acceptor_->due(number_);
+  if (!due.has_passed()) {
+    timer_ = engine().add_timed(due, weak_from_this());
+    return;
+  }
+  log(LogLevel::info, kWhere, "a peer did not go on with its handshake in time");
   (void)socket_.handshake().on_timeout();
   finish();
 }
 
 void Admission::cancel() {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (!finished_) finish();
 }
 
@@ -66,12 +78,12 @@ void Admission::finish() {
   }
   close_rendezvous();
   engine().remove_timed(timer_);
-  acceptor_->finished(this);
+  acceptor_->finished(number_);
 }
 
 void Admission::on_ready(int fd, std::uint32_t) {
   const auto self = shared_from_this();
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (finished_) return;
   if (rendezvous_ && fd == rendezvous_.get())
     on_rendezvous();
@@ -90,6 +102,8 @@ void Admission::advance() {
       return finish();
     }
     if (!step.message) return finish();
+    const bool has_place = acceptor_->heard(parent_ == nullptr ? number_ : parent_->number_);
+    if (parent_ == nullptr && !has_place) return finish();
     const HelloMessage message = *std::move(step.message);
     bool goes_on = false;
     switch (message.kind) {
@@ -134,21 +148,24 @@ bool Admission::on_hello(const HelloMessage& hello) {
       return refuse(std::move(room).error());
   }
   HelloMessage answer = engine().hello(acceptor_->profile_);
-  const auto ticket = random_token();
-  if (!ticket) return refuse(ticket.error());
-  ticket_ = answer.ticket = *ticket;
-  if (parent_ == nullptr) engine().add_ticket(ticket_, {acceptor_->handler_, acceptor_->profile_});
+  if (parent_ == nullptr) {
+    auto ticket = engine().tickets().issue(acceptor_->tickets_as_, hello.context_id);
+    if (!ticket) return refuse(std::move(ticket).error());
+    answer.ticket = *ticket;
+  }
   const bool may_be_here = !is_unix_ && !is_none(hello.boot_id) &&
                            hello.boot_id == answer.boot_id && hello.uid == user_id();
   if (may_be_here) {
     // Without a rendezvous the connector goes on over TCP, or says why it may not.
     auto token = open_rendezvous();
-    if (token)
+    if (token) {
       answer.token = *token;
-    else if (token.error().code == ErrorCode::too_many_open_files)
+    } else if (token.error().code == ErrorCode::too_many_open_files) {
       return refuse(std::move(token).error());
-    else
-      log(LogLevel::warn, kWhere, token.error().detail);
+    } else {
+      answer.reason = std::move(token).error().detail;
+      log(LogLevel::warn, kWhere, answer.reason);
+    }
   }
   return socket_.reply(answer).next != Next::failed;
 }
@@ -251,12 +268,13 @@ bool Admission::on_path(const HelloMessage& path) {
   options.peer_cap_bytes = peer_->limits->link_cap_bytes;
   options.control = std::move(control);
   options.pool = engine().pool();
+  options.lanes = std::min(engine().options().streams, peer_->limits->streams);
   options.lease = engine().options().lease;
   options.expect_signs_of_life = peer_->progress != ProgressMode::manual;
   options.gives_signs_of_life = engine().options().progress != Progress::manual;
   auto link = make_tcp_link(std::move(options));
   if (!link) return refuse(link.error());
-  auto lane = acceptor_->issue_lane(*link);
+  auto lane = acceptor_->lanes_.issue(*link);
   if (!lane) return refuse(lane.error());
   engine().forget(socket_.fd());
   if (socket_.reply(ready_frame(*lane)).next == Next::failed) return false;
@@ -267,10 +285,10 @@ bool Admission::on_path(const HelloMessage& path) {
 }
 
 bool Admission::on_lane(const HelloMessage& lane) {
-  const auto link = acceptor_->take_lane(lane.ticket);
+  const auto link = acceptor_->lanes_.take(lane.ticket);
   if (link == nullptr || link->peer().context != lane.context_id)
     return refuse({ErrorCode::permission_denied, kWhere, "no lane was expected with this ticket"});
-  auto next = acceptor_->issue_lane(link);
+  auto next = acceptor_->lanes_.issue(link);
   if (!next) return refuse(next.error());
   engine().forget(socket_.fd());
   if (socket_.reply(ready_frame(*next)).next == Next::failed) return false;
@@ -281,4 +299,4 @@ bool Admission::on_lane(const HelloMessage& lane) {
   return false;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

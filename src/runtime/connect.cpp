@@ -8,15 +8,18 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <tendon/session/address.hpp>
 
+#include "runtime/backoff.hpp"
 #include "runtime/handshake_socket.hpp"
 #include "runtime/same_host.hpp"
 #include "session/machine.hpp"
 #include "session/resolve.hpp"
 #include "transport/tcp/tcp_link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "pipe.connect";
@@ -93,8 +96,18 @@ class Connector {
   Result<Connected> run();
 
  private:
+  /// A connection on which the listener has answered.
+  struct Dialled {
+    HandshakeSocket socket;
+    Watch watch;
+    HelloMessage answer;
+  };
   Result<OwnedFd> open_socket(const SocketAddress& address);
-  Result<OwnedFd> open_any(const Address& address);
+  Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
+  Result<Dialled> dial(std::span<const SocketAddress> addresses, const HelloMessage& first);
+  Result<std::optional<Dialled>> dial_once(std::span<const SocketAddress> addresses,
+                                           const HelloMessage& first);
+  Result<void> check_user(int fd) const;
   Result<PathKind> agree_on_path(const HelloMessage& peer) const;
   Result<HelloMessage> exchange(HandshakeSocket& socket, Watch& watch, HandshakeStep step);
   Result<Connected> over_unix(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
@@ -144,8 +157,7 @@ Result<OwnedFd> Connector::open_socket(const SocketAddress& address) {
   return fd;
 }
 
-Result<OwnedFd> Connector::open_any(const Address& address) {
-  TENDON_TRY(addresses, resolve(address, deadline_, ResolveFor::connect));
+Result<OwnedFd> Connector::open_any(std::span<const SocketAddress> addresses) {
   std::optional<Error> first;
   for (const SocketAddress& candidate : addresses) {
     auto fd = open_socket(candidate);
@@ -171,22 +183,66 @@ Result<HelloMessage> Connector::exchange(HandshakeSocket& socket, Watch& watch,
   }
 }
 
+Result<void> Connector::check_user(int fd) const {
+  if (reached_.family() != AF_UNIX) return {};
+  TENDON_TRY(user, peer_user(fd));
+  if (user == user_id()) return {};
+  return explain({ErrorCode::permission_denied, kWhere,
+                  "the listener belongs to uid " + std::to_string(user) + ", this process to uid " +
+                      std::to_string(user_id()) + "; unix sockets serve one user"});
+}
+
+// Nothing: the listener has no place for a further connection. It closed this one without a word,
+// or its backlog is full.
+Result<std::optional<Connector::Dialled>> Connector::dial_once(
+    std::span<const SocketAddress> addresses, const HelloMessage& first) {
+  const auto is_closed = [](const Error& error) { return error.code == ErrorCode::peer_lost; };
+  auto fd = open_any(addresses);
+  if (!fd) {
+    if (is_closed(fd.error()) || fd.error().code == ErrorCode::server_busy) return std::nullopt;
+    return std::move(fd).error();
+  }
+  TENDON_CHECK(check_user(fd->get()));
+  HandshakeSocket socket(*std::move(fd), Handshake::connector());
+  TENDON_TRY(watch, Watch::make(engine_, socket.fd(), EPOLLIN | EPOLLRDHUP));
+  auto answer = exchange(socket, watch, socket.reply(first));
+  if (!answer) {
+    if (is_closed(answer.error()) && !socket.has_heard()) return std::nullopt;
+    return std::move(answer).error();
+  }
+  return Dialled{std::move(socket), std::move(watch), *std::move(answer)};
+}
+
+// Until the listener answers with anything at all.
+Result<Connector::Dialled> Connector::dial(std::span<const SocketAddress> addresses,
+                                           const HelloMessage& first) {
+  TENDON_TRY(seed, random_token());
+  std::uint64_t start = 0;
+  std::memcpy(&start, seed.data(), sizeof start);
+  Backoff backoff(start);
+  for (std::uint64_t attempt_count = 1;; ++attempt_count) {
+    auto dialled = dial_once(addresses, first);
+    if (dialled && *dialled) return **std::move(dialled);
+    const bool is_late = !dialled && dialled.error().code == ErrorCode::timeout;
+    if (!dialled && !(is_late && attempt_count > 1)) return std::move(dialled).error();
+    const auto pause = backoff.next();
+    if (is_late || deadline_.remaining() <= pause) {
+      return explain({ErrorCode::server_busy, kWhere,
+                      "the listener had no place for a further connection until the deadline; "
+                      "attempts: " +
+                          std::to_string(attempt_count)});
+    }
+    engine_.wait(nullptr, pause, [this] { return engine_.unusable(); });
+    TENDON_CHECK(engine_.usable(kWhere));
+  }
+}
+
 Result<Connected> Connector::run() {
   TENDON_CHECK(engine_.usable(kWhere));
   TENDON_TRY(address, Address::parse(address_text_));
-  TENDON_TRY(fd, open_any(address));
-  if (reached_.family() == AF_UNIX) {
-    TENDON_TRY(user, peer_user(fd.get()));
-    if (user != user_id()) {
-      return explain({ErrorCode::permission_denied, kWhere,
-                      "the listener belongs to uid " + std::to_string(user) +
-                          ", this process to uid " + std::to_string(user_id()) +
-                          "; unix sockets serve one user"});
-    }
-  }
-  HandshakeSocket socket(std::move(fd), Handshake::connector());
-  TENDON_TRY(watch, Watch::make(engine_, socket.fd(), EPOLLIN | EPOLLRDHUP));
-  TENDON_TRY(peer, exchange(socket, watch, socket.reply(engine_.hello(profile_))));
+  TENDON_TRY(addresses, resolve(address, deadline_, ResolveFor::connect));
+  TENDON_TRY(dialled, dial(addresses, engine_.hello(profile_)));
+  auto& [socket, watch, peer] = dialled;
   if (is_none(peer.ticket))
     return explain({ErrorCode::protocol_violation, kWhere, "the peer's hello carries no ticket"});
 
@@ -299,6 +355,7 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
                                      const HelloMessage& peer) {
   TENDON_TRY(wanted, agree_on_path(peer));
   const Token here = engine_.hello(profile_).boot_id;
+  const bool must_be_proved = profile_ == Profile::local || wanted == PathKind::shm;
   std::shared_ptr<Link> link;
   bool proved = false;
   std::string why_not;
@@ -307,19 +364,21 @@ Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
   else if (peer.uid != user_id())
     why_not = "another user (uid " + std::to_string(peer.uid) + ")";
   else if (is_none(peer.token))
-    why_not = "the peer offers no rendezvous";
+    why_not =
+        "the peer offers no rendezvous" + (peer.reason.empty() ? "" : ", because " + peer.reason);
   else {
     auto made = prove_same_host(peer, connection_text(socket.fd(), ConnectionEnd::connector),
                                 wanted != PathKind::tcp);
     proved = made.has_value();
     if (proved)
       link = *std::move(made);
-    else if (says_nothing_about_the_host(made.error().code))
+    else if (says_nothing_about_the_host(made.error().code) ||
+             (must_be_proved && made.error().code == ErrorCode::resource_exhausted))
       return explain(std::move(made).error());
     else
       why_not = "the proof of the same host failed: " + made.error().detail;
   }
-  if (!proved && (profile_ == Profile::local || wanted == PathKind::shm)) {
+  if (!proved && must_be_proved) {
     const bool by_profile = profile_ == Profile::local;
     (void)socket.reject({ErrorCode::permission_denied, kWhere, why_not});
     return explain({by_profile ? ErrorCode::permission_denied : ErrorCode::not_supported, kWhere,
@@ -376,18 +435,15 @@ Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch
 Result<void> Connector::add_lanes(TcpLink& link, const HelloMessage& peer, Token lane_ticket) {
   const std::uint32_t lanes = std::min(engine_.options().streams, peer.limits->streams);
   for (std::uint32_t index = 0; index < lanes; ++index) {
-    TENDON_TRY(fd, open_socket(reached_));
-    HandshakeSocket lane(std::move(fd), Handshake::connector());
-    TENDON_TRY(watch, Watch::make(engine_, lane.fd(), EPOLLIN | EPOLLRDHUP));
     HelloMessage message;
     message.kind = HelloKind::lane;
     message.context_id = engine_.id();
     message.ticket = lane_ticket;
     message.lane_index = index;
-    TENDON_TRY(admitted, exchange(lane, watch, lane.reply(message)));
-    lane_ticket = admitted.ticket;
-    watch.stop();
-    TENDON_CHECK(link.add_lane(lane.release()));
+    TENDON_TRY(lane, dial({&reached_, 1}, message));
+    lane_ticket = lane.answer.ticket;
+    lane.watch.stop();
+    TENDON_CHECK(link.add_lane(lane.socket.release()));
   }
   return {};
 }
@@ -399,4 +455,4 @@ Result<Connected> connect(Engine& engine, std::string_view address, Profile prof
   return Connector(engine, address, profile, deadline).run();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -10,7 +10,7 @@
 
 #include "runtime/engine.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A link to the Context that listens at an address, and the right to open one pipe there.
 struct Connected {
@@ -26,4 +26,4 @@ struct Connected {
 [[nodiscard]] Result<Connected> connect(Engine& engine, std::string_view address, Profile profile,
                                         Deadline deadline);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

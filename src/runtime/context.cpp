@@ -3,7 +3,7 @@
 
 #include "runtime/engine.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 
 Context::Context(std::shared_ptr<detail::Engine> engine) : engine_(std::move(engine)) {}
 Context::Context(Context&&) noexcept = default;
@@ -38,4 +38,4 @@ bool Context::progress() { return engine_->progress(); }
 int Context::fd() const noexcept { return engine_->user_fd(); }
 bool Context::arm() { return engine_->arm(); }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

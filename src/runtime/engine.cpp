@@ -17,7 +17,7 @@
 #include "runtime/settings.hpp"
 #include "session/machine.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // Whose service thread this is, if anybody's.
@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Heartbeats and leases; idle links cost this many wake-ups a second and no more.
+// Between two looks at heartbeats and leases; idle links cost no other wake-up of their own.
 constexpr auto kTick = milliseconds(500);
 constexpr std::uint32_t kSmallestSpinUs = 4;
 constexpr std::uint32_t kLargestSpinUs = 64;
@@ -35,7 +35,6 @@ constexpr std::uint32_t kLatencySpinUs = 1000;
 // The service thread looks after links that no caller serves this often while callers are busy.
 constexpr auto kShortestPark = milliseconds(1);
 constexpr auto kLongestPark = milliseconds(4);
-constexpr std::size_t kMostTickets = 4096;
 
 bool is_of(const LinkEntry& entry, const ContextId& peer, LinkRole role) {
   return entry.role == role && entry.link->peer().context == peer && !entry.link->ended();
@@ -157,7 +156,7 @@ Error Engine::why_unusable(std::string_view where) const {
 bool Engine::poll_link(Link& link) {
   bool moved = false;
   {
-    std::lock_guard receiving(link.receive_mutex());
+    const Lock receiving(link.receive_mutex());
     moved = link.poll();
   }
   if (moved) note_moved();
@@ -170,14 +169,14 @@ void Engine::poll_every_link() {
 }
 
 void Engine::wake_others() {
-  std::lock_guard lock(lead_mutex_);
+  const Lock lock(lead_mutex_);
   progress_count_.fetch_add(1);
   if (follower_count_ != 0) follower_wake_.notify_all();
   if (caller_leads_) kick();
 }
 
 void Engine::announce_again(Link& link) {
-  std::lock_guard lock(sleep_mutex_);
+  const Lock lock(sleep_mutex_);
   if (sleeper_count_ != 0) link.announce_sleep();
 }
 
@@ -257,17 +256,12 @@ bool Engine::spin(const Link* link, Deadline deadline, Attempt attempt, Moves mo
 
 void Engine::sleep_once(Deadline deadline, std::uint64_t seen_progress, bool& leading) {
   if (!leading) {
-    std::unique_lock lock(lead_mutex_);
+    const Lock lock(lead_mutex_);
     if (progress_count_.load() != seen_progress || unusable()) return;
     if (caller_leads_) {
       ++follower_count_;
-      const auto something = [&] {
-        return progress_count_.load() != seen_progress || !caller_leads_ || unusable();
-      };
-      if (deadline.is_never())
-        follower_wake_.wait(lock, something);
-      else
-        follower_wake_.wait_until(lock, deadline.time_point(), something);
+      while (progress_count_.load() == seen_progress && caller_leads_ && !unusable())
+        if (!follower_wake_.wait_until(lead_mutex_, deadline)) break;
       --follower_count_;
       return;
     }
@@ -279,7 +273,7 @@ void Engine::sleep_once(Deadline deadline, std::uint64_t seen_progress, bool& le
 }
 
 void Engine::stop_leading() {
-  std::lock_guard lock(lead_mutex_);
+  const Lock lock(lead_mutex_);
   caller_leads_ = false;
   if (follower_count_ != 0) follower_wake_.notify_all();
   if (service_parked_long_) service_wake_.notify_one();
@@ -292,7 +286,7 @@ bool Engine::lead_once(Deadline deadline) {
   lead_rounds_.fetch_add(1, std::memory_order_relaxed);
   const auto list = snapshot();
   {
-    std::lock_guard lock(sleep_mutex_);
+    const Lock lock(sleep_mutex_);
     ++sleeper_count_;
     for (const auto& link : *list) link->announce_sleep();
   }
@@ -306,7 +300,7 @@ bool Engine::lead_once(Deadline deadline) {
   moved = works_.run() || moved;
   run_timers();
   if (moved) {
-    std::lock_guard lock(lead_mutex_);
+    const Lock lock(lead_mutex_);
     progress_count_.fetch_add(1);
     if (follower_count_ != 0) follower_wake_.notify_all();
     // The caller in epoll may wait for just what this thread took in, or for the ring it swallowed.
@@ -316,7 +310,7 @@ bool Engine::lead_once(Deadline deadline) {
 }
 
 void Engine::retract_sleep(const LinkList& links) {
-  std::lock_guard lock(sleep_mutex_);
+  const Lock lock(sleep_mutex_);
   if (--sleeper_count_ != 0) return;
   for (const auto& link : links) link->announce_awake();
 }
@@ -337,7 +331,7 @@ bool Engine::dispatch_events(int timeout_ms) {
     std::shared_ptr<FdHandler> handler;
     int fd = -1;
     {
-      std::lock_guard lock(watch_mutex_);
+      const Lock lock(watch_mutex_);
       const auto found = watched_.find(event.data.u64);
       if (found == watched_.end()) continue;
       handler = found->second.handler.lock();
@@ -355,7 +349,7 @@ bool Engine::poll_links(const LinkList& links) {
   bool moved = false;
   for (const auto& link : links) {
     if (link->ended() || !link->has_input()) continue;
-    std::lock_guard receiving(link->receive_mutex());
+    const Lock receiving(link->receive_mutex());
     moved = link->poll() || moved;
   }
   return moved;
@@ -370,17 +364,19 @@ void Engine::serve() {
     bool callers = activity != seen;
     seen = activity;
     {
-      std::unique_lock lock(lead_mutex_);
+      const Lock lock(lead_mutex_);
       callers = callers || caller_leads_;
       if (callers) {
         // A caller serves the links. Look again soon; wait for ever only while one sleeps in epoll,
         // which wakes this thread when it leaves.
         const auto wanted = [&] { return stopping_ || anything_ready_; };
         const std::uint64_t rounds = lead_rounds_.load();
-        service_wake_.wait_for(lock, park, wanted);
+        const Deadline parked(park);
+        while (!wanted() && service_wake_.wait_until(lead_mutex_, parked)) {
+        }
         if (caller_leads_ && lead_rounds_.load() == rounds && park == kLongestPark) {
           service_parked_long_ = true;
-          service_wake_.wait(lock, [&] { return wanted() || !caller_leads_; });
+          while (!wanted() && caller_leads_) service_wake_.wait(lead_mutex_);
           service_parked_long_ = false;
         }
       }
@@ -415,7 +411,7 @@ void Engine::add_work(std::shared_ptr<Work> work) {
 std::uint64_t Engine::add_timed(Deadline when, std::weak_ptr<Timed> timed) {
   std::uint64_t id = 0;
   {
-    std::lock_guard lock(work_mutex_);
+    const Lock lock(work_mutex_);
     id = next_timed_id_++;
     timed_.emplace(id, TimedEntry{when, std::move(timed)});
   }
@@ -424,18 +420,18 @@ std::uint64_t Engine::add_timed(Deadline when, std::weak_ptr<Timed> timed) {
 }
 
 void Engine::remove_timed(std::uint64_t id) {
-  std::lock_guard lock(work_mutex_);
+  const Lock lock(work_mutex_);
   timed_.erase(id);
 }
 
 Deadline Engine::next_timer() const {
   Deadline next = Deadline::never();
   {
-    std::lock_guard lock(work_mutex_);
+    const Lock lock(work_mutex_);
     for (const auto& [id, entry] : timed_) next = earlier(next, entry.when);
     if (!prefaults_.empty()) return Deadline::now();
   }
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   return entries_.empty() ? next : earlier(next, Deadline::at(next_tick_));
 }
 
@@ -443,7 +439,7 @@ void Engine::run_timers() {
   std::vector<std::shared_ptr<Timed>> due;
   std::vector<std::function<void()>> prefaults;
   {
-    std::lock_guard lock(work_mutex_);
+    const Lock lock(work_mutex_);
     for (auto entry = timed_.begin(); entry != timed_.end();) {
       if (!entry->second.when.has_passed()) {
         ++entry;
@@ -461,13 +457,14 @@ void Engine::run_timers() {
   const auto now = Clock::now();
   std::vector<LinkEntry> links;
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     std::erase_if(retired_,
                   [](const auto& link) { return link->stats().slots.quarantined_count == 0; });
     if (now < next_tick_) return;
     next_tick_ = now + kTick;
     links = entries_;
   }
+  tickets_.advance(kTick);
   for (const LinkEntry& entry : links) {
     if (!entry.started) continue;
     if (entry.role == Role::acceptor && !entry.opened && now > entry.since + kFirstPipeTimeout)
@@ -476,19 +473,19 @@ void Engine::run_timers() {
     const bool suspect = entry.link->suspect();
     if (suspect == entry.was_suspect || entry.link->ended()) continue;
     {
-      std::lock_guard lock(links_mutex_);
+      const Lock lock(links_mutex_);
       for (LinkEntry& kept : entries_)
         if (kept.link == entry.link) kept.was_suspect = suspect;
     }
     publish({suspect ? MemberEventKind::suspect : MemberEventKind::alive, entry.link->peer_name(),
-             suspect ? "silent for a second or more, not proved dead" : "gives signs of life again",
+             suspect ? "gives no sign of life, not proved dead" : "gives signs of life again",
              now});
   }
 }
 
 void Engine::prefault_soon(std::function<void()> prefault) {
   {
-    std::lock_guard lock(work_mutex_);
+    const Lock lock(work_mutex_);
     prefaults_.push_back(std::move(prefault));
   }
   kick();
@@ -496,13 +493,13 @@ void Engine::prefault_soon(std::function<void()> prefault) {
 
 void Engine::schedule(std::function<void()> callback) {
   {
-    std::lock_guard lock(work_mutex_);
+    const Lock lock(work_mutex_);
     ready_.push_back(std::move(callback));
     anything_ready_ = true;
   }
   user_event_.signal();
   {
-    std::lock_guard lock(lead_mutex_);
+    const Lock lock(lead_mutex_);
     service_wake_.notify_one();
   }
   kick();
@@ -512,7 +509,7 @@ bool Engine::run_callbacks() {
   if (!anything_ready_.load(std::memory_order_relaxed)) return false;
   std::vector<std::function<void()>> callbacks;
   {
-    std::lock_guard lock(work_mutex_);
+    const Lock lock(work_mutex_);
     callbacks.swap(ready_);
     anything_ready_ = false;
   }
@@ -536,7 +533,7 @@ void Engine::publish(MemberEvent event) {
       std::string(to_string(event.kind)) + ": " + event.member + ": " + event.reason);
   bool anybody = false;
   {
-    std::lock_guard lock(work_mutex_);
+    const Lock lock(work_mutex_);
     anybody = !member_callbacks_.empty();
   }
   if (!anybody) {
@@ -546,7 +543,7 @@ void Engine::publish(MemberEvent event) {
   schedule([self = shared_from_this(), event = std::move(event)] {
     std::vector<std::function<void(const MemberEvent&)>> callbacks;
     {
-      std::lock_guard lock(self->work_mutex_);
+      const Lock lock(self->work_mutex_);
       callbacks = self->member_callbacks_;
     }
     for (const auto& callback : callbacks) callback(event);
@@ -555,7 +552,7 @@ void Engine::publish(MemberEvent event) {
 
 void Engine::on_member(std::function<void(const MemberEvent&)> callback) {
   if (forked()) return;
-  std::lock_guard lock(work_mutex_);
+  const Lock lock(work_mutex_);
   member_callbacks_.push_back(std::move(callback));
 }
 
@@ -563,7 +560,7 @@ void Engine::on_member(std::function<void(const MemberEvent&)> callback) {
 
 Result<void> Engine::may_add_link(const PeerIdentity& peer, Role role, Profile profile) const {
   if (profile == Profile::local) return {};
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   for (const LinkEntry& entry : entries_) {
     if (!is_of(entry, peer.context, role)) continue;
     const PeerIdentity& known = entry.link->peer();
@@ -581,7 +578,7 @@ Result<void> Engine::may_add_link(const PeerIdentity& peer, Role role, Profile p
 Result<void> Engine::make_room(const ContextId& peer) {
   std::vector<std::shared_ptr<Link>> candidates;
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     if (entries_.size() < kMaxLinksPerContext) return {};
     for (const LinkEntry& entry : entries_) {
       if (is_of(entry, peer, Role::acceptor)) return {};
@@ -592,7 +589,7 @@ Result<void> Engine::make_room(const ContextId& peer) {
   // The oldest first.
   for (const auto& link : candidates) {
     {
-      std::lock_guard receiving(link->receive_mutex());
+      const Lock receiving(link->receive_mutex());
       if (link->pipe_count() != 0) continue;
     }
     end_idle(link, "it carries no pipe, and another peer needs its place");
@@ -604,7 +601,7 @@ Result<void> Engine::make_room(const ContextId& peer) {
 }
 
 void Engine::renew(const Link& link) {
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   for (LinkEntry& entry : entries_)
     if (entry.link.get() == &link) entry.since = Clock::now();
 }
@@ -613,7 +610,7 @@ void Engine::renew(const Link& link) {
 void Engine::end_if_unused(const std::shared_ptr<Link>& link) {
   poll_link(*link);
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     for (const LinkEntry& entry : entries_)
       if (entry.link == link && entry.opened) return;
   }
@@ -633,7 +630,7 @@ Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role, Prof
   TENDON_CHECK(may_add_link(link->peer(), role, profile));
   std::shared_ptr<Link> older;
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     for (const LinkEntry& entry : entries_)
       if (is_of(entry, link->peer().context, role)) older = entry.link;
     if (older == nullptr && entries_.size() >= kMaxLinksPerContext) {
@@ -653,7 +650,7 @@ Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role, Prof
   }
   const auto started = link->start(*this, *this);
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     if (!started) std::erase_if(entries_, [&](const auto& entry) { return entry.link == link; });
     for (LinkEntry& entry : entries_)
       if (entry.link == link) entry.started = true;
@@ -668,7 +665,7 @@ Result<void> Engine::add_link(const std::shared_ptr<Link>& link, Role role, Prof
 }
 
 std::shared_ptr<Link> Engine::connected_link(const ContextId& peer) const {
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   for (const LinkEntry& entry : entries_)
     if (entry.started && is_of(entry, peer, Role::connector)) return entry.link;
   return nullptr;
@@ -676,7 +673,7 @@ std::shared_ptr<Link> Engine::connected_link(const ContextId& peer) const {
 
 Result<std::shared_ptr<Link>> Engine::link_for(const ContextId& peer, Role role,
                                                Profile profile) const {
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   for (const LinkEntry& entry : entries_) {
     if (!entry.started || !is_of(entry, peer, role)) continue;
     TENDON_CHECK(satisfies(entry, profile));
@@ -686,7 +683,7 @@ Result<std::shared_ptr<Link>> Engine::link_for(const ContextId& peer, Role role,
 }
 
 bool Engine::begin_connecting(const ContextId& peer) {
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   if (std::find(connecting_.begin(), connecting_.end(), peer) != connecting_.end()) return false;
   connecting_.push_back(peer);
   return true;
@@ -694,7 +691,7 @@ bool Engine::begin_connecting(const ContextId& peer) {
 
 void Engine::end_connecting(const ContextId& peer) {
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     std::erase(connecting_, peer);
   }
   wake_others();
@@ -703,7 +700,7 @@ void Engine::end_connecting(const ContextId& peer) {
 std::vector<std::shared_ptr<Link>> Engine::links() const { return *snapshot(); }
 
 std::shared_ptr<const Engine::LinkList> Engine::snapshot() const {
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   return snapshot_;
 }
 
@@ -714,21 +711,14 @@ void Engine::refresh_snapshot() {
   snapshot_ = std::move(list);
 }
 
-void Engine::add_ticket(const Token& token, Ticket ticket) {
-  std::lock_guard lock(links_mutex_);
-  std::erase_if(tickets_, [](const auto& entry) { return entry.second.handler.expired(); });
-  // Handshakes that never open their pipe must not pile up; tickets are random, so any one may go.
-  if (tickets_.size() >= kMostTickets) tickets_.erase(tickets_.begin());
-  tickets_[token] = std::move(ticket);
-}
-
 void Engine::add_handler(std::weak_ptr<OpenHandler> handler) {
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   std::erase_if(handlers_, [](const auto& known) { return known.expired(); });
   handlers_.push_back(std::move(handler));
 }
 
 void Engine::on_open(Link& link, const Descriptor& descriptor, Bytes ticket_bytes) {
+  link.receive_mutex().assert_held();
   const auto refuse = [&](ErrorCode code, std::string_view text) {
     Descriptor answer;
     answer.kind = MessageKind::error;
@@ -753,9 +743,10 @@ void Engine::on_open(Link& link, const Descriptor& descriptor, Bytes ticket_byte
       if (share != nullptr) engine.schedule([share = std::move(share)] {});
     }
   } handler{*this, nullptr};
+  const auto entrance = tickets_.find(token, link.peer().context);
   Result<void> may_carry;
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     const auto entry = std::find_if(entries_.begin(), entries_.end(),
                                     [&](const auto& known) { return known.link.get() == &link; });
     if (entry == entries_.end()) return;  // ended meanwhile
@@ -763,38 +754,41 @@ void Engine::on_open(Link& link, const Descriptor& descriptor, Bytes ticket_byte
       return refuse(ErrorCode::protocol_violation,
                     "only the side that connected opens pipes on this link");
     }
-    const auto found = tickets_.find(token);
-    if (found != tickets_.end()) {
-      handler.share = found->second.handler.lock();
-      may_carry = satisfies(*entry, found->second.profile);
-      tickets_.erase(found);  // good for one pipe
+    if (entrance) {
+      handler.share = entrance->handler.lock();
+      may_carry = satisfies(*entry, entrance->profile);
     }
   }
+  if (!entrance) return refuse(entrance.error().code, entrance.error().detail);
   if (handler.share == nullptr) return refuse(ErrorCode::unreachable, "the listener was closed");
   if (!may_carry) {
     log(LogLevel::warn, "context.on_open", "refused a pipe: " + may_carry.error().detail);
     return refuse(may_carry.error().code, may_carry.error().detail);
   }
   if (link.pipe_count() >= kMaxPipesPerLink)
-    return refuse(ErrorCode::server_busy, "this link carries its 1024 pipes already");
+    return refuse(ErrorCode::server_busy,
+                  "this link carries its " + std::to_string(kMaxPipesPerLink) + " pipes already");
   auto sink = handler.share->on_open(link.shared_from_this(), descriptor.pipe);
   if (!sink) return refuse(sink.error().code, sink.error().detail);
   link.attach(descriptor.pipe, *std::move(sink));
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   for (LinkEntry& entry : entries_)
     if (entry.link.get() == &link) entry.opened = true;
 }
 
 void Engine::on_ended(Link& link, const Error* error) {
+  link.receive_mutex().assert_held();
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (entry->link.get() != &link) continue;
       // A hung peer may still write its slots: they count, and are looked after, until it is proved
       // dead. After a goodbye nobody will ever use them again, and the peer's own mapping keeps its
       // views.
-      if (error != nullptr && entry->link->stats().slots.quarantined_count != 0)
+      if (error != nullptr && entry->link->stats().slots.quarantined_count != 0) {
+        if (retired_.size() >= kMaxRetiredLinks) retired_.erase(retired_.begin());
         retired_.push_back(entry->link);
+      }
       entries_.erase(entry);
       break;
     }
@@ -802,6 +796,19 @@ void Engine::on_ended(Link& link, const Error* error) {
   }
   recorder_.record("link ended", link.peer_name(), error == nullptr ? 0 : 1);
   if (closed_) return;
+  if (error != nullptr) {
+    std::vector<std::shared_ptr<OpenHandler>> handlers;
+    {
+      const Lock lock(links_mutex_);
+      for (const auto& handler : handlers_)
+        if (auto alive = handler.lock()) handlers.push_back(std::move(alive));
+    }
+    for (auto& handler : handlers) {
+      handler->on_link_lost(link);
+      // Its last other share may go meanwhile, and its end may need the lock that is held here.
+      schedule([handler = std::move(handler)] {});
+    }
+  }
   publish({error == nullptr ? MemberEventKind::left : MemberEventKind::lost, link.peer_name(),
            error == nullptr ? "closed its context" : error->detail, Clock::now()});
 }
@@ -809,7 +816,7 @@ void Engine::on_ended(Link& link, const Error* error) {
 // Reactor
 
 Result<void> Engine::watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) {
-  std::lock_guard lock(watch_mutex_);
+  const Lock lock(watch_mutex_);
   const std::uint64_t id = next_watch_id_++;
   epoll_event event{};
   event.events = events;
@@ -822,7 +829,7 @@ Result<void> Engine::watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler
 }
 
 void Engine::change(int fd, std::uint32_t events) {
-  std::lock_guard lock(watch_mutex_);
+  const Lock lock(watch_mutex_);
   const auto id = watch_id_of_fd_.find(fd);
   if (id == watch_id_of_fd_.end()) return;
   epoll_event event{};
@@ -832,7 +839,7 @@ void Engine::change(int fd, std::uint32_t events) {
 }
 
 void Engine::forget(int fd) {
-  std::lock_guard lock(watch_mutex_);
+  const Lock lock(watch_mutex_);
   const auto id = watch_id_of_fd_.find(fd);
   if (id == watch_id_of_fd_.end()) return;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
@@ -869,11 +876,10 @@ Result<void> Engine::close(Deadline deadline) {
   if (closing_.exchange(true)) return {};
   std::vector<std::shared_ptr<OpenHandler>> handlers;
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     for (const auto& handler : handlers_)
       if (auto alive = handler.lock()) handlers.push_back(std::move(alive));
     handlers_.clear();
-    tickets_.clear();
   }
   for (const auto& handler : handlers) handler->on_context_closed();
   handlers.clear();
@@ -897,14 +903,14 @@ Result<void> Engine::close(Deadline deadline) {
                       "context '" + options_.name + "' was closed"});
   }
   {
-    std::lock_guard lock(work_mutex_);
+    const Lock lock(work_mutex_);
     timed_.clear();
   }
   for (const auto& work : works_.take())
     (void)work->progress();  // what was pending ends with `context_closed`
   stopping_ = true;
   {
-    std::lock_guard lock(lead_mutex_);
+    const Lock lock(lead_mutex_);
     progress_count_.fetch_add(1);
     follower_wake_.notify_all();
     service_wake_.notify_all();
@@ -918,7 +924,7 @@ Result<void> Engine::close(Deadline deadline) {
   }
   run_callbacks();
   {
-    std::lock_guard lock(links_mutex_);
+    const Lock lock(links_mutex_);
     retired_.clear();
     entries_.clear();
     refresh_snapshot();
@@ -936,7 +942,7 @@ bool Engine::progress() {
   if (options_.progress != Progress::manual || unusable()) return false;
   const auto list = snapshot();
   {
-    std::lock_guard lock(sleep_mutex_);
+    const Lock lock(sleep_mutex_);
     if (sleeper_count_ != 0) {
       sleeper_count_ = 0;  // what arm() announced
       for (const auto& link : *list) link->announce_awake();
@@ -957,7 +963,7 @@ bool Engine::arm() {
   if (options_.progress != Progress::manual) return !user_event_.take();
   const auto list = snapshot();
   {
-    std::lock_guard lock(sleep_mutex_);
+    const Lock lock(sleep_mutex_);
     sleeper_count_ = 1;
     for (const auto& link : *list) link->announce_sleep();
   }
@@ -988,7 +994,7 @@ std::string Engine::describe() const {
   const SlotPoolStats pool = pool_->stats();
   text += "pool: " + std::to_string(pool.loaned_count) + " slots in use, " +
           std::to_string(pool.resident_bytes) + " bytes resident\n";
-  std::lock_guard lock(links_mutex_);
+  const Lock lock(links_mutex_);
   for (const LinkEntry& entry : entries_) {
     if (!entry.started) continue;
     const LinkStats stats = entry.link->stats();
@@ -1013,4 +1019,4 @@ std::string Engine::describe() const {
   return text;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

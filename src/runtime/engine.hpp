@@ -3,16 +3,14 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/member_event.hpp>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/observe/flight_recorder.hpp>
 #include <tendon/runtime/context.hpp>
@@ -24,16 +22,17 @@
 #include "memory/slot_pool.hpp"
 #include "runtime/engine_roles.hpp"
 #include "runtime/link_entry.hpp"
+#include "runtime/tickets.hpp"
 #include "runtime/user_event.hpp"
 #include "runtime/work_list.hpp"
 #include "session/hello.hpp"
 #include "transport/link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
-/// The state of a Context: identity, links, and the rules of who makes progress (SEMANTICS 3,
-/// docs/threads.md). A thread that waits leads: it polls its link, spins, then sleeps in the one
-/// epoll; others wait behind it; the service thread leads when no caller does.
+/// The state of a Context: identity, links, and the rules of docs/threads.md, "Who makes progress".
+/// A thread that waits leads: it polls its link, spins, then sleeps in the one epoll; others wait
+/// behind it; the service thread leads when no caller does.
 ///
 /// Owns:    epoll, doorbell, pool, links, the service thread.
 /// Threads: thread-safe. Lock order: a link's receive lock before every lock in here.
@@ -86,11 +85,11 @@ class Engine final : public Reactor,
     return !deadline.is_poll() && spin(nullptr, deadline, Attempt(attempt), moves);
   }
   /// Polls one link under its receive lock, and wakes whoever else may care.
-  bool poll_link(Link& link);
+  bool poll_link(Link& link) TENDON_EXCLUDES(link.receive_mutex());
   /// Takes in what every link has, so that a decision sees it.
   void poll_every_link();
   /// Tells the other waiting threads that something moved.
-  void wake_others();
+  void wake_others() TENDON_EXCLUDES(lead_mutex_);
   /// Must follow every rise of a link's `waiting_for_...`, before what is waited for is looked at
   /// again: whoever sleeps already has not asked the peer to ring.
   void announce_again(Link& link);
@@ -108,7 +107,7 @@ class Engine final : public Reactor,
   [[nodiscard]] std::uint64_t add_timed(Deadline when, std::weak_ptr<Timed> timed);
   void remove_timed(std::uint64_t id);
   /// Runs later on the service thread or inside progress(), under no lock.
-  void schedule(std::function<void()> callback);
+  void schedule(std::function<void()> callback) TENDON_EXCLUDES(work_mutex_, lead_mutex_);
   /// Something can be collected: fd() becomes readable.
   void note_completed() { user_event_.signal(); }
   void publish(MemberEvent event);
@@ -140,7 +139,7 @@ class Engine final : public Reactor,
   void end_connecting(const ContextId& peer);
   [[nodiscard]] std::vector<std::shared_ptr<Link>> links() const;
 
-  void add_ticket(const Token& token, Ticket ticket);
+  [[nodiscard]] Tickets& tickets() noexcept { return tickets_; }
   /// Told when the Context closes.
   void add_handler(std::weak_ptr<OpenHandler> handler);
 
@@ -180,7 +179,7 @@ class Engine final : public Reactor,
   void kick() noexcept;
   void serve();
   [[nodiscard]] std::shared_ptr<const LinkList> snapshot() const;
-  void refresh_snapshot();
+  void refresh_snapshot() TENDON_REQUIRES(links_mutex_);
   void end_if_unused(const std::shared_ptr<Link>& link);
   void end_idle(const std::shared_ptr<Link>& link, std::string_view why);
   /// The peers for which something is left to send, and how many messages have not begun to leave.
@@ -199,37 +198,39 @@ class Engine final : public Reactor,
 
   std::atomic<bool> closed_{false};
   std::atomic<bool> closing_{false};
+  mutable Mutex watch_mutex_;
+  std::unordered_map<std::uint64_t, Watched> watched_ TENDON_GUARDED_BY(watch_mutex_);
+  std::unordered_map<int, std::uint64_t> watch_id_of_fd_ TENDON_GUARDED_BY(watch_mutex_);
+  std::uint64_t next_watch_id_ TENDON_GUARDED_BY(watch_mutex_) = 1;
 
-  mutable std::mutex watch_mutex_;
-  std::unordered_map<std::uint64_t, Watched> watched_;
-  std::unordered_map<int, std::uint64_t> watch_id_of_fd_;
-  std::uint64_t next_watch_id_ = 1;
+  mutable Mutex links_mutex_;
+  std::vector<LinkEntry> entries_ TENDON_GUARDED_BY(links_mutex_);
+  // Ended, but slots are still in quarantine.
+  std::vector<std::shared_ptr<Link>> retired_ TENDON_GUARDED_BY(links_mutex_);
+  std::shared_ptr<const LinkList> snapshot_ TENDON_GUARDED_BY(links_mutex_) =
+      std::make_shared<LinkList>();
+  std::vector<ContextId> connecting_ TENDON_GUARDED_BY(links_mutex_);
+  std::vector<std::weak_ptr<OpenHandler>> handlers_ TENDON_GUARDED_BY(links_mutex_);
+  std::chrono::steady_clock::time_point next_tick_ TENDON_GUARDED_BY(links_mutex_);
 
-  mutable std::mutex links_mutex_;
-  std::vector<LinkEntry> entries_;
-  std::vector<std::shared_ptr<Link>> retired_;  // ended, but slots are still in quarantine
-  std::shared_ptr<const LinkList> snapshot_ = std::make_shared<LinkList>();
-  std::vector<ContextId> connecting_;
-  std::map<Token, Ticket> tickets_;
-  std::vector<std::weak_ptr<OpenHandler>> handlers_;
-
+  Tickets tickets_;
   WorkList works_;
-  mutable std::mutex work_mutex_;
-  std::map<std::uint64_t, TimedEntry> timed_;
-  std::uint64_t next_timed_id_ = 1;
-  std::vector<std::function<void()>> ready_;
-  std::vector<std::function<void()>> prefaults_;
-  std::vector<std::function<void(const MemberEvent&)>> member_callbacks_;
+  mutable Mutex work_mutex_;
+  std::map<std::uint64_t, TimedEntry> timed_ TENDON_GUARDED_BY(work_mutex_);
+  std::uint64_t next_timed_id_ TENDON_GUARDED_BY(work_mutex_) = 1;
+  std::vector<std::function<void()>> ready_ TENDON_GUARDED_BY(work_mutex_);
+  std::vector<std::function<void()>> prefaults_ TENDON_GUARDED_BY(work_mutex_);
+  std::vector<std::function<void(const MemberEvent&)>> member_callbacks_
+      TENDON_GUARDED_BY(work_mutex_);
   std::atomic<bool> anything_ready_{false};
-  std::chrono::steady_clock::time_point next_tick_;
 
   // Who leads.
-  std::mutex lead_mutex_;
-  std::condition_variable follower_wake_;
-  std::condition_variable service_wake_;
+  Mutex lead_mutex_;
+  CondVar follower_wake_;
+  CondVar service_wake_;
   std::atomic<bool> caller_leads_{false};  // set under the lock; without it, a hint
-  std::uint32_t follower_count_ = 0;
-  bool service_parked_long_ = false;
+  std::uint32_t follower_count_ TENDON_GUARDED_BY(lead_mutex_) = 0;
+  bool service_parked_long_ TENDON_GUARDED_BY(lead_mutex_) = false;
   std::atomic<bool> service_in_epoll_{false};
   std::atomic<bool> ring_taken_{false};  // by the leading caller, while it leads
   std::atomic<std::uint64_t> progress_count_{0};
@@ -240,11 +241,10 @@ class Engine final : public Reactor,
   std::atomic<std::uint32_t> spin_budget_us_;
   std::atomic<std::uint64_t> lead_rounds_{0};
 
-  std::mutex sleep_mutex_;
+  Mutex sleep_mutex_;
   std::atomic<std::uint32_t> sleeper_count_{0};  // changed under the lock
-
   std::thread service_;
   std::atomic<bool> stopping_{false};
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

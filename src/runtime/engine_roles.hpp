@@ -11,7 +11,7 @@
 
 #include "transport/link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Messages that still wait to go to a peer.
 struct Unsent {
@@ -50,6 +50,8 @@ class OpenHandler {
   /// A sink for the new pipe, or why not. The link's receive lock is held.
   virtual Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
                                                        std::uint32_t pipe) = 0;
+  /// The peer is lost: what it opened and nobody accepted goes. The link's receive lock is held.
+  virtual void on_link_lost(const Link&) {}
   /// The Context was closed.
   virtual void on_context_closed() = 0;
 };
@@ -83,4 +85,4 @@ class Attempt {
   bool (*call_)(void*);
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::size_t kPreludeBytes = 16;  // magic, versions, length of the rest: hello.hpp
@@ -51,6 +51,7 @@ HandshakeStep HandshakeSocket::advance() {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return {};
     if (got <= 0) return handshake_.on_end();
+    has_heard_ = true;
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
          header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -142,4 +143,4 @@ Result<std::uint32_t> peer_user(int unix_socket) {
   return static_cast<std::uint32_t>(credentials.uid);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -8,7 +8,7 @@
 #include "core/fd.hpp"
 #include "session/handshake.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Moves the frames of one handshake over one non-blocking socket, and descriptors beside them.
 ///
@@ -33,6 +33,8 @@ class HandshakeSocket {
   [[nodiscard]] Handshake& handshake() noexcept { return handshake_; }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] OwnedFd release() { return std::move(fd_); }
+  /// Has the peer said anything yet?
+  [[nodiscard]] bool has_heard() const noexcept { return has_heard_; }
   /// Descriptors received so far, in order.
   [[nodiscard]] std::vector<OwnedFd>& received_fds() noexcept { return received_fds_; }
 
@@ -43,9 +45,10 @@ class HandshakeSocket {
   Handshake handshake_;
   std::vector<std::byte> frame_;  // as far as it has come
   std::vector<OwnedFd> received_fds_;
+  bool has_heard_ = false;
 };
 
 /// The uid at the other end of a unix socket, as the kernel says.
 [[nodiscard]] Result<std::uint32_t> peer_user(int unix_socket);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

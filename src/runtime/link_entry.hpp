@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine keeps beside each link, and beside each ticket that it gave.
+// What an engine keeps beside each link.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 #include "runtime/engine_roles.hpp"
 #include "transport/link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Which side of a link this Context is. Only a connector opens pipes.
 enum class LinkRole : std::uint8_t { connector, acceptor };
@@ -27,10 +27,4 @@ struct LinkEntry {
   bool was_suspect = false;
 };
 
-/// The right to open one pipe at `handler`, on a link that satisfies `profile`.
-struct Ticket {
-  std::weak_ptr<OpenHandler> handler;
-  Profile profile;
-};
-
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -11,7 +11,7 @@
 
 #include "transport/shm/shm_link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "context.same_host";
@@ -87,4 +87,4 @@ Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket,
   });
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

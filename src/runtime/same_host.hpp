@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The proof that both ends are on one host under one user: each maps memory that the other passed,
-// and finds in it the nonce that was said over the socket (SEMANTICS 4).
+// and finds in it the nonce that was said over the socket: docs/protocol.md, "Step by step".
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 #include "runtime/engine.hpp"
 #include "runtime/handshake_socket.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// One side's half of the proof, and with it everything a shm link needs.
 class SameHostProof {
@@ -43,4 +43,4 @@ class SameHostProof {
   OwnedFd peer_process_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -10,13 +10,14 @@
 #include <string>
 #include <tendon/session/limits.hpp>
 
+#include "runtime/control_group.hpp"
 #include "tensor/text.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // The number in the first word of a file, or `fallback` ("max", missing, foreign).
-std::uint64_t first_number(const char* path, std::uint64_t fallback) {
+std::uint64_t first_number(const std::string& path, std::uint64_t fallback) {
   std::ifstream file(path);
   std::uint64_t number = 0;
   return file >> number ? number : fallback;
@@ -29,11 +30,13 @@ constexpr std::uint64_t kSmallestCapBytes = 1ull << 20;
 unsigned quota_cpu_count() {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   auto count = static_cast<unsigned>(std::max(1L, online));
-  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
-  double quota = 0;
-  double period = 0;
-  if (quota_file >> quota >> period && period > 0)
-    count = std::min(count, static_cast<unsigned>(std::max(1.0, quota / period)));
+  for (const std::string& path : control_group_files({.unified = "cpu.max"})) {
+    std::ifstream quota_file(path);
+    double quota = 0;
+    double period = 0;
+    if (quota_file >> quota >> period && period > 0)
+      count = std::min(count, static_cast<unsigned>(std::max(1.0, quota / period)));
+  }
   return count;
 }
 
@@ -50,8 +53,10 @@ std::uint64_t memory_limit_bytes() {
   const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
   const auto page_bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::uint64_t limit = pages * page_bytes;
-  limit = std::min(limit, first_number("/sys/fs/cgroup/memory.max", limit));
-  return std::min(limit, first_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", limit));
+  for (const std::string& path : control_group_files(
+           {.unified = "memory.max", .controller = "memory", .legacy = "memory.limit_in_bytes"}))
+    limit = std::min(limit, first_number(path, limit));
+  return limit;
 }
 
 std::uint64_t default_cap_bytes() {
@@ -107,4 +112,4 @@ Result<ContextOptions> resolve_options(ContextOptions options) {
   return options;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

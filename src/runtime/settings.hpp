@@ -5,7 +5,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/runtime/context.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// CPUs this process may use at once: affinity and cgroup quota, at least 1. Spinning on fewer than
 /// two would keep the peer from running.
@@ -22,4 +22,4 @@ namespace tendon::inline v0::detail {
 /// here.
 [[nodiscard]] Result<ContextOptions> resolve_options(ContextOptions options);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 
 #include "core/fd.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A descriptor that becomes readable when something can be collected. A signal is a system call
 /// only once somebody has asked for the descriptor; he hears of what was signalled before, too. In
@@ -52,4 +52,4 @@ class UserEvent {
   mutable std::atomic<bool> held_back_{false};
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

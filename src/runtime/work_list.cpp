@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 void WorkList::add(std::shared_ptr<Work> work) {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   entries_.push_back(std::make_shared<Entry>(Entry{std::move(work)}));
   any_ = true;
 }
@@ -16,14 +16,14 @@ bool WorkList::run() {
   if (!any_.load(std::memory_order_relaxed)) return false;
   std::vector<std::shared_ptr<Entry>> current;
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     current = entries_;
   }
   bool finished_any = false;
   for (const auto& entry : current) {
     if (!run(*entry)) continue;
     finished_any = true;
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::erase(entries_, entry);
     any_ = !entries_.empty();
   }
@@ -33,7 +33,7 @@ bool WorkList::run() {
 // True: it has finished.
 bool WorkList::run(Entry& entry) {
   {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     entry.called = true;
     entry.again = entry.running;
     if (std::exchange(entry.running, true)) return false;
@@ -41,7 +41,7 @@ bool WorkList::run(Entry& entry) {
   for (;;) {
     // `running` stays: a finished one is never called again.
     if (!entry.work->progress()) return true;
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (!std::exchange(entry.again, false)) {
       entry.running = false;
       return false;
@@ -52,13 +52,13 @@ bool WorkList::run(Entry& entry) {
 bool WorkList::has_input() {
   // In one order with Engine::add_work(), which looks for sleepers after it has added.
   if (!any_.load()) return false;
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),
                      [](const auto& entry) { return !entry->called || entry->work->has_input(); });
 }
 
 std::vector<std::shared_ptr<Work>> WorkList::all() const {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   std::vector<std::shared_ptr<Work>> works;
   works.reserve(entries_.size());
   for (const auto& entry : entries_) works.push_back(entry->work);
@@ -66,11 +66,11 @@ std::vector<std::shared_ptr<Work>> WorkList::all() const {
 }
 
 std::vector<std::shared_ptr<Work>> WorkList::take() {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   std::vector<std::shared_ptr<Work>> works;
   for (const auto& entry : std::exchange(entries_, {})) works.push_back(entry->work);
   any_ = false;
   return works;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

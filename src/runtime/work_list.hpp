@@ -4,12 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <tendon/core/mutex.hpp>
 #include <vector>
 
 #include "runtime/engine_roles.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// The Work of an engine: called one after another by any thread, each by one thread at a time.
 ///
@@ -36,9 +36,9 @@ class WorkList {
   };
   bool run(Entry& entry);
 
-  mutable std::mutex mutex_;  // of all there is in entries, too
-  std::vector<std::shared_ptr<Entry>> entries_;
+  mutable Mutex mutex_;  // of all there is in entries, too
+  std::vector<std::shared_ptr<Entry>> entries_ TENDON_GUARDED_BY(mutex_);
   std::atomic<bool> any_{false};
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -11,7 +11,7 @@
 #include "session/resolve.hpp"
 #include "tensor/text.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 constexpr std::string_view kUnixPrefix = "unix:";
@@ -127,4 +127,4 @@ bool Address::is_loopback_literal() const {
   return found.has_value() && found->front().is_loopback();
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

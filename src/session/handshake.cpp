@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "session.handshake";
@@ -188,4 +188,4 @@ HandshakeStep Handshake::on_timeout() {
                         std::string(to_string(state_)) + "'"});
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -37,7 +37,7 @@
 
 #include "session/hello.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 enum class HandshakeState : std::uint8_t {
   start,
@@ -110,4 +110,4 @@ class Handshake {
   std::optional<HelloMessage> peer_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

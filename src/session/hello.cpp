@@ -10,9 +10,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/peer_error.hpp"
 #include "core/text.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 static_assert(std::endian::native == std::endian::little && sizeof(void*) == 8,
@@ -242,10 +243,11 @@ Result<void> read_text(const Field& field, std::size_t max_bytes, std::string& i
   if (field.value.empty() || field.value.size() > max_bytes) {
     return wrong_size(field, "1-" + std::to_string(max_bytes));
   }
-  if (!is_clean(as_text(field.value))) {
+  if (!is_text(as_text(field.value))) {
     return violation(describe(field.type) + " is not UTF-8 without control characters");
   }
-  into = as_text(field.value);
+  // Names of peers are part of errors, logs and events: here they become fit to be shown.
+  into = cleaned(as_text(field.value));
   return {};
 }
 
@@ -581,25 +583,12 @@ HelloMessage rejection_of(const Error& error) {
 }
 
 Error error_of(const HelloMessage& reject) {
-  const auto code = static_cast<ErrorCode>(reject.error_code);
   std::string detail = "the peer refused";
   if (!reject.reason.empty()) detail += ": " + reject.reason;
-  switch (code) {
-    case ErrorCode::not_supported:
-    case ErrorCode::timeout:
-    case ErrorCode::busy:
-    case ErrorCode::context_closed:
-    case ErrorCode::permission_denied:
-    case ErrorCode::version_mismatch:
-    case ErrorCode::protocol_violation:
-    case ErrorCode::server_busy:
-    case ErrorCode::resource_exhausted:
-    case ErrorCode::limit_exceeded:
-    case ErrorCode::too_many_open_files:
-      return Error{code, kWhere, std::move(detail)};
-    default:
-      return Error{ErrorCode::unreachable, kWhere, detail + " (" + error_id(code) + ")"};
-  }
+  if (const auto code = code_from_peer(reject.error_code, PeerSays::refusal))
+    return Error{*code, kWhere, std::move(detail)};
+  detail += " (" + error_id(static_cast<ErrorCode>(reject.error_code)) + ")";
+  return Error{ErrorCode::unreachable, kWhere, std::move(detail)};
 }
 
 Result<std::optional<HelloMessage>> HelloReader::on_bytes(Bytes& input) {
@@ -630,4 +619,4 @@ Result<std::optional<HelloMessage>> HelloReader::on_bytes(Bytes& input) {
   return std::optional<HelloMessage>(*std::move(message));
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

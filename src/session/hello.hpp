@@ -24,7 +24,7 @@
 
 #include "session/token.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What a frame says. Numbers are on the wire.
 enum class HelloKind : std::uint8_t {
@@ -85,7 +85,7 @@ struct LinkLimits {
 ///   connection                    o       connector at a rendezvous: the connection it is for
 ///   reuse                   o
 ///   path                                *
-///   reason                              o           o
+///   reason                  o           o           o          in hello: why there is no token
 ///   error_code                                      *
 ///   lane_index                                            *
 ///
@@ -149,4 +149,4 @@ class HelloReader {
   std::optional<Error> failure_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

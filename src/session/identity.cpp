@@ -3,7 +3,7 @@
 
 #include "session/token.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 
 std::string ContextId::to_string() const { return detail::to_hex(bytes); }
 
@@ -12,4 +12,4 @@ std::string PeerIdentity::to_string() const {
   return name.empty() ? place : name + " (" + place + ")";
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -21,7 +21,7 @@
 #include "core/fd.hpp"
 #include "session/resolve.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "session.machine";
@@ -152,16 +152,20 @@ Result<std::string> find_rendezvous(const Token& token) {
   directories.push_back("/run/user/" + std::to_string(user_id()) + "/tendon");
   directories.push_back(system_directory());
   std::string searched;
+  std::string refused;
   for (const std::string& directory : directories) {
     searched += (searched.empty() ? "" : ", ") + directory;
-    if (!check_directory(directory)) continue;
+    if (const auto checked = check_directory(directory); !checked) {
+      if (checked.error().system_errno != ENOENT) refused += "; " + checked.error().detail;
+      continue;
+    }
     std::string path = rendezvous_path(directory, token);
     struct stat facts {};
     if (lstat(path.c_str(), &facts) == 0 && is_our_socket(facts)) return path;
   }
   return Error{ErrorCode::not_found, kWhere,
                "the peer has no rendezvous socket of uid " + std::to_string(user_id()) +
-                   " that is visible here; searched " + searched};
+                   " that is visible here; searched " + searched + refused};
 }
 
 std::size_t sweep_stale_sockets(const std::string& directory, std::chrono::seconds min_age) {
@@ -182,4 +186,4 @@ std::size_t sweep_stale_sockets(const std::string& directory, std::chrono::secon
   return removed_count;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

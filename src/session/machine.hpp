@@ -14,7 +14,7 @@
 
 #include "session/token.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// /proc/sys/kernel/random/boot_id as 16 bytes: equal on two machines only if they are one. All
 /// zero when it cannot be read. Containers of one machine share it: it is a hint to try, never a
@@ -43,4 +43,4 @@ namespace tendon::inline v0::detail {
 std::size_t sweep_stale_sockets(const std::string& directory,
                                 std::chrono::seconds min_age = std::chrono::seconds(60));
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

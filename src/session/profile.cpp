@@ -4,7 +4,7 @@
 
 #include "tensor/text.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 
 std::string_view to_string(Profile profile) {
   switch (profile) {
@@ -25,4 +25,4 @@ Result<Profile> parse_profile(std::string_view text) {
       "profile " + detail::quote_text(text) + " does not exist; legal are local, plaintext"};
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -8,18 +8,17 @@
 
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <system_error>
+#include <tendon/core/mutex.hpp>
 #include <tendon/session/limits.hpp>
 #include <thread>
 #include <utility>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "session.resolve";
@@ -81,9 +80,9 @@ Result<std::vector<SocketAddress>> to_result(const Address& address, Lookup look
 std::atomic<int> pending_lookups{0};
 
 struct Pending {
-  std::mutex mutex;
-  std::condition_variable done;
-  std::optional<Lookup> result;
+  Mutex mutex;
+  CondVar done;
+  std::optional<Lookup> result TENDON_GUARDED_BY(mutex);
 };
 
 Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline deadline,
@@ -105,7 +104,7 @@ Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline
     std::thread([pending, host = address.host(), port = address.port(), purpose] {
       Lookup result = look_up(host, port, purpose, 0);
       pending_lookups.fetch_sub(1);
-      const std::lock_guard lock(pending->mutex);
+      const Lock lock(pending->mutex);
       pending->result = std::move(result);
       pending->done.notify_one();
     }).detach();
@@ -114,11 +113,10 @@ Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline
     return system_error(kWhere, "starting a thread to look up '" + address.host() + "'",
                         error.code().value());
   }
-  std::unique_lock lock(pending->mutex);
-  const auto is_done = [&] { return pending->result.has_value(); };
-  if (deadline.is_never()) {
-    pending->done.wait(lock, is_done);
-  } else if (!pending->done.wait_until(lock, deadline.time_point(), is_done)) {
+  const Lock lock(pending->mutex);
+  while (!pending->result.has_value() && pending->done.wait_until(pending->mutex, deadline)) {
+  }
+  if (!pending->result.has_value()) {
     return Error{ErrorCode::timeout, kWhere,
                  "looking up host '" + address.host() + "' took longer than the deadline allows"};
   }
@@ -141,6 +139,19 @@ SocketAddress unmapped(const SocketAddress& address) {
 }
 
 bool is_loopback_ipv4(std::uint32_t host_order) { return host_order >> 24 == IN_LOOPBACKNET; }
+
+// An address for both versions shows an IPv4 peer as mapped.
+Source source_of(const SocketAddress& address) {
+  Source source{};
+  if (address.family() == AF_INET6) {
+    std::memcpy(source.data(), as<sockaddr_in6>(address).sin6_addr.s6_addr, source.size());
+    return source;
+  }
+  const in_addr host = as<sockaddr_in>(address).sin_addr;
+  source[10] = source[11] = std::byte{0xff};
+  std::memcpy(source.data() + 12, &host, sizeof host);
+  return source;
+}
 
 }  // namespace
 
@@ -224,6 +235,21 @@ std::string connection_text(int fd, ConnectionEnd end) {
   return end == ConnectionEnd::connector ? a + " > " + b : b + " > " + a;
 }
 
+std::optional<Source> remote_source(int fd) {
+  SocketAddress here;
+  SocketAddress there;
+  here.length = there.length = sizeof here.storage;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here.storage), &here.length) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&there.storage), &there.length) != 0 ||
+      (there.family() != AF_INET && there.family() != AF_INET6) || there.is_loopback()) {
+    return {};
+  }
+  // The kernel dials an address of this host from that address.
+  const Source source = source_of(there);
+  if (source == source_of(here)) return {};
+  return source;
+}
+
 Result<SocketAddress> unix_socket_address(std::string_view path) {
   if (path.empty() || path.size() > kMaxUnixPathBytes) {
     return Error{ErrorCode::invalid_argument, kWhere,
@@ -245,4 +271,4 @@ Result<SocketAddress> unix_socket_address(std::string_view path) {
   return address;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -3,14 +3,17 @@
 
 #include <sys/socket.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/address.hpp>
 #include <vector>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// An address as the kernel takes it.
 struct SocketAddress {
@@ -46,8 +49,14 @@ enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 /// and makes another. Empty for a socket of another kind.
 [[nodiscard]] std::string connection_text(int fd, ConnectionEnd end);
 
+/// The address of another host, IPv4 in its IPv6 form.
+using Source = std::array<std::byte, 16>;
+/// Where a connected socket was dialled from; nothing for loopback, for unix sockets and for this
+/// very host, whichever of its addresses was used.
+[[nodiscard]] std::optional<Source> remote_source(int fd);
+
 /// The address of a unix socket: a path, or a name in the abstract namespace with its '@'.
 /// invalid_argument beyond kMaxUnixPathBytes.
 [[nodiscard]] Result<SocketAddress> unix_socket_address(std::string_view path);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

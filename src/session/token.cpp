@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 std::string to_hex(Bytes bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -29,4 +29,4 @@ Result<Token> random_token() {
   return token;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -7,7 +7,7 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/result.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// 128 bits nobody can guess, or the boot id; all zero means "none".
 using Token = std::array<std::byte, 16>;
@@ -18,4 +18,4 @@ using Token = std::array<std::byte, 16>;
 /// Fresh random bytes from the kernel; never all zero.
 [[nodiscard]] Result<Token> random_token();
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <tendon/tensor/atomic_file.hpp>
@@ -17,71 +18,135 @@
 #include "core/fd.hpp"
 #include "core/fork_guard.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 Error call_failed(std::string_view call, const std::filesystem::path& path, int errno_value) {
   return system_error("tensor.file", std::string(call) + "('" + path.string() + "')", errno_value);
 }
 
-// A name beside `path` that nobody else uses: the process id and a count tell its users apart.
-std::filesystem::path hidden_name(const std::filesystem::path& path) {
-  static std::atomic<std::uint32_t> count = 0;
-  std::string name = "." + path.filename().string();
+Error existing_file(const std::filesystem::path& path) {
+  return Error{ErrorCode::permission_denied, "tensor.file", "'" + path.string() + "' exists",
+               EEXIST};
+}
+
+// A name beside `name` that nothing has. A process id would not do: the next container may have the
+// same, and the last one may have been killed.
+std::string hidden_name(const std::string& name) {
+  std::array<std::uint8_t, 8> random{};
+  (void)getrandom(random.data(), random.size(), 0);
   // The final name may already be as long as a name can be.
-  name.resize(std::min<std::size_t>(name.size(), 200));
-  name += ".tendon-" + std::to_string(getpid()) + "-" + std::to_string(++count);
-  return path.parent_path() / name;
+  std::string hidden = "." + name.substr(0, 200) + ".tendon-";
+  for (const std::uint8_t byte : random) {
+    hidden += "0123456789abcdef"[byte >> 4];
+    hidden += "0123456789abcdef"[byte & 15];
+  }
+  return hidden;
 }
 
 }  // namespace
 
 struct AtomicFile::State {
-  std::filesystem::path path;
-  std::filesystem::path hidden;  // the file's name until commit; empty while it has none
+  std::filesystem::path path;  // as the caller wrote it, for errors
+  ExistingFile existing = ExistingFile::replace;
+  detail::OwnedFd directory;
+  std::string name;    // in the directory
+  std::string hidden;  // the file's name until commit; empty while it has none
   detail::OwnedFd fd;
   std::uint32_t epoch = detail::fork_epoch();
   std::uint64_t written_bytes = 0;
 
   ~State() {
     // A forked child shares the file: it belongs to the parent.
-    if (!hidden.empty() && epoch == detail::fork_epoch()) unlink(hidden.c_str());
+    if (!hidden.empty() && epoch == detail::fork_epoch())
+      unlinkat(directory.get(), hidden.c_str(), 0);
   }
 
-  // Gives a nameless file a hidden name.
-  Result<void> link_to(const std::filesystem::path& name) const {
-    const std::string self = "/proc/self/fd/" + std::to_string(fd.get());
-    if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) return {};
-    return call_failed("linkat", name, errno);
-  }
+  Result<void> open_file();
+  Result<void> link_nameless(const std::string& as) const;
+  Result<void> link_hidden();
+  Result<void> replace();
+  Result<void> take_free_name();
 };
+
+// A nameless file, or a hidden one where there are none.
+Result<void> AtomicFile::State::open_file() {
+  constexpr mode_t kMode = 0666;  // less the umask
+  // A nameless file is given its name through /proc.
+  if (access("/proc/self/fd", X_OK) == 0 && !TENDON_FAILPOINT("atomic_file.nameless"))
+    fd = detail::OwnedFd(openat(directory.get(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
+  if (fd) return {};
+  std::string name_for_now = hidden_name(name);
+  fd = detail::OwnedFd(openat(directory.get(), name_for_now.c_str(),
+                              O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kMode));
+  if (!fd) return call_failed("open", path, errno);
+  hidden = std::move(name_for_now);
+  return {};
+}
+
+Result<void> AtomicFile::State::link_nameless(const std::string& as) const {
+  const std::string self = "/proc/self/fd/" + std::to_string(fd.get());
+  if (linkat(AT_FDCWD, self.c_str(), directory.get(), as.c_str(), AT_SYMLINK_FOLLOW) == 0)
+    return {};
+  return call_failed("linkat", path, errno);
+}
+
+// Takes the name, if nothing has it, in one step. A file system may know RENAME_NOREPLACE (FAT
+// does), hard links (NFS does), or both.
+Result<void> AtomicFile::State::take_free_name() {
+  if (hidden.empty()) return link_nameless(name);
+  const int at = directory.get();
+  if (!TENDON_FAILPOINT("atomic_file.noreplace") &&
+      renameat2(at, hidden.c_str(), at, name.c_str(), RENAME_NOREPLACE) == 0) {
+    hidden.clear();
+    return {};
+  }
+  if (linkat(at, hidden.c_str(), at, name.c_str(), 0) != 0)
+    return call_failed("linkat", path, errno);
+  unlinkat(at, hidden.c_str(), 0);
+  hidden.clear();
+  return {};
+}
+
+Result<void> AtomicFile::State::replace() {
+  if (hidden.empty()) {
+    // Straight to the final name where it is free: then there is no moment at which a kill leaves
+    // a hidden file.
+    auto linked = link_nameless(name);
+    if (linked || linked.error().system_errno != EEXIST) return linked;
+    std::string name_for_now = hidden_name(name);
+    TENDON_CHECK(link_nameless(name_for_now));
+    hidden = std::move(name_for_now);
+    (void)TENDON_FAILPOINT("atomic_file.hidden");
+  }
+  if (renameat(directory.get(), hidden.c_str(), directory.get(), name.c_str()) != 0)
+    return call_failed("rename", path, errno);
+  hidden.clear();
+  return {};
+}
 
 AtomicFile::AtomicFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
 AtomicFile::AtomicFile(AtomicFile&&) noexcept = default;
 AtomicFile& AtomicFile::operator=(AtomicFile&&) noexcept = default;
 AtomicFile::~AtomicFile() = default;
 
-Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path, ExistingFile existing) {
   struct stat status {};
+  if (existing == ExistingFile::keep && lstat(path.c_str(), &status) == 0)
+    return existing_file(path);
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return Error{ErrorCode::invalid_argument, "tensor.file",
                  "'" + path.string() + "' exists and is no regular file"};
   }
   auto state = std::make_unique<State>();
   state->path = path;
+  state->existing = existing;
+  state->name = path.filename().string();
   const std::filesystem::path parent =
       path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  constexpr mode_t kMode = 0666;  // less the umask
-  // A nameless file is given its name through /proc.
-  if (access("/proc/self/fd", X_OK) == 0)
-    state->fd = detail::OwnedFd(open(parent.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, kMode));
-  if (!state->fd) {
-    const std::filesystem::path hidden = hidden_name(path);
-    const int fd = open(hidden.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kMode);
-    if (fd < 0) return call_failed("open", path, errno);
-    state->fd = detail::OwnedFd(fd);
-    state->hidden = hidden;
-  }
+  state->directory = detail::OwnedFd(open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!state->directory) return call_failed("open", path, errno);
+  TENDON_CHECK(state->open_file());
   return AtomicFile(std::move(state));
 }
 
@@ -125,33 +190,26 @@ Result<void> AtomicFile::commit() {
     return Error{ErrorCode::invalid_argument, "tensor.file",
                  "'" + state.path.string() + "' was committed before"};
   }
+  (void)TENDON_FAILPOINT("atomic_file.written");
   if (fsync(state.fd.get()) != 0) return call_failed("fsync", state.path, errno);
   if (TENDON_FAILPOINT("atomic_file.commit")) return call_failed("rename", state.path, EIO);
-  bool named = false;
-  if (state.hidden.empty()) {
-    // Straight to the final name where it is free: then there is no moment at which a kill leaves a
-    // file.
-    auto linked = state.link_to(state.path);
-    named = linked.has_value();
-    if (!named && linked.error().system_errno != EEXIST) return linked;
-    if (!named) {
-      const std::filesystem::path hidden = hidden_name(state.path);
-      TENDON_CHECK(state.link_to(hidden));
-      state.hidden = hidden;
-    }
-  }
-  if (!named && rename(state.hidden.c_str(), state.path.c_str()) != 0)
-    return call_failed("rename", state.path, errno);
-  state.hidden.clear();
+  const auto named =
+      state.existing == ExistingFile::keep ? state.take_free_name() : state.replace();
+  if (!named) return named.error().system_errno == EEXIST ? existing_file(state.path) : named;
   state.fd.reset();
+  (void)TENDON_FAILPOINT("atomic_file.named");
 
-  const std::filesystem::path parent =
-      state.path.has_parent_path() ? state.path.parent_path() : std::filesystem::path(".");
-  const detail::OwnedFd directory(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a directory; the file itself is safe.
-  if (directory && fsync(directory.get()) != 0 && errno != EINVAL && errno != EBADF)
-    return call_failed("fsync", parent, errno);
+  const detail::OwnedFd entries(
+      openat(state.directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (entries && fsync(entries.get()) != 0 && errno != EINVAL && errno != EBADF) {
+    return system_error("tensor.file",
+                        "'" + state.path.string() +
+                            "' is whole and has its name, which a power failure may undo: fsync "
+                            "of its directory",
+                        errno);
+  }
   return {};
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/copy.hpp"
+#include "memory/large_copy.hpp"
 #include "tensor/extent.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // A strided tensor as equal runs of bytes without gaps: neighbouring dimensions that a single step
@@ -134,11 +134,11 @@ void copy_runs(std::byte* to, std::int64_t to_step, const std::byte* from, std::
     std::memcpy(to, from, run_bytes);
 }
 
-void gather_with_hint(const Tensor& source, std::uint64_t offset_bytes, MutableBytes piece,
-                      CopyHint hint) {
+void gather_part(const Tensor& source, std::uint64_t offset_bytes, MutableBytes piece,
+                 std::uint64_t whole_bytes) {
   if (piece.empty()) return;
   if (source.is_contiguous()) {
-    copy_bytes(piece, {source.data() + offset_bytes, piece.size()}, hint);
+    copy_part(piece, {source.data() + offset_bytes, piece.size()}, whole_bytes);
     return;
   }
   RunWalker(source, offset_bytes)
@@ -154,13 +154,13 @@ void gather_with_hint(const Tensor& source, std::uint64_t offset_bytes, MutableB
           });
 }
 
-void scatter_with_hint(Bytes piece, const Tensor& destination, std::uint64_t offset_bytes,
-                       CopyHint hint) {
+void scatter_part(Bytes piece, const Tensor& destination, std::uint64_t offset_bytes,
+                  std::uint64_t whole_bytes) {
   if (piece.empty()) return;
   // Tensors are views: constness is the view's, the right to write was checked on the way in.
   auto* const data = const_cast<std::byte*>(destination.data());
   if (destination.is_contiguous()) {
-    copy_bytes({data + offset_bytes, piece.size()}, piece, hint);
+    copy_part({data + offset_bytes, piece.size()}, piece, whole_bytes);
     return;
   }
   RunWalker(destination, offset_bytes)
@@ -306,11 +306,11 @@ Result<void> check_tree_destination(const TensorDict& destination) {
 }  // namespace
 
 void gather_piece(const Tensor& source, std::uint64_t offset_bytes, MutableBytes piece) {
-  gather_with_hint(source, offset_bytes, piece, copy_hint(source.size_bytes()));
+  gather_part(source, offset_bytes, piece, piece.size());
 }
 
 void scatter_piece(Bytes piece, const Tensor& destination, std::uint64_t offset_bytes) {
-  scatter_with_hint(piece, destination, offset_bytes, copy_hint(destination.size_bytes()));
+  scatter_part(piece, destination, offset_bytes, piece.size());
 }
 
 void gather(const Tensor& source, MutableBytes destination) {
@@ -338,15 +338,14 @@ void pack_piece(const TensorDict& source, Layout layout, std::uint64_t offset_by
                 MutableBytes piece) {
   const Schema& schema = *source.schema();
   const PackedLayout& packed = schema.layout(layout);
-  const CopyHint hint = copy_hint(packed.total_bytes);
   walk_packed(
       schema, packed, offset_bytes, piece.size(),
       [&](std::uint32_t leaf, std::uint64_t in_leaf, std::uint64_t in_piece, std::uint64_t bytes) {
         const MutableBytes to = piece.subspan(in_piece, bytes);
         if (const LeafView view = source.leaf_view(leaf); view.contiguous)
-          copy_bytes(to, {view.data + in_leaf, bytes}, hint);
+          copy_part(to, {view.data + in_leaf, bytes}, packed.total_bytes);
         else
-          gather_with_hint(Tree::leaf_of(source, leaf), in_leaf, to, hint);
+          gather_part(Tree::leaf_of(source, leaf), in_leaf, to, packed.total_bytes);
       },
       [&](std::uint64_t in_piece, std::uint64_t bytes) {
         std::memset(piece.data() + in_piece, 0, bytes);
@@ -357,15 +356,14 @@ void unpack_piece(Bytes piece, const TensorDict& destination, Layout layout,
                   std::uint64_t offset_bytes) {
   const Schema& schema = *destination.schema();
   const PackedLayout& packed = schema.layout(layout);
-  const CopyHint hint = copy_hint(packed.total_bytes);
   walk_packed(
       schema, packed, offset_bytes, piece.size(),
       [&](std::uint32_t leaf, std::uint64_t in_leaf, std::uint64_t in_piece, std::uint64_t bytes) {
         const Bytes from = piece.subspan(in_piece, bytes);
         if (const LeafView view = destination.leaf_view(leaf); view.contiguous)
-          copy_bytes({const_cast<std::byte*>(view.data) + in_leaf, bytes}, from, hint);
+          copy_part({const_cast<std::byte*>(view.data) + in_leaf, bytes}, from, packed.total_bytes);
         else
-          scatter_with_hint(from, Tree::leaf_of(destination, leaf), in_leaf, hint);
+          scatter_part(from, Tree::leaf_of(destination, leaf), in_leaf, packed.total_bytes);
       },
       [](std::uint64_t, std::uint64_t) {});
 }
@@ -379,4 +377,4 @@ Result<void> check_destination(const TensorDict& destination) {
   return Tree::destination_check(destination, check_tree_destination);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -7,7 +7,7 @@
 #include <tendon/tensor/tensor.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 // A tensor's row-major bytes are its elements in row-major order without gaps, whatever its
 // strides. All functions take CPU tensors only, and the memory on both sides must not overlap.
@@ -37,4 +37,4 @@ void unpack_piece(Bytes piece, const TensorDict& destination, Layout layout,
 /// whose elements share memory, or two leaves that do), naming the leaf.
 [[nodiscard]] Result<void> check_destination(const TensorDict& destination);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <tendon/tensor/device.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 struct Row {
@@ -11,7 +11,7 @@ struct Row {
   std::string_view name;
 };
 
-constexpr std::array kTable = {
+constexpr std::array kDevices = {
     Row{DeviceKind::cpu, "cpu"},
     Row{DeviceKind::cuda, "cuda"},
     Row{DeviceKind::cuda_host, "cuda_host"},
@@ -33,7 +33,7 @@ constexpr std::array kTable = {
 }  // namespace
 
 std::string_view to_string(DeviceKind kind) {
-  for (const Row& row : kTable)
+  for (const Row& row : kDevices)
     if (row.kind == kind) return row.name;
   return "unknown";
 }
@@ -53,7 +53,7 @@ std::optional<Device> parse_device(std::string_view text) {
     if (failure != std::errc() || stop != end || device.index < 0) return std::nullopt;
     text = text.substr(0, colon);
   }
-  for (const Row& row : kTable) {
+  for (const Row& row : kDevices) {
     if (row.name == text) {
       device.kind = row.kind;
       return device;
@@ -63,11 +63,11 @@ std::optional<Device> parse_device(std::string_view text) {
 }
 
 std::optional<DeviceKind> device_kind_from_dlpack(std::int32_t number) {
-  for (const Row& row : kTable)
+  for (const Row& row : kDevices)
     if (static_cast<std::int32_t>(row.kind) == number) return row.kind;
   return std::nullopt;
 }
 
 std::ostream& operator<<(std::ostream& out, Device device) { return out << to_string(device); }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -5,7 +5,7 @@
 
 #include "tensor/extent.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 using dlpack::DLManagedTensor;
@@ -147,4 +147,4 @@ Result<Tensor> from_dlpack(DLManagedTensor* managed) {
   return import_tensor(managed->dl_tensor, take_over(managed), Access::read_write);
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -2,7 +2,7 @@
 #include <array>
 #include <tendon/tensor/dtype.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 // DLDataTypeCode of DLPack 1.1.
@@ -88,4 +88,4 @@ std::optional<DType> dtype_from_dlpack(DLPackType type) {
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << to_string(dtype); }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -6,7 +6,7 @@
 #include <tendon/tensor/dtype.hpp>
 #include <tendon/tensor/shape.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// The bytes that a strided tensor touches, counted from its element [0, 0, ...]: from `begin` (0
 /// or less) to `end`.
@@ -33,4 +33,4 @@ struct ByteExtent {
   return extent;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

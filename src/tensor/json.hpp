@@ -6,7 +6,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/value.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What a text of JSON may cost its reader.
 struct JsonLimits {
@@ -23,4 +23,4 @@ struct JsonLimits {
 /// Appends `text` as a JSON string; invalid_argument when it is not UTF-8.
 [[nodiscard]] Result<void> append_json_string(std::string& out, std::string_view text);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/tensor/layout.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 
 std::string_view to_string(Layout layout) {
   switch (layout) {
@@ -15,4 +15,4 @@ std::string_view to_string(Layout layout) {
   return "unknown";
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/tensor/loan.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 
 Result<void> Loan::try_set(std::string_view path, Value value) {
   const PackedView* packed = dict_.packed();
@@ -24,4 +24,4 @@ Result<void> Loan::try_set(std::string_view path, Value value) {
   return {};
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -4,7 +4,7 @@
 
 #include "tensor/text.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 Error path_too_long(std::size_t size_bytes) {
@@ -112,4 +112,4 @@ Result<std::string> format_path(std::span<const std::string> names) {
   return path;
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -16,7 +16,7 @@
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 using detail::quote_text;
@@ -214,4 +214,4 @@ Result<void> save_safetensors(const std::filesystem::path& path, const TensorDic
   return file.commit();
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

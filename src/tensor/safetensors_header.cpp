@@ -13,7 +13,7 @@
 #include "tensor/safetensors_tree.hpp"
 #include "tensor/text.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 using detail::quote_text;
@@ -336,4 +336,4 @@ Result<std::vector<std::byte>> make_safetensors_header(const TensorDict& dict,
   return bytes;
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -10,7 +10,7 @@
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // Three levels of JSON a level of the tree ("keys", the key, "td"), the document itself, and
@@ -264,4 +264,4 @@ Result<FileNames> name_tensors(const TensorDict& dict) {
   return std::move(writer.names);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

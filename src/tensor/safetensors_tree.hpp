@@ -10,7 +10,7 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <unordered_map>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 struct BuiltTensors {
   TensorDict dict;
@@ -34,4 +34,4 @@ struct FileNames {
 };
 [[nodiscard]] Result<FileNames> name_tensors(const TensorDict& dict);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -13,7 +13,7 @@
 #include "tensor/schema_builder.hpp"
 #include "tensor/text.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the encoding is written as it lies");
@@ -588,4 +588,4 @@ Result<std::shared_ptr<const Schema>> SchemaBuilder::finish() && {
 }
 
 }  // namespace detail
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -8,7 +8,7 @@
 #include <tendon/tensor/schema.hpp>
 #include <vector>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Bytes that a leaf or a node adds to a schema's encoding, its name included.
 [[nodiscard]] std::size_t encoded_leaf_bytes(std::string_view name, const Shape& shape);
@@ -64,4 +64,4 @@ class SchemaBuilder {
   Result<void> root_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

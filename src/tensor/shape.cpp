@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/tensor/shape.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 std::string join(std::span<const std::int64_t> items) {
@@ -92,4 +92,4 @@ std::ostream& operator<<(std::ostream& out, const Strides& strides) {
   return out << to_string(strides);
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

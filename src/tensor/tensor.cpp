@@ -10,7 +10,7 @@
 #include "tensor/copy.hpp"
 #include "tensor/extent.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 Error error(ErrorCode code, std::string detail) {
@@ -387,4 +387,4 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   return out << '}';
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -9,7 +9,7 @@
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 using detail::quote_text;
@@ -130,7 +130,11 @@ bool same_leaf(const TreeLeaf& a, const TreeLeaf& b) {
 // What set puts in place, as long as it is not in the tree.
 using Content = decltype(TreeEntry::content);
 
-Result<void> set_entry(Tree& tree, std::string_view path, Content content) {
+// Whether a value where the path leads through stays, and the new entry is refused, or makes room.
+enum class ValuesOnTheWay { keep, replace };
+
+Result<void> set_entry(Tree& tree, std::string_view path, Content content,
+                       ValuesOnTheWay on_the_way = ValuesOnTheWay::keep) {
   TENDON_TRY(names, parse_path(path));
   TreeNode* parent = &tree.root;
   std::size_t known = 0;
@@ -138,6 +142,7 @@ Result<void> set_entry(Tree& tree, std::string_view path, Content content) {
     TreeEntry* const entry = parent->find(names[known]);
     if (entry == nullptr) break;
     auto* const child = std::get_if<std::unique_ptr<TreeNode>>(&entry->content);
+    if (entry->kind() == EntryKind::value && on_the_way == ValuesOnTheWay::replace) break;
     if (child == nullptr) {
       return error(ErrorCode::invalid_argument, "path " + quote_text(path) + " leads through " +
                                                     quote_text(names[known]) + ", which is a " +
@@ -146,7 +151,7 @@ Result<void> set_entry(Tree& tree, std::string_view path, Content content) {
     }
     parent = child->get();
   }
-  TreeEntry* const old = known + 1 == names.size() ? parent->find(names.back()) : nullptr;
+  TreeEntry* const old = parent->find(names[known]);
 
   if (const auto* leaf = std::get_if<TreeLeaf>(&content)) {
     if (leaf->batching == Batching::batched)
@@ -241,7 +246,36 @@ void print(std::ostream& out, const TreeNode& node, std::size_t depth) {
   out << '}';
 }
 
-// A place for every value: its path leads through dicts of the schema to a name that is free.
+std::size_t value_count(const TreeNode& node) {
+  std::size_t count = 0;
+  for (const auto& entry : node.entries) {
+    if (const auto* child = std::get_if<std::unique_ptr<TreeNode>>(&entry->content))
+      count += value_count(**child);
+    else if (entry->kind() == EntryKind::value)
+      ++count;
+  }
+  return count;
+}
+
+// True when each of `values` has a place in the tree as it is, and no other value is there.
+bool replaces_all_values(const TreeNode& root, const Value& values) {
+  std::size_t replaced = 0;
+  for (const auto& [path, value] : values.as_map()) {
+    if (const TreeEntry* const old = walk(root, path)) {
+      if (old->kind() != EntryKind::value) return false;
+      ++replaced;
+    } else if (const std::size_t slash = path.rfind('/'); slash != std::string::npos) {
+      const TreeEntry* const parent = walk(root, std::string_view(path).substr(0, slash));
+      if (parent == nullptr || parent->kind() != EntryKind::dict) return false;
+    }
+  }
+  return replaced == value_count(root);
+}
+
+}  // namespace
+
+namespace detail {
+
 Result<void> check_values(const Schema& schema, const Value& values) {
   if (values.kind() != Value::Kind::map) {
     return error(ErrorCode::corrupt_data,
@@ -263,7 +297,23 @@ Result<void> check_values(const Schema& schema, const Value& values) {
   return {};
 }
 
-}  // namespace
+Result<void> Tree::merge_values(TensorDict& dict, const Value& values) {
+  if (dict.tree_ && replaces_all_values(dict.tree_->root, values)) {
+    // What is set is what was sent, and every place is there: nothing can be refused.
+    for (const auto& [path, value] : values.as_map()) TENDON_CHECK(dict.try_set(path, value));
+    return {};
+  }
+  TensorDict changed = dict;
+  Tree& tree = changed.mutable_tree();
+  for (const auto& [path, value] : values.as_map())
+    TENDON_CHECK(set_entry(tree, path, value, ValuesOnTheWay::replace));
+  // A peer that sends other names each time would fill the memory of the receiver.
+  if (const auto& all = changed.values()) TENDON_CHECK(to_json(*all));
+  dict = std::move(changed);
+  return {};
+}
+
+}  // namespace detail
 
 std::string_view to_string(EntryKind kind) {
   switch (kind) {
@@ -304,7 +354,7 @@ Result<TensorDict> TensorDict::from_packed(std::shared_ptr<const Schema> schema,
                      " bytes for leaves that need " +
                      std::to_string(schema->layout(layout).total_bytes));
   }
-  if (values) TENDON_CHECK(check_values(*schema, *values));
+  if (values) TENDON_CHECK(detail::check_values(*schema, *values));
   TensorDict dict;
   dict.packed_ = {std::move(schema), std::move(storage), std::move(values), layout};
   return dict;
@@ -398,11 +448,11 @@ Result<TensorDict> TensorDict::find_dict(std::string_view path) const {
   std::unique_ptr<Tree> unpacked;
   if (packed_.schema && kind_of(path) == EntryKind::dict) unpacked = Tree::from_packed(packed_);
   const Tree* const tree = unpacked ? unpacked.get() : tree_.get();
-  if (const TreeEntry* entry = tree != nullptr ? walk(tree->root, path) : nullptr) {
-    if (const auto* node = std::get_if<std::unique_ptr<TreeNode>>(&entry->content)) {
+  if (TreeEntry* const entry = tree != nullptr ? walk(tree->root, path) : nullptr) {
+    if (auto* const node = std::get_if<std::unique_ptr<TreeNode>>(&entry->content)) {
       TensorDict dict;
       dict.tree_ = std::make_unique<Tree>();
-      dict.tree_->root = std::move(*(*node)->clone());
+      dict.tree_->root = unpacked ? std::move(**node) : std::move(*(*node)->clone());
       dict.tree_->totals = totals_of_root(dict.tree_->root);
       for (const auto& below : dict.tree_->root.entries)
         TENDON_CHECK(add_totals(dict.tree_->totals, *below, 0, 0));
@@ -553,4 +603,4 @@ std::ostream& operator<<(std::ostream& out, const TensorDict& dict) {
   return out;
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 std::string quote_text(std::string_view text) {
   constexpr std::size_t kMaxBytes = 128;
   constexpr std::string_view kHex = "0123456789abcdef";
@@ -12,7 +12,7 @@ std::string quote_text(std::string_view text) {
   while (used < text.size() && used < kMaxBytes) {
     const std::string_view rest = text.substr(used);
     const std::size_t count = character_bytes(rest);
-    if (count == 0 || is_control(rest, count)) {
+    if (count == 0 || is_hidden(rest, count)) {
       for (std::size_t i = 0; i < (count == 0 ? 1 : count); ++i) {
         const auto byte = static_cast<std::uint8_t>(rest[i]);
         out += "\\x";
@@ -28,4 +28,4 @@ std::string quote_text(std::string_view text) {
   return out;
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -6,10 +6,11 @@
 
 #include "core/text.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
-/// `text` in quotes for an error or a terminal: control characters and broken UTF-8 as \xNN, so
-/// that a name from a file or a peer cannot move a cursor, and cut after 128 bytes.
+/// `text` in quotes for an error or a terminal: the bytes of hidden characters (is_hidden) and of
+/// broken UTF-8 as \xNN, so that a name from a file or a peer cannot move a cursor nor pass for
+/// another name, and cut after 128 bytes.
 [[nodiscard]] std::string quote_text(std::string_view text);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -6,7 +6,7 @@
 
 #include "tensor/schema_builder.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 void build(SchemaBuilder& builder, const TreeNode& node) {
@@ -123,7 +123,7 @@ std::unique_ptr<Tree> Tree::clone() const {
   auto copy = std::make_unique<Tree>();
   copy->root = std::move(*root.clone());
   copy->totals = totals;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   copy->schema_ = schema_;
   copy->has_schema_ = has_schema_.load();
   copy->values_ = values_;
@@ -142,9 +142,12 @@ Result<void> Tree::destination_check(const TensorDict& dict,
   if (!tree.has_destination_.load(std::memory_order_acquire)) {
     // Asked outside the lock: it looks at leaves and paths, which take it.
     Result<void> answer = check(dict);
-    const std::lock_guard lock(tree.mutex_);
-    tree.destination_ = std::move(answer);
-    tree.has_destination_.store(true, std::memory_order_release);
+    const Lock lock(tree.mutex_);
+    // Another thread may have come first, and its answer may be read by now.
+    if (!tree.has_destination_.load(std::memory_order_relaxed)) {
+      tree.destination_ = std::move(answer);
+      tree.has_destination_.store(true, std::memory_order_release);
+    }
   }
   if (tree.destination_.has_value()) return {};
   return tree.destination_;
@@ -152,7 +155,7 @@ Result<void> Tree::destination_check(const TensorDict& dict,
 
 const std::shared_ptr<const Schema>& Tree::get_schema() const {
   if (has_schema_.load(std::memory_order_acquire)) return schema_;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (!has_schema_.load(std::memory_order_relaxed)) {
     SchemaBuilder builder(root.batch_size, root.dimension_names);
     build(builder, root);
@@ -164,7 +167,7 @@ const std::shared_ptr<const Schema>& Tree::get_schema() const {
 
 const std::vector<const Tensor*>& Tree::get_leaves() const {
   if (has_leaves_.load(std::memory_order_acquire)) return leaves_;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (!has_leaves_.load(std::memory_order_relaxed)) {
     leaves_.clear();
     leaves_.reserve(totals.leaves);
@@ -176,7 +179,7 @@ const std::vector<const Tensor*>& Tree::get_leaves() const {
 
 const std::shared_ptr<const Value>& Tree::get_values() const {
   if (has_values_.load(std::memory_order_acquire)) return values_;
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (!has_values_.load(std::memory_order_relaxed)) {
     Value::Map values;
     collect_values(root, "", values);
@@ -196,4 +199,4 @@ void Tree::structure_changed() {
 void Tree::leaf_changed() { has_destination_ = false; }
 void Tree::values_changed() { has_values_ = false; }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -5,16 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tendon/core/mutex.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 struct TreeNode;
 
@@ -29,6 +29,10 @@ struct TreeEntry {
 
   [[nodiscard]] EntryKind kind() const { return static_cast<EntryKind>(content.index()); }
 };
+
+/// The rule for the non-tensor values beside a message of this schema: the path of each leads
+/// through TensorDicts of the schema to a name that is free; else corrupt_data.
+[[nodiscard]] Result<void> check_values(const Schema& schema, const Value& values);
 
 /// One level of a TensorDict. Entries keep their address while they exist: the index and the list
 /// of leaves point at them.
@@ -72,6 +76,11 @@ struct Tree {
   /// tree.
   [[nodiscard]] static Result<void> destination_check(const TensorDict& dict,
                                                       Result<void> (*check)(const TensorDict&));
+  /// Sets in `dict` the values of a message with the same leaves, which check_values() has passed:
+  /// so none of them replaces a tensor. Other values stay, but where they are in the way: a value
+  /// where the message has a TensorDict, a TensorDict without tensors where it has a value.
+  /// limit_exceeded when all values together could not be sent. All are set or none.
+  [[nodiscard]] static Result<void> merge_values(TensorDict& dict, const Value& values);
 
   [[nodiscard]] const std::shared_ptr<const Schema>& get_schema() const;
   [[nodiscard]] const std::vector<const Tensor*>& get_leaves() const;
@@ -84,7 +93,7 @@ struct Tree {
  private:
   // Filled by const calls, which may come from several threads: the flags say what is there, and
   // are set under the lock after it is.
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   mutable std::atomic<bool> has_schema_ = false;
   mutable std::atomic<bool> has_leaves_ = false;
   mutable std::atomic<bool> has_values_ = false;
@@ -95,4 +104,4 @@ struct Tree {
   mutable Result<void> destination_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -11,7 +11,7 @@
 #include "tensor/json.hpp"
 #include "tensor/text.hpp"
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 constexpr std::string_view kFloatKey = "$float";
@@ -402,4 +402,4 @@ Result<Value> parse_json(Bytes json) {
   return value;
 }
 
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

@@ -3,7 +3,7 @@
 
 #include <tendon/session/limits.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 std::string_view to_string(MessageKind kind) {
   switch (kind) {
@@ -53,6 +53,8 @@ std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t ca
     case MessageKind::schema:
     case MessageKind::error:
     case MessageKind::open:
+      if (descriptor.kind == MessageKind::schema && descriptor.payload_bytes > kMaxSchemaBytes)
+        return "schema above its limit";
       if (descriptor.payload_bytes > cap_bytes) return "payload above the link's cap";
       if (descriptor.body_bytes() > cap_bytes) return "message above the link's cap";
       if (descriptor.is_inline() && descriptor.segment_or_inline_bytes != descriptor.body_bytes())
@@ -75,4 +77,4 @@ std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t ca
   return "unknown message kind";
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -8,7 +8,7 @@
 #include <tendon/tensor/layout.hpp>
 #include <type_traits>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 static_assert(std::endian::native == std::endian::little && sizeof(void*) == 8,
               "the wire is little endian and 64-bit; other machines are not supported");
@@ -70,4 +70,4 @@ static_assert(sizeof(Descriptor) == 64 && std::is_trivially_copyable_v<Descripto
 [[nodiscard]] std::string_view check_descriptor(const Descriptor& descriptor,
                                                 std::uint64_t cap_bytes);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

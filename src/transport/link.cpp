@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the segment
 Result<void> MessageSink::on_segment(std::uint32_t id, std::shared_ptr<Segment>) {
@@ -54,12 +54,12 @@ void Link::dispatch(Incoming&& incoming) {
 }
 
 void Link::fail(const Error& error, bool death_proved) {
-  std::lock_guard receiving(receive_mutex_);
+  const Lock receiving(receive_mutex_);
   fail_locked(error, death_proved);
 }
 
 void Link::close(const Error& error) {
-  std::lock_guard receiving(receive_mutex_);
+  const Lock receiving(receive_mutex_);
   shut_down();
   fail_locked(error, false);
 }
@@ -67,7 +67,7 @@ void Link::close(const Error& error) {
 void Link::fail_locked(const Error& error, bool death_proved) {
   bool first = false;
   {
-    std::lock_guard lock(end_mutex_);
+    const Lock lock(end_mutex_);
     first = !end_error_.has_value();
     if (first) end_error_ = error;
   }
@@ -99,7 +99,7 @@ void Link::end_in_order() {
   const Error error{ErrorCode::end_of_stream, "link.goodbye",
                     "peer " + peer_name_ + " closed its context"};
   {
-    std::lock_guard lock(end_mutex_);
+    const Lock lock(end_mutex_);
     if (end_error_) return;
     end_error_ = error;
   }
@@ -109,7 +109,7 @@ void Link::end_in_order() {
 }
 
 Error Link::end_error() const {
-  std::lock_guard lock(end_mutex_);
+  const Lock lock(end_mutex_);
   if (end_error_) return *end_error_;
   return Error{ErrorCode::internal, "link.end_error",
                "the link to " + peer_name_ + " has not ended"};
@@ -120,4 +120,4 @@ Error Link::violation(std::string_view where, std::string detail) const {
                "peer " + peer_name_ + ": " + std::move(detail)};
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

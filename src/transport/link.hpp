@@ -5,10 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/identity.hpp>
 #include <tendon/session/path.hpp>
@@ -18,7 +18,7 @@
 #include "memory/segment.hpp"
 #include "transport/message.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 class Link;
 
@@ -41,6 +41,8 @@ class MessageSink {
   /// shm: the peer lets this side read a segment that it alone may write; `id` is its name for it.
   /// What a sink does not expect, it refuses: that ends the link.
   virtual Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment);
+  /// shm: the same, but this process has no memory to map it.
+  virtual void on_segment_failed(std::uint32_t, const Error&) {}
   /// Nothing more will come. Messages handed over before stay valid.
   virtual void on_link_failed(const Error& error) = 0;
   /// The link had failed without a proof that the peer is dead: here it is.
@@ -83,6 +85,9 @@ struct LinkStats {
   std::uint64_t bytes_received = 0;
   std::uint64_t dropped_messages = 0;  ///< for pipes that were gone
   std::uint64_t doorbells = 0;         ///< times the peer had to be woken
+  std::uint64_t held_bytes = 0;        ///< private memory here of messages that were not taken
+  std::uint64_t most_held_bytes = 0;   ///< and the most there ever was, or a little more
+  std::uint64_t untaken_bytes = 0;     ///< tcp: sent in frames, and not taken as far as was heard
   SlotPoolStats slots;                 ///< of the memory this side lends
 };
 
@@ -143,26 +148,35 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] virtual bool delivers_at_once() const noexcept = 0;
 
   // Receiving
-  [[nodiscard]] std::mutex& receive_mutex() noexcept { return receive_mutex_; }
+  [[nodiscard]] Mutex& receive_mutex() const noexcept TENDON_RETURNS_LOCK(receive_mutex_) {
+    return receive_mutex_;
+  }
   /// A glance without a lock: would poll() find something that epoll does not tell? tcp: never.
   [[nodiscard]] virtual bool has_input() const noexcept = 0;
-  /// Takes in what has come and hands it to the sinks; lets queued output out. receive_mutex() is
-  /// held. Returns whether anything moved.
-  virtual bool poll() = 0;
+  /// Takes in what has come and hands it to the sinks; lets queued output out. Returns whether
+  /// anything moved.
+  virtual bool poll() TENDON_REQUIRES(receive_mutex_) = 0;
   /// Lends this body to the user until its owner goes. False: it must be copied, because its sender
-  /// would run short of slots (SEMANTICS 2.6).
-  [[nodiscard]] virtual bool lend(const IncomingBody& body) noexcept = 0;
+  /// would run short of slots (docs/memory.md, "A consumer that keeps what it receives").
+  [[nodiscard]] virtual bool lend(const IncomingBody& body) noexcept
+      TENDON_REQUIRES(receive_mutex_) = 0;
 
   // Pipes
-  /// receive_mutex() is held for all of these.
-  void attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink);
-  void detach(std::uint32_t pipe);
+  void attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink)
+      TENDON_REQUIRES(receive_mutex_);
+  void detach(std::uint32_t pipe) TENDON_REQUIRES(receive_mutex_);
   /// tcp: no byte is written any more to what this pipe claimed; a transfer into it is aborted.
-  virtual void drop_claims(std::uint32_t) {}
+  virtual void drop_claims(std::uint32_t) TENDON_REQUIRES(receive_mutex_) {}
   /// Numbers for pipes that this side opens; only the connecting side does.
-  [[nodiscard]] std::uint32_t next_pipe_id() noexcept { return ++last_opened_pipe_; }
-  [[nodiscard]] std::size_t pipe_count() const noexcept { return sinks_.size(); }
-  [[nodiscard]] bool carries(std::uint32_t pipe) const { return sinks_.contains(pipe); }
+  [[nodiscard]] std::uint32_t next_pipe_id() noexcept TENDON_REQUIRES(receive_mutex_) {
+    return ++last_opened_pipe_;
+  }
+  [[nodiscard]] std::size_t pipe_count() const noexcept TENDON_REQUIRES(receive_mutex_) {
+    return sinks_.size();
+  }
+  [[nodiscard]] bool carries(std::uint32_t pipe) const TENDON_REQUIRES(receive_mutex_) {
+    return sinks_.contains(pipe);
+  }
 
   // Life
   /// Registers descriptors; called once, when the link is owned by a shared_ptr.
@@ -175,13 +189,12 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   virtual void tick(std::chrono::steady_clock::time_point now) = 0;
   /// Ends the link: every pipe gets `error`. `death_proved` frees the slots the peer had; otherwise
   /// they are quarantined. May be called again when the proof comes later.
-  void fail(const Error& error, bool death_proved);
-  /// Says goodbye, closes sockets. Views that are still held keep their memory. receive_mutex() is
-  /// held.
-  virtual void shut_down() = 0;
+  void fail(const Error& error, bool death_proved) TENDON_EXCLUDES(receive_mutex_);
+  /// Says goodbye, closes sockets. Views that are still held keep their memory.
+  virtual void shut_down() TENDON_REQUIRES(receive_mutex_) = 0;
   /// Says goodbye and ends with `error` in one step: how the peer answers the goodbye is not taken
   /// for the reason.
-  void close(const Error& error);
+  void close(const Error& error) TENDON_EXCLUDES(receive_mutex_);
   [[nodiscard]] bool ended() const noexcept { return ended_.load(std::memory_order_acquire); }
   /// The kernel says that the peer's process is gone.
   [[nodiscard]] bool death_proved() const noexcept { return death_proved_.load(); }
@@ -197,42 +210,41 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   std::atomic<std::uint32_t> waiting_for_flags{0};
 
  protected:
-  /// Finds the pipe and hands it over, or drops and counts it. receive_mutex() is held.
-  void dispatch(Incoming&& incoming);
-  [[nodiscard]] MessageSink* sink_of(std::uint32_t pipe) noexcept;
-  /// fail() for callers that hold receive_mutex().
-  void fail_locked(const Error& error, bool death_proved);
-  /// The peer said goodbye: pipes that are still open get `end_of_stream`. receive_mutex() is held.
-  void end_in_order();
+  /// Finds the pipe and hands it over, or drops and counts it.
+  void dispatch(Incoming&& incoming) TENDON_REQUIRES(receive_mutex_);
+  [[nodiscard]] MessageSink* sink_of(std::uint32_t pipe) noexcept TENDON_REQUIRES(receive_mutex_);
+  void fail_locked(const Error& error, bool death_proved) TENDON_REQUIRES(receive_mutex_);
+  /// The peer said goodbye: pipes that are still open get `end_of_stream`.
+  void end_in_order() TENDON_REQUIRES(receive_mutex_);
   /// What a subclass does when the link ends: unwatch, close sockets, free or quarantine slots.
-  virtual void on_failed(bool death_proved) = 0;
+  virtual void on_failed(bool death_proved) TENDON_REQUIRES(receive_mutex_) = 0;
   /// A protocol violation by the peer, naming it.
   [[nodiscard]] Error violation(std::string_view where, std::string detail) const;
 
   LinkObserver* observer_ = nullptr;
   std::atomic<bool> suspect_{false};
-  std::uint64_t dropped_messages_ = 0;  // under receive_mutex_
+  std::uint64_t dropped_messages_ TENDON_GUARDED_BY(receive_mutex_) = 0;
 
  private:
+  void tell_sinks(const Error& error) TENDON_REQUIRES(receive_mutex_);
   const Path path_;
   const PeerIdentity peer_;
   const std::string peer_name_;
   const std::uint64_t cap_bytes_;
   const std::uint64_t peer_cap_bytes_;
-
-  void tell_sinks(const Error& error);
-
-  std::mutex receive_mutex_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<MessageSink>> sinks_;
-  std::vector<std::weak_ptr<MessageSink>> without_proof_;  // sinks that were told so
-  std::uint32_t last_opened_pipe_ = 0;
-  std::uint32_t last_pipe_ = 0;  // most links carry one busy pipe
-  MessageSink* last_sink_ = nullptr;
-
+  mutable Mutex receive_mutex_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<MessageSink>> sinks_
+      TENDON_GUARDED_BY(receive_mutex_);
+  // Sinks that were told so.
+  std::vector<std::weak_ptr<MessageSink>> without_proof_ TENDON_GUARDED_BY(receive_mutex_);
+  std::uint32_t last_opened_pipe_ TENDON_GUARDED_BY(receive_mutex_) = 0;
+  // Most links carry one busy pipe.
+  std::uint32_t last_pipe_ TENDON_GUARDED_BY(receive_mutex_) = 0;
+  MessageSink* last_sink_ TENDON_GUARDED_BY(receive_mutex_) = nullptr;
   std::atomic<bool> ended_{false};
   std::atomic<bool> death_proved_{false};
-  mutable std::mutex end_mutex_;
-  std::optional<Error> end_error_;
+  mutable Mutex end_mutex_ TENDON_ACQUIRED_AFTER(receive_mutex_);
+  std::optional<Error> end_error_ TENDON_GUARDED_BY(end_mutex_);
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

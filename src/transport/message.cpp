@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
-#include "memory/copy.hpp"
+#include "memory/large_copy.hpp"
 #include "tensor/copy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // The part of [begin, begin + size) that lies in [from, to), as offsets; empty when they do not
@@ -23,8 +24,11 @@ Overlap overlap(std::uint64_t begin, std::uint64_t size, std::uint64_t from, std
 
 class PieceCopier {
  public:
-  PieceCopier(std::uint64_t offset, MutableBytes destination, CopyHint hint)
-      : begin_(offset), end_(offset + destination.size()), to_(destination.data()), hint_(hint) {}
+  PieceCopier(std::uint64_t offset, MutableBytes destination, std::uint64_t whole_bytes)
+      : begin_(offset),
+        end_(offset + destination.size()),
+        to_(destination.data()),
+        whole_bytes_(whole_bytes) {}
 
   void bytes(std::uint64_t at, Bytes source) {
     const Overlap common = overlap(at, source.size(), begin_, end_);
@@ -32,7 +36,7 @@ class PieceCopier {
     const Bytes wanted = source.subspan(common.from - at, common.size());
     const MutableBytes place = place_of(common);
     // A loan lies in the slot it is "copied" to.
-    if (place.data() != wanted.data()) copy_bytes(place, wanted, hint_);
+    if (place.data() != wanted.data()) copy_part(place, wanted, whole_bytes_);
   }
   void strided(std::uint64_t at, const Tensor& source, std::uint64_t size_bytes) {
     const Overlap common = overlap(at, size_bytes, begin_, end_);
@@ -51,10 +55,17 @@ class PieceCopier {
   const std::uint64_t begin_;
   const std::uint64_t end_;
   std::byte* const to_;
-  const CopyHint hint_;
+  const std::uint64_t whole_bytes_;
 };
 
 }  // namespace
+
+IncomingBody IncomingBody::of_failure(Error error) {
+  IncomingBody body;
+  body.place = Place::failed;
+  body.owner = std::make_shared<const Error>(std::move(error));
+  return body;
+}
 
 std::span<const BodyPart> parts_from(const SendOp& op, std::uint64_t offset) {
   const auto first = std::partition_point(
@@ -63,10 +74,11 @@ std::span<const BodyPart> parts_from(const SendOp& op, std::uint64_t offset) {
   return {first, op.parts.end()};
 }
 
-void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination) {
+void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination,
+               std::uint64_t whole_bytes) {
   const std::uint64_t payload_bytes = op.descriptor.payload_bytes;
   const std::uint64_t end = offset + destination.size();
-  PieceCopier copy(offset, destination, copy_hint(op.descriptor.body_bytes()));
+  PieceCopier copy(offset, destination, whole_bytes);
   if (op.lease != nullptr && op.parts.empty()) {
     copy.bytes(0, Bytes(op.lease->slot().memory).first(payload_bytes));
   } else if (offset < payload_bytes) {
@@ -86,4 +98,4 @@ void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination)
   copy.bytes(payload_bytes + op.values.size(), op.header);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

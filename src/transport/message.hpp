@@ -7,13 +7,15 @@
 #include <span>
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/deadline.hpp>
+#include <tendon/core/error.hpp>
 #include <tendon/tensor/tensor.hpp>
 #include <vector>
 
 #include "memory/slot_lease.hpp"
 #include "transport/descriptor.hpp"
+#include "transport/held_bytes.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A piece of an outgoing payload: contiguous bytes, or a strided tensor to be gathered.
 struct BodyPart {
@@ -46,8 +48,15 @@ struct SendOp {
 [[nodiscard]] std::span<const BodyPart> parts_from(const SendOp& op, std::uint64_t offset);
 
 /// Copies bytes [offset, offset + destination.size()) of the body of `op` into `destination`; gaps
-/// between parts become zero. Without parts, the payload is what lies in the op's slot.
-void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination);
+/// between parts become zero. Without parts, the payload is what lies in the op's slot. All pieces
+/// of the body come to lie in memory of `whole_bytes`, of which `destination` is a part: the larger
+/// it is, the less of it stays in a cache.
+void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination,
+               std::uint64_t whole_bytes);
+/// The same where `destination` is all there is: a buffer that the next piece uses again.
+inline void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination) {
+  copy_body(op, offset, destination, destination.size());
+}
 
 /// Where an incoming body is kept, and by whom.
 struct IncomingBody {
@@ -57,11 +66,19 @@ struct IncomingBody {
     peer_slot,     ///< shm: a slot of the sender, given back when `owner` goes
     pool_slot,     ///< tcp: a slot of this Context's pool, or private memory when the pool is full
     claimed,       ///< tcp: written straight to where the receiver wanted it
+    failed,        ///< there was no memory for it: `owner` holds the Error
   };
   Place place = Place::nowhere;
   std::shared_ptr<const void> owner;
   std::byte* data = nullptr;
   std::uint64_t slot_bytes = 0;  ///< peer_slot: the size class
+
+  /// A body that cannot be read here; the link goes on.
+  [[nodiscard]] static IncomingBody of_failure(Error error);
+  /// Why it cannot be read; null when it can.
+  [[nodiscard]] const Error* failure() const noexcept {
+    return place == Place::failed ? static_cast<const Error*>(owner.get()) : nullptr;
+  }
 };
 
 /// A bulk transfer into this process that is not complete yet.
@@ -69,6 +86,7 @@ struct Transfer {
   Descriptor descriptor;
   IncomingBody body;
   std::vector<MutableBytes> claimed;  ///< place == claimed: the payload's destination, in order
+  HeldBytes::Share held;
   std::uint64_t received_bytes = 0;
   bool complete = false;
   bool aborted = false;
@@ -78,7 +96,24 @@ struct Transfer {
 struct Incoming {
   Descriptor descriptor;
   IncomingBody body;
-  std::shared_ptr<Transfer> transfer;  ///< tcp: set while the body is still arriving
+  std::shared_ptr<Transfer> transfer;  ///< tcp: while the body is arriving it is there
+  HeldBytes::Share held{};             ///< given back when the message is taken or dropped
+
+  /// Is all of it here? Its body is in `body` from then on.
+  [[nodiscard]] bool arrived() {
+    if (transfer == nullptr) return true;
+    if (!transfer->complete) return false;
+    body = std::move(transfer->body);
+    held = std::move(transfer->held);
+    transfer = nullptr;
+    return true;
+  }
+  /// Where its body lies, or is to lie.
+  [[nodiscard]] IncomingBody::Place place() const noexcept {
+    return transfer != nullptr ? transfer->body.place : body.place;
+  }
+  /// It will not come: drop it.
+  [[nodiscard]] bool aborted() const noexcept { return transfer != nullptr && transfer->aborted; }
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/private_body.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <tendon/session/limits.hpp>
 
 #include "memory/recycler.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
+
+constexpr std::size_t kSmallBlockBytes = 256;
+constexpr std::size_t kMiddleBlockBytes = 1024;
 
 template <std::size_t kBytes>
 struct Block {
@@ -31,9 +35,20 @@ IncomingBody take_block() {
 IncomingBody make_private_body(std::uint64_t size_bytes) {
   assert(size_bytes <= kMaxInlineBytes);
   if (size_bytes == 0) return {};
-  if (size_bytes <= 256) return take_block<256>();
-  if (size_bytes <= 1024) return take_block<1024>();
+  if (size_bytes <= kSmallBlockBytes) return take_block<kSmallBlockBytes>();
+  if (size_bytes <= kMiddleBlockBytes) return take_block<kMiddleBlockBytes>();
   return take_block<kMaxInlineBytes>();
 }
 
-}  // namespace tendon::inline v0::detail
+std::uint64_t private_cost_bytes(std::uint64_t size_bytes) noexcept {
+  if (size_bytes == 0) return sizeof(Incoming);
+  if (size_bytes <= kSmallBlockBytes) return sizeof(Incoming) + kSmallBlockBytes;
+  if (size_bytes <= kMiddleBlockBytes) return sizeof(Incoming) + kMiddleBlockBytes;
+  return sizeof(Incoming) + kMaxInlineBytes;
+}
+
+std::uint64_t private_limit_bytes(std::uint64_t cap_bytes) noexcept {
+  return std::max(kMinSmallHeldBytes, cap_bytes / 8);
+}
+
+}  // namespace tendon::v0::detail

@@ -5,11 +5,17 @@
 
 #include "transport/message.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Private memory for the body of a small message (at most kMaxInlineBytes; zero bytes are no
 /// body). Blocks come in three sizes, so that a word does not hold 8 KiB, and are used again: a
 /// stream in steady state allocates nothing.
 [[nodiscard]] IncomingBody make_private_body(std::uint64_t size_bytes);
 
-}  // namespace tendon::inline v0::detail
+/// What such a message costs this process while it waits to be taken.
+[[nodiscard]] std::uint64_t private_cost_bytes(std::uint64_t size_bytes) noexcept;
+
+/// What they may cost together on one link; at the limit the link is not read any further.
+[[nodiscard]] std::uint64_t private_limit_bytes(std::uint64_t cap_bytes) noexcept;
+
+}  // namespace tendon::v0::detail

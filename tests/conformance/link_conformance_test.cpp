@@ -527,14 +527,14 @@ TEST_P(LinkConformance, BulkGoesStraightToAClaimedDestination) {
     if (descriptor.sequence == 2) return {};
     return {first, MutableBytes{}, second, third};
   };
-  OutgoingMessage claimed(1, 1, first.size() + second.size() + third.size(), 1, 9000, 77);
+  OutgoingMessage claimed(1, 1, first.size() + second.size() + third.size(), 1, 8000, 77);
   OutgoingMessage unclaimed(1, 2, 2 * kMiB, 2);
   OutgoingMessage again(1, 3, first.size() + second.size() + third.size(), 3);
   pair_.send(pair_.a, claimed);
   pair_.send(pair_.a, unclaimed);
   ASSERT_TRUE(pair_.turn_until([&] { return sink.complete_count() == 2; }));
-  EXPECT_EQ(sink.received[0].body.place, IncomingBody::Place::claimed);
-  EXPECT_EQ(sink.received[1].body.place, IncomingBody::Place::pool_slot);
+  EXPECT_EQ(sink.received[0].place(), IncomingBody::Place::claimed);
+  EXPECT_EQ(sink.received[1].place(), IncomingBody::Place::pool_slot);
   expect_body(sink, 0, claimed);
   expect_body(sink, 1, unclaimed);
   EXPECT_TRUE(std::equal(first.begin(), first.end(), claimed.expected().begin()));

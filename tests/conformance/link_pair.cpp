@@ -176,10 +176,11 @@ void RecordingSink::on_link_failed(const Error& error) {
 
 std::vector<std::byte> RecordingSink::body(std::size_t index) const {
   const Incoming& incoming = received.at(index);
-  if (incoming.body.place == IncomingBody::Place::claimed) {
+  if (incoming.place() == IncomingBody::Place::claimed) {
     return claimed_.at(incoming.descriptor.sequence);
   }
-  return {incoming.body.data, incoming.body.data + incoming.descriptor.body_bytes()};
+  const IncomingBody& body = incoming.transfer != nullptr ? incoming.transfer->body : incoming.body;
+  return {body.data, body.data + incoming.descriptor.body_bytes()};
 }
 
 bool RecordingSink::complete(std::size_t index) const {

@@ -18,7 +18,8 @@ class RawPeer {
  public:
   static constexpr std::uint64_t kCapBytes = 64ull << 20;
 
-  explicit RawPeer(int lanes = 1, std::vector<std::byte> early = {}) {
+  /// `expected`: bulk lanes that the link waits for.
+  explicit RawPeer(int lanes = 1, std::vector<std::byte> early = {}, std::uint32_t expected = 0) {
     SocketPair control = make_sockets(AF_UNIX);
     control_ = std::move(control.a);
     end.pool = std::make_shared<SlotPool>("test pool", kCapBytes);
@@ -29,15 +30,17 @@ class RawPeer {
     options.control = std::move(control.b);
     options.received_already = std::move(early);
     options.pool = end.pool;
+    options.lanes = expected;
     options.lease = std::chrono::seconds(3);
     end.link = make_tcp_link(std::move(options)).value();
     const auto started = end.link->start(reactor, end.observer);
     EXPECT_TRUE(succeeds(started));
-    for (int lane = 0; lane < lanes; ++lane) {
-      SocketPair bulk = make_sockets(AF_UNIX);
-      lanes_.push_back(std::move(bulk.a));
-      EXPECT_TRUE(succeeds(static_cast<TcpLink&>(*end.link).add_lane(std::move(bulk.b))));
-    }
+    for (int lane = 0; lane < lanes; ++lane) add_lane();
+  }
+  void add_lane() {
+    SocketPair bulk = make_sockets(AF_UNIX);
+    lanes_.push_back(std::move(bulk.a));
+    EXPECT_TRUE(succeeds(static_cast<TcpLink&>(*end.link).add_lane(std::move(bulk.b))));
   }
 
   /// Writes all of it, turning the link meanwhile. False when the link closed the connection.

@@ -49,8 +49,10 @@ class Host final : public InboundHost, public MessageSink {
     return body;
   }
   void answer(const Descriptor& descriptor) override {
-    require(descriptor.kind == MessageKind::ack);
+    require(descriptor.kind == MessageKind::ack || descriptor.kind == MessageKind::credit);
   }
+  Result<void> on_link_credit(std::uint64_t) override { return {}; }
+  void on_room() override {}
   void on_open(const Descriptor& descriptor, Bytes ticket) override {
     require(ticket.size() == descriptor.header_bytes);
     detached_ = descriptor.pipe;  // a pipe that goes away, at a time the input chooses

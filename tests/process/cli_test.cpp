@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include <tendon/tensor/safetensors.hpp>
 #include <vector>
 
+#include "core/text.hpp"
 #include "process/command.hpp"
 #include "support/batches.hpp"
 #include "support/expect.hpp"
@@ -52,7 +54,8 @@ std::string foreign_file(const std::string& header, std::string_view data) {
 static_assert(std::endian::native == std::endian::little);
 
 /// The command answers an error: its code on stderr, its exit code.
-testing::AssertionResult is_error(const Ended& ended, ErrorCode code, std::string_view text = {}) {
+testing::AssertionResult ended_with(const Ended& ended, ErrorCode code,
+                                    std::string_view text = {}) {
   if (ended.code == exit_code_of(code) && ended.err.find(error_id(code)) != std::string::npos &&
       ended.err.find(text) != std::string::npos)
     return testing::AssertionSuccess();
@@ -65,15 +68,13 @@ testing::AssertionResult succeeded(const Ended& ended) {
   return testing::AssertionFailure() << testing::PrintToString(ended);
 }
 
-/// No control character of either kind but the ends of lines.
-testing::AssertionResult moves_no_cursor(const Ended& ended) {
+/// No hidden character (core/text.hpp) but the ends of lines.
+testing::AssertionResult shows_all(const Ended& ended) {
   for (const std::string& text : {ended.out, ended.err})
-    for (std::size_t i = 0; i < text.size(); ++i) {
-      const auto byte = static_cast<unsigned char>(text[i]);
-      const bool upper =
-          byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-      if ((byte < 0x20 && byte != '\n') || byte == 0x7F || upper)
-        return testing::AssertionFailure() << "a control character at byte " << i << " of " << text;
+    for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+      end = std::min(text.find('\n', begin), text.size());
+      if (!detail::is_clean(std::string_view(text).substr(begin, end - begin)))
+        return testing::AssertionFailure() << "a hidden character in: " << text;
     }
   return testing::AssertionSuccess();
 }
@@ -103,18 +104,60 @@ TEST(Cli, AWrongCommandLineIsTalkAndExitCodeTwo) {
   EXPECT_NE(run_tendon({"sned"}).err.find("'sned'"), std::string::npos);
 }
 
-TEST(Cli, WhatItRepeatsMovesNoCursor) {
-  const std::string name =
-      "a\x1b[2J\xC2\x9B"
-      "2Jz";
-  for (const Words& words :
-       {Words{name}, Words{"info", "--" + name}, Words{"explain", name},
-        Words{"send", name, "127.0.0.1:1"}, Words{"send", "--json", name, "127.0.0.1:1"}}) {
-    const Ended ended = run_tendon(words);
-    EXPECT_NE(ended.code, 0);
-    EXPECT_NE(ended.err.find("z"), std::string::npos);
-    EXPECT_TRUE(moves_no_cursor(ended));
+/// In a shell, with what stands behind it there.
+Ended run_in_shell(const std::string& words) {
+  return Command({"-c", std::string(TENDON_CLI_PATH) + " " + words}, "/bin/sh").finish();
+}
+
+TEST(Cli, DataThatCannotBeWrittenIsAnError) {
+  for (const std::string verb : {"info", "info --json", "explain TD-E0003", "completion bash"}) {
+    EXPECT_TRUE(ended_with(run_in_shell(verb + " >/dev/full"), ErrorCode::storage_full, "stdout"));
+    EXPECT_TRUE(ended_with(run_in_shell(verb + " >&-"), ErrorCode::system, "stdout"));
   }
+  // A reader that has seen enough is none.
+  const Ended ended = run_in_shell("explain TD-E0003 | true");
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST(Cli, OutputOfRanksThatCannotBeWrittenIsAnError) {
+  for (const std::string flags : {"-n 1", "-n 1 --json"}) {
+    const Ended ended = run_in_shell("launch " + flags + " -- echo a line >/dev/full");
+    EXPECT_TRUE(ended_with(ended, ErrorCode::storage_full, "stdout"));
+  }
+  // A job that failed says how.
+  EXPECT_EQ(run_in_shell("launch -n 1 -- sh -c 'echo a line; exit 3' >/dev/full").code, 3);
+}
+
+TEST(Cli, WithoutStderrTheExitCodeSaysIt) {
+  for (const char* where : {"2>/dev/full", "2>&-"}) {
+    const std::string sink = where;
+    EXPECT_EQ(run_in_shell("explain NO-SUCH " + sink).code, exit_code_of(ErrorCode::not_found));
+    EXPECT_EQ(run_in_shell("bench nothing " + sink).code, 2);
+    EXPECT_EQ(run_in_shell("recv 127.0.0.1:0 --timeout 0.01 " + sink).code,
+              exit_code_of(ErrorCode::timeout));
+  }
+}
+
+TEST(Cli, WhatItRepeatsHidesNothing) {
+  const std::string text =
+      "a\x1b[2J\xC2\x9B"
+      "2J\u202e\u200b\U000e0041z";
+  for (const std::string& name : {text, text + "\xff"}) {
+    for (const Words& words :
+         {Words{name}, Words{"info", "--" + name}, Words{"explain", name},
+          Words{"send", name, "127.0.0.1:1"}, Words{"send", "--json", name, "127.0.0.1:1"}}) {
+      const Ended ended = run_tendon(words);
+      EXPECT_NE(ended.code, 0);
+      EXPECT_NE(ended.err.find("z"), std::string::npos);
+      EXPECT_TRUE(shows_all(ended));
+      EXPECT_TRUE(ended.out.empty() || Json::accept(ended.out)) << ended.out;
+    }
+  }
+  setenv("TENDON_NAME", text.c_str(), 1);
+  const Ended info = run_tendon({"info", "--json"});
+  unsetenv("TENDON_NAME");
+  EXPECT_TRUE(shows_all(info));
+  EXPECT_EQ(Json::parse(info.out)["settings"]["name"]["value"], text) << "JSON spells what it is";
 }
 
 TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
@@ -132,6 +175,26 @@ TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
   unsetenv("TENDON_NAME");
   EXPECT_EQ(named["settings"]["name"]["value"], "chosen");
   EXPECT_EQ(named["settings"]["name"]["source"], "environment");
+}
+
+TEST(Cli, InfoShowsHowLargeCopiesGoAndByWhichFigures) {
+  const Ended ended = run_tendon({"info", "--json"});
+  ASSERT_TRUE(succeeded(ended));
+  const Json info = Json::parse(ended.out);
+  ASSERT_FALSE(info["copies"].empty());
+  std::uint64_t last_bytes = 0;
+  for (const Json& row : info["copies"]) {
+    EXPECT_GT(row["from_bytes"].get<std::uint64_t>(), last_bytes) << row;
+    last_bytes = row["from_bytes"];
+    EXPECT_EQ(row["gb_per_s"].size(), 3U) << row;
+    // A machine that disturbs every part of a trial leaves it open.
+    if (row["way"].is_null()) continue;
+    EXPECT_TRUE(row["gb_per_s"].contains(row["way"].get<std::string>())) << row;
+    for (const Json& rate : row["gb_per_s"]) EXPECT_GT(rate.get<double>(), 0) << row;
+  }
+  const Ended text = run_tendon({"info"});
+  EXPECT_NE(text.out.find("large copies"), std::string::npos);
+  EXPECT_NE(text.out.find(std::to_string(last_bytes)), std::string::npos) << text.out;
 }
 
 TEST(Cli, InfoCollectivesShowsTheTableWhatOverridesItAndTheChoices) {
@@ -176,7 +239,7 @@ TEST(Cli, InfoCollectivesShowsTheTableWhatOverridesItAndTheChoices) {
   EXPECT_NE(text.out.find("4 ranks on 4 hosts, over links"), std::string::npos);
 
   const Ended wrong = run_tendon({"info", "collectives", "--ranks", "2", "--hosts", "3"});
-  EXPECT_TRUE(is_error(wrong, ErrorCode::invalid_argument, "--hosts"));
+  EXPECT_TRUE(ended_with(wrong, ErrorCode::invalid_argument, "--hosts"));
   EXPECT_EQ(run_tendon({"info", "collectives", "--ranks", "0"}).code, 2);
 }
 
@@ -184,7 +247,7 @@ TEST(Cli, AWrongEnvironmentIsAnErrorThatNamesTheVariable) {
   setenv("TENDON_TRANSPORT", "pigeon", 1);
   const Ended ended = run_tendon({"info", "--json"});
   unsetenv("TENDON_TRANSPORT");
-  EXPECT_TRUE(is_error(ended, ErrorCode::invalid_argument, "TENDON_TRANSPORT"));
+  EXPECT_TRUE(ended_with(ended, ErrorCode::invalid_argument, "TENDON_TRANSPORT"));
   EXPECT_EQ(Json::parse(ended.out)["error"]["name"], "invalid_argument");
 }
 
@@ -198,7 +261,7 @@ TEST(Cli, ExplainHasAPageForEveryError) {
     EXPECT_NE(ended.out.find("## What to do"), std::string::npos) << row.name;
   }
   EXPECT_EQ(run_tendon({"explain", "107"}).out, run_tendon({"explain", "TD-E0107"}).out);
-  EXPECT_TRUE(is_error(run_tendon({"explain", "TD-E0999"}), ErrorCode::not_found, "TD-E0999"));
+  EXPECT_TRUE(ended_with(run_tendon({"explain", "TD-E0999"}), ErrorCode::not_found, "TD-E0999"));
 }
 
 // Transfers -----------------------------------------------------------------------------------
@@ -324,8 +387,8 @@ TEST_F(CliFiles, KeepTakesOneFileAfterTheOtherAndSurvivesABadOne) {
   const std::string first = save("first.safetensors", numbered(1));
   const std::string second = save("second.safetensors", numbered(2));
   EXPECT_TRUE(succeeded(run_tendon({"send", first, receiver.address})));
-  EXPECT_TRUE(is_error(run_tendon({"send", first, receiver.address}), ErrorCode::permission_denied,
-                       "exists"));
+  EXPECT_TRUE(ended_with(run_tendon({"send", first, receiver.address}),
+                         ErrorCode::permission_denied, "exists"));
   EXPECT_TRUE(succeeded(run_tendon({"send", second, receiver.address})));
   receiver.command->signal(SIGINT);
   EXPECT_EQ(receiver.command->finish().code, 130);
@@ -344,9 +407,9 @@ TEST_F(CliFiles, AnExistingFileIsReplacedOnlyByForce) {
   const std::string file = save("model.safetensors", numbered(1));
   Receiver careful;
   write_file(careful.folder.path() / "model.safetensors", "precious");
-  EXPECT_TRUE(is_error(run_tendon({"send", file, careful.address}), ErrorCode::permission_denied,
-                       "exists"));
-  EXPECT_TRUE(is_error(careful.command->finish(), ErrorCode::permission_denied, "--force"));
+  EXPECT_TRUE(ended_with(run_tendon({"send", file, careful.address}), ErrorCode::permission_denied,
+                         "exists"));
+  EXPECT_TRUE(ended_with(careful.command->finish(), ErrorCode::permission_denied, "--force"));
   EXPECT_EQ(read_file(careful.folder.path() / "model.safetensors"), "precious");
 
   Receiver bold({"--force"});
@@ -360,10 +423,10 @@ TEST_F(CliFiles, AnExistingFileIsReplacedOnlyByForce) {
 
 TEST_F(CliFiles, SendRefusesWhatIsNoWholeSafetensorsFile) {
   const std::string whole = read_file(save("whole.safetensors", patterned(1, 1000)));
-  EXPECT_TRUE(is_error(run_tendon({"send", (folder_.path() / "missing").string(), "127.0.0.1:1"}),
-                       ErrorCode::file_not_found, "missing"));
-  EXPECT_TRUE(is_error(run_tendon({"send", folder_.path().string(), "127.0.0.1:1"}),
-                       ErrorCode::invalid_argument));
+  EXPECT_TRUE(ended_with(run_tendon({"send", (folder_.path() / "missing").string(), "127.0.0.1:1"}),
+                         ErrorCode::file_not_found, "missing"));
+  EXPECT_TRUE(ended_with(run_tendon({"send", folder_.path().string(), "127.0.0.1:1"}),
+                         ErrorCode::invalid_argument));
   for (const std::string& text :
        {std::string("Dear all, this is a letter and no checkpoint."), std::string(),
         whole.substr(0, 5), whole.substr(0, 40), whole.substr(0, whole.size() - 1), whole + "x"}) {
@@ -377,24 +440,35 @@ TEST_F(CliFiles, SendRefusesWhatIsNoWholeSafetensorsFile) {
 TEST_F(CliFiles, NobodyListeningIsUnreachableAfterTheTimeout) {
   const std::string file = save("a.safetensors", numbered(1));
   const std::string nowhere = "unix:" + (folder_.path() / "nobody").string();
-  EXPECT_TRUE(is_error(run_tendon({"send", file, nowhere, "--timeout", "0.2"}),
-                       ErrorCode::unreachable, "nobody"));
+  EXPECT_TRUE(ended_with(run_tendon({"send", file, nowhere, "--timeout", "0.2"}),
+                         ErrorCode::unreachable, "nobody"));
 }
 
 TEST_F(CliFiles, RecvRefusesAnAddressInUseAForeignOneAndAMissingFolder) {
   Receiver first;
   EXPECT_TRUE(
-      is_error(run_tendon({"recv", first.address}), ErrorCode::address_in_use, first.address));
-  EXPECT_TRUE(is_error(run_tendon({"recv", "0.0.0.0:0"}), ErrorCode::permission_denied));
-  EXPECT_TRUE(is_error(run_tendon({"recv", "nonsense"}), ErrorCode::invalid_argument, "nonsense"));
+      ended_with(run_tendon({"recv", first.address}), ErrorCode::address_in_use, first.address));
+  EXPECT_TRUE(ended_with(run_tendon({"recv", "0.0.0.0:0"}), ErrorCode::permission_denied));
+  EXPECT_TRUE(
+      ended_with(run_tendon({"recv", "nonsense"}), ErrorCode::invalid_argument, "nonsense"));
   const std::string missing = (folder_.path() / "missing").string();
-  EXPECT_TRUE(is_error(run_tendon({"recv", "127.0.0.1:0", "-o", missing}),
-                       ErrorCode::file_not_found, "missing"));
+  EXPECT_TRUE(ended_with(run_tendon({"recv", "127.0.0.1:0", "-o", missing}),
+                         ErrorCode::file_not_found, "missing"));
+  const std::string file = save("file", "no folder");
+  EXPECT_TRUE(ended_with(run_tendon({"recv", "127.0.0.1:0", "-o", file}), ErrorCode::file_not_found,
+                         "file"));
+  const std::string loop = (folder_.path() / "loop").string();
+  std::filesystem::create_symlink(loop, loop);
+  EXPECT_TRUE(
+      ended_with(run_tendon({"recv", "127.0.0.1:0", "-o", loop}), ErrorCode::system, "loop"));
+  const std::string endless(300, 'n');
+  EXPECT_TRUE(
+      ended_with(run_tendon({"recv", "127.0.0.1:0", "-o", endless}), ErrorCode::system, "nnn"));
 }
 
 TEST_F(CliFiles, RecvGivesUpWhenNobodyConnects) {
-  EXPECT_TRUE(is_error(run_tendon({"recv", "127.0.0.1:0", "--timeout", "0.05"}), ErrorCode::timeout,
-                       "nobody connected"));
+  EXPECT_TRUE(ended_with(run_tendon({"recv", "127.0.0.1:0", "--timeout", "0.05"}),
+                         ErrorCode::timeout, "nobody connected"));
 }
 
 TEST_F(CliFiles, AFullDiskIsNamedOnBothSidesAndLeavesNothing) {
@@ -407,8 +481,8 @@ TEST_F(CliFiles, AFullDiskIsNamedOnBothSidesAndLeavesNothing) {
   const Ended received = receiver.finish();
   const Words left = target.names();
   EXPECT_EQ(umount2(target.path().c_str(), MNT_DETACH), 0);
-  EXPECT_TRUE(is_error(received, ErrorCode::storage_full));
-  EXPECT_TRUE(is_error(sent, ErrorCode::storage_full, "refused"));
+  EXPECT_TRUE(ended_with(received, ErrorCode::storage_full));
+  EXPECT_TRUE(ended_with(sent, ErrorCode::storage_full, "refused"));
   EXPECT_EQ(left, Words{});
 }
 
@@ -417,8 +491,8 @@ TEST_F(CliFiles, AFullDiskIsNamedOnBothSidesAndLeavesNothing) {
 /// A sender of our own, which says what it likes.
 class BadSender {
  public:
-  explicit BadSender(const std::string& address)
-      : context_(Context::create({.name = "bad sender"}).value()),
+  explicit BadSender(const std::string& address, std::string name = "bad sender")
+      : context_(Context::create({.name = std::move(name)}).value()),
         pipe_(Pipe::connect(context_, address, kPatience).value()) {}
 
   void announce(const std::string& json, std::string_view header) { say(1, json, header); }
@@ -459,22 +533,51 @@ TEST(CliHostile, NamesThatLeaveTheFolderAreRefused) {
   for (const std::string name :
        {"../evil", "/etc/evil", "a/b", "..", ".", ".hidden", "", "line\nbreak", "\x1b[2J",
         "\xC2\x9B"
-        "2J"}) {
+        "2J",
+        "gpj\u202e.exe", "model\u200b.st", "model\ufeff", "\u2028", "model\ufe0f",
+        "model\U000e0041"}) {
     SCOPED_TRACE(name);
     Receiver receiver;
     BadSender sender(receiver.address);
     sender.announce(announcement(name, small_header().size() + 4, 1), small_header());
     EXPECT_EQ(sender.verdict(), static_cast<int>(ErrorCode::permission_denied));
     const Ended ended = receiver.command->finish();
-    EXPECT_TRUE(is_error(ended, ErrorCode::permission_denied));
-    EXPECT_TRUE(moves_no_cursor(ended));
+    EXPECT_TRUE(ended_with(ended, ErrorCode::permission_denied));
+    EXPECT_TRUE(shows_all(ended));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
   Receiver receiver;
   BadSender sender(receiver.address);
   sender.announce(announcement(std::string(201, 'n'), small_header().size() + 4, 1),
                   small_header());
-  EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::permission_denied, "201"));
+  EXPECT_TRUE(ended_with(receiver.command->finish(), ErrorCode::permission_denied, "201"));
+}
+
+// A sender that calls itself by what turns the line around, or shows nothing.
+TEST(CliHostile, TheNameOfThePeerHidesNothing) {
+  for (const Words& flags : {Words{}, Words{"--json"}}) {
+    Receiver receiver(flags);
+    BadSender bad(receiver.address, "bad\u202e\u200bsender");
+    bad.announce(announcement("a.safetensors", small_header().size() + 4, 1), small_header());
+    EXPECT_TRUE(succeeds(bad.pipe().close(kPatience)));
+    const Ended ended = receiver.command->finish();
+    EXPECT_TRUE(ended_with(ended, ErrorCode::protocol_violation, "bad  sender"));
+    EXPECT_TRUE(shows_all(ended));
+  }
+}
+
+// The receiver's directory is part of what it says, and need not be UTF-8.
+TEST_F(CliFiles, TheReasonArrivesWhateverTheDirectoryIsCalled) {
+  ScratchDir parent;
+  const auto folder = parent.path() / "caf\xe9";
+  std::filesystem::create_directory(folder);
+  const std::string file = save("model.safetensors", numbered(1));
+  write_file(folder / "model.safetensors", "precious");
+  Command receiver({"recv", "127.0.0.1:0", "-o", folder.string()});
+  const std::string address = receiver.wait_for_err("tendon: listening on ");
+  const Ended sent = run_tendon({"send", file, address});
+  EXPECT_TRUE(ended_with(sent, ErrorCode::permission_denied, "exists"));
+  EXPECT_TRUE(ended_with(receiver.finish(), ErrorCode::permission_denied, "exists"));
 }
 
 TEST(CliHostile, AnAnnouncementThatDoesNotFitItsHeaderIsRefused) {
@@ -502,7 +605,7 @@ TEST(CliHostile, AnAnnouncementThatDoesNotFitItsHeaderIsRefused) {
     BadSender sender(receiver.address);
     sender.announce(c.json, c.header);
     EXPECT_EQ(sender.verdict(), static_cast<int>(c.code));
-    EXPECT_TRUE(is_error(receiver.command->finish(), c.code));
+    EXPECT_TRUE(ended_with(receiver.command->finish(), c.code));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
 }
@@ -524,7 +627,8 @@ TEST(CliHostile, TensorsThatTheHeaderDoesNotHaveAreRefused) {
     sender.announce(announcement("a.safetensors", small_header().size() + 4, 1), small_header());
     EXPECT_TRUE(succeeds(sender.pipe().send(batch, kPatience)));
     EXPECT_EQ(sender.verdict(), static_cast<int>(ErrorCode::schema_mismatch));
-    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::schema_mismatch, "a.safetensors"));
+    EXPECT_TRUE(
+        ended_with(receiver.command->finish(), ErrorCode::schema_mismatch, "a.safetensors"));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
 }
@@ -538,7 +642,7 @@ TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
     EXPECT_TRUE(succeeds(sender.pipe().send(small_tensor(), kPatience)));
     sender.say(2, Json({{"sha256", std::string(64, '0')}}).dump());
     EXPECT_EQ(sender.verdict(), static_cast<int>(ErrorCode::corrupt_data));
-    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::corrupt_data, "SHA-256"));
+    EXPECT_TRUE(ended_with(receiver.command->finish(), ErrorCode::corrupt_data, "SHA-256"));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
   {
@@ -546,7 +650,7 @@ TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
     BadSender sender(receiver.address);
     sender.announce(json, small_header());
     sender.say(2, Json({{"sha256", std::string(64, '0')}}).dump());  // before the tensors
-    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::protocol_violation));
+    EXPECT_TRUE(ended_with(receiver.command->finish(), ErrorCode::protocol_violation));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
   {
@@ -554,14 +658,15 @@ TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
     BadSender sender(receiver.address);
     sender.announce(json, small_header());
     EXPECT_TRUE(succeeds(sender.pipe().close(kPatience)));
-    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::protocol_violation, "bad sender"));
+    EXPECT_TRUE(
+        ended_with(receiver.command->finish(), ErrorCode::protocol_violation, "bad sender"));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
   {
     Receiver receiver({"--timeout", "4"});
     BadSender sender(receiver.address);
     sender.announce(json, small_header());
-    EXPECT_TRUE(is_error(receiver.command->finish(), ErrorCode::timeout, "bad sender"));
+    EXPECT_TRUE(ended_with(receiver.command->finish(), ErrorCode::timeout, "bad sender"));
     EXPECT_EQ(receiver.folder.names(), Words{});
   }
 }
@@ -569,7 +674,7 @@ TEST(CliHostile, AnotherHashAnEarlyEndAndSilenceLeaveNoFile) {
 // What a hostile receiver says ends on the terminal of the sender.
 class CliHostileWords : public CliFiles {};
 
-TEST_F(CliHostileWords, ARefusalMovesNoCursor) {
+TEST_F(CliHostileWords, ARefusalHidesNothing) {
   Context context = Context::create({.name = "bad receiver"}).value();
   Listener listener = Listener::bind(context, "127.0.0.1:0").value();
   Command sender({"send", save("small.safetensors", small_tensor()), listener.address()});
@@ -578,28 +683,28 @@ TEST_F(CliHostileWords, ARefusalMovesNoCursor) {
   const std::string json = Json({{"code", 901},
                                  {"detail",
                                   "no\x1b[2J\n\xC2\x9B"
-                                  "2J\x7F room"}})
+                                  "2J\x7F room\u202e\u2066!"}})
                                .dump();
   ASSERT_TRUE(succeeds(
       pipe.send(Bytes(), {.tag = 3, .header = as_bytes(std::string_view(json))}, kPatience)));
   const Ended ended = sender.finish();
-  EXPECT_NE(ended.err.find("refused: no [2J  2J  room"), std::string::npos)
+  EXPECT_NE(ended.err.find("refused: no [2J  2J  room  !"), std::string::npos)
       << testing::PrintToString(ended);
-  EXPECT_TRUE(moves_no_cursor(ended));
+  EXPECT_TRUE(shows_all(ended));
 }
 
-TEST_F(CliHostileWords, TheReasonOfAnEndedPipeMovesNoCursor) {
+TEST_F(CliHostileWords, TheReasonOfAnEndedPipeHidesNothing) {
   Context context = Context::create({.name = "bad server"}).value();
   Server server = Server::serve(context, "127.0.0.1:0", [](Pipe pipe) {
                     (void)pipe.recv_message(kPatience);
                     throw std::runtime_error(
                         "model\x1b[2J\n\xC2\x9B"
-                        "2J lost");
+                        "2J\u202e lost");
                   }).value();
   const Ended ended =
       run_tendon({"send", save("small.safetensors", small_tensor()), server.address()});
   EXPECT_NE(ended.err.find("lost"), std::string::npos) << testing::PrintToString(ended);
-  EXPECT_TRUE(moves_no_cursor(ended));
+  EXPECT_TRUE(shows_all(ended));
 }
 
 // Death and Ctrl-C ----------------------------------------------------------------------------
@@ -622,7 +727,7 @@ TEST_P(CliDeath, AKilledSenderIsNamedAndLeavesNoFile) {
   start();
   sender_->signal(SIGKILL);
   const Ended received = receiver_->command->finish();
-  EXPECT_TRUE(is_error(received, ErrorCode::peer_lost, "tendon send"));
+  EXPECT_TRUE(ended_with(received, ErrorCode::peer_lost, "tendon send"));
   EXPECT_NE(received.err.find("large.safetensors"), std::string::npos) << received.err;
   EXPECT_EQ(receiver_->folder.names(), Words{});
 }
@@ -630,14 +735,14 @@ TEST_P(CliDeath, AKilledSenderIsNamedAndLeavesNoFile) {
 TEST_P(CliDeath, AKilledReceiverIsNamed) {
   start();
   receiver_->command->signal(SIGKILL);
-  EXPECT_TRUE(is_error(sender_->finish(), ErrorCode::peer_lost, "tendon recv"));
+  EXPECT_TRUE(ended_with(sender_->finish(), ErrorCode::peer_lost, "tendon recv"));
 }
 
 TEST_P(CliDeath, CtrlCAtTheReceiverEndsBothCleanly) {
   start();
   receiver_->command->signal(SIGINT);
   EXPECT_EQ(receiver_->command->finish().code, 130);
-  EXPECT_TRUE(is_error(sender_->finish(), ErrorCode::cancelled, "tendon recv"));
+  EXPECT_TRUE(ended_with(sender_->finish(), ErrorCode::cancelled, "tendon recv"));
   EXPECT_EQ(receiver_->folder.names(), Words{});
 }
 
@@ -645,7 +750,7 @@ TEST_P(CliDeath, CtrlCAtTheSenderEndsBothCleanly) {
   start();
   sender_->signal(SIGINT);
   EXPECT_EQ(sender_->finish().code, 130);
-  EXPECT_TRUE(is_error(receiver_->command->finish(), ErrorCode::cancelled, "tendon send"));
+  EXPECT_TRUE(ended_with(receiver_->command->finish(), ErrorCode::cancelled, "tendon send"));
   EXPECT_EQ(receiver_->folder.names(), Words{});
 }
 

@@ -96,6 +96,14 @@ bool Command::has_said(std::string_view text) {
 
 void Command::signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
 
+void Command::wait_until_stopped() {
+  int status = 0;
+  while (waitpid(pid_, &status, WUNTRACED) < 0 && errno == EINTR) {
+  }
+  EXPECT_TRUE(WIFSTOPPED(status)) << "the command ended";
+  if (!WIFSTOPPED(status)) pid_ = -1;
+}
+
 Ended Command::finish() {
   while (read_some()) {
   }

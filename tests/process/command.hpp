@@ -37,7 +37,10 @@ class Command {
   std::string wait_for_err(std::string_view prefix);
   /// Whether stderr has it by now.
   bool has_said(std::string_view text);
+  [[nodiscard]] pid_t pid() const { return pid_; }
   void signal(int number) const;
+  /// Waits until it has stopped (SIGSTOP); a failure when it ends first.
+  void wait_until_stopped();
   /// Reads both streams to their end and waits for the process.
   Ended finish();
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// R16: a process without a free descriptor.
+// A process without a free descriptor.
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "process/peer.hpp"
 #include "process/survivor.hpp"
+#include "support/sanitizer.hpp"
 
 namespace tendon::test {
 namespace {
@@ -86,6 +87,28 @@ TEST_P(Descriptors, ASegmentThatCannotBeTakenInEndsOnlyItsLink) {
   Pipe again = survivor.meet(peer);
   ASSERT_TRUE(succeeds(again.send(patterned(2, 100'000), kPatience)));
   EXPECT_TRUE(is_ok(peer.ask("recv 2 100000")));
+}
+
+class AddressSpace : public PathTest {};
+TENDON_ON_BOTH_TRANSPORTS(AddressSpace);
+
+// shm: the segment of 64 slots cannot be mapped; tcp: there is no memory for the body.
+TEST_P(AddressSpace, AMessageThatFindsNoneFailsAndTheLinkLivesOn) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer needs address space of its own";
+  const std::uint64_t size = is_shm() ? 300'000 : 100'000'000;  // no arena of malloc has as much
+  Survivor survivor(GetParam());
+  Peer peer(victim());
+  Pipe pipe = survivor.meet(peer);
+  ASSERT_TRUE(succeeds(pipe.send(patterned(9, 100), kPatience)));
+  ASSERT_TRUE(is_ok(peer.ask("recv 9 100"))) << "the schema is known";
+  ASSERT_TRUE(is_ok(peer.ask("address-space 8000000")));
+  ASSERT_TRUE(succeeds(pipe.send(patterned(1, size), kPatience)));
+  EXPECT_TRUE(is_error(peer.ask("recv 1 " + std::to_string(size)), "resource_exhausted"));
+  ASSERT_TRUE(is_ok(peer.ask("address-space any")));
+  ASSERT_TRUE(succeeds(pipe.send(patterned(2, size), kPatience)));
+  EXPECT_TRUE(is_ok(peer.ask("recv 2 " + std::to_string(size))));
+  EXPECT_TRUE(is_ok(peer.ask("send 3 100")));
+  EXPECT_TRUE(is_patterned(pipe.recv(kPatience).value(), 3, 100));
 }
 
 }  // namespace

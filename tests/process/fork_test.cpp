@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 1, "Fork": a receiver that forked, as a data loader does.
+// docs/fork.md, "Fork": a receiver that forked, as a data loader does.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -12,6 +12,7 @@
 #include <tendon/group/group.hpp>
 #include <tendon/pipe/server.hpp>
 #include <thread>
+#include <vector>
 
 #include "process/peer.hpp"
 #include "process/survivor.hpp"
@@ -30,6 +31,8 @@ class Fork : public PathTest {
   // The orphaned child of a killed peer becomes ours, so that its end can be seen.
   void SetUp() override { ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
   void TearDown() override { prctl(PR_SET_CHILD_SUBREAPER, 0); }
+  /// Of many sizes, so that segments are made and pages touched all the time.
+  static std::uint64_t size_of(std::uint64_t n) { return 1 + (n * 7919) % 1'000'000; }
 };
 TENDON_ON_BOTH_TRANSPORTS(Fork);
 
@@ -152,6 +155,74 @@ TEST_P(Fork, AChildOfABusyProcessDestroysItsCopiesToo) {
   }
   over = true;
   traffic.join();
+}
+
+// What a child does, or merely its being there, must not show on the pipes of its parent.
+TEST_P(Fork, ChildrenOfABusyProcessDisturbNoneOfItsMessages) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
+  PipePair pair = connect_pair({"", GetParam()});
+  std::array<std::pair<Pipe, Pipe>, 2> ways{another_pipe(pair), another_pipe(pair)};
+  std::atomic<bool> over{false};
+  std::vector<std::thread> traffic;
+  for (auto& [from, to] : ways) {
+    traffic.emplace_back([&from = from, &over] {
+      for (std::uint64_t n = 0; !over; ++n)
+        ASSERT_TRUE(succeeds(from.send(patterned(n, size_of(n)), kPatience))) << n;
+      ASSERT_TRUE(succeeds(from.finish_sending(kPatience)));
+    });
+    traffic.emplace_back([&to = to] {
+      std::uint64_t n = 0;
+      auto batch = to.recv(kPatience);
+      for (; batch; ++n) {
+        ASSERT_TRUE(is_patterned(*batch, n, size_of(n)));
+        batch = to.recv(kPatience);
+      }
+      EXPECT_TRUE(fails_with(batch, ErrorCode::end_of_stream)) << "after message " << n;
+    });
+  }
+  const std::string address = pair.listener.address();
+  std::vector<pid_t> staying;
+  for (int i = 0; i < 30 && !HasFailure(); ++i) {
+    if (i % 3 == 0) {
+      // Lives until the end and does nothing.
+      staying.push_back(fork());
+      if (staying.back() == 0) {
+        alarm(kLongestChildSeconds);
+        for (;;) pause();
+      }
+    } else if (i % 3 == 1) {
+      const int status = run_in_child([&] {
+        const auto asked = pair.client.recv(0s);
+        return !asked && asked.error().code == ErrorCode::forked ? 0 : 1;
+      });
+      EXPECT_TRUE(exited_with(status, 0)) << "fork " << i << ": status " << status;
+    } else {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(kLongestChildSeconds);
+        auto own = Context::create({.name = "child", .transport = GetParam()});
+        if (!own) _exit(1);
+        auto pipe = Pipe::connect(*own, address, kPatience);
+        if (!pipe) _exit(2);
+        if (!pipe->send(patterned(5, 100'000), kPatience)) _exit(3);
+        if (!pipe->close(kPatience)) _exit(4);
+        _exit(0);
+      }
+      auto pipe = pair.listener.accept(kPatience);
+      ASSERT_TRUE(succeeds(pipe));
+      EXPECT_TRUE(is_patterned(pipe->recv(kPatience).value(), 5, 100'000));
+      EXPECT_TRUE(exited_with(wait_for(child), 0)) << "fork " << i;
+    }
+  }
+  over = true;
+  for (std::thread& each : traffic) each.join();
+  // The end of the parent's Context shows, although children live.
+  ASSERT_TRUE(succeeds(pair.client_context.close(kPatience)));
+  EXPECT_TRUE(fails_with(pair.server.recv(kPatience), ErrorCode::end_of_stream));
+  for (const pid_t child : staying) {
+    EXPECT_EQ(kill(child, SIGKILL), 0);
+    EXPECT_TRUE(killed_by(wait_for(child), SIGKILL)) << "it ended before";
+  }
 }
 
 TEST_P(Fork, AChildOfAMemberOfABusyGroupDestroysItsCopiesToo) {

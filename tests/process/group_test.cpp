@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -205,6 +206,28 @@ TEST_F(GroupOfProcesses, AHungMemberIsNamedAndFenced) {
   members.each_other(0, [](Peer& member) { EXPECT_TRUE(is_ok(member.line())); });
 }
 
+TEST_F(GroupOfProcesses, AMemberThatRunsAndDoesNotComeIsFenced) {
+  Members members({});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members.tell_others(2, "shrink kill");
+  members.each_other(2, [](Peer& member) { EXPECT_EQ(member.line(), "ok 2"); });
+  EXPECT_EQ(members[2].wait(), SIGKILL);
+}
+
+TEST_F(GroupOfProcesses, ARebuildNamesTheHungMemberThatItKilled) {
+  Members members({.count = 2});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 2; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members[1].signal(SIGSTOP);
+  members[0].tell("rebuild 6000 kill");
+  const std::string answer = members[0].line();
+  EXPECT_TRUE(is_error(answer, "timeout", "killed at the deadline: place 1")) << answer;
+  EXPECT_EQ(members[1].wait(), SIGKILL);
+  members[0].tell("shrink");
+  EXPECT_EQ(members[0].line(), "ok 1");
+}
+
 // A hung member also holds up the agreement on who is left, which comes first.
 TEST_F(GroupOfProcesses, AHungMemberThatHasToLeadIsFenced) {
   Members members({.count = 4});
@@ -303,15 +326,19 @@ TEST_F(GroupOfProcesses, AZombieOfAnEarlierEpochDoesNothing) {
   EXPECT_TRUE(alone.starts_with("error ")) << alone;
 }
 
+void work_together(Members& members) {
+  for (const char* const command : {"loop 20 1000", "loop 5 100000"}) {
+    members.tell_all(command);
+    for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(members[rank].line(), "ok") << rank;
+  }
+}
+
 // Everybody but `place` waits for whoever has come there; then all work together.
 void rebuild_with(Members& members, std::uint32_t place) {
   members.tell_others(place, "rebuild");
   members.each_other(place, [](Peer& member) { EXPECT_EQ(member.line(), "ok 3"); });
   EXPECT_EQ(members[place].line(), "ok joined");
-  for (const char* const command : {"loop 20 1000", "loop 5 100000"}) {
-    members.tell_all(command);
-    for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(members[rank].line(), "ok") << rank;
-  }
+  work_together(members);
 }
 
 class GroupRebuilt : public ProcessTest, public testing::WithParamInterface<const char*> {};
@@ -328,6 +355,41 @@ TEST_P(GroupRebuilt, AProcessTakesThePlaceOfOneThatWasKilled) {
     members.replace(victim);
     rebuild_with(members, victim);
   }
+}
+
+// Whatever a member was to the others goes with it: else who is replaced often enough would fill
+// their tables of descriptors and mappings.
+TEST_P(GroupRebuilt, NothingIsHeldOfThoseWhoWereReplaced) {
+  const bool is_shm = std::string_view(GetParam()) == "shm";
+  Members members({.transport = GetParam()});
+  work_together(members);
+  const auto holds = [&](std::uint32_t rank, const std::string& wanted) {
+    std::string held;
+    EXPECT_TRUE(eventually([&] {
+      held = members[rank].ask("held");
+      return held == "ok " + wanted;
+    })) << "rank "
+        << rank << " holds '" << held << "', not " << wanted;
+  };
+  const std::string whole[] = {value_of(members[0].ask("held")), value_of(members[1].ask("held"))};
+  for (int times = 0; times < 4; ++times) {
+    SCOPED_TRACE("replaced " + std::to_string(times) + " times before");
+    members[2].kill_and_wait();
+    members.tell_others(2, "reduce 1000 60000");
+    members.each_other(
+        2, [](Peer& member) { EXPECT_TRUE(is_error(member.line(), "peer_lost", "place 2")); });
+    members.replace(2);
+    rebuild_with(members, 2);
+    for (const std::uint32_t rank : {0u, 1u}) holds(rank, whole[rank]);
+  }
+  // What is left are the links, 3 descriptors and 2 mappings each, to Contexts that live on.
+  EXPECT_EQ(members[1].ask("leave"), "ok");
+  if (is_shm) holds(1, "6 4");
+  for (const std::uint32_t rank : {1u, 2u}) members[rank].kill_and_wait();
+  EXPECT_TRUE(is_error(members[0].ask("reduce 1000 60000"), "peer_lost"));
+  EXPECT_EQ(members[0].ask("leave"), "ok");
+  // What comes over sockets lies in the Context's own pool, which stays.
+  holds(0, is_shm ? "0 0" : "1 1");
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, GroupRebuilt, testing::Values("shm", "tcp"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// R2: SIGKILL of either side at each row of the crash table (SEMANTICS 1). The survivor keeps what
-// was delivered, gets the peer's name, gets its slots back, and nothing is left in the system.
+// SIGKILL of either side at each failpoint of docs/protocol.md, "Death, failure, fork". The
+// survivor keeps what was delivered, gets the peer's name, gets its slots back, and nothing is left
+// in the system.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>

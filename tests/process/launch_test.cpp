@@ -87,6 +87,7 @@ class Fifo {
     fd_ = detail::OwnedFd(open(path_.c_str(), O_RDWR | O_CLOEXEC));
   }
   [[nodiscard]] const std::string& path() const { return path_; }
+  void hold_one_page() const { EXPECT_EQ(fcntl(fd_.get(), F_SETPIPE_SZ, 4096), 4096); }
   void tell(const std::string& word) const {
     EXPECT_EQ(write(fd_.get(), (word + "\n").data(), word.size() + 1),
               static_cast<ssize_t>(word.size() + 1));
@@ -602,7 +603,12 @@ class LaunchOrphans : public testing::Test {
     }
   }
 
-  static std::vector<pid_t> living_children() {
+  static std::vector<pid_t> living_children() { return living_children_of(getpid()); }
+  static std::optional<pid_t> child_of(pid_t parent) {
+    const auto children = living_children_of(parent);
+    return children.empty() ? std::nullopt : std::optional(children.front());
+  }
+  static std::vector<pid_t> living_children_of(pid_t wanted) {
     std::vector<pid_t> pids;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       std::ifstream file(entry.path() / "stat");
@@ -614,7 +620,7 @@ class LaunchOrphans : public testing::Test {
       char state = 0;
       pid_t parent = 0;
       rest >> state >> parent;
-      if (parent == getpid() && state != 'Z') pids.push_back(std::stoi(text));
+      if (parent == wanted && state != 'Z') pids.push_back(std::stoi(text));
     }
     return pids;
   }
@@ -700,6 +706,55 @@ TEST_F(LaunchOrphans, TheRanksDieEvenWhenBothAreKilledAtOnce) {
   for (const pid_t pid : ranks) {
     wait_for(pid);  // for ever, if it lived
     EXPECT_TRUE(is_gone(pid));
+  }
+}
+
+// Also before there is a rank, or between two.
+TEST_F(LaunchOrphans, TheRanksEndWhicheverMomentOfTheStartOneIsKilledIn) {
+  constexpr int kRanks = 4;
+  enum class Victim : std::uint8_t { outer, inner, both };
+  for (const Victim victim : {Victim::outer, Victim::inner, Victim::both}) {
+    for (int started = 0; started <= kRanks; ++started) {
+      SCOPED_TRACE("victim " + std::to_string(int(victim)) + ", ranks " + std::to_string(started));
+      Command launcher(script_words({"-n", std::to_string(kRanks)},
+                                    "echo $$ >&2; exec tail -f /dev/null >/dev/null"));
+      std::optional<pid_t> inner;
+      ASSERT_TRUE(eventually([&] { return (inner = child_of(launcher.pid())).has_value(); }));
+      for (int i = 0; i < started; ++i) launcher.wait_for_err("[rank ");
+      if (victim != Victim::inner) launcher.signal(SIGKILL);
+      if (victim != Victim::outer) kill(*inner, SIGKILL);
+      EXPECT_NE(launcher.finish().code, 0);
+      EXPECT_TRUE(eventually([] {
+        while (waitpid(-1, nullptr, WNOHANG) > 0) {
+        }
+        return living_children().empty();
+      }));
+    }
+  }
+}
+
+// It waits for a reader to take the end of a line, or what stands after it, and would do so for
+// ever.
+TEST_F(LaunchOrphans, TheOtherProcessEndsAlthoughNobodyReads) {
+  signal(SIGINT, SIG_DFL);
+  // With its tag a line has 64 bytes: the pipe, one page, ends with a whole one or with a part.
+  const std::string line(54, 'y');
+  for (const std::string& first : {line, line + "y"}) {
+    const Fifo out;
+    out.hold_one_page();
+    // In one write: the launcher fills the page with one of its own.
+    Command launcher = launcher_into(out, {"-n", "1", "--json"},
+                                     "{ echo " + first + "; yes " + line +
+                                         " | head -n 3000; } | dd bs=1M iflag=fullblock "
+                                         "2>/dev/null; exit 3");
+    launcher.wait_for_err("tendon: rank 0 (pid ");
+    const pid_t inner = child_of(launcher.pid()).value();
+    launcher.signal(SIGINT);
+    launcher.wait_for_err("tendon: SIGINT: the rest of the output is dropped");
+    launcher.signal(SIGKILL);
+    EXPECT_EQ(launcher.finish().code, 128 + SIGKILL);
+    wait_for(inner);
+    EXPECT_TRUE(is_gone(inner));
   }
 }
 

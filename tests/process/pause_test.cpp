@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// R4: a stopped process is not a dead one. Death is proved, never guessed; across hosts the lease
+// A stopped process is not a dead one. Death is proved, never guessed; across hosts the lease
 // decides.
 #include <gtest/gtest.h>
 #include <signal.h>

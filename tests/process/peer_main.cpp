@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -112,6 +113,7 @@ class Program {
     if (verb == "every-call") return every_call();
     if (verb == "destroy") return destroy();
     if (verb == "descriptors") return descriptors(words);
+    if (verb == "address-space") return address_space(words);
     if (verb == "describe") return "ok " + one_line(context_->describe());
     return "error unknown " + verb;
   }
@@ -300,6 +302,20 @@ class Program {
     }
     setrlimit(RLIMIT_NOFILE, &limit);
     return "ok " + std::to_string(limit.rlim_cur);
+  }
+  // Leaves so many bytes of address space beside what is mapped; "any" takes the limit away.
+  static std::string address_space(Words& words) {
+    const auto spare = next<std::string>(words, "any");
+    rlimit limit{};
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    if (spare != "any") {
+      std::uint64_t mapped_pages = 0;
+      std::ifstream("/proc/self/statm") >> mapped_pages;
+      limit.rlim_cur =
+          mapped_pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + std::stoull(spare);
+    }
+    return setrlimit(RLIMIT_AS, &limit) == 0 ? "ok" : "error setrlimit";
   }
   static bool fcntl_is_open(int fd) {
     return std::filesystem::exists("/proc/self/fd/" + std::to_string(fd)) ||

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 4: same host is proved, never believed; profile `local` needs that proof.
+// docs/protocol.md, "Finding a peer on the same host" and "Step by step": the same host is proved,
+// never believed; profile `local` needs that proof.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "process/peer.hpp"
 #include "process/survivor.hpp"
@@ -74,6 +77,75 @@ TEST_F(SameHost, ARuntimeDirectoryOfOthersIsNotUsed) {
   Peer peer({{"--name", "peer"}, {{"XDG_RUNTIME_DIR", loose}}});
   Survivor survivor(Transport::automatic);
   EXPECT_TRUE(is_error(peer.ask("connect " + survivor.address()), "permission_denied"));
+}
+
+// Both ends look into this directory, which another user may have made: neither puts anything
+// there, and both say what is wrong with it.
+TEST_F(SameHost, ARuntimeDirectoryThatIsNotOursAloneIsNeverUsed) {
+  const std::string directory = runtime_folder() + "/tendon";
+  const std::string elsewhere = runtime_folder() + "/elsewhere";
+  ASSERT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
+  const auto made = [&](mode_t mode) {
+    return mkdir(directory.c_str(), 0700) == 0 && chmod(directory.c_str(), mode) == 0;
+  };
+  struct Case {
+    const char* reason;
+    std::function<bool()> make;
+  };
+  std::vector<Case> cases = {
+      {"symbolic link", [&] { return symlink(elsewhere.c_str(), directory.c_str()) == 0; }},
+      {"mode 0770", [&] { return made(0770); }},
+      {"mode 1777", [&] { return made(01777); }},
+      {"no directory", [&] { return mkfifo(directory.c_str(), 0600) == 0; }}};
+  if (geteuid() == 0) {
+    cases.push_back({"belongs to uid 65534",
+                     [&] { return made(0700) && chown(directory.c_str(), 65534, 65534) == 0; }});
+  }
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.reason);
+    ASSERT_TRUE(one.make());
+    Peer peer({{"--name", "peer"}, {}});
+    expect_no_proof(peer, one.reason);
+    if (std::filesystem::is_directory(directory)) {
+      EXPECT_TRUE(std::filesystem::is_empty(directory));
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
+    std::filesystem::remove(directory);
+  }
+}
+
+// The listener's directory is in order; what leads the connector there is not.
+TEST_F(SameHost, AConnectorFollowsNoLinkToTheRendezvous) {
+  const std::string base = runtime_folder() + "/base";
+  ASSERT_EQ(mkdir(base.c_str(), 0700), 0);
+  ASSERT_EQ(symlink((runtime_folder() + "/tendon").c_str(), (base + "/tendon").c_str()), 0);
+  Peer peer({{"--name", "peer"}, {{"XDG_RUNTIME_DIR", base}}});
+  expect_no_proof(peer, "symbolic link");
+}
+
+// A user without XDG_RUNTIME_DIR, whose directory in /tmp somebody else has made before.
+TEST_F(SameHost, ADirectoryInTmpThatAnotherUserHasMadeIsNeverUsed) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  const std::string uid = std::to_string(61000 + getpid() % 4000);
+  const std::string directory = "/tmp/tendon-" + uid;
+  const Peer::Options victim{{"--name", "victim", "--uid", uid}, {{"XDG_RUNTIME_DIR", ""}}};
+  ASSERT_EQ(mkdir(directory.c_str(), 0777), 0) << "somebody has that uid";
+  ASSERT_EQ(chmod(directory.c_str(), 0777), 0);
+  {
+    Peer listener(victim);
+    Peer connector(victim);
+    const std::string local = value_of(listener.ask("listen 127.0.0.1:0 local"));
+    const std::string refused = connector.ask("connect " + local + " local");
+    EXPECT_TRUE(is_error(refused, "permission_denied", "belongs to uid 0")) << refused;
+    const std::string plain = value_of(listener.ask("listen 127.0.0.1:0 plaintext"));
+    const std::string path = value_of(connector.ask("connect " + plain + " plaintext"));
+    EXPECT_TRUE(path.starts_with("tcp: ")) << path;
+    EXPECT_NE(path.find("belongs to uid 0"), std::string::npos) << path;
+    ASSERT_TRUE(is_ok(listener.ask("accept")));
+    EXPECT_NE(value_of(listener.ask("path")).find("belongs to uid 0"), std::string::npos);
+    EXPECT_TRUE(std::filesystem::is_empty(directory));
+  }
+  EXPECT_TRUE(std::filesystem::remove(directory));
 }
 
 TEST_F(SameHost, TcpOnRequestStillNeedsTheProofForLocal) {

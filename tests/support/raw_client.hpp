@@ -186,6 +186,7 @@ inline testing::AssertionResult is_error(const std::optional<RawWire::Said>& sai
 class RawServer {
  public:
   [[nodiscard]] const std::string& address() const { return listener_.address(); }
+  [[nodiscard]] detail::OwnedFd accept() const { return listener_.accept(); }
   /// Hears a hello and answers it.
   RawWire meet() {
     RawWire wire(listener_.accept());

@@ -42,6 +42,8 @@ class RawListener {
   [[nodiscard]] detail::OwnedFd accept() const {
     return detail::OwnedFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
+  /// Ends accept() in other threads, and listens no longer.
+  void close() const { shutdown(fd_.get(), SHUT_RDWR); }
 
  private:
   detail::OwnedFd fd_;

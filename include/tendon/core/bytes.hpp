@@ -5,7 +5,8 @@
 #include <span>
 #include <string_view>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Memory somebody else owns, to be read. Never outlives its owner; no call keeps one after it
 /// returned unless it says so.
@@ -24,4 +25,5 @@ inline std::string_view as_text(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

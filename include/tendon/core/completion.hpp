@@ -5,14 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <utility>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// How far an asynchronous operation has come.
 enum class CompletionStatus : std::uint8_t {
@@ -43,6 +44,11 @@ class TENDON_API CompletionBase : public std::enable_shared_from_this<Completion
   virtual void expire() { cancel(); }
   /// The user let go of the completion without taking the result.
   virtual void abandon() = 0;
+  /// As cancel() and abandon(); what was received into the user's memory is given back as well.
+  virtual void give_back() {
+    cancel();
+    abandon();
+  }
 
  protected:
   std::atomic<CompletionStatus> status_{CompletionStatus::pending};
@@ -57,7 +63,7 @@ class CompletionState : public CompletionBase {
   /// thread that holds no lock, if the user registered one.
   [[nodiscard]] std::function<void()> finish(
       Result<T> result, CompletionStatus failed_as = CompletionStatus::failed) {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     const bool succeeded = result.has_value();
     const auto status = succeeded ? CompletionStatus::done : failed_as;
     if (abandoned_) {
@@ -73,7 +79,7 @@ class CompletionState : public CompletionBase {
   }
 
   [[nodiscard]] Result<T> take() {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (taken_) {
       return Error{ErrorCode::already_taken, "completion.wait",
                    "this completion's result was taken by an earlier wait or by its callback"};
@@ -86,7 +92,7 @@ class CompletionState : public CompletionBase {
 
   /// Registers the callback, or returns it ready to run if the operation is finished.
   [[nodiscard]] std::function<void()> set_callback(Callback callback) {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     callback_ = std::move(callback);
     return finished() && !taken_ ? bind_callback() : std::function<void()>();
   }
@@ -97,7 +103,7 @@ class CompletionState : public CompletionBase {
  protected:
   /// For abandon(): the result that nobody will take goes to left_over(), now or when it comes.
   void hand_back() {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     if (taken_ || callback_) return;
     if (!result_) {
       abandoned_ = true;
@@ -109,22 +115,22 @@ class CompletionState : public CompletionBase {
     lock.unlock();
     left_over(std::move(result));
   }
-  /// A result whose Completion was dropped. Called under no lock of this class.
-  virtual void left_over(Result<T>) {}
+  /// A result whose Completion was dropped.
+  virtual void left_over(Result<T>) TENDON_EXCLUDES(mutex_) {}
 
  private:
-  std::function<void()> bind_callback() {
+  std::function<void()> bind_callback() TENDON_REQUIRES(mutex_) {
     taken_ = true;
     auto shared = std::make_shared<Result<T>>(std::move(*result_));
     result_.reset();
     return [callback = std::exchange(callback_, {}), shared] { callback(std::move(*shared)); };
   }
 
-  std::mutex mutex_;
-  std::optional<Result<T>> result_;
-  Callback callback_;
-  bool taken_ = false;
-  bool abandoned_ = false;
+  Mutex mutex_;
+  std::optional<Result<T>> result_ TENDON_GUARDED_BY(mutex_);
+  Callback callback_ TENDON_GUARDED_BY(mutex_);
+  bool taken_ TENDON_GUARDED_BY(mutex_) = false;
+  bool abandoned_ TENDON_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace detail
@@ -145,7 +151,8 @@ class CompletionState : public CompletionBase {
 /// Cost:    one allocation per operation.
 ///
 /// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts
-/// the message back at the head of its pipe.
+/// the message back at the head of its pipe. A message that was received into the caller's memory
+/// stays there, unless give_back() drops the completion.
 template <class T>
 class [[nodiscard]] Completion {
  public:
@@ -183,6 +190,12 @@ class [[nodiscard]] Completion {
   /// `timeout`, on all members, and names whom it waits for.
   void expire() { state_->expire(); }
 
+  /// Drops it as if it had never been started: a message that has come is at the head of its stream
+  /// again, a copy of it where it lies in the caller's memory already.
+  void give_back() && {
+    if (auto state = std::exchange(state_, nullptr)) state->give_back();
+  }
+
   /// `callback` gets the result, on the service thread or inside Context::progress(), never inside
   /// another call and never under a lock.
   void on_done(std::function<void(Result<T>)> callback) {
@@ -196,4 +209,5 @@ class [[nodiscard]] Completion {
   std::shared_ptr<detail::CompletionState<T>> state_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

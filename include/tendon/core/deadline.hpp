@@ -4,7 +4,8 @@
 #include <chrono>
 #include <limits>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// The moment at which a call stops waiting. A duration converts to one: `pipe.recv(1s)`.
 ///
@@ -67,4 +68,5 @@ class Deadline {
   Clock::time_point at_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

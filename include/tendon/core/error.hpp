@@ -9,12 +9,14 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Everything that can go wrong, one number each. Append only: numbers reach other processes, other
 /// languages and shell scripts. `tendon explain TD-E0107` shows the page of a code.
 enum class ErrorCode : std::uint16_t {
-#define TENDON_ERROR(number, name, remedy, exit_code, python, builtin, summary) name = number,
+#define TENDON_ERROR(number, name, remedy, exit_code, python, builtin, said_by_peer, summary) \
+  name = number,
 #include <tendon/core/error_codes.def>
 #undef TENDON_ERROR
 };
@@ -91,4 +93,5 @@ class TENDON_API Exception : public std::runtime_error {
   Error error_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -7,7 +7,8 @@
 #include <string>
 #include <string_view>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// What happened to a peer of a Context.
 enum class MemberEventKind : std::uint8_t {
@@ -49,4 +50,5 @@ struct MemberEvent {
   }
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

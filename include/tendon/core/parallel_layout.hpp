@@ -7,7 +7,8 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// How many ways each kind of parallelism splits a model. World size = tensor * pipeline * kv.
 struct ParallelSizes {
@@ -79,4 +80,5 @@ class TENDON_API ParallelLayout {
   ParallelSizes sizes_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

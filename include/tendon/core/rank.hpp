@@ -4,7 +4,8 @@
 #include <compare>
 #include <cstdint>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// The number of a process in the whole job. No GroupRank: a function that wants one does not take
 /// the other, because a program that mixes them runs, and sends to the wrong process.
@@ -19,4 +20,5 @@ struct GroupRank {
   friend auto operator<=>(const GroupRank&, const GroupRank&) = default;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

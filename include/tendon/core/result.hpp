@@ -8,7 +8,8 @@
 #include <utility>
 #include <variant>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 [[noreturn]] TENDON_API void throw_error(Error error);
@@ -150,7 +151,8 @@ template <class T>
 struct IsResult<Result<T>> : std::true_type {};
 }  // namespace detail
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon
 
 #define TENDON_CONCAT_INNER(a, b) a##b
 #define TENDON_CONCAT(a, b) TENDON_CONCAT_INNER(a, b)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one place that says which version this is: CMake, pkg-config, the CLI and the hello read it
-// here.
+// here. As the lowest header it is also the first to open `inline namespace v0`: files of src/ open
+// it again as `tendon::v0`, which indexers (ctags, cscope) understand.
 #pragma once
 
 #include <string_view>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 inline constexpr int kVersionMajor = 0;
 inline constexpr int kVersionMinor = 1;
@@ -18,4 +20,5 @@ inline constexpr int kProtocolMinor = 0;
 /// The oldest minor version that this build still speaks: N and N-1 interoperate.
 inline constexpr int kProtocolMinMinor = 0;
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

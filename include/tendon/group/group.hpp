@@ -21,7 +21,8 @@
 #include <tendon/session/path.hpp>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 class GroupCore;
@@ -171,4 +172,5 @@ class TENDON_API Group {
   std::shared_ptr<detail::GroupCore> core_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

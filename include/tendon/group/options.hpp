@@ -5,7 +5,8 @@
 #include <string>
 #include <tendon/session/profile.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// May members that are not more than half of the last epoch go on by themselves?
 enum class Minority : std::uint8_t {
@@ -28,11 +29,16 @@ struct GroupOptions {
 /// What happens to a member that is hung, not dead, when the others go on without it.
 enum class Fence : std::uint8_t {
   none,  ///< only members that are proved dead, have left, or whose lease lapsed are left out
-  kill,  ///< members of this host that do not come to shrink() before its deadline are killed
+  /// Members of this host that have not come by the deadline of the call are killed then. The call
+  /// goes on for at most 40 ms after that, so that the members that are left can agree; after a
+  /// `timeout` call it again.
+  kill,
 };
 
+/// How shrink() and rebuild() treat members that are hung.
 struct ShrinkOptions {
   Fence fence = Fence::none;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

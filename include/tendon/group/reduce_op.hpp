@@ -6,7 +6,8 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// The kind of a ReduceOp. The numbers travel between members: append only. 0 is none.
 enum class ReduceKind : std::uint8_t {
@@ -111,4 +112,5 @@ inline constexpr ReduceOp ReduceOp::bit_xor{ReduceKind::bit_xor};
 /// The name of its kind.
 [[nodiscard]] inline std::string_view to_string(const ReduceOp& op) { return to_string(op.kind()); }
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -12,7 +12,8 @@
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Where processes leave short texts for each other: a torch Store, etcd, a shared directory.
 /// Implement it to join a group through a service that your program has already.
@@ -70,4 +71,5 @@ class TENDON_API Rendezvous {
   std::optional<Error> problem_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -8,7 +8,8 @@
 #include <tendon/group/group.hpp>
 #include <tendon/tensor/tensor.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// A tensor that all members of a tensor-parallel group have alike, on its way to the group of the
 /// next pipeline stage. Each member sends only its share to its counterpart, and the receivers
@@ -33,4 +34,5 @@ namespace tendon::inline v0 {
                                                       const Tensor& tensor, GroupRank peer,
                                                       Deadline deadline);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -8,7 +8,8 @@
 #include <variant>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// What a collective works on: a tensor, several, or all leaves of one or more TensorDicts. Several
 /// travel together, as one operation. Made by conversion where a collective is called; it refers to
@@ -41,4 +42,5 @@ class TENDON_API Tensors {
   What what_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

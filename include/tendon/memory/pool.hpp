@@ -8,7 +8,8 @@
 #include <tendon/core/result.hpp>
 #include <tendon/memory/storage.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 class SlotPool;
@@ -46,4 +47,5 @@ class TENDON_API Pool {
   std::shared_ptr<detail::SlotPool> slots_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -8,7 +8,8 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// May the holder of a storage write to it?
 enum class Access : std::uint8_t { read_only, read_write };
@@ -57,4 +58,5 @@ class TENDON_API Storage {
   Origin origin_ = Origin::here;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -4,7 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Counts something that happened: messages, bytes, copies.
 ///
@@ -24,4 +25,5 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -9,7 +9,8 @@
 #include <tendon/core/export.hpp>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// The name of an event: a string literal, so that the recorder may keep the pointer.
 class EventName {
@@ -68,4 +69,5 @@ class TENDON_API FlightRecorder {
   std::unique_ptr<Entry[]> entries_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// How often which value occurred: latencies in nanoseconds, sizes in bytes; any unsigned number.
 ///
@@ -61,4 +62,5 @@ class TENDON_API Histogram {
   std::atomic<std::uint64_t> max_{0};
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

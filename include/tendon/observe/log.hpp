@@ -9,7 +9,8 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// How much it matters; each level includes those before it.
 enum class LogLevel : std::uint8_t { error, warn, info, debug };
@@ -36,4 +37,5 @@ TENDON_API void set_log_callback(LogLevel level, LogCallback callback);
 /// Never throws; a text that cannot be delivered is dropped. Never give it payload or keys.
 TENDON_API void log(LogLevel level, std::string_view where, std::string_view text) noexcept;
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

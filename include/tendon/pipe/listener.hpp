@@ -12,7 +12,8 @@
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/profile.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 class ListenerCore;
@@ -56,4 +57,5 @@ class TENDON_API Listener {
   std::shared_ptr<detail::ListenerCore> core_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

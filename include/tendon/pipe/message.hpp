@@ -7,7 +7,8 @@
 #include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// What goes beside raw bytes.
 struct MessageOptions {
@@ -32,4 +33,5 @@ struct Message {
   Storage bytes;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -20,7 +20,8 @@
 #include <tendon/tensor/loan.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 class PipeCore;
@@ -83,7 +84,9 @@ class TENDON_API Pipe {
   /// wrong_kind when raw bytes come next; they stay for recv_message().
   [[nodiscard]] Result<TensorDict> recv(RecvMode mode, Deadline deadline);
   /// Into leaves that exist, of the same schema (schema_mismatch leaves the message in the pipe);
-  /// one copy, over tcp none. On an error the contents of `destination` are unspecified.
+  /// one copy, over tcp none. The message's non-tensor values are set too: they replace values, and
+  /// TensorDicts without tensors, never a tensor. On an error the elements are unspecified, and the
+  /// values are as before.
   [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
   [[nodiscard]] Completion<TensorDict> recv_async();
@@ -158,4 +161,5 @@ class TENDON_API PipeRange {
   bool failed_ = false;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

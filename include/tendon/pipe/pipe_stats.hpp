@@ -5,7 +5,8 @@
 #include <ostream>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// What a pipe did, since it was made. Counts of this end only.
 struct PipeStats {
@@ -27,4 +28,5 @@ struct PipeStats {
   friend TENDON_API std::ostream& operator<<(std::ostream& out, const PipeStats& stats);
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -13,7 +13,8 @@
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/profile.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 struct ServerOptions {
   Profile profile = Profile::local;
@@ -54,4 +55,5 @@ class TENDON_API Server {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -14,7 +14,8 @@
 #include <tendon/session/identity.hpp>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 class Engine;
@@ -71,7 +72,8 @@ struct ContextOptions {
 /// Errors:  invalid_argument, too_many_open_files, system. In a forked child every call answers
 ///          `forked`.
 /// Blocks:  create(): no. close(): until its deadline. The destructor: at most `linger`.
-/// Cost:    one thread, one epoll; nothing while idle without links, four wake-ups a second with.
+/// Cost:    one thread, one epoll. While idle: nothing without links, with links two wake-ups a
+///          second and two more for each peer over tcp.
 class TENDON_API Context {
  public:
   [[nodiscard]] static Result<Context> create(ContextOptions options = {});
@@ -99,7 +101,7 @@ class TENDON_API Context {
   void on_member(std::function<void(const MemberEvent&)> callback);
 
   /// Progress::manual: takes in and sends what can be moved now, runs callbacks; true if anything
-  /// moved. With the service thread: only runs nothing and answers false.
+  /// moved. With the service thread it does nothing and returns false.
   bool progress();
   /// A descriptor for an event loop of yours, readable when there is something to do or to collect.
   [[nodiscard]] int fd() const noexcept;
@@ -112,4 +114,5 @@ class TENDON_API Context {
   std::shared_ptr<detail::Engine> engine_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -7,7 +7,8 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 enum class AddressKind : std::uint8_t {
   ip,         ///< host and port
@@ -54,4 +55,5 @@ class TENDON_API Address {
   std::string path_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

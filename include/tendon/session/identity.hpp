@@ -10,7 +10,8 @@
 #include <string>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// The random 128-bit number of a Context. Liveness, links and return rings belong to a pair of
 /// these.
@@ -40,7 +41,7 @@ struct TENDON_API ContextId {
 /// Cost:    two strings.
 struct TENDON_API PeerIdentity {
   ContextId context;
-  std::uint64_t incarnation = 0;  ///< rises when the same participant starts again
+  std::uint64_t incarnation = 0;  ///< wall clock at its making [ns]; only compared for equality
   std::int64_t pid = 0;           ///< in the peer's own pid namespace
   std::uint32_t uid = 0;
   std::string host;
@@ -52,7 +53,8 @@ struct TENDON_API PeerIdentity {
   friend bool operator==(const PeerIdentity&, const PeerIdentity&) = default;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon
 
 template <>
 struct std::hash<tendon::ContextId> {

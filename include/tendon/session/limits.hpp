@@ -8,7 +8,8 @@
 #include <cstdint>
 #include <tendon/tensor/limits.hpp>  // kMaxValuesBytes is a limit of the wire as well
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// A frame of the handshake, its 16-byte header included.
 inline constexpr std::size_t kMaxHelloBytes = 4096;
@@ -20,19 +21,37 @@ inline constexpr std::size_t kMaxVersionTextBytes = 64;
 inline constexpr std::size_t kMaxConnectionTextBytes = 160;
 /// The reason in a rejection or a choice of path.
 inline constexpr std::size_t kMaxReasonBytes = 512;
-/// From the first byte to `ready`; a peer that is slower is dropped.
+/// From accepting a connection to its first whole frame; one that is slower is closed.
+inline constexpr std::chrono::seconds kFirstFrameTimeout{1};
+/// From accepting a connection to `ready`; a peer that is slower is dropped.
 inline constexpr std::chrono::seconds kHandshakeTimeout{5};
-/// Connections of one listener that have not finished the handshake.
-inline constexpr int kHalfOpenPerListener = 64;
+/// Connections of one listener without a whole frame yet; the oldest goes for a newcomer.
+inline constexpr std::size_t kSilentPerListener = 256;
+/// Connections of one listener between their first frame and `ready`; at the limit one that has
+/// been silent for kFirstFrameTimeout goes, else the newcomer.
+inline constexpr std::size_t kHandshakesPerListener = 64;
+/// Both kinds together from one address; loopback, unix sockets and the own host are exempt.
+inline constexpr std::size_t kConnectionsPerSource = 16;
+/// A listener's ticket opens pipes for at least this long, and less than twice as long; counted
+/// only while its Context makes progress.
+inline constexpr std::chrono::seconds kTicketAge{15};
 /// Pipes of one listener that wait for accept(); connect returns before accept is called.
 inline constexpr int kBacklog = 64;
 /// Links of one Context, in both directions of connecting; at the limit an unproved one without
 /// pipes gives way.
 inline constexpr std::size_t kMaxLinksPerContext = 1024;
+/// Ended links of peers that had slots and are not proved dead, that one Context looks after;
+/// beyond that the oldest goes, with its memory.
+inline constexpr std::size_t kMaxRetiredLinks = 64;
 /// From the end of the handshake, or the last bulk lane, to the first pipe.
 inline constexpr std::chrono::seconds kFirstPipeTimeout{5};
+/// Silence after which a peer is suspect, which is told and reclaims nothing; over sockets the
+/// lease, if that is shorter.
+inline constexpr std::chrono::seconds kSuspectAfter{1};
 
-/// A payload up to this travels beside its descriptor instead of in a slot or in bulk frames.
+/// A body up to this travels beside its descriptor, a longer one in a slot or in bulk frames. It is
+/// a constant of the wire: both ends refuse a body that takes the other way, so another value is
+/// another major version of the protocol.
 inline constexpr std::size_t kMaxInlineBytes = 8192;
 /// A frame on a bulk stream; larger payloads are cut, so that nothing urgent waits behind them.
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
@@ -50,6 +69,9 @@ inline constexpr std::uint64_t kPipeWindowBytes = std::uint64_t{64} << 20;
 /// open for the sender although everything was taken.
 inline constexpr std::uint32_t kPipeCreditMessages = kPipeWindowMessages / 4;
 inline constexpr std::uint64_t kPipeCreditBytes = kPipeWindowBytes / 8;
+/// Bodies beside descriptors that wait on one link, of all pipes, for the receiver's program: an
+/// eighth of its link_cap_bytes, but at least this [bytes]. A link that holds more is not read.
+inline constexpr std::uint64_t kMinSmallHeldBytes = std::uint64_t{4} << 20;
 /// Bulk connections of one tcp link.
 inline constexpr std::uint32_t kMaxStreamsPerLink = 16;
 
@@ -60,4 +82,5 @@ inline constexpr std::size_t kMaxUnixPathBytes = 107;
 /// Look-ups that outlived their deadline; each holds a thread until the resolver answers.
 inline constexpr int kMaxPendingLookups = 16;
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

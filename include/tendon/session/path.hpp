@@ -7,7 +7,8 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// How bytes reach a peer.
 enum class PathKind : std::uint8_t {
@@ -41,4 +42,5 @@ struct Path {
   }
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

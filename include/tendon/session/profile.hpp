@@ -6,7 +6,8 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// What protects a connection. The numbers are on the wire.
 enum class Profile : std::uint8_t {
@@ -22,4 +23,5 @@ enum class Profile : std::uint8_t {
 /// The inverse; anything else is invalid_argument.
 [[nodiscard]] TENDON_API Result<Profile> parse_profile(std::string_view text);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

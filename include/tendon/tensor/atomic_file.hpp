@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -8,13 +9,18 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
+
+/// What becomes of a file that has the name already.
+enum class ExistingFile : std::uint8_t { replace, keep };
 
 /// A file that appears under its name only when it is whole: bytes go to a nameless file in the
 /// same directory (where the file system has none, to a hidden one), and commit gives it the name.
 ///
-/// Owns:    the file until commit; dropped before, it leaves nothing behind, killed neither (on a
-///          file system without nameless files a hidden file ".NAME.tendon-..." may stay).
+/// Owns:    the file until commit; dropped before, it leaves nothing behind. A kill may leave a
+///          hidden file ".NAME.tendon-...": while it replaces another file, or on a file system
+///          without nameless files.
 /// Threads: one at a time.
 /// Errors:  storage_full, file_not_found, permission_denied, too_many_open_files, system; after an
 ///          error only dropping it makes sense.
@@ -23,9 +29,12 @@ namespace tendon::inline v0 {
 ///          directory).
 class TENDON_API AtomicFile {
  public:
-  /// Begins a file that will be called `path`; one that exists stays until commit, which replaces
-  /// it.
-  [[nodiscard]] static Result<AtomicFile> create(const std::filesystem::path& path);
+  /// Begins a file that will be called `path`, in the directory that has this path now. What has
+  /// the name stays until commit, which replaces it (a symbolic link itself, not what it leads to),
+  /// or fails with `keep`: permission_denied with system_errno EEXIST, here already if it can be
+  /// seen. `keep` needs a file system with nameless files, hard links or RENAME_NOREPLACE.
+  [[nodiscard]] static Result<AtomicFile> create(const std::filesystem::path& path,
+                                                 ExistingFile existing = ExistingFile::replace);
   AtomicFile(AtomicFile&&) noexcept;
   AtomicFile& operator=(AtomicFile&&) noexcept;
   ~AtomicFile();
@@ -44,4 +53,5 @@ class TENDON_API AtomicFile {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -8,7 +8,8 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Where memory lies. The numbers are DLPack's (DLDeviceType).
 enum class DeviceKind : std::uint8_t {
@@ -56,4 +57,5 @@ struct Device {
 [[nodiscard]] TENDON_API std::optional<DeviceKind> device_kind_from_dlpack(std::int32_t number);
 TENDON_API std::ostream& operator<<(std::ostream& out, Device device);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

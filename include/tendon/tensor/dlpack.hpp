@@ -8,7 +8,8 @@
 #include <tendon/tensor/dlpack_abi.hpp>
 #include <tendon/tensor/tensor.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// The tensor for a consumer of DLPack 1.x; the consumer calls its deleter once. It holds a share
 /// of the memory and says READ_ONLY where the tensor is. Allocates once.
@@ -27,4 +28,5 @@ namespace tendon::inline v0 {
 [[nodiscard]] TENDON_API Result<Tensor> from_dlpack(dlpack::DLManagedTensorVersioned* managed);
 [[nodiscard]] TENDON_API Result<Tensor> from_dlpack(dlpack::DLManagedTensor* managed);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

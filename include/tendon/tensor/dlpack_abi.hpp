@@ -6,7 +6,9 @@
 
 #include <cstdint>
 
-namespace tendon::inline v0::dlpack {
+namespace tendon {
+inline namespace v0 {
+namespace dlpack {
 
 inline constexpr std::uint32_t kMajorVersion = 1;
 /// The minor version whose types this declares; minor versions only add numbers.
@@ -56,4 +58,6 @@ struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 };
 
-}  // namespace tendon::inline v0::dlpack
+}  // namespace dlpack
+}  // namespace v0
+}  // namespace tendon

@@ -10,7 +10,8 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// The type of one element: every DLPack type of whole bytes and one lane. The numbers travel in
 /// schemas: append only. 0 is no type.
@@ -116,4 +117,5 @@ template <class T>
   return DTypeOf<T>::value;
 }
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

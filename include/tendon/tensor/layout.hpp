@@ -6,7 +6,8 @@
 #include <tendon/core/export.hpp>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Rules that place the leaves of a schema in one run of bytes. Each is a pure function of the
 /// schema, so both ends compute it and no offset travels. Row-major everywhere.
@@ -36,4 +37,5 @@ struct PackedLayout {
   std::uint64_t total_bytes = 0;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

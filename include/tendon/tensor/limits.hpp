@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Dimensions of one tensor.
 inline constexpr std::size_t kMaxDimensions = 16;
@@ -31,4 +32,5 @@ inline constexpr std::size_t kMaxFileHeaderBytes = 16u << 20;
 /// Bytes of one tensor, and of all leaves of a TensorDict together.
 inline constexpr std::uint64_t kMaxTensorBytes = (1ull << 63) - 1;
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -7,7 +7,8 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <utility>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 class SlotLease;
@@ -58,4 +59,5 @@ class TENDON_API Loan {
   std::shared_ptr<detail::SlotLease> lease_;
 };
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

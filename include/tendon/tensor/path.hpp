@@ -10,7 +10,8 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// A name as it stands in a path: "a/b" becomes "a%2Fb".
 [[nodiscard]] TENDON_API std::string escape_name(std::string_view name);
@@ -23,4 +24,5 @@ namespace tendon::inline v0 {
 /// The path of these names; errors as parse_path.
 [[nodiscard]] TENDON_API Result<std::string> format_path(std::span<const std::string> names);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -18,7 +18,8 @@
 #include <utility>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Key and text in the order of the file.
 using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
@@ -118,4 +119,5 @@ struct SaveOptions {
                                                        const TensorDict& dict,
                                                        const SaveOptions& options = {});
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -18,7 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 class SchemaBuilder;
@@ -135,4 +136,5 @@ class TENDON_API Schema {
 [[nodiscard]] TENDON_API std::string describe_difference(const Schema& expected,
                                                          const Schema& other);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

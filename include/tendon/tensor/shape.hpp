@@ -13,7 +13,8 @@
 #include <tendon/tensor/dtype.hpp>
 #include <tendon/tensor/limits.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 
@@ -112,4 +113,5 @@ class TENDON_API Strides : public detail::Dimensions {
 TENDON_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
 TENDON_API std::ostream& operator<<(std::ostream& out, const Strides& strides);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

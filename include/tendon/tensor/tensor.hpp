@@ -14,7 +14,8 @@
 #include <tendon/tensor/shape.hpp>
 #include <type_traits>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// A typed, strided view on memory that it helps to keep alive. Not a maths library: it moves.
 ///
@@ -157,4 +158,5 @@ class TENDON_API Tensor {
 /// "f32 [2, 2] {1, 2, 3, 4}"; values of small tensors only.
 TENDON_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

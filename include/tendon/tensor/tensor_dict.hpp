@@ -17,7 +17,8 @@
 #include <tendon/tensor/value.hpp>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 namespace detail {
 struct Tree;
@@ -186,4 +187,5 @@ class TENDON_API TensorDict {
 /// The tree with dtype and shape of each leaf, and the values of small ones.
 TENDON_API std::ostream& operator<<(std::ostream& out, const TensorDict& dict);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

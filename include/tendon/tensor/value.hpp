@@ -13,7 +13,8 @@
 #include <variant>
 #include <vector>
 
-namespace tendon::inline v0 {
+namespace tendon {
+inline namespace v0 {
 
 /// Non-tensor data: what JSON has, with integers kept apart from floats.
 ///
@@ -95,4 +96,5 @@ class TENDON_API Value {
 /// JSON for people: to_json without its limits, non-finite floats as they are.
 TENDON_API std::ostream& operator<<(std::ostream& out, const Value& value);
 
-}  // namespace tendon::inline v0
+}  // namespace v0
+}  // namespace tendon

@@ -9,7 +9,7 @@
 #include "transport/descriptor.hpp"
 #include "transport/shm/ring.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// One use of a slot, given back by its receiver.
 struct ReturnEntry {
@@ -41,4 +41,4 @@ struct ControlBlock {
   alignas(128) std::array<std::byte, kArenaBytes> arena;  ///< bodies of inline messages
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -10,7 +10,7 @@
 
 #include "transport/shm/shared_memory_policy.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// The two counters of a ring, as they lie in shared memory. Each has one writer and 128 bytes to
 /// itself (two cache lines: the prefetcher fetches pairs). They count entries since the beginning,
@@ -180,4 +180,4 @@ class SleepWord {
   typename Memory::Word* word_;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -3,8 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <tendon/core/version.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// A full barrier: no load after it is satisfied before a store ahead of it is visible. The one
 /// place that makes one. Under ThreadSanitizer (g++ 12 refuses atomic_thread_fence there) it is a
@@ -55,4 +56,4 @@ struct SharedMemoryPolicy {
   }
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

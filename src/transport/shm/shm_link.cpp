@@ -19,19 +19,20 @@
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
+#include "memory/claim.hpp"
 #include "memory/recycler.hpp"
 #include "transport/private_body.hpp"
 #include "transport/shm/control_block.hpp"
+#include "transport/shm/peer_segments.hpp"
 #include "transport/shm/shm_memory.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 1ull << 20;
 constexpr std::uint64_t kRoomStep = ControlBlock::kArenaBytes / 8;
-// Segments that a peer publishes over the life of a link. Each is a mapping here.
-constexpr std::uint32_t kMaxPublished = 16384;
-constexpr auto kSuspectAfter = std::chrono::seconds(1);
+// A peer that leaves more than this of answers unread is not read any further.
+constexpr std::size_t kMaxUnreadAnswerBytes = 1ull << 20;
 // No count of consumed entries: nobody waits for room.
 constexpr std::uint64_t kNotBlocked = ~std::uint64_t{0};
 
@@ -59,21 +60,22 @@ class ShmLink final : public Link {
   bool drained() override;
   bool delivers_at_once() const noexcept override { return true; }
 
-  bool has_input() const noexcept override;
-  bool poll() override;
-  bool lend(const IncomingBody& body) noexcept override;
+  // Unchecked: RingConsumer::has_entry() may be called by anyone.
+  bool has_input() const noexcept override TENDON_UNCHECKED_LOCKS;
+  bool poll() override TENDON_REQUIRES(receive_mutex());
+  bool lend(const IncomingBody& body) noexcept override TENDON_REQUIRES(receive_mutex());
 
   Result<void> start(Reactor& reactor, LinkObserver& observer) override;
   void announce_sleep() noexcept override;
   void announce_awake() noexcept override { my_sleep_.awake(); }
   void tick(std::chrono::steady_clock::time_point now) override;
-  void shut_down() override;
+  void shut_down() override TENDON_REQUIRES(receive_mutex());
   LinkStats stats() const override;
 
   void on_ready(int fd, std::uint32_t events) override;
 
  protected:
-  void on_failed(bool death_proved) override;
+  void on_failed(bool death_proved) override TENDON_REQUIRES(receive_mutex());
 
  private:
   struct Posted {
@@ -81,21 +83,33 @@ class ShmLink final : public Link {
     std::vector<std::byte> body;
   };
 
-  // Sending; the pool's ledger is held for all of these.
-  bool take_returns(SlotPool::Ledger& ledger);
-  [[nodiscard]] bool room_since(std::uint64_t blocked_at) const noexcept;  // without the lock
-  Result<bool> publish(Descriptor descriptor, const SendOp* op, Bytes body);
-  bool place_inline(Descriptor& descriptor);
-  Result<bool> announce_segments(const SlotPool::Ledger& ledger);
-  Result<bool> pass(Descriptor descriptor, const Segment& segment);
-  bool flush_posted();
+  // Sending
+  bool take_returns(SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
+  [[nodiscard]] bool room_since(std::uint64_t blocked_at) const noexcept;
+  // Unchecked for the same reason as has_input().
+  [[nodiscard]] bool returns_wait() const noexcept TENDON_UNCHECKED_LOCKS {
+    return waiting_for_returns.load(std::memory_order_relaxed) != 0 && returned_.has_entry();
+  }
+  Result<bool> publish(Descriptor descriptor, const SendOp* op, Bytes body)
+      TENDON_REQUIRES(pool_->mutex());
+  bool place_inline(Descriptor& descriptor) TENDON_REQUIRES(pool_->mutex());
+  Result<bool> announce_segments(const SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
+  Result<bool> pass(Descriptor descriptor, const Segment& segment) TENDON_REQUIRES(pool_->mutex());
+  bool flush_posted() TENDON_REQUIRES(pool_->mutex());
 
-  // Receiving; receive_mutex() is held for all of these.
-  Result<void> take_in(const Descriptor& descriptor);
-  Result<IncomingBody> body_of(const Descriptor& descriptor);
-  Result<void> read_announcements();
-  Result<void> take_published(const Descriptor& descriptor, OwnedFd fd);
-  void end(bool death_proved);
+  // Receiving
+  enum class Pause : std::uint8_t { heeded, ignored };
+  [[nodiscard]] bool may_take() const noexcept;
+  int take_messages(int most_count, Pause pause) TENDON_REQUIRES(receive_mutex());
+  Result<void> take_in(const Descriptor& descriptor) TENDON_REQUIRES(receive_mutex());
+  Result<IncomingBody> body_of(const Descriptor& descriptor) TENDON_REQUIRES(receive_mutex());
+  Result<void> read_announcements() TENDON_REQUIRES(receive_mutex()) {
+    return as_violation(segments_.read(socket_.get()));
+  }
+  template <class T>
+  [[nodiscard]] Result<T> as_violation(Result<T> result) const;
+  void on_room() noexcept;
+  void end(bool death_proved) TENDON_REQUIRES(receive_mutex());
 
   std::shared_ptr<ShmMemory> memory_;
   std::shared_ptr<SlotPool> pool_;
@@ -105,15 +119,18 @@ class ShmLink final : public Link {
   Reactor* reactor_ = nullptr;
   SleepWord<> my_sleep_;
 
-  // Guarded by the lock of the pool's ledger: a slot is marked and shown in one step.
-  RingProducer<Descriptor> outgoing_;
-  RingConsumer<ReturnEntry> returned_;
-  std::array<std::uint64_t, ControlBlock::kMessageCount> arena_end_{};  // by ring place
-  std::uint64_t arena_tail_ = 0;
-  std::uint64_t arena_head_ = 0;  // everything before it was consumed
-  std::uint32_t announced_segments_ = 0;
-  std::deque<Posted> posted_;
-  std::atomic<bool> anything_posted_{false};
+  // Under the lock of the pool's ledger: a slot is marked and shown in one step.
+  RingProducer<Descriptor> outgoing_ TENDON_GUARDED_BY(pool_->mutex());
+  RingConsumer<ReturnEntry> returned_ TENDON_GUARDED_BY(pool_->mutex());
+  // By ring place.
+  std::array<std::uint64_t, ControlBlock::kMessageCount> arena_end_
+      TENDON_GUARDED_BY(pool_->mutex()){};
+  std::uint64_t arena_tail_ TENDON_GUARDED_BY(pool_->mutex()) = 0;
+  // Everything before it was consumed.
+  std::uint64_t arena_head_ TENDON_GUARDED_BY(pool_->mutex()) = 0;
+  std::uint32_t announced_segments_ TENDON_GUARDED_BY(pool_->mutex()) = 0;
+  std::deque<Posted> posted_ TENDON_GUARDED_BY(pool_->mutex());
+  std::atomic<std::size_t> posted_bytes_{0};
   // What the peer had consumed when there was no room.
   std::atomic<std::uint64_t> blocked_at_head_{kNotBlocked};
   // The peer's counters or returns made no sense: poll() fails the link.
@@ -121,18 +138,20 @@ class ShmLink final : public Link {
   std::atomic<std::uint64_t> messages_sent_{0};
   std::atomic<std::uint64_t> bytes_sent_{0};
 
-  RingConsumer<Descriptor> incoming_;
-  std::vector<std::shared_ptr<const AttachedSegment>> attached_;
-  /// Those that are still mapped, or more.
-  std::vector<std::weak_ptr<const Segment>> published_here_;
+  RingConsumer<Descriptor> incoming_ TENDON_GUARDED_BY(receive_mutex());
+  PeerSegments segments_ TENDON_GUARDED_BY(receive_mutex());
+  HeldBytes small_;
+  std::atomic<bool> paused_{false};  // the ring is not read: see may_take()
   std::atomic<std::uint64_t> messages_received_{0};
   std::atomic<std::uint64_t> bytes_received_{0};
   std::atomic<std::uint64_t> dropped_{0};
   std::atomic<std::uint64_t> next_inline_{0};  // where in the arena the next body probably lies
-  std::uint64_t room_made_ = 0;  // in arena bytes, since the peer's sleep word was last looked at
+  // In arena bytes, since the peer's sleep word was last looked at.
+  std::uint64_t room_made_ TENDON_GUARDED_BY(receive_mutex()) = 0;
 
-  std::uint64_t last_beat_ = 0;
-  std::chrono::steady_clock::time_point last_sign_ = std::chrono::steady_clock::now();
+  std::uint64_t last_beat_ TENDON_GUARDED_BY(receive_mutex()) = 0;
+  std::chrono::steady_clock::time_point last_sign_ TENDON_GUARDED_BY(receive_mutex()) =
+      std::chrono::steady_clock::now();
 };
 
 ShmLink::ShmLink(ShmLinkOptions options)
@@ -147,7 +166,11 @@ ShmLink::ShmLink(ShmLinkOptions options)
       my_sleep_(memory_->mine().sleeping),
       outgoing_(memory_->mine().messages, memory_->mine().message_entries),
       returned_(memory_->theirs().returns, memory_->theirs().return_entries),
-      incoming_(memory_->theirs().messages, memory_->theirs().message_entries) {}
+      incoming_(memory_->theirs().messages, memory_->theirs().message_entries),
+      segments_(peer_name(), options.peer_cap_bytes, memory_,
+                [this](std::uint32_t pipe)
+                    TENDON_REQUIRES(receive_mutex()) { return sink_of(pipe); }),
+      small_(private_limit_bytes(options.cap_bytes), [this] { on_room(); }) {}
 
 ShmLink::~ShmLink() {
   if (reactor_ == nullptr) return;
@@ -168,7 +191,9 @@ Result<void> ShmLink::start(Reactor& reactor, LinkObserver& observer) {
 bool ShmLink::take_returns(SlotPool::Ledger& ledger) {
   if (!returned_.has_entry()) return false;
   ReturnEntry entry;
-  while (returned_.pop(entry)) ledger.take_return({entry.segment, entry.slot, entry.generation});
+  // What a peer adds meanwhile is for the next time.
+  for (std::size_t count = 0; count < ControlBlock::kReturnCount && returned_.pop(entry); ++count)
+    ledger.take_return({entry.segment, entry.slot, entry.generation});
   returned_.release();
   if (returned_.corrupt()) broken_ = true;
   return true;
@@ -197,7 +222,10 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
   }
   if (op.lease == nullptr) {
     auto lease = acquire(body_bytes);
-    if (!lease && lease.error().code == ErrorCode::resource_exhausted) return false;
+    // The peer's returns make room below the cap. What the system refuses they do not bring.
+    if (!lease && lease.error().code == ErrorCode::resource_exhausted &&
+        lease.error().system_errno == 0)
+      return false;
     if (!lease) return std::move(lease).error();
     op.own_lease = *std::move(lease);
     op.lease = op.own_lease.get();
@@ -213,7 +241,7 @@ Result<bool> ShmLink::send(SendOp& op, Deadline deadline) {
                        " bytes; nothing was delivered"};
     }
     const std::uint64_t piece = std::min(kPieceBytes, body_bytes - op.done_bytes);
-    copy_body(op, op.done_bytes, op.lease->slot().memory.subspan(op.done_bytes, piece));
+    copy_body(op, op.done_bytes, op.lease->slot().memory.subspan(op.done_bytes, piece), body_bytes);
     op.done_bytes += piece;
     op.staged = op.done_bytes == body_bytes;
     (void)TENDON_FAILPOINT("shm.send.mid_copy");
@@ -360,6 +388,7 @@ Result<bool> ShmLink::publish_segment(std::uint32_t pipe, std::uint32_t id,
 }
 
 bool ShmLink::kill_peer() noexcept {
+  const auto ledger = pool_->ledger();  // the descriptor's lock
   return syscall(SYS_pidfd_send_signal, peer_process_.get(), SIGKILL, nullptr, 0) == 0;
 }
 
@@ -382,7 +411,7 @@ void ShmLink::post(const Descriptor& descriptor, Bytes body) {
     if (!published || *published) return;  // a broken link is failed by poll()
   }
   posted_.push_back({descriptor, {body.begin(), body.end()}});
-  anything_posted_ = true;
+  posted_bytes_ += sizeof(Posted) + body.size();
 }
 
 // What was posted first goes first. False while something is left.
@@ -392,9 +421,9 @@ bool ShmLink::flush_posted() {
     if (const auto published = publish(next.descriptor, nullptr, next.body);
         published && !*published)
       return false;
+    posted_bytes_ -= sizeof(Posted) + next.body.size();
     posted_.pop_front();  // published, or the link is broken and poll() fails it
   }
-  anything_posted_.store(false, std::memory_order_relaxed);
   return true;
 }
 
@@ -414,9 +443,8 @@ bool ShmLink::drained() {
 bool ShmLink::has_input() const noexcept {
   SharedMemoryPolicy::prefetch(
       &memory_->theirs().arena[next_inline_.load(std::memory_order_relaxed)]);
-  if (incoming_.has_entry()) return true;
-  if (waiting_for_returns.load(std::memory_order_relaxed) != 0 && returned_.has_entry())
-    return true;
+  if (incoming_.has_entry() && !paused_.load(std::memory_order_relaxed)) return true;
+  if (returns_wait()) return true;
   return room_since(blocked_at_head_.load(std::memory_order_relaxed));
 }
 
@@ -426,24 +454,45 @@ bool ShmLink::room_since(std::uint64_t blocked_at) const noexcept {
          memory_->mine().messages.head.load(std::memory_order_acquire) != blocked_at;
 }
 
+// Not while the program leaves so many small messages, or the peer so many answers, where they are.
+bool ShmLink::may_take() const noexcept {
+  return small_.has_room(kMaxInlineBytes) &&
+         posted_bytes_.load(std::memory_order_relaxed) <= kMaxUnreadAnswerBytes;
+}
+
+// The program took something: the ring may be read again. Nothing else tells the engine.
+void ShmLink::on_room() noexcept {
+  if (!paused_.load(std::memory_order_relaxed) || reactor_ == nullptr || !socket_) return;
+  reactor_->change(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+}
+
+// Returns how many there were. May end the link.
+int ShmLink::take_messages(int most_count, Pause pause) {
+  Descriptor descriptor;
+  int count = 0;
+  while (count < most_count && (pause == Pause::ignored || may_take()) &&
+         incoming_.pop(descriptor)) {
+    ++count;
+    const auto taken = take_in(descriptor);
+    incoming_.release();
+    if (!taken) fail_locked(taken.error(), false);
+    if (ended()) break;
+  }
+  return count;
+}
+
 bool ShmLink::poll() {
   if (ended()) return false;
   // A bound on one call, so that a flood on one link does not keep the others waiting.
   constexpr int kMostMessages = 128;
-  bool moved = false;
-  Descriptor descriptor;
-  int count = 0;
-  while (count < kMostMessages && incoming_.pop(descriptor)) {
-    moved = true;
-    ++count;
-    const auto taken = take_in(descriptor);
-    incoming_.release();
-    if (!taken) {
-      fail_locked(taken.error(), false);
-      return true;
-    }
-    if (ended()) return true;
+  if (posted_bytes_.load(std::memory_order_relaxed) != 0) {
+    const auto ledger = pool_->ledger();
+    flush_posted();
   }
+  const int count = take_messages(kMostMessages, Pause::heeded);
+  if (ended()) return true;
+  paused_.store(!may_take(), std::memory_order_relaxed);
+  bool moved = count != 0;
   if (incoming_.corrupt() || broken_) {
     fail_locked(violation("shm.poll", "its counters in shared memory make no sense"), false);
     return true;
@@ -458,17 +507,13 @@ bool ShmLink::poll() {
   }
   // Whatever has_input() answers true for is used up here and counts as moved: else whoever leads
   // would look again and again without waking those it concerns.
-  if (waiting_for_returns.load(std::memory_order_relaxed) != 0 && returned_.has_entry()) {
+  if (returns_wait()) {
     auto ledger = pool_->ledger();
     moved |= take_returns(ledger);
   }
   std::uint64_t blocked_at = blocked_at_head_.load(std::memory_order_relaxed);
   if (room_since(blocked_at))
     moved |= blocked_at_head_.compare_exchange_strong(blocked_at, kNotBlocked);
-  if (anything_posted_.load(std::memory_order_relaxed)) {
-    const auto ledger = pool_->ledger();
-    flush_posted();
-  }
   return moved;
 }
 
@@ -490,17 +535,29 @@ Result<void> ShmLink::take_in(const Descriptor& descriptor) {
       return {};
     case MessageKind::ping:
       return {};
+    case MessageKind::open:
+    case MessageKind::end:
+    case MessageKind::cancel:
+    case MessageKind::error:
+      // What it published before is not in the ring, and is for a pipe that these may end.
+      TENDON_CHECK(read_announcements());
+      break;
     default:
       break;
   }
   TENDON_TRY(body, body_of(descriptor));
+  if (body.failure() != nullptr) log(LogLevel::warn, "shm.receive", body.failure()->detail);
   if (descriptor.kind == MessageKind::open) {
+    if (body.failure() != nullptr) return *body.failure();
     if (observer_ != nullptr)
       observer_->on_open(*this, descriptor, {body.data, descriptor.body_bytes()});
     return {};
   }
   (void)TENDON_FAILPOINT("shm.receive.before_take");
-  dispatch(Incoming{descriptor, std::move(body), nullptr});
+  Incoming incoming{descriptor, std::move(body), nullptr};
+  if (incoming.place() == IncomingBody::Place::private_copy)
+    incoming.held = HeldBytes::Share(small_, private_cost_bytes(descriptor.body_bytes()));
+  dispatch(std::move(incoming));
   dropped_.store(dropped_messages_, std::memory_order_relaxed);
   return {};
 }
@@ -529,99 +586,7 @@ Result<IncomingBody> ShmLink::body_of(const Descriptor& descriptor) {
     std::memcpy(body.data, memory_->theirs().arena.data() + descriptor.offset, size);
     return body;
   }
-  const std::uint32_t segment_id = descriptor.segment_or_inline_bytes;
-  if (segment_id >= attached_.size()) TENDON_CHECK(read_announcements());
-  if (segment_id >= attached_.size())
-    return violation("shm.receive", "segment " + std::to_string(segment_id) + " was not announced");
-  const AttachedSegment& segment = *attached_[segment_id];
-  if (descriptor.slot >= segment.slot_count || descriptor.offset != 0 ||
-      size > segment.slot_bytes) {
-    return violation("shm.receive", "slot " + std::to_string(descriptor.slot) + " of " +
-                                        std::to_string(segment.slot_count) + ", " +
-                                        std::to_string(size) + " bytes of " +
-                                        std::to_string(segment.slot_bytes));
-  }
-  IncomingBody body;
-  body.place = IncomingBody::Place::peer_slot;
-  body.data = segment.memory->data() + descriptor.slot * segment.slot_bytes;
-  body.slot_bytes = segment.slot_bytes;
-  body.owner = make_recycled<ReceivedSlot>(
-      attached_[segment_id], SlotId{segment_id, descriptor.slot, descriptor.generation});
-  return body;
-}
-
-// Segments announced on the socket. They are sent before the first slot of them is published.
-Result<void> ShmLink::read_announcements() {
-  while (socket_) {
-    Descriptor descriptor;
-    iovec io{&descriptor, sizeof descriptor};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 4)> control{};
-    msghdr message{};
-    message.msg_iov = &io;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    if (got <= 0) return {};  // EOF or reset: on_ready() says what it means
-    std::vector<OwnedFd> fds;
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-         header = CMSG_NXTHDR(&message, header)) {
-      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-      const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (std::size_t i = 0; i < count; ++i) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-        fds.emplace_back(fd);
-      }
-    }
-    // None came: the kernel could not number it here. Some came: the peer passed too many.
-    if ((message.msg_flags & MSG_CTRUNC) != 0 && fds.empty()) {
-      return Error{ErrorCode::too_many_open_files, "shm.announce",
-                   "a segment of " + peer_name() +
-                       " could not be taken in: this process has no free "
-                       "descriptor (raise RLIMIT_NOFILE)"};
-    }
-    const bool whole = got == static_cast<ssize_t>(sizeof descriptor) && fds.size() == 1 &&
-                       descriptor.kind == MessageKind::segment;
-    if (whole && descriptor.pipe != 0) {
-      TENDON_CHECK(take_published(descriptor, std::move(fds.front())));
-      continue;
-    }
-    const std::uint64_t slot_bytes = descriptor.payload_bytes;
-    const bool sane =
-        whole && descriptor.segment_or_inline_bytes == attached_.size() &&
-        attached_.size() < SlotPool::kMaxSegments && slot_bytes >= SlotPool::kSmallestSlotBytes &&
-        std::has_single_bit(slot_bytes) && slot_bytes <= std::bit_ceil(peer_cap_bytes()) &&
-        descriptor.slot != 0 && descriptor.slot <= SlotPool::kMaxSlots;
-    if (!sane) return violation("shm.announce", "a malformed announcement of a segment");
-    (void)TENDON_FAILPOINT("shm.announce.before_attach");
-    auto memory = Segment::attach(std::move(fds.front()), slot_bytes * descriptor.slot);
-    if (!memory && memory.error().code == ErrorCode::protocol_violation)
-      return violation("shm.announce", memory.error().detail);
-    if (!memory) return std::move(memory).error();
-    (*memory)->release_fd();
-    attached_.push_back(std::make_shared<const AttachedSegment>(
-        AttachedSegment{memory_, *std::move(memory), slot_bytes, descriptor.slot}));
-  }
-  return {};
-}
-
-// Memory that the peer shows to one of our sinks, beside what its messages travel in.
-Result<void> ShmLink::take_published(const Descriptor& descriptor, OwnedFd fd) {
-  MessageSink* const sink = sink_of(descriptor.pipe);
-  if (sink == nullptr) return {};  // it has just gone
-  if (published_here_.size() >= kMaxPublished)
-    std::erase_if(published_here_, [](const auto& segment) { return segment.expired(); });
-  if (published_here_.size() >= kMaxPublished)
-    return violation("shm.publish", "more than " + std::to_string(kMaxPublished) + " segments");
-  auto memory = Segment::attach_published(std::move(fd), descriptor.payload_bytes);
-  if (!memory && memory.error().code == ErrorCode::protocol_violation)
-    return violation("shm.publish", memory.error().detail);
-  if (!memory) return std::move(memory).error();
-  (*memory)->release_fd();
-  published_here_.push_back(*memory);
-  return sink->on_segment(descriptor.segment_or_inline_bytes, *std::move(memory));
+  return as_violation(segments_.body_of(descriptor, socket_.get()));
 }
 
 bool ShmLink::lend(const IncomingBody& body) noexcept {
@@ -640,6 +605,8 @@ void ShmLink::announce_sleep() noexcept {
 }
 
 void ShmLink::tick(std::chrono::steady_clock::time_point now) {
+  // The service thread and a caller that leads may both be here.
+  const Lock receiving(receive_mutex());
   memory_->mine().beat.fetch_add(1, std::memory_order_relaxed);
   const std::uint64_t beat = memory_->theirs().beat.load(std::memory_order_relaxed);
   if (beat != last_beat_) {
@@ -649,20 +616,20 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
   suspect_ = expect_signs_of_life_ && now - last_sign_ >= kSuspectAfter;
 }
 
-void ShmLink::on_ready(int fd, std::uint32_t) {
+void ShmLink::on_ready(int fd, std::uint32_t events) {
+  const Lock receiving(receive_mutex());
+  // What was published before the end is delivered first; its memory is held by our mapping. The
+  // end may be a lie, and the peer may go on publishing: it is one ring at most.
   if (fd == peer_process_.get()) {
-    {
-      // What was published before death is delivered first; its memory is held by our mapping.
-      std::lock_guard receiving(receive_mutex());
+    if (!ended()) {
       (void)read_announcements();
-      while (poll()) {
-      }
+      (void)take_messages(ControlBlock::kMessageCount, Pause::ignored);
     }
-    fail(Error{ErrorCode::peer_lost, "shm.death", "peer " + peer_name() + " died"}, true);
+    fail_locked(Error{ErrorCode::peer_lost, "shm.death", "peer " + peer_name() + " died"}, true);
     return;
   }
-  std::lock_guard receiving(receive_mutex());
   if (ended()) return;
+  if ((events & EPOLLOUT) != 0) reactor_->change(socket_.get(), EPOLLIN | EPOLLRDHUP);
   if (const auto read = read_announcements(); !read) {
     fail_locked(read.error(), false);
     return;
@@ -670,9 +637,11 @@ void ShmLink::on_ready(int fd, std::uint32_t) {
   char byte = 0;
   const ssize_t peeked = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   const bool closed = peeked == 0 || (peeked < 0 && errno != EAGAIN && errno != EINTR);
-  if (!closed) return;
-  while (poll()) {
+  if (!closed) {
+    if ((events & EPOLLOUT) != 0) poll();
+    return;
   }
+  (void)take_messages(ControlBlock::kMessageCount, Pause::ignored);
   if (ended()) return;  // a goodbye was in the ring
   const bool died = process_ended(peer_process_.get());
   fail_locked(
@@ -684,21 +653,23 @@ void ShmLink::on_ready(int fd, std::uint32_t) {
 void ShmLink::on_failed(bool death_proved) { end(death_proved); }
 
 void ShmLink::end(bool death_proved) {
-  {
-    auto ledger = pool_->ledger();
-    take_returns(ledger);
-    if (death_proved)
-      ledger.free_sent();
-    else
-      ledger.quarantine_sent();
+  paused_ = false;
+  if (reactor_ != nullptr) {
+    if (socket_) reactor_->forget(socket_.get());
+    // Without proof the pidfd stays watched: when it fires, the quarantine ends.
+    if (death_proved && peer_process_) reactor_->forget(peer_process_.get());
   }
-  if (reactor_ == nullptr) return;
-  if (socket_) {
-    reactor_->forget(socket_.get());
-    shutdown(socket_.get(), SHUT_RDWR);
-  }
-  // Without proof the pidfd stays watched: when it fires, the quarantine ends.
-  if (death_proved && peer_process_) reactor_->forget(peer_process_.get());
+  // The descriptors go now: a link that has ended may be held for long.
+  memory_->hang_up();
+  if (socket_) shutdown(socket_.get(), SHUT_RDWR);
+  auto ledger = pool_->ledger();
+  socket_.reset();
+  if (death_proved) peer_process_.reset();
+  take_returns(ledger);
+  if (death_proved)
+    ledger.free_sent();
+  else
+    ledger.quarantine_sent();
 }
 
 void ShmLink::shut_down() {
@@ -706,10 +677,18 @@ void ShmLink::shut_down() {
   goodbye.kind = MessageKind::goodbye;
   post(goodbye);
   if (reactor_ == nullptr) return;
-  reactor_->forget(socket_.get());
-  reactor_->forget(peer_process_.get());
+  if (peer_process_) reactor_->forget(peer_process_.get());
+  if (socket_) {
+    reactor_->forget(socket_.get());
+    shutdown(socket_.get(), SHUT_RDWR);
+  }
   reactor_ = nullptr;
-  shutdown(socket_.get(), SHUT_RDWR);
+}
+
+template <class T>
+Result<T> ShmLink::as_violation(Result<T> result) const {
+  if (result || result.error().code != ErrorCode::protocol_violation) return result;
+  return violation(result.error().where, result.error().detail);
 }
 
 LinkStats ShmLink::stats() const {
@@ -721,6 +700,8 @@ LinkStats ShmLink::stats() const {
   stats.messages_received = messages_received_.load(std::memory_order_relaxed);
   stats.bytes_received = bytes_received_.load(std::memory_order_relaxed);
   stats.dropped_messages = dropped_.load(std::memory_order_relaxed);
+  stats.held_bytes = small_.bytes();
+  stats.most_held_bytes = small_.most_bytes();
   return stats;
 }
 
@@ -728,6 +709,7 @@ LinkStats ShmLink::stats() const {
 
 Result<std::shared_ptr<Segment>> make_control_segment(const Token& nonce) {
   TENDON_TRY(segment, Segment::create(sizeof(ControlBlock)));
+  TENDON_CHECK(claim(*segment, 0, segment->size_bytes()));
   // The arrays stay untouched: fresh memfd pages are zero, and constructing them would touch half a
   // MiB.
   auto* block = reinterpret_cast<ControlBlock*>(segment->data());
@@ -757,4 +739,4 @@ Result<std::shared_ptr<Link>> make_shm_link(ShmLinkOptions options) {
   return std::shared_ptr<Link>(std::make_shared<ShmLink>(std::move(options)));
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 #include "session/token.hpp"
 #include "transport/link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 struct ShmLinkOptions {
   Path path;
@@ -33,4 +33,4 @@ struct ShmLinkOptions {
 
 [[nodiscard]] Result<std::shared_ptr<Link>> make_shm_link(ShmLinkOptions options);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 
 #include "core/failpoint.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 ShmMemory::ShmMemory(std::shared_ptr<Segment> mine, std::shared_ptr<Segment> theirs,
                      OwnedFd peer_doorbell, std::uint64_t peer_cap_bytes)
     : mine_(std::move(mine)),
@@ -24,12 +24,18 @@ ShmMemory::ShmMemory(std::shared_ptr<Segment> mine, std::shared_ptr<Segment> the
 void ShmMemory::ring_doorbell() noexcept {
   if (epoch_ != fork_epoch()) return;
   doorbells_.fetch_add(1, std::memory_order_relaxed);
+  const Lock lock(doorbell_mutex_);
   // The peer may clear O_NONBLOCK of the description that both share at any time. A full counter
   // wakes it just as well, so nothing is written that could wait.
   pollfd room{peer_doorbell_.get(), POLLOUT, 0};
   if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(peer_doorbell_.get(), &one, sizeof one);
+}
+
+void ShmMemory::hang_up() noexcept {
+  const Lock lock(doorbell_mutex_);
+  peer_doorbell_.reset();
 }
 
 void ShmMemory::Lent::add_one(std::uint64_t slot_bytes) noexcept {
@@ -44,7 +50,7 @@ bool ShmMemory::lend(std::uint64_t slot_bytes) noexcept {
                               came_back_.count[size_class].load(std::memory_order_relaxed);
   const std::uint64_t bytes = lent_.bytes.load(std::memory_order_relaxed) -
                               came_back_.bytes.load(std::memory_order_relaxed);
-  // At least two stay in circulation, and half of the bytes: SEMANTICS 2.6.
+  // Two stay in circulation, and half of the bytes: docs/protocol.md, "Segments".
   if (count + 1 + 2 > SlotPool::guaranteed_count(slot_bytes, peer_cap_bytes_)) return false;
   if (bytes + slot_bytes > peer_cap_bytes_ / 2) return false;
   lent_.add_one(slot_bytes);
@@ -55,7 +61,7 @@ void ShmMemory::give_back(SlotId id, std::uint64_t slot_bytes, bool lent) noexce
   // In a forked child nothing is mapped and nothing belongs to it.
   if (epoch_ != fork_epoch()) return;
   {
-    std::lock_guard lock(return_mutex_);
+    const Lock lock(return_mutex_);
     if (lent) came_back_.add_one(slot_bytes);
     // Never full with an honest owner: there are as many places as slots.
     if (!returns_.stage({id.segment, id.slot, id.generation})) return;
@@ -65,4 +71,4 @@ void ShmMemory::give_back(SlotId id, std::uint64_t slot_bytes, bool lent) noexce
   if (peer_sleep().asleep(SleepWord<>::kForReturns)) ring_doorbell();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

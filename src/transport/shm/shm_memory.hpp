@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <vector>
 
@@ -13,7 +13,7 @@
 #include "memory/segment.hpp"
 #include "transport/shm/control_block.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// For counters with one writer at a time: readers need no lock, the writer no atomic addition.
 template <class Count>
@@ -42,6 +42,8 @@ class ShmMemory {
   }
   /// Wakes the peer out of its epoll. Counted.
   void ring_doorbell() noexcept;
+  /// The link is over: nobody is woken any more, and the doorbell is closed.
+  void hang_up() noexcept;
   [[nodiscard]] std::uint64_t doorbell_count() const noexcept { return doorbells_.load(); }
 
   /// Lends a received slot to the user, unless fewer than two slots of its class, or less than half
@@ -55,13 +57,14 @@ class ShmMemory {
   std::shared_ptr<Segment> theirs_;
   ControlBlock* mine_block_;
   ControlBlock* their_block_;
-  OwnedFd peer_doorbell_;
+  Mutex doorbell_mutex_;
+  OwnedFd peer_doorbell_ TENDON_GUARDED_BY(doorbell_mutex_);
   const std::uint64_t peer_cap_bytes_;
   const std::uint32_t epoch_;
   std::atomic<std::uint64_t> doorbells_{0};
 
-  std::mutex return_mutex_;
-  RingProducer<ReturnEntry> returns_;
+  Mutex return_mutex_;
+  RingProducer<ReturnEntry> returns_ TENDON_GUARDED_BY(return_mutex_);
 
   // By size class. What was lent is counted up under the receive lock, what came back under
   // return_mutex_; the difference is with the user.
@@ -99,4 +102,4 @@ class ReceivedSlot {
   bool lent_ = false;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

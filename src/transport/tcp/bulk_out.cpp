@@ -10,8 +10,9 @@
 #include <cstring>
 
 #include "core/failpoint.hpp"
+#include "transport/tcp/link_window.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::array<std::byte, 4096> kZeros{};
@@ -157,8 +158,8 @@ void BulkOut::announce() {
   for (SendOp* op : ops_) {
     if (op->staged) continue;
     const std::uint64_t body_bytes = op->descriptor.body_bytes();
-    const bool room = open_count_ == 0 || (open_count_ < kMaxOpenTransfers &&
-                                           body_bytes <= peer_cap_bytes_ - open_bytes_);
+    const bool room = open_count_ < kMaxOpenTransfers &&
+                      fits_link_window(untaken_bytes(), body_bytes, peer_cap_bytes_);
     if (!room || control_.waiting_bytes() > ControlOut::kMaxWaitingBytes) return;
     if (TENDON_FAILPOINT("tcp.send.before_descriptor")) {
       failure_.store(ECONNRESET, std::memory_order_relaxed);
@@ -167,7 +168,8 @@ void BulkOut::announce() {
     control_.post(op->descriptor);
     op->staged = true;
     ++open_count_;
-    open_bytes_ += body_bytes;
+    announced_bytes_ += body_bytes;
+    untaken_bytes_.store(announced_bytes_ - taken_bytes_, std::memory_order_relaxed);
     waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
     if (TENDON_FAILPOINT("tcp.send.after_descriptor")) {
       failure_.store(ECONNRESET, std::memory_order_relaxed);
@@ -326,17 +328,22 @@ void BulkOut::forget(const SendOp& op) {
   ops_.erase(at);
   if (op.staged) {
     --open_count_;
-    open_bytes_ -= op.descriptor.body_bytes();
   } else {
     waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
   }
+}
+
+bool BulkOut::on_taken(std::uint64_t taken_bytes) noexcept {
+  if (taken_bytes > announced_bytes_) return false;
+  taken_bytes_ = std::max(taken_bytes_, taken_bytes);
+  untaken_bytes_.store(announced_bytes_ - taken_bytes_, std::memory_order_relaxed);
+  return true;
 }
 
 void BulkOut::stop() {
   lanes_.clear();
   ops_.clear();
   open_count_ = 0;
-  open_bytes_ = 0;
   waiting_descriptors_.store(0, std::memory_order_relaxed);
   recount();
 }
@@ -347,4 +354,4 @@ void BulkOut::recount() noexcept {
   unfinished_.store(count, std::memory_order_relaxed);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

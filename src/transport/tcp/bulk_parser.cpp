@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 ReadTargets BulkParser::targets() {
   ReadTargets targets;
@@ -73,4 +73,4 @@ Result<void> BulkParser::take_ahead() {
   return {};
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

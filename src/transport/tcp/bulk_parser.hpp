@@ -8,7 +8,7 @@
 
 #include "transport/tcp/inbound.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Cuts one bulk lane's byte stream into frames and says where their bytes belong, so that a socket
 /// is read straight into them. Behind the rest of a frame it reads a little ahead: the tail frame
@@ -46,4 +46,4 @@ class BulkParser {
   std::size_t end_ = 0;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <tendon/session/limits.hpp>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 // One contiguous write beats a gathered one at these sizes.
@@ -36,7 +36,7 @@ bool ControlOut::try_send(const SendOp& op) {
   descriptor.segment_or_inline_bytes = static_cast<std::uint32_t>(body_bytes);
   FlatMessage message(descriptor, body_bytes);
   copy_body(op, 0, message.body());
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   if (waiting_.size() - written_ > kMaxWaitingBytes) write_waiting();
   if (waiting_.size() - written_ > kMaxWaitingBytes) return false;
   if (said_last_) return false;
@@ -49,33 +49,32 @@ void ControlOut::post(const Descriptor& descriptor, Bytes inline_body) {
   if (!inline_body.empty()) {
     std::memcpy(message.body().data(), inline_body.data(), message.body().size());
   }
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   write(message.all());
 }
 
 void ControlOut::post_last(const Descriptor& descriptor) {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   write(FlatMessage(descriptor, 0).all());
   said_last_ = true;
 }
 
 bool ControlOut::flush() {
   if (waiting_bytes() == 0) return false;
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   const std::size_t before = waiting_.size() - written_;
   write_waiting();
   return waiting_.size() - written_ != before;
 }
 
 void ControlOut::stop() {
-  std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   socket_ = -1;
   waiting_.clear();
   written_ = 0;
   waiting_bytes_.store(0, std::memory_order_relaxed);
 }
 
-// mutex_ is held.
 void ControlOut::write(Bytes message) {
   if (socket_ < 0 || failure() != 0 || said_last_) return;
   if (waiting_.empty()) {
@@ -94,7 +93,6 @@ void ControlOut::write(Bytes message) {
   waiting_bytes_.store(waiting_.size() - written_, std::memory_order_relaxed);
 }
 
-// mutex_ is held.
 void ControlOut::write_waiting() {
   while (socket_ >= 0 && failure() == 0 && written_ < waiting_.size()) {
     const ssize_t sent = send(socket_, waiting_.data() + written_, waiting_.size() - written_,
@@ -118,4 +116,4 @@ void ControlOut::write_waiting() {
   waiting_bytes_.store(waiting_.size() - written_, std::memory_order_relaxed);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

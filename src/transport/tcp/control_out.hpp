@@ -3,13 +3,13 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <tendon/core/bytes.hpp>
+#include <tendon/core/mutex.hpp>
 #include <vector>
 
 #include "transport/message.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// The sending half of the control lane: descriptors and inline bodies, in the order in which they
 /// were handed over. What the kernel does not take at once waits here.
@@ -44,16 +44,16 @@ class ControlOut {
   static constexpr std::size_t kMaxWaitingBytes = 256 * 1024;
 
  private:
-  void write(Bytes message);
-  void write_waiting();
+  void write(Bytes message) TENDON_REQUIRES(mutex_);
+  void write_waiting() TENDON_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  int socket_;
-  std::vector<std::byte> waiting_;
-  std::size_t written_ = 0;  // of waiting_
-  bool said_last_ = false;
+  Mutex mutex_;
+  int socket_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::byte> waiting_ TENDON_GUARDED_BY(mutex_);
+  std::size_t written_ TENDON_GUARDED_BY(mutex_) = 0;  // of waiting_
+  bool said_last_ TENDON_GUARDED_BY(mutex_) = false;
   std::atomic<std::size_t> waiting_bytes_{0};
   std::atomic<int> failure_{0};
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

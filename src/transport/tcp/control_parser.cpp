@@ -7,7 +7,7 @@
 
 #include "transport/tcp/frame.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::size_t kMaxMessageBytes = sizeof(Descriptor) + kMaxInlineBytes;
@@ -111,4 +111,4 @@ Result<std::optional<ControlParser::Message>> ControlParser::next() {
   return std::optional<Message>(message);
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,7 +9,7 @@
 
 #include "transport/descriptor.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// Cuts the control lane's byte stream into descriptors and their inline bodies. No sockets, no
 /// state beyond unread bytes: the product, the tests and the fuzzer run the same code.
@@ -44,4 +44,4 @@ class ControlParser {
 /// "data message {pipe 3, sequence 9}", for errors.
 [[nodiscard]] std::string describe(const Descriptor& descriptor);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

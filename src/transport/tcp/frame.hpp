@@ -9,7 +9,7 @@
 #include <tendon/session/limits.hpp>
 #include <type_traits>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What precedes the bytes of a frame on a bulk lane.
 struct FrameHeader {
@@ -73,4 +73,4 @@ struct FrameCut {
          std::to_string(header.sequence) + ", offset " + std::to_string(header.offset) + "}";
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -8,8 +8,9 @@
 
 #include "memory/recycler.hpp"
 #include "transport/private_body.hpp"
+#include "transport/tcp/link_window.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::size_t kScrapBytes = 64 * 1024;
@@ -20,7 +21,21 @@ Error violation(std::string_view where, std::string detail) {
 
 }  // namespace
 
-Inbound::Inbound(InboundHost& host, std::uint64_t cap_bytes) : host_(host), cap_bytes_(cap_bytes) {}
+Inbound::Inbound(InboundHost& host, std::uint64_t cap_bytes)
+    : host_(host),
+      cap_bytes_(cap_bytes),
+      small_(private_limit_bytes(cap_bytes), [this] { host_.on_room(); }),
+      large_(link_window_bytes(cap_bytes), [this] { tell_taken(); }) {}
+
+void Inbound::tell_taken() {
+  const std::uint64_t taken_bytes = large_.returned_bytes();
+  if (taken_bytes - told_bytes_ < link_credit_bytes(cap_bytes_)) return;
+  told_bytes_ = taken_bytes;
+  Descriptor credit;
+  credit.kind = MessageKind::credit;
+  credit.payload_bytes = taken_bytes;
+  host_.answer(credit);
+}
 
 Result<void> Inbound::on_message(const ControlParser::Message& message) {
   const Descriptor& descriptor = message.descriptor;
@@ -38,11 +53,14 @@ Result<void> Inbound::on_message(const ControlParser::Message& message) {
         if (!message.inline_body.empty()) {
           std::memcpy(incoming.body.data, message.inline_body.data(), message.inline_body.size());
         }
+        incoming.held = HeldBytes::Share(small_, private_cost_bytes(message.inline_body.size()));
       }
       host_.deliver(std::move(incoming));
       return {};
     }
     case MessageKind::credit:
+      if (descriptor.pipe == 0) return host_.on_link_credit(descriptor.payload_bytes);
+      [[fallthrough]];
     case MessageKind::ack:
     case MessageKind::end:
     case MessageKind::cancel: {
@@ -73,6 +91,15 @@ Result<void> Inbound::open(const Descriptor& descriptor) {
     return violation("tcp.descriptor",
                      describe(descriptor) + " was announced before and is not complete");
   }
+  const std::uint64_t body_bytes = descriptor.body_bytes();
+  if (!large_.has_room(body_bytes)) {
+    return violation("tcp.descriptor",
+                     describe(descriptor) + ": " + std::to_string(body_bytes) + " bytes while " +
+                         std::to_string(large_.bytes()) + " of all pipes are not taken, beyond " +
+                         "the window of " + std::to_string(large_.limit_bytes()) + " bytes");
+  }
+  // Given back at the end of this call, unless a transfer keeps it.
+  HeldBytes::Share held(large_, body_bytes);
   std::unique_ptr<OpenTransfer> fresh;
   if (unused_.empty()) {
     fresh = std::make_unique<OpenTransfer>();
@@ -82,13 +109,12 @@ Result<void> Inbound::open(const Descriptor& descriptor) {
   }
   fresh->descriptor = descriptor;
   fresh->claimed = false;
-  fresh->frames_begun.assign((FrameCut{descriptor.body_bytes()}.count() + 63) / 64, 0);
+  fresh->frames_begun.assign((FrameCut{body_bytes}.count() + 63) / 64, 0);
   fresh->begun_bytes = fresh->received_bytes = 0;
-  fresh->expected_bytes = descriptor.body_bytes();
+  fresh->expected_bytes = body_bytes;
   fresh->aborted = false;
   OpenTransfer& opened = *fresh;
   open_.push_back(std::move(fresh));
-  open_bytes_ += descriptor.body_bytes();
 
   Incoming incoming;
   incoming.descriptor = descriptor;
@@ -97,39 +123,36 @@ Result<void> Inbound::open(const Descriptor& descriptor) {
   if (sink != nullptr) {
     opened.transfer = make_recycled<Transfer>();
     opened.transfer->descriptor = descriptor;
-    if (auto chosen = choose_memory(opened, *sink); !chosen) {
-      opened.transfer = nullptr;  // the sink never heard of it
-      return chosen;
-    }
-    incoming.body = opened.transfer->body;
+    opened.transfer->held = std::move(held);
+    choose_memory(opened, *sink);
     incoming.transfer = opened.transfer;
   }
   host_.deliver(std::move(incoming));
   return {};
 }
 
-Result<void> Inbound::choose_memory(OpenTransfer& open, MessageSink& sink) {
-  Transfer& transfer = *open.transfer;
-  const std::uint64_t body_bytes = open.descriptor.body_bytes();
-  if (!claim(open, sink)) {
-    TENDON_TRY(body, host_.allocate(body_bytes));
-    transfer.body = std::move(body);
-    return {};
-  }
-  // Values and header have no place in the user's tensors.
-  const std::uint64_t rest_bytes = body_bytes - open.descriptor.payload_bytes;
-  if (rest_bytes > kMaxInlineBytes) {
-    TENDON_TRY(body, host_.allocate(rest_bytes));
-    transfer.body = std::move(body);
+void Inbound::choose_memory(OpenTransfer& open, MessageSink& sink) {
+  IncomingBody& body = open.transfer->body;
+  if (claim(open, sink)) {
+    // Values and header have no place in the user's tensors.
+    body = make_private_body(open.descriptor.body_bytes() - open.descriptor.payload_bytes);
+    body.place = IncomingBody::Place::claimed;
+    open.claimed = true;
+  } else if (auto allocated = host_.allocate(open.descriptor.body_bytes())) {
+    body = *std::move(allocated);
   } else {
-    transfer.body = make_private_body(rest_bytes);
+    // One message is lost to its receiver, who hears of it; its frames are read and dropped.
+    body = IncomingBody::of_failure(
+        Error{ErrorCode::resource_exhausted, "tcp.receive",
+              "a message of " + std::to_string(open.descriptor.body_bytes()) +
+                  " bytes is lost, as there is no memory for it here: " + allocated.error().detail,
+              allocated.error().system_errno});
   }
-  transfer.body.place = IncomingBody::Place::claimed;
-  open.claimed = true;
-  return {};
 }
 
 bool Inbound::claim(OpenTransfer& open, MessageSink& sink) {
+  const std::uint64_t rest_bytes = open.descriptor.body_bytes() - open.descriptor.payload_bytes;
+  if (rest_bytes > kMaxInlineBytes) return false;
   std::vector<MutableBytes>& pieces = open.transfer->claimed;
   pieces.swap(open.claimed_memory);
   pieces.clear();
@@ -178,7 +201,7 @@ Result<OpenTransfer*> Inbound::begin_frame(const FrameHeader& header) {
 std::uint64_t Inbound::place(OpenTransfer& open, std::uint64_t offset, std::uint64_t size_bytes,
                              ReadTargets& targets) {
   std::uint64_t placed = 0;
-  if (open.transfer == nullptr || open.aborted) {
+  if (open.transfer == nullptr || open.aborted || open.transfer->body.failure() != nullptr) {
     if (scrap_ == nullptr) scrap_ = std::make_unique_for_overwrite<std::byte[]>(kScrapBytes);
     while (placed < size_bytes && !targets.full()) {
       const std::uint64_t piece = std::min<std::uint64_t>(kScrapBytes, size_bytes - placed);
@@ -300,12 +323,15 @@ void Inbound::tell_ended(OpenTransfer& open) {
   if (MessageSink* sink = host_.receiver_of(open.descriptor.pipe))
     sink->on_transfer_ended(*transfer);
   transfer->claimed.swap(open.claimed_memory);
+  if (!transfer->aborted) return;
+  // Its memory goes now, not when the program looks.
+  transfer->body = {};
+  transfer->held.give_back();
 }
 
 void Inbound::close(OpenTransfer& open) {
   const auto at = std::find_if(open_.begin(), open_.end(),
                                [&](const auto& candidate) { return candidate.get() == &open; });
-  open_bytes_ -= open.descriptor.body_bytes();
   unused_.push_back(std::move(*at));
   open_.erase(at);
 }
@@ -314,6 +340,7 @@ void Inbound::drop_claims(std::uint32_t pipe) noexcept {
   for (const auto& open : open_) {
     if (open->descriptor.pipe != pipe || !open->claimed || open->transfer == nullptr) continue;
     open->transfer->aborted = true;
+    open->transfer->held.give_back();
     open->transfer = nullptr;  // its bytes are read and dropped
   }
 }
@@ -328,4 +355,4 @@ void Inbound::abort_all() {
   pending_acks_.clear();
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -9,11 +9,12 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "transport/held_bytes.hpp"
 #include "transport/link.hpp"
 #include "transport/tcp/control_parser.hpp"
 #include "transport/tcp/frame.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 /// What the receiving state machine asks of the link around it.
 class InboundHost {
@@ -26,6 +27,10 @@ class InboundHost {
   [[nodiscard]] virtual Result<IncomingBody> allocate(std::uint64_t size_bytes) = 0;
   /// Sends a small control message back.
   virtual void answer(const Descriptor& descriptor) = 0;
+  /// The peer says how many bytes of bodies in frames its program has taken, in total.
+  [[nodiscard]] virtual Result<void> on_link_credit(std::uint64_t taken_bytes) = 0;
+  /// Small messages were taken: reading may go on, if it had paused for them.
+  virtual void on_room() = 0;
   virtual void on_open(const Descriptor& descriptor, Bytes ticket) = 0;
 };
 
@@ -58,12 +63,13 @@ struct ReadTargets {
 /// clock; the product, the tests and the fuzzer run the same code.
 class Inbound {
  public:
-  /// `cap_bytes`: what open transfers may hold together before reading pauses.
+  /// `cap_bytes`: the receiver's link_cap_bytes, which bounds what messages hold here.
   Inbound(InboundHost& host, std::uint64_t cap_bytes);
 
-  /// May the next message be taken? No while too much is open: the control lane waits then.
+  /// May the next message be taken? No while too much is open, or too many small messages wait for
+  /// the program: the control lane waits then.
   [[nodiscard]] bool may_take() const noexcept {
-    return open_.size() < kMaxOpenTransfers && (open_bytes_ < cap_bytes_ || open_.empty());
+    return open_.size() < kMaxOpenTransfers && small_.has_room(kMaxInlineBytes);
   }
   /// Acts on one message of the control lane. Errors: protocol_violation, resource_exhausted.
   [[nodiscard]] Result<void> on_message(const ControlParser::Message& message);
@@ -84,6 +90,9 @@ class Inbound {
   /// The link is over: every open transfer is aborted.
   void abort_all();
   [[nodiscard]] std::size_t open_count() const noexcept { return open_.size(); }
+  /// Bodies beside their descriptors, and bodies in frames: what waits here for the program.
+  [[nodiscard]] const HeldBytes& small() const noexcept { return small_; }
+  [[nodiscard]] const HeldBytes& large() const noexcept { return large_; }
   [[nodiscard]] bool goodbye() const noexcept { return goodbye_; }
 
  private:
@@ -92,7 +101,8 @@ class Inbound {
     std::uint64_t sequence;
   };
   [[nodiscard]] Result<void> open(const Descriptor& descriptor);
-  [[nodiscard]] Result<void> choose_memory(OpenTransfer& open, MessageSink& sink);
+  void tell_taken();
+  void choose_memory(OpenTransfer& open, MessageSink& sink);
   [[nodiscard]] bool claim(OpenTransfer& open, MessageSink& sink);
   [[nodiscard]] Result<void> abort(const Descriptor& descriptor);
   void ping(const Descriptor& descriptor);
@@ -105,12 +115,14 @@ class Inbound {
 
   InboundHost& host_;
   const std::uint64_t cap_bytes_;
+  HeldBytes small_;
+  HeldBytes large_;
+  std::uint64_t told_bytes_ = 0;  // of large_, what the peer knows to be taken
   std::vector<std::unique_ptr<OpenTransfer>> open_;
   std::vector<std::unique_ptr<OpenTransfer>> unused_;
-  std::uint64_t open_bytes_ = 0;
   std::vector<PendingAck> pending_acks_;
   std::unique_ptr<std::byte[]> scrap_;  // where bytes go that nobody wants
   bool goodbye_ = false;
 };
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -22,12 +22,11 @@
 #include "transport/tcp/control_parser.hpp"
 #include "transport/tcp/inbound.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSuspectAfter = std::chrono::seconds(1);
 // What one poll() may take from one connection, so that its lock is not held for long.
 constexpr std::uint64_t kReadBudgetBytes = 4ull << 20;
 // A peer that asks without reading the answers is not read any further beyond this.
@@ -37,8 +36,10 @@ constexpr int kMaxRounds = 64;
 /// One socket of the link in the engine's epoll.
 class Interest {
  public:
+  /// `always`: events that are wanted even while nothing is read or written.
+  explicit Interest(std::uint32_t always) : always_(always) {}
   Result<void> watch(Reactor& reactor, int fd, std::weak_ptr<FdHandler> handler) {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     fd_ = fd;
     reactor_ = &reactor;
     return reactor.watch(fd, mask(), std::move(handler));
@@ -51,23 +52,24 @@ class Interest {
   void output(bool wanted) { set(output_, wanted); }
   [[nodiscard]] bool output() const { return output_.load(std::memory_order_relaxed); }
   void forget() {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (reactor_ != nullptr) reactor_->forget(fd_);
     reactor_ = nullptr;
   }
 
  private:
   void set(std::atomic<bool>& flag, bool wanted) {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (flag.exchange(wanted) != wanted && reactor_ != nullptr) reactor_->change(fd_, mask());
   }
   [[nodiscard]] std::uint32_t mask() const {
-    return (input_ ? EPOLLIN : 0u) | (output_ ? EPOLLOUT : 0u);
+    return always_ | (input_ ? EPOLLIN : 0u) | (output_ ? EPOLLOUT : 0u);
   }
 
-  std::mutex mutex_;
-  Reactor* reactor_ = nullptr;
-  int fd_ = -1;
+  const std::uint32_t always_;
+  Mutex mutex_;
+  Reactor* reactor_ TENDON_GUARDED_BY(mutex_) = nullptr;
+  int fd_ TENDON_GUARDED_BY(mutex_) = -1;
   std::atomic<bool> input_{true};
   std::atomic<bool> output_{false};
 };
@@ -121,37 +123,48 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
 
   // Sockets tell epoll what they have; nothing else is visible without a system call.
   bool has_input() const noexcept override { return false; }
-  bool poll() override;
-  bool lend(const IncomingBody&) noexcept override { return true; }
-  void drop_claims(std::uint32_t pipe) override { inbound_.drop_claims(pipe); }
+  bool poll() override TENDON_REQUIRES(receive_mutex());
+  bool lend(const IncomingBody&) noexcept override TENDON_REQUIRES(receive_mutex()) { return true; }
+  void drop_claims(std::uint32_t pipe) override TENDON_REQUIRES(receive_mutex()) {
+    inbound_.drop_claims(pipe);
+  }
 
   Result<void> start(Reactor& reactor, LinkObserver& observer) override;
   void announce_sleep() noexcept override {}
   void announce_awake() noexcept override {}
   void tick(Clock::time_point now) override;
-  void shut_down() override;
-  LinkStats stats() const override;
+  void shut_down() override TENDON_REQUIRES(receive_mutex());
+  // Unchecked: the counters of HeldBytes may be read at any time.
+  LinkStats stats() const override TENDON_UNCHECKED_LOCKS;
 
   void on_ready(int fd, std::uint32_t events) override;
 
  protected:
-  void on_failed(bool death_proved) override;
+  void on_failed(bool death_proved) override TENDON_REQUIRES(receive_mutex());
 
  private:
   struct Lane {
     Lane(OwnedFd socket_fd, Inbound& inbound) : fd(std::move(socket_fd)), parser(inbound) {}
     OwnedFd fd;
     BulkParser parser;
-    Interest interest;
+    Interest interest{EPOLLRDHUP};  // a parked lane must still see its end
     bool may_have_input = false;
-    bool ended = false;  // by the peer
+    bool ended = false;           // everything before its end was read
+    bool closed_by_peer = false;  // while it was parked
   };
 
-  // InboundHost
+  // InboundHost; on_room() may also come without receive_mutex(), once the link has ended.
   void deliver(Incoming incoming) override;
-  MessageSink* receiver_of(std::uint32_t pipe) override { return sink_of(pipe); }
+  MessageSink* receiver_of(std::uint32_t pipe) override {
+    receive_mutex().assert_held();
+    return sink_of(pipe);
+  }
   Result<IncomingBody> allocate(std::uint64_t size_bytes) override;
   void answer(const Descriptor& descriptor) override { post(descriptor, {}); }
+  Result<void> on_link_credit(std::uint64_t taken_bytes) override;
+  void on_room() override {
+    if (control_paused_.load(std::memory_order_relaxed)) control_interest_.output(true);
+  }
   void on_open(const Descriptor& descriptor, Bytes ticket) override;
 
   [[nodiscard]] std::chrono::milliseconds socket_timeout() const {
@@ -162,47 +175,49 @@ class TcpLinkOverSockets final : public TcpLink, private InboundHost {
   [[nodiscard]] Result<void> check_size(const Descriptor& descriptor) const;
   [[nodiscard]] Result<bool> send_inline(SendOp& op);
   [[nodiscard]] Result<bool> send_bulk(SendOp& op, Deadline deadline);
-  void want_output();
+  void want_output() TENDON_REQUIRES(bulk_out_.mutex());
 
-  // Receiving; receive_mutex() is held for all of these.
-  [[nodiscard]] bool paused() const noexcept {
+  // Receiving
+  [[nodiscard]] bool paused() const noexcept TENDON_REQUIRES(receive_mutex()) {
     return !inbound_.may_take() || control_out_.waiting_bytes() > kMaxUnreadAnswerBytes;
   }
-  bool read_everything();
-  bool read_control();
-  bool take_messages();
-  bool read_lane(Lane& lane);
-  void lane_ended(Lane& lane);
-  bool write_out();
-  void settle();
-  void refresh_interest();
-  [[nodiscard]] Error lost(std::string_view how) const;
-  [[nodiscard]] Error lost(int error) const;
-  void close_sockets();
+  bool read_everything() TENDON_REQUIRES(receive_mutex());
+  bool read_control() TENDON_REQUIRES(receive_mutex());
+  bool take_messages() TENDON_REQUIRES(receive_mutex());
+  bool read_lane(Lane& lane) TENDON_REQUIRES(receive_mutex());
+  void lane_ended(Lane& lane) TENDON_REQUIRES(receive_mutex());
+  bool write_out() TENDON_REQUIRES(receive_mutex());
+  void settle() TENDON_REQUIRES(receive_mutex());
+  void refresh_interest() TENDON_REQUIRES(receive_mutex());
+  [[nodiscard]] Error lost(std::string_view how) const TENDON_REQUIRES(receive_mutex());
+  [[nodiscard]] Error lost(int error) const TENDON_REQUIRES(receive_mutex());
+  void close_sockets() TENDON_REQUIRES(receive_mutex());
 
   const std::shared_ptr<SlotPool> pool_;
   const std::chrono::milliseconds lease_;
+  const std::uint32_t expected_lanes_;
   const bool expect_signs_of_life_;
   const bool gives_signs_of_life_;
-  OwnedFd control_;
-  Interest control_interest_;
+  OwnedFd control_ TENDON_GUARDED_BY(receive_mutex());
+  Interest control_interest_{0};
   ControlOut control_out_;
   BulkOut bulk_out_;
-  Reactor* reactor_ = nullptr;
+  Reactor* reactor_ TENDON_GUARDED_BY(receive_mutex()) = nullptr;
 
-  // Under receive_mutex().
-  Inbound inbound_;
-  ControlParser parser_;
-  std::vector<std::unique_ptr<Lane>>
-      lanes_;  // changed under both receive_mutex() and bulk_out_.mutex()
-  bool control_paused_ = false;
-  bool control_ended_ = false;
-  bool closed_ = false;
-  std::optional<Error> verdict_;  // how the link ends, once everything received was handed over
-  int rounds_with_ended_lane_ = 0;
-  Clock::time_point last_heard_ = Clock::now();
-  Clock::time_point last_tick_ = Clock::now();
-  Clock::duration last_gap_{0};  // between the last two ticks
+  Inbound inbound_ TENDON_GUARDED_BY(receive_mutex());
+  ControlParser parser_ TENDON_GUARDED_BY(receive_mutex());
+  // Changed under both receive_mutex() and bulk_out_.mutex(), read under either.
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::atomic<bool> control_paused_{false};
+  bool control_ended_ TENDON_GUARDED_BY(receive_mutex()) = false;
+  bool closed_ TENDON_GUARDED_BY(receive_mutex()) = false;
+  // How the link ends, once everything received was handed over.
+  std::optional<Error> verdict_ TENDON_GUARDED_BY(receive_mutex());
+  int rounds_with_ended_lane_ TENDON_GUARDED_BY(receive_mutex()) = 0;
+  Clock::time_point last_heard_ TENDON_GUARDED_BY(receive_mutex()) = Clock::now();
+  Clock::time_point last_tick_ TENDON_GUARDED_BY(receive_mutex()) = Clock::now();
+  // Between the last two ticks.
+  Clock::duration last_gap_ TENDON_GUARDED_BY(receive_mutex()){0};
 
   std::atomic<bool> shut_down_{false};
   // Time is read in tick() only; elsewhere it is enough to note that something happened since.
@@ -219,6 +234,7 @@ TcpLinkOverSockets::TcpLinkOverSockets(TcpLinkOptions options)
               options.peer_cap_bytes),
       pool_(std::move(options.pool)),
       lease_(options.lease),
+      expected_lanes_(options.lanes),
       expect_signs_of_life_(options.expect_signs_of_life),
       gives_signs_of_life_(options.gives_signs_of_life),
       control_(std::move(options.control)),
@@ -240,6 +256,7 @@ TcpLinkOverSockets::~TcpLinkOverSockets() {
 }
 
 bool TcpLinkOverSockets::take_early(Bytes received) {
+  const Lock receiving(receive_mutex());
   const MutableBytes room = parser_.room();
   if (received.size() > room.size()) return false;
   if (received.empty()) return true;
@@ -251,7 +268,7 @@ bool TcpLinkOverSockets::take_early(Bytes received) {
 }
 
 Result<void> TcpLinkOverSockets::start(Reactor& reactor, LinkObserver& observer) {
-  std::lock_guard receiving(receive_mutex());
+  const Lock receiving(receive_mutex());
   reactor_ = &reactor;
   observer_ = &observer;
   TENDON_CHECK(control_interest_.watch(reactor, control_.get(), weak_from_this()));
@@ -262,7 +279,7 @@ Result<void> TcpLinkOverSockets::start(Reactor& reactor, LinkObserver& observer)
 }
 
 Result<void> TcpLinkOverSockets::add_lane(OwnedFd fd) {
-  std::lock_guard receiving(receive_mutex());
+  const Lock receiving(receive_mutex());
   if (ended()) return end_error();
   if (lanes_.size() >= kMaxStreamsPerLink) {
     return Error{ErrorCode::limit_exceeded, "tcp.add_lane",
@@ -272,7 +289,7 @@ Result<void> TcpLinkOverSockets::add_lane(OwnedFd fd) {
   set_options(fd.get(), socket_timeout());
   auto lane = std::make_unique<Lane>(std::move(fd), inbound_);
   {
-    std::lock_guard sending(bulk_out_.mutex());
+    const Lock sending(bulk_out_.mutex());
     TENDON_CHECK(bulk_out_.add_lane(lane->fd.get()));
     lanes_.push_back(std::move(lane));
   }
@@ -315,7 +332,7 @@ Result<bool> TcpLinkOverSockets::send(SendOp& op, Deadline deadline) {
 
 Result<bool> TcpLinkOverSockets::send_inline(SendOp& op) {
   if (bulk_out_.waiting_descriptors() != 0) {
-    std::lock_guard lock(bulk_out_.mutex());
+    const Lock lock(bulk_out_.mutex());
     if (bulk_out_.holds_descriptor_of(op.descriptor.pipe)) {
       want_output();
       return false;
@@ -340,7 +357,7 @@ Result<bool> TcpLinkOverSockets::send_bulk(SendOp& op, Deadline deadline) {
   for (;;) {
     {
       // Let go of between frames, so that several senders share the lanes.
-      std::lock_guard lock(bulk_out_.mutex());
+      const Lock lock(bulk_out_.mutex());
       if (op.done) return true;
       if (ended()) return end_error();
       if (!bulk_out_.holds(op)) bulk_out_.enqueue(op);
@@ -355,7 +372,7 @@ Result<bool> TcpLinkOverSockets::send_bulk(SendOp& op, Deadline deadline) {
       }
     }
     if (!deadline.is_poll() && deadline.has_passed()) {
-      std::lock_guard lock(bulk_out_.mutex());
+      const Lock lock(bulk_out_.mutex());
       want_output();
       return Error{ErrorCode::timeout, "tcp.send",
                    "sending to " + peer_name() + ": the deadline passed after " +
@@ -365,8 +382,8 @@ Result<bool> TcpLinkOverSockets::send_bulk(SendOp& op, Deadline deadline) {
   }
 }
 
-// Something waits for the kernel: the engine is to call when it has room. bulk_out_.mutex() is
-// held. Only poll() takes this back, so that whoever waits hears of what another thread finished.
+// Something waits for the kernel: the engine is to call when it has room. Only poll() takes this
+// back, so that whoever waits hears of what another thread finished.
 void TcpLinkOverSockets::want_output() {
   if (control_out_.waiting_bytes() != 0) control_interest_.output(true);
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -376,7 +393,7 @@ void TcpLinkOverSockets::want_output() {
 
 bool TcpLinkOverSockets::withdraw(SendOp& op) {
   if (travels_inline(op.descriptor.body_bytes())) return !op.done;  // taken whole or not at all
-  std::lock_guard lock(bulk_out_.mutex());
+  const Lock lock(bulk_out_.mutex());
   if (op.done) return false;  // whoever leads wrote its end
   bulk_out_.withdraw(op);
   want_output();
@@ -396,7 +413,7 @@ void TcpLinkOverSockets::post(const Descriptor& descriptor, Bytes body) {
 // Receiving
 
 void TcpLinkOverSockets::on_ready(int fd, std::uint32_t events) {
-  std::lock_guard receiving(receive_mutex());
+  const Lock receiving(receive_mutex());
   if (closed_) return;
   const bool hung_up = (events & (EPOLLHUP | EPOLLERR)) != 0;
   if (fd == control_.get()) {
@@ -405,8 +422,12 @@ void TcpLinkOverSockets::on_ready(int fd, std::uint32_t events) {
   }
   for (const auto& lane : lanes_) {
     if (fd != lane->fd.get()) continue;
-    if ((events & EPOLLIN) != 0 || hung_up) lane->may_have_input = true;
-    if (hung_up && lane->parser.parked()) lane->interest.forget();
+    const bool closed = hung_up || (events & EPOLLRDHUP) != 0;
+    if ((events & EPOLLIN) != 0 || closed) lane->may_have_input = true;
+    if (!closed || !lane->parser.parked()) continue;
+    // Nothing is read meanwhile, and this event would come again and again.
+    lane->closed_by_peer = true;
+    lane->interest.forget();
   }
   poll();
 }
@@ -537,7 +558,8 @@ bool TcpLinkOverSockets::write_out() {
   bool moved = control_out_.flush();
   if (!bulk_out_.idle()) {
     // Whoever holds the lock is pumping already.
-    if (std::unique_lock lock(bulk_out_.mutex(), std::try_to_lock); lock) {
+    if (bulk_out_.mutex().try_lock()) {
+      const Lock lock(bulk_out_.mutex(), kAdoptLock);
       for (int round = 0; round < 4; ++round) {
         const BulkOut::Progress progress = bulk_out_.pump();
         moved |= progress.moved;
@@ -549,8 +571,12 @@ bool TcpLinkOverSockets::write_out() {
 }
 
 void TcpLinkOverSockets::settle() {
-  const bool all_lanes_ended =
-      std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->ended; });
+  // After a goodbye no descriptor comes that a parked lane could wait for. A lane whose handshake
+  // is under way may hold the bodies of all that was announced.
+  const bool all_lanes_ended = lanes_.size() >= expected_lanes_ &&
+                               std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+                                 return lane->ended || lane->parser.parked();
+                               });
   // A goodbye explains why the connections end afterwards, but no other fault.
   const bool lost_only = verdict_ && verdict_->code == ErrorCode::peer_lost;
   if (verdict_ && !(lost_only && inbound_.goodbye())) {
@@ -577,16 +603,17 @@ void TcpLinkOverSockets::refresh_interest() {
     any_output |= lane->interest.output();
   }
   if (!any_output) return;
-  std::unique_lock lock(bulk_out_.mutex(), std::try_to_lock);
-  if (!lock) return;
+  if (!bulk_out_.mutex().try_lock()) return;
+  const Lock lock(bulk_out_.mutex(), kAdoptLock);
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     lanes_[lane]->interest.output(bulk_out_.lane_waits(lane));
   }
 }
 
 void TcpLinkOverSockets::deliver(Incoming incoming) {
+  receive_mutex().assert_held();
   messages_received_.fetch_add(1, std::memory_order_relaxed);
-  if (incoming.body.place != IncomingBody::Place::nowhere) {
+  if (incoming.place() != IncomingBody::Place::nowhere) {
     bytes_received_.fetch_add(incoming.descriptor.body_bytes(), std::memory_order_relaxed);
   }
   dispatch(std::move(incoming));
@@ -607,6 +634,13 @@ Result<IncomingBody> TcpLinkOverSockets::allocate(std::uint64_t size_bytes) {
   body.data = storage.data();
   body.owner = storage.owner();
   return body;
+}
+
+Result<void> TcpLinkOverSockets::on_link_credit(std::uint64_t taken_bytes) {
+  const Lock lock(bulk_out_.mutex());
+  if (bulk_out_.on_taken(taken_bytes)) return {};
+  return Error{ErrorCode::protocol_violation, "tcp.credit",
+               "it took " + std::to_string(taken_bytes) + " bytes, more than was announced to it"};
 }
 
 void TcpLinkOverSockets::on_open(const Descriptor& descriptor, Bytes ticket) {
@@ -635,7 +669,7 @@ Error TcpLinkOverSockets::lost(int error) const {
 }
 
 void TcpLinkOverSockets::tick(Clock::time_point now) {
-  std::lock_guard receiving(receive_mutex());
+  const Lock receiving(receive_mutex());
   if (closed_ || ended()) return;
   // This process may have slept through the lease while words of the peer lie in the socket.
   last_gap_ = now - std::exchange(last_tick_, now);
@@ -644,13 +678,23 @@ void TcpLinkOverSockets::tick(Clock::time_point now) {
   if (heard_.exchange(false, std::memory_order_relaxed)) last_heard_ = now;
 
   const bool lane_broke =
-      bulk_out_.failure() != 0 ||
-      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->ended; });
-  if (lane_broke && !inbound_.goodbye() && ++rounds_with_ended_lane_ > 1) {
+      bulk_out_.failure() != 0 || std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+        return lane->ended || lane->closed_by_peer;
+      });
+  // While the control lane waits for the program, a goodbye may lie unread in it.
+  const bool reads_control = inbound_.may_take();
+  if (lane_broke && reads_control && !inbound_.goodbye() && ++rounds_with_ended_lane_ > 1) {
     fail_locked(lost("a bulk connection was closed without a goodbye"), false);
     return;
   }
+  if (!reads_control) last_heard_ = now;
   const auto silence = now - last_heard_;
+  if (inbound_.goodbye() && silence >= lease_) {
+    fail_locked(lost("it said goodbye, and nothing came for " + seconds_text(silence) + " of " +
+                     std::to_string(inbound_.open_count()) + " messages that are not complete"),
+                false);
+    return;
+  }
   suspect_ = expect_signs_of_life_ && silence >= std::min<Clock::duration>(kSuspectAfter, lease_);
   if (expect_signs_of_life_ && silence >= lease_) {
     fail_locked(lost("no sign of life for " + seconds_text(silence) + " (lease " +
@@ -665,14 +709,14 @@ void TcpLinkOverSockets::tick(Clock::time_point now) {
 
 void TcpLinkOverSockets::on_failed(bool) { close_sockets(); }
 
-// receive_mutex() is held.
 void TcpLinkOverSockets::close_sockets() {
   if (closed_) return;
   closed_ = true;
+  control_paused_ = false;
   inbound_.abort_all();
   control_interest_.forget();
   for (const auto& lane : lanes_) lane->interest.forget();
-  std::lock_guard lock(bulk_out_.mutex());
+  const Lock lock(bulk_out_.mutex());
   bulk_out_.stop();
   control_out_.stop();
   control_.reset();
@@ -684,7 +728,7 @@ void TcpLinkOverSockets::shut_down() {
   if (!closed_) write_out();
   {
     // Other threads may still send: nothing of theirs is announced behind the goodbye.
-    std::lock_guard lock(bulk_out_.mutex());
+    const Lock lock(bulk_out_.mutex());
     control_out_.post_last(Descriptor{.kind = MessageKind::goodbye});
     bulk_out_.stop();
   }
@@ -710,6 +754,9 @@ LinkStats TcpLinkOverSockets::stats() const {
   stats.messages_received = messages_received_.load(std::memory_order_relaxed);
   stats.bytes_received = bytes_received_.load(std::memory_order_relaxed);
   stats.dropped_messages = dropped_.load(std::memory_order_relaxed);
+  stats.held_bytes = inbound_.small().bytes() + inbound_.large().bytes();
+  stats.most_held_bytes = inbound_.small().most_bytes() + inbound_.large().most_bytes();
+  stats.untaken_bytes = bulk_out_.untaken_bytes();
   return stats;
 }
 
@@ -731,4 +778,4 @@ Result<std::shared_ptr<TcpLink>> make_tcp_link(TcpLinkOptions options) {
   return std::shared_ptr<TcpLink>(std::move(link));
 }
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

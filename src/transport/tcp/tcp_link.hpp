@@ -10,7 +10,7 @@
 #include "memory/slot_pool.hpp"
 #include "transport/link.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 
 struct TcpLinkOptions {
   Path path;
@@ -20,7 +20,8 @@ struct TcpLinkOptions {
   OwnedFd control;                          ///< connected, handshake done, non-blocking
   std::vector<std::byte> received_already;  ///< bytes behind the handshake, read together with it
   std::shared_ptr<SlotPool> pool;           ///< where loans lie and bulk arrives
-  std::chrono::milliseconds lease{3000};    ///< silence after which the link fails
+  std::uint32_t lanes = 0;  ///< bulk connections that the peer makes: what they bring is waited for
+  std::chrono::milliseconds lease{3000};  ///< silence after which the link fails
   bool expect_signs_of_life = true;  ///< false: the peer progresses manually, silence means nothing
   bool gives_signs_of_life = true;   ///< false: this process does, its silence means nothing there
 };
@@ -36,4 +37,4 @@ class TcpLink : public Link {
 
 [[nodiscard]] Result<std::shared_ptr<TcpLink>> make_tcp_link(TcpLinkOptions options);
 
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

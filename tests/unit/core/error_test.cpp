@@ -74,6 +74,13 @@ TEST(Error, MessageNamesCodeDetailAndRemedy) {
   EXPECT_EQ(error.remedy(), Remedy::reconnect);
 }
 
+TEST(Error, AMessageHidesNothingAndBeginsNoLineOfItsOwn) {
+  const Error error{ErrorCode::peer_lost, "test.where", "a\x1b[2J\nb\u202e c\u200b\xff end"};
+  const std::string message = error.message();
+  EXPECT_NE(message.find("a [2J b  c   end"), std::string::npos) << message;
+  EXPECT_EQ(message.find('\n'), message.find("\n do: "));
+}
+
 TEST(Error, SystemErrorsGetCodesOfTheirOwn) {
   const struct {
     int errno_value;

@@ -7,7 +7,7 @@
 
 #include "support/child.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 #ifdef TENDON_FAILPOINTS
@@ -88,4 +88,4 @@ TEST(Failpoint, IsNotBuilt) {
 #endif
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -13,7 +13,7 @@
 #include "core/fd.hpp"
 #include "support/child.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 using test::exited_with;
@@ -186,4 +186,4 @@ TEST(OwnedFd, ForkWhileOthersOpenAndClose) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -4,25 +4,55 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tendon::test {
 namespace {
 
 using namespace detail;
 
-std::string utf8_of(unsigned code_point) {  // below U+0800
-  if (code_point < 0x80) return {static_cast<char>(code_point)};
-  return {static_cast<char>(0xC0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3F))};
+std::string utf8_of(char32_t point) {
+  const auto tail = [&](unsigned shift) {
+    return static_cast<char>(0x80 | (point >> shift & 0x3F));
+  };
+  if (point < 0x80) return {static_cast<char>(point)};
+  if (point < 0x800) return {static_cast<char>(0xC0 | point >> 6), tail(0)};
+  if (point < 0x10000) return {static_cast<char>(0xE0 | point >> 12), tail(6), tail(0)};
+  return {static_cast<char>(0xF0 | point >> 18), tail(12), tail(6), tail(0)};
 }
 
-TEST(Text, EveryControlCharacterBecomesASpaceAndNothingElseDoes) {
-  for (unsigned point = 0; point < 0x800; ++point) {
+// What the Unicode Character Database 15 has under the names at the right.
+bool hides(char32_t point) {
+  const auto in = [&](char32_t first, char32_t last) { return first <= point && point <= last; };
+  const bool is_control = in(0, 0x1F) || in(0x7F, 0x9F);         // Cc
+  const bool is_separator = in(0x2028, 0x2029);                  // Zl, Zp
+  const bool is_bidi = point == 0x061C || in(0x200E, 0x200F) ||  // Bidi_Control
+                       in(0x202A, 0x202E) || in(0x2066, 0x2069);
+  const bool is_ignorable =  // Default_Ignorable_Code_Point
+      point == 0xAD || point == 0x034F || point == 0x061C || in(0x115F, 0x1160) ||
+      in(0x17B4, 0x17B5) || in(0x180B, 0x180F) || in(0x200B, 0x200F) || in(0x202A, 0x202E) ||
+      in(0x2060, 0x206F) || point == 0x3164 || in(0xFE00, 0xFE0F) || point == 0xFEFF ||
+      point == 0xFFA0 || in(0xFFF0, 0xFFF8) || in(0x1BCA0, 0x1BCA3) || in(0x1D173, 0x1D17A) ||
+      in(0xE0000, 0xE0FFF);
+  const bool is_annotation = in(0xFFF9, 0xFFFB);  // interlinear annotation
+  return is_control || is_separator || is_bidi || is_ignorable || is_annotation;
+}
+
+TEST(Text, EveryHiddenCharacterBecomesASpaceAndNothingElseDoes) {
+  for (char32_t point = 0; point <= 0x10FFFF; ++point) {
+    if (point >= 0xD800 && point < 0xE000) continue;  // surrogates are no characters
     const std::string text = "a" + utf8_of(point) + "z";
-    const bool control = point < 0x20 || (point >= 0x7F && point < 0xA0);
-    EXPECT_EQ(is_clean(text), !control) << point;
-    EXPECT_EQ(cleaned(text), control ? "a z" : text) << point;
-    EXPECT_TRUE(is_utf8(text)) << point;
+    const std::string_view rest = std::string_view(text).substr(1);
+    const std::size_t size = text.size() - 2;
+    const bool hidden = hides(point);
+    ASSERT_TRUE(is_utf8(text)) << std::uint32_t{point};
+    ASSERT_EQ(code_point(rest, size), point);
+    ASSERT_EQ(is_hidden(rest, size), hidden) << std::uint32_t{point};
+    ASSERT_EQ(is_clean(text), !hidden) << std::uint32_t{point};
+    ASSERT_EQ(is_text(text), point >= 0x20 && (point < 0x7F || point >= 0xA0));
+    ASSERT_EQ(cleaned(text), hidden ? "a z" : text) << std::uint32_t{point};
   }
 }
 
@@ -30,6 +60,7 @@ TEST(Text, BytesThatAreNotUtf8BecomeSpaces) {
   for (unsigned byte = 0x80; byte < 0x100; ++byte) {
     const std::string text = {'a', static_cast<char>(byte), 'z'};
     EXPECT_FALSE(is_clean(text)) << byte;
+    EXPECT_FALSE(is_text(text)) << byte;
     EXPECT_FALSE(is_utf8(text)) << byte;
     EXPECT_EQ(cleaned(text), "a z") << byte;
   }

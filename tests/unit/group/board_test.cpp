@@ -199,6 +199,54 @@ TEST(BoardOperation, WhoHoldsBackIsWaitedForAndWakes) {
   EXPECT_TRUE(operation->advance(epoch).value());
 }
 
+// What members say decides how many rounds a gather has, and one that lies is always there. Whoever
+// calls has to see that its time is over.
+TEST(BoardOperation, AMemberThatIsAlwaysAheadDoesNotKeepTheCaller) {
+  Host host(2);
+  const Fingerprint gather{.op = CollectiveOp::gather, .root = 1, .sequence = 1};
+  const std::uint64_t invented_bytes = std::uint64_t{1} << 62;
+  for (std::uint64_t round = 1; round <= Board::kRounds; ++round) {
+    Board::Line& line = host.board(1).mine(round);
+    line.fingerprint = gather;
+    std::memcpy(line.small.data(), &invented_bytes, sizeof invented_bytes);
+    line.round = ~std::uint64_t{0};
+  }
+  const Tensor given = Tensor::zeros(DType::u8, Shape({1})).value();
+  const auto operation = make_board_operation(
+      gather, 1,
+      gather_rounds(Flat::make(given, Use::read, Hold::borrow, "test").value(), {}, 1, 0));
+  for (int times = 0; times < 3; ++times) {
+    EXPECT_FALSE(operation->advance(host.epoch(0)).value());
+    EXPECT_TRUE(operation->has_input(host.epoch(0)));
+  }
+}
+
+// Its owner may unmap it, or show another one by the same name, at any time.
+TEST(BoardOperation, WhatIsReadInAnothersPoolStaysThere) {
+  Host host(2);
+  const PoolPlace place{.segment_id = 1, .offset = 0};
+  Board::Line& line = host.board(1).mine(1);
+  line.fingerprint = numbered(1);
+  std::memcpy(line.small.data(), &place, sizeof place);
+  host.board(1).publish(1);
+  const Tensor mine = Tensor::zeros(DType::i32, Shape({1000})).value();
+  auto theirs = std::make_shared<Tensor>(Tensor::zeros(DType::i32, Shape({1000})).value());
+  const std::weak_ptr<Tensor> held = theirs;
+  const auto read_pool = [&](auto...) {
+    const std::byte* const at = theirs->data();
+    return std::shared_ptr<const std::byte>(std::move(theirs), at);
+  };
+  auto operation = make_board_operation(
+      numbered(1), 1,
+      all_reduce_rounds(Flat::make(mine, Use::write, Hold::borrow, "test").value(), ReduceOp::sum,
+                        2, BoardAllReduce::pull, place, read_pool));
+  EXPECT_FALSE(operation->advance(host.epoch(0)).value());
+  EXPECT_EQ(operation->steps_done(), 1u);
+  EXPECT_FALSE(held.expired());
+  operation.reset();
+  EXPECT_TRUE(held.expired());
+}
+
 TEST(BoardOperation, AnotherOperationIsSeenInWhicheverRoundItBegins) {
   for (std::uint64_t differs = 0; differs < 3; ++differs) {
     Host host(2);
@@ -306,12 +354,13 @@ class Programs {
   }
 
   // The segment is sometimes still on its way.
-  const std::byte* read_pool(std::uint32_t member, PoolPlace place, std::uint64_t size_bytes) {
+  std::shared_ptr<const std::byte> read_pool(std::uint32_t member, PoolPlace place,
+                                             std::uint64_t size_bytes) {
     EXPECT_EQ(place.offset, member);
     if (random_() % 3 == 0) return nullptr;
     const Tensor& from = tensor(member, place.segment_id - 1);
     EXPECT_EQ(from.size_bytes(), size_bytes);
-    return from.data();
+    return {std::make_shared<const Tensor>(from), from.data()};
   }
 
   void check(std::uint32_t m) const {

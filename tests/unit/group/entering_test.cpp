@@ -26,7 +26,7 @@ constexpr auto kSoon = 30s;
 
 class Heard final : public MeshListener {
  public:
-  void on_inbound(std::uint32_t, Inbound&& inbound) override {
+  void on_inbound(std::uint32_t, InboundMessage&& inbound) override {
     envelopes.push_back(inbound.envelope);
   }
   void on_lost(std::uint32_t, const Channel&, const Error&, Absence) override {}

@@ -59,7 +59,7 @@ class TwoMembers : public testing::Test {
       std::memcpy(copy.get(), text.data(), text.size());
       body = {.place = IncomingBody::Place::private_copy, .owner = copy, .data = copy.get()};
     }
-    core().on_inbound(1, {envelope, std::move(body), text.size(), &channel()});
+    core().on_inbound(1, {envelope, std::move(body), text.size(), channel().weak_from_this()});
   }
   void hear_abort(std::uint64_t epoch, ErrorCode code, std::string_view text,
                   std::uint64_t first = 0) {
@@ -113,7 +113,7 @@ TEST_F(TwoMembers, MoreStepsThanFitEndTheEpochWhereTheyBegin) {
                             .group = core().id(),
                             .epoch = next,
                             .sequence = sequence};
-    core().on_inbound(1, {envelope, {}, std::uint64_t{200} << 20, &channel()});
+    core().on_inbound(1, {envelope, {}, std::uint64_t{200} << 20, channel().weak_from_this()});
   };
   for (const std::uint64_t sequence : {1, 2, 3}) hear_step(sequence);
   enter_both();
@@ -496,7 +496,8 @@ TEST_F(TwoMembers, AStepOfTheNextEpochWaitsAndThoseOfOthersAreDropped) {
   hear_step(first, 12);
   hear_step(first + 1, 13);
   std::vector<std::uint64_t> sequences;
-  for (const Inbound& inbound : epoch_->inbox[1]) sequences.push_back(inbound.envelope.sequence);
+  for (const InboundMessage& inbound : epoch_->inbox[1])
+    sequences.push_back(inbound.envelope.sequence);
   EXPECT_EQ(sequences, (std::vector<std::uint64_t>{10, 11, 13}));
   enter_both();
   EXPECT_TRUE(epoch_->inbox[1].empty());

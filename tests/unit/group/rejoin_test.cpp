@@ -182,7 +182,7 @@ class Seats : public Rejoin {
   }
   // Leaves and comes again; has its place with each of the others when this returns.
   Joining come_again(std::uint32_t rank, const std::vector<std::uint32_t>& others) {
-    std::vector<const Channel*> before;
+    std::vector<std::shared_ptr<Channel>> before;
     for (const std::uint32_t other : others) before.push_back(cores_[other]->mesh()->channel(rank));
     leave(rank);
     Joining joining = join(rank);
@@ -220,7 +220,7 @@ TEST_P(Seats, ANewcomerFindsARankZeroThatCameAfterIt) {
   const std::uint64_t id = cores_[0]->id();
   for (const bool early : {false, true}) {
     Joining one = come_again(1, {0, 2});
-    const Channel* const newcomer = cores_[2]->mesh()->channel(1);
+    const auto newcomer = cores_[2]->mesh()->channel(1);
     leave(0);
     Joining zero = join(0);
     // It begins again at the new rank 0, unless it was admitted before.
@@ -247,7 +247,7 @@ TEST_P(Seats, WhoGivesUpARebuildMayJoinAgain) {
   const auto given_up =
       cores_[1]->enter(3s, GroupCore::Of::every_place, Fence::none, "group.rebuild");
   ASSERT_FALSE(given_up);
-  const Channel* const before = zero.mesh->channel(1);
+  const auto before = zero.mesh->channel(1);
   ASSERT_NE(before, nullptr) << "a rebuild looks for the new rank 0";
   leave(1);
   Meeting one = meet(1);

@@ -5,9 +5,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
-namespace tendon::inline v0::detail {
+// Names the instruction sets that have a version of their own.
+#include "core/instruction_sets.hpp"
+// clang-format off
+#include <hwy/targets.h>
+// clang-format on
+
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::size_t kGuard = 128;
@@ -59,52 +66,64 @@ class Arena {
   const std::byte* source_line_;
 };
 
-TEST(CopyBytes, EveryAlignmentAroundTheSizesWhereThePathChanges) {
-  Arena arena(2 * 4096);
-  const std::size_t sizes[] = {0,    1,    63,   64,   65,   127,  4095, 4096,
-                               4097, 4158, 4159, 4160, 4161, 4223, 4224, 8191};
-  for (const CopyHint hint : {CopyHint::cached, CopyHint::streaming})
-    for (const std::size_t size : sizes)
-      for (std::size_t to = 0; to < 64; ++to)
-        for (const std::size_t from : {0, 1, 7, 8, 15, 16, 31, 32, 63}) {
-          const char* wrong = arena.check(to, from, size, hint);
-          ASSERT_EQ(wrong, nullptr) << size << " bytes, to " << to << ", from " << from << ", hint "
-                                    << static_cast<int>(hint);
-        }
+/// A way to copy, with the loop of an instruction set.
+struct Way {
+  std::int64_t target;
+  CopyHint hint;
+};
+
+std::vector<Way> ways() {
+  std::vector<Way> all;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets())
+    for (const CopyHint hint : kCopyHints) all.push_back({target, hint});
+  return all;
+}
+std::string name_of(const testing::TestParamInfo<Way>& info) {
+  return std::string(hwy::TargetName(info.param.target)) + "_" +
+         std::string(to_string(info.param.hint));
 }
 
-TEST(CopyBytes, EverySizeOfSomePages) {
+class CopyBytes : public testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam().target); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+INSTANTIATE_TEST_SUITE_P(Each, CopyBytes, testing::ValuesIn(ways()), name_of);
+
+TEST_P(CopyBytes, EveryAlignmentAroundTheSizesWhereThePathChanges) {
   Arena arena(2 * 4096);
-  for (std::size_t size = 4096; size < 4096 + 256; ++size) {
-    ASSERT_EQ(arena.check(13, 5, size, CopyHint::streaming), nullptr) << size;
-    ASSERT_EQ(arena.check(0, 0, size, CopyHint::streaming), nullptr) << size;
+  const std::size_t sizes[] = {0,    1,    63,   64,   65,   127,  4095, 4096, 4097, 4158, 4159,
+                               4160, 4161, 4223, 4224, 4350, 4351, 4352, 4353, 4415, 4416, 8191};
+  for (const std::size_t size : sizes)
+    for (std::size_t to = 0; to < 64; ++to)
+      for (const std::size_t from : {0, 1, 7, 8, 15, 16, 31, 32, 63})
+        ASSERT_EQ(arena.check(to, from, size, GetParam().hint), nullptr)
+            << size << " bytes, to " << to << ", from " << from;
+}
+
+TEST_P(CopyBytes, EverySizeOfSomePages) {
+  Arena arena(2 * 4096);
+  for (std::size_t size = 4096; size < 4096 + 512; ++size) {
+    ASSERT_EQ(arena.check(13, 5, size, GetParam().hint), nullptr) << size;
+    ASSERT_EQ(arena.check(0, 0, size, GetParam().hint), nullptr) << size;
   }
 }
 
-TEST(CopyBytes, LargeBlocks) {
+TEST_P(CopyBytes, LargeBlocks) {
   Arena arena((8 << 20) + 64);
-  for (const CopyHint hint : {CopyHint::cached, CopyHint::streaming})
-    for (const std::size_t size : {(8u << 20) - 1, 8u << 20, (8u << 20) + 1})
-      for (const std::size_t to : {0, 1, 33, 63}) {
-        const char* wrong = arena.check(to, (to * 7) % 64, size, hint);
-        ASSERT_EQ(wrong, nullptr) << size << " bytes, to " << to;
-      }
+  for (const std::size_t size : {(8u << 20) - 1, 8u << 20, (8u << 20) + 1})
+    for (const std::size_t to : {0, 1, 33, 63})
+      ASSERT_EQ(arena.check(to, (to * 7) % 64, size, GetParam().hint), nullptr)
+          << size << " bytes, to " << to;
 }
 
-TEST(CopyBytes, DestinationMayBeLonger) {
+TEST_P(CopyBytes, DestinationMayBeLonger) {
   const std::vector<std::byte> source = pattern(5000);
   std::vector<std::byte> destination(6000, kUntouched);
-  copy_bytes(destination, source, CopyHint::streaming);
+  copy_bytes(destination, source, GetParam().hint);
   EXPECT_TRUE(std::equal(source.begin(), source.end(), destination.begin()));
   EXPECT_EQ(std::count(destination.begin() + 5000, destination.end(), kUntouched), 1000);
 }
 
-TEST(CopyBytes, HintFollowsTheWholeMessage) {
-  EXPECT_EQ(copy_hint(0), CopyHint::cached);
-  EXPECT_EQ(copy_hint(kStreamingBytes - 1), CopyHint::cached);
-  EXPECT_EQ(copy_hint(kStreamingBytes), CopyHint::streaming);
-  EXPECT_EQ(copy_hint(~std::uint64_t{0}), CopyHint::streaming);
-}
-
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 TEST(Recycler, GivesTheLastBlockOutAgain) {
@@ -86,4 +86,4 @@ TEST(RecyclingAllocator, ArraysComeFromTheHeap) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

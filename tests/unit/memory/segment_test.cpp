@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <atomic>
@@ -17,7 +18,7 @@
 
 #include "support/child.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 using test::exited_with;
@@ -148,6 +149,21 @@ TEST(SegmentAttach, RefusesWhatCannotBeWritten) {
   expect_refused(std::move(read_only), kPage, "not plain memory");
 }
 
+// The kernel's word for it is SIGXFSZ.
+TEST(Segment, BeyondTheLimitOfFileSizesIsAnErrorAndNoSignal) {
+  EXPECT_TRUE(exited_with(0, run_in_child([] {
+                            const rlimit limit{16 * kPage, 16 * kPage};
+                            if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+                            if (!Segment::create(16 * kPage)) return 2;
+                            const auto refused = Segment::create(16 * kPage + 1);
+                            if (refused || refused.error().code != ErrorCode::resource_exhausted)
+                              return 3;
+                            return refused.error().detail.find("RLIMIT_FSIZE") == std::string::npos
+                                       ? 4
+                                       : 0;
+                          })));
+}
+
 // A huge page may be missing at the first touch, which is SIGBUS.
 TEST(SegmentAttach, RefusesHugePages) {
   constexpr std::uint64_t kHugePage = 2ull << 20;
@@ -272,4 +288,4 @@ TEST(SegmentFork, NoAccessWheneverAnotherThreadForks) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -16,7 +16,7 @@
 #include "support/child.hpp"
 #include "support/expect.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 using test::fails_with;
@@ -661,4 +661,4 @@ TEST(SlotPool, AReleaseInAForkedChildWaitsForNobody) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

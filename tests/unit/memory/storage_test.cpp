@@ -6,7 +6,7 @@
 #include <string>
 #include <tendon/memory/storage.hpp>
 
-namespace tendon::inline v0 {
+namespace tendon::v0 {
 namespace {
 
 TEST(Storage, NothingIsLegal) {
@@ -58,4 +58,4 @@ TEST(Storage, RefusesSizesNobodyHas) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0
+}  // namespace tendon::v0

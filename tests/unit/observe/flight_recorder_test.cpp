@@ -56,6 +56,16 @@ TEST(FlightRecorder, CutsLongObjects) {
   EXPECT_EQ(events[1].object, exact);
 }
 
+TEST(FlightRecorder, ObjectsAreFitToBeShown) {
+  FlightRecorder recorder(2);
+  recorder.record("named", "a\u202eb\n");
+  recorder.record("cut", std::string(FlightRecorder::kMaxObjectBytes - 1, 'a') + "\u00e9");
+  const auto events = recorder.dump();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].object, "a b ");
+  EXPECT_EQ(events[1].object, std::string(FlightRecorder::kMaxObjectBytes - 1, 'a') + " ");
+}
+
 // An event holds one number in every field: one that is mixed from two is seen at once.
 TEST(FlightRecorder, ReadersSeeWholeEventsWhileThreadsWrite) {
   constexpr int kChanges = 200;  // events seen that were not there at the look before

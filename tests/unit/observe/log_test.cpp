@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>
@@ -12,6 +13,9 @@
 #include <tendon/observe/log.hpp>
 #include <thread>
 #include <vector>
+
+#include "support/child.hpp"
+#include "support/sanitizer.hpp"
 
 namespace {
 
@@ -117,6 +121,28 @@ TEST(Log, SeveralThreadsLogWhileTheCallbackChanges) {
     }
   }
   EXPECT_EQ(first.lines.size(), 3000u);
+}
+
+TEST(Log, AChildThatIsForkedWhileOthersLogMayLog) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
+  tendon::set_log_callback(LogLevel::warn, [](LogLevel, std::string_view, std::string_view) {});
+  std::atomic<bool> over{false};
+  std::vector<std::jthread> others;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] {
+      while (!over) tendon::log(LogLevel::warn, "x.y", "line");
+    });
+  }
+  for (int i = 0; i < 300 && !HasFailure(); ++i) {
+    const int status = tendon::test::run_in_child([] {
+      tendon::log(LogLevel::warn, "x.y", "line of the child");
+      return 0;
+    });
+    EXPECT_TRUE(tendon::test::exited_with(status, 0)) << "fork " << i << ": status " << status;
+  }
+  over = true;
+  others.clear();
+  tendon::set_log_callback(LogLevel::warn, {});
 }
 
 // The environment is read once, at the first use: a process of its own shows it.

@@ -6,12 +6,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "core/fd.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
+#include "support/raw_client.hpp"
 #include "support/raw_socket.hpp"
 
 namespace tendon::test {
@@ -148,14 +151,47 @@ TEST_P(Addresses, GarbageInsteadOfAHelloIsAProtocolViolation) {
 
 TEST_P(Addresses, APeerThatHangsUpDuringTheHelloIsNamed) {
   RawListener rude;
-  std::thread answering([&] { detail::OwnedFd peer = rude.accept(); });
-  const auto pipe = Pipe::connect(*client_, rude.address(), kPatience);
+  std::thread answering([&] {
+    detail::OwnedFd peer = rude.accept();
+    send_all(peer.get(), "TNDN");
+  });
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, rude.address(), kPatience), ErrorCode::peer_lost,
+                         rude.address()));
   answering.join();
-  ASSERT_FALSE(pipe);
-  EXPECT_TRUE(pipe.error().code == ErrorCode::peer_lost ||
-              pipe.error().code == ErrorCode::unreachable)
-      << pipe.error().message();
-  EXPECT_NE(pipe.error().detail.find(rude.address()), std::string::npos) << pipe.error().detail;
+}
+
+TEST_P(Addresses, APeerThatHangsUpWithoutAWordIsDialledUntilTheDeadline) {
+  std::optional<RawListener> full(std::in_place);
+  const std::string address = full->address();
+  std::atomic<int> closed_count{0};
+  std::thread answering([&] {
+    while (full->accept()) ++closed_count;
+  });
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, address, 300ms), ErrorCode::server_busy, address));
+  EXPECT_GT(closed_count, 1);
+  full->close();
+  answering.join();
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, address, kPatience), ErrorCode::unreachable));
+}
+
+TEST_P(Addresses, APeerThatHasAPlaceAgainIsReached) {
+  if (way().is_shm()) GTEST_SKIP() << "the peer here speaks tcp only";
+  RawServer crowded;
+  std::thread serving([&] {
+    for (int i = 0; i < 3; ++i) (void)crowded.accept();
+    RawWire control = crowded.meet();
+    (void)RawServer::admit(control);
+    for (int i = 0; i < 3; ++i) (void)crowded.accept();
+    const RawWire lane = crowded.lane();
+    (void)read_to_end(control.fd());
+  });
+  {
+    auto pipe =
+        Pipe::connect(*client_, crowded.address(), kPatience, {.profile = Profile::plaintext});
+    EXPECT_TRUE(succeeds(pipe));
+    client_.reset();
+  }
+  serving.join();
 }
 
 TEST_P(Addresses, AnotherMajorVersionIsAVersionMismatchAtBothEnds) {

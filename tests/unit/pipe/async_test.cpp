@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 2.3 and 3: the `_async` twins and their completions.
+// docs/threads.md, "Callbacks" and "Cancelling and dropping": the `_async` calls.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 2.3: cancelling and dropping.
+// docs/threads.md, "Cancelling and dropping".
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -128,6 +128,80 @@ TEST_P(Cancel, DroppingAMatchedReceivePutsTheMessageBackAtTheHead) {
   }
   EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 1);
   EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 2);
+  EXPECT_TRUE(fails_with(pair.client.recv(0s), ErrorCode::timeout));
+}
+
+TEST_P(Cancel, MessagesThatSeveralReceivesPutBackKeepTheirOrder) {
+  PipePair pair = connect();
+  {
+    std::vector<Completion<TensorDict>> matched;
+    for (int n = 0; n < 4; ++n) matched.push_back(pair.client.recv_async());
+    for (std::int64_t n = 0; n < 4; ++n)
+      ASSERT_TRUE(succeeds(pair.server.send(numbered(n), kPatience)));
+    ASSERT_TRUE(
+        eventually([&] { return matched.back().done(); }, [&] { pair.client_context.progress(); }));
+    for (const std::size_t first : {2, 0, 3, 1}) std::move(matched[first]).give_back();
+  }
+  for (std::int64_t n = 0; n < 4; ++n) EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), n);
+}
+
+// Another thread copies the message while its receive is given back: at an earlier or later moment
+// in each round.
+TEST_P(Cancel, AReceiveThatIsGivenBackAsItsMessageComesIsNotOvertaken) {
+  constexpr std::uint64_t kSize = 4 << 20;
+  PipePair pair = connect();
+  const TensorDict large = patterned(1, kSize);
+  const TensorDict small = numbered(2);
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    Completion<TensorDict> matched = pair.client.recv_into_async(patterned(0, kSize));
+    ASSERT_TRUE(succeeds(pair.server.send(large, kPatience)));
+    ASSERT_TRUE(succeeds(pair.server.send(small, kPatience)));
+    for (std::uint64_t looks = 0; looks < 1000 * round && !matched.done(); ++looks) {
+    }
+    std::move(matched).give_back();
+    const auto first = pair.client.recv(kPatience);
+    ASSERT_TRUE(succeeds(first));
+    ASSERT_TRUE(is_patterned(*first, 1, kSize)) << "round " << round;
+    const auto second = pair.client.recv(kPatience);
+    ASSERT_TRUE(succeeds(second));
+    ASSERT_EQ(number_of(*second), 2);
+  }
+}
+
+TEST_P(Cancel, AReceiveIntoThatIsGivenBackLeavesACopyInThePipe) {
+  PipePair pair = connect();
+  TensorDict sent = patterned(1, 3000);
+  sent.set("said", "by the peer");
+  TensorDict mine = patterned(0, 3000);
+  mine.set("own", 1);
+  {
+    Completion<TensorDict> matched = pair.client.recv_into_async(mine);
+    ASSERT_TRUE(succeeds(pair.server.send(sent, kPatience)));
+    ASSERT_TRUE(succeeds(pair.server.send(numbered(2), kPatience)));
+    ASSERT_TRUE(
+        eventually([&] { return matched.done(); }, [&] { pair.client_context.progress(); }));
+    std::move(matched).give_back();
+  }
+  Tensor written = mine.find("x").value();
+  fill_pattern(written.mutable_bytes(), 7);
+  const auto received = pair.client.recv(kPatience);
+  ASSERT_TRUE(succeeds(received));
+  EXPECT_TRUE(is_patterned(*received, 1, 3000));
+  EXPECT_EQ(received->find_value("said").value(), Value("by the peer"));
+  EXPECT_FALSE(received->contains("own"));
+  EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 2);
+}
+
+TEST_P(Cancel, AReceiveIntoThatIsDroppedLeavesItsMessageWhereItLies) {
+  PipePair pair = connect();
+  TensorDict mine = patterned(0, 3000);
+  {
+    Completion<TensorDict> matched = pair.client.recv_into_async(mine);
+    ASSERT_TRUE(succeeds(pair.server.send(patterned(1, 3000), kPatience)));
+    ASSERT_TRUE(
+        eventually([&] { return matched.done(); }, [&] { pair.client_context.progress(); }));
+  }
+  EXPECT_TRUE(is_patterned(mine, 1, 3000));
   EXPECT_TRUE(fails_with(pair.client.recv(0s), ErrorCode::timeout));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 7: a Context closed early makes handles answer `context_closed`.
+// docs/errors/TD-E0007.md: handles of a Context that was closed return `context_closed`.
 #include <gtest/gtest.h>
 
 #include "support/batches.hpp"

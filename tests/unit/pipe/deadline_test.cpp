@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 2.2 and 7: what a deadline that passes leaves behind.
+// docs/threads.md, "Deadlines": what a deadline that passes leaves behind.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

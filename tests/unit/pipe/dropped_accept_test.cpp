@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // An accept_async() that is dropped while a pipe arrives for it.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <deque>
 #include <optional>
 #include <thread>
 
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
+#include "support/sleeping_thread.hpp"
 
 namespace tendon::test {
 namespace {
@@ -55,6 +58,21 @@ TEST_P(DroppedAccept, GivesItsPipeToAnotherThatWaits) {
   Pipe to = second.wait(kPatience).value();
   ASSERT_TRUE(succeeds(from.send(numbered(1), kPatience)));
   EXPECT_EQ(number_of(to.recv(kPatience).value()), 1);
+}
+
+TEST_P(DroppedAccept, GivesItsPipeToACallThatSleeps) {
+  PipePair pair = connect();
+  std::optional<Completion<Pipe>> first = pair.listener.accept_async();
+  Pipe from = Pipe::connect(pair.client_context, pair.listener.address(), kPatience).value();
+  ASSERT_TRUE(eventually([&] { return first->done(); }));
+  std::atomic<pid_t> thread{0};
+  std::jthread accepting([&] {
+    thread = gettid();
+    ASSERT_TRUE(succeeds(pair.listener.accept(kPatience)));
+  });
+  ASSERT_TRUE(eventually([&] { return thread != 0; }));
+  ASSERT_TRUE(falls_asleep(thread));
+  first.reset();
 }
 
 TEST_P(DroppedAccept, OfAClosedListenerRefusesItsPipe) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 2.1 and 2.5: how a stream ends.
+// docs/protocol.md, "The end": how a stream ends.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -46,6 +46,27 @@ class HostilePeer : public PipeTest {
     if (!done) (void)link()->withdraw(op);
     return gone_on && done;
   }
+  /// Sends the number 7 for the leaf `n`, and `values` beside it, in the schema of the message
+  /// before.
+  bool send_seven(std::uint64_t sequence, std::string_view values) {
+    const std::int64_t seven = 7;
+    const detail::BodyPart part{0, std::as_bytes(std::span(&seven, 1)), nullptr, sizeof seven};
+    detail::SendOp op;
+    op.descriptor = {.kind = MessageKind::data,
+                     .pipe = 1,
+                     .sequence = sequence,
+                     .schema = 1,
+                     .payload_bytes = sizeof seven,
+                     .values_bytes = static_cast<std::uint32_t>(values.size()),
+                     .layout = Layout::aligned};
+    op.parts = {&part, 1};
+    op.values = as_bytes(values);
+    return eventually([&] {
+      pair_.client_context.progress();
+      const auto sent = link()->send(op, Deadline::never());
+      return sent && *sent;
+    });
+  }
   void post_error(ErrorCode code, std::string_view text) {
     Descriptor error;
     error.kind = MessageKind::error;
@@ -119,6 +140,38 @@ TEST_P(HostilePeer, APayloadThatIsNotOfItsSchemaIsRefused) {
   ASSERT_TRUE(send(
       {.kind = MessageKind::data, .sequence = 50, .schema = 1, .layout = Layout::aligned}, 500));
   EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::protocol_violation, "client"));
+}
+
+// A value at the path of a tensor, below it, or where no TensorDict is: recv() and recv_into()
+// refuse the same, and the destination keeps its tensors and its values.
+TEST_P(HostilePeer, ValuesWithoutAPlaceReplaceNothingOfTheReceiver) {
+  ASSERT_TRUE(succeeds(pair_.client.send(numbered(1), kPatience)));
+  ASSERT_TRUE(succeeds(pair_.server.recv(kPatience)));
+  std::uint64_t sequence = 10;
+  for (const std::string_view values :
+       {R"({"step":2,"n":5})", R"({"step":2,"n/below":5})", R"({"step":2,"info/deep":5})",
+        R"({"step":2,"%2e":5})", R"({"step":2,"":5})", R"({"step":2)"}) {
+    ASSERT_TRUE(send_seven(++sequence, values));
+    ASSERT_TRUE(send_seven(++sequence, values));
+    ASSERT_TRUE(send_seven(++sequence, values));
+    const auto received = pair_.server.recv(kPatience);
+    ASSERT_FALSE(received) << values;
+    TensorDict into = numbered(3);
+    into.set("step", 1);
+    into.set("info/mine", 4);
+    const std::byte* const memory = into["n"].data();
+    EXPECT_TRUE(fails_with(pair_.server.recv_into(into, kPatience), received.error().code));
+    EXPECT_TRUE(
+        fails_with(pair_.server.recv_into_async(into).wait(kPatience), received.error().code));
+    ASSERT_EQ(into.kind_of("n"), EntryKind::tensor) << values;
+    EXPECT_EQ(into["n"].data(), memory) << values;
+    EXPECT_EQ(*into.values(), Value(Value::Map{{"step", 1}, {"info/mine", 4}})) << values;
+  }
+  ASSERT_TRUE(send_seven(++sequence, R"({"step":2})"));
+  TensorDict into = numbered(3);
+  ASSERT_TRUE(succeeds(pair_.server.recv_into(into, kPatience))) << "the pipe goes on";
+  EXPECT_EQ(number_of(into), 7);
+  EXPECT_EQ(into.value("step").as_i64(), 2);
 }
 
 // Codes that tell the caller what it did itself, or to try again, would be a lie.

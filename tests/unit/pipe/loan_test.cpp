@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 1 and 2.4: memory that is handed over.
+// docs/memory.md, "When may I reuse it?": memory that is handed over.
 #include <gtest/gtest.h>
 
 #include <map>

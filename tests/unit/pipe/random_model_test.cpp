@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// R1: random operations against a model that is a queue. What the pipe does must be what the queue
+// Random operations against a model that is a queue. What the pipe does must be what the queue
 // does.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 2.6: a consumer that keeps what it received must not stop the stream.
+// docs/memory.md, "A consumer that keeps what it receives": it must not stop the stream.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 3: a Pipe has one sender and one receiver at a time; a third thread gets `busy`.
+// docs/threads.md, "Who may call what": a Pipe has one sender and one receiver at a time; a third
+// thread gets `busy`.
 #include <gtest/gtest.h>
 
 #include <atomic>

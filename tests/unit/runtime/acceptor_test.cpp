@@ -9,17 +9,25 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <future>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <tendon/session/limits.hpp>
 #include <thread>
 #include <vector>
 
 #include "session/hello.hpp"
+#include "session/resolve.hpp"
+#include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
 #include "support/raw_client.hpp"
+#include "support/sanitizer.hpp"
+#include "support/sleeping_thread.hpp"
 
 namespace tendon::test {
 namespace {
@@ -106,6 +114,126 @@ TEST(AcceptorLimits, AnotherUserOfAUnixSocketIsRefusedBeforeItSaysAnything) {
     EXPECT_FALSE(wire.hear());
   });
   stranger.join();
+}
+
+// More than any table of a listener should hold; a sanitizer takes too long for as many.
+constexpr int kFloodOfHellos = TENDON_SANITIZED ? 1000 : 6000;
+
+/// A listener, an honest peer of it, and connections that want nothing good.
+class CrowdedDoor : public testing::Test {
+ protected:
+  /// Says hello and reads the answer, and nothing more.
+  void discard_hello() { EXPECT_TRUE(RawClient(listener_.address(), claims()).answer); }
+  /// Connections that have said hello, heard the answer, and go no further.
+  [[nodiscard]] std::vector<std::unique_ptr<RawClient>> stall(std::size_t count) {
+    std::vector<std::unique_ptr<RawClient>> stalled;
+    while (stalled.size() < count)
+      stalled.push_back(std::make_unique<RawClient>(listener_.address(), claims()));
+    return stalled;
+  }
+  [[nodiscard]] std::vector<detail::OwnedFd> silent(std::size_t count) {
+    std::vector<detail::OwnedFd> connections;
+    while (connections.size() < count) connections.push_back(connect_raw(listener_.address()));
+    return connections;
+  }
+  void an_honest_peer_comes_through(Context& client) {
+    auto from = Pipe::connect(client, listener_.address(), kPatience);
+    ASSERT_TRUE(succeeds(from));
+    auto to = listener_.accept(kPatience);
+    ASSERT_TRUE(succeeds(to));
+    ASSERT_TRUE(succeeds(from->send(numbered(7), kPatience)));
+    EXPECT_EQ(number_of(to->recv(kPatience).value()), 7);
+  }
+  Context server_ = Context::create({.name = "server"}).value();
+  Listener listener_ =
+      Listener::bind(server_, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+};
+
+TEST_F(CrowdedDoor, DiscardedHellosTakeNobodysTicket) {
+  for (int i = 0; i < kFloodOfHellos; ++i) discard_hello();
+  std::vector<std::unique_ptr<RawClient>> links;
+  for (int i = 0; i < 20 && !HasFailure(); ++i) {
+    links.push_back(std::make_unique<RawClient>(listener_.address(), claims()));
+    for (int other = 0; other < 5; ++other) discard_hello();
+    RawClient& link = *links.back();
+    ASSERT_TRUE(is_ready(link.choose()));
+    link.open(1, link.ticket());
+    link.send_bytes(1, 1, "here");
+    auto pipe = listener_.accept(std::chrono::seconds(3));
+    ASSERT_TRUE(succeeds(pipe)) << "session " << i;
+    EXPECT_TRUE(succeeds(pipe->recv_message(kPatience)));
+  }
+}
+
+TEST_F(CrowdedDoor, EveryHonestConnectSucceedsDuringAFloodOfHellos) {
+  for (const Profile profile : {Profile::plaintext, Profile::local}) {
+    listener_ = Listener::bind(server_, "127.0.0.1:0", {.profile = profile}).value();
+    std::atomic<int> left{kFloodOfHellos};
+    std::vector<std::thread> flood;
+    for (int i = 0; i < 3; ++i) {
+      flood.emplace_back([&] {
+        while (left.fetch_sub(1) > 0) discard_hello();
+      });
+    }
+    do {
+      Context client = Context::create({.name = "client"}).value();
+      // The second time on the link of the first.
+      for (int time = 0; time < 2; ++time) an_honest_peer_comes_through(client);
+    } while (left.load() > 0 && !HasFailure());
+    left = 0;
+    for (std::thread& each : flood) each.join();
+  }
+}
+
+TEST_F(CrowdedDoor, ATicketThatIsNoneIsToldAsWhatItIs) {
+  RawClient link(listener_.address(), claims());
+  ASSERT_TRUE(is_ready(link.choose()));
+  link.open(1, detail::random_token().value());
+  EXPECT_TRUE(is_error(link.next(), 1, ErrorCode::server_busy, {"ticket", "connect again"}));
+}
+
+TEST_F(CrowdedDoor, SilentConnectionsDoNotShutIt) {
+  for (const std::size_t count : {130u, 300u}) {
+    const auto strangers = silent(count);
+    Context client = Context::create({.name = "client"}).value();
+    an_honest_peer_comes_through(client);
+  }
+}
+
+TEST_F(CrowdedDoor, PeersThatStallInTheHandshakeDoNotShutIt) {
+  const auto strangers = stall(3 * kHandshakesPerListener);
+  Context client = Context::create({.name = "client"}).value();
+  an_honest_peer_comes_through(client);
+}
+
+TEST_F(CrowdedDoor, SilentAndStalledConnectionsAreClosedInTheEnd) {
+  const auto quiet = silent(1);
+  const auto stalled = stall(1);
+  EXPECT_EQ(read_to_end(quiet[0].get()), "");
+  EXPECT_EQ(read_to_end(stalled[0]->fd()), "");
+}
+
+TEST(UnixDoor, AFullBacklogIsWaitedFor) {
+  Context server = Context::create({.progress = Progress::manual}).value();
+  Listener listener = Listener::bind(server, "unix:" + abstract_name()).value();
+  const detail::SocketAddress address = detail::unix_socket_address(abstract_name()).value();
+  std::vector<detail::OwnedFd> strangers;
+  do {
+    strangers.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  } while (::connect(strangers.back().get(), address.get(), address.length) == 0);
+  ASSERT_EQ(errno, EAGAIN);
+  Context client = Context::create({}).value();
+  std::atomic<pid_t> connecting{0};
+  std::thread connector([&] {
+    connecting = gettid();
+    EXPECT_TRUE(succeeds(Pipe::connect(client, "unix:" + abstract_name(), kPatience)));
+    connecting = 0;
+  });
+  EXPECT_TRUE(eventually([&] { return connecting != 0; }));
+  // Until it tries again; one that does not has an error by then.
+  EXPECT_TRUE(eventually([&] { return connecting == 0 || is_asleep(connecting); }));
+  EXPECT_TRUE(eventually([&] { return connecting == 0; }, [&] { server.progress(); }));
+  connector.join();
 }
 
 // Its last share goes while a pipe is opened, as that of a group's may whose members leave.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 1 and 7: handles may be destroyed in any order, with views alive.
+// docs/memory.md, "Where messages lie": handles may be destroyed in any order, with views alive.
 #include <gtest/gtest.h>
 
 #include <algorithm>

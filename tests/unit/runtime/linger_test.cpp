@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 2.1: what was sent and not yet delivered when a pipe or its Context ends.
+// docs/fork.md, "Exit": what was sent and not yet delivered when a pipe or its Context ends.
 #include <gtest/gtest.h>
 
 #include <mutex>

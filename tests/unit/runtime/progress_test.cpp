@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SEMANTICS 3: who makes progress, and how an event loop of the user's waits for it.
+// docs/threads.md, "Who makes progress" and "Your own event loop".
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/epoll.h>

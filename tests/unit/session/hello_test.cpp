@@ -373,6 +373,14 @@ TEST(Hello, TextsAreUtf8WithoutControls) {
   expect_violation(ready_frame().field(0x0008, std::string_view("a\0b", 3)).error(), "UTF-8");
 }
 
+TEST(Hello, WhatCannotBeSeenInATextBecomesASpace) {
+  for (const std::string hidden : {"\u202e", "\u200b", "\ufeff", "\u2028", "\U000e0041"}) {
+    const auto message = decode(ready_frame().field(0x0008, "a" + hidden + "z").bytes());
+    ASSERT_TRUE(message) << message.error().detail;
+    EXPECT_EQ(message->name, "a z");
+  }
+}
+
 TEST(Hello, TheWriterCutsAtACharacter) {
   HelloMessage message = ready_message();
   message.name = std::string(tendon::kMaxIdentityTextBytes - 1, 'x') + "\xC3\xB6";
@@ -598,7 +606,9 @@ TEST(Hello, RejectionsCarryTheError) {
 
 TEST(Hello, APeerCannotChooseAnyErrorItLikes) {
   HelloMessage message = reject_message();
-  for (const auto code : {ErrorCode::end_of_stream, ErrorCode::internal, ErrorCode::corrupt_data}) {
+  // The first three would say what this process did, or that it should just call again.
+  for (const auto code : {ErrorCode::timeout, ErrorCode::busy, ErrorCode::context_closed,
+                          ErrorCode::end_of_stream, ErrorCode::internal, ErrorCode::corrupt_data}) {
     message.error_code = static_cast<std::uint16_t>(code);
     EXPECT_EQ(error_of(message).code, ErrorCode::unreachable);
     EXPECT_THAT(error_of(message).detail, HasSubstr(tendon::error_id(code)));

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -75,6 +76,62 @@ TEST(AtomicFile, ReplacesWhatWasThere) {
     EXPECT_EQ(contents(path), text);
     EXPECT_EQ(dir.names().size(), 1u);
   }
+}
+
+TEST(AtomicFile, KeepsWhatExistsWhenToldTo) {
+  const ScratchDir dir;
+  const auto path = dir.path() / "file";
+  AtomicFile first = AtomicFile::create(path, ExistingFile::keep).value();
+  AtomicFile second = AtomicFile::create(path, ExistingFile::keep).value();
+  ASSERT_TRUE(succeeds(second.write(as_bytes("second"))));
+  ASSERT_TRUE(succeeds(second.commit()));
+  const auto refused = first.commit();
+  ASSERT_TRUE(fails_with(refused, ErrorCode::permission_denied, "exists"));
+  EXPECT_EQ(refused.error().system_errno, EEXIST);
+  EXPECT_TRUE(fails_with(AtomicFile::create(path, ExistingFile::keep), ErrorCode::permission_denied,
+                         "exists"));
+  EXPECT_EQ(contents(path), "second");
+
+  const auto link = dir.path() / "link";
+  AtomicFile third = AtomicFile::create(link, ExistingFile::keep).value();
+  std::filesystem::create_symlink(dir.path() / "nowhere", link);
+  EXPECT_TRUE(fails_with(third.commit(), ErrorCode::permission_denied, "exists"));
+  EXPECT_TRUE(fails_with(AtomicFile::create(link, ExistingFile::keep), ErrorCode::permission_denied,
+                         "exists"));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+}
+
+// The directory may be renamed, and another one take its name, before commit.
+TEST(AtomicFile, StaysInItsDirectory) {
+  const ScratchDir dir;
+  const auto before = dir.path() / "before";
+  const auto after = dir.path() / "after";
+  std::filesystem::create_directory(before);
+  for (const char* text : {"first", "second"}) {
+    AtomicFile file = AtomicFile::create(before / "file").value();
+    ASSERT_TRUE(succeeds(file.write(as_bytes(text))));
+    std::filesystem::rename(before, after);
+    std::filesystem::create_directory(before);
+    ASSERT_TRUE(succeeds(file.commit()));
+    EXPECT_EQ(contents(after / "file"), text);
+    EXPECT_TRUE(std::filesystem::is_empty(before));
+    std::filesystem::remove(before);
+    std::filesystem::rename(after, before);
+  }
+}
+
+// In another container the next process may have the number of the one that was killed.
+TEST(AtomicFile, HiddenFilesOfTheDeadAreInNobodysWay) {
+  const ScratchDir dir;
+  for (int count = 1; count < 1000; ++count) {
+    std::ofstream(dir.path() /
+                  (".file.tendon-" + std::to_string(getpid()) + "-" + std::to_string(count)));
+  }
+  std::ofstream(dir.path() / "file") << "old";
+  AtomicFile file = AtomicFile::create(dir.path() / "file").value();
+  ASSERT_TRUE(succeeds(file.write(as_bytes("new"))));
+  ASSERT_TRUE(succeeds(file.commit()));
+  EXPECT_EQ(contents(dir.path() / "file"), "new");
 }
 
 TEST(AtomicFile, KeepsToTheUmask) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <random>
 #include <sstream>
 #include <string>
@@ -12,6 +13,7 @@
 #include "support/batches.hpp"
 #include "support/expect.hpp"
 #include "support/random_dict.hpp"
+#include "tensor/tree.hpp"
 
 namespace tendon {
 namespace {
@@ -472,6 +474,24 @@ TEST(TensorDict, ConstCallsFromSeveralThreadsAreSafe) {
     }
     threads.clear();
     for (const Schema* schema : schemas) EXPECT_EQ(schema, schemas[0]);
+  }
+}
+
+// The answer is kept in what the threads share, and ThreadSanitizer watches.
+TEST(TensorDict, ThreadsMayAskAtOnceWhetherItCanBeADestination) {
+  for (int round = 0; round < 200; ++round) {
+    TensorDict dict;
+    dict.set("a", Tensor::zeros(DType::f32, Shape({2})).value());
+    std::latch start(2);
+    const auto ask = [&] {
+      start.arrive_and_wait();
+      const auto answer = detail::Tree::destination_check(dict, [](const TensorDict&) {
+        return Result<void>(Error{ErrorCode::invalid_argument, "test", "a text on the heap, kept"});
+      });
+      EXPECT_TRUE(!answer && answer.error().detail == "a text on the heap, kept");
+    };
+    const std::jthread other(ask);
+    ask();
   }
 }
 

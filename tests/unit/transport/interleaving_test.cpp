@@ -15,7 +15,7 @@
 #include "memory/slot_pool.hpp"
 #include "transport/shm/ring.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 using test::CheckedMemory;
@@ -617,4 +617,4 @@ TEST(InterleavingSlots, FindsPlantedFaults) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

@@ -19,7 +19,7 @@
 #include "core/fd.hpp"
 #include "memory/segment.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 /// As large as a message descriptor; every word tells which entry it belongs to.
@@ -486,4 +486,4 @@ TEST(Doorbell, RingsOnlyForWhatTheSleeperWaitsFor) {
 }
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

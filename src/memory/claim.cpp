@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/claim.hpp"
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+#include "core/failpoint.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+// vm.overcommit_memory = 2: the system gives no memory beyond its commit limit. With shared memory
+// a process learns that only when it touches a page.
+bool overcommits_strictly() {
+  static const bool kStrict = [] {
+    std::ifstream file("/proc/sys/vm/overcommit_memory");
+    int mode = 0;
+    return file >> mode && mode == 2;
+  }();
+  return kStrict;
+}
+
+}  // namespace
+
+Result<void> claim(const Segment& segment, std::uint64_t offset, std::uint64_t size_bytes) {
+  const bool fails = TENDON_FAILPOINT("segment.claim");
+  if (!fails && (!overcommits_strictly() || segment.prefault(offset, size_bytes))) return {};
+  return Error{ErrorCode::resource_exhausted, "segment.claim",
+               "the system has no " + std::to_string(size_bytes) +
+                   " bytes of shared memory to give (its commit limit, vm.overcommit_memory = 2)",
+               ENOMEM};
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/door.hpp"
+
+#include <algorithm>
+#include <tendon/session/limits.hpp>
+
+namespace tendon::v0::detail {
+
+template <class F>
+std::size_t Door::count(F condition) const {
+  return static_cast<std::size_t>(std::count_if(places_.begin(), places_.end(), condition));
+}
+
+Door::Number Door::displace(std::vector<Place>::iterator place) {
+  const Number number = place->number;
+  places_.erase(place);
+  return number;
+}
+
+Door::Verdict Door::enter(Number number, const std::optional<Source>& source, Time now) {
+  const auto is_silent = [](const Place& place) { return place.stage == Stage::silent; };
+  const auto is_of_source = [&](const Place& place) { return source && place.source == source; };
+  const auto is_both = [&](const Place& place) { return is_silent(place) && is_of_source(place); };
+  Verdict verdict{.stays = true, .displaced = std::nullopt};
+  if (count(is_of_source) >= kConnectionsPerSource) {
+    const auto oldest = std::find_if(places_.begin(), places_.end(), is_both);
+    if (oldest == places_.end()) return {};
+    verdict.displaced = displace(oldest);
+  } else if (count(is_silent) >= kSilentPerListener) {
+    verdict.displaced = displace(std::find_if(places_.begin(), places_.end(), is_silent));
+  }
+  places_.push_back({number, source, Stage::silent, now, now});
+  return verdict;
+}
+
+Door::Verdict Door::hear(Number number, Time now) {
+  const auto heard = std::find_if(places_.begin(), places_.end(),
+                                  [&](const Place& place) { return place.number == number; });
+  if (heard == places_.end()) return {};
+  const auto is_handshake = [](const Place& place) { return place.stage == Stage::handshake; };
+  const bool needs_place = !is_handshake(*heard) && count(is_handshake) >= kHandshakesPerListener;
+  // Of those in the handshake the one that has kept the listener waiting for longest.
+  const auto stalled =
+      std::min_element(places_.begin(), places_.end(), [&](const Place& a, const Place& b) {
+        if (is_handshake(a) != is_handshake(b)) return is_handshake(a);
+        return a.last_heard < b.last_heard;
+      });
+  if (needs_place && now - stalled->last_heard < kFirstFrameTimeout) {
+    displace(heard);
+    return {};
+  }
+  heard->stage = Stage::handshake;
+  heard->last_heard = now;
+  Verdict verdict{.stays = true, .displaced = std::nullopt};
+  if (needs_place) verdict.displaced = displace(stalled);
+  return verdict;
+}
+
+void Door::leave(Number number) {
+  std::erase_if(places_, [&](const Place& place) { return place.number == number; });
+}
+
+Door::Time Door::due(Number number) const {
+  for (const Place& place : places_) {
+    if (place.number != number) continue;
+    return place.since + (place.stage == Stage::silent ? kFirstFrameTimeout : kHandshakeTimeout);
+  }
+  return Time::min();
+}
+
+}  // namespace tendon::v0::detail

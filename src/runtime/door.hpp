@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "session/resolve.hpp"
+
+namespace tendon::v0::detail {
+
+/// Which connections may stand in front of a listener before their handshake is done, and for how
+/// long. It does no I/O and reads no clock.
+///
+///   came     -- enter() --> silent: no whole frame yet        kSilentPerListener, the oldest goes
+///   silent   -- hear()  --> in the handshake                  kHandshakesPerListener
+///   either   -- leave() --> a link, refused, hung up, or too late
+///
+/// Both kinds together: kConnectionsPerSource from one address.
+class Door {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Number = std::uint64_t;
+
+  struct Verdict {
+    bool stays = false;               ///< false: it has no place, close it without a word
+    std::optional<Number> displaced;  ///< has no place any more: close it without a word
+  };
+
+  /// Connection `number` came; numbers are never used again.
+  [[nodiscard]] Verdict enter(Number number, const std::optional<Source>& source, Time now);
+  /// A whole frame of it came.
+  [[nodiscard]] Verdict hear(Number number, Time now);
+  void leave(Number number);
+  /// When it must be further than it is; the past for one that has no place.
+  [[nodiscard]] Time due(Number number) const;
+
+ private:
+  enum class Stage : std::uint8_t { silent, handshake };
+  struct Place {
+    Number number;
+    std::optional<Source> source;  // nothing: exempt
+    Stage stage;
+    Time since;
+    Time last_heard;
+  };
+  template <class F>
+  [[nodiscard]] std::size_t count(F condition) const;
+  Number displace(std::vector<Place>::iterator place);
+
+  std::vector<Place> places_;  // in the order of enter()
+};
+
+}  // namespace tendon::v0::detail

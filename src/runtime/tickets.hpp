@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/session/identity.hpp>
+#include <tendon/session/profile.hpp>
+
+#include "session/token.hpp"
+
+namespace tendon::v0::detail {
+
+class OpenHandler;
+
+/// Where a pipe may be opened: at `handler`, on a link that satisfies `profile`.
+struct Entrance {
+  std::weak_ptr<OpenHandler> handler;
+  Profile profile;
+};
+
+/// The tickets that the listeners of a Context give to their peers in the handshake, and take back
+/// when a pipe is opened. Nothing is kept for a ticket: it is the number of the listener and a code
+/// over that number and the peer's Context under a key that only this object has. So a peer that
+/// says hello without end fills nothing, and takes no place from anybody.
+///
+/// Threads: thread-safe.
+/// Errors:  of the kernel's random numbers; find() says why a ticket opens nothing.
+class Tickets {
+ public:
+  /// The number of a listener, until remove().
+  [[nodiscard]] std::uint32_t add(Entrance entrance);
+  void remove(std::uint32_t listener);
+
+  /// Opens pipes of `peer` at `listener` for kTicketAge at least, and less than twice as long.
+  [[nodiscard]] Result<Token> issue(std::uint32_t listener, const ContextId& peer);
+  /// Errors: server_busy when no listener gave `ticket` to `peer`, or too long ago; unreachable
+  /// when that listener is closed.
+  [[nodiscard]] Result<Entrance> find(const Token& ticket, const ContextId& peer) const;
+
+  /// So much time has passed in which peers were listened to. Tickets grow older by nothing else:
+  /// a peer is not to blame for a Context that makes no progress.
+  void advance(std::chrono::milliseconds passed);
+
+ private:
+  struct Key {
+    Token secret;
+    std::chrono::milliseconds made;
+  };
+  [[nodiscard]] bool is_good(const std::optional<Key>& key) const TENDON_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  std::map<std::uint32_t, Entrance> entrances_ TENDON_GUARDED_BY(mutex_);
+  std::uint32_t next_listener_ TENDON_GUARDED_BY(mutex_) = 1;  // a ticket is never all zero
+  std::chrono::milliseconds now_ TENDON_GUARDED_BY(mutex_){0};
+  std::optional<Key> current_ TENDON_GUARDED_BY(mutex_);
+  std::optional<Key> previous_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/peer_segments.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/failpoint.hpp"
+#include "memory/recycler.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+Error violation(std::string_view where, std::string detail) {
+  return Error{ErrorCode::protocol_violation, where, std::move(detail)};
+}
+
+struct Announcement {
+  ssize_t got = 0;
+  Descriptor descriptor;
+  std::vector<OwnedFd> fds;
+  bool truncated = false;
+};
+
+Announcement receive(int socket) {
+  Announcement announcement;
+  iovec io{&announcement.descriptor, sizeof announcement.descriptor};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 4)> control{};
+  msghdr message{};
+  message.msg_iov = &io;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  announcement.got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (announcement.got <= 0) return announcement;
+  announcement.truncated = (message.msg_flags & MSG_CTRUNC) != 0;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
+      announcement.fds.emplace_back(fd);
+    }
+  }
+  return announcement;
+}
+
+}  // namespace
+
+PeerSegments::PeerSegments(std::string peer_name, std::uint64_t peer_cap_bytes,
+                           std::shared_ptr<ShmMemory> memory,
+                           std::function<MessageSink*(std::uint32_t)> sink_of)
+    : peer_name_(std::move(peer_name)),
+      peer_cap_bytes_(peer_cap_bytes),
+      memory_(std::move(memory)),
+      sink_of_(std::move(sink_of)) {}
+
+Result<void> PeerSegments::read(int socket) {
+  for (int count = 0; socket >= 0 && count < kMostAnnouncements; ++count) {
+    Announcement announcement = receive(socket);
+    if (announcement.got <= 0) return {};  // nothing yet; the link learns of an end by itself
+    // None came: the kernel could not number it here. Some came: the peer passed too many.
+    if (announcement.truncated && announcement.fds.empty()) {
+      return Error{ErrorCode::too_many_open_files, "shm.announce",
+                   "a segment of " + peer_name_ +
+                       " could not be taken in: this process has no free descriptor (raise "
+                       "RLIMIT_NOFILE)"};
+    }
+    const Descriptor& descriptor = announcement.descriptor;
+    if (announcement.got != static_cast<ssize_t>(sizeof descriptor) ||
+        announcement.fds.size() != 1 || descriptor.kind != MessageKind::segment) {
+      return violation("shm.announce", "a malformed announcement of a segment");
+    }
+    OwnedFd fd = std::move(announcement.fds.front());
+    TENDON_CHECK(descriptor.pipe != 0 ? add_published(descriptor, std::move(fd))
+                                      : add(descriptor, std::move(fd)));
+  }
+  return {};
+}
+
+Result<void> PeerSegments::add(const Descriptor& descriptor, OwnedFd fd) {
+  const std::uint64_t slot_bytes = descriptor.payload_bytes;
+  const bool sane = descriptor.segment_or_inline_bytes == announced_.size() &&
+                    announced_.size() < SlotPool::kMaxSegments &&
+                    slot_bytes >= SlotPool::kSmallestSlotBytes && std::has_single_bit(slot_bytes) &&
+                    slot_bytes <= std::bit_ceil(peer_cap_bytes_) && descriptor.slot != 0 &&
+                    descriptor.slot <= SlotPool::kMaxSlots;
+  if (!sane) return violation("shm.announce", "a malformed announcement of a segment");
+  (void)TENDON_FAILPOINT("shm.announce.before_attach");
+  announced_.push_back({std::make_shared<AttachedSegment>(
+                            AttachedSegment{memory_, nullptr, slot_bytes, descriptor.slot}),
+                        std::move(fd)});
+  const auto mapped = map(descriptor.segment_or_inline_bytes);
+  // Want of memory is told with the first message that lies there.
+  return mapped || mapped.error().code != ErrorCode::protocol_violation ? Result<void>() : mapped;
+}
+
+Result<void> PeerSegments::map(std::uint32_t id) {
+  Announced& announced = announced_[id];
+  AttachedSegment& segment = *announced.segment;
+  if (segment.memory != nullptr) return {};
+  OwnedFd fd(fcntl(announced.fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!fd) return system_error("shm.announce", "fcntl(F_DUPFD_CLOEXEC)", errno);
+  auto memory = Segment::attach(std::move(fd), segment.slot_bytes * segment.slot_count);
+  if (!memory) return std::move(memory).error();
+  segment.memory = *std::move(memory);
+  segment.memory->release_fd();
+  announced.fd.reset();
+  return {};
+}
+
+Result<void> PeerSegments::add_published(const Descriptor& descriptor, OwnedFd fd) {
+  MessageSink* const sink = sink_of_(descriptor.pipe);
+  if (sink == nullptr) return {};  // it has just gone
+  if (published_.size() >= kMaxPublished)
+    std::erase_if(published_, [](const auto& segment) { return segment.expired(); });
+  if (published_.size() >= kMaxPublished)
+    return violation("shm.publish", "more than " + std::to_string(kMaxPublished) + " segments");
+  auto memory = Segment::attach_published(std::move(fd), descriptor.payload_bytes);
+  if (!memory) {
+    if (memory.error().code == ErrorCode::protocol_violation) return std::move(memory).error();
+    sink->on_segment_failed(descriptor.segment_or_inline_bytes, memory.error());
+    return {};
+  }
+  (*memory)->release_fd();
+  published_.push_back(*memory);
+  return sink->on_segment(descriptor.segment_or_inline_bytes, *std::move(memory));
+}
+
+Result<IncomingBody> PeerSegments::body_of(const Descriptor& descriptor, int socket) {
+  const std::uint64_t size = descriptor.body_bytes();
+  const std::uint32_t id = descriptor.segment_or_inline_bytes;
+  if (id >= announced_.size()) TENDON_CHECK(read(socket));
+  if (id >= announced_.size())
+    return violation("shm.receive", "segment " + std::to_string(id) + " was not announced");
+  const std::shared_ptr<AttachedSegment>& segment = announced_[id].segment;
+  if (descriptor.slot >= segment->slot_count || descriptor.offset != 0 ||
+      size > segment->slot_bytes) {
+    return violation("shm.receive", "slot " + std::to_string(descriptor.slot) + " of " +
+                                        std::to_string(segment->slot_count) + ", " +
+                                        std::to_string(size) + " bytes of " +
+                                        std::to_string(segment->slot_bytes));
+  }
+  // Gives the slot back when it goes, whether or not it could be read.
+  auto slot =
+      make_recycled<ReceivedSlot>(segment, SlotId{id, descriptor.slot, descriptor.generation});
+  if (const auto mapped = map(id); !mapped) {
+    if (mapped.error().code == ErrorCode::protocol_violation) return mapped.error();
+    return IncomingBody::of_failure(
+        Error{ErrorCode::resource_exhausted, "shm.receive",
+              "a message of " + std::to_string(size) + " bytes from " + peer_name_ +
+                  " is lost: the segment of " +
+                  std::to_string(segment->slot_bytes * segment->slot_count) +
+                  " bytes that it lies in cannot be mapped here (" + mapped.error().detail +
+                  "); raise RLIMIT_AS, or give the sender a smaller ContextOptions::link_cap_bytes",
+              mapped.error().system_errno});
+  }
+  IncomingBody body;
+  body.place = IncomingBody::Place::peer_slot;
+  body.data = segment->memory->data() + descriptor.slot * segment->slot_bytes;
+  body.slot_bytes = segment->slot_bytes;
+  body.owner = std::move(slot);
+  return body;
+}
+
+}  // namespace tendon::v0::detail

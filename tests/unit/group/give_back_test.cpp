@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A receive of a group that is given back leaves its message to the next one.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "support/batches.hpp"
+#include "support/expect.hpp"
+#include "support/group_members.hpp"
+
+namespace tendon::test {
+namespace {
+
+constexpr std::uint32_t kMessages = 4;
+constexpr std::uint64_t kSize = 20'000;
+
+// Two leaves, so that there is padding between them.
+TensorDict two(std::uint64_t seed) {
+  TensorDict batch = patterned(seed, kSize + 1);
+  batch.set("y", Tensor::of<std::uint64_t>({1}, {seed}));
+  return batch;
+}
+
+void receive_and_give_back(Group& group) {
+  std::vector<TensorDict> places;
+  std::vector<Completion<Received>> matched;
+  for (std::uint32_t n = 0; n < kMessages; ++n) {
+    places.push_back(two(100));
+    matched.push_back(group.recv_async(places.back(), {.rank = GroupRank{0}, .tag = {}}));
+  }
+  for (const auto& each : matched) ASSERT_TRUE(eventually([&] { return each.done(); }));
+  for (const std::uint32_t n : {2, 0, 3, 1}) {
+    EXPECT_TRUE(is_patterned(places[n], n, kSize + 1));
+    std::move(matched[n]).give_back();
+    Tensor x = places[n].find("x").value();
+    fill_pattern(x.mutable_bytes(), 200);
+  }
+  for (std::uint32_t n = 0; n < kMessages; ++n) {
+    TensorDict place = two(100);
+    const auto received = group.recv(place, {.rank = GroupRank{0}, .tag = {}}, 30s);
+    ASSERT_TRUE(succeeds(received));
+    EXPECT_EQ(received->tag, n);
+    EXPECT_TRUE(is_patterned(place, n, kSize + 1));
+    EXPECT_EQ(place["y"].span<std::uint64_t>()[0], n);
+  }
+}
+
+class GroupGiveBack : public testing::TestWithParam<Transport> {};
+INSTANTIATE_TEST_SUITE_P(Paths, GroupGiveBack,
+                         testing::Values(Transport::automatic, Transport::tcp),
+                         [](const auto& way) {
+                           return std::string(way.param == Transport::tcp ? "tcp" : "automatic");
+                         });
+
+TEST_P(GroupGiveBack, LeavesTheMessagesToTheNextReceivesInOrder) {
+  run_members(2,
+              [](Context&, Group& group) {
+                if (group.rank() == GroupRank{0}) {
+                  for (std::uint32_t n = 0; n < kMessages; ++n)
+                    ASSERT_TRUE(succeeds(group.send(two(n), {GroupRank{1}, n}, 30s)));
+                } else {
+                  receive_and_give_back(group);
+                }
+                ASSERT_TRUE(succeeds(group.barrier(30s)));
+              },
+              {.transport = GetParam()});
+}
+
+}  // namespace
+}  // namespace tendon::test

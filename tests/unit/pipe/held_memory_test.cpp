@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// What pipes that nobody reads, or nobody accepted, hold in the process of their receiver.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "pipe/schema_table.hpp"
+#include "runtime/engine.hpp"
+#include "support/batches.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kMiB = 1ull << 20;
+
+class HeldMemory : public PipeTest {
+ protected:
+  static detail::LinkStats stats_of(const Context& context) {
+    return detail::Engine::of(context)->links().front()->stats();
+  }
+};
+TENDON_ON_EVERY_WAY(HeldMemory);
+
+// More pipes than the cap has room for: an honest sender waits, and nothing is lost.
+TEST_P(HeldMemory, ManyPipesShareTheCapOfTheirLink) {
+  PipePair pair = connect({.link_cap_bytes = 2 * kMiB}, {.link_cap_bytes = 2 * kMiB});
+  std::vector<std::pair<Pipe, Pipe>> pipes;
+  for (int i = 0; i < 8; ++i) pipes.push_back(another_pipe(pair));
+  std::vector<std::uint64_t> sent(pipes.size(), 0);
+  for (std::size_t i = 0; i < pipes.size(); ++i)
+    while (sent[i] < 8 && pipes[i].first.send(patterned(sent[i] + 1, 300'000), 0s)) ++sent[i];
+  EXPECT_FALSE(pipes.back().first.send(patterned(sent.back() + 1, 300'000), 50ms));
+  // A word goes past what waits.
+  ASSERT_TRUE(succeeds(pair.client.send(numbered(5), kPatience)));
+  EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 5);
+  EXPECT_LE(stats_of(pair.server_context).most_held_bytes, 3 * kMiB);
+  for (std::size_t i = 0; i < pipes.size(); ++i) {
+    for (std::uint64_t n = 1; n <= sent[i]; ++n)
+      EXPECT_TRUE(is_patterned(pipes[i].second.recv(kPatience).value(), n, 300'000)) << i;
+  }
+  // And all of it has room again.
+  for (std::uint64_t n = 9; n < 30; ++n) {
+    ASSERT_TRUE(succeeds(pipes[7].first.send(patterned(n, 1'900'000), kPatience)));
+    EXPECT_TRUE(is_patterned(pipes[7].second.recv(kPatience).value(), n, 1'900'000));
+  }
+  // Schemas of messages that never came are left.
+  EXPECT_LT(stats_of(pair.server_context).held_bytes, 10'000u);
+}
+
+TEST_P(HeldMemory, AMessageTakenBackMakesRoomForTheNext) {
+  PipePair pair = connect({.link_cap_bytes = 2 * kMiB}, {.link_cap_bytes = 2 * kMiB});
+  // Nobody reads: some go out, and each later one is announced in part at most, and taken back.
+  std::uint64_t sent = 0;
+  for (int i = 0; i < 40; ++i)
+    if (pair.client.send(patterned(sent + 1, 500'000), 0s)) ++sent;
+  for (std::uint64_t n = 1; n <= sent; ++n)
+    EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), n, 500'000));
+  ASSERT_TRUE(succeeds(pair.client.send(patterned(77, 1'900'000), kPatience)));
+  EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 77, 1'900'000));
+}
+
+// In order: both ends forget by one rule, also when schemas are large for the cap.
+TEST_P(HeldMemory, ManyLargeSchemasAreForgottenAtBothEndsAlike) {
+  PipePair pair = connect({.link_cap_bytes = 1 * kMiB}, {.link_cap_bytes = 1 * kMiB});
+  const auto batch = [](int kind) {
+    TensorDict made;
+    for (int leaf = 0; leaf < 100; ++leaf)
+      made.set("leaf " + std::to_string(leaf) + " of " + std::to_string(kind),
+               Tensor::of<std::int32_t>({1}, {kind}));
+    return made;
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (int kind = 0; kind < 20; ++kind) {
+      ASSERT_TRUE(succeeds(pair.client.send(batch(kind), kPatience)));
+      const auto received = pair.server.recv(kPatience);
+      ASSERT_TRUE(succeeds(received));
+      EXPECT_EQ(received->leaf_count(), 100u);
+      EXPECT_TRUE(received->contains("leaf 7 of " + std::to_string(kind)));
+    }
+  }
+  EXPECT_EQ(pair.client.stats().schemas_announced, 60u) << "twenty do not fit at once";
+}
+
+TEST(SchemaTable, ForgetsTheOldestWhenTheyAreTooMuch) {
+  const auto schema = [](int leaves, int name) {
+    std::vector<LeafSpec> made;
+    for (int i = 0; i < leaves; ++i)
+      made.push_back({std::to_string(name) + "-" + std::to_string(i), DType::u8, {1}});
+    return Schema::make(made).value();
+  };
+  const std::uint64_t one = detail::SchemaTable::cost_bytes(*schema(10, 1));
+  detail::SchemaTable table(4 * 3 * one);
+  std::vector<std::shared_ptr<const Schema>> made;
+  for (std::uint32_t n = 1; n <= 4; ++n) {
+    made.push_back(schema(10, static_cast<int>(n)));
+    EXPECT_EQ(table.next_number(), n);
+    table.add(n, made.back());
+  }
+  EXPECT_EQ(table.number_of(made[0]), 0u);
+  EXPECT_EQ(table.find(1), nullptr);
+  for (std::uint32_t n = 2; n <= 4; ++n) {
+    EXPECT_EQ(table.number_of(made[n - 1]), n);
+    EXPECT_EQ(table.find(n), made[n - 1]);
+  }
+  // One that is too large by itself is kept alone.
+  const auto large = schema(1000, 9);
+  table.add(5, large);
+  EXPECT_EQ(table.find(5), large);
+  EXPECT_EQ(table.find(4), nullptr);
+}
+
+TEST(SchemaTable, KeepsSixtyFour) {
+  detail::SchemaTable table(std::uint64_t{1} << 30);
+  std::vector<std::shared_ptr<const Schema>> made;
+  for (std::uint32_t n = 1; n <= detail::SchemaTable::kMaxSchemas + 1; ++n) {
+    made.push_back(Schema::make({{"leaf " + std::to_string(n), DType::u8, {1}}}).value());
+    table.add(n, made.back());
+  }
+  EXPECT_EQ(table.number_of(made[0]), 0u);
+  EXPECT_EQ(table.number_of(made[1]), 2u);
+  EXPECT_EQ(table.find(1), nullptr);
+}
+
+class Backlog : public PipeTest {
+ protected:
+  [[nodiscard]] Context client() const {
+    return Context::create({.name = "client", .transport = way().transport}).value();
+  }
+};
+TENDON_ON_BOTH_PATHS(Backlog);
+
+TEST_P(Backlog, APipeWhosePeerIsLostIsNotAccepted) {
+  Context server = Context::create({.transport = way().transport}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  Context lost = client();
+  Pipe unseen = Pipe::connect(lost, listener.address(), kPatience).value();
+  ASSERT_TRUE(succeeds(unseen.send(patterned(1, 100'000), kPatience)));
+  const auto link = detail::Engine::of(server)->links().front();
+  ASSERT_TRUE(eventually([&] { return link->stats().messages_received != 0; }));
+  link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, false);
+  EXPECT_TRUE(fails_with(listener.accept(50ms), ErrorCode::timeout));
+  EXPECT_EQ(link->stats().held_bytes, 0u);
+  EXPECT_TRUE(eventually([&] { return link.use_count() == 1; }))
+      << "nothing keeps the link of a pipe that nobody knows";
+}
+
+TEST_P(Backlog, APipeThatWasClosedInOrderIsAcceptedAfterItsPeerIsLost) {
+  Context server = Context::create({.transport = way().transport}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  Context lost = client();
+  Pipe early = Pipe::connect(lost, listener.address(), kPatience).value();
+  ASSERT_TRUE(succeeds(early.send(patterned(1, 100'000), kPatience)));
+  ASSERT_TRUE(succeeds(early.close(kPatience))) << "everything is there";
+  const auto link = detail::Engine::of(server)->links().front();
+  ASSERT_TRUE(eventually([&] { return link->stats().messages_received >= 3; }));
+  link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, false);
+  Pipe accepted = listener.accept(kPatience).value();
+  EXPECT_TRUE(is_patterned(accepted.recv(kPatience).value(), 1, 100'000));
+}
+
+TEST_P(Backlog, APipeWhosePeerLeftInOrderIsAccepted) {
+  Context server = Context::create({.transport = way().transport}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  Context leaving = client();
+  Pipe early = Pipe::connect(leaving, listener.address(), kPatience).value();
+  ASSERT_TRUE(succeeds(early.send(patterned(1, 100'000), kPatience)));
+  ASSERT_TRUE(succeeds(early.flush(kPatience)));
+  ASSERT_TRUE(succeeds(leaving.close(kPatience)));
+  Pipe accepted = listener.accept(kPatience).value();
+  EXPECT_TRUE(is_patterned(accepted.recv(kPatience).value(), 1, 100'000));
+}
+
+TEST_P(Backlog, OfPeersThatHaveLeftHoldsOneCap) {
+  Context server =
+      Context::create({.transport = way().transport, .link_cap_bytes = 1 << 20}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  const auto send_and_leave = [&]() -> Result<void> {
+    Context leaving = client();
+    TENDON_TRY(early, Pipe::connect(leaving, listener.address(), kPatience));
+    EXPECT_TRUE(succeeds(early.send(patterned(1, 400'000), kPatience)));
+    EXPECT_TRUE(succeeds(early.close(kPatience)));
+    EXPECT_TRUE(succeeds(leaving.close(kPatience)));
+    // The listener looks at links that have ended.
+    EXPECT_TRUE(eventually([&] { return detail::Engine::of(server)->links().empty(); }));
+    return {};
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(succeeds(send_and_leave()));
+  EXPECT_TRUE(fails_with(send_and_leave(), ErrorCode::server_busy, "of peers that have left"));
+  for (int i = 0; i < 3; ++i) {
+    Pipe accepted = listener.accept(kPatience).value();
+    EXPECT_TRUE(is_patterned(accepted.recv(kPatience).value(), 1, 400'000));
+  }
+  EXPECT_TRUE(succeeds(send_and_leave()));
+}
+
+// The memory of such links is out of use for good: few of them are enough to look after.
+TEST(RetiredLinks, TheOldestGoesAtTheLimit) {
+  Context server = Context::create({.transport = Transport::shm}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  for (std::size_t i = 0; i < kMaxRetiredLinks + 3; ++i) {
+    Context client = Context::create({.transport = Transport::shm}).value();
+    Pipe from = Pipe::connect(client, listener.address(), kPatience).value();
+    Pipe to = listener.accept(kPatience).value();
+    ASSERT_TRUE(succeeds(to.send(patterned(1, 20'000), kPatience)));  // a slot is with the peer
+    detail::Engine::of(server)->links().front()->fail(
+        Error{ErrorCode::peer_lost, "test", "the test says so"}, false);
+  }
+  const std::string text = server.describe();
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find("ended link to", at)) != std::string::npos; ++at)
+    ++count;
+  EXPECT_EQ(count, kMaxRetiredLinks);
+}
+
+}  // namespace
+}  // namespace tendon::test
