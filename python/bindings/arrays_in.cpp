@@ -12,6 +12,8 @@
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "numpy_api.hpp"
+#include "plain_memory.hpp"
+#include "torch_api.hpp"
 
 namespace tendon::python {
 namespace {
@@ -65,6 +67,34 @@ struct Description {
   bool read_only = false;
 };
 
+Tensor unwrap_for(nb::handle object, const std::string& name, Result<Tensor> tensor) {
+  if (tensor) return *std::move(tensor);
+  Error error = std::move(tensor).error();
+  error.detail = name + " is a " + quoted_type(object) + ": " + error.detail;
+  throw to_exception(error);
+}
+
+/// What `view` points to, of memory that `owner` keeps alive.
+Tensor tensor_of_view(const dlpack::DLTensor& view, Access access,
+                      std::shared_ptr<const void> owner, nb::handle object,
+                      const std::string& name) {
+  struct Managed {
+    dlpack::DLManagedTensorVersioned versioned;
+    std::shared_ptr<const void> owner;
+  };
+  auto managed = std::make_unique<Managed>();
+  managed->owner = std::move(owner);
+  managed->versioned = {.version = {dlpack::kMajorVersion, dlpack::kMinorVersion},
+                        .manager_ctx = managed.get(),
+                        .deleter =
+                            [](dlpack::DLManagedTensorVersioned* self) {
+                              delete static_cast<Managed*>(self->manager_ctx);
+                            },
+                        .flags = access == Access::read_only ? dlpack::kFlagReadOnly : 0,
+                        .dl_tensor = view};
+  return unwrap_for(object, name, from_dlpack(&managed.release()->versioned));
+}
+
 Tensor make_tensor(const Description& from, std::shared_ptr<const void> owner, nb::handle object,
                    const std::string& name) {
   if (from.dimension_count > static_cast<int>(kMaxDimensions)) {
@@ -92,33 +122,25 @@ Tensor make_tensor(const Description& from, std::shared_ptr<const void> owner, n
     strides[i] = stride / item_bytes;
   }
   const DLPackType type = to_dlpack_type(from.dtype);
-  struct Managed {
-    dlpack::DLManagedTensorVersioned versioned;
-    std::shared_ptr<const void> owner;
-  };
-  auto managed = std::make_unique<Managed>();
-  managed->owner = std::move(owner);
-  auto& view = managed->versioned;
-  view.version = {dlpack::kMajorVersion, dlpack::kMinorVersion};
-  view.manager_ctx = managed.get();
-  view.deleter = [](dlpack::DLManagedTensorVersioned* self) {
-    delete static_cast<Managed*>(self->manager_ctx);
-  };
-  view.flags = from.read_only ? dlpack::kFlagReadOnly : 0;
-  view.dl_tensor = {from.data,
-                    {static_cast<std::int32_t>(DeviceKind::cpu), 0},
-                    from.dimension_count,
-                    {type.code, type.bits, 1},
-                    shape.data(),
-                    from.strides_bytes == nullptr ? nullptr : strides.data(),
-                    0};
-  return unwrap(from_dlpack(&managed.release()->versioned));
+  const dlpack::DLTensor view{from.data,
+                              {static_cast<std::int32_t>(DeviceKind::cpu), 0},
+                              from.dimension_count,
+                              {type.code, type.bits, 1},
+                              shape.data(),
+                              from.strides_bytes == nullptr ? nullptr : strides.data(),
+                              0};
+  return tensor_of_view(view, from.read_only ? Access::read_only : Access::read_write,
+                        std::move(owner), object, name);
 }
 
-std::optional<Tensor> from_plain_array(nb::handle object) {
-  const auto array = plain_array(object);
-  if (!array) return std::nullopt;
-  return tensor_of(*array, share(std::make_unique<HeldObject>(nb::borrow(object))));
+std::shared_ptr<const void> keep(nb::object held) {
+  return share(std::make_unique<HeldObject>(std::move(held)));
+}
+
+std::optional<Tensor> from_plain_memory(nb::handle object) {
+  if (const auto array = plain_array(object)) return tensor_of(*array, keep(nb::borrow(object)));
+  if (const auto tensor = plain_tensor(object)) return tensor_of(*tensor, keep(storage_of(object)));
+  return std::nullopt;
 }
 
 std::optional<Tensor> from_buffer(nb::handle object, const std::string& name) {
@@ -180,9 +202,7 @@ std::optional<Tensor> from_array_interface(nb::handle object, const std::string&
                                 shape.data(),
                                 strides.empty() ? nullptr : strides.data(),
                                 nb::cast<bool>(data[1])};
-  return make_tensor(description,
-                     share(std::make_unique<HeldObject>(nb::make_tuple(object, interface))), object,
-                     name);
+  return make_tensor(description, keep(nb::make_tuple(object, interface)), object, name);
 }
 
 /// The array's own words say what is in the way: a gradient, a device, a layout.
@@ -204,12 +224,18 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
     } catch (nb::python_error& error) {
       refuse_access(error, name, object);
     }
-    const auto number = nb::cast<int>(device[0]);
+    int number = 0;
+    int index = 0;
+    if (!PyTuple_Check(device.ptr()) || nb::len(device) != 2 || !nb::try_cast(device[0], number) ||
+        !nb::try_cast(device[1], index)) {
+      raise_type_error(name + " is a " + quoted_type(object) +
+                       " whose __dlpack_device__() is no pair of integers");
+    }
     if (number != static_cast<int>(DeviceKind::cpu)) {
       const auto kind = device_kind_from_dlpack(number);
       throw to_exception({ErrorCode::unsupported_device, "python.array",
                           name + " is a " + quoted_type(object) + " on " +
-                              (kind ? to_string(Device{*kind, nb::cast<int>(device[1])})
+                              (kind ? to_string(Device{*kind, index})
                                     : "DLPack device " + std::to_string(number)) +
                               "; legal is cpu: move it there first, nothing is copied in secret"});
     }
@@ -229,13 +255,7 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
   const auto take = [&]<class Managed>(Managed* /*type*/, const char* fresh, const char* used) {
     auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), fresh));
     PyCapsule_SetName(capsule.ptr(), used);
-    auto tensor = from_dlpack(managed);
-    if (!tensor) {
-      Error error = std::move(tensor).error();
-      error.detail = name + " is a " + quoted_type(object) + ": " + error.detail;
-      throw to_exception(error);
-    }
-    return *std::move(tensor);
+    return unwrap_for(object, name, from_dlpack(managed));
   };
   Tensor foreign;
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") != 0) {
@@ -259,11 +279,43 @@ std::optional<Tensor> from_dlpack_protocol(nb::handle object, const std::string&
                    offset, dtype, shape, strides));
 }
 
+std::optional<Tensor> from_torch(nb::handle object, const std::string& name) {
+  if (!is_torch_tensor(object)) return std::nullopt;
+  try {
+    if (const char* const why = why_no_access(object)) {
+      raise_value_error(name + " is a " + quoted_type(object) +
+                        " that gives no access to its elements: " + why);
+    }
+  } catch (nb::python_error& error) {
+    refuse_access(error, name, object);
+  }
+  if (const auto view = exchanged_view(object)) {
+    return tensor_of_view(*view, Access::read_write, keep(storage_of(object)), object, name);
+  }
+  // A subclass, or a torch without the table of C functions; sooner so than by the protocol.
+  try {
+    return from_buffer(object.attr("numpy")(), name);
+  } catch (nb::python_error&) {
+    // A type that NumPy lacks, or something that the protocol has better words for.
+    return from_dlpack_protocol(object, name);
+  }
+}
+
+// NumPy's masked arrays give their memory away by every protocol, and keep the mask to themselves.
+void refuse_masked(nb::handle object, const std::string& name) {
+  if (!nb::hasattr(object, "__array__") || !nb::hasattr(object, "_mask")) return;
+  raise_type_error(name + " is a " + quoted_type(object) +
+                   ", whose mask would be lost; legal are its parts: .filled(value), or .data and "
+                   ".mask under names of their own");
+}
+
 }  // namespace
 
 std::optional<Tensor> tensor_from(nb::handle object, const std::string& name) {
   if (nb::isinstance<Tensor>(object)) return nb::cast<const Tensor&>(object);
-  if (auto tensor = from_plain_array(object)) return tensor;
+  if (auto tensor = from_plain_memory(object)) return tensor;
+  if (auto tensor = from_torch(object, name)) return tensor;
+  refuse_masked(object, name);
   if (auto tensor = from_buffer(object, name)) return tensor;
   if (auto tensor = from_array_interface(object, name)) return tensor;
   return from_dlpack_protocol(object, name);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <tendon/core/mutex.hpp>
 #include <thread>
 
 #include "wait.hpp"
@@ -20,23 +19,29 @@ auto wait_beside(Deadline deadline, F call, std::chrono::milliseconds slice, Mea
     -> std::invoke_result_t<F, Deadline> {
   using Answer = std::invoke_result_t<F, Deadline>;
   struct Shared {
-    std::mutex mutex;
-    std::condition_variable done;
-    std::optional<Answer> answer;
+    detail::Mutex mutex;
+    detail::CondVar done;
+    std::optional<Answer> answer TENDON_GUARDED_BY(mutex);
   };
   const auto shared = std::make_shared<Shared>();
-  std::thread([shared, deadline, call = std::move(call)]() mutable {
-    Answer answer = call(deadline);
-    const std::lock_guard lock(shared->mutex);
-    shared->answer.emplace(std::move(answer));
-    shared->done.notify_one();
-  }).detach();
+  try {
+    std::thread([shared, deadline, call = std::move(call)]() mutable {
+      Answer answer = call(deadline);
+      const detail::Lock lock(shared->mutex);
+      shared->answer.emplace(std::move(answer));
+      shared->done.notify_one();
+    }).detach();
+  } catch (const std::system_error& error) {
+    return system_error("python.call", "starting a thread for the call", error.code().value());
+  }
   while (true) {
     {
       const WithoutGil unlocked;
-      std::unique_lock lock(shared->mutex);
-      if (shared->done.wait_for(lock, slice, [&] { return shared->answer.has_value(); }))
-        return *std::move(shared->answer);
+      const detail::Lock lock(shared->mutex);
+      const Deadline end(slice);
+      while (!shared->answer.has_value() && shared->done.wait_until(shared->mutex, end)) {
+      }
+      if (shared->answer.has_value()) return *std::move(shared->answer);
     }
     meanwhile();
   }

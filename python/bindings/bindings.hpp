@@ -12,6 +12,7 @@ namespace nb = nanobind;
 void bind_errors(nb::module_& module);
 void bind_tensor(nb::module_& module);
 void bind_tensor_dict(nb::module_& module);
+void bind_batch_level(nb::module_& module);
 void bind_schema(nb::module_& module);
 void bind_future(nb::module_& module);
 void bind_pool(nb::module_& module);

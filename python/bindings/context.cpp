@@ -4,7 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <mutex>
+#include <tendon/core/mutex.hpp>
 #include <vector>
 
 #include "bindings.hpp"
@@ -34,12 +34,12 @@ constexpr const char* kContextDoc =
 class Open {
  public:
   void add(const std::shared_ptr<Context>& context) {
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     std::erase_if(contexts_, [](const auto& weak) { return weak.expired(); });
     contexts_.push_back(context);
   }
   std::vector<std::shared_ptr<Context>> all() {
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     std::vector<std::shared_ptr<Context>> found;
     for (const auto& weak : contexts_)
       if (auto context = weak.lock()) found.push_back(std::move(context));
@@ -47,8 +47,8 @@ class Open {
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Context>> contexts_;
+  detail::Mutex mutex_;
+  std::vector<std::weak_ptr<Context>> contexts_ TENDON_GUARDED_BY(mutex_);
 };
 
 Open& open_contexts() {

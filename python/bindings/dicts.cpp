@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <sstream>
+#include <string_view>
 #include <tendon/tensor/limits.hpp>
 #include <tendon/tensor/path.hpp>
 
@@ -12,12 +13,17 @@
 #include "arrays_out.hpp"
 #include "bindings.hpp"
 #include "errors.hpp"
-#include "numpy_api.hpp"
+#include "plain_memory.hpp"
 #include "same_again.hpp"
+#include "tensordict_api.hpp"
+#include "torch_api.hpp"
 #include "values.hpp"
 
 namespace tendon::python {
 namespace {
+
+// What tensordict knows beside the entries: tendon/_mark.py has its rules.
+constexpr std::string_view kMark = "__tensordict__";
 
 constexpr const char* kDictDoc =
     "What was received: a Mapping from names to arrays, values and mappings of\n"
@@ -39,13 +45,14 @@ std::string name_of(nb::handle key, const std::string& place = "") {
   return escape_name({text, static_cast<std::size_t>(size)});
 }
 
-/// A tensordict.TensorDict or tensorclass as its adapter makes it; nullopt for everything else. A
-/// program that has not imported tensordict has none, and pays nothing.
-std::optional<TensorDict> from_tensordict(nb::handle object, const char* adapter = "to_batch") {
-  if (PyDict_GetItemString(PyImport_GetModuleDict(), "tensordict") == nullptr) return std::nullopt;
-  const nb::module_ adapters = nb::module_::import_("tendon.tensordict");
-  if (!nb::cast<bool>(adapters.attr("is_tensordict")(object))) return std::nullopt;
-  return nb::cast<TensorDict>(adapters.attr(adapter)(object));
+/// A tensordict.TensorDict or tensorclass as its adapter makes it; nullopt for everything else.
+std::optional<TensorDict> from_tensordict(nb::handle object, const char* maker = "to_batch") {
+  const nb::handle adapter = tensordict_adapter();
+  if (!adapter.is_valid() || !nb::cast<bool>(adapter.attr("is_tensordict")(object)))
+    return std::nullopt;
+  // Nobody else has what was made.
+  const nb::object made = adapter.attr(maker)(object);
+  return std::move(nb::cast<TensorDict&>(made));
 }
 
 /// Adds what one library's mapping holds to a TensorDict.
@@ -62,7 +69,9 @@ class Filler {
                           std::to_string(kMaxDepth) + " levels, or contains itself");
       }
       const std::string name = name_of(item[0], prefix);
-      add(item[0], item[1], prefix.empty() ? name : prefix + "/" + name, depth);
+      const std::string path = prefix.empty() ? name : prefix + "/" + name;
+      refuse_mark(path);
+      add(item[0], item[1], path, depth);
     }
   }
 
@@ -74,8 +83,8 @@ class Filler {
       return unwrap(dict_.try_set(path, *std::move(value)));
     }
     if (notes_ != nullptr) {
-      if (const auto array = plain_array(object))
-        return unwrap(dict_.try_set(path, notes_->note_array(key, path, object, *array)));
+      if (const auto memory = plain_memory(object))
+        return unwrap(dict_.try_set(path, notes_->note_array(key, path, object, *memory)));
       if (PyDict_Check(object.ptr()))
         notes_->note_dict(key, path, object);
       else
@@ -115,14 +124,25 @@ nb::object collections_abc(const char* name) {
   return nb::module_::import_("collections.abc").attr(name);
 }
 
+void make_dict(TensorDict* self, nb::object mapping, nb::object batch_size, nb::object names) {
+  TensorDict dict = dict_without_entries(batch_size, names);
+  if (dict.batch_size().empty() && dict.dimension_names().empty()) {
+    new (self) TensorDict(dict_from(mapping));
+    return;
+  }
+  Filler(dict).add_all(mapping, "", 0);
+  new (self) TensorDict(std::move(dict));
+}
+
+}  // namespace
+
 nb::tuple tuple_of(const Shape& shape) {
   nb::list sizes;
   for (const std::int64_t size : shape.span()) sizes.append(size);
   return nb::tuple(sizes);
 }
 
-nb::object names_or_none(const TensorDict& dict) {
-  const std::vector<std::string> names = dict.dimension_names();
+nb::object names_or_none(const std::vector<std::string>& names) {
   if (names.empty()) return nb::none();
   nb::list list;
   for (const std::string& name : names)
@@ -130,7 +150,7 @@ nb::object names_or_none(const TensorDict& dict) {
   return list;
 }
 
-void make_dict(TensorDict* self, nb::object mapping, nb::object batch_size, nb::object names) {
+TensorDict dict_without_entries(nb::handle batch_size, nb::handle names) {
   std::vector<std::int64_t> sizes;
   for (nb::handle size : batch_size) sizes.push_back(nb::cast<std::int64_t>(size));
   std::vector<std::string> dimension_names;
@@ -142,21 +162,21 @@ void make_dict(TensorDict* self, nb::object mapping, nb::object batch_size, nb::
     }
   }
   const Shape shape = unwrap(Shape::make(sizes));
-  if (sizes.empty() && !named) {
-    new (self) TensorDict(dict_from(mapping));
-    return;
-  }
-  TensorDict dict = named ? TensorDict(shape, std::move(dimension_names)) : TensorDict(shape);
-  Filler(dict).add_all(mapping, "", 0);
-  new (self) TensorDict(std::move(dict));
+  if (sizes.empty() && !named) return {};
+  return named ? TensorDict(shape, std::move(dimension_names)) : TensorDict(shape);
 }
-
-}  // namespace
 
 bool is_mapping(nb::handle object) {
   if (PyDict_Check(object.ptr()) || nb::isinstance<TensorDict>(object)) return true;
   // Everything else by what it says of itself; PyMapping_Check is true for arrays and text too.
   return PyMapping_Check(object.ptr()) != 0 && nb::isinstance(object, collections_abc("Mapping"));
+}
+
+void refuse_mark(std::string_view path) {
+  const auto last = path.rfind('/') + 1;  // 0 where there is no separator
+  if (path.substr(last) != kMark) return;
+  raise_value_error("'" + std::string(path) +
+                    "' is a name that Tendon keeps for itself; legal is any other");
 }
 
 TensorDict dict_from(nb::handle object) { return dict_from(object, nullptr); }
@@ -258,12 +278,21 @@ void bind_tensor_dict(nb::module_& module) {
           "batch_size", [](const TensorDict& self) { return tuple_of(self.batch_size()); },
           "The first dimensions that all arrays share; () for plain mappings.",
           nb::sig("def batch_size(self) -> tuple[int, ...]"))
-      .def_prop_ro("names", names_or_none, "Of the batch dimensions, or None.",
-                   nb::sig("def names(self) -> list[str | None] | None"))
+      .def_prop_ro(
+          "names", [](const TensorDict& self) { return names_or_none(self.dimension_names()); },
+          "Of the batch dimensions, or None.",
+          nb::sig("def names(self) -> list[str | None] | None"))
       .def_prop_ro("nbytes", &TensorDict::size_bytes, "Bytes of all elements.")
+      .def_static("_of_levels", dict_of_levels)
+      .def("_levels", levels_of)
       .def("_set_value",
            [](TensorDict& self, nb::object names, nb::object value) {
              const std::string path = path_of(names);
+             // A value where the path leads through makes room, as it does in Pipe::recv_into.
+             for (auto at = path.find('/'); at != std::string::npos; at = path.find('/', at + 1)) {
+               const std::string_view above = std::string_view(path).substr(0, at);
+               if (self.kind_of(above) == EntryKind::value) unwrap(self.erase(above));
+             }
              unwrap(self.try_set(path, any_value_from(value, "'" + path + "'")));
            })
       .def("_packed_bytes",

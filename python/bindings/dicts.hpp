@@ -4,6 +4,8 @@
 #include <nanobind/nanobind.h>
 
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tendon/tensor/tensor_dict.hpp>
 
 namespace tendon::python {
@@ -25,10 +27,19 @@ class SameAgain;
 /// True for the mappings among what dict_from takes.
 [[nodiscard]] bool is_mapping(nb::handle object);
 
+/// A batch size and the names of its dimensions (a sequence, or None) of Python, without entries.
+[[nodiscard]] TensorDict dict_without_entries(nb::handle batch_size, nb::handle names);
+/// The inverse.
+[[nodiscard]] nb::tuple tuple_of(const Shape& shape);
+[[nodiscard]] nb::object names_or_none(const std::vector<std::string>& names);
+
 /// What `as_=` names, made of a batch; None: the batch itself.
 [[nodiscard]] nb::object converted(TensorDict batch, nb::handle as);
 /// Before the wait: a mistake should not need a message to be noticed.
 void check_conversion(nb::handle as);
+
+/// ValueError where the last name of `path` is the one that Tendon writes its own words under.
+void refuse_mark(std::string_view path);
 
 /// The path of `batch["info", "step"]` or `batch["step"]`: every part is a name as it is.
 [[nodiscard]] std::string path_of(nb::handle key);

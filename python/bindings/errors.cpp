@@ -129,6 +129,9 @@ void bind_errors(nb::module_& module) {
     module.attr(name.c_str()) = made;
     classes()[row.code] = made.ptr();
   }
+  module.def("_corrupt_data", [](const std::string& detail) {
+    return exception_object({ErrorCode::corrupt_data, "tensordict", detail});
+  });
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);

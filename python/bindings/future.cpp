@@ -12,7 +12,9 @@ constexpr const char* kFutureDoc =
     "The operation goes on by itself and keeps every array it touches. Take the\n"
     "result once, by result() or by `await`. Dropping one: a send goes on, a\n"
     "receive that has no message yet is cancelled, one that has puts it back. A\n"
-    "collective goes on; cancel() ends it for all members.";
+    "collective goes on; cancel() ends it for all members. A task that is cancelled\n"
+    "in an `await` cancels the operation, and a message that has come is the first\n"
+    "of its stream again.";
 
 }  // namespace
 
@@ -40,6 +42,7 @@ void bind_future(nb::module_& module) {
           [](nb::object self) { return asyncio_part("wait")(self).attr("__await__")(); },
           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, typing.Any]"))
       .def("_expire", &Future::expire)
+      .def("_give_back", &Future::give_back)
       .def_prop_ro("_context", &Future::context)
       .def_prop_ro("_timeout",
                    [](const Future& self) -> nb::object {

@@ -70,6 +70,8 @@ class Future {
   virtual void cancel() = 0;
   /// Ends it because its time is over.
   virtual void expire() = 0;
+  /// Ends it as if it had never been started: what it received is where it came from again.
+  virtual void give_back() = 0;
   /// Waits and converts the result; the second time already_taken.
   [[nodiscard]] virtual nb::object take(Deadline deadline, Then then) = 0;
 
@@ -92,18 +94,28 @@ class FutureOf final : public Future {
         completion_(std::move(completion)),
         convert_(std::move(convert)) {}
 
-  [[nodiscard]] bool done() const override { return completion_.done(); }
+  [[nodiscard]] bool done() const override { return !completion_ || completion_->done(); }
   void cancel() override {
     const WithoutGil unlocked;
-    completion_.cancel();
+    if (completion_) completion_->cancel();
   }
   void expire() override {
     const WithoutGil unlocked;
-    completion_.expire();
+    if (completion_) completion_->expire();
+  }
+  void give_back() override {
+    const WithoutGil unlocked;
+    if (auto completion = std::exchange(completion_, std::nullopt))
+      std::move(*completion).give_back();
   }
   [[nodiscard]] nb::object take(Deadline deadline, Then then) override {
+    if (!completion_) {
+      throw to_exception(
+          Error{ErrorCode::cancelled, "completion.wait",
+                "its await was cancelled; a message that had come is in its stream again"});
+    }
     auto result =
-        then == Then::ends ? settle(completion_, deadline) : wait_for(completion_, deadline);
+        then == Then::ends ? settle(*completion_, deadline) : wait_for(*completion_, deadline);
     if constexpr (std::is_void_v<T>) {
       unwrap(std::move(result));
       return convert_();
@@ -113,7 +125,7 @@ class FutureOf final : public Future {
   }
 
  private:
-  Completion<T> completion_;
+  std::optional<Completion<T>> completion_;  // until it was given back
   F convert_;
 };
 

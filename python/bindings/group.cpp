@@ -223,7 +223,7 @@ void bind_epochs(Class& group) {
            nb::arg("fence") = "none",
            "After a failure: the next epoch, of all who are left, each of whom calls it.\n"
            "Ranks close up, places stay.\n\n"
-           "fence: 'kill': members of this host that do not come are killed.\n\n"
+           "fence: 'kill': members of this host that have not come by the deadline are killed.\n\n"
            "Raises NoQuorum where not more than half is left and the others are not proved\n"
            "dead, as they are on one host, and Timeout.",
            nb::sig("def shrink(self, *, timeout: float | None = ..., fence: str = 'none') -> None"))
@@ -239,7 +239,7 @@ void bind_epochs(Class& group) {
            nb::arg("fence") = "none",
            "As grow(), and waits until there is somebody in every place, that of rank 0\n"
            "too. Timeout names the empty places; shrink() goes on without them.\n\n"
-           "fence: 'kill': members of this host that do not come are killed.",
+           "fence: 'kill': members of this host that have not come by the deadline are killed.",
            nb::sig("def rebuild(self, *, timeout: float | None = ..., fence: str = 'none') -> int"))
       .def("abort", abort, nb::arg("reason"),
            "Ends everything that is pending, on all members, which get the reason; then\n"

@@ -163,17 +163,17 @@ void bind_group_collectives(nb::class_<GroupHandle>& group) {
            "Replaces the values of every member by their combination.\n\n"
            "op: a ReduceOp or its name.",
            nb::sig("def all_reduce(self, values: object, op: ReduceOp | str = 'sum', *, timeout: "
-                   "float | None = ..., async_op: bool = False) -> Future | None"))
+                   "float | None = ..., async_op: bool = False) -> typing.Any"))
       .def("reduce", reduce, nb::arg("values").none(), nb::arg("op") = "sum", nb::arg("root") = 0,
            nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(), nb::arg("async_op") = false,
            "all_reduce() whose result is on root alone; the others' values are read.",
            nb::sig("def reduce(self, values: object, op: ReduceOp | str = 'sum', root: int = 0, *, "
-                   "timeout: float | None = ..., async_op: bool = False) -> Future | None"))
+                   "timeout: float | None = ..., async_op: bool = False) -> typing.Any"))
       .def("broadcast", broadcast, nb::arg("values").none(), nb::arg("root") = 0, nb::kw_only(),
            nb::arg("timeout").none() = nb::ellipsis(), nb::arg("async_op") = false,
            "Gives everybody the values of root, which all have arrays for.",
            nb::sig("def broadcast(self, values: object, root: int = 0, *, timeout: float | None = "
-                   "..., async_op: bool = False) -> Future | None"))
+                   "..., async_op: bool = False) -> typing.Any"))
       .def("all_gather", all_gather, nb::arg("input").none(), nb::kw_only(),
            nb::arg("outputs").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("async_op") = false,
@@ -196,15 +196,14 @@ void bind_group_collectives(nb::class_<GroupHandle>& group) {
            "Gives each member its part of root's inputs; the others' are not looked at.\n\n"
            "inputs: one array, cut in equal parts, or a list of one for each member.",
            nb::sig("def scatter(self, inputs: object, root: int = 0, *, output: object, timeout: "
-                   "float | None = ..., async_op: bool = False) -> Future | None"))
+                   "float | None = ..., async_op: bool = False) -> typing.Any"))
       .def(
           "reduce_scatter", reduce_scatter, nb::arg("inputs").none(), nb::arg("op") = "sum",
           nb::kw_only(), nb::arg("output").none(), nb::arg("timeout").none() = nb::ellipsis(),
           nb::arg("async_op") = false,
           "Combines everybody's inputs, of which each member gets its part.",
           nb::sig("def reduce_scatter(self, inputs: object, op: ReduceOp | str = 'sum', *, output: "
-                  "object, timeout: float | None = ..., async_op: bool = False) -> Future | "
-                  "None"))
+                  "object, timeout: float | None = ..., async_op: bool = False) -> typing.Any"))
       .def("all_to_all", all_to_all, nb::arg("inputs").none(), nb::kw_only(),
            nb::arg("outputs").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("async_op") = false,
@@ -215,7 +214,7 @@ void bind_group_collectives(nb::class_<GroupHandle>& group) {
       .def("barrier", barrier, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("async_op") = false, "Returns when every member has called it.",
            nb::sig("def barrier(self, *, timeout: float | None = ..., async_op: bool = False) -> "
-                   "Future | None"))
+                   "typing.Any"))
       .def("monitored_barrier", monitored_barrier, nb::kw_only(),
            nb::arg("timeout").none() = nb::ellipsis(),
            "A barrier whose Timeout lists everybody who did not come.",

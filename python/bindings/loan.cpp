@@ -24,6 +24,7 @@ void set_at(LoanHandle& self, const std::string& path, nb::handle value) {
       set_at(self, path + "/" + path_of(key), inner);
     return;
   }
+  refuse_mark(path);
   auto converted = value_from(value, "'" + path + "'");
   if (!converted) {
     raise_type_error("'" + path + "' is a " + quoted_type(value) +

@@ -11,6 +11,7 @@ NB_MODULE(_tendon, module) {
   bind_errors(module);
   bind_tensor(module);
   bind_tensor_dict(module);
+  bind_batch_level(module);
   bind_schema(module);
   bind_future(module);
   bind_pool(module);

@@ -71,7 +71,7 @@ int type_number_of(DType dtype) {
 
 }  // namespace
 
-std::optional<PlainArray> plain_array(nb::handle object) {
+std::optional<PlainMemory> plain_array(nb::handle object) {
   if (PyArray_API == nullptr) {
     // Only who imported NumPy has one of its arrays: no import for those who have not.
     if (PyDict_GetItemString(PyImport_GetModuleDict(), "numpy") == nullptr) return std::nullopt;
@@ -86,15 +86,8 @@ std::optional<PlainArray> plain_array(nb::handle object) {
       Shape::make({PyArray_DIMS(array), static_cast<std::size_t>(PyArray_NDIM(array))});
   // Too many dimensions: the way round finds the words for that.
   if (!shape || !shape->size_bytes(*dtype)) return std::nullopt;
-  return PlainArray{static_cast<std::byte*>(PyArray_DATA(array)), *dtype, *shape,
-                    !PyArray_ISWRITEABLE(array)};
-}
-
-Tensor tensor_of(const PlainArray& array, std::shared_ptr<const void> owner) {
-  const std::uint64_t size_bytes = unwrap(array.shape.size_bytes(array.dtype));
-  const Access access = array.read_only ? Access::read_only : Access::read_write;
-  return unwrap(Tensor::view(Storage(std::move(owner), array.data, size_bytes, access), 0,
-                             array.dtype, array.shape));
+  return PlainMemory{static_cast<std::byte*>(PyArray_DATA(array)), *dtype, *shape,
+                     !PyArray_ISWRITEABLE(array)};
 }
 
 nb::object make_array(const Tensor& tensor, nb::object owner, nb::handle type) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 #include <tendon/tensor/path.hpp>
+#include <unordered_map>
 
 #include "arrays_in.hpp"
 #include "background.hpp"
@@ -38,7 +39,7 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
           nb::bytes header) {
   const Deadline deadline = until(self, timeout);
   const auto pipe = self.pipe;
-  if (PyDict_CheckExact(data.ptr())) {
+  if (SameAgain::may_know(data)) {
     auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
                                            : share(std::make_unique<SameAgain>());
     same->take(data);
@@ -109,16 +110,32 @@ std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, n
 /// Arrays were written where they are; what else came is put where it belongs.
 void store_values(nb::handle destination, const Value* before, const Value* after) {
   if (after == nullptr || after == before) return;
+  // A peer may have sent a hundred thousand names.
+  std::unordered_map<std::string_view, const Value*> known;
+  if (before != nullptr)
+    for (const auto& [path, value] : before->as_map()) known.emplace(path, &value);
   nb::list changed;
   for (const auto& [path, value] : after->as_map()) {
-    const Value* const old = before == nullptr ? nullptr : before->find(path);
-    if (old != nullptr && *old == value) continue;
+    const auto old = known.find(path);
+    if (old != known.end() && *old->second == value) continue;
     nb::list names;
     for (const std::string& name : unwrap(parse_path(path))) names.append(nb::cast(name));
     changed.append(nb::make_tuple(nb::tuple(names), to_object(value)));
   }
-  if (nb::len(changed) != 0)
-    nb::module_::import_("tendon._convert").attr("store")(destination, changed);
+  if (nb::len(changed) == 0) return;
+  const nb::object homeless =
+      nb::module_::import_("tendon._convert").attr("store")(destination, changed);
+  if (nb::len(homeless) == 0) return;
+  // A Value shows text in quotes, with nothing of a peer's names hidden.
+  std::ostringstream text;
+  text << "the values ";
+  std::string_view separator;
+  for (nb::handle name : homeless) {
+    text << std::exchange(separator, ", ") << Value(nb::cast<std::string>(name));
+  }
+  text << " came too and are dropped: their place in the " << quoted_type(destination)
+       << " cannot be changed; recv() returns them";
+  if (PyErr_WarnEx(PyExc_UserWarning, text.str().c_str(), 1) != 0) throw nb::python_error();
 }
 
 void recv_into(const PipeHandle& self, nb::object destination, nb::object timeout) {

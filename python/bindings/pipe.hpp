@@ -18,7 +18,7 @@ namespace nb = nanobind;
 struct PipeHandle {
   std::shared_ptr<Pipe> pipe;
   nb::object context;
-  /// Of the last send of a plain dict; null while a send uses it.
+  /// Notes of the last send of a dict; null while a send uses it.
   mutable std::shared_ptr<SameAgain> same_again = nullptr;
 };
 

@@ -3,11 +3,10 @@
 
 #include <nanobind/stl/string.h>
 
-#include <condition_variable>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <tendon/core/mutex.hpp>
 
 #include "bindings.hpp"
 #include "deferred.hpp"
@@ -32,11 +31,13 @@ class PythonStore final : public RendezvousStore {
   void serve() {
     std::optional<Question> question;
     {
-      const std::lock_guard lock(mutex_);
+      const detail::Lock lock(mutex_);
       if (!question_ || answer_) return;
       question = question_;
     }
-    const auto is_still_asked = [&] { return question_ && question_->number == question->number; };
+    const auto is_still_asked = [&]() TENDON_REQUIRES(mutex_) {
+      return question_ && question_->number == question->number;
+    };
     const nb::module_ adapter = nb::module_::import_("tendon._store");
     std::string answer;
     if (question->value) {
@@ -46,18 +47,18 @@ class PythonStore final : public RendezvousStore {
       if (found.is_none()) return;
       answer = nb::cast<std::string>(found);
     }
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     if (!is_still_asked()) return;
     answer_ = std::move(answer);
     changed_.notify_all();
   }
   void stop() {
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     stopped_ = true;
     changed_.notify_all();
   }
   void start() {
-    const std::lock_guard lock(mutex_);
+    const detail::Lock lock(mutex_);
     stopped_ = false;
   }
 
@@ -78,22 +79,20 @@ class PythonStore final : public RendezvousStore {
       return Error{ErrorCode::timeout, "group.rendezvous",
                    "the store has no key '" + key + "': rank 0 has not come"};
     };
+    const detail::Lock lock(mutex_);
     // One at a time: calls of several groups may use one store.
-    std::unique_lock asking(asking_, std::defer_lock);
-    if (deadline.is_never())
-      asking.lock();
-    else if (!asking.try_lock_until(deadline.time_point()))
-      return nobody();
-    std::unique_lock lock(mutex_);
+    while (is_asked_)
+      if (!changed_.wait_until(mutex_, deadline)) break;
+    if (is_asked_) return nobody();
+    is_asked_ = true;
     question_ = std::move(question);
     question_->number = ++asked_count_;
     answer_.reset();
-    const auto answered = [&] { return stopped_ || answer_.has_value(); };
-    if (deadline.is_never()) {
-      changed_.wait(lock, answered);
-    } else {
-      (void)changed_.wait_until(lock, deadline.time_point(), answered);
-    }
+    changed_.notify_all();
+    while (!stopped_ && !answer_.has_value())
+      if (!changed_.wait_until(mutex_, deadline)) break;
+    is_asked_ = false;
+    changed_.notify_all();
     question_.reset();
     if (answer_) return *std::move(answer_);
     if (stopped_)
@@ -102,13 +101,13 @@ class PythonStore final : public RendezvousStore {
   }
 
   const std::shared_ptr<Held> held_;
-  std::timed_mutex asking_;
-  std::mutex mutex_;
-  std::uint64_t asked_count_ = 0;
-  std::condition_variable changed_;
-  std::optional<Question> question_;
-  std::optional<std::string> answer_;
-  bool stopped_ = false;
+  detail::Mutex mutex_;
+  bool is_asked_ TENDON_GUARDED_BY(mutex_) = false;  // by a call, which waits for the answer
+  std::uint64_t asked_count_ TENDON_GUARDED_BY(mutex_) = 0;
+  detail::CondVar changed_;
+  std::optional<Question> question_ TENDON_GUARDED_BY(mutex_);
+  std::optional<std::string> answer_ TENDON_GUARDED_BY(mutex_);
+  bool stopped_ TENDON_GUARDED_BY(mutex_) = false;
 };
 
 namespace {

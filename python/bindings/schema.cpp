@@ -28,6 +28,7 @@ void collect(nb::handle mapping, const std::string& prefix, std::size_t depth,
   for (nb::handle item : items) {
     const std::string name = path_of(item[0]);
     const std::string path = prefix.empty() ? name : prefix + "/" + name;
+    refuse_mark(path);
     const nb::object what = item[1];
     if (is_mapping(what)) {
       collect(what, path, depth + 1, leaves);

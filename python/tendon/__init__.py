@@ -15,11 +15,16 @@ without a copy. Nothing is ever pickled: what a peer sends is data only.
 import atexit
 
 from . import _tendon
-from ._bench import bench
-from ._default import connect, default_context, listen
+
+# Type checkers take a name for public where it is imported as itself, or by a star.
+from ._bench import bench as bench
+from ._default import connect as connect
+from ._default import default_context as default_context
+from ._default import listen as listen
 from ._tendon import *  # noqa: F403
-from ._tendon import __version__
-from .server import Server, serve
+from ._tendon import __version__ as __version__
+from .server import Server as Server
+from .server import serve as serve
 
 # Messages and help() name things as users write them.
 for _entry in vars(_tendon).values():

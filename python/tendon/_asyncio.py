@@ -73,7 +73,12 @@ def _watch_of(context: Context) -> _Watch:
 
 async def wait(future: Future) -> Any:
     """The result of a future; the event loop goes on meanwhile."""
-    in_time = future.done() or await _until_done(future)
+    try:
+        in_time = future.done() or await _until_done(future)
+    except BaseException:
+        # Cancelled or closed: nobody takes what came, so the next receive gets it.
+        future._give_back()
+        raise
     try:
         return future.result(0)
     except Cancelled as cancelled:
@@ -89,19 +94,22 @@ async def wait(future: Future) -> Any:
 async def _until_done(future: Future) -> bool:
     """False: its time is over. It was ended, unless it was just in time."""
     watch = _watch_of(future._context)
-    waiter = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+    seconds = future._timeout
+    # No asyncio.wait_for: that of Python 3.11 swallows a cancellation that comes with the result.
+    timer = None if seconds is None else loop.call_later(seconds, _finish, waiter)
     watch.add(future, waiter)
     try:
-        await asyncio.wait_for(waiter, future._timeout)
-        return True
-    except asyncio.TimeoutError:
-        future._expire()
-        return False
-    except asyncio.CancelledError:
-        future.cancel()
-        raise
+        await waiter
     finally:
         watch.remove(future, waiter)
+        if timer is not None:
+            timer.cancel()
+    if future.done():
+        return True
+    future._expire()
+    return False
 
 
 async def _in_thread(call: Any) -> None:

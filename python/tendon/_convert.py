@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+from ._mark import MARK
 from ._tendon import TensorDict
 
 
 def to_dict(batch: TensorDict) -> dict[str, Any]:
     """Nested dicts of the same arrays and values."""
     return {key: to_dict(entry) if isinstance(entry, TensorDict) else entry
-            for key, entry in batch.items()}
+            for key, entry in batch.items() if key != MARK}
 
 
 def check(wanted: Any) -> None:
@@ -35,13 +35,18 @@ def convert(batch: TensorDict, wanted: Any) -> Any:
     return tensordict.from_batch(batch)
 
 
-def store(destination: Any, changed: list[tuple[tuple[str, ...], Any]]) -> None:
-    """Sets values that came with arrays; (names of the path, value) each."""
-    homeless = [".".join(names) for names, value in changed if not _store(destination, names, value)]
-    if homeless:
-        warnings.warn(f"the values {', '.join(homeless)} came too and are dropped: their place in "
-                      f"the {type(destination).__name__} cannot be changed; recv() returns them",
-                      stacklevel=2)
+def store(destination: Any, changed: list[tuple[tuple[str, ...], Any]]) -> list[str]:
+    """Sets values that came with arrays; (names of the path, value) each. Returns those without a place."""
+    return [".".join(names) for names, value in changed if not _store(destination, names, value)]
+
+
+def _is_place(entry: Any) -> bool:
+    """False for values: one that is in the way of others makes room."""
+    if isinstance(entry, Mapping) or "tensordict" not in sys.modules:
+        return isinstance(entry, Mapping)
+    from . import tensordict
+
+    return tensordict.is_tensordict(entry)
 
 
 def _store(place: Any, names: tuple[str, ...], value: Any) -> bool:
@@ -53,7 +58,9 @@ def _store(place: Any, names: tuple[str, ...], value: Any) -> bool:
 
         if tensordict.is_tensordict(place):
             return tensordict.store(place, names, value)
-    if len(names) > 1 and names[0] in place:
+    if names[-1] == MARK:
+        return True  # of the message, not of its content
+    if len(names) > 1 and names[0] in place and _is_place(place[names[0]]):
         return _store(place[names[0]], names[1:], value)
     if not isinstance(place, MutableMapping):
         return False

@@ -6,11 +6,21 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from types import EllipsisType
 
 from ._default import listen
-from ._tendon import Context, ContextClosed, InternalError, Pipe, ServerBusy, Timeout
+from ._tendon import (
+    Context,
+    ContextClosed,
+    Error,
+    Forked,
+    InternalError,
+    Pipe,
+    ServerBusy,
+    Timeout,
+)
 
 _log = logging.getLogger("tendon")
 # Between two looks at whether the server was closed [s].
@@ -22,13 +32,20 @@ _PATIENCE_S = 2.0
 class Server:
     """Serves clients until it is closed; made by serve().
 
-    A client beyond max_clients gets ServerBusy. A handler that raises ends its
-    pipe: the exception is logged, and its text is the reason that the client
-    gets. Use it in a `with` block, or close() it.
+    The handler may be an async function: it runs in an event loop of its own on
+    the thread of its client, so a client that keeps it busy delays no other, and
+    locks and queues of asyncio cannot be shared between clients. A client beyond
+    max_clients gets ServerBusy. A handler that raises ends its pipe: the exception
+    is logged, and its text is the reason that the client gets. Use it in a `with` block, or close() it.
     """
 
     def __init__(self, address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
                  max_clients: int = 64, context: Context | None = None) -> None:
+        import inspect  # here and below: an import of tendon is to be quick
+
+        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise TypeError(f"the handler {handler!r} is a generator, which would never run; legal "
+                            "is a function or an async function, without yield")
         self._listener = listen(address, profile=profile, context=context)
         self._handler = handler
         self._max_clients = max_clients
@@ -68,13 +85,14 @@ class Server:
 
     def _join(self, timeout: float | None) -> bool:
         """Accepts no more; true when every handler has returned."""
+        end = None if timeout is None else time.monotonic() + timeout
         self._closing.set()
-        self._acceptor.join()
         self._listener.close()
+        self._acceptor.join()
         with self._lock:
             threads = list(self._clients)
         for thread in threads:
-            thread.join(timeout)
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
     def _stop(self) -> None:
@@ -91,22 +109,35 @@ class Server:
                 pipe = self._listener.accept(_POLL_S)
             except Timeout:
                 continue
-            except ContextClosed:
+            except (ContextClosed, Forked):
                 return
+            except Error:  # the process has no descriptor left, for instance
+                _log.exception("%s accepts nobody for now", self._listener)
+                self._closing.wait(_POLL_S)
+                continue
             if self.client_count >= self._max_clients:
                 pipe.cancel(ServerBusy(f"all {self._max_clients} handlers are taken"))
                 continue
             thread = threading.Thread(target=self._serve, args=(pipe,), daemon=True)
             with self._lock:
                 self._clients[thread] = pipe
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as failure:
+                with self._lock:
+                    del self._clients[thread]
+                pipe.cancel(ServerBusy(f"the server can start no further thread: {failure}"))
 
     def _serve(self, pipe: Pipe) -> None:
         try:
-            self._handler(pipe)
+            returned = self._handler(pipe)
+            if isinstance(returned, Awaitable):
+                import asyncio
+
+                asyncio.run(_wait(returned))
             with pipe:
                 pass  # closes it, unless the handler has
-        except Exception as failure:
+        except BaseException as failure:  # CancelledError and SystemExit end a handler too
             _log.exception("the handler of %s failed", pipe)
             pipe.cancel(InternalError(f"the handler failed: {failure!r}"))
         finally:
@@ -114,7 +145,14 @@ class Server:
                 del self._clients[threading.current_thread()]
 
 
+async def _wait(returned: Awaitable[object]) -> None:
+    await returned
+
+
 def serve(address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
           max_clients: int = 64, context: Context | None = None) -> Server:
-    """Listens at an address and calls `handler(pipe)` for each client, on a thread of its own."""
+    """Listens at an address and calls `handler(pipe)` for each client, on a thread of its own.
+
+    handler: a function or an async function.
+    """
     return Server(address, handler, profile=profile, max_clients=max_clients, context=context)

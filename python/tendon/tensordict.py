@@ -15,11 +15,15 @@ import torch
 from tensordict import (LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict,
                         TensorDictBase, is_tensorclass)
 
+from . import _mark
+from ._mark import MARK
 from ._tendon import Tensor
 from ._tendon import TensorDict as Batch
+from ._tendon import _BatchLevel as Level
 
-_MARK = "__tensordict__"
 _classes: dict[str, type] = {}
+# What Batch._of_levels takes: batch size, names of dimensions, entries (also such levels), values.
+_Given = tuple[Any, Any, dict[str, Any], dict[str, Any]]
 
 
 def register(tensorclass: type) -> type:
@@ -40,13 +44,13 @@ def is_tensordict(data: Any) -> bool:
 def to_batch(data: Any) -> Batch:
     """The same tensors as a tendon.TensorDict, without a copy."""
     packed = _consolidated(data)
-    batch = _to_batch(data, "", packed, marked=True)
+    batch = Batch._of_levels(_to_level(data, "", packed, marked=True))
     return batch._packed_by_tensordict(packed.storage) if packed else batch
 
 
 def to_plain_batch(data: Any) -> Batch:
     """As to_batch, for files: lazy stacks and tensorclasses become plain TensorDicts."""
-    return _to_batch(data, "", None, marked=False)
+    return Batch._of_levels(_to_level(data, "", None, marked=False))
 
 
 def _name_of(tensorclass: type) -> str:
@@ -83,52 +87,54 @@ def _consolidated(data: Any) -> _Packed | None:
     return _Packed(Tensor(storage.numpy()), packed["metadata"])
 
 
-def _to_batch(data: Any, path: str, packed: _Packed | None, *, marked: bool) -> Batch:
+def _below(path: str, key: str) -> str:
+    return f"{path}/{key}" if path else key
+
+
+def _to_level(data: Any, path: str, packed: _Packed | None, *, marked: bool) -> _Given:
     mark: dict[str, Any] = {}
-    if is_tensorclass(data):
+    is_plain = type(data) is TensorDict
+    if not is_plain and is_tensorclass(data):
         mark["class"] = _name_of(type(data))
         data = data._tensordict  # to_tensordict() would copy
-    if data.device is not None:
-        mark["device"] = str(data.device)
     entries: dict[str, Any] = {}
-    maps: dict[str, Any] = {}  # a dict among the entries would be a nested batch
-    batch_size, names = tuple(data.batch_size), data.names
-    if isinstance(data, LazyStackedTensorDict):
+    values: dict[str, Any] = {}
+    batch_size, names = data.batch_size, data.names
+    if not is_plain and isinstance(data, LazyStackedTensorDict):
         mark["stack_dim"] = data.stack_dim
         mark["stack_name"] = names[data.stack_dim] if names else None
         batch_size, names = (), None  # the parts have their own, and may differ in shape
         for index, part in enumerate(data.tensordicts):
             below = packed.below(str(index)) if packed else None
-            entries[str(index)] = _to_batch(part, f"{path}/{index}", below, marked=marked)
+            entries[str(index)] = _to_level(part, _below(path, str(index)), below, marked=marked)
     else:
+        if data.device is not None and data.device.type == "cpu":
+            mark["device"] = "cpu"
+        has_stack = False
         for key, item in data.items():
-            inner = f"{path}/{key}".lstrip("/")
+            if key == MARK:
+                raise ValueError(f"'{_below(path, key)}' is a name that Tendon keeps for itself")
             if packed and key in packed.leaves:
                 entries[key] = packed.leaf(key)
             elif isinstance(item, torch.Tensor):
-                entries[key] = _to_array(item, inner)
-            elif is_tensordict(item) and not isinstance(item, NonTensorStack):
+                entries[key] = item
+            elif _is_level(item):
                 below = packed.below(key) if packed else None
-                entries[key] = _to_batch(item, inner, below, marked=marked)
+                entries[key] = level = _to_level(item, _below(path, key), below, marked=marked)
+                has_stack = has_stack or level[0] != item.batch_size
             else:
-                value = _to_value(item, inner, mark, key)
-                (maps if isinstance(value, dict) else entries)[key] = value
+                values[key] = _to_value(item, _below(path, key), mark, key)
+        if has_stack:  # whose batches have other sizes, so none can be said above them
+            mark["batch_size"], mark["names"] = list(batch_size), list(names)
+            batch_size, names = (), None
     if mark and marked:
-        entries[_MARK] = [mark]
-    batch = Batch(entries, batch_size=batch_size, names=names)
-    for key, value in maps.items():
-        batch._set_value((key,), value)
-    return batch
+        values[MARK] = [mark]
+    return batch_size, names, entries, values
 
 
-def _to_array(item: torch.Tensor, path: str) -> Any:
-    if item.is_nested:
-        raise TypeError(f"'{path}' is a jagged tensor; send its values and offsets as two entries, "
-                        "torch.nested.to_padded_tensor(it, 0), or a LazyStackedTensorDict")
-    try:
-        return item.numpy()  # sooner than by DLPack
-    except (RuntimeError, TypeError):
-        return item  # of a type that NumPy lacks, or refused with its reason
+def _is_level(item: Any) -> bool:
+    return type(item) is TensorDict or (is_tensordict(item) and
+                                        not isinstance(item, NonTensorStack))
 
 
 def _to_value(item: Any, path: str, mark: dict[str, Any], key: str) -> Any:
@@ -139,53 +145,88 @@ def _to_value(item: Any, path: str, mark: dict[str, Any], key: str) -> Any:
                         "None, bool, int, float, str, lists and dicts of these: nothing is "
                         "pickled")
     if isinstance(item, NonTensorStack):
-        mark.setdefault("stacks", {})[key] = item.stack_dim
+        mark.setdefault("stacks", {})[key] = item.batch_dims
         return item.tolist()
     return item
 
 
 def from_batch(batch: Batch) -> Any:
     """A tensordict.TensorDict (or what was registered) on the memory of `batch`."""
-    marks = batch.get(_MARK)
-    mark = marks[0] if marks else {}
-    if "stack_dim" in mark:
-        parts = [from_batch(batch[name]) for name in batch if name != _MARK]
-        made = LazyStackedTensorDict(*parts, stack_dim=mark["stack_dim"],
-                                     stack_dim_name=mark["stack_name"])
-    else:
-        made = _from_entries(batch, mark)
+    return _from_level(batch._levels(), "")
+
+
+def _from_level(level: Level, path: str) -> Any:
+    mark = _mark.read(level, path)
+    level.values.pop(MARK, None)
+    made = (_from_parts if "stack_dim" in mark else _from_entries)(level, mark, path)
     if "class" not in mark:
         return made
-    if mark["class"] in _classes:
+    if mark["class"] not in _classes:
+        warnings.warn(f"{mark['class']} is not registered here (tendon.tensordict.register), so a "
+                      "TensorDict comes in its place", stacklevel=3)
+        return made
+    try:
         return _classes[mark["class"]].from_tensordict(made)
-    warnings.warn(f"{mark['class']} is not registered here (tendon.tensordict.register), so a "
-                  "TensorDict comes in its place", stacklevel=2)
-    return made
+    except Exception as unfit:
+        _mark.refuse(path, f"the entries are no {mark['class']}: {unfit}", unfit)
 
 
-def _from_entries(batch: Batch, mark: dict[str, Any]) -> TensorDict:
-    tensors: dict[str, Any] = {}
-    others: dict[str, Any] = {}
-    for key, entry in batch.items():
-        if isinstance(entry, Batch):
-            tensors[key] = from_batch(entry)
-        elif hasattr(entry, "__dlpack__"):
-            tensors[key] = torch.from_dlpack(entry)
-        elif key != _MARK:
-            others[key] = entry
-    made = TensorDict(tensors, batch_size=batch.batch_size, names=batch.names,
-                      device=mark.get("device"))
+def _from_parts(level: Level, mark: dict[str, Any], path: str) -> LazyStackedTensorDict:
+    parts = [_from_level(level.entries[str(i)], _below(path, str(i)))
+             for i in range(len(level.entries))]
+    try:
+        return LazyStackedTensorDict(*parts, stack_dim=mark["stack_dim"],
+                                     stack_dim_name=mark["stack_name"])
+    except Exception as unfit:
+        _mark.refuse(path, f"the batches beside it cannot be stacked: {unfit}", unfit)
+
+
+def _from_entries(level: Level, mark: dict[str, Any], path: str) -> TensorDict:
+    tensors, others = level.entries, level.values
+    for key, entry in tensors.items():
+        if isinstance(entry, Level):
+            tensors[key] = _from_level(entry, _below(path, key))
+    if not mark:
+        made = TensorDict(tensors, batch_size=level.batch_size, names=level.names)
+    else:
+        made = _marked(level, mark, tensors, path)
+    stacks = mark.get("stacks", {})
     for key, value in others.items():
-        if key in mark.get("stacks", {}):
-            made.set(key, NonTensorStack.from_list(value))
-        else:
+        if key not in stacks:
             made.set_non_tensor(key, value)
+    for key, dims in stacks.items():
+        try:
+            made.set(key, _stack_of(others[key], dims))
+        except Exception as unfit:
+            _mark.refuse(path, f"stacks names {key!r}, which is no stack of {dims} dimensions that "
+                         f"fits batch size {list(made.batch_size)}", unfit)
     return made
+
+
+def _marked(level: Level, mark: dict[str, Any], tensors: dict[str, Any], path: str) -> TensorDict:
+    sizes = tuple(mark.get("batch_size", level.batch_size))
+    for key, tensor in tensors.items():
+        if tensor.shape[:len(sizes)] != sizes:
+            _mark.refuse(path, f"batch_size is {list(sizes)}, but {key!r} has shape "
+                         f"{list(tensor.shape)}")
+    try:
+        return TensorDict(tensors, batch_size=sizes, names=mark.get("names", level.names),
+                          device=mark.get("device"))
+    except Exception as unfit:
+        _mark.refuse(path, f"tensordict refuses it: {unfit}", unfit)
+
+
+def _stack_of(value: Any, dims: int) -> Any:
+    if dims == 0:
+        return NonTensorData(value)
+    if not isinstance(value, list):
+        raise TypeError("a stack is a list")
+    return NonTensorStack(*(_stack_of(item, dims - 1) for item in value), stack_dim=0)
 
 
 def store(data: Any, names: tuple[str, ...], value: Any) -> bool:
     """Sets a value that came for recv_into; False where `data` is locked."""
-    if names[-1] == _MARK:
+    if names[-1] == MARK:
         return True  # of the message, not of its content
     if is_tensorclass(data):
         data = data._tensordict
@@ -193,10 +234,11 @@ def store(data: Any, names: tuple[str, ...], value: Any) -> bool:
         return False
     name = names[0]
     if isinstance(data, LazyStackedTensorDict):
-        return len(names) > 1 and store(data.tensordicts[int(name)], names[1:], value)
+        parts = {str(index): part for index, part in enumerate(data.tensordicts)}
+        return len(names) > 1 and name in parts and store(parts[name], names[1:], value)
     old = data.get(name, None)
     if len(names) > 1:
-        if old is None:
+        if not is_tensordict(old):  # nothing, or a value that makes room
             data.set(name, TensorDict(batch_size=data.batch_size))
         return store(data.get(name), names[1:], value)
     if isinstance(old, NonTensorStack) and isinstance(value, list):

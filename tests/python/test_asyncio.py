@@ -3,11 +3,13 @@
 
 import asyncio
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import tendon
+from conftest import PATIENCE_S
 
 
 def test_send_and_receive(pair):
@@ -137,3 +139,161 @@ def test_what_an_asynchronous_receive_can_be(pair):
         return mine["x"].sum(), await pair.there.arecv(as_=dict)
 
     assert asyncio.run(main()) == (3, {"x": 1})
+
+
+async def _cancelled(future, way, come, steps):
+    """The result of a task that is cancelled some steps of its loop after what it awaits is done, or None."""
+    task = asyncio.ensure_future(way(future))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    come()
+    over = time.monotonic() + PATIENCE_S
+    while not future.done():
+        assert time.monotonic() < over, "it never came"
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return None
+
+
+async def _in_time(awaitable):
+    async with asyncio.timeout(PATIENCE_S):
+        return await awaitable
+
+
+WAYS = {"await": _of, "wait_for": lambda it: asyncio.wait_for(it, PATIENCE_S)}
+if hasattr(asyncio, "timeout"):  # from Python 3.11 on
+    WAYS["timeout"] = _in_time
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("receive", ["arecv", "irecv", "anext"])
+def test_a_receive_that_is_cancelled_as_its_message_comes_loses_nothing(pair, way, receive):
+    start = {"arecv": pair.there.arecv, "irecv": pair.there.irecv, "anext": pair.there.__anext__}[receive]
+
+    async def main():
+        came = []
+        for i in range(12):
+            future = start()  # kept: to drop it would put its message back
+            got = await _cancelled(future, WAYS[way], lambda i=i: pair.here.send({"i": i}), i)
+            if got is None:
+                got = await pair.there.arecv()
+                with pytest.raises(tendon.Cancelled, match="its await was cancelled"):
+                    future.result(0)
+            came.append(got["i"])
+        return came
+
+    assert asyncio.run(main()) == list(range(12))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_receive_into_arrays_that_is_cancelled_as_its_message_comes_loses_nothing(pair, way):
+    async def main():
+        came = []
+        for i in range(12):
+            mine = {"x": np.zeros(3), "v": None}
+            future = pair.there.irecv_into(mine)
+            cancelled = object()  # a receive into arrays returns None
+            got = await _cancelled(_Told(future, cancelled), WAYS[way],
+                                   lambda i=i: pair.here.send({"x": np.full(3, float(i)), "v": i}), i)
+            if got is None:
+                mine = await pair.there.arecv()
+            came.append((mine["x"].tolist(), mine["v"]))
+        return came
+
+    assert asyncio.run(main()) == [([float(i)] * 3, i) for i in range(12)]
+
+
+class _Told:
+    """A future whose result says that there was one."""
+
+    def __init__(self, future, result):
+        self.done = future.done
+        self._future, self._result = future, result
+
+    def __await__(self):
+        yield from self._future.__await__()
+        return self._result
+
+
+def test_messages_that_several_receives_give_back_keep_their_order(pair):
+    async def main():
+        futures = [pair.there.arecv() for _ in range(4)]
+        both = asyncio.ensure_future(asyncio.gather(*futures))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for i in range(4):
+            pair.here.send({"i": i})
+        over = time.monotonic() + PATIENCE_S
+        while not all(future.done() for future in futures):
+            assert time.monotonic() < over
+        both.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await both
+        return [(await pair.there.arecv())["i"] for _ in range(4)]
+
+    assert asyncio.run(main()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_accept_that_is_cancelled_as_its_pipe_comes_loses_nothing(make_pair, way):
+    here, there = make_pair("shm").contexts
+
+    async def main():
+        with there.listen("127.0.0.1:0") as listener:
+            for i in range(12):
+                theirs = []
+                future = listener.aaccept(PATIENCE_S)  # kept: to drop it would put its pipe back
+                pipe = await _cancelled(future, WAYS[way],
+                                        lambda: theirs.append(here.connect(listener.address)), i)
+                if pipe is None:
+                    pipe = await listener.aaccept(PATIENCE_S)
+                theirs[0].send({"i": i})
+                assert pipe.recv()["i"] == i
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_receive_of_a_group_that_is_cancelled_as_its_message_comes_loses_nothing(members, way):
+    here, there = members(2).groups
+
+    async def main():
+        came = []
+        for i in range(12):
+            mine = np.zeros(3)
+            future = there.irecv(mine, 0)
+            if await _cancelled(future, WAYS[way], lambda i=i: here.send(np.full(3, float(i)), 1, tag=i), i) is None:
+                mine = np.zeros(3)
+                assert there.recv(mine, 0, timeout=PATIENCE_S).tag == i
+            came.append(mine.tolist())
+        return came
+
+    assert asyncio.run(main()) == [[float(i)] * 3 for i in range(12)]
+
+
+def test_messages_that_receives_of_a_group_give_back_keep_their_order(members):
+    here, there = members(2).groups
+    arrays = [np.zeros(3) for _ in range(4)]
+
+    async def main():
+        futures = [there.irecv(array, 0) for array in arrays]
+        all_of_them = asyncio.ensure_future(asyncio.gather(*futures))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for i in range(4):
+            here.send(np.full(3, float(i)), 1)
+        over = time.monotonic() + PATIENCE_S
+        while not all(future.done() for future in futures):
+            assert time.monotonic() < over
+        all_of_them.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await all_of_them
+        for i in range(4):
+            there.recv(arrays[0], 0, timeout=PATIENCE_S)
+            assert arrays[0][0] == i
+
+    asyncio.run(main())

@@ -90,6 +90,31 @@ def ordered(batch):
     return {key: ordered(entry) if isinstance(entry, dict) else entry for key, entry in entries}
 
 
+class OddDevice:
+    def __init__(self, device):
+        self.device = device
+
+    def __dlpack__(self, **words):
+        raise AssertionError("asked before the device was looked at")
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+@pytest.mark.parametrize("device", ["cpu", 1, (1,), (1.5, 0), ("1", "0"), None, (2**70, 0)], ids=repr)
+def test_a_device_that_is_no_pair_of_integers(device):
+    with pytest.raises(TypeError, match=r"'a' is a '.*OddDevice' whose __dlpack_device__\(\) is no pair of integers"):
+        tendon.TensorDict({"a": OddDevice(device)})
+
+
+def test_a_masked_array_would_lose_its_mask():
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    with pytest.raises(TypeError, match="'a' is a '.*MaskedArray', whose mask would be lost"):
+        tendon.TensorDict({"a": masked})
+    kept = tendon.TensorDict({"a": masked.data, "mask": masked.mask})
+    assert kept["mask"].tolist() == [False, True]
+
+
 def test_a_mistake_after_a_good_dict(pair):
     array = np.arange(4)
     for wrong, error in (({"a": array, "v": 2**64}, ValueError), ({"a": array, 1: 2}, TypeError),
@@ -170,6 +195,17 @@ def test_recv_into_sets_values_too(pair):
     assert mine == {"step": 8, "mine": 5, "new": {"v": [1, "z"]}}
 
 
+@pytest.mark.parametrize("kind", [dict, tendon.TensorDict])
+def test_a_value_that_came_replaces_what_is_in_its_way(pair, kind):
+    """But never an array; and the tensors that are there stay."""
+    inner = kind({"a": 1, "b": {"c": {"d": 2}}, "x": np.zeros(3, int)})
+    pair.here.send({"in": {"a": {"y": {"z": 4}}, "b": 6, "x": np.arange(3)}})
+    mine = {"in": inner}
+    pair.there.recv_into(mine)
+    assert mine["in"] is inner and inner["x"][2] == 2
+    assert inner["a"]["y"]["z"] == 4 and inner["b"] == 6
+
+
 def test_recv_into_a_batch_of_our_own_sets_values_too(pair):
     array = np.zeros(3, int)
     mine = tendon.TensorDict({"x": array, "in": {"step": 7}})
@@ -183,7 +219,7 @@ def test_recv_into_a_mapping_that_cannot_be_changed(pair):
     array = np.zeros(3, int)
     for data in ({"x": np.arange(3), "step": 8}, {"x": np.arange(3) + 1}):
         pair.here.send(data)
-    with pytest.warns(UserWarning, match="the values step came too and are dropped.*mappingproxy"):
+    with pytest.warns(UserWarning, match="the values 'step' came too and are dropped.*mappingproxy"):
         pair.there.recv_into(MappingProxyType({"x": array}))
     assert array[2] == 2
     with warnings.catch_warnings():

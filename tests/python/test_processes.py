@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes: fork, spawn, the end of the interpreter, and what an import costs."""
 
+import asyncio
+import functools
 import multiprocessing
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -173,6 +176,72 @@ def test_a_handler_that_raises_gives_its_client_the_reason(make_pair, caplog):
     assert "broken handler" in caplog.text
 
 
+class Doubler:
+    """A handler that is no function."""
+
+    async def __call__(self, pipe):
+        async for batch in pipe:
+            await pipe.asend({"x": batch["x"] * 2})
+
+
+async def double_in_a_loop(pipe):
+    async for batch in pipe:
+        await pipe.asend({"x": batch["x"] * 2})
+
+
+@pytest.mark.parametrize("handler", [double_in_a_loop, Doubler(), functools.partial(double_in_a_loop),
+                                     lambda pipe: double_in_a_loop(pipe)],
+                         ids=["function", "object", "partial", "lambda"])
+def test_an_async_handler_is_awaited(make_pair, handler):
+    context = make_pair("shm").contexts[0]
+    with tendon.serve("127.0.0.1:0", handler, context=context) as server:
+        pipes = [context.connect(server.address) for _ in range(3)]
+        for i, pipe in enumerate(pipes):
+            pipe.send({"x": np.array(i)})
+        for i, pipe in reversed(list(enumerate(pipes))):
+            assert pipe.recv()["x"] == 2 * i
+        assert server.client_count == 3
+        for pipe in pipes:
+            pipe.finish_sending()
+            with pytest.raises(tendon.EndOfStream):
+                pipe.recv()
+    assert server.client_count == 0
+
+
+@pytest.mark.parametrize("failure", [ValueError("broken handler"), asyncio.CancelledError("broken handler"),
+                                     SystemExit("broken handler")], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize("kind", ["function", "async function"])
+def test_whatever_ends_a_handler_its_client_gets_the_reason(make_pair, caplog, failure, kind):
+    context = make_pair("shm").contexts[0]
+
+    def fail(pipe):
+        raise failure
+
+    async def fail_in_a_loop(pipe):
+        raise failure
+
+    handler = fail if kind == "function" else fail_in_a_loop
+    with tendon.serve("127.0.0.1:0", handler, context=context) as server:
+        pipe = context.connect(server.address)
+        with pytest.raises(tendon.InternalError, match=f"the handler failed: {type(failure).__name__}"):
+            pipe.recv()
+    assert "broken handler" in caplog.text
+
+
+def test_a_handler_that_would_never_run_is_refused(make_pair):
+    context = make_pair("shm").contexts[0]
+
+    def with_yield(pipe):
+        yield pipe.recv()
+
+    async def with_async_yield(pipe):
+        yield await pipe.arecv()
+
+    for handler in (with_yield, with_async_yield):
+        with pytest.raises(TypeError, match="is a generator, which would never run"):
+            tendon.serve("127.0.0.1:0", handler, context=context)
+
+
 def test_a_client_beyond_the_last_place(make_pair):
     context = make_pair("shm").contexts[0]
     with tendon.serve("127.0.0.1:0", lambda pipe: [pipe.send(batch) for batch in pipe], context=context,
@@ -183,6 +252,43 @@ def test_a_client_beyond_the_last_place(make_pair):
         with pytest.raises(tendon.ServerBusy, match="all 1 handlers are taken"):
             context.connect(server.address).recv()
         first.close()
+
+
+def test_a_server_without_a_further_thread_goes_on(make_pair, monkeypatch):
+    context = make_pair("shm").contexts[0]
+    start = threading.Thread.start
+    with tendon.serve("127.0.0.1:0", lambda pipe: [pipe.send(batch) for batch in pipe], context=context) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse_to_start)
+            with pytest.raises(tendon.ServerBusy, match="no further thread: can't start"):
+                context.connect(server.address).recv()
+        assert threading.Thread.start is start and server.client_count == 0
+        with context.connect(server.address) as pipe:
+            pipe.send({"x": 1})
+            assert pipe.recv()["x"] == 1
+
+
+def refuse_to_start(thread):
+    raise RuntimeError("can't start new thread")
+
+
+def test_the_handlers_of_a_server_share_one_deadline(make_pair, monkeypatch):
+    context = make_pair("shm").contexts[0]
+    server = tendon.serve("127.0.0.1:0", lambda pipe: pipe.recv(timeout=None), context=context)
+    pipes = [context.connect(server.address) for _ in range(3)]
+    while server.client_count != 3:
+        pass
+    asked = []
+    join = threading.Thread.join
+    monkeypatch.setattr(threading.Thread, "join", lambda self, timeout=None: asked.append(timeout) or join(self, timeout))
+    with pytest.raises(tendon.Timeout, match="3 handlers still run"):
+        server.close(timeout=0.2)
+    assert asked[0] is None, "of the acceptor, which the closed listener ends"
+    assert 0 < asked[1] <= 0.2 and asked[2:] == [0.0, 0.0]
+    monkeypatch.undo()
+    for pipe in pipes:
+        pipe.cancel()
+    server.close()
 
 
 def test_cancel_with_a_reason(pair):

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects of tensordict. A program that has not imported it pays one look-up in sys.modules.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <tendon/tensor/tensor_dict.hpp>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// tendon.tensordict, which makes batches of its objects; null before the program imported it.
+[[nodiscard]] nb::handle tensordict_adapter();
+
+/// True for exactly a tensordict.TensorDict whose tensors lie where they please: not for one that
+/// was consolidated, whose buffer travels as it is.
+[[nodiscard]] bool is_plain_tensordict(nb::handle object);
+
+/// What a TensorDict says of itself beside its entries.
+class TensordictLevel {
+ public:
+  /// Precondition: is_plain_tensordict(object).
+  explicit TensordictLevel(nb::handle object);
+  [[nodiscard]] bool equals(const TensordictLevel& other) const;
+
+ private:
+  nb::object batch_size_;
+  nb::object names_;
+  nb::object device_;
+};
+
+/// Entries of a TensorDict: a list or view of pairs. Precondition: is_plain_tensordict(object).
+[[nodiscard]] nb::object tensordict_items(nb::handle object);
+
+/// What a TensorDict of tensordict is made of.
+struct BatchLevel {
+  nb::tuple batch_size;
+  nb::object names;  // a list, or None
+  nb::dict entries;  // name -> torch.Tensor or BatchLevel
+  nb::dict values;   // name -> value
+};
+
+/// The batch of a root level, on the same memory. A level is a tuple here, which costs Python
+/// less: (batch size, names, entries: name -> array or level, values: name -> value). Errors name
+/// the path; those of tensor_from, and a TypeError for an entry that is no array.
+[[nodiscard]] TensorDict dict_of_levels(const nb::tuple& root);
+
+/// The root level of a batch, on the same memory.
+[[nodiscard]] BatchLevel levels_of(const TensorDict& batch);
+
+}  // namespace tendon::python

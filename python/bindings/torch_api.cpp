@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_api.hpp"
+
+#include <tendon/tensor/dlpack.hpp>
+#include <utility>
+
+#include "arrays_out.hpp"
+#include "dlpack_exchange.hpp"
+
+namespace tendon::python {
+namespace {
+
+/// Null where the type has no table of a version whose layout is known.
+const DLPackExchangeAPI* exchange_api_of(nb::handle type) {
+  const nb::object capsule = nb::getattr(type, kExchangeAttribute, nb::none());
+  if (PyCapsule_IsValid(capsule.ptr(), kExchangeCapsule) == 0) return nullptr;
+  auto* header = static_cast<const DLPackExchangeAPIHeader*>(
+      PyCapsule_GetPointer(capsule.ptr(), kExchangeCapsule));
+  while (header != nullptr && header->version.major != dlpack::kMajorVersion)
+    header = header->prev_api;
+  const auto* const api = reinterpret_cast<const DLPackExchangeAPI*>(header);
+  const bool usable = api != nullptr && api->dltensor_from_py_object_no_sync != nullptr &&
+                      api->managed_tensor_to_py_object_no_sync != nullptr;
+  return usable ? api : nullptr;
+}
+
+/// What is looked up once. The references are never given back: torch is never unloaded.
+class Torch {
+ public:
+  /// Null while torch is not imported, or not to its end.
+  static const Torch* imported() {
+    static const Torch* found = nullptr;
+    if (found != nullptr) return found;
+    const nb::handle module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+    if (!module.is_valid()) return nullptr;
+    nb::object tensor = nb::getattr(module, "Tensor", nb::none());
+    nb::object parameter =
+        nb::getattr(nb::getattr(module, "nn", nb::none()), "Parameter", nb::none());
+    if (PyType_Check(tensor.ptr()) == 0 || PyType_Check(parameter.ptr()) == 0) return nullptr;
+    return found = new Torch(std::move(tensor), std::move(parameter));
+  }
+
+  [[nodiscard]] bool is_tensor(nb::handle object) const {
+    return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(tensor_.ptr())) != 0;
+  }
+  /// The table, for an object of one of the types that it is the table of.
+  [[nodiscard]] const DLPackExchangeAPI* api_for(nb::handle object) const {
+    const nb::handle type = object.type();
+    return type.is(tensor_) || type.is(parameter_) ? api_ : nullptr;
+  }
+  [[nodiscard]] const DLPackExchangeAPI* api() const { return api_; }
+
+  [[nodiscard]] bool is_negated(nb::handle tensor) const { return nb::cast<bool>(is_neg_(tensor)); }
+  [[nodiscard]] bool is_conjugated(nb::handle tensor) const {
+    return nb::cast<bool>(is_conj_(tensor));
+  }
+  [[nodiscard]] bool requires_gradient(nb::handle tensor) const {
+    return nb::cast<bool>(tensor.attr(requires_grad_));
+  }
+
+ private:
+  Torch(nb::object tensor, nb::object parameter)
+      : api_(exchange_api_of(tensor)),
+        is_neg_(nb::object(tensor.attr("is_neg")).release()),
+        is_conj_(nb::object(tensor.attr("is_conj")).release()),
+        requires_grad_(PyUnicode_InternFromString("requires_grad")),
+        tensor_(tensor.release()),
+        parameter_(parameter.release()) {}
+
+  const DLPackExchangeAPI* api_;
+  nb::handle is_neg_;
+  nb::handle is_conj_;
+  nb::handle requires_grad_;
+  nb::handle tensor_;
+  nb::handle parameter_;
+};
+
+bool is_row_major(const dlpack::DLTensor& view) {
+  if (view.strides == nullptr) return true;
+  std::int64_t expected = 1;
+  for (std::int32_t i = view.ndim - 1; i >= 0; --i) {
+    if (view.shape[i] == 0) return true;
+    if (view.shape[i] != 1 && view.strides[i] != expected) return false;
+    expected *= view.shape[i];
+  }
+  return true;
+}
+
+/// What torch's C function takes for certain: it leaks what it refuses, which is element types that
+/// torch lacks and negative strides.
+bool torch_takes(const Tensor& tensor) {
+  const DType dtype = tensor.dtype();
+  return tensor.is_contiguous() && dtype != DType::f8_e3m4 && dtype != DType::f8_e4m3 &&
+         dtype != DType::f8_e4m3b11fnuz;
+}
+
+}  // namespace
+
+std::optional<PlainMemory> plain_tensor(nb::handle object) {
+  const Torch* const torch = Torch::imported();
+  if (torch == nullptr || torch->api_for(object) == nullptr) return std::nullopt;
+  // Before the view is taken: these calls let other threads run.
+  if (torch->requires_gradient(object) || torch->is_negated(object)) return std::nullopt;
+  const auto view = exchanged_view(object);
+  if (!view || view->device.device_type != static_cast<std::int32_t>(DeviceKind::cpu) ||
+      view->dtype.lanes != 1 || !is_row_major(*view))
+    return std::nullopt;
+  const auto dtype = dtype_from_dlpack({view->dtype.code, view->dtype.bits});
+  const auto shape = Shape::make({view->shape, static_cast<std::size_t>(view->ndim)});
+  if (!dtype || !shape) return std::nullopt;
+  const auto size_bytes = shape->size_bytes(*dtype);
+  if (!size_bytes || (view->data == nullptr && *size_bytes != 0)) return std::nullopt;
+  const bool is_complex = *dtype == DType::c32 || *dtype == DType::c64 || *dtype == DType::c128;
+  if (is_complex && torch->is_conjugated(object)) return std::nullopt;
+  return PlainMemory{static_cast<std::byte*>(view->data) + view->byte_offset, *dtype, *shape,
+                     false};
+}
+
+bool is_torch_tensor(nb::handle object) {
+  const Torch* const torch = Torch::imported();
+  return torch != nullptr && torch->is_tensor(object);
+}
+
+const char* why_no_access(nb::handle object) {
+  const auto says = [&](const char* method) { return nb::cast<bool>(object.attr(method)()); };
+  if (nb::cast<bool>(object.attr("is_nested"))) {
+    return "it is a jagged tensor; send its values and offsets as two entries, "
+           "torch.nested.to_padded_tensor(it, 0), or a LazyStackedTensorDict";
+  }
+  if (nb::cast<bool>(object.attr("requires_grad"))) {
+    return "it requires a gradient, which does not travel; its detach() shares the memory without "
+           "one";
+  }
+  if (says("is_conj")) {
+    return "its conjugate bit is set: the memory holds the conjugates of its elements; its "
+           "resolve_conj() makes a tensor that is legal";
+  }
+  if (says("is_neg")) {
+    return "its negative bit is set: the memory holds the negatives of its elements; its "
+           "resolve_neg() makes a tensor that is legal";
+  }
+  if (says("_is_zerotensor"))
+    return "it is a zerotensor, whose zeros have no memory; its clone() makes a tensor that is "
+           "legal";
+  return nullptr;
+}
+
+std::optional<dlpack::DLTensor> exchanged_view(nb::handle object) {
+  const DLPackExchangeAPI* const api = Torch::imported()->api_for(object);
+  if (api == nullptr) return std::nullopt;
+  dlpack::DLTensor view;
+  if (api->dltensor_from_py_object_no_sync(object.ptr(), &view) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  return view;
+}
+
+nb::object storage_of(nb::handle object) { return object.attr("untyped_storage")(); }
+
+nb::object to_torch(Tensor tensor) {
+  const Torch* const torch = Torch::imported();
+  if (torch == nullptr || torch->api() == nullptr || tensor.access() == Access::read_only ||
+      !torch_takes(tensor))
+    return nb::module_::import_("torch").attr("from_dlpack")(to_array(std::move(tensor)));
+  void* made = nullptr;
+  if (torch->api()->managed_tensor_to_py_object_no_sync(to_dlpack(tensor), &made) != 0)
+    throw nb::python_error();
+  return nb::steal(static_cast<PyObject*>(made));
+}
+
+}  // namespace tendon::python

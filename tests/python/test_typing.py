@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A strict type checker finds nothing in programs that use the package as its pages say."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+import tendon
+from test_pages import programs
+
+pytest.importorskip("mypy")
+
+
+def strict(source: str, folder) -> str:
+    """What mypy --strict says of a program; its empty configuration keeps it from any other."""
+    (folder / "program.py").write_text(source)
+    (folder / "mypy.ini").write_text("[mypy]\n")
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini",
+                           "--cache-dir", folder.parent / "mypy", "program.py"],
+                          cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, 1), done.stderr
+    return "" if done.returncode == 0 else done.stdout
+
+
+@pytest.mark.parametrize("source", [pytest.param(each.values[0], id=each.id) for each in programs()])
+def test_a_program_of_a_page(tmp_path, source):
+    assert strict(source, tmp_path) == ""
+
+
+def test_a_wrong_program_is_found(tmp_path):
+    said = strict("import tendon\n\ntendon.connect(7)\n", tmp_path)
+    assert 'Argument 1 to "connect" has incompatible type "int"; expected "str"' in said
+
+
+def public_names() -> list[str]:
+    return [name for name, it in vars(tendon).items()
+            if not name.startswith("_") and not isinstance(it, types.ModuleType)]
+
+
+def test_every_name_is_exported(tmp_path):
+    names = public_names()
+    assert {"connect", "serve", "bench", "Context", "Group", "Timeout", "save"} <= set(names)
+    assert strict("import tendon\n\nprint(tendon.__version__)\n" +
+                  "".join(f"print(tendon.{name})\n" for name in names), tmp_path) == ""
+
+
+def test_the_calls_of_the_asyncio_table_and_of_a_server(tmp_path):
+    assert strict('''
+import numpy as np
+
+import tendon
+
+
+async def handler(pipe: tendon.Pipe) -> None:
+    async with pipe:
+        async for batch in pipe:
+            await pipe.asend({"x": batch["x"]})
+    mine = {"x": np.zeros(3)}
+    await pipe.irecv_into(mine)
+    got = await pipe.arecv(as_=dict)
+    print(got["x"])
+
+
+async def accept(listener: tendon.Listener, group: tendon.Group) -> None:
+    async with await listener.aaccept() as pipe:
+        print(pipe.peer)
+    await group.all_reduce(np.zeros(3), async_op=True)
+
+
+def plain(pipe: tendon.Pipe) -> None:
+    try:
+        for batch in pipe:
+            pipe.send(batch)
+    except tendon.PeerLost as lost:
+        print(lost.code, lost.remedy, lost.detail)
+
+
+with tendon.serve("127.0.0.1:0", handler) as server, tendon.serve("127.0.0.1:0", plain):
+    print(server.address, server.client_count)
+context = tendon.Context("loader", timeout=5.0)
+with context.connect("127.0.0.1:1", timeout=60) as pipe:
+    loan = pipe.loan({"image": ("u8", (1080, 1920, 3))})
+    loan["info"] = {"step": 7}
+    pipe.send(loan)
+''', tmp_path) == ""
