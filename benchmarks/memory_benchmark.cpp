@@ -19,11 +19,11 @@
 #include <vector>
 
 #include "core/fd.hpp"
-#include "memory/copy.hpp"
+#include "memory/large_copy.hpp"
 #include "memory/slot_pool.hpp"
 #include "transport/shm/ring.hpp"
 
-namespace tendon::inline v0::detail {
+namespace tendon::v0::detail {
 namespace {
 
 constexpr std::uint64_t kMiB = 1ull << 20;
@@ -96,7 +96,7 @@ void copy_by_tendon(benchmark::State& state) {
   const auto size_bytes = static_cast<std::uint64_t>(state.range(0));
   Buffers buffers(size_bytes);
   for ([[maybe_unused]] auto round : state) {
-    copy_bytes(buffers.destination(), buffers.source(), copy_hint(size_bytes));
+    copy_part(buffers.destination(), buffers.source(), size_bytes);
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(state.iterations() * state.range(0));
@@ -245,4 +245,4 @@ BENCHMARK(ring_stream)->UseRealTime();
 BENCHMARK(new_first_touch_delete)->Apply(sizes);
 
 }  // namespace
-}  // namespace tendon::inline v0::detail
+}  // namespace tendon::v0::detail

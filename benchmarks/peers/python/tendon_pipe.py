@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tendon: send and recv of a dict of NumPy arrays, by shared memory or tcp, or by loan."""
+"""Tendon: send and recv of a dict of NumPy arrays or of a TensorDict, by shared memory or tcp, or by
+loan."""
 
 from __future__ import annotations
 
@@ -12,13 +13,15 @@ import tendon
 
 class TendonPipe(End):
     path = "tendon"
-    modes = ("shm", "loan", "tcp", "asyncio")
+    # NumPy: shm, loan, tcp, asyncio. The TensorDict of the programs beside this: tensordict (shm),
+    # tensordict-tcp; consolidated: packed by the sender before.
+    modes = ("shm", "loan", "tcp", "asyncio", "tensordict", "tensordict-tcp", "consolidated")
 
     def __init__(self, first: bool, meeting: Any, mode: str, size_bytes: int) -> None:
         super().__init__(first, meeting, mode, size_bytes)
-        self.batch = {"observation": self.observation, "info": {"reward": self.reward}}
+        self.batch: Any = {"observation": self.observation, "info": {"reward": self.reward}}
         self.schema = tendon.Schema.of(self.batch)
-        self.context = tendon.Context(transport="tcp" if mode == "tcp" else "shm",
+        self.context = tendon.Context(transport="tcp" if mode.endswith("tcp") else "shm",
                                       wait_policy="latency")
         self.writes = 0
         if first:
@@ -28,6 +31,20 @@ class TendonPipe(End):
             self.send = self.send_loan
         elif mode == "asyncio":
             self.send, self.recv = self.asend, self.arecv
+        elif mode in ("tensordict", "tensordict-tcp", "consolidated"):
+            self.use_tensordict()
+
+    def use_tensordict(self) -> None:
+        # Here, because torch starts threads of its own.
+        import torch
+        from tensordict import TensorDict
+
+        self.batch = TensorDict({"observation": torch.from_numpy(self.observation),
+                                 "info": {"reward": torch.from_numpy(self.reward)}})
+        if self.mode == "consolidated":
+            self.batch = self.batch.consolidate(metadata=True)
+        self.kind = TensorDict
+        self.recv = self.recv_tensordict
 
     async def open(self) -> None:
         if self.first:
@@ -40,6 +57,10 @@ class TendonPipe(End):
 
     async def recv(self) -> tuple[Any, Any]:
         batch = self.pipe.recv()
+        return batch["observation"], batch["info", "reward"]
+
+    async def recv_tensordict(self) -> tuple[Any, Any]:
+        batch = self.pipe.recv(as_=self.kind)
         return batch["observation"], batch["info", "reward"]
 
     async def send_loan(self) -> None:

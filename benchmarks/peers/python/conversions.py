@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tensors of torch cost on their way in and out beside arrays of NumPy: one process, small
+arrays, nothing waited for. The variants of one row are measured in turns, a few calls at a time, and
+a figure is the median of the turns; `over` is the median of the differences inside the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import torch
+from ping_pong import PATIENCE_S, percentile, print_document
+from tensordict import TensorDict
+
+import tendon
+import tendon.tensordict
+
+SIZE_BYTES = 1 << 10
+CALLS = 50  # of one variant in one turn
+
+
+def two_arrays() -> dict[str, np.ndarray]:
+    count = SIZE_BYTES // 2 // 4
+    return {"observation": np.full(count, 1.5, "f4"), "reward": np.arange(count, dtype="f4")}
+
+
+def two_tensors() -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in two_arrays().items()}
+
+
+def tensordict() -> TensorDict:
+    """The batch of the other programs here."""
+    tensors = two_tensors()
+    return TensorDict({"observation": tensors["observation"], "info": {"reward": tensors["reward"]}})
+
+
+class Pair:
+    """Two ends of a pipe through shared memory."""
+
+    def __init__(self, resources: ExitStack) -> None:
+        contexts = [resources.enter_context(tendon.Context(name, transport="shm"))
+                    for name in ("here", "there")]
+        with contexts[1].listen("127.0.0.1:0") as listener:
+            self.here = contexts[0].connect(listener.address, PATIENCE_S)
+            self.there = listener.accept(PATIENCE_S)
+
+
+Variants = dict[str, Callable[[], object]]
+
+
+def alone(variants: Variants) -> Iterator[dict[str, float]]:
+    """The time of one call [us] by variant, turn by turn."""
+    while True:
+        times_us = {}
+        for name, call in variants.items():
+            start = time.perf_counter_ns()
+            for _ in range(CALLS):
+                call()
+            times_us[name] = (time.perf_counter_ns() - start) / 1e3 / CALLS
+        yield times_us
+
+
+def beside(variants: Variants, after: Callable[[], object]) -> Iterator[dict[str, float]]:
+    """The same; after each call another one whose time does not count."""
+    while True:
+        times_us = {}
+        for name, call in variants.items():
+            spent_ns = 0
+            for _ in range(CALLS):
+                start = time.perf_counter_ns()
+                call()
+                spent_ns += time.perf_counter_ns() - start
+                after()
+            times_us[name] = spent_ns / 1e3 / CALLS
+        yield times_us
+
+
+def row(mode: str, times_us: list[float]) -> dict:
+    times_us = sorted(times_us)
+    return {"path": "tendon", "mode": mode, "size_bytes": SIZE_BYTES,
+            "latency_us_p50": statistics.median(times_us),
+            "latency_us_p99": percentile(times_us, 0.99), "bandwidth_gb_per_s": None, "ratio": {}}
+
+
+def rows(what: str, turns: Iterator[dict[str, float]], count: int) -> list[dict]:
+    next(turns)  # fills caches, imports what is imported late
+    measured = [next(turns) for _ in range(count)]
+    found = [row(f"{what}, {name}", [turn[name] for turn in measured]) for name in measured[0]]
+    if {"numpy", "torch"} <= measured[0].keys():
+        found.append(row(f"{what}, torch over numpy",
+                         [turn["torch"] - turn["numpy"] for turn in measured]))
+    return found
+
+
+def measure(count: int) -> list[dict]:
+    arrays, tensors, mine = two_arrays(), two_tensors(), tensordict()
+    with ExitStack() as resources:
+        pair = Pair(resources)
+        pair.here.send(mine)
+        received = pair.there.recv()
+        lone = resources.enter_context(tendon.Context("lone"))
+        # Nobody else comes, so nobody is looked for there.
+        group = resources.enter_context(
+            tendon.Group.join(rank=0, size=1, address="127.0.0.1:1", context=lone))
+        taken = {"numpy": lambda: tendon.TensorDict(arrays),
+                 "torch": lambda: tendon.TensorDict(tensors),
+                 "tensordict": lambda: tendon.TensorDict(mine)}
+        sent = {"numpy": lambda: pair.here.send(arrays), "torch": lambda: pair.here.send(tensors),
+                "tensordict": lambda: pair.here.send(mine)}
+        given = {"tensordict": lambda: tendon.tensordict.from_batch(received)}
+        reduced = {"numpy": lambda: group.all_reduce(arrays["reward"]),
+                   "torch": lambda: group.all_reduce(tensors["reward"])}
+        return [*rows("in", alone(taken), count), *rows("send", beside(sent, pair.there.recv), count),
+                *rows("out", alone(given), count), *rows("all_reduce", alone(reduced), count)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("-n", type=int, default=200, metavar="TURNS")
+    print_document(measure(parser.parse_args().n))
+
+
+if __name__ == "__main__":
+    main()
