@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests share: a pair of pipes on each path, a group, and programs run beside the test."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 import tendon
 
 # A test that waits for something that never comes ends here; no test measures time.
-PATIENCE_S = 60
+# Under a sanitizer on a busy machine the import of torch alone has taken half a minute.
+PATIENCE_S = 180 if "libasan" in os.environ.get("LD_PRELOAD", "") else 60
 
 
 @dataclass

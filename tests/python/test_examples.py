@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from conftest import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
@@ -16,7 +17,7 @@ def test_a_loader_feeds_a_training_loop(tmp_path):
     pytest.importorskip("sklearn")
     picture = tmp_path / "plot.svg"
     done = subprocess.run([sys.executable, EXAMPLES / "digits_train.py", "--start", picture],
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
     path, copied, learned = done.stdout.splitlines()
     assert path == "shm: same host, proved by a shared mapping"
@@ -35,7 +36,7 @@ def test_several_processes_train_as_one(tmp_path, ranks, failure, where):
     picture = tmp_path / "plot.svg"
     done = subprocess.run([sys.executable, EXAMPLES / "digits_parallel.py", "--ranks", str(ranks),
                            "--plot", picture, *([failure, where] if failure else [])],
-                          capture_output=True, text=True, timeout=240)
+                          capture_output=True, text=True, timeout=4 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
     left, losses, learned = done.stdout.splitlines()
     killed = failure == "--kill"

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import tendon
+from conftest import PATIENCE_S
 
 
 def run(source: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", textwrap.dedent(source)], capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=PATIENCE_S)
 
 
 def test_the_import_brings_no_framework():
