@@ -8,7 +8,7 @@
 #include <tendon/core/result.hpp>
 #include <utility>
 
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 
 namespace tendon::cli {
 namespace {

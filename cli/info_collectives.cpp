@@ -8,7 +8,7 @@
 
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
-#include "group/tuning.hpp"
+#include "group/epochs/tuning.hpp"
 
 namespace tendon::cli {
 namespace {

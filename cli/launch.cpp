@@ -27,7 +27,7 @@
 #include "cli/sink.hpp"
 #include "cli/standard_streams.hpp"
 #include "cli/verbs.hpp"
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -99,7 +99,7 @@ Result<int> run_jobs(const LaunchOptions& options, const std::string& program, O
   const sigset_t child_signal = set_of({SIGCHLD});
   const detail::OwnedFd child_events(signalfd(-1, &child_signal, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!child_events) return system_error("cli.launch", "signalfd", errno);
-  TENDON_TRY(run_id, detail::random_token());
+  TENDON_TRY(run_id, detail::random_nonce());
   Sink out(STDOUT_FILENO);
   std::optional<Sink> separate_err;
   if (!Sink::are_same(STDOUT_FILENO, STDERR_FILENO)) separate_err.emplace(STDERR_FILENO);

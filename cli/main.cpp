@@ -22,7 +22,7 @@
 #include "cli/collective.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
-#include "group/agreement.hpp"
+#include "group/membership/agreement_message.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -167,7 +167,7 @@ void add_launch(CLI::App& app, std::span<char*> after_dashes, int& exit_code) {
       "launch", "Starts the ranks of a program: tendon launch -n 4 -- PROGRAM ARGUMENTS...");
   verb->add_option("-n,--ranks", options->local_count, "Ranks on this node, 1 to 256")
       ->required()
-      ->check(CLI::Range(1, 256));
+      ->check(CLI::Range(1, static_cast<int>(detail::kMaxPlaces)));
   verb->add_option("--restart", options->restart_count,
                    "Start all ranks again after a failure, so many times at most [0]")
       ->check(CLI::Range(0, 1'000'000));

@@ -13,7 +13,7 @@
 #include <tendon/session/address.hpp>
 #include <utility>
 
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 
 extern char** environ;  // NOLINT: the name POSIX gives it
 
@@ -83,7 +83,7 @@ Result<RankEnvironment> RankEnvironment::create(const LaunchOptions& options,
   } else {
     if (rendezvous.empty()) {
       // No port, so no race for it, and nobody can guess the name.
-      TENDON_TRY(token, detail::random_token());
+      TENDON_TRY(token, detail::random_nonce());
       rendezvous = "unix:@tendon-launch-" + detail::to_hex(token);
     } else if (auto address = Address::parse(rendezvous); !address) {
       return std::move(address).error();

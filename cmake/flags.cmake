@@ -50,9 +50,13 @@ if(PROJECT_IS_TOP_LEVEL)
   mark_as_advanced(TENDON_CCACHE_PROGRAM)
   if(TENDON_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     set(TENDON_CCACHE "${TENDON_CCACHE_PROGRAM}")
-    # NOHASHDIR: two build folders with the same flags share their results.
+    # NOHASHDIR, BASEDIR: two clones and two build folders with the same flags share their results. The compiler
+    # is given relative paths then, which __FILE__ shows.
     set(CMAKE_CXX_COMPILER_LAUNCHER
-        "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1 "${TENDON_CCACHE_PROGRAM}")
+        "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1 "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}"
+        "${TENDON_CCACHE_PROGRAM}")
+    file(RELATIVE_PATH source_from_build "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
+    target_compile_options(tendon_flags INTERFACE "-fmacro-prefix-map=${source_from_build}=")
   endif()
   set(fast_linkers mold lld)
   if(TENDON_SANITIZE)

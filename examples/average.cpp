@@ -30,7 +30,7 @@ int main() {
     Result<void> done = group->all_reduce(gradient, ReduceOp::avg, 30s);
     if (!done) {
       if (rank == 0) std::cout << to_string(done.error().code) << "\n";
-      group->shrink(30s).value();  // the next epoch: everybody who is left calls it
+      group->shrink(30s).value();  // the next epoch: all that are left call it
       continue;                    // what `gradient` holds is unspecified
     }
     if (rank == 0) std::cout << group->size() << " members, mean " << gradient << "\n";

@@ -263,9 +263,8 @@ class Programs:
         return self.built("bin/tendon", "bench", "pipe", "--json", "--path", path, "--mode", mode,
                           "-b", size, "-e", size)
 
-    def copy_ratio(self) -> Step:
-        return self.built("benchmarks/copy_ratio", "-b", str(ROUTINE_SIZES[0]),
-                          "-e", str(ROUTINE_SIZES[-1]), "-f", "4")
+    def copy_ratio(self, size_bytes: int) -> Step:
+        return self.built("benchmarks/copy_ratio", "-b", str(size_bytes), "-e", str(size_bytes))
 
     def waiting(self, benchmark: str) -> Step:
         """`bench detect` or `bench deadline`: rows without a size."""
@@ -288,8 +287,10 @@ AGAINST_MPI = SOFTWARE + ("The MPI peer moves bytes between two buffers of its o
 AGAINST_SOCKETS = ("Both sides make the same system calls; rounds differ by a fifth either way, "
                    "with the load of the host.")
 
-COPY_SIZES = [8, KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, LARGE]
-ROUTINE_SIZES = [4 * KIB * 4**i for i in range(10)]  # to 1 GiB
+# Where the ranges begin for which the library tries ways to copy: LargeCopies::kFirstBytes.
+TRIED_SIZES = [8 * MIB, 12 * MIB, 16 * MIB, 24 * MIB, 32 * MIB]
+COPY_SIZES = [8, KIB, 64 * KIB, MIB, 4 * MIB, *TRIED_SIZES, LARGE]
+ROUTINE_SIZES = sorted({4 * KIB * 4**i for i in range(10)} | set(TRIED_SIZES))  # to 1 GiB
 TCP_MOVE_SIZES = [16 * MIB, LARGE]
 MEMORY_SIZE = 64 * MIB
 
@@ -311,7 +312,8 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
         tcp.append([p.socket_move(size), p.tendon("tcp", "copy", size),
                     p.ucx("tcp", "tag_bw", size)])
     tcp.append([p.iperf3()])
-    return {"hand-over": [hand_over], "copy": copy, "routine": [[p.copy_ratio()]], "tcp": tcp,
+    routine = [[p.copy_ratio(size)] for size in ROUTINE_SIZES]
+    return {"hand-over": [hand_over], "copy": copy, "routine": routine, "tcp": tcp,
             "memory": [[p.memory()]],
             "waiting": [[p.waiting("detect")], [p.waiting("deadline")]]}
 
@@ -330,8 +332,8 @@ def lines(streams: int) -> list[Line]:
         Line("shm loan, 100 MB untouched / iceoryx2", large_loan,
              [Key("iceoryx2", "loan", LARGE)], time_us),
     ]
-    for size, limit in ((LARGE, 0.95), (16 * MIB, 0.95), (4 * MIB, 0.95), (MIB, 0.85),
-                        (64 * KIB, None)):
+    for size in reversed([size for size in COPY_SIZES if size >= 64 * KIB]):
+        limit = 0.95 if size >= 4 * MIB else 0.85 if size >= MIB else None
         found.append(Line(f"shm send+recv, {size_text(size)}: share of memcpy's rate",
                           Key("shm", "copy", size), [Key("memcpy", "copy", size)], rate, limit))
     for alignment in ("aligned", "unaligned"):

@@ -34,6 +34,11 @@ STAGE_SIZES = [64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB]
 STAGE_WAYS = {"stage": "chunks", "stage_whole": "whole", "stage_first": "first"}
 # Who shares a host, and what that is called.
 STAGE_PLACES = {"a host for each stage": [0, 0, 1, 1], "a host for each rank": [0, 1, 2, 3]}
+# Calls of each size, and who shares a host.
+LEVEL_CALLS = {8: 3000, 64 * KIB: 1000, 32 * MIB: 10}
+LEVEL_PLACES = [0, 0, 1, 1]
+LEVEL_WAYS = {"leaders": "boards, one for each host, boards",
+              "shards": "boards, each its shard, boards"}
 PORT = 7711
 # Why a target is missed, as far as it is known.
 SHARED_MEMORY = ("There is no link to relieve. Where all are on one host `send_to_stage` moves as "
@@ -47,7 +52,9 @@ class Host:
     and its links: nothing is left, however this ends."""
 
     def __init__(self) -> None:
-        self.holder = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo ready; exec cat"],
+        # Hosts are told apart by their names, and the kernel's would be that of this machine.
+        self.holder = subprocess.Popen(["unshare", "-n", "-u", "sh", "-c",
+                                        "hostname host-$$; echo ready; exec cat"],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, text=True)
         if self.holder.stdout.readline() != "ready\n":
@@ -55,7 +62,8 @@ class Host:
             raise NotMeasured(f"network namespaces cannot be made here: {words}")
 
     def command(self, words: list[str]) -> list[str]:
-        return ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net", *words]
+        return ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net",
+                f"--uts=/proc/{self.holder.pid}/ns/uts", *words]
 
     def run(self, line: str) -> None:
         execute(self.command(line.split()))
@@ -160,11 +168,15 @@ def runtime_folder() -> Iterator[str]:
 class Programs:
     def __init__(self, build_dir: str, rate: str):
         self.tendon = f"{build_dir}/bin/tendon"
+        self.two_levels = f"{build_dir}/benchmarks/two_levels"
         self.rate = rate
-        self.missing = None if (ROOT / self.tendon).exists() else f"not built: {self.tendon}"
-        for tool in ("ip", "tc", "nsenter", "unshare"):
+        self.missing = None
+        for program in (self.tendon, self.two_levels):
+            if not (ROOT / program).exists():
+                self.missing = f"not built: {program}"
+        for tool in ("ip", "tc", "nsenter", "unshare", "hostname"):
             if not shutil.which(tool):
-                self.missing = f"not installed: {tool} (iproute2, util-linux)"
+                self.missing = f"not installed: {tool} (iproute2, util-linux, hostname)"
 
     def stream(self, size_bytes: int) -> Step:
         command = ["python3", STREAM, "--connect", f"{address(1)}:{PORT}", "--size",
@@ -176,6 +188,11 @@ class Programs:
                    str(RING_BYTES), "-e", str(RING_BYTES), "-n", "5", "-w", "2"]
         return Step(command, functools.partial(run_ranks, self.rate, list(range(ranks)),
                                                ring_name(ranks)), self.missing)
+
+    def levels(self, size_bytes: int) -> Step:
+        command = [self.two_levels, "-b", str(size_bytes), "-n", str(LEVEL_CALLS[size_bytes])]
+        return Step(command, functools.partial(run_ranks, self.rate, LEVEL_PLACES, LEVELS),
+                    self.missing)
 
     def stage(self, way: str, place: str | None) -> Step:
         command = [self.tendon, "bench", "stage", "--json", "--way", STAGE_WAYS[way], "-b",
@@ -189,6 +206,9 @@ class Programs:
                     self.missing)
 
 
+LEVELS = "2 hosts x 2 ranks"
+
+
 def ring_name(ranks: int) -> str:
     return f"{ranks} hosts"
 
@@ -199,6 +219,7 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
         "ring": [[p.stream(RING_BYTES), *(p.ring(ranks) for ranks in RING_RANKS)]],
         "stages": [[p.stage(way, place) for way in STAGE_WAYS]
                    for place in (None, *STAGE_PLACES)],
+        "levels": [[p.levels(size)] for size in LEVEL_CALLS],
     }
 
 
@@ -220,6 +241,12 @@ def lines(rate: str) -> list[Line]:
                                   Key("tendon", f"stage, {place}", size),
                                   [Key("tendon", f"{way}, {place}", size)], P50,
                                   1 if size >= MIB and way == "stage_whole" else None, cause))
+    for size in LEVEL_CALLS:
+        for quantity, word in ((P50, "p50"), ("cpu_us", "CPU time")):
+            for way, title in LEVEL_WAYS.items():
+                found.append(Line(f"all_reduce, {LEVELS}, {size_text(size)}, {word}: two levels / "
+                                  f"{title}", Key("tendon", f"own, {LEVELS}", size),
+                                  [Key("tendon", f"{way}, {LEVELS}", size)], quantity))
     return found
 
 
@@ -250,7 +277,10 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "Stages: `tendon bench stage`, from 2 ranks to 2, until each sender has its receiver's "
         "answer; times are those of the slowest rank. *Each sends all of it*: without "
         "`send_to_stage`, each rank sends the whole tensor to its counterpart. *One sends it*: the "
-        "first to the first of the others, which broadcasts it.",
+        "first to the first of the others, which broadcasts it. Two levels: a group's own "
+        "`all_reduce`, beside the same by groups of its ranks (`benchmarks/two_levels.cpp`): reduced "
+        "on boards inside each host, all-reduced between hosts, broadcast on boards; or each rank "
+        "with a shard of its own. CPU time is that of all ranks.",
         comparison_table(verdicts, result),
         *[part.replace("## ", "## Collectives over networks: ", 1) for part in shortfalls(verdicts)],
         "## Collectives over networks: all figures",
@@ -265,7 +295,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
     parser.add_argument("--rate", default="1gbit", help="of each host's link, as tc says it")
-    parser.add_argument("--only", action="append", choices=["ring", "stages"],
+    parser.add_argument("--only", action="append", choices=["ring", "stages", "levels"],
                         help="measure this section only; writes no document")
     parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")

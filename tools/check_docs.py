@@ -5,7 +5,7 @@
 check_docs.py links ROOT                   every relative link of a page leads somewhere, headings included
 check_docs.py environment ROOT             docs/environment.md lists what the code reads, and no other
 check_docs.py limits ROOT --compiler CXX   docs/limits.md gives every limit of include/ its value
-check_docs.py numbers ROOT                 pages and error texts repeat limits as docs/limits.md has them
+check_docs.py numbers ROOT                 pages and texts of the code repeat limits and constants as they are
 check_docs.py --self-test                  plants faults and expects each to be reported
 """
 
@@ -24,8 +24,13 @@ GETENV = re.compile(r"\b(?:getenv|variable)\(\s*\"(\w+)\"\s*\)")
 ROW = re.compile(r"^\| `(\w[\w:]*)` \| ([^|]+?) \|.*?\| `([\w/.]+)` \|$", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 # A limit is a constant that one side may not exceed; the tables of limits are these headers.
-LIMIT_HEADERS = ("include/tendon/tensor/limits.hpp", "include/tendon/session/limits.hpp")
+LIMIT_HEADERS = ("include/tendon/tensor/limits.hpp", "include/tendon/session/limits.hpp",
+                 "include/tendon/fabric/limits.hpp")
 CONSTANT = re.compile(r"^inline constexpr [\w:]+(?:<[^>]*>)? (k\w+)\b", re.MULTILINE)
+# A constant of the code, whatever header or source it is in; its value, in braces or not.
+CODE_CONSTANT = re.compile(r"^\s*(?:inline |static )*constexpr ([\w:]+) (k[A-Z]\w*)\s*(?:=\s*([^;]+)|\{([^;]*)\});",
+                           re.MULTILINE)
+NAME = re.compile(r"\b(?:\w+::)?k[A-Z]\w+")
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 NUMBER = r"(2\^\d+(?: - 1)?|\d+(?: \d{3})*(?: (?:[KMG]iB|ms|s)\b)?)"
 # Not a part of 127.0.0.1, SHA-256 or 0x1000.
@@ -160,16 +165,45 @@ def value_of(text: str) -> tuple[str, int]:
     raise Fault(f"'{text}' is no value")
 
 
-def computed(expression: str, limits: dict[str, tuple[str, int]]) -> tuple[str, int]:
-    """`2 * kA + 16` of known limits, or a value. The expressions are those of doc_numbers.py."""
-    names = re.findall(r"\b(?:\w+::)?k[A-Z]\w+", expression)
-    if not names:
+def code_value(kind: str, expression: str) -> tuple[str, int] | None:
+    """`std::uint64_t{16} << 20`, `1ull << 20`, seconds{5} as numbers; None for what is no arithmetic."""
+    unit = re.search(r"std::chrono::(\w*seconds)\b", f"{kind} {expression}")
+    plain = re.sub(r"\bstd::uint\d+_t\{(\d+)\}|std::chrono::\w+", r"\1", expression)
+    plain = re.sub(r"(?<=\d)u?l?l?\b", "", plain.replace("'", ""), flags=re.IGNORECASE)
+    factor = {"seconds": 1000, "milliseconds": 1}.get(unit[1], 0) if unit else 1
+    if not factor or not re.fullmatch(r"(?!.*\b0\d)[\d\s()<+*-]+", plain):
+        return None
+    return "ms" if unit else "", factor * eval(plain)
+
+
+def code_constants(text: str) -> dict[str, set[tuple[str, int]]]:
+    """The values that a name has in the code: one, or several where it is used in several places."""
+    constants: dict[str, set[tuple[str, int]]] = {}
+    for kind, name, assigned, braced in CODE_CONSTANT.findall(text):
+        if value := code_value(kind, assigned or braced):
+            constants.setdefault(name, set()).add(value)
+    return constants
+
+
+def known_value(name: str, limits: dict[str, tuple[str, int]],
+                constants: dict[str, set[tuple[str, int]]]) -> tuple[str, int]:
+    if name in limits:
+        return limits[name]
+    values = constants.get(name, set())
+    if len(values) != 1:
+        raise Fault(f"tools/doc_numbers.py: neither docs/limits.md nor the code has one {name}: "
+                    + (" and ".join(str(value) for _, value in sorted(values)) or "there is none"))
+    return next(iter(values))
+
+
+def computed(expression: str, limits: dict[str, tuple[str, int]],
+             constants: dict[str, set[tuple[str, int]]]) -> tuple[str, int]:
+    """`2 * kA + 16` of known constants, or a value. The expressions are those of doc_numbers.py."""
+    values = {name: known_value(name, limits, constants) for name in NAME.findall(expression)}
+    if not values:
         return value_of(expression)
-    for name in names:
-        if name not in limits:
-            raise Fault(f"tools/doc_numbers.py: docs/limits.md has no {name}")
-    plain = re.sub(r"\b(?:\w+::)?k[A-Z]\w+", lambda match: str(limits[match[0]][1]), expression)
-    return limits[names[0]][0], eval(plain)
+    plain = NAME.sub(lambda match: str(values[match[0]][1]), expression)
+    return next(iter(values.values()))[0], eval(plain)
 
 
 def prose(name: str, text: str) -> str:
@@ -183,7 +217,8 @@ def prose(name: str, text: str) -> str:
 
 
 def number_faults(name: str, text: str, rows: list[tuple[str, str]],
-                  limits: dict[str, tuple[str, int]], is_complete: bool) -> list[str]:
+                  limits: dict[str, tuple[str, int]], constants: dict[str, set[tuple[str, int]]],
+                  is_complete: bool) -> list[str]:
     """Rows that are not there or differ; with `is_complete` also values of limits without a row."""
     faults = []
     covered = set()
@@ -194,7 +229,7 @@ def number_faults(name: str, text: str, rows: list[tuple[str, str]],
             faults.append(f"{name} does not say '{phrase}': mend its row of tools/doc_numbers.py")
         for match in found:
             covered.add(match.start(1))
-            if value_of(match[1]) != computed(expression, limits):
+            if value_of(match[1]) != computed(expression, limits, constants):
                 faults.append(f"{name} says '{match[0]}', and {expression} is another number")
     telling = {value: constant for constant, value in limits.items()
                if value[0] or value[1] >= SMALLEST_TELLING}
@@ -209,19 +244,27 @@ def number_faults(name: str, text: str, rows: list[tuple[str, str]],
     return faults
 
 
+def complete_files(root: Path) -> set[str]:
+    """Those in which every value of a limit needs a row: what users read of errors and bytes."""
+    patterns = [f"{folder}/**/*.[ch]pp" for folder in ("include", "src", "cli", "python/bindings")]
+    return {file.relative_to(root).as_posix() for pattern in (*patterns, "docs/errors/*.md", "docs/protocol.md")
+            for file in root.glob(pattern)}
+
+
 def check_numbers(options: argparse.Namespace) -> None:
     root = options.root
     page = (root / "docs/limits.md").read_text()
     limits = {name: value_of(value) for name, value, _ in ROW.findall(page)}
-    code = [file.relative_to(root).as_posix() for folder in ("include", "src")
-            for file in sorted((root / folder).rglob("*.[ch]pp"))]
-    faults = []
-    for name in sorted({*NUMBERS, *code, "docs/protocol.md"}):
-        text = prose(name, (root / name).read_text())
-        is_complete = name in code or name == "docs/protocol.md"
-        faults += number_faults(name, text, NUMBERS.get(name, []), limits, is_complete)
+    constants = code_constants(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp"))
+    complete = complete_files(root)
+    faults = [f"tools/doc_numbers.py names {name}, which is no file"
+              for name in NUMBERS if not (root / name).is_file()]
+    for name in sorted({*NUMBERS, *complete}):
+        if (root / name).is_file():
+            text = prose(name, (root / name).read_text())
+            faults += number_faults(name, text, NUMBERS.get(name, []), limits, constants, name in complete)
     raise_if(faults)
-    print(f"{sum(map(len, NUMBERS.values()))} phrases have the numbers of docs/limits.md")
+    print(f"{sum(map(len, NUMBERS.values()))} phrases of {len(complete)} files have the numbers of the code")
 
 
 def self_test() -> None:
@@ -243,9 +286,22 @@ def self_test() -> None:
     assert "kMaxX == 1048576ull" in limits_source(row)
     assert cpp_value("2^63 - 1") == "((1ull << 63) - 1)" and cpp_value("5 s") == "std::chrono::seconds(5)"
     limits = {"kMaxX": ("", 4096), "Ring::kPlaces": ("", 1024), "kPause": ("ms", 5000)}
+    constants = code_constants("constexpr std::size_t kMostEarly = 65'536;\n  static constexpr std::uint64_t kPiece"
+                               " = std::uint64_t{1} << 20;\nconstexpr std::uint64_t kPiece = 1ull << 20;\n"
+                               "inline constexpr std::chrono::seconds kAge{15};\nconstexpr int kTwice = 1;\n"
+                               "constexpr int kTwice = 2;\nconstexpr std::string_view kWhere = \"a\";\n")
+    assert constants == {"kMostEarly": {("", 65536)}, "kPiece": {("", 1 << 20)}, "kAge": {("ms", 15000)},
+                         "kTwice": {("", 1), ("", 2)}}
 
     def numbers(text: str, *rows: tuple[str, str]) -> list[str]:
-        return number_faults("page.md", prose("page.md", text), list(rows), limits, True)
+        return number_faults("page.md", prose("page.md", text), list(rows), limits, constants, True)
+
+    def reports_row(what: str, expression: str) -> None:
+        try:
+            reports(what, numbers("at most 1", ("most {}", expression)))
+        except Fault:
+            return
+        sys.exit(f"self-test: {what} was compared")
 
     reports("another number than the constant", numbers("at most 4095 bytes", ("most {} bytes", "kMaxX")))
     reports("another unit", numbers("after 5000 s", ("after {}", "kPause")))
@@ -255,9 +311,20 @@ def self_test() -> None:
     reports("a time without a row", numbers("within 5 s"))
     assert not numbers("at most 4 096\nbytes, 1-1024 | 4096 | SHA-4096 10.4096 `kMaxX` 7 s\n```\n4096\n```\n",
                        ("most {} bytes", "kMaxX"), ("1-{}", "Ring::kPlaces"))
+    reports("another number than a constant of the code", numbers("up to 65535", ("up to {}", "kMostEarly")))
+    reports("another time than a constant of the code", numbers("for 14 s", ("for {}", "kAge")))
+    reports("an ordinal", numbers("the 4098th", ("the {}th", "kMaxX + 1")))
+    reports_row("a constant that is nowhere", "kNowhere")
+    reports_row("a constant that has two values", "kTwice")
+    assert not numbers("up to 65 536 of 1 MiB, the 4097th", ("up to {}", "kMostEarly"), ("of {}", "kPiece"),
+                       ("the {}th", "kMaxX + 1"))
     code = prose("a.cpp", '// "1024"\nf("its 10"\n  "24 pipes", 4096);\n')
-    reports("a limit in an error text", number_faults("a.cpp", code, [], limits, True))
-    assert not number_faults("a.cpp", code, [("its {} pipes", "Ring::kPlaces")], limits, True)
+    reports("a limit in an error text", number_faults("a.cpp", code, [], limits, constants, True))
+    assert not number_faults("a.cpp", code, [("its {} pipes", "Ring::kPlaces")], limits, constants, True)
+    root = Path(__file__).parent.parent
+    for name in ("docs/errors/TD-E0108.md", "python/bindings/listener.cpp", "cli/main.cpp", "src/core/error.cpp"):
+        if name not in complete_files(root):
+            sys.exit(f"self-test: {name} is not read for numbers")
     try:
         cpp_value("many")
     except Fault:

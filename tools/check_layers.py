@@ -13,9 +13,12 @@ from pathlib import Path
 
 # From the bottom up: a layer may include itself and those before it. docs/architecture.md has the
 # reasons. A folder that is not listed is a fault, so that a new layer is a decision.
-LAYERS = ["core", "observe", "memory", "tensor", "session", "transport", "runtime", "pipe", "group"]
+LAYERS = ["core", "observe", "memory", "tensor", "session", "transport", "runtime", "channel",
+          "fabric", "pipe", "group"]
 # They meet in the layers below them, and in programs.
-SIBLINGS = {"pipe", "group"}
+SIBLINGS = {"fabric", "pipe", "group"}
+# Folders of a layer in src/, from the bottom up: likewise. A file above them may include all.
+ROOMS = {"group": ["operands", "reduce", "membership", "boards", "scripts", "epochs", "messages"]}
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Standard and POSIX headers, the only ones besides our own that a public header may name.
@@ -28,7 +31,22 @@ def layer_of(path: str) -> str:
     return path.split("/")[0] if "/" in path else ""
 
 
-def fault_of(place: str, layer: str, quote: str, target: str) -> str | None:
+def room_of(path: str) -> str:
+    """'boards' of 'group/boards/board.hpp'; '' for a file above the rooms of its layer."""
+    return path.split("/")[1] if path.count("/") > 1 else ""
+
+
+def fault_of_rooms(layer: str, room: str, wanted: str) -> str | None:
+    """The rule that a file of `room` breaks by including one of `wanted`, both of `layer`."""
+    rooms = ROOMS[layer]
+    if wanted not in ["", *rooms]:
+        return f"'{wanted}' is not a room of {layer}"
+    if room != "" and (wanted == "" or rooms.index(wanted) > rooms.index(room)):
+        return f"{layer}/{room} may not include {layer}/{wanted}: rooms point one way"
+    return None
+
+
+def fault_of(place: str, layer: str, room: str, quote: str, target: str) -> str | None:
     """The rule that `#include target` breaks in a file of `layer` below include/, src/ or cli/."""
     ours = target.removeprefix("tendon/") if target.startswith("tendon/") else None
     if place == "include" and quote == '"':
@@ -50,10 +68,12 @@ def fault_of(place: str, layer: str, quote: str, target: str) -> str | None:
         return "the umbrella header is for programs, not for the library"
     if wanted not in LAYERS:
         return f"'{wanted}' is not a layer"
-    if {wanted, layer} == SIBLINGS:
+    if wanted != layer and {wanted, layer} <= SIBLINGS:
         return f"{layer} may not include {wanted}: they stand side by side"
     if LAYERS.index(wanted) > LAYERS.index(layer):
         return f"{layer} may not include {wanted}: dependency only downwards"
+    if quote == '"' and wanted == layer and layer in ROOMS:
+        return fault_of_rooms(layer, room, room_of(ours))
     return None
 
 
@@ -63,13 +83,18 @@ def check(root: Path) -> list[str]:
                         ("cli", root / "cli")):
         for file in sorted([*base.rglob("*.hpp"), *base.rglob("*.cpp")]):
             name = file.relative_to(root)
-            layer = layer_of(file.relative_to(base).as_posix())
+            path = file.relative_to(base).as_posix()
+            layer = layer_of(path)
+            room = room_of(path)
             if place != "cli" and layer not in LAYERS and not (place == "include" and layer == ""):
                 faults.append(f"{name}:1: '{layer}' is not a layer")
                 continue
+            if place == "src" and layer in ROOMS and room not in ["", *ROOMS[layer]]:
+                faults.append(f"{name}:1: '{room}' is not a room of {layer}")
+                continue
             for number, line in enumerate(file.read_text().splitlines(), 1):
                 found = INCLUDE.match(line)
-                fault = found and fault_of(place, layer, *found.groups())
+                fault = found and fault_of(place, layer, room, *found.groups())
                 if fault:
                     faults.append(f"{name}:{number}: {fault}")
     return faults
@@ -79,14 +104,22 @@ def self_test() -> None:
     good = {
         "include/tendon/tendon.hpp": "#include <tendon/pipe/pipe.hpp>",
         "include/tendon/tensor/tensor.hpp": "#include <tendon/memory/pool.hpp>\n#include <vector>",
+        "src/group/boards/board.cpp": '#include "group/reduce/reduce.hpp"\n'
+                                      "#include <tendon/group/group.hpp>",
+        "src/group/group.cpp": '#include "group/messages/stage.hpp"',
         "src/pipe/pipe.cpp": '#include "pipe/x.hpp"\n#include <nlohmann/json.hpp>',
         "cli/main.cpp": '#include "commands.hpp"\n#include <CLI/CLI.hpp>',
     }
     bad = [
         ("src/memory/pool.cpp", '#include "tensor/tensor.hpp"', "memory may not include tensor"),
         ("src/core/error.cpp", "#include <tendon/observe/log.hpp>", "core may not include observe"),
-        ("src/pipe/pipe.cpp", '#include "group/agreement.hpp"', "pipe may not include group"),
-        ("src/group/agreement.cpp", '#include "pipe/pipe_core.hpp"', "group may not include pipe"),
+        ("src/pipe/pipe.cpp", '#include "group/membership/agreement.hpp"', "pipe may not include group"),
+        ("src/group/membership/agreement.cpp", '#include "pipe/pipe_core.hpp"', "group may not include pipe"),
+        ("src/pipe/pipe.cpp", '#include "fabric/announcement.hpp"', "pipe may not include fabric"),
+        ("src/fabric/a.cpp", "#include <tendon/group/group.hpp>", "fabric may not include group"),
+        ("src/channel/a.hpp", '#include "fabric/announcement.hpp"', "channel may not include fabric"),
+        ("src/channel/a.hpp", '#include "pipe/pipe_core.hpp"', "channel may not include pipe"),
+        ("src/runtime/a.hpp", '#include "channel/window.hpp"', "runtime may not include channel"),
         ("include/tendon/session/hello.hpp", "#include <tendon/transport/path.hpp>",
          "session may not include transport"),
         ("include/tendon/core/a.hpp", '#include "core/a.hpp"', "a public header includes only"),
@@ -96,6 +129,10 @@ def self_test() -> None:
         ("src/core/a.cpp", "#include <fmt/format.h>", "only cli/ uses"),
         ("src/core/a.cpp", "#include <tendon/tendon.hpp>", "the umbrella header is for programs"),
         ("src/util/a.cpp", "", "'util' is not a layer"),
+        ("src/group/util/a.cpp", "", "'util' is not a room of group"),
+        ("src/group/boards/board.cpp", '#include "group/util/a.hpp"', "'util' is not a room"),
+        ("src/group/boards/board.cpp", '#include "group/scripts/script.hpp"', "rooms point one way"),
+        ("src/group/boards/board.cpp", '#include "group/group.hpp"', "rooms point one way"),
         ("src/core/a.cpp", '#include "util/a.hpp"', "'util' is not a layer"),
     ]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a page or an error text repeats the value of a limit.
+"""Where a page or a text of the code repeats the value of a constant.
 
 Each row is a phrase with {} in the place of the number, and what the number has to be: a constant
-of docs/limits.md, an expression of such constants, or a number that only happens to be that of a
-limit. `check_docs.py numbers` compares them, and reports a limit's value in docs/protocol.md or in
-an error text that no row covers.
+of docs/limits.md or of the code (without its class or namespace, which has one value wherever the
+code has that name), an expression of these, or a number that only happens to be that of a limit.
+`check_docs.py numbers` compares them. It reports a limit's value that no row covers, in
+docs/protocol.md, docs/errors, and the texts of the library, the command and the Python package.
 """
 
 NUMBERS = {
@@ -12,6 +13,7 @@ NUMBERS = {
         ("bytes that follow, at most {}: a frame", "kMaxHelloBytes - 16"),
         ("a frame has at most {} bytes", "kMaxHelloBytes"),
         ("| host | text | 1-{} bytes |", "kMaxIdentityTextBytes"),
+        ("none zero, the link cap at most {} |", "kMaxPeerCapBytes"),
         ("| name | text | 1-{} bytes |", "kMaxIdentityTextBytes"),
         ("| library version | text | 1-{} bytes |", "kMaxVersionTextBytes"),
         ("| reason | text | 1-{} bytes |", "kMaxReasonBytes"),
@@ -31,10 +33,11 @@ NUMBERS = {
         ("no pipe was opened within {} is ended", "kFirstPipeTimeout"),
         ("at most {} messages that its receiver's program has not taken", "kPipeWindowMessages"),
         ("at most {} of their payload", "kPipeWindowBytes"),
-        ("While less than {} of it are open", "kPipeCreditBytes"),
-        ("It is due after {} messages", "kPipeCreditMessages"),
-        ("messages and, over tcp, after {}, so that", "kPipeCreditBytes"),
-        ("has more than {} messages waiting", "2 * kPipeWindowMessages + 16"),
+        ("pipe 3 with {} messages", "kPipeWindowMessages"),
+        ("256 messages and {}, before its link", "kPipeWindowBytes"),
+        ("due after a *step* of {} messages", "kPipeCreditMessages"),
+        ("messages or, over tcp, {}; of a window", "kPipeCreditBytes"),
+        ("two windows and 16 messages waiting ({})", "2 * kPipeWindowMessages + 16"),
         ("- more than {} dimensions", "kMaxDimensions"),
         ("dimensions, {} bytes a name", "kMaxNameBytes"),
         ("a name, {} bytes a path", "kMaxPathBytes"),
@@ -45,8 +48,11 @@ NUMBERS = {
         ("{} of paths all together", "kMaxSchemaBytes"),
         ("{} bytes of tensors (`limit_exceeded`)", "kMaxTensorBytes"),
         ("whose encoding is longer than {} ends the link", "kMaxSchemaBytes"),
-        ("they cost at most {} together", "16 MiB"),
-        ("A schema costs {} bytes a leaf", "256"),
+        ("they cost at most {} together", "kMaxSchemaBytes"),
+        ("Both ends remember the last {},", "kMaxSchemas"),
+        ("A schema costs {} bytes a leaf", "kLeafBytes"),
+        ("and {} bytes for each byte of its encoding", "kDecodedPerEncodedByte"),
+        ("or did within {}, does not reply", "kHandshakeTimeout"),
         ("At most {} and", "kMaxValuesBytes"),
         ("and {} levels; a key twice", "kMaxDepth"),
         ("up to {} *bulk lanes*", "kMaxStreamsPerLink"),
@@ -59,8 +65,8 @@ NUMBERS = {
         ("on pipe 0 whenever {} more", "kPipeCreditBytes"),
         ("an eighth of the cap or {}, whichever is more", "kMinSmallHeldBytes"),
         ("an eighth of the reader's `link_cap_bytes` or {}, whichever is more", "kMinSmallHeldBytes"),
-        ("while less than {} of answers waits", "1 MiB"),
-        ("while more than {} of its own words wait", "1 MiB"),
+        ("while less than {} of answers waits", "kMaxUnreadAnswerBytes"),
+        ("while more than {} of its own words wait", "kMaxUnreadAnswerBytes"),
         ("| {} x 64 | messages:", "ControlBlock::kMessageCount"),
         ("| {} x 16 | returns:", "SlotPool::kMaxSlots"),
         ("| {} | arena: bodies", "ControlBlock::kArenaBytes"),
@@ -70,12 +76,15 @@ NUMBERS = {
         ("a power of two, {} up to the sender's cap", "SlotPool::kSmallestSlotBytes"),
         ("There are at most {} slots", "SlotPool::kMaxSlots"),
         ("the return ring has {} places", "SlotPool::kMaxSlots"),
-        ("leaves {} of those slots", "1024"),
+        ("leaves {} of those slots", "kSlotsOfEveryClass"),
+        ("each once a link, at most {} |", "SlotPool::kMaxSegments"),
+        ("bytes of a slot | a power of two, {} to 2^47", "SlotPool::kSmallestSlotBytes"),
+        ("none of its links has more than {}.", "PublishPool::kMaxHoldsPerLink"),
+        ("counts as one of the {} of its Context", "kMaxLinksPerContext"),
         ("64 of the {} segments", "SlotPool::kMaxSegments"),
-        ("waits, up to {} messages; steps and aborts", "65536"),
-        ("each message with {} bytes more than its payload", "1024"),
-        ("its payload; it is due after {}.", "kPipeCreditBytes"),
-        ("only while less than {} of that is open", "kPipeWindowBytes"),
+        ("waits, up to {} messages and 32 MiB; steps", "kMostEarly"),
+        ("each message with {} bytes more than its payload", "kMessageCostBytes"),
+        ("The window is {}, or the receiver's", "kPipeWindowBytes"),
         ("| why; at most {} bytes |", "Channel::kMaxPostBytes"),
         ("| mask: {} bits,", "kMaxPlaces"),
         ("| {} x 128 | lines:", "Board::kRounds"),
@@ -83,18 +92,40 @@ NUMBERS = {
         ("4 x {} | slots |", "Board::kSlotBytes"),
         ("What lies in the {} bytes:", "Board::kSmallBytes"),
         ("`reduce` of at most {} bytes", "Board::kSmallBytes"),
+        ("two digits of 0-9 and A-F; 1-{} bytes as written here", "kMaxNameChunkBytes"),
+        ("`none`, or up to {} of these", "kMaxAnnouncedAddresses + 1"),
+        ("Then up to {} addresses, IPv4", "kMaxAnnouncedAddresses"),
+        ("the samples of history (1-{})", "kMaxHistorySamples"),
+        ("The whole key has at most {} bytes", "kMaxKeyBytes"),
+        ("bytes and {} chunks, and is canonical", "kMaxKeyChunks"),
     ],
     "docs/limits.md": [
         ("more than {} messages, schemas and ends", "2 * kPipeWindowMessages + 16"),
+        ("its first segment leaves {} to the others", "kSlotsOfEveryClass"),
+        ("a pipe keeps the last {} schemas", "kMaxSchemas"),
+        ("schemas of a direction, at most {} and", "kMaxSchemaBytes"),
+        ("whose peer leaves {} of answers unread", "kMaxUnreadAnswerBytes"),
+        ("one turn of a link takes {} segments", "kMostAnnouncements"),
+        ("a flood from another user can take {} places", "kHandshakesPerListener"),
+        ("a peer may have {} of messages by rank open", "kPipeWindowBytes"),
+        ("each counted with {} bytes more, and one more", "kMessageCostBytes"),
+        (". {} control messages, together", "kMostEarly"),
+        ("together at most {}, wait for groups", "kMostEarlyBytes"),
+        ("words and steps of {} epochs", "kMostEarlyEpochs"),
+        ("has not entered wait up to {} together,", "kMostEarlyStepBytes"),
+        ("each counted with {} bytes more, those", "kStepCostBytes"),
+        ("A peer has at most {} published segments", "kMaxPublished"),
+        ("`ServerOptions::max_clients` | 64 | 1 to {} |", "kMostClients"),
     ],
     "docs/memory.md": [
         ("at most {} long travels inline", "kMaxInlineBytes"),
         ("Up to {} it comes with its descriptor", "kMaxInlineBytes"),
         ("The number of slots ({})", "SlotPool::kMaxSlots"),
         ("segments ({}) is limited", "SlotPool::kMaxSegments"),
+        ("grows further only while {} slots", "kSlotsOfEveryClass"),
     ],
     "docs/architecture.md": [
-        ("A message of at most {} goes inline", "kMaxInlineBytes"),
+        ("A message of at most {} that is no loan goes inline", "kMaxInlineBytes"),
         ("the body beside it up to {}.", "kMaxInlineBytes"),
         ("into frames of at most {},", "kMaxFrameBytes"),
         ("a window of {} messages", "kPipeWindowMessages"),
@@ -111,13 +142,76 @@ NUMBERS = {
         ("What fits in a line ({} bytes)", "Board::kSmallBytes"),
         ("for {} at most (`kFenceGrace`)", "kFenceGrace"),
         ("At most {} members, fixed", "kMaxPlaces"),
+        ("silent for {} (`kSuspectAfter`)", "kSuspectAfter"),
+        ("no sign of life for {} (`kSuspectAfter`)", "kSuspectAfter"),
+        ("has waited for them for {} or more", "kSuspectAfter"),
+        ("was missed for less than {} is", "kSuspectAfter"),
+        ("a deadline under {} kills no member", "kSuspectAfter"),
+        ("at most {} of messages may be open", "kPipeWindowBytes"),
+        ("counts {} bytes more than it has", "kMessageCostBytes"),
+    ],
+    "docs/threads.md": [
+        ("were silent or waited for, for {}, were", "kSuspectAfter"),
+    ],
+    "docs/python.md": [
+        ("or were waited for, for {} ([hung", "kSuspectAfter"),
+    ],
+    "docs/cli.md": [
+        ("bulk connections of a tcp link, 1 to {} |", "kMaxStreamsPerLink"),
+        ("`launch -n N` (1 to {})", "kMaxPlaces"),
+    ],
+    # Their examples are texts of the code with numbers of their own.
+    "docs/errors/TD-E0003.md": [
+        ("passed after {} of 4194304 bytes", "1048576"),
+        ("of {} bytes", "4194304"),
+    ],
+    "docs/errors/TD-E0108.md": [
+        ("- {} pipes wait to be accepted", "kBacklog"),
+        ("the link carries its {} pipes", "kMaxPipesPerLink"),
+        ("carries its {} links already", "kMaxLinksPerContext"),
+        ("stood still for {} or more", "kTicketAge"),
+    ],
+    "docs/errors/TD-E0201.md": [
+        ("no slot of {} bytes", "67108864"),
+        ("bytes and {} slots", "SlotPool::kMaxSlots"),
+    ],
+    "docs/errors/TD-E0203.md": [
+        ("two slots of {} bytes", "1048576"),
+    ],
+    "docs/errors/TD-E0204.md": [
+        ("legal are 0 to {}", "kMaxNameBytes"),
+        ("the header of a raw message above {} bytes", "kMaxMessageHeaderBytes"),
+        ("the {}th pipe to one peer", "kMaxPipesPerLink + 1"),
+    ],
+    "docs/errors/TD-E0205.md": [
+        ("`ulimit -n {}`", "65536"),
+    ],
+    "docs/errors/TD-E0310.md": [
+        ("sum of f32, {} bytes", "4096"),
+    ],
+    "cli/main.cpp": [
+        ("Ranks on this node, 1 to {}", "kMaxPlaces"),
+        ("K, M, G are powers of {}", "1024"),
+        ("TD-E0107, {} or peer_lost", "107"),
+    ],
+    "python/bindings/context.cpp": [
+        ("bulk connections of a tcp link, 1 to {}.", "kMaxStreamsPerLink"),
+    ],
+    "python/bindings/group.cpp": [
+        ("or were waited for, for {}.", "kSuspectAfter"),
+    ],
+    "python/bindings/listener.cpp": [
+        ("Up to {} pipes wait to be accepted", "kBacklog"),
+    ],
+    "python/bindings/schema.cpp": [
+        ("nested deeper than {} levels", "kMaxDepth"),
     ],
     "src/session/address.cpp": [
         ("four numbers 0-{}", "255"),
         ("has a host of more than {} characters", "kMaxHostNameBytes"),
         ("has a path longer than {} bytes", "kMaxUnixPathBytes"),
     ],
-    "src/transport/tcp/control_parser.cpp": [
+    "src/transport/stream/control_parser.cpp": [
         ("bodies up to {} bytes travel", "kMaxInlineBytes"),
         ("an error text of more than {} bytes", "kMaxInlineBytes"),
     ],

@@ -15,6 +15,7 @@ compiled: those of FOLDERs are compiled first.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -33,8 +34,10 @@ def included_files(build: Path) -> dict[str, list[Path]]:
     deps: dict[str, list[Path]] = {}
     for line in listed.splitlines():
         if line.startswith("    "):
-            if Path(line.strip()).is_relative_to(ROOT):
-                deps[output].append(Path(line.strip()))
+            # ccache has the compiler name them from the build folder.
+            included = Path(os.path.normpath(build.resolve() / line.strip()))
+            if included.is_relative_to(ROOT):
+                deps[output].append(included)
         elif line:
             output = line.split(":")[0]
             deps[output] = []

@@ -236,6 +236,7 @@ struct Result {
   double latency_us_p50;
   double latency_us_p99;
   std::optional<CollectiveFigures> collective = {};
+  std::optional<double> cpu_us = {};  // of all processes, for a call
 };
 
 /// Nearest-rank percentiles of `samples_us` (sorted in place).
@@ -278,6 +279,7 @@ inline void print_json(std::string_view benchmark, std::span<const Result> resul
                   collective->latency_us_min, collective->latency_us_mean);
       std::printf("\"ranks\": %d, \"memory\": \"ordinary\", ", collective->ranks);
     }
+    if (result.cpu_us) std::printf("\"cpu_us\": %.6g, ", *result.cpu_us);
     std::printf("\"bandwidth_gb_per_s\": %.6g, \"ratio\": {}}", gb_per_s);
     separator = ",\n";
   }

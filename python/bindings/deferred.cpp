@@ -29,7 +29,7 @@ void release(Deferred* held) noexcept {
     held->next = top;
   } while (!left_over.compare_exchange_weak(top, held, std::memory_order_release,
                                             std::memory_order_relaxed));
-  // Full queue of pending calls: whoever calls Tendon next empties the stack.
+  // Full queue of pending calls: the next thread that calls Tendon empties the stack.
   if (top == nullptr) (void)Py_AddPendingCall(on_pending_call, nullptr);
 }
 

@@ -77,7 +77,7 @@ class Future {
 
   [[nodiscard]] const nb::object& context() const { return context_; }
   [[nodiscard]] const nb::object& timeout() const { return timeout_; }
-  /// Of iteration: the end of the stream is StopAsyncIteration.
+  /// The future of an iteration: the end of the stream is StopAsyncIteration.
   bool ends_iteration = false;
 
  private:

@@ -3,6 +3,8 @@
 
 #include <nanobind/stl/string.h>
 
+#include <array>
+#include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -169,6 +171,47 @@ void bind_parts(nb::module_& module) {
         return "tendon.GroupMember(rank " + std::to_string(self.rank.value) + ", " +
                self.identity.to_string() + ")";
       });
+  nb::class_<GroupStatus>(module, "GroupStatus", "What a group is doing at one moment.")
+      .def_ro("group", &GroupStatus::group, "Its name.")
+      .def_ro("epoch", &GroupStatus::epoch)
+      .def_ro("size", &GroupStatus::size, "Members of this epoch.")
+      .def_prop_ro(
+          "state",
+          [](const GroupStatus& self) {
+            constexpr std::array kNames = {"idle", "in_operation", "ended"};
+            return kNames.at(static_cast<std::size_t>(self.state));
+          },
+          "'idle', 'in_operation', or 'ended': its epoch; shrink(), grow() or rebuild() make\n"
+          "the next one.",
+          nb::sig("def state(self) -> str"))
+      .def_prop_ro(
+          "operation",
+          [](const GroupStatus& self) {
+            return self.operation.empty() ? nb::none() : nb::cast(self.operation);
+          },
+          "'all_reduce': the first that was called and is not over; None: there is none.",
+          nb::sig("def operation(self) -> str | None"))
+      .def_ro("sequence", &GroupStatus::sequence, "The number of the operation.")
+      .def_prop_ro(
+          "elapsed",
+          [](const GroupStatus& self) {
+            return std::chrono::duration<double>(self.elapsed).count();
+          },
+          "Seconds since it was found that it has to wait; 0 before, and while a thread\n"
+          "works on it.")
+      .def_prop_ro(
+          "waiting_for",
+          [](const GroupStatus& self) {
+            nb::list ranks;
+            for (const GroupRank rank : self.waiting_for) ranks.append(rank.value);
+            return ranks;
+          },
+          "Ranks. Over tcp those whose message comes next: they may wait for others.",
+          nb::sig("def waiting_for(self) -> list[int]"))
+      .def("__str__", [](const GroupStatus& self) { return to_string(self); })
+      .def("__repr__", [](const GroupStatus& self) {
+        return "tendon.GroupStatus('" + self.group + "', " + to_string(self) + ")";
+      });
   nb::class_<Received>(module, "Received", "Whose message recv() took.")
       .def_prop_ro("rank", [](const Received& self) { return self.rank.value; })
       .def_ro("tag", &Received::tag)
@@ -197,8 +240,8 @@ void bind_join(Class& group) {
       "minority: 'refuse', or 'allow': less than half may go on after a failure.\n"
       "profile: 'local' (this user on one host) or 'plaintext' (several hosts,\n"
       "unprotected).\n\n"
-      "Raises Timeout (naming who did not come), InvalidArgument (two of one rank, other\n"
-      "sizes, no address), PeerLost (somebody died before all were there).",
+      "Raises Timeout (naming the missing ranks), InvalidArgument (two of one rank, other\n"
+      "sizes, no address), PeerLost (a member died before all were there).",
       nb::sig("def join(rendezvous: Rendezvous | None = None, *, context: Context | None = None, "
               "rank: int | None = None, size: int | None = None, address: str | None = None, "
               "store: object = None, timeout: float | None = ..., name: str = 'world', "
@@ -215,31 +258,34 @@ void bind_epochs(Class& group) {
                    "| None = ..., name: str = '') -> Group"))
       .def("split", split, nb::arg("members"), nb::kw_only(),
            nb::arg("timeout").none() = nb::ellipsis(), nb::arg("name") = "",
-           "The group that this member will be in. Every member calls it, with the\n"
-           "places of its own group's members; Mismatch when lists contradict.",
+           "The group that this member will be in. Every member calls it, with the global\n"
+           "ranks of who will be in it: ranks of the first epoch of the group that was\n"
+           "joined, in a subgroup too. Mismatch when lists contradict.",
            nb::sig("def split(self, members: collections.abc.Iterable[int], *, timeout: float | "
                    "None = ..., name: str = '') -> Group"))
       .def("shrink", shrink, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("fence") = "none",
-           "After a failure: the next epoch, of all who are left, each of whom calls it.\n"
-           "Ranks close up, places stay.\n\n"
-           "fence: 'kill': members of this host that have not come by the deadline are killed.\n\n"
+           "After a failure: the next epoch, of all members that are left; each of them calls\n"
+           "it. Ranks close up, places stay.\n\n"
+           "fence: 'kill': members of this host that have not come by the deadline are killed\n"
+           "if they have given no sign of life, or were waited for, for 1 s.\n\n"
            "Raises NoQuorum where not more than half is left and the others are not proved\n"
            "dead, as they are on one host, and Timeout.",
            nb::sig("def shrink(self, *, timeout: float | None = ..., fence: str = 'none') -> None"))
       .def("grow", grow, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
-           "The next epoch, of all who are left and of all who have come meanwhile. Every\n"
+           "The next epoch, of all members that are left or have come meanwhile. Every\n"
            "member calls it. A process takes the place of one that is gone by join() with\n"
            "its rank, size and rendezvous; that join() returns when the members call this.\n\n"
            "Returns the number of the last collective that every member had completed,\n"
-           "from where to go on: last_complete_sequence of who is new.\n\n"
+           "from where to go on: last_complete_sequence of a new member.\n\n"
            "Raises NoQuorum and Timeout. Of a group that was joined, not of a subgroup.",
            nb::sig("def grow(self, *, timeout: float | None = ...) -> int"))
       .def("rebuild", rebuild, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("fence") = "none",
-           "As grow(), and waits until there is somebody in every place, that of rank 0\n"
+           "As grow(), and waits until there is a process in every place, that of rank 0\n"
            "too. Timeout names the empty places; shrink() goes on without them.\n\n"
-           "fence: 'kill': members of this host that have not come by the deadline are killed.",
+           "fence: 'kill': members of this host that have not come by the deadline are killed\n"
+           "if they have given no sign of life, or were waited for, for 1 s.",
            nb::sig("def rebuild(self, *, timeout: float | None = ..., fence: str = 'none') -> int"))
       .def("abort", abort, nb::arg("reason"),
            "Ends everything that is pending, on all members, which get the reason; then\n"
@@ -268,6 +314,15 @@ void bind_epochs(Class& group) {
       .def(
           "describe", [](const GroupHandle& self) { return open(self)->describe(); },
           "Members, paths, the algorithm of each operation and size: text for people.")
+      .def(
+          "status",
+          [](const GroupHandle& self) {
+            const auto group = open(self);
+            const WithoutGil unlocked;
+            return group->status();
+          },
+          "What it is doing: from any thread, also while others wait in a collective. str()\n"
+          "of it is text: 'in all_reduce #7, waiting for rank 2 (12.3 s)'.")
       .def(
           "__enter__", [](nb::object self) { return self; },
           nb::sig("def __enter__(self) -> Group"))

@@ -171,7 +171,7 @@ void bind_group_collectives(nb::class_<GroupHandle>& group) {
                    "timeout: float | None = ..., async_op: bool = False) -> typing.Any"))
       .def("broadcast", broadcast, nb::arg("values").none(), nb::arg("root") = 0, nb::kw_only(),
            nb::arg("timeout").none() = nb::ellipsis(), nb::arg("async_op") = false,
-           "Gives everybody the values of root, which all have arrays for.",
+           "Gives all members the values of root, which all have arrays for.",
            nb::sig("def broadcast(self, values: object, root: int = 0, *, timeout: float | None = "
                    "..., async_op: bool = False) -> typing.Any"))
       .def("all_gather", all_gather, nb::arg("input").none(), nb::kw_only(),
@@ -200,8 +200,7 @@ void bind_group_collectives(nb::class_<GroupHandle>& group) {
       .def(
           "reduce_scatter", reduce_scatter, nb::arg("inputs").none(), nb::arg("op") = "sum",
           nb::kw_only(), nb::arg("output").none(), nb::arg("timeout").none() = nb::ellipsis(),
-          nb::arg("async_op") = false,
-          "Combines everybody's inputs, of which each member gets its part.",
+          nb::arg("async_op") = false, "Combines all members' inputs; each member gets its part.",
           nb::sig("def reduce_scatter(self, inputs: object, op: ReduceOp | str = 'sum', *, output: "
                   "object, timeout: float | None = ..., async_op: bool = False) -> typing.Any"))
       .def("all_to_all", all_to_all, nb::arg("inputs").none(), nb::kw_only(),
@@ -217,7 +216,7 @@ void bind_group_collectives(nb::class_<GroupHandle>& group) {
                    "typing.Any"))
       .def("monitored_barrier", monitored_barrier, nb::kw_only(),
            nb::arg("timeout").none() = nb::ellipsis(),
-           "A barrier whose Timeout lists everybody who did not come.",
+           "A barrier whose Timeout lists all members that did not come.",
            nb::sig("def monitored_barrier(self, *, timeout: float | None = ...) -> None"));
 }
 

@@ -141,7 +141,7 @@ void bind_group_messages(nb::class_<GroupHandle>& group) {
       .def("broadcast_init", broadcast_init, nb::arg("values").none() = nb::none(),
            nb::arg("root") = 0, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("as_").none() = nb::none(),
-           "Gives everybody the mapping of root: names, shapes, values and arrays. The\n"
+           "Gives all members the mapping of root: names, shapes, values and arrays. The\n"
            "others need to know nothing of it.\n\n"
            "as_: as that of Pipe.recv.",
            nb::sig("def broadcast_init(self, values: object = None, root: int = 0, *, timeout: "

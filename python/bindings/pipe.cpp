@@ -354,7 +354,7 @@ void bind_life(Class& pipe) {
           "The path bytes take, and why: 'shm: same host, ...'.")
       .def_prop_ro(
           "peer", [](const PipeHandle& self) { return self.pipe->peer().to_string(); },
-          "Who is at the other end: 'learner (host a, pid 4711)'.")
+          "The peer at the other end: 'learner (host a, pid 4711)'.")
       .def_ro("context", &PipeHandle::context, "The Context it was made from.",
               nb::sig("def context(self) -> Context"))
       .def(

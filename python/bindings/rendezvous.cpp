@@ -96,7 +96,7 @@ class PythonStore final : public RendezvousStore {
     question_.reset();
     if (answer_) return *std::move(answer_);
     if (stopped_)
-      return Error{ErrorCode::cancelled, "group.rendezvous", "nobody asks the store any more"};
+      return Error{ErrorCode::cancelled, "group.rendezvous", "the store is not asked any more"};
     return nobody();
   }
 

@@ -14,7 +14,7 @@ from ._tendon import Cancelled, Context, EndOfStream, Future, Pipe, PipeClosed, 
 class _Watch:
     """What all event loops of a process wait for from one Context.
 
-    The descriptor is one for all of them, so whoever is woken by it looks at every future and
+    The descriptor is one for all of them, so the loop that is woken by it looks at every future and
     tells the loop that it belongs to.
     """
 

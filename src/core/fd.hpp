@@ -11,19 +11,19 @@
 namespace tendon::v0::detail {
 
 /// A descriptor with one owner. In a forked child it is closed by the fork handler and every object
-/// that still names it holds none there: its number may be somebody else's by then.
+/// that still names it holds none there: its number may belong to another one by then.
 class OwnedFd {
  public:
   OwnedFd() = default;
-  explicit OwnedFd(int fd) : fd_(fd), epoch_(fork_epoch()) {
+  explicit OwnedFd(int fd) : fd_(fd), process_(process_number()) {
     if (fd_ >= 0) close_in_child(fd_);
   }
-  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), epoch_(other.epoch_) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)), process_(other.process_) {}
   OwnedFd& operator=(OwnedFd&& other) noexcept {
     if (this != &other) {
       reset();
       fd_ = std::exchange(other.fd_, -1);
-      epoch_ = other.epoch_;
+      process_ = other.process_;
     }
     return *this;
   }
@@ -31,19 +31,19 @@ class OwnedFd {
   OwnedFd& operator=(const OwnedFd&) = delete;
   ~OwnedFd() { reset(); }
 
-  [[nodiscard]] int get() const noexcept { return epoch_ == fork_epoch() ? fd_ : -1; }
+  [[nodiscard]] int get() const noexcept { return process_ == process_number() ? fd_ : -1; }
   explicit operator bool() const noexcept { return get() >= 0; }
 
   void reset() noexcept {
     const int fd = std::exchange(fd_, -1);
-    if (fd < 0 || epoch_ != fork_epoch()) return;
+    if (fd < 0 || process_ != process_number()) return;
     forget_in_child(fd);
     close(fd);
   }
 
  private:
   int fd_ = -1;
-  std::uint32_t epoch_ = 0;
+  std::uint32_t process_ = 0;
 };
 
 }  // namespace tendon::v0::detail

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kTrackedDescriptors = 65536;
 constinit std::array<std::atomic<std::uint64_t>, kTrackedDescriptors / 64> tracked{};
 // Survives fork as a copy: the number of the process the copy was taken from.
-constinit std::atomic<std::uint32_t> last_epoch{0};
+constinit std::atomic<std::uint32_t> last_number{0};
 
 void enter_child() noexcept;
 
@@ -29,17 +29,17 @@ class WipedPage {
       word_ = static_cast<std::atomic<std::uint32_t>*>(page);
     }
     pthread_atfork(nullptr, nullptr, &enter_child);
-    word_->store(last_epoch.fetch_add(1) + 1);
+    word_->store(last_number.fetch_add(1) + 1);
   }
   std::uint32_t read() noexcept {
-    const std::uint32_t epoch = word_->load(std::memory_order_relaxed);
-    return epoch != 0 ? epoch : renew();
+    const std::uint32_t number = word_->load(std::memory_order_relaxed);
+    return number != 0 ? number : renew();
   }
   std::uint32_t renew() noexcept {
     // Several threads of a child may come here at once: the first one counts.
     std::uint32_t none = 0;
-    word_->compare_exchange_strong(none, last_epoch.load() + 1);
-    last_epoch.store(word_->load());
+    word_->compare_exchange_strong(none, last_number.load() + 1);
+    last_number.store(word_->load());
     return word_->load();
   }
   void wipe() noexcept { word_->store(0); }
@@ -60,7 +60,7 @@ WipedPage& page() {
   return *instance;
 }
 
-// Made while the program or library is loaded, so that nobody races for it.
+// Made while the program or library is loaded, so that no threads race for it.
 [[maybe_unused]] const bool kMadeAtLoad = (page(), true);
 
 void enter_child() noexcept {
@@ -75,7 +75,7 @@ void enter_child() noexcept {
 
 }  // namespace
 
-std::uint32_t fork_epoch() noexcept { return page().read(); }
+std::uint32_t process_number() noexcept { return page().read(); }
 
 void close_in_child(int fd) noexcept {
   page();

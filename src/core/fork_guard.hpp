@@ -13,7 +13,7 @@ namespace tendon::v0::detail {
 ///
 /// Two sources keep it right: a pthread_atfork child handler, and a page under MADV_WIPEONFORK for
 /// children made without that handler (a raw clone). getpid() on each call would be a system call.
-[[nodiscard]] std::uint32_t fork_epoch() noexcept;
+[[nodiscard]] std::uint32_t process_number() noexcept;
 
 /// Marks a descriptor to be closed in a forked child at once, so that peers of the parent see EOF
 /// when the parent dies although the child lives on.

@@ -125,4 +125,15 @@ std::string cleaned(std::string_view text, std::size_t max_bytes) {
   return out;
 }
 
+std::string to_hex(Bytes bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    text += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
 }  // namespace tendon::v0::detail

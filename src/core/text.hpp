@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of peers and files on their way to a terminal or a log.
+// Words of peers and files on their way to a terminal or a log; bytes as text.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <tendon/core/bytes.hpp>
 #include <tendon/core/version.hpp>
 
 namespace tendon::v0::detail {
@@ -31,5 +32,7 @@ namespace tendon::v0::detail {
 /// most `max_bytes` bytes.
 [[nodiscard]] std::string cleaned(std::string_view text,
                                   std::size_t max_bytes = std::string_view::npos);
+/// Lower-case hexadecimal, two digits a byte.
+[[nodiscard]] std::string to_hex(Bytes bytes);
 
 }  // namespace tendon::v0::detail

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/group/group.hpp>
 
-#include "group/collectives.hpp"
-#include "group/group_core.hpp"
-#include "group/point_to_point.hpp"
-#include "group/tuning.hpp"
+#include "group/epochs/collectives.hpp"
+#include "group/epochs/group_core.hpp"
+#include "group/epochs/tuning.hpp"
+#include "group/messages/point_to_point.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -20,7 +20,7 @@ Result<void> run(GroupCore& core, const Call& call, Deadline deadline) {
     GroupCore& core;
     const Call& call;
   } context{core, call};
-  return core.run(
+  return core.calls().run(
       [&context](Epoch& epoch, std::uint64_t sequence) {
         return detail::make_operation(context.core, epoch, sequence, context.call, Hold::borrow);
       },
@@ -28,7 +28,7 @@ Result<void> run(GroupCore& core, const Call& call, Deadline deadline) {
 }
 
 Completion<void> start(GroupCore& core, const Call& call) {
-  return core.start([&](Epoch& epoch, std::uint64_t sequence) {
+  return core.calls().start([&](Epoch& epoch, std::uint64_t sequence) {
     return detail::make_operation(core, epoch, sequence, call, Hold::keep);
   });
 }
@@ -52,7 +52,7 @@ Group::~Group() {
 
 Result<Group> Group::join(Context& context, const Rendezvous& rendezvous, Deadline deadline,
                           const GroupOptions& options) {
-  auto core = GroupCore::join(detail::Engine::of(context), rendezvous, options, deadline);
+  auto core = GroupCore::join(detail::ContextCore::of(context), rendezvous, options, deadline);
   if (core) return Group(*std::move(core));
   Error error = std::move(core).error();
   // A member that closes its Context now leaves a group that was never complete.
@@ -60,19 +60,19 @@ Result<Group> Group::join(Context& context, const Rendezvous& rendezvous, Deadli
   return error;
 }
 
-GroupRank Group::rank() const { return GroupRank{core_->epoch()->self}; }
+GroupRank Group::rank() const { return core_->epoch()->self; }
 std::uint32_t Group::size() const { return core_->epoch()->size(); }
 std::uint64_t Group::epoch() const { return core_->epochs_entered(); }
 std::string Group::name() const { return core_->name(); }
-std::uint64_t Group::last_complete_sequence() const { return core_->last_complete(); }
+std::uint64_t Group::last_complete_sequence() const { return core_->calls().last_complete(); }
 
 std::vector<GroupMember> Group::members() const {
   const auto epoch = core_->epoch();
   std::vector<GroupMember> members;
-  for (std::uint32_t rank = 0; rank < epoch->size(); ++rank) {
-    GroupMember member{GroupRank{rank}, epoch->places[rank], {}, {}};
+  for (const GroupRank rank : epoch->ranks()) {
+    GroupMember member{rank, epoch->places[rank].value, {}, {}};
     if (rank == epoch->self) {
-      member.identity = core_->engine()->identity();
+      member.identity = core_->context()->identity();
     } else {
       member.identity = epoch->channels[rank]->link().peer();
       member.path = epoch->channels[rank]->link().path();
@@ -84,11 +84,11 @@ std::vector<GroupMember> Group::members() const {
 
 std::string Group::describe() const {
   const auto epoch = core_->epoch();
-  std::string text = "group \"" + core_->name() + "\": rank " + std::to_string(epoch->self) +
+  std::string text = "group \"" + core_->name() + "\": rank " + std::to_string(epoch->self.value) +
                      " of " + std::to_string(epoch->size()) + ", epoch " +
                      std::to_string(core_->epochs_entered()) + ", listening at " +
                      core_->mesh()->address() + "\n";
-  for (std::uint32_t rank = 0; rank < epoch->size(); ++rank) {
+  for (const GroupRank rank : epoch->ranks()) {
     text += "  " + epoch->names[rank];
     if (rank != epoch->self) text += ": " + epoch->channels[rank]->link().path().to_string();
     text += "\n";
@@ -99,31 +99,55 @@ std::string Group::describe() const {
                     epoch->hosts);
 }
 
+GroupStatus Group::status() const {
+  GroupStatus status{.group = core_->name(), .epoch = epoch(), .size = size()};
+  if (auto found = core_->calls().under_way()) {
+    status.state = GroupStatus::State::in_operation;
+    status.operation = to_string(found->op);
+    status.sequence = found->sequence;
+    status.elapsed = found->elapsed;
+    status.waiting_for = std::move(found->awaited);
+  } else if (core_->has_ended()) {
+    status.state = GroupStatus::State::ended;
+  }
+  return status;
+}
+
+std::string to_string(const GroupStatus& status) {
+  if (status.state == GroupStatus::State::idle) return "idle";
+  if (status.state == GroupStatus::State::ended) return "its epoch has ended";
+  std::string text = "in " + status.operation + " #" + std::to_string(status.sequence);
+  for (const GroupRank& rank : status.waiting_for)
+    text += (&rank == status.waiting_for.data() ? ", waiting for rank " : ", rank ") +
+            std::to_string(rank.value);
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(status.elapsed) / 100;
+  const auto count = tenths.count();
+  return text + " (" + std::to_string(count / 10) + "." + std::to_string(count % 10) + " s)";
+}
+
 // Collectives
 
 Result<void> Group::all_reduce(const Tensors& tensors, ReduceOp op, Deadline deadline) {
   if (const auto* const one = std::get_if<const Tensor*>(&tensors.what()))
-    if (auto done = core_->reduce_at_once(**one, op, deadline)) return *std::move(done);
+    if (auto done = core_->calls().reduce_at_once(**one, op, deadline)) return *std::move(done);
   return run(*core_, {.op = CollectiveOp::all_reduce, .reduce = op, .output = &tensors}, deadline);
 }
 Completion<void> Group::all_reduce_async(const Tensors& tensors, ReduceOp op) {
   return start(*core_, {.op = CollectiveOp::all_reduce, .reduce = op, .output = &tensors});
 }
 Result<void> Group::reduce(const Tensors& tensors, ReduceOp op, GroupRank root, Deadline deadline) {
-  return run(*core_,
-             {.op = CollectiveOp::reduce, .reduce = op, .root = root.value, .output = &tensors},
+  return run(*core_, {.op = CollectiveOp::reduce, .reduce = op, .root = root, .output = &tensors},
              deadline);
 }
 Completion<void> Group::reduce_async(const Tensors& tensors, ReduceOp op, GroupRank root) {
   return start(*core_,
-               {.op = CollectiveOp::reduce, .reduce = op, .root = root.value, .output = &tensors});
+               {.op = CollectiveOp::reduce, .reduce = op, .root = root, .output = &tensors});
 }
 Result<void> Group::broadcast(const Tensors& tensors, GroupRank root, Deadline deadline) {
-  return run(*core_, {.op = CollectiveOp::broadcast, .root = root.value, .output = &tensors},
-             deadline);
+  return run(*core_, {.op = CollectiveOp::broadcast, .root = root, .output = &tensors}, deadline);
 }
 Completion<void> Group::broadcast_async(const Tensors& tensors, GroupRank root) {
-  return start(*core_, {.op = CollectiveOp::broadcast, .root = root.value, .output = &tensors});
+  return start(*core_, {.op = CollectiveOp::broadcast, .root = root, .output = &tensors});
 }
 Result<void> Group::all_gather(const Tensors& input, const Tensors& outputs, Deadline deadline) {
   return run(*core_, {.op = CollectiveOp::all_gather, .input = &input, .output = &outputs},
@@ -135,25 +159,23 @@ Completion<void> Group::all_gather_async(const Tensors& input, const Tensors& ou
 Result<void> Group::gather(const Tensors& input, const Tensors& outputs, GroupRank root,
                            Deadline deadline) {
   return run(*core_,
-             {.op = CollectiveOp::gather, .root = root.value, .input = &input, .output = &outputs},
+             {.op = CollectiveOp::gather, .root = root, .input = &input, .output = &outputs},
              deadline);
 }
 Completion<void> Group::gather_async(const Tensors& input, const Tensors& outputs, GroupRank root) {
-  return start(
-      *core_,
-      {.op = CollectiveOp::gather, .root = root.value, .input = &input, .output = &outputs});
+  return start(*core_,
+               {.op = CollectiveOp::gather, .root = root, .input = &input, .output = &outputs});
 }
 Result<void> Group::scatter(const Tensors& inputs, const Tensors& output, GroupRank root,
                             Deadline deadline) {
   return run(*core_,
-             {.op = CollectiveOp::scatter, .root = root.value, .input = &inputs, .output = &output},
+             {.op = CollectiveOp::scatter, .root = root, .input = &inputs, .output = &output},
              deadline);
 }
 Completion<void> Group::scatter_async(const Tensors& inputs, const Tensors& output,
                                       GroupRank root) {
-  return start(
-      *core_,
-      {.op = CollectiveOp::scatter, .root = root.value, .input = &inputs, .output = &output});
+  return start(*core_,
+               {.op = CollectiveOp::scatter, .root = root, .input = &inputs, .output = &output});
 }
 Result<void> Group::reduce_scatter(const Tensors& inputs, const Tensors& output, ReduceOp op,
                                    Deadline deadline) {
@@ -212,16 +234,14 @@ Result<TensorDict> Group::broadcast_init(const TensorDict& dict, GroupRank root,
 
 Result<Group> Group::subgroup(std::span<const GroupRank> members, Deadline deadline,
                               std::string_view name) {
-  std::vector<std::uint32_t> ranks;
-  for (const GroupRank rank : members) ranks.push_back(rank.value);
-  TENDON_TRY(core, core_->subgroup(std::move(ranks), deadline, name));
+  TENDON_TRY(core, core_->subgroup(members, deadline, name));
   return Group(std::move(core));
 }
 
 Result<Group> Group::split(std::span<const GlobalRank> members, Deadline deadline,
                            std::string_view name) {
   TENDON_TRY(ranks, detail::agree_on_split(*this, *core_, members, deadline));
-  TENDON_TRY(core, core_->subgroup(std::move(ranks), deadline, name));
+  TENDON_TRY(core, core_->subgroup(ranks, deadline, name));
   return Group(std::move(core));
 }
 
@@ -231,12 +251,12 @@ Result<void> Group::shrink(Deadline deadline, ShrinkOptions options) {
 
 Result<std::uint64_t> Group::grow(Deadline deadline) {
   TENDON_CHECK(core_->enter(deadline, GroupCore::Of::those_here, Fence::none, "group.grow"));
-  return core_->complete_everywhere();
+  return core_->calls().complete_everywhere();
 }
 
 Result<std::uint64_t> Group::rebuild(Deadline deadline, ShrinkOptions options) {
   TENDON_CHECK(core_->enter(deadline, GroupCore::Of::every_place, options.fence, "group.rebuild"));
-  return core_->complete_everywhere();
+  return core_->calls().complete_everywhere();
 }
 
 void Group::abort(std::string_view reason) { core_->abort(reason); }

@@ -7,7 +7,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// Of the time of the other way.
+/// A share of the time of the other way.
 constexpr double kClearly = 0.9;
 
 double median(std::span<double> values) {

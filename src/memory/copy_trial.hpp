@@ -39,7 +39,7 @@ class CopyFigures {
 /// is then the memory that is really used, and a trial costs no memory and no time but that of the
 /// slower ways.
 ///
-/// Of each turn only the last kTurnSamples count. Before them, lines that the way before has left
+/// Only the last kTurnSamples of each turn count. Before them, lines that the way before has left
 /// in the cache are written back, and the destination has come to be where this way leaves it.
 ///
 /// Threads: one at a time.
@@ -50,7 +50,7 @@ class CopyTrial {
   /// So many bytes of each turn are copied before those that count.
   explicit constexpr CopyTrial(std::uint64_t settling_bytes) : settling_bytes_(settling_bytes) {}
 
-  /// Of the next part; as long as is_over() is false.
+  /// That of the next part; as long as is_over() is false.
   [[nodiscard]] CopyHint way() const;
   /// The part was copied that way, in so many ns.
   void took(std::uint64_t bytes, std::uint64_t ns);

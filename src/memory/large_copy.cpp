@@ -9,7 +9,7 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// Of which one time is taken, so that one disturbance costs one piece.
+/// One time is taken of each piece, so that one disturbance costs one piece.
 constexpr std::uint64_t kPieceBytes = CopyTrial::kSampleBytes;
 
 /// What disturbs a measurement, of this thread: pages that did not exist, and losses of the CPU.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/memory/pool.hpp>
 
-#include "memory/slot_lease.hpp"
+#include "memory/loaned_slot.hpp"
 
 namespace tendon::v0 {
 
@@ -13,8 +13,8 @@ std::string PoolSummary::to_string() const {
 
 Result<Storage> Pool::allocate(std::uint64_t size_bytes) {
   TENDON_TRY(slot, slots_->acquire(size_bytes));
-  auto lease = std::make_shared<detail::SlotLease>(slots_, slot);
-  return Storage(std::move(lease), slot.memory.data(), size_bytes, Access::read_write);
+  auto loaned = std::make_shared<detail::LoanedSlot>(slots_, slot);
+  return Storage(std::move(loaned), slot.memory.data(), size_bytes, Access::read_write);
 }
 
 PoolSummary Pool::summary() const {

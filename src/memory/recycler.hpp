@@ -16,8 +16,8 @@ namespace tendon::v0::detail {
 /// nothing.
 ///
 /// Owns:    at most `kept_count` free blocks.
-/// Threads: thread-safe. Whoever finds another thread inside for long (it was suspended there, or
-///          did not survive a fork) goes to the heap instead of waiting.
+/// Threads: thread-safe. A thread that finds another one inside for long (it was suspended there,
+///          or did not survive a fork) goes to the heap instead of waiting.
 /// Errors:  std::bad_alloc.
 /// Blocks:  never.
 /// Cost:    one atomic exchange.

@@ -37,7 +37,7 @@ Result<void> check_file_size(std::uint64_t size_bytes) {
                EFBIG};
 }
 
-// What every descriptor that a peer passed must be, whoever may write to it.
+// What every descriptor that a peer passed must be, whichever process may write to it.
 Result<void> check_passed(int fd, int seals, std::uint64_t size_bytes) {
   struct stat status = {};
   if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd, &status) != 0) {
@@ -121,9 +121,9 @@ Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_byt
 }
 
 Segment::~Segment() {
-  // In a forked child the mapping is not there (DONTFORK) and its addresses may be somebody else's
-  // by now.
-  if (epoch_ == fork_epoch()) munmap(data_, size_bytes_);
+  // In a forked child the mapping is not there (DONTFORK), and its addresses may belong to another
+  // one by now.
+  if (process_ == process_number()) munmap(data_, size_bytes_);
 }
 
 Result<void> Segment::prefault(std::uint64_t offset, std::uint64_t size_bytes) const {

@@ -10,7 +10,7 @@
 
 namespace tendon::v0::detail {
 
-/// Who may write to a segment.
+/// Which processes may write to a segment.
 enum class Writers : std::uint8_t {
   maker_and_peer,  ///< a link's: maker and the one peer it is passed to
   maker_only,      ///< published: any number of readers, none of which can map it to write
@@ -49,23 +49,23 @@ class Segment {
   /// After the descriptor was passed on, the mapping alone is enough: one descriptor less.
   void release_fd() noexcept { fd_.reset(); }
 
-  /// Makes the pages of [offset, offset + size) exist, so that nobody pays for the first touch
-  /// later. Callers with a deadline ask for pieces of at most 1 MiB and look at the clock between
-  /// them.
+  /// Makes the pages of [offset, offset + size) exist, so that no later access pays for the
+  /// first touch. Callers with a deadline ask for pieces of at most 1 MiB and look at the clock
+  /// between them.
   [[nodiscard]] Result<void> prefault(std::uint64_t offset, std::uint64_t size_bytes) const;
   /// Gives the pages of [offset, offset + size) back to the system; they read as zero afterwards.
   void discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
 
  private:
   Segment(OwnedFd fd, std::byte* data, std::uint64_t size_bytes)
-      : fd_(std::move(fd)), data_(data), size_bytes_(size_bytes), epoch_(fork_epoch()) {}
+      : fd_(std::move(fd)), data_(data), size_bytes_(size_bytes), process_(process_number()) {}
   [[nodiscard]] static Result<std::shared_ptr<Segment>> map(OwnedFd fd, std::uint64_t size_bytes,
                                                             int protection);
 
   OwnedFd fd_;
   std::byte* data_;
   std::uint64_t size_bytes_;
-  std::uint32_t epoch_;
+  std::uint32_t process_;
 };
 
 }  // namespace tendon::v0::detail

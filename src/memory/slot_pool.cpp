@@ -43,7 +43,7 @@ SlotPool::SizeClass& SlotPool::class_of(std::uint64_t slot_bytes) noexcept {
 }
 
 Result<Slot> SlotPool::acquire(std::uint64_t size_bytes) {
-  if (epoch_ != fork_epoch()) {
+  if (process_ != process_number()) {
     return Error{
         ErrorCode::forked, "pool.acquire",
         owner_ + ": it belongs to the process before fork; create a Context of its own here"};
@@ -119,7 +119,7 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   // A slot may be larger than the cap only by its rounding; its pages beyond the message stay
   // untouched.
   if (segments_.size() + segments_kept >= kMaxSegments ||
-      slot_count_ + count + slots_kept > kMaxSlots ||
+      slot_count_ + reserved_places_ + count + slots_kept > kMaxSlots ||
       !make_room(std::min(slot_bytes, cap_bytes_))) {
     return exhausted(slot_bytes);
   }
@@ -188,7 +188,7 @@ void SlotPool::put_back(SlotId id, Entry& entry) noexcept {
 }
 
 void SlotPool::release(SlotId id) noexcept {
-  if (epoch_ != fork_epoch()) return;  // the lock may be held by a thread of the parent
+  if (process_ != process_number()) return;  // the lock may be held by a thread of the parent
   const Lock lock(mutex_);
   Entry* entry = find(id);
   if (entry == nullptr || entry->state != State::loaned) return;
@@ -278,7 +278,7 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
   {
     const Lock lock(mutex_);
     Entry* entry = find(id);
-    // Taken by somebody meanwhile: whoever fills it touches it anyway.
+    // Taken meanwhile: the thread that fills it touches it anyway.
     if (entry == nullptr || entry->state != State::free) return false;
     OwnedSegment& segment = segments_[id.segment];
     slot_bytes = segment.slot_bytes;
@@ -303,6 +303,14 @@ std::vector<SegmentInfo> SlotPool::segments_from(std::uint32_t first) const {
                      segment.memory});
   }
   return infos;
+}
+
+std::uint32_t SlotPool::reserve_places(std::uint32_t count) noexcept {
+  // Each size keeps the slots that it is guaranteed.
+  const std::uint32_t taken = slot_count_ + reserved_places_ + kSlotsOfEveryClass;
+  const std::uint32_t granted = std::min(count, kMaxSlots - std::min(taken, kMaxSlots));
+  reserved_places_ += granted;
+  return granted;
 }
 
 SlotPoolStats SlotPool::stats() const {

@@ -41,7 +41,7 @@ struct SegmentInfo {
 
 struct SlotPoolStats {
   std::uint64_t cap_bytes = 0;
-  std::uint64_t resident_bytes = 0;  ///< touched slots, whoever has them
+  std::uint64_t resident_bytes = 0;  ///< touched slots, whichever side has them
   std::uint64_t loaned_count = 0;    ///< with the user of this process
   std::uint64_t sent_count = 0;      ///< with the peer
   std::uint64_t sent_bytes = 0;
@@ -52,7 +52,7 @@ struct SlotPoolStats {
 };
 
 /// Slots of shared memory in power-of-two size classes, and the private ledger that alone decides
-/// who may use which one.
+/// which side may use which one.
 ///
 ///   free -> acquire -> loaned -> mark_sent -> sent -> take_return -> free
 ///                      loaned -> release   -> free
@@ -62,8 +62,8 @@ struct SlotPoolStats {
 /// Owns:    the segments and the ledger. Nothing a peer can write takes part in a decision: a
 ///          return that is not in the ledger is counted and ignored.
 /// Threads: thread-safe; one short lock.
-/// Errors:  message_too_large (above the cap), resource_exhausted (cap reached; says who holds
-///          what).
+/// Errors:  message_too_large (above the cap), resource_exhausted (cap reached; says what
+///          each side holds).
 /// Blocks:  never.
 /// Cost:    a lock and a stack; system calls only when a class grows.
 class SlotPool {
@@ -98,7 +98,7 @@ class SlotPool {
       return pool_.mark_sent(id);
     }
     /// The slot could not be published after all: sent -> loaned. False when the link failed
-    /// meanwhile: the slot is in quarantine or free, and whoever loaned it must not touch it again.
+    /// meanwhile: the slot is in quarantine or free, and its borrower must not touch it again.
     bool unmark_sent(SlotId id) noexcept {
       pool_.mutex_.assert_held();
       return pool_.unmark_sent(id);
@@ -122,6 +122,12 @@ class SlotPool {
     [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const {
       pool_.mutex_.assert_held();
       return pool_.segments_from(first);
+    }
+    /// Keeps up to `count` places of the return ring for what is no slot of this pool: it has so
+    /// many slots less from now on. Returns how many are left to be kept.
+    [[nodiscard]] std::uint32_t reserve_places(std::uint32_t count) noexcept {
+      pool_.mutex_.assert_held();
+      return pool_.reserve_places(count);
     }
 
    private:
@@ -158,13 +164,12 @@ class SlotPool {
   [[nodiscard]] std::optional<Location> locate(Bytes bytes) const;
   [[nodiscard]] SlotPoolStats stats() const;
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
-
   static constexpr std::uint32_t kWarmSlots = 2;
   static constexpr std::uint64_t kSmallestSlotBytes = 4096;
   /// Caps above it mean it: no process can address more.
   static constexpr std::uint64_t kLargestCapBytes = 1ull << 47;
   static constexpr std::uint32_t kMaxSegments = 256;
-  /// A return ring has as many places, so that it can never be full.
+  /// A return ring has as many places, so that it is never full.
   static constexpr std::uint32_t kMaxSlots = 8192;
   /// The size of the slot a message of `size_bytes` travels in.
   [[nodiscard]] static std::uint64_t slot_bytes_for(std::uint64_t size_bytes) noexcept;
@@ -200,6 +205,7 @@ class SlotPool {
   void free_sent() noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const
       TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::uint32_t reserve_places(std::uint32_t count) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] Slot take_top(SizeClass& size_class) noexcept TENDON_REQUIRES(mutex_);
   void touch(Entry& entry, std::uint64_t slot_bytes) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
@@ -216,12 +222,13 @@ class SlotPool {
   const std::string owner_;
   const std::uint64_t cap_bytes_;
   const Writers writers_;
-  const std::uint32_t epoch_ = fork_epoch();
+  const std::uint32_t process_ = process_number();
   mutable Mutex mutex_;
   std::vector<OwnedSegment> segments_ TENDON_GUARDED_BY(mutex_);
   std::array<SizeClass, 64> classes_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::uint32_t> segment_count_{0};  // of segments_, for a look without the lock
   std::uint32_t slot_count_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::uint32_t reserved_places_ TENDON_GUARDED_BY(mutex_) = 0;
   SlotPoolStats stats_ TENDON_GUARDED_BY(mutex_);
 };
 

@@ -15,26 +15,26 @@
 
 namespace tendon::v0::detail {
 
-class PipeCore::SendCompletion final : public CompletionState<void> {
+class SendCompletion final : public CompletionState<void> {
  public:
   explicit SendCompletion(std::shared_ptr<PipeCore> core) : core_(std::move(core)) {}
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_send(this); }
   void abandon() override {}  // the message goes on its way
-  void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
+  void schedule(std::function<void()> run) override { core_->context()->schedule(std::move(run)); }
 
  private:
   std::shared_ptr<PipeCore> core_;
 };
 
 template <class T>
-class PipeCore::RecvCompletion : public CompletionState<T> {
+class RecvCompletion : public CompletionState<T> {
  public:
   explicit RecvCompletion(std::shared_ptr<PipeCore> core) : core_(std::move(core)) {}
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_recv(this); }
   void abandon() override {
-    if (core_->engine()->forked()) return;
+    if (core_->context()->forked()) return;
     // What another thread is completing is awaited, or the next receive would overtake it.
     if (!this->finished() && !core_->cancel_recv(this)) drive(kCompletingPatience);
     this->hand_back();
@@ -49,7 +49,7 @@ class PipeCore::RecvCompletion : public CompletionState<T> {
       returned.message = *std::move(result);
     core_->put_back(std::move(returned));
   }
-  void schedule(std::function<void()> run) override { core_->engine()->schedule(std::move(run)); }
+  void schedule(std::function<void()> run) override { core_->context()->schedule(std::move(run)); }
   /// Called before finish() with a message.
   virtual void came_from(const Taken& taken) { number_ = taken.number; }
 
@@ -62,7 +62,7 @@ class PipeCore::RecvCompletion : public CompletionState<T> {
 
 /// A recv_into: what was dropped lies in the caller's memory, and stays there, unless it is given
 /// back.
-class PipeCore::IntoCompletion final : public RecvCompletion<TensorDict> {
+class IntoCompletion final : public RecvCompletion<TensorDict> {
  public:
   using RecvCompletion::RecvCompletion;
   void give_back() override {
@@ -91,9 +91,9 @@ class PipeCore::IntoCompletion final : public RecvCompletion<TensorDict> {
 };
 
 /// A send that waits for its turn. It holds everything its message is made of.
-struct PipeCore::QueuedSend {
+struct QueuedSend {
   TensorDict batch;
-  std::shared_ptr<SlotLease> lease;
+  std::shared_ptr<LoanedSlot> slot;
   Storage bytes;
   std::vector<std::byte> header;
   Outgoing out;
@@ -101,7 +101,7 @@ struct PipeCore::QueuedSend {
 };
 
 /// A receive that waits for its message.
-struct PipeCore::PostedRecv {
+struct PostedRecv {
   using AnyCompletion = std::variant<std::shared_ptr<RecvCompletion<TensorDict>>,
                                      std::shared_ptr<RecvCompletion<Message>>>;
   AnyCompletion completion;

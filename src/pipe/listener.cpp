@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/session/limits.hpp>
 
+#include "channel/open.hpp"
 #include "pipe/listener_core.hpp"
 
 namespace tendon::v0 {
@@ -19,47 +21,46 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
  public:
   explicit AcceptCompletion(std::shared_ptr<ListenerCore> core) : core_(std::move(core)) {}
   void drive(Deadline deadline) override {
-    core_->engine_->wait(nullptr, deadline,
-                         [this] { return finished() || core_->engine_->unusable(); });
+    core_->context_->wait(nullptr, deadline,
+                          [this] { return finished() || core_->context_->unusable(); });
   }
   void cancel() override { core_->cancel_accept(this); }
   void abandon() override {
-    if (core_->engine_->forked()) return;
+    if (core_->context_->forked()) return;
     if (!finished()) core_->cancel_accept(this);
     hand_back();
   }
   void left_over(Result<Pipe> pipe) override {
     if (pipe) core_->put_back(*std::move(pipe));
   }
-  void schedule(std::function<void()> run) override { core_->engine_->schedule(std::move(run)); }
+  void schedule(std::function<void()> run) override { core_->context_->schedule(std::move(run)); }
 
  private:
   std::shared_ptr<ListenerCore> core_;
 };
 
-Result<std::shared_ptr<ListenerCore>> ListenerCore::bind(const std::shared_ptr<Engine>& engine,
-                                                         std::string_view address,
-                                                         Profile profile) {
-  auto core = std::make_shared<ListenerCore>(engine);
-  TENDON_TRY(acceptor, Acceptor::bind(engine, address, profile, core));
+Result<std::shared_ptr<ListenerCore>> ListenerCore::bind(
+    const std::shared_ptr<ContextCore>& context, std::string_view address, Profile profile) {
+  auto core = std::make_shared<ListenerCore>(context);
+  TENDON_TRY(acceptor, Acceptor::bind(context, address, profile, core));
   core->acceptor_ = std::move(acceptor);
-  engine->add_handler(core);
+  context->add_handler(core);
   return core;
 }
 
 Error ListenerCore::closed_error() const {
-  if (auto usable = engine_->usable("listener.accept"); !usable) return std::move(usable).error();
+  if (auto usable = context_->usable("listener.accept"); !usable) return std::move(usable).error();
   return Error{ErrorCode::context_closed, "listener.accept",
                "the listener on " + acceptor_->address() + " was closed"};
 }
 
 Result<Pipe> ListenerCore::accept(Deadline deadline) {
-  TENDON_CHECK(engine_->usable("listener.accept"));
+  TENDON_CHECK(context_->usable("listener.accept"));
   std::shared_ptr<PipeCore> taken;
   bool over = false;
-  const bool done = engine_->wait(nullptr, deadline, [&] {
+  const bool done = context_->wait(nullptr, deadline, [&] {
     const Lock lock(mutex_);
-    over = closed_ || engine_->unusable();
+    over = closed_ || context_->unusable();
     if (over) return true;
     if (backlog_.empty() || !waiting_.empty()) return false;
     taken = std::move(backlog_.front());
@@ -76,12 +77,12 @@ Result<Pipe> ListenerCore::accept(Deadline deadline) {
 
 Completion<Pipe> ListenerCore::accept_async() {
   auto completion = std::make_shared<AcceptCompletion>(shared_from_this());
-  if (engine_->forked()) {
+  if (context_->forked()) {
     (void)completion->finish(closed_error());
     return Completion<Pipe>(std::move(completion));
   }
   const Lock lock(mutex_);
-  if (closed_ || engine_->unusable()) {
+  if (closed_ || context_->unusable()) {
     (void)completion->finish(closed_error());
   } else if (!backlog_.empty() && waiting_.empty()) {
     (void)completion->finish(PipeCore::make_pipe(std::move(backlog_.front())));
@@ -100,16 +101,12 @@ Result<void> ListenerCore::has_room() const {
         ErrorCode::server_busy, "listener",
         "its backlog of " + std::to_string(kBacklog) + " pipes that were not accepted is full"};
   }
-  // Each link has a window of its own, so peers that send, leave and come again would fill one
-  // window after another.
-  std::uint64_t left_bytes = 0;
-  for (const auto& core : backlog_)
-    if (core->link().ended()) left_bytes += core->waiting_bytes();
-  if (left_bytes < engine_->options().link_cap_bytes) return {};
+  const std::uint64_t left_bytes = this->left_bytes();
+  if (left_bytes < context_->options().link_cap_bytes) return {};
   return Error{ErrorCode::server_busy, "listener",
                "its backlog holds " + std::to_string(left_bytes) +
                    " bytes of peers that have left, which nobody accepted; the limit is " +
-                   std::to_string(engine_->options().link_cap_bytes)};
+                   std::to_string(context_->options().link_cap_bytes)};
 }
 
 Result<void> ListenerCore::may_open() {
@@ -118,9 +115,11 @@ Result<void> ListenerCore::may_open() {
 }
 
 Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link> link,
-                                                           std::uint32_t pipe) {
+                                                           const Descriptor& open, Bytes) {
   link->receive_mutex().assert_held();
-  auto core = std::make_shared<PipeCore>(engine_, std::move(link), pipe);
+  TENDON_TRY(window, window_of(open));
+  auto core = std::make_shared<PipeCore>(context_, std::move(link), open.pipe,
+                                         PipeWindows{.send = window, .receive = {}});
   std::shared_ptr<AcceptCompletion> completion;
   {
     const Lock lock(mutex_);
@@ -136,22 +135,55 @@ Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link>
   return std::shared_ptr<MessageSink>(std::move(core));
 }
 
-// Nobody knows of these pipes yet, so nobody misses them; what they hold would stay for as long as
-// nobody accepts. A pipe that its peer closed in order is kept: its messages were acknowledged.
-void ListenerCore::on_link_lost(const Link& link) {
+std::uint64_t ListenerCore::left_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& core : backlog_) bytes += core->left_bytes();
+  return bytes;
+}
+
+// Each link has a window of its own, so peers that send, leave and come again, or that come
+// together and leave one by one, would fill one window after another: what does not fit beside
+// that of others is dropped, though it was acknowledged.
+void ListenerCore::bound_what_is_left(const Link& link) {
+  const std::uint64_t cap_bytes = context_->options().link_cap_bytes;
+  const std::uint64_t limit_bytes = cap_bytes + cap_bytes / 4;
+  std::uint64_t here_bytes = 0;
+  for (const auto& core : backlog_)
+    if (&core->link() == &link) here_bytes += core->left_bytes();
+  if (left_bytes() == here_bytes) return;  // its link has bounded it
+  for (std::size_t i = backlog_.size(); i-- > 0 && left_bytes() > limit_bytes;) {
+    const PipeCore& core = *backlog_[i];
+    if (&core.link() != &link || core.left_bytes() == 0) continue;
+    log(LogLevel::warn, "listener",
+        "dropped a pipe that nobody accepted, with " + std::to_string(core.left_bytes()) +
+            " bytes from " + link.peer_name() + ", which has left: at most " +
+            std::to_string(limit_bytes) + " bytes of such peers are kept");
+    context_->recorder().record("pipe dropped", link.peer_name(), core.left_bytes());
+    backlog_.erase(backlog_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// Nobody knows of the pipes of a lost peer yet, so nobody misses them; what they hold would stay
+// for as long as nobody accepts. A pipe that its peer closed in order is kept: its messages were
+// acknowledged.
+void ListenerCore::on_link_ended(const Link& link, const Error* error) {
   const Lock lock(mutex_);
-  std::erase_if(backlog_,
-                [&](const auto& core) { return &core->link() == &link && !core->ended_by_peer(); });
+  if (error != nullptr) {
+    std::erase_if(backlog_, [&](const auto& core) {
+      return &core->link() == &link && !core->ended_by_peer();
+    });
+  }
+  bound_what_is_left(link);
 }
 
 void ListenerCore::hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core) {
   if (auto run = completion.finish(PipeCore::make_pipe(std::move(core))))
-    engine_->schedule(std::move(run));
-  engine_->note_completed();
+    context_->schedule(std::move(run));
+  context_->note_completed();
 }
 
 void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
-  if (engine_->forked()) return;
+  if (context_->forked()) return;
   std::shared_ptr<AcceptCompletion> found;
   {
     const Lock lock(mutex_);
@@ -165,7 +197,7 @@ void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
   if (found == nullptr) return;
   auto run =
       found->finish(Error{ErrorCode::cancelled, "completion.cancel", "the accept was cancelled"});
-  if (run) engine_->schedule(std::move(run));
+  if (run) context_->schedule(std::move(run));
 }
 
 // A completion that is dropped while on_open() fills it gets here under the link's receive lock,
@@ -176,20 +208,22 @@ void ListenerCore::put_back(Pipe pipe) {
   {
     const Lock lock(mutex_);
     if (!closed_ && waiting_.empty()) {
+      const Link& link = core->link();
       backlog_.push_front(std::move(core));
+      bound_what_is_left(link);
     } else if (!closed_) {
       next = std::move(waiting_.front());
       waiting_.pop_front();
     }
   }
-  if (core == nullptr) return engine_->wake_others();  // an accept() may wait for it
+  if (core == nullptr) return context_->wake_others();  // an accept() may wait for it
   if (next != nullptr) return hand_over(*next, std::move(core));
-  if (engine_->unusable()) return;
-  engine_->schedule([core = std::move(core)] { core->cancel(never_accepted()); });
+  if (context_->unusable()) return;
+  context_->schedule([core = std::move(core)] { core->cancel(never_accepted()); });
 }
 
 void ListenerCore::close() {
-  if (engine_->forked()) return;
+  if (context_->forked()) return;
   std::deque<std::shared_ptr<PipeCore>> backlog;
   std::deque<std::shared_ptr<AcceptCompletion>> waiting;
   {
@@ -202,8 +236,8 @@ void ListenerCore::close() {
   acceptor_->close();
   for (const auto& core : backlog) core->cancel(never_accepted());
   for (const auto& completion : waiting)
-    if (auto run = completion->finish(closed_error())) engine_->schedule(std::move(run));
-  if (!engine_->unusable()) engine_->wake_others();
+    if (auto run = completion->finish(closed_error())) context_->schedule(std::move(run));
+  if (!context_->unusable()) context_->wake_others();
 }
 
 }  // namespace detail
@@ -224,8 +258,8 @@ Listener::~Listener() {
 }
 
 Result<Listener> Listener::bind(Context& context, std::string_view address, ListenOptions options) {
-  TENDON_TRY(core,
-             detail::ListenerCore::bind(detail::Engine::of(context), address, options.profile));
+  TENDON_TRY(
+      core, detail::ListenerCore::bind(detail::ContextCore::of(context), address, options.profile));
   return Listener(std::move(core));
 }
 

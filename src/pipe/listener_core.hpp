@@ -12,12 +12,12 @@
 
 namespace tendon::v0::detail {
 
-/// Pipes that peers opened and nobody accepted yet, and whoever waits for one.
+/// Pipes that peers opened and the program has not accepted yet, and the calls that wait for one.
 class ListenerCore final : public OpenHandler, public std::enable_shared_from_this<ListenerCore> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<ListenerCore>> bind(
-      const std::shared_ptr<Engine>& engine, std::string_view address, Profile profile);
-  explicit ListenerCore(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+      const std::shared_ptr<ContextCore>& context, std::string_view address, Profile profile);
+  explicit ListenerCore(std::shared_ptr<ContextCore> context) : context_(std::move(context)) {}
 
   [[nodiscard]] Result<Pipe> accept(Deadline deadline);
   [[nodiscard]] Completion<Pipe> accept_async();
@@ -25,22 +25,24 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
   void close();
 
   Result<void> may_open() override;
-  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link,
-                                               std::uint32_t pipe) override;
-  void on_link_lost(const Link& link) override;
+  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, const Descriptor& open,
+                                               Bytes said) override;
+  void on_link_ended(const Link& link, const Error* error) override;
   void on_context_closed() override { close(); }
 
  private:
   class AcceptCompletion;
   [[nodiscard]] Error closed_error() const;
   [[nodiscard]] Result<void> has_room() const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t left_bytes() const TENDON_REQUIRES(mutex_);
+  void bound_what_is_left(const Link& link) TENDON_REQUIRES(mutex_);
   /// The completion may be dropped, which leads to put_back().
   void hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core)
       TENDON_EXCLUDES(mutex_);
   void cancel_accept(const AcceptCompletion* completion);
   void put_back(Pipe pipe);
 
-  const std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<ContextCore> context_;
   std::shared_ptr<Acceptor> acceptor_;
   Mutex mutex_;
   std::deque<std::shared_ptr<PipeCore>> backlog_ TENDON_GUARDED_BY(mutex_);

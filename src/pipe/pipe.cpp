@@ -22,19 +22,19 @@ Pipe::~Pipe() {
 
 Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline deadline,
                            PipeOptions options) {
-  TENDON_TRY(core, detail::PipeCore::connect(detail::Engine::of(context), address, options.profile,
-                                             deadline));
+  TENDON_TRY(core, detail::PipeCore::connect(detail::ContextCore::of(context), address,
+                                             options.profile, deadline));
   return Pipe(std::move(core));
 }
 
 Result<void> Pipe::send(const TensorDict& batch, Deadline deadline) {
-  return core_->send(batch, deadline);
+  return core_->sender().send(batch, deadline);
 }
 Result<void> Pipe::send(Loan&& loan, Deadline deadline) {
-  return core_->send(std::move(loan), deadline);
+  return core_->sender().send(std::move(loan), deadline);
 }
 Result<void> Pipe::send(Bytes bytes, const MessageOptions& options, Deadline deadline) {
-  return core_->send(bytes, options, deadline);
+  return core_->sender().send(bytes, options, deadline);
 }
 Completion<void> Pipe::send_async(TensorDict batch) { return core_->send_async(std::move(batch)); }
 Completion<void> Pipe::send_async(Loan&& loan) { return core_->send_async(std::move(loan)); }
@@ -42,16 +42,18 @@ Completion<void> Pipe::send_async(Storage bytes, const MessageOptions& options) 
   return core_->send_async(std::move(bytes), options);
 }
 Result<Loan> Pipe::loan(const std::shared_ptr<const Schema>& schema, Deadline deadline) {
-  return core_->loan(schema, deadline);
+  return core_->sender().loan(schema, deadline);
 }
 
 Result<TensorDict> Pipe::recv(RecvMode mode, Deadline deadline) {
-  return core_->recv(mode, deadline);
+  return core_->receiver().recv(mode, deadline);
 }
 Result<void> Pipe::recv_into(TensorDict& destination, Deadline deadline) {
-  return core_->recv_into(destination, deadline);
+  return core_->receiver().recv_into(destination, deadline);
 }
-Result<Message> Pipe::recv_message(Deadline deadline) { return core_->recv_message(deadline); }
+Result<Message> Pipe::recv_message(Deadline deadline) {
+  return core_->receiver().recv_message(deadline);
+}
 Completion<TensorDict> Pipe::recv_async() { return core_->recv_async(); }
 Completion<TensorDict> Pipe::recv_into_async(TensorDict destination) {
   return core_->recv_into_async(std::move(destination));
@@ -70,9 +72,9 @@ void PipeRange::advance() {
   if (current_->error().code == ErrorCode::end_of_stream) current_.reset();
 }
 
-Result<void> Pipe::flush(Deadline deadline) { return core_->flush(deadline); }
+Result<void> Pipe::flush(Deadline deadline) { return core_->sender().flush(deadline); }
 Result<void> Pipe::close(Deadline deadline) { return core_->close(deadline); }
-Result<void> Pipe::finish_sending(Deadline deadline) { return core_->finish_sending(deadline); }
+Result<void> Pipe::finish_sending(Deadline deadline) { return core_->sender().finish(deadline); }
 void Pipe::cancel() { core_->cancel(); }
 void Pipe::cancel(const Error& reason) { core_->cancel(reason); }
 Path Pipe::path() const { return core_->link().path(); }

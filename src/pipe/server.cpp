@@ -42,7 +42,7 @@ class Server::State {
   }
 
   [[nodiscard]] const Listener& listener() const { return listener_; }
-  [[nodiscard]] bool forked() const noexcept { return epoch_ != detail::fork_epoch(); }
+  [[nodiscard]] bool forked() const noexcept { return process_ != detail::process_number(); }
 
   [[nodiscard]] std::uint32_t client_count() {
     if (forked()) return 0;
@@ -144,7 +144,7 @@ class Server::State {
   Listener listener_;
   const Handler handler_;
   const ServerOptions options_;
-  const std::uint32_t epoch_ = detail::fork_epoch();
+  const std::uint32_t process_ = detail::process_number();
   detail::Mutex mutex_;
   detail::CondVar changed_;
   std::list<Client> clients_ TENDON_GUARDED_BY(mutex_);

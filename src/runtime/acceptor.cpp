@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/acceptor.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,14 +12,14 @@
 
 #include "runtime/admission.hpp"
 #include "session/machine.hpp"
-#include "transport/tcp/tcp_link.hpp"
+#include "transport/stream/socket_stream.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "listener.bind";
 constexpr auto kLookUp = std::chrono::seconds(5);
-// Of one event; who connects faster than this is served still must not keep the links waiting.
+// For one event: peers that connect faster than they are served must not keep the links waiting.
 constexpr int kMostAccepted = 16;
 
 // A unix socket file whose listener is gone is in the way of the next one; one with a listener is
@@ -45,18 +43,18 @@ Result<void> clear_stale(const SocketAddress& address, const std::string& path) 
 
 }  // namespace
 
-Acceptor::Acceptor(std::shared_ptr<Engine> engine, Profile profile,
+Acceptor::Acceptor(std::shared_ptr<ContextCore> context, Profile profile,
                    std::weak_ptr<OpenHandler> handler)
-    : engine_(std::move(engine)), profile_(profile), handler_(std::move(handler)) {}
+    : context_(std::move(context)), profile_(profile), handler_(std::move(handler)) {}
 
 Acceptor::~Acceptor() { close(); }
 
-Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<Engine> engine,
+Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<ContextCore> context,
                                                  std::string_view text, Profile profile,
                                                  std::weak_ptr<OpenHandler> handler) {
-  TENDON_CHECK(engine->usable(kWhere));
+  TENDON_CHECK(context->usable(kWhere));
   TENDON_TRY(address, Address::parse(text));
-  auto acceptor = std::make_shared<Acceptor>(std::move(engine), profile, std::move(handler));
+  auto acceptor = std::make_shared<Acceptor>(std::move(context), profile, std::move(handler));
   TENDON_CHECK(acceptor->open(address));
   return acceptor;
 }
@@ -89,24 +87,24 @@ Result<void> Acceptor::open(const Address& address) {
   address_ = is_unix ? address.to_string() : bound.to_string();
   // Left behind by peers that were killed in the middle of a handshake.
   if (auto directory = runtime_directory()) sweep_stale_sockets(*directory);
-  tickets_as_ = engine_->tickets().add({handler_, profile_});
+  tickets_as_ = context_->tickets().add({handler_, profile_});
   const Lock lock(mutex_);
   socket_ = std::move(fd);
-  return engine_->watch(socket_.get(), EPOLLIN, weak_from_this());
+  return context_->loop().watch(socket_.get(), EPOLLIN, weak_from_this());
 }
 
 void Acceptor::close() {
-  if (engine_->forked()) return;
+  if (context_->forked()) return;
   decltype(admissions_) admissions;
   {
     const Lock lock(mutex_);
     if (closed_) return;
     closed_ = true;
     admissions.swap(admissions_);
-    if (socket_) engine_->forget(socket_.get());
+    if (socket_) context_->loop().forget(socket_.get());
   }
-  if (!unix_path_.empty() && !engine_->unusable()) unlink(unix_path_.c_str());
-  engine_->tickets().remove(tickets_as_);
+  if (!unix_path_.empty() && !context_->unusable()) unlink(unix_path_.c_str());
+  context_->tickets().remove(tickets_as_);
   for (const auto& [number, admission] : admissions) admission->cancel();
   const Lock lock(mutex_);
   socket_.reset();
@@ -123,8 +121,8 @@ OwnedFd Acceptor::accept_one() {
   if (!fd && (errno == EMFILE || errno == ENFILE)) {
     const int cause = errno;
     // The connection stays in the kernel's queue and epoll would say so for ever: rest a moment.
-    engine_->change(socket_.get(), 0);
-    (void)engine_->add_timed(std::chrono::milliseconds(100), weak_from_this());
+    context_->loop().change(socket_.get(), 0);
+    (void)context_->add_timed(std::chrono::milliseconds(100), weak_from_this());
     errno = cause;
   }
   return fd;
@@ -141,50 +139,59 @@ void Acceptor::on_ready(int, std::uint32_t) {
       }
       return;
     }
-    sockaddr_storage storage{};
-    socklen_t size = sizeof storage;
-    getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &size);
-    const bool is_unix = storage.ss_family == AF_UNIX;
-    if (!is_unix) {
-      const int on = 1;
-      setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    }
-    admit(std::move(fd), nullptr, is_unix);
+    const auto source = remote_source(fd.get());
+    admit(std::make_unique<SocketStream>(std::move(fd)), source);
   }
 }
 
 void Acceptor::on_time() {
   const Lock lock(mutex_);
-  if (!closed_) engine_->change(socket_.get(), EPOLLIN);
+  if (!closed_) context_->loop().change(socket_.get(), EPOLLIN);
 }
 
-void Acceptor::admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix) {
-  // Before a byte of it is read: what another user sends may hold descriptors.
-  if (is_unix) {
-    const auto user = peer_user(fd.get());
-    if (!user || *user != user_id()) {
-      const Error refusal{ErrorCode::permission_denied, "listener.accept",
-                          "this listener serves uid " + std::to_string(user_id()) + " only"};
-      log(LogLevel::warn, "listener.accept", "refused a peer: " + refusal.detail);
-      const auto frame = encode(rejection_of(refusal));
-      (void)::send(fd.get(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-      return;
-    }
-  }
+// Before a byte of it is read: what another user sends may hold descriptors.
+bool Acceptor::serves(ByteStream& stream) {
+  const auto user = stream.peer().user;
+  if (!user || *user == user_id()) return true;
+  const Error refusal{ErrorCode::permission_denied, "listener.accept",
+                      "this listener serves uid " + std::to_string(user_id()) + " only"};
+  log(LogLevel::warn, "listener.accept", "refused a peer: " + refusal.detail);
+  auto frame = encode(rejection_of(refusal));
+  const iovec piece{frame.data(), frame.size()};
+  (void)stream.write({&piece, 1});
+  return false;
+}
+
+void Acceptor::admit(std::unique_ptr<ByteStream> stream, const std::optional<Source>& source) {
+  if (!serves(*stream)) return;
   std::shared_ptr<Admission> admission;
   {
     const Lock lock(mutex_);
     if (closed_) return;
     const Door::Number number = next_admission_++;
-    // Who comes to a rendezvous has a place already, as the one that opened it.
-    if (parent == nullptr &&
-        !obey(door_.enter(number, remote_source(fd.get()), Deadline::Clock::now()))) {
-      return;
-    }
-    admission = std::make_shared<Admission>(shared_from_this(), number, std::move(fd),
-                                            std::move(parent), is_unix);
+    if (!obey(door_.enter(number, source, Deadline::Clock::now()))) return;
+    admission = std::make_shared<Admission>(shared_from_this(), number, std::move(stream));
     admissions_.emplace(number, admission);
   }
+  start(admission);
+}
+
+void Acceptor::admit_visitor(OwnedFd fd, std::shared_ptr<Admission> parent) {
+  auto visitor = std::make_unique<RendezvousSocket>(std::move(fd));
+  if (!serves(*visitor)) return;
+  std::shared_ptr<Admission> admission;
+  {
+    const Lock lock(mutex_);
+    if (closed_) return;
+    const Door::Number number = next_admission_++;
+    admission = std::make_shared<Admission>(shared_from_this(), number, std::move(visitor),
+                                            std::move(parent));
+    admissions_.emplace(number, admission);
+  }
+  start(admission);
+}
+
+void Acceptor::start(const std::shared_ptr<Admission>& admission) {
   if (const auto started = admission->start(); !started) {
     log(LogLevel::error, "listener.accept", started.error().detail);
     admission->cancel();
@@ -196,7 +203,7 @@ bool Acceptor::obey(const Door::Verdict& verdict) {
     // Later, because this may be called under the lock of another Admission.
     const auto displaced = admissions_.find(*verdict.displaced);
     if (displaced != admissions_.end())
-      (void)engine_->add_timed(Deadline::now(), displaced->second);
+      (void)context_->add_timed(Deadline::now(), displaced->second);
   }
   return verdict.stays;
 }

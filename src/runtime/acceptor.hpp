@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tendon/core/deadline.hpp>
@@ -12,36 +13,40 @@
 #include <tendon/session/profile.hpp>
 
 #include "core/fd.hpp"
+#include "runtime/context_core.hpp"
 #include "runtime/door.hpp"
-#include "runtime/engine.hpp"
 #include "runtime/lane_tickets.hpp"
 #include "session/resolve.hpp"
 
 namespace tendon::v0::detail {
 
 class Admission;
+class ByteStream;
 
 /// A listening socket: lets peers through the handshake, makes their links, hands out tickets for
 /// pipes.
 ///
 /// Owns:    the socket, and the handshakes under way that its Door lets stay.
-/// Threads: thread-safe; works on whichever thread leads.
+/// Threads: thread-safe; works on the threads that make progress, several at a time.
 /// Errors:  of bind(); a failed handshake is logged and ends that connection only.
 /// Blocks:  never, but for looking up a name in bind().
 class Acceptor final : public FdHandler,
                        public Timed,
                        public std::enable_shared_from_this<Acceptor> {
  public:
-  [[nodiscard]] static Result<std::shared_ptr<Acceptor>> bind(std::shared_ptr<Engine> engine,
+  [[nodiscard]] static Result<std::shared_ptr<Acceptor>> bind(std::shared_ptr<ContextCore> context,
                                                               std::string_view address,
                                                               Profile profile,
                                                               std::weak_ptr<OpenHandler> handler);
-  Acceptor(std::shared_ptr<Engine> engine, Profile profile, std::weak_ptr<OpenHandler> handler);
+  Acceptor(std::shared_ptr<ContextCore> context, Profile profile,
+           std::weak_ptr<OpenHandler> handler);
   ~Acceptor() override;
 
   /// With the port that was chosen.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
   void close();
+  /// A connection that came, whatever carries it; nothing for `source`: it is not counted.
+  void admit(std::unique_ptr<ByteStream> stream, const std::optional<Source>& source);
 
   void on_ready(int fd, std::uint32_t events) override;
   /// Listens again after a rest for want of descriptors.
@@ -52,7 +57,11 @@ class Acceptor final : public FdHandler,
   [[nodiscard]] Result<void> open(const Address& address);
   /// The next connection, or nothing and errno.
   [[nodiscard]] OwnedFd accept_one();
-  void admit(OwnedFd fd, std::shared_ptr<Admission> parent, bool is_unix);
+  /// A visitor of a rendezvous has a place already: that of the peer that opened it.
+  void admit_visitor(OwnedFd fd, std::shared_ptr<Admission> parent);
+  /// Refuses another user.
+  [[nodiscard]] static bool serves(ByteStream& stream);
+  void start(const std::shared_ptr<Admission>& admission);
   /// A whole frame of it came. False: it has no place to go on.
   [[nodiscard]] bool heard(Door::Number admission);
   void finished(Door::Number admission);
@@ -61,7 +70,7 @@ class Acceptor final : public FdHandler,
   /// What the Door decided: true when the connection stays.
   [[nodiscard]] bool obey(const Door::Verdict& verdict) TENDON_REQUIRES(mutex_);
 
-  const std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<ContextCore> context_;
   const Profile profile_;
   const std::weak_ptr<OpenHandler> handler_;
   std::string address_;

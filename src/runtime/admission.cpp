@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/admission.hpp"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,16 +11,18 @@
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
+#include "runtime/link_makers.hpp"
+#include "runtime/stream_options.hpp"
 #include "session/machine.hpp"
 #include "session/resolve.hpp"
-#include "transport/tcp/tcp_link.hpp"
+#include "transport/stream/stream_link.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "context.admission";
 
-HelloMessage ready_frame(const Token& ticket = {}) {
+HelloMessage ready_frame(const Nonce128& ticket = {}) {
   HelloMessage ready;
   ready.kind = HelloKind::ready;
   ready.ticket = ticket;
@@ -30,23 +31,30 @@ HelloMessage ready_frame(const Token& ticket = {}) {
 
 }  // namespace
 
-Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number, OwnedFd fd,
-                     std::shared_ptr<Admission> parent, bool is_unix)
+Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
+                     std::unique_ptr<ByteStream> stream)
     : acceptor_(std::move(acceptor)),
       number_(number),
-      socket_(std::move(fd), Handshake::acceptor()),
-      parent_(std::move(parent)),
-      is_unix_(is_unix),
-      connection_(connection_text(socket_.fd(), ConnectionEnd::acceptor)) {}
+      visitor_(nullptr),
+      stream_(std::move(stream), Handshake::acceptor()),
+      connection_(connection_text(stream_.stream()->fd(), ConnectionEnd::acceptor)) {}
+
+Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
+                     std::unique_ptr<RendezvousSocket> visitor, std::shared_ptr<Admission> parent)
+    : acceptor_(std::move(acceptor)),
+      number_(number),
+      visitor_(visitor.get()),
+      stream_(std::move(visitor), Handshake::acceptor()),
+      parent_(std::move(parent)) {}
 
 Admission::~Admission() { close_rendezvous(); }
 
 Result<void> Admission::start() {
   const Lock lock(mutex_);
   if (finished_) return {};  // its place is gone already
-  timer_ = engine().add_timed(parent_ == nullptr ? acceptor_->due(number_) : kHandshakeTimeout,
-                              weak_from_this());
-  return engine().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
+  timer_ = context().add_timed(parent_ == nullptr ? acceptor_->due(number_) : kHandshakeTimeout,
+                               weak_from_this());
+  return context().loop().watch(stream_.stream()->fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
 }
 
 void Admission::on_time() {
@@ -56,11 +64,11 @@ void Admission::on_time() {
   if (finished_) return;
   const Deadline due = acceptor_->due(number_);
   if (!due.has_passed()) {
-    timer_ = engine().add_timed(due, weak_from_this());
+    timer_ = context().add_timed(due, weak_from_this());
     return;
   }
   log(LogLevel::info, kWhere, "a peer did not go on with its handshake in time");
-  (void)socket_.handshake().on_timeout();
+  (void)stream_.handshake().on_timeout();
   finish();
 }
 
@@ -72,12 +80,9 @@ void Admission::cancel() {
 // Leaves the acceptor's list; the connection closes unless it was released to a link.
 void Admission::finish() {
   finished_ = true;
-  if (socket_.fd() >= 0) {
-    engine().forget(socket_.fd());
-    (void)socket_.release();
-  }
+  if (const auto stream = stream_.release()) context().loop().forget(stream->fd());
   close_rendezvous();
-  engine().remove_timed(timer_);
+  context().remove_timed(timer_);
   acceptor_->finished(number_);
 }
 
@@ -93,15 +98,18 @@ void Admission::on_ready(int fd, std::uint32_t) {
 
 void Admission::advance() {
   while (!finished_) {
-    HandshakeStep step = socket_.advance();
-    if (step.next == Next::read) return;
+    HandshakeStep step = stream_.advance();
+    if (step.next == Next::read) return listen();
     if (step.next == Next::failed) {
       // A connector that found a better way, or none, just closes; only the odd ones are worth a
       // line.
       log(LogLevel::info, kWhere, step.error->detail);
       return finish();
     }
-    if (!step.message) return finish();
+    if (!step.message) {
+      on_said_last();
+      return finish();
+    }
     const bool has_place = acceptor_->heard(parent_ == nullptr ? number_ : parent_->number_);
     if (parent_ == nullptr && !has_place) return finish();
     const HelloMessage message = *std::move(step.message);
@@ -129,50 +137,84 @@ void Admission::advance() {
   }
 }
 
+void Admission::listen() {
+  const bool wants_room = stream_.has_unsent();
+  if (std::exchange(wants_room_, wants_room) == wants_room) return;
+  context().loop().change(stream_.stream()->fd(), wants_room ? EPOLLOUT : EPOLLIN | EPOLLRDHUP);
+}
+
+bool Admission::say_last(const HelloMessage& frame) {
+  const HandshakeStep step = stream_.reply(frame);
+  if (step.next == Next::done) on_said_last();
+  return step.next == Next::read;
+}
+
+void Admission::on_said_last() {
+  const auto link = std::exchange(lane_of_, nullptr);
+  if (link == nullptr) return;
+  context().loop().forget(stream_.stream()->fd());
+  if (const auto added = link->add_lane(stream_.release()); !added)
+    log(LogLevel::warn, kWhere, added.error().detail);
+  else
+    context().links().renew(*link);
+}
+
 bool Admission::refuse(Error error) {
   log(LogLevel::warn, kWhere, "refused a peer: " + error.detail);
-  (void)socket_.reject(std::move(error));
+  (void)stream_.reject(std::move(error));
   return false;
 }
 
 bool Admission::on_hello(const HelloMessage& hello) {
   peer_ = hello;
   if (parent_ == nullptr) {
-    // Pipes opened just before are in rings that nobody looked at yet: they count.
-    engine().poll_every_link();
+    // Pipes opened just before are in rings that were not looked at yet: they count.
+    context().poll_every_link();
     const auto handler = acceptor_->handler_.lock();
     if (handler == nullptr)
       return refuse({ErrorCode::unreachable, kWhere, "the listener was closed"});
     if (auto may = handler->may_open(); !may) return refuse(std::move(may).error());
-    if (auto room = engine().make_room(hello.context_id); !room)
+    if (auto room = context().make_room(hello.context_id); !room)
       return refuse(std::move(room).error());
   }
-  HelloMessage answer = engine().hello(acceptor_->profile_);
+  HelloMessage answer = context().hello(acceptor_->profile_);
   if (parent_ == nullptr) {
-    auto ticket = engine().tickets().issue(acceptor_->tickets_as_, hello.context_id);
+    auto ticket = context().tickets().issue(acceptor_->tickets_as_, hello.context_id);
     if (!ticket) return refuse(std::move(ticket).error());
     answer.ticket = *ticket;
-  }
-  const bool may_be_here = !is_unix_ && !is_none(hello.boot_id) &&
-                           hello.boot_id == answer.boot_id && hello.uid == user_id();
-  if (may_be_here) {
-    // Without a rendezvous the connector goes on over TCP, or says why it may not.
-    auto token = open_rendezvous();
-    if (token) {
-      answer.token = *token;
-    } else if (token.error().code == ErrorCode::too_many_open_files) {
-      return refuse(std::move(token).error());
-    } else {
-      answer.reason = std::move(token).error().detail;
-      log(LogLevel::warn, kWhere, answer.reason);
+    for (const LinkMaker& maker : kLinkMakers) {
+      if (maker.offer == nullptr) continue;
+      auto offered = (this->*maker.offer)(std::move(answer));
+      if (!offered) return refuse(std::move(offered).error());
+      answer = *std::move(offered);
     }
   }
-  return socket_.reply(answer).next != Next::failed;
+  return stream_.reply(answer).next != Next::failed;
 }
 
-Result<Token> Admission::open_rendezvous() {
+// Without a rendezvous the connector goes on in another way, or says why it may not.
+Result<HelloMessage> Admission::offer_memory(HelloMessage answer) {
+  // The kernel has said already that a peer at a unix socket is this user.
+  const bool is_unix = stream_.stream()->peer().user.has_value();
+  if (is_unix && (peer_->path == PathKind::tcp || answer.path == PathKind::tcp)) return answer;
+  const bool may_be_here =
+      !is_none(peer_->boot_id) && peer_->boot_id == answer.boot_id && peer_->uid == user_id();
+  if (!may_be_here) return answer;
+  auto token = open_rendezvous();
+  if (token) {
+    answer.token = *token;
+  } else if (token.error().code == ErrorCode::too_many_open_files) {
+    return std::move(token).error();
+  } else {
+    answer.reason = std::move(token).error().detail;
+    log(LogLevel::warn, kWhere, answer.reason);
+  }
+  return answer;
+}
+
+Result<Nonce128> Admission::open_rendezvous() {
   TENDON_TRY(directory, runtime_directory());
-  TENDON_TRY(token, random_token());
+  TENDON_TRY(token, random_nonce());
   const std::string path = rendezvous_path(directory, token);
   TENDON_TRY(address, unix_socket_address(path));
   OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -181,14 +223,14 @@ Result<Token> Admission::open_rendezvous() {
     return system_error(kWhere, "bind of the rendezvous " + path, errno);
   rendezvous_path_ = path;
   if (::listen(fd.get(), 1) != 0) return system_error(kWhere, "listen", errno);
-  TENDON_CHECK(engine().watch(fd.get(), EPOLLIN, weak_from_this()));
+  TENDON_CHECK(context().loop().watch(fd.get(), EPOLLIN, weak_from_this()));
   rendezvous_ = std::move(fd);
   return token;
 }
 
 void Admission::close_rendezvous() {
   if (rendezvous_) {
-    engine().forget(rendezvous_.get());
+    context().loop().forget(rendezvous_.get());
     rendezvous_.reset();
   }
   if (!rendezvous_path_.empty()) unlink(rendezvous_path_.c_str());
@@ -199,104 +241,104 @@ void Admission::on_rendezvous() {
   OwnedFd fd(accept4(rendezvous_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd) return;
   close_rendezvous();  // one visitor, and no file is left
-  acceptor_->admit(std::move(fd), shared_from_this(), true);
+  acceptor_->admit_visitor(std::move(fd), shared_from_this());
 }
 
 bool Admission::on_attach(const HelloMessage& attach) {
+  if (visitor_ == nullptr) {
+    return refuse({ErrorCode::protocol_violation, kWhere,
+                   "descriptors travel at the rendezvous, not on this connection"});
+  }
   auto proof = SameHostProof::make();
   if (!proof) return refuse(proof.error());
-  if (const auto received = proof->receive_attach(socket_, attach); !received)
+  if (const auto received = proof->receive_attach(*visitor_, attach); !received)
     return refuse(received.error());
-  const bool same_peer = parent_ == nullptr || parent_->peer_->context_id == peer_->context_id;
-  if (!same_peer)
+  if (parent_->peer_->context_id != peer_->context_id) {
     return refuse(
         {ErrorCode::protocol_violation, kWhere, "another context came to the rendezvous"});
-  if (parent_ != nullptr && attach.connection != parent_->connection_) {
+  }
+  if (attach.connection != parent_->connection_) {
     return refuse({ErrorCode::permission_denied, kWhere,
                    "the proof of the same host is for the connection '" + attach.connection +
                        "', not for '" + parent_->connection_ +
-                       "': somebody passes bytes on between the two"});
+                       "': another process relays bytes between the two"});
   }
-  if (parent_ != nullptr) parent_->proved_ = true;
+  parent_->proved_ = true;
   proof_ = *std::move(proof);
-  return proof_->send_attach(socket_, engine().doorbell_fd()).next != Next::failed;
+  const int doorbell = context().loop().doorbell_fd();
+  return proof_->send_attach(stream_, *visitor_, doorbell, {}).next != Next::failed;
 }
 
 bool Admission::on_ready_frame() {
-  engine().forget(socket_.fd());
-  auto link = proof_->make_link(socket_.release(), *peer_, engine().options().link_cap_bytes,
-                                {PathKind::shm, "same host, proved by a shared mapping"});
+  context().loop().forget(visitor_->fd());
+  auto link = proof_->make_link(visitor_->release(), *peer_, context());
   if (link) {
-    if (parent_ != nullptr) parent_->child_linked_ = true;
-    const auto added = engine().add_link(*link, LinkRole::acceptor, Profile::local);
+    const auto added = context().add_link(*link, LinkRole::acceptor, Proofs::of_this_user(),
+                                          Features(peer_->features));
     if (!added) log(LogLevel::warn, kWhere, added.error().detail);
   }
   return false;
 }
 
 bool Admission::on_path(const HelloMessage& path) {
-  if (path.reuse == Reuse::reuse || path.path == PathKind::shm) {
-    if (path.reuse == Reuse::reuse) {
-      // The link may also be still on its way here; then the ticket decides.
-      auto link = engine().link_for(peer_->context_id, LinkRole::acceptor, acceptor_->profile_);
-      if (!link) return refuse(std::move(link).error());
-    }
-    (void)socket_.reply(ready_frame());
-    return false;
+  if (path.reuse == Reuse::reuse) {
+    // The link may also be still on its way here; then the ticket decides.
+    auto may = context().links().may_reuse(peer_->context_id, acceptor_->profile_);
+    if (!may) return refuse(std::move(may).error());
+    return say_last(ready_frame());
   }
-  if (engine().options().transport == Transport::shm)
+  for (const LinkMaker& maker : kLinkMakers)
+    if (maker.kind == path.path) return (this->*maker.accept)(path);
+  return refuse({ErrorCode::not_supported, kWhere, "no link of this kind is made here"});
+}
+
+// It was made at the rendezvous.
+bool Admission::accept_memory(const HelloMessage&) { return say_last(ready_frame()); }
+
+bool Admission::accept_stream(const HelloMessage& path) {
+  if (context().options().transport == Transport::shm)
     return refuse(
         {ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
-  const Profile proved = is_unix_ || proved_ ? Profile::local : Profile::plaintext;
-  if (acceptor_->profile_ == Profile::local && proved != Profile::local) {
+  const bool is_unix = stream_.stream()->peer().user.has_value();
+  const Proofs proofs = is_unix || proved_ ? Proofs::of_this_user() : Proofs{};
+  if (!proofs.satisfy(acceptor_->profile_)) {
     return refuse(
         {ErrorCode::permission_denied, kWhere,
          "profile 'local' needs the same user on the same host; the listener must be bound "
          "with Profile::plaintext for others"});
   }
-  if (auto may = engine().may_add_link(identity_of(*peer_), LinkRole::acceptor, proved); !may)
+  if (auto may = context().links().may_add(identity_of(*peer_), LinkRole::acceptor, proofs); !may)
     return refuse(std::move(may).error());
   std::string reason = path.reason.empty() ? "chosen by the peer" : path.reason;
-  // The link takes its own descriptor: the answer below still goes through this socket.
-  OwnedFd control(fcntl(socket_.fd(), F_DUPFD_CLOEXEC, 0));
-  if (!control) return refuse(system_error(kWhere, "dup", errno));
-  // Member by member: g++ 12 warns falsely of the cleanup of a half-made aggregate.
-  TcpLinkOptions options;
-  options.path = {PathKind::tcp, std::move(reason)};
-  options.peer = identity_of(*peer_);
-  options.cap_bytes = engine().options().link_cap_bytes;
-  options.peer_cap_bytes = peer_->limits->link_cap_bytes;
-  options.control = std::move(control);
-  options.pool = engine().pool();
-  options.lanes = std::min(engine().options().streams, peer_->limits->streams);
-  options.lease = engine().options().lease;
-  options.expect_signs_of_life = peer_->progress != ProgressMode::manual;
-  options.gives_signs_of_life = engine().options().progress != Progress::manual;
-  auto link = make_tcp_link(std::move(options));
-  if (!link) return refuse(link.error());
-  auto lane = acceptor_->lanes_.issue(*link);
-  if (!lane) return refuse(lane.error());
-  engine().forget(socket_.fd());
-  if (socket_.reply(ready_frame(*lane)).next == Next::failed) return false;
-  (void)socket_.release();
-  if (const auto added = engine().add_link(*link, LinkRole::acceptor, proved); !added)
+  context().loop().forget(stream_.stream()->fd());
+  StreamLinkOptions options =
+      stream_options(context(), *peer_, {PathKind::tcp, std::move(reason)}, stream_.release());
+  options.lanes = std::min(context().options().streams, peer_->limits->streams);
+  auto link = make_stream_link(std::move(options));
+  auto lane = link ? acceptor_->lanes_.issue(*link) : Result<Nonce128>(link.error());
+  const HandshakeStep last = lane ? stream_.handshake().reply(ready_frame(*lane))
+                                  : stream_.handshake().reject(lane.error());
+  if (!lane) {
+    log(LogLevel::warn, kWhere, lane.error().detail);
+    if (link) (*link)->say_first(last.send);
+    return false;
+  }
+  // The stream is the link's already.
+  (*link)->say_first(last.send);
+  if (const auto added =
+          context().add_link(*link, LinkRole::acceptor, proofs, Features(peer_->features));
+      !added)
     log(LogLevel::warn, kWhere, added.error().detail);
   return false;
 }
 
 bool Admission::on_lane(const HelloMessage& lane) {
-  const auto link = acceptor_->lanes_.take(lane.ticket);
-  if (link == nullptr || link->peer().context != lane.context_id)
+  lane_of_ = acceptor_->lanes_.take(lane.ticket);
+  if (lane_of_ == nullptr || lane_of_->peer().context != lane.context_id)
     return refuse({ErrorCode::permission_denied, kWhere, "no lane was expected with this ticket"});
-  auto next = acceptor_->lanes_.issue(link);
+  auto next = acceptor_->lanes_.issue(lane_of_);
   if (!next) return refuse(next.error());
-  engine().forget(socket_.fd());
-  if (socket_.reply(ready_frame(*next)).next == Next::failed) return false;
-  if (const auto added = link->add_lane(socket_.release()); !added)
-    log(LogLevel::warn, kWhere, added.error().detail);
-  else
-    engine().renew(*link);
-  return false;
+  return say_last(ready_frame(*next));
 }
 
 }  // namespace tendon::v0::detail

@@ -4,31 +4,48 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <random>
-#include <tendon/core/version.hpp>
+#include <tendon/core/result.hpp>
+
+#include "session/nonce128.hpp"
 
 namespace tendon::v0::detail {
 
-/// Pauses between attempts: each may be twice as long as the one before, from 5 to 200 ms, and is
-/// drawn from the upper half of that, so that peers that were turned away together do not come back
-/// together.
+/// Pauses between attempts: each may be twice as long as the one before, and is drawn from the
+/// upper half of that, so that peers that were turned away together do not come back together.
 class Backoff {
  public:
-  static constexpr std::chrono::microseconds kFirst{5'000};
-  static constexpr std::chrono::microseconds kLongest{200'000};
+  struct Bounds {
+    std::chrono::microseconds first;
+    std::chrono::microseconds longest;
+  };
+  /// For a place at a listener that is there.
+  static constexpr Bounds kAtTheDoor{std::chrono::milliseconds(5), std::chrono::milliseconds(200)};
+  /// For a peer that may not be there.
+  static constexpr Bounds kPeer{std::chrono::milliseconds(50), std::chrono::seconds(5)};
 
-  explicit Backoff(std::uint64_t seed) : random_(seed) {}
+  /// Every process has pauses of its own.
+  [[nodiscard]] static Result<Backoff> seeded(Bounds bounds) {
+    TENDON_TRY(random, random_nonce());
+    std::uint64_t seed = 0;
+    std::memcpy(&seed, random.data(), sizeof seed);
+    return Backoff(seed, bounds);
+  }
+  Backoff(std::uint64_t seed, Bounds bounds)
+      : random_(seed), limit_(bounds.longest), longest_(bounds.first) {}
 
   [[nodiscard]] std::chrono::microseconds next() {
     const auto longest = longest_.count();
-    longest_ = std::min(longest_ * 2, kLongest);
+    longest_ = std::min(longest_ * 2, limit_);
     return std::chrono::microseconds(
         std::uniform_int_distribution<std::int64_t>(longest / 2, longest)(random_));
   }
 
  private:
   std::mt19937_64 random_;
-  std::chrono::microseconds longest_ = kFirst;
+  std::chrono::microseconds limit_;
+  std::chrono::microseconds longest_;
 };
 
 }  // namespace tendon::v0::detail

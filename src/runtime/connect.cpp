@@ -1,70 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/connect.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
-#include <optional>
-#include <span>
 #include <tendon/session/address.hpp>
 
 #include "runtime/backoff.hpp"
-#include "runtime/handshake_socket.hpp"
-#include "runtime/same_host.hpp"
+#include "runtime/connector.hpp"
+#include "runtime/dial_place.hpp"
+#include "runtime/link_makers.hpp"
+#include "runtime/stream_options.hpp"
 #include "session/machine.hpp"
 #include "session/resolve.hpp"
-#include "transport/tcp/tcp_link.hpp"
+#include "transport/stream/socket_stream.hpp"
+#include "transport/stream/stream_link.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "pipe.connect";
-
-/// Wakes the caller when its socket is ready; the epoll does the rest.
-class Readiness final : public FdHandler {
- public:
-  void on_ready(int, std::uint32_t) override { ready_.store(true); }
-  bool take() { return ready_.exchange(false); }
-
- private:
-  std::atomic<bool> ready_{false};
-};
-
-/// A socket of this call in the engine's epoll, for as long as the object lives.
-class Watch {
- public:
-  static Result<Watch> make(Engine& engine, int fd, std::uint32_t events) {
-    auto readiness = std::make_shared<Readiness>();
-    TENDON_CHECK(engine.watch(fd, events | EPOLLET, readiness));
-    return Watch(engine, fd, std::move(readiness));
-  }
-  Watch(Watch&& other) noexcept
-      : engine_(std::exchange(other.engine_, nullptr)),
-        fd_(other.fd_),
-        ready_(std::move(other.ready_)) {}
-  Watch& operator=(Watch&&) = delete;
-  ~Watch() { stop(); }
-  /// The descriptor goes on to somebody else.
-  void stop() {
-    if (auto* engine = std::exchange(engine_, nullptr)) engine->forget(fd_);
-  }
-  /// False when the deadline passed first.
-  [[nodiscard]] bool wait(Deadline deadline) {
-    return engine_->wait(nullptr, deadline,
-                         [this] { return ready_->take() || engine_->unusable(); });
-  }
-
- private:
-  Watch(Engine& engine, int fd, std::shared_ptr<Readiness> ready)
-      : engine_(&engine), fd_(fd), ready_(std::move(ready)) {}
-  Engine* engine_;
-  int fd_;
-  std::shared_ptr<Readiness> ready_;
-};
+// A frame that found no room goes on when there is some.
+constexpr std::uint32_t kTalking = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
 
 // A proof that was not finished is no proof that the peer is elsewhere.
 bool says_nothing_about_the_host(ErrorCode code) {
@@ -88,44 +46,7 @@ Error timed_out(std::string_view address, std::string_view doing) {
                    std::string(doing)};
 }
 
-class Connector {
- public:
-  Connector(Engine& engine, std::string_view address, Profile profile, Deadline deadline)
-      : engine_(engine), address_text_(address), profile_(profile), deadline_(deadline) {}
-
-  Result<Connected> run();
-
- private:
-  /// A connection on which the listener has answered.
-  struct Dialled {
-    HandshakeSocket socket;
-    Watch watch;
-    HelloMessage answer;
-  };
-  Result<OwnedFd> open_socket(const SocketAddress& address);
-  Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
-  Result<Dialled> dial(std::span<const SocketAddress> addresses, const HelloMessage& first);
-  Result<std::optional<Dialled>> dial_once(std::span<const SocketAddress> addresses,
-                                           const HelloMessage& first);
-  Result<void> check_user(int fd) const;
-  Result<PathKind> agree_on_path(const HelloMessage& peer) const;
-  Result<HelloMessage> exchange(HandshakeSocket& socket, Watch& watch, HandshakeStep step);
-  Result<Connected> over_unix(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
-  Result<Connected> over_ip(HandshakeSocket& socket, Watch& watch, const HelloMessage& peer);
-  Result<std::shared_ptr<Link>> prove_same_host(const HelloMessage& peer, std::string connection,
-                                                bool keep_link);
-  Result<std::shared_ptr<Link>> make_tcp(HandshakeSocket& socket, Watch& watch,
-                                         const HelloMessage& peer, const HelloMessage& ready,
-                                         Path path, Profile proved);
-  Result<void> add_lanes(TcpLink& link, const HelloMessage& peer, Token lane_ticket);
-  Error explain(Error error) const;
-
-  Engine& engine_;
-  std::string address_text_;
-  Profile profile_;
-  Deadline deadline_;
-  SocketAddress reached_;
-};
+}  // namespace
 
 Error Connector::explain(Error error) const {
   error.detail = "connecting to " + address_text_ + ": " + error.detail;
@@ -135,15 +56,11 @@ Error Connector::explain(Error error) const {
 Result<OwnedFd> Connector::open_socket(const SocketAddress& address) {
   OwnedFd fd(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return system_error(kWhere, "connecting to " + address.to_string() + ": socket", errno);
-  if (address.family() != AF_UNIX) {
-    const int on = 1;
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  }
   int failure = ::connect(fd.get(), address.get(), address.length) == 0 ? 0 : errno;
   if (failure == EINPROGRESS) {
-    TENDON_TRY(watch, Watch::make(engine_, fd.get(), EPOLLOUT));
+    TENDON_TRY(watch, Watch::make(context_, fd.get(), EPOLLOUT));
     if (!watch.wait(deadline_)) return timed_out(address_text_, "waiting for the first answer");
-    TENDON_CHECK(engine_.usable(kWhere));
+    TENDON_CHECK(context_.usable(kWhere));
     socklen_t size = sizeof failure;
     getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
   }
@@ -170,31 +87,32 @@ Result<OwnedFd> Connector::open_any(std::span<const SocketAddress> addresses) {
   return *first;
 }
 
-// Sends nothing, reads until the machine has a message, an end or an error.
-Result<HelloMessage> Connector::exchange(HandshakeSocket& socket, Watch& watch,
-                                         HandshakeStep step) {
+// Until the machine has a message or an error, or this side has said its last frame.
+Result<HelloMessage> Connector::exchange(Talk& talk, HandshakeStep step) {
   for (;;) {
     if (step.next == Next::failed) return explain(*std::move(step.error));
     if (step.message) return *std::move(step.message);
-    step = socket.advance();
+    if (step.next == Next::done) return HelloMessage{};
+    step = talk.stream.advance();
     if (step.next != Next::read) continue;
-    if (!watch.wait(deadline_)) return timed_out(address_text_, "waiting for the peer's handshake");
-    TENDON_CHECK(engine_.usable(kWhere));
+    if (!talk.watch.wait(deadline_))
+      return timed_out(address_text_, "waiting for the peer's handshake");
+    TENDON_CHECK(context_.usable(kWhere));
   }
 }
 
-Result<void> Connector::check_user(int fd) const {
-  if (reached_.family() != AF_UNIX) return {};
-  TENDON_TRY(user, peer_user(fd));
-  if (user == user_id()) return {};
+Result<void> Connector::check_user(const ByteStream& stream) const {
+  const auto user = stream.peer().user;
+  if (!user || *user == user_id()) return {};
   return explain({ErrorCode::permission_denied, kWhere,
-                  "the listener belongs to uid " + std::to_string(user) + ", this process to uid " +
-                      std::to_string(user_id()) + "; unix sockets serve one user"});
+                  "the listener belongs to uid " + std::to_string(*user) +
+                      ", this process to uid " + std::to_string(user_id()) +
+                      "; unix sockets serve one user"});
 }
 
 // Nothing: the listener has no place for a further connection. It closed this one without a word,
 // or its backlog is full.
-Result<std::optional<Connector::Dialled>> Connector::dial_once(
+Result<std::optional<Connector::Talk>> Connector::dial_once(
     std::span<const SocketAddress> addresses, const HelloMessage& first) {
   const auto is_closed = [](const Error& error) { return error.code == ErrorCode::peer_lost; };
   auto fd = open_any(addresses);
@@ -202,24 +120,23 @@ Result<std::optional<Connector::Dialled>> Connector::dial_once(
     if (is_closed(fd.error()) || fd.error().code == ErrorCode::server_busy) return std::nullopt;
     return std::move(fd).error();
   }
-  TENDON_CHECK(check_user(fd->get()));
-  HandshakeSocket socket(*std::move(fd), Handshake::connector());
-  TENDON_TRY(watch, Watch::make(engine_, socket.fd(), EPOLLIN | EPOLLRDHUP));
-  auto answer = exchange(socket, watch, socket.reply(first));
+  HandshakeStream stream(std::make_unique<SocketStream>(*std::move(fd)), Handshake::connector());
+  TENDON_CHECK(check_user(*stream.stream()));
+  TENDON_TRY(watch, Watch::make(context_, stream.stream()->fd(), kTalking));
+  Talk talk{std::move(stream), std::move(watch), {}};
+  auto answer = exchange(talk, talk.stream.reply(first));
   if (!answer) {
-    if (is_closed(answer.error()) && !socket.has_heard()) return std::nullopt;
+    if (is_closed(answer.error()) && !talk.stream.has_heard()) return std::nullopt;
     return std::move(answer).error();
   }
-  return Dialled{std::move(socket), std::move(watch), *std::move(answer)};
+  talk.peer = *std::move(answer);
+  return talk;
 }
 
 // Until the listener answers with anything at all.
-Result<Connector::Dialled> Connector::dial(std::span<const SocketAddress> addresses,
-                                           const HelloMessage& first) {
-  TENDON_TRY(seed, random_token());
-  std::uint64_t start = 0;
-  std::memcpy(&start, seed.data(), sizeof start);
-  Backoff backoff(start);
+Result<Connector::Talk> Connector::dial(std::span<const SocketAddress> addresses,
+                                        const HelloMessage& first) {
+  TENDON_TRY(backoff, Backoff::seeded(Backoff::kAtTheDoor));
   for (std::uint64_t attempt_count = 1;; ++attempt_count) {
     auto dialled = dial_once(addresses, first);
     if (dialled && *dialled) return **std::move(dialled);
@@ -232,56 +149,48 @@ Result<Connector::Dialled> Connector::dial(std::span<const SocketAddress> addres
                       "attempts: " +
                           std::to_string(attempt_count)});
     }
-    engine_.wait(nullptr, pause, [this] { return engine_.unusable(); });
-    TENDON_CHECK(engine_.usable(kWhere));
+    context_.wait(nullptr, pause, [this] { return context_.unusable(); });
+    TENDON_CHECK(context_.usable(kWhere));
   }
 }
 
 Result<Connected> Connector::run() {
-  TENDON_CHECK(engine_.usable(kWhere));
+  TENDON_CHECK(context_.usable(kWhere));
   TENDON_TRY(address, Address::parse(address_text_));
   TENDON_TRY(addresses, resolve(address, deadline_, ResolveFor::connect));
-  TENDON_TRY(dialled, dial(addresses, engine_.hello(profile_)));
-  auto& [socket, watch, peer] = dialled;
+  TENDON_TRY(dialled, dial(addresses, context_.hello(profile_)));
+  Talk& talk = talk_.emplace(std::move(dialled));
+  const HelloMessage& peer = talk.peer;
   if (is_none(peer.ticket))
     return explain({ErrorCode::protocol_violation, kWhere, "the peer's hello carries no ticket"});
+  const std::string local = local_host(talk.stream.stream()->fd());
 
   // One link per pair: the first of several connects makes it, the others wait for it and use it.
-  bool mine = false;
+  DialPlace place(context_, context_.links().connecting(), peer.context_id);
+  std::shared_ptr<Link> link;
   const auto settled = [&] {
-    if (engine_.unusable() || engine_.connected_link(peer.context_id) != nullptr) return true;
-    return mine = engine_.begin_connecting(peer.context_id);
+    if (context_.unusable()) return true;
+    link = context_.links().usable(peer.context_id, profile_, ReachBy::address);
+    return link != nullptr || place.take();
   };
-  if (!engine_.wait(nullptr, deadline_, settled))
+  if (!context_.wait(nullptr, deadline_, settled))
     return timed_out(address_text_, "another call was making the link");
-  TENDON_CHECK(engine_.usable(kWhere));
-  if (mine) {
-    const std::string local = local_host(socket.fd());
-    auto made = reached_.family() == AF_UNIX ? over_unix(socket, watch, peer)
-                                             : over_ip(socket, watch, peer);
-    engine_.end_connecting(peer.context_id);
-    if (made) made->local_host = local;
-    return made;
+  TENDON_CHECK(context_.usable(kWhere));
+  if (place.taken()) {
+    TENDON_TRY(made, make_link());
+    return Connected{std::move(made), peer.ticket, local};
   }
-  auto found = engine_.link_for(peer.context_id, LinkRole::connector, profile_);
-  if (!found) {
-    (void)socket.reject(found.error());
-    return explain(std::move(found).error());
-  }
-  auto link = *std::move(found);
-  if (link == nullptr)
-    return explain({ErrorCode::peer_lost, kWhere, "the link ended again at once"});
   HelloMessage path;
   path.kind = HelloKind::path;
   path.path = link->path().kind;
   path.reuse = Reuse::reuse;
-  TENDON_CHECK(exchange(socket, watch, socket.reply(path)));
-  return Connected{std::move(link), peer.ticket, local_host(socket.fd())};
+  TENDON_CHECK(exchange(talk, talk.stream.reply(path)));
+  return Connected{std::move(link), peer.ticket, local};
 }
 
 // What either side insists on; `none` when neither does.
 Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
-  const PathKind ours = engine_.hello(profile_).path;
+  const PathKind ours = context_.hello(profile_).path;
   if (ours == PathKind::none || peer.path == PathKind::none || ours == peer.path)
     return ours == PathKind::none ? peer.path : ours;
   return explain({ErrorCode::not_supported, kWhere,
@@ -291,168 +200,149 @@ Result<PathKind> Connector::agree_on_path(const HelloMessage& peer) const {
                       "TENDON_TRANSPORT)"});
 }
 
-Result<Connected> Connector::over_unix(HandshakeSocket& socket, Watch& watch,
-                                       const HelloMessage& peer) {
-  TENDON_TRY(wanted, agree_on_path(peer));
-  if (wanted == PathKind::tcp) {
-    HelloMessage path;
-    path.kind = HelloKind::path;
-    path.path = PathKind::tcp;
-    TENDON_TRY(ready, exchange(socket, watch, socket.reply(path)));
-    TENDON_TRY(link, make_tcp(socket, watch, peer, ready,
-                              {PathKind::tcp, "asked for; over a unix socket"}, Profile::local));
-    return Connected{std::move(link), peer.ticket, {}};
+// The first maker that can. Why those before it could not stands in the path.
+Result<std::shared_ptr<Link>> Connector::make_link() {
+  TENDON_TRY(wanted, agree_on_path(talk_->peer));
+  wanted_ = wanted;
+  // check_user() has seen whose the other end of a unix socket is.
+  if (is_unix()) proofs_ = Proofs::of_this_user();
+  for (const LinkMaker& maker : kLinkMakers) {
+    TENDON_TRY(why_not, (this->*maker.why_not)());
+    if (why_not.empty()) return (this->*maker.connect)();
+    why_not_ = std::move(why_not);
   }
-  TENDON_TRY(proof, SameHostProof::make());
-  TENDON_TRY(attach, exchange(socket, watch, proof.send_attach(socket, engine_.doorbell_fd())));
-  TENDON_CHECK(proof.receive_attach(socket, attach));
-  HelloMessage ready;
-  ready.kind = HelloKind::ready;
-  if (const HandshakeStep step = socket.reply(ready); step.next == Next::failed)
-    return explain(*step.error);
-  watch.stop();
-  TENDON_TRY(link, proof.make_link(socket.release(), peer, engine_.options().link_cap_bytes,
-                                   {PathKind::shm, "same host, proved by a shared mapping"}));
-  TENDON_CHECK(engine_.add_link(link, LinkRole::connector, Profile::local));
-  return Connected{std::move(link), peer.ticket, {}};
+  (void)talk_->stream.reject({ErrorCode::permission_denied, kWhere, why_not_});
+  return explain(
+      {ErrorCode::not_supported, kWhere,
+       "transport '" + std::string(to_string(wanted_)) + "' was asked for, but: " + why_not_});
 }
 
-// Meets the peer at the rendezvous named by its token, and maps each other's memory there. The
-// proof is for `connection` alone: whoever passes our bytes on to a listener of ours gets nothing.
-Result<std::shared_ptr<Link>> Connector::prove_same_host(const HelloMessage& peer,
-                                                         std::string connection, bool keep_link) {
-  TENDON_TRY(path, find_rendezvous(peer.token));
-  TENDON_TRY(address, unix_socket_address(path));
-  TENDON_TRY(fd, open_socket(address));
-  TENDON_TRY(user, peer_user(fd.get()));
-  if (user != user_id()) {
-    return Error{ErrorCode::permission_denied, kWhere,
-                 "the rendezvous belongs to uid " + std::to_string(user)};
-  }
-  HandshakeSocket socket(std::move(fd), Handshake::connector());
-  TENDON_TRY(watch, Watch::make(engine_, socket.fd(), EPOLLIN | EPOLLRDHUP));
-  HelloMessage hello = engine_.hello(profile_);
-  TENDON_TRY(again, exchange(socket, watch, socket.reply(hello)));
-  if (again.context_id != peer.context_id) {
-    return Error{ErrorCode::protocol_violation, kWhere,
-                 "another context answered at the rendezvous"};
-  }
-  TENDON_TRY(proof, SameHostProof::make());
-  TENDON_TRY(attach,
-             exchange(socket, watch,
-                      proof.send_attach(socket, engine_.doorbell_fd(), std::move(connection))));
-  TENDON_CHECK(proof.receive_attach(socket, attach));
-  if (!keep_link) return std::shared_ptr<Link>();
-  HelloMessage ready;
-  ready.kind = HelloKind::ready;
-  if (const HandshakeStep step = socket.reply(ready); step.next == Next::failed) return *step.error;
-  watch.stop();
-  return proof.make_link(socket.release(), peer, engine_.options().link_cap_bytes,
-                         {PathKind::shm, "same host, proved by a shared mapping"});
-}
-
-Result<Connected> Connector::over_ip(HandshakeSocket& socket, Watch& watch,
-                                     const HelloMessage& peer) {
-  TENDON_TRY(wanted, agree_on_path(peer));
-  const Token here = engine_.hello(profile_).boot_id;
-  const bool must_be_proved = profile_ == Profile::local || wanted == PathKind::shm;
-  std::shared_ptr<Link> link;
-  bool proved = false;
-  std::string why_not;
-  if (is_none(here) || peer.boot_id != here)
-    why_not = "another host";
-  else if (peer.uid != user_id())
-    why_not = "another user (uid " + std::to_string(peer.uid) + ")";
-  else if (is_none(peer.token))
-    why_not =
-        "the peer offers no rendezvous" + (peer.reason.empty() ? "" : ", because " + peer.reason);
-  else {
-    auto made = prove_same_host(peer, connection_text(socket.fd(), ConnectionEnd::connector),
-                                wanted != PathKind::tcp);
-    proved = made.has_value();
-    if (proved)
-      link = *std::move(made);
-    else if (says_nothing_about_the_host(made.error().code) ||
-             (must_be_proved && made.error().code == ErrorCode::resource_exhausted))
-      return explain(std::move(made).error());
-    else
-      why_not = "the proof of the same host failed: " + made.error().detail;
-  }
-  if (!proved && must_be_proved) {
-    const bool by_profile = profile_ == Profile::local;
-    (void)socket.reject({ErrorCode::permission_denied, kWhere, why_not});
-    return explain({by_profile ? ErrorCode::permission_denied : ErrorCode::not_supported, kWhere,
-                    by_profile
-                        ? "profile 'local' needs this user on this host, but: " + why_not +
-                              "; ask for profile 'plaintext' by name to go without protection "
-                              "(Profile::plaintext, `tendon --insecure-plaintext`)"
-                        : "transport 'shm' was asked for, but: " + why_not});
-  }
-  Path path{PathKind::tcp, proved ? "asked for; same host" : why_not};
-  if (link != nullptr) path = link->path();
+Result<HelloMessage> Connector::say_path(const Path& path) {
   HelloMessage choice;
   choice.kind = HelloKind::path;
   choice.path = path.kind;
   choice.reason = path.reason;
-  // The link exists on both sides before the peer may hear of a pipe on it.
-  if (link != nullptr) TENDON_CHECK(engine_.add_link(link, LinkRole::connector, Profile::local));
-  TENDON_TRY(ready, exchange(socket, watch, socket.reply(choice)));
-  if (link == nullptr) {
-    TENDON_TRY(tcp, make_tcp(socket, watch, peer, ready, std::move(path),
-                             proved ? Profile::local : Profile::plaintext));
-    link = std::move(tcp);
-  }
-  return Connected{std::move(link), peer.ticket, {}};
+  return exchange(*talk_, talk_->stream.reply(choice));
 }
 
-Result<std::shared_ptr<Link>> Connector::make_tcp(HandshakeSocket& socket, Watch& control_watch,
-                                                  const HelloMessage& peer,
-                                                  const HelloMessage& ready, Path path,
-                                                  Profile proved) {
-  control_watch.stop();
-  TENDON_TRY(link, make_tcp_link(TcpLinkOptions{
-                       .path = std::move(path),
-                       .peer = identity_of(peer),
-                       .cap_bytes = engine_.options().link_cap_bytes,
-                       .peer_cap_bytes = peer.limits->link_cap_bytes,
-                       .control = socket.release(),
-                       .received_already = {},
-                       .pool = engine_.pool(),
-                       .lease = engine_.options().lease,
-                       .expect_signs_of_life = peer.progress != ProgressMode::manual,
-                       .gives_signs_of_life = engine_.options().progress != Progress::manual,
-                   }));
-  TENDON_CHECK(engine_.add_link(link, LinkRole::connector, proved));
-  // Whoever connects next would take a link that lives for a whole one.
-  if (auto added = add_lanes(*link, peer, ready.ticket); !added) {
-    link->fail(added.error(), false);
+// Shared memory
+
+// Another path was asked for: the proof is what the profile needs.
+Result<std::string> Connector::why_no_memory() {
+  const HelloMessage& peer = talk_->peer;
+  if (is_unix() && !may_take(PathKind::shm)) return std::string("asked for; over a unix socket");
+  const Nonce128 here = context_.hello(profile_).boot_id;
+  if (is_none(here) || peer.boot_id != here) return std::string("another host");
+  if (peer.uid != user_id()) return "another user (uid " + std::to_string(peer.uid) + ")";
+  if (is_none(peer.token)) {
+    return "the peer offers no rendezvous" +
+           (peer.reason.empty() ? "" : ", because " + peer.reason);
+  }
+  auto met = meet();
+  if (met) {
+    proofs_ = Proofs::of_this_user();
+    if (!may_take(PathKind::shm)) return std::string("asked for; same host");
+    met_.emplace(*std::move(met));
+    return std::string();
+  }
+  const ErrorCode code = met.error().code;
+  if (says_nothing_about_the_host(code) ||
+      (must_be_proved() && code == ErrorCode::resource_exhausted))
+    return explain(std::move(met).error());
+  return "the proof of the same host failed: " + met.error().detail;
+}
+
+// Meets the peer at the rendezvous named by its token, and maps each other's memory there. The
+// proof is for our connection alone: a process that relays our bytes to a listener of ours gets
+// nothing.
+Result<Connector::Met> Connector::meet() {
+  TENDON_TRY(path, find_rendezvous(talk_->peer.token));
+  TENDON_TRY(address, unix_socket_address(path));
+  TENDON_TRY(fd, open_socket(address));
+  auto meeting = std::make_unique<RendezvousSocket>(std::move(fd));
+  RendezvousSocket& socket = *meeting;
+  if (socket.peer().user != user_id()) {
+    return Error{ErrorCode::permission_denied, kWhere,
+                 "the rendezvous belongs to uid " + std::to_string(socket.peer().user.value_or(0))};
+  }
+  TENDON_TRY(watch, Watch::make(context_, socket.fd(), kTalking));
+  Talk talk{HandshakeStream(std::move(meeting), Handshake::connector()), std::move(watch), {}};
+  TENDON_TRY(again, exchange(talk, talk.stream.reply(context_.hello(profile_))));
+  if (again.context_id != talk_->peer.context_id) {
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 "another context answered at the rendezvous"};
+  }
+  TENDON_TRY(proof, SameHostProof::make());
+  const HandshakeStep said =
+      proof.send_attach(talk.stream, socket, context_.loop().doorbell_fd(),
+                        connection_text(talk_->stream.stream()->fd(), ConnectionEnd::connector));
+  TENDON_TRY(attach, exchange(talk, said));
+  TENDON_CHECK(proof.receive_attach(socket, attach));
+  return Met{std::move(talk), &socket, std::move(proof)};
+}
+
+Result<std::shared_ptr<Link>> Connector::link_by_memory() {
+  HelloMessage ready;
+  ready.kind = HelloKind::ready;
+  TENDON_CHECK(exchange(met_->talk, met_->talk.stream.reply(ready)));
+  met_->talk.watch.stop();
+  TENDON_TRY(link, met_->proof.make_link(met_->socket->release(), talk_->peer, context_));
+  // The link exists on both sides before the peer may hear of a pipe on it.
+  TENDON_CHECK(
+      context_.add_link(link, LinkRole::connector, proofs_, Features(talk_->peer.features)));
+  TENDON_CHECK(say_path(link->path()));
+  return link;
+}
+
+// Streams
+
+Result<std::string> Connector::why_no_stream() {
+  if (!proofs_.satisfy(profile_)) {
+    (void)talk_->stream.reject({ErrorCode::permission_denied, kWhere, why_not_});
+    return explain({ErrorCode::permission_denied, kWhere,
+                    "profile 'local' needs this user on this host, but " +
+                        identity_of(talk_->peer).to_string() + ": " + why_not_ +
+                        "; ask for profile 'plaintext' by name to go without protection "
+                        "(Profile::plaintext, `tendon --insecure-plaintext`)"});
+  }
+  return may_take(PathKind::tcp) ? std::string() : why_not_;
+}
+
+Result<std::shared_ptr<Link>> Connector::link_by_stream() {
+  const Path path{PathKind::tcp, why_not_};
+  TENDON_TRY(ready, say_path(path));
+  const HelloMessage& peer = talk_->peer;
+  talk_->watch.stop();
+  TENDON_TRY(link, make_stream_link(stream_options(context_, peer, path, talk_->stream.release())));
+  TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(peer.features)));
+  // The next connect would take a link that lives for a whole one.
+  if (auto added = add_lanes(*link, ready.ticket); !added) {
+    link->fail(added.error(), Death::not_proved);
     return std::move(added).error();
   }
   return std::shared_ptr<Link>(std::move(link));
 }
 
 // Bulk lanes: each is a connection of its own, admitted by a token that is good once.
-Result<void> Connector::add_lanes(TcpLink& link, const HelloMessage& peer, Token lane_ticket) {
-  const std::uint32_t lanes = std::min(engine_.options().streams, peer.limits->streams);
+Result<void> Connector::add_lanes(StreamLink& link, Nonce128 lane_ticket) {
+  const std::uint32_t lanes = std::min(context_.options().streams, talk_->peer.limits->streams);
   for (std::uint32_t index = 0; index < lanes; ++index) {
     HelloMessage message;
     message.kind = HelloKind::lane;
-    message.context_id = engine_.id();
+    message.context_id = context_.id();
     message.ticket = lane_ticket;
     message.lane_index = index;
     TENDON_TRY(lane, dial({&reached_, 1}, message));
-    lane_ticket = lane.answer.ticket;
+    lane_ticket = lane.peer.ticket;
     lane.watch.stop();
-    TENDON_CHECK(link.add_lane(lane.socket.release()));
+    TENDON_CHECK(link.add_lane(lane.stream.release()));
   }
   return {};
 }
 
-}  // namespace
-
-Result<Connected> connect(Engine& engine, std::string_view address, Profile profile,
+Result<Connected> connect(ContextCore& context, std::string_view address, Profile profile,
                           Deadline deadline) {
-  return Connector(engine, address, profile, deadline).run();
+  return Connector(context, address, profile, deadline).run();
 }
 
 }  // namespace tendon::v0::detail

@@ -8,14 +8,14 @@
 #include <tendon/core/result.hpp>
 #include <tendon/session/profile.hpp>
 
-#include "runtime/engine.hpp"
+#include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
 
 /// A link to the Context that listens at an address, and the right to open one pipe there.
 struct Connected {
   std::shared_ptr<Link> link;
-  Token ticket;
+  Nonce128 ticket;
   /// This side's address of the connection, without a port: of the interface that reaches the
   /// peer. Empty for a unix socket.
   std::string local_host;
@@ -23,7 +23,7 @@ struct Connected {
 
 /// Finds or makes the link. Runs in the calling thread, which makes progress meanwhile, so that
 /// connecting to a listener of the same Context works.
-[[nodiscard]] Result<Connected> connect(Engine& engine, std::string_view address, Profile profile,
-                                        Deadline deadline);
+[[nodiscard]] Result<Connected> connect(ContextCore& context, std::string_view address,
+                                        Profile profile, Deadline deadline);
 
 }  // namespace tendon::v0::detail

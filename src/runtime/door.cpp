@@ -39,7 +39,7 @@ Door::Verdict Door::hear(Number number, Time now) {
   if (heard == places_.end()) return {};
   const auto is_handshake = [](const Place& place) { return place.stage == Stage::handshake; };
   const bool needs_place = !is_handshake(*heard) && count(is_handshake) >= kHandshakesPerListener;
-  // Of those in the handshake the one that has kept the listener waiting for longest.
+  // The one in the handshake that has kept the listener waiting for longest.
   const auto stalled =
       std::min_element(places_.begin(), places_.end(), [&](const Place& a, const Place& b) {
         if (is_handshake(a) != is_handshake(b)) return is_handshake(a);

@@ -5,8 +5,8 @@
 
 namespace tendon::v0::detail {
 
-Result<Token> LaneTickets::issue(const std::shared_ptr<TcpLink>& link) {
-  TENDON_TRY(ticket, random_token());
+Result<Nonce128> LaneTickets::issue(const std::shared_ptr<StreamLink>& link) {
+  TENDON_TRY(ticket, random_nonce());
   const Lock lock(mutex_);
   std::erase_if(lanes_, [&](const Lane& lane) {
     return lane.link.expired() ||
@@ -16,7 +16,7 @@ Result<Token> LaneTickets::issue(const std::shared_ptr<TcpLink>& link) {
   return ticket;
 }
 
-std::shared_ptr<TcpLink> LaneTickets::take(const Token& ticket) {
+std::shared_ptr<StreamLink> LaneTickets::take(const Nonce128& ticket) {
   const Lock lock(mutex_);
   const auto found = std::find_if(lanes_.begin(), lanes_.end(),
                                   [&](const Lane& lane) { return lane.ticket == ticket; });

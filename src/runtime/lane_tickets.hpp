@@ -6,11 +6,11 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 
 namespace tendon::v0::detail {
 
-class TcpLink;
+class StreamLink;
 
 /// The tickets by which further connections join links of a listener. Each link has one at a time,
 /// good once, so there are never more of them than links, and no link's ticket goes for another's.
@@ -19,14 +19,14 @@ class TcpLink;
 class LaneTickets {
  public:
   /// The ticket of the next lane of `link`; an earlier one of the same link is none any more.
-  [[nodiscard]] Result<Token> issue(const std::shared_ptr<TcpLink>& link);
+  [[nodiscard]] Result<Nonce128> issue(const std::shared_ptr<StreamLink>& link);
   /// The link that `ticket` was for; null when there is none, or it is gone.
-  [[nodiscard]] std::shared_ptr<TcpLink> take(const Token& ticket);
+  [[nodiscard]] std::shared_ptr<StreamLink> take(const Nonce128& ticket);
 
  private:
   struct Lane {
-    Token ticket;
-    std::weak_ptr<TcpLink> link;
+    Nonce128 ticket;
+    std::weak_ptr<StreamLink> link;
   };
 
   Mutex mutex_;

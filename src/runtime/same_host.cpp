@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "session/features.hpp"
 #include "transport/shm/shm_link.hpp"
 
 namespace tendon::v0::detail {
@@ -31,32 +32,25 @@ bool is_anonymous(int fd, std::string_view kind) {
 }  // namespace
 
 Result<SameHostProof> SameHostProof::make() {
-  TENDON_TRY(nonce, random_token());
+  TENDON_TRY(nonce, random_nonce());
   TENDON_TRY(segment, make_control_segment(nonce));
   OwnedFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   if (!process) return system_error(kWhere, "pidfd_open of this process", errno);
   return SameHostProof(std::move(segment), nonce, std::move(process));
 }
 
-HandshakeStep SameHostProof::send_attach(HandshakeSocket& socket, int doorbell_fd,
-                                         std::string connection) {
+HandshakeStep SameHostProof::send_attach(HandshakeStream& stream, RendezvousSocket& socket,
+                                         int doorbell_fd, std::string connection) {
   HelloMessage attach;
   attach.kind = HelloKind::attach;
   attach.nonce = nonce_;
   attach.connection = std::move(connection);
-  const std::array fds = {mine_->fd(), doorbell_fd, process_.get()};
-  return socket.reply(attach, fds);
+  socket.pass({mine_->fd(), doorbell_fd, process_.get()});
+  return stream.reply(attach);
 }
 
-Result<void> SameHostProof::receive_attach(HandshakeSocket& socket, const HelloMessage& attach) {
-  auto& fds = socket.received_fds();
-  if (fds.size() != 3) {
-    return Error{
-        ErrorCode::protocol_violation, kWhere,
-        "the peer passed " + std::to_string(fds.size()) +
-            " descriptors instead of 3 (control block, doorbell, process); if it passed 3, this "
-            "process has no free descriptor"};
-  }
+Result<void> SameHostProof::receive_attach(RendezvousSocket& socket, const HelloMessage& attach) {
+  TENDON_TRY(fds, socket.take_received());
   TENDON_TRY(theirs, attach_control_segment(std::move(fds[0]), attach.nonce));
   if (!is_anonymous(fds[1].get(), "eventfd") || !is_anonymous(fds[2].get(), "pidfd")) {
     return Error{ErrorCode::protocol_violation, kWhere,
@@ -65,18 +59,17 @@ Result<void> SameHostProof::receive_attach(HandshakeSocket& socket, const HelloM
   theirs_ = std::move(theirs);
   peer_doorbell_ = std::move(fds[1]);
   peer_process_ = std::move(fds[2]);
-  fds.clear();
   return {};
 }
 
 Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket,
                                                        const HelloMessage& peer_hello,
-                                                       std::uint64_t cap_bytes, Path path) {
+                                                       ContextCore& context) {
   mine_->release_fd();
   return make_shm_link(ShmLinkOptions{
-      .path = std::move(path),
+      .path = {PathKind::shm, "same host, proved by a shared mapping"},
       .peer = identity_of(peer_hello),
-      .cap_bytes = cap_bytes,
+      .cap_bytes = context.options().link_cap_bytes,
       .peer_cap_bytes = peer_hello.limits->link_cap_bytes,
       .socket = std::move(socket),
       .mine = std::move(mine_),
@@ -84,6 +77,11 @@ Result<std::shared_ptr<Link>> SameHostProof::make_link(OwnedFd socket,
       .peer_doorbell = std::move(peer_doorbell_),
       .peer_process = std::move(peer_process_),
       .expect_signs_of_life = peer_hello.progress != ProgressMode::manual,
+      .publish_pool = Features(peer_hello.features)
+                              .both(Features::of_minor(context.options().protocol_minor))
+                              .has(Feature::publish_pool)
+                          ? context.publishing().pool()
+                          : nullptr,
   });
 }
 

@@ -5,12 +5,12 @@
 
 #include <memory>
 #include <tendon/core/result.hpp>
-#include <tendon/session/path.hpp>
 
 #include "core/fd.hpp"
 #include "memory/segment.hpp"
-#include "runtime/engine.hpp"
-#include "runtime/handshake_socket.hpp"
+#include "runtime/context_core.hpp"
+#include "runtime/handshake_stream.hpp"
+#include "runtime/rendezvous_socket.hpp"
 
 namespace tendon::v0::detail {
 
@@ -19,24 +19,24 @@ class SameHostProof {
  public:
   [[nodiscard]] static Result<SameHostProof> make();
 
-  /// The `attach` frame and the descriptors that go with it: control block, doorbell, own pidfd.
-  /// `connection`: the one that this proof is for, where it is another than the socket's own.
-  [[nodiscard]] HandshakeStep send_attach(HandshakeSocket& socket, int doorbell_fd,
-                                          std::string connection = {});
+  /// Says `attach` on `stream`, which speaks over `socket`, with the descriptors that go beside it:
+  /// control block, doorbell, own pidfd. `connection`: the one that this proof is for.
+  [[nodiscard]] HandshakeStep send_attach(HandshakeStream& stream, RendezvousSocket& socket,
+                                          int doorbell_fd, std::string connection);
   /// Maps what the peer attached; its nonce must stand in its memory.
-  [[nodiscard]] Result<void> receive_attach(HandshakeSocket& socket, const HelloMessage& attach);
+  [[nodiscard]] Result<void> receive_attach(RendezvousSocket& socket, const HelloMessage& attach);
 
-  /// The link over the socket the proof was made on. Call after receive_attach().
+  /// The link over the socket that the proof was made on. Call after receive_attach().
   [[nodiscard]] Result<std::shared_ptr<Link>> make_link(OwnedFd socket,
                                                         const HelloMessage& peer_hello,
-                                                        std::uint64_t cap_bytes, Path path);
+                                                        ContextCore& context);
 
  private:
-  SameHostProof(std::shared_ptr<Segment> mine, Token nonce, OwnedFd process)
+  SameHostProof(std::shared_ptr<Segment> mine, Nonce128 nonce, OwnedFd process)
       : mine_(std::move(mine)), nonce_(nonce), process_(std::move(process)) {}
 
   std::shared_ptr<Segment> mine_;
-  Token nonce_;
+  Nonce128 nonce_;
   OwnedFd process_;  // a pidfd of this very process: the peer learns of its death by it
   std::shared_ptr<Segment> theirs_;
   OwnedFd peer_doorbell_;

@@ -89,8 +89,10 @@ Result<ContextOptions> resolve_options(ContextOptions options) {
   }
   if (options.link_cap_bytes == 0) options.link_cap_bytes = default_cap_bytes();
   if (options.pool_cap_bytes == 0) options.pool_cap_bytes = default_cap_bytes();
+  if (options.publish_bytes == 0) options.publish_bytes = default_cap_bytes();
   constexpr std::uint64_t kLargestCapBytes = 1ull << 46;
-  for (const std::uint64_t cap : {options.link_cap_bytes, options.pool_cap_bytes}) {
+  for (const std::uint64_t cap :
+       {options.link_cap_bytes, options.pool_cap_bytes, options.publish_bytes}) {
     if (cap < kSmallestCapBytes || cap > kLargestCapBytes) {
       return wrong("a cap of " + std::to_string(cap) + " bytes; legal are " +
                    std::to_string(kSmallestCapBytes) + " to " + std::to_string(kLargestCapBytes) +
@@ -108,6 +110,12 @@ Result<ContextOptions> resolve_options(ContextOptions options) {
   if (options.linger < std::chrono::milliseconds(0)) {
     return wrong("ContextOptions::linger is " + std::to_string(options.linger.count()) +
                  " ms; it must not be negative");
+  }
+  if (options.protocol_minor > kProtocolMinor) {
+    return wrong("ContextOptions::protocol_minor is " + std::to_string(options.protocol_minor) +
+                 "; this build speaks " + std::to_string(kProtocolMajor) + "." +
+                 std::to_string(kProtocolMinMinor) + " to " + std::to_string(kProtocolMajor) + "." +
+                 std::to_string(kProtocolMinor));
   }
   return options;
 }

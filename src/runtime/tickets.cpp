@@ -18,8 +18,9 @@ constexpr std::string_view kWhere = "context.ticket";
 // 4 bytes of the listener's number, then as much of the code as there is room for.
 constexpr std::size_t kNumberBytes = sizeof(std::uint32_t);
 
-Result<Token> make_ticket(const Token& secret, std::uint32_t listener, const ContextId& peer) {
-  std::array<std::byte, kNumberBytes + sizeof(Token)> claim{};
+Result<Nonce128> make_ticket(const Nonce128& secret, std::uint32_t listener,
+                             const ContextId& peer) {
+  std::array<std::byte, kNumberBytes + sizeof(Nonce128)> claim{};
   std::memcpy(claim.data(), &listener, kNumberBytes);
   std::memcpy(claim.data() + kNumberBytes, peer.bytes.data(), peer.bytes.size());
   std::array<unsigned char, EVP_MAX_MD_SIZE> code{};
@@ -28,7 +29,7 @@ Result<Token> make_ticket(const Token& secret, std::uint32_t listener, const Con
            nullptr) == nullptr) {
     return Error{ErrorCode::internal, kWhere, "libcrypto has no HMAC with SHA-256"};
   }
-  Token ticket{};
+  Nonce128 ticket{};
   std::memcpy(ticket.data(), &listener, kNumberBytes);
   std::memcpy(ticket.data() + kNumberBytes, code.data(), ticket.size() - kNumberBytes);
   return ticket;
@@ -51,17 +52,17 @@ bool Tickets::is_good(const std::optional<Key>& key) const {
   return key && now_ - key->made < 2 * kTicketAge;
 }
 
-Result<Token> Tickets::issue(std::uint32_t listener, const ContextId& peer) {
+Result<Nonce128> Tickets::issue(std::uint32_t listener, const ContextId& peer) {
   const Lock lock(mutex_);
   if (!current_ || now_ - current_->made >= kTicketAge) {
-    TENDON_TRY(secret, random_token());
+    TENDON_TRY(secret, random_nonce());
     previous_ = current_;
     current_ = Key{secret, now_};
   }
   return make_ticket(current_->secret, listener, peer);
 }
 
-Result<Entrance> Tickets::find(const Token& ticket, const ContextId& peer) const {
+Result<Entrance> Tickets::find(const Nonce128& ticket, const ContextId& peer) const {
   std::uint32_t listener = 0;
   std::memcpy(&listener, ticket.data(), kNumberBytes);
   const Lock lock(mutex_);

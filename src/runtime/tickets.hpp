@@ -12,7 +12,7 @@
 #include <tendon/session/identity.hpp>
 #include <tendon/session/profile.hpp>
 
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 
 namespace tendon::v0::detail {
 
@@ -27,7 +27,7 @@ struct Entrance {
 /// The tickets that the listeners of a Context give to their peers in the handshake, and take back
 /// when a pipe is opened. Nothing is kept for a ticket: it is the number of the listener and a code
 /// over that number and the peer's Context under a key that only this object has. So a peer that
-/// says hello without end fills nothing, and takes no place from anybody.
+/// says hello without end fills nothing, and takes no place from another.
 ///
 /// Threads: thread-safe.
 /// Errors:  of the kernel's random numbers; find() says why a ticket opens nothing.
@@ -38,10 +38,10 @@ class Tickets {
   void remove(std::uint32_t listener);
 
   /// Opens pipes of `peer` at `listener` for kTicketAge at least, and less than twice as long.
-  [[nodiscard]] Result<Token> issue(std::uint32_t listener, const ContextId& peer);
+  [[nodiscard]] Result<Nonce128> issue(std::uint32_t listener, const ContextId& peer);
   /// Errors: server_busy when no listener gave `ticket` to `peer`, or too long ago; unreachable
   /// when that listener is closed.
-  [[nodiscard]] Result<Entrance> find(const Token& ticket, const ContextId& peer) const;
+  [[nodiscard]] Result<Entrance> find(const Nonce128& ticket, const ContextId& peer) const;
 
   /// So much time has passed in which peers were listened to. Tickets grow older by nothing else:
   /// a peer is not to blame for a Context that makes no progress.
@@ -49,7 +49,7 @@ class Tickets {
 
  private:
   struct Key {
-    Token secret;
+    Nonce128 secret;
     std::chrono::milliseconds made;
   };
   [[nodiscard]] bool is_good(const std::optional<Key>& key) const TENDON_REQUIRES(mutex_);

@@ -12,12 +12,12 @@
 namespace tendon::v0::detail {
 
 /// A descriptor that becomes readable when something can be collected. A signal is a system call
-/// only once somebody has asked for the descriptor; he hears of what was signalled before, too. In
+/// only once the user has asked for the descriptor; what was signalled before is not lost. In
 /// a forked child, which shares the descriptor with its parent, signals do nothing.
 ///
 /// Owns:    an eventfd.
 /// Threads: thread-safe.
-/// Errors:  open() answers false with errno.
+/// Errors:  open() returns false with errno.
 /// Blocks:  never.
 /// Cost:    a system call for each signal, or two loads.
 class UserEvent {
@@ -30,7 +30,7 @@ class UserEvent {
     if (!fd_) return;
     if (!wanted_.load()) {
       held_back_.store(true);
-      // Asked for between the two: whoever takes held_back_ signals.
+      // Asked for between the two: the thread that takes held_back_ signals.
       if (!wanted_.load() || !held_back_.exchange(false)) return;
     }
     const std::uint64_t one = 1;

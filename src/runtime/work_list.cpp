@@ -50,7 +50,7 @@ bool WorkList::run(Entry& entry) {
 }
 
 bool WorkList::has_input() {
-  // In one order with Engine::add_work(), which looks for sleepers after it has added.
+  // In one order with ContextCore::add_work(), which looks for sleepers after it has added.
   if (!any_.load()) return false;
   const Lock lock(mutex_);
   return std::any_of(entries_.begin(), entries_.end(),

@@ -7,11 +7,11 @@
 #include <tendon/core/mutex.hpp>
 #include <vector>
 
-#include "runtime/engine_roles.hpp"
+#include "runtime/context_clients.hpp"
 
 namespace tendon::v0::detail {
 
-/// The Work of an engine: called one after another by any thread, each by one thread at a time.
+/// The Work of a Context: called one after another by any thread, each by one thread at a time.
 ///
 /// A Work that says it is finished is forgotten as it was added: adding it again meanwhile, from
 /// another thread, is a second entry and counts.
@@ -31,7 +31,7 @@ class WorkList {
   struct Entry {
     std::shared_ptr<Work> work;
     bool running = false;
-    bool again = false;  // somebody had a reason to call it while it ran
+    bool again = false;  // a reason to call it came while it ran
     bool called = false;
   };
   bool run(Entry& entry);

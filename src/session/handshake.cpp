@@ -104,7 +104,7 @@ HandshakeStep Handshake::fail(Error error) {
 }
 
 HandshakeStep Handshake::refuse(Error error) {
-  // Whoever sends nonsense learns nothing from the answer; another version of us may be told.
+  // A peer that sends nonsense learns nothing from the answer; another version of us may be told.
   const Error told =
       error.code == ErrorCode::version_mismatch
           ? error

@@ -23,8 +23,8 @@
 //   await_confirm  acceptor   receives ready    established
 //
 // `reject` may be received in every await_* but await_first, and sent in every state that may send;
-// it leads to `failed`. Over tcp the connector chooses `path`; on a unix socket `attach` (or
-// `path`, where the tcp code runs over it). A lane is one frame each way.
+// it leads to `failed`. The connector chooses `path`, at the rendezvous `attach`. A lane is one
+// frame each way.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ enum class Next : std::uint8_t {
   failed,  ///< close the connection after `send`; `error` says why
 };
 
-/// The machine's answer to one input. `send` goes out first, whatever is next.
+/// What the machine does after one input. `send` goes out first, whatever is next.
 struct HandshakeStep {
   Next next = Next::read;
   std::vector<std::byte> send;

@@ -263,6 +263,11 @@ Result<void> read_limits(const Field& field, std::optional<LinkLimits>& into) {
       limits.max_leaves == 0 || limits.streams == 0) {
     return violation(describe(field.type) + " holds a zero; every limit must let something pass");
   }
+  if (limits.link_cap_bytes > kMaxPeerCapBytes) {
+    return violation(describe(field.type) + " has a link cap of " +
+                     std::to_string(limits.link_cap_bytes) + " bytes; legal: 1-" +
+                     std::to_string(kMaxPeerCapBytes));
+  }
   into = limits;
   return {};
 }
@@ -604,7 +609,7 @@ Result<std::optional<HelloMessage>> HelloReader::on_bytes(Bytes& input) {
     failure_ = std::move(error);
     return *failure_;
   };
-  // The magic is judged by itself: whoever sends "GET / HTTP/1.1" and waits gets an answer.
+  // The magic is judged by itself: a client that sends "GET / HTTP/1.1" and waits gets an answer.
   if (buffer_.size() < kMagic.size()) {
     if (!fill_to(kMagic.size())) return std::nullopt;
     if (auto checked = check_magic(buffer_); !checked) return fail(std::move(checked).error());

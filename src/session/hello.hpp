@@ -22,13 +22,13 @@
 #include <tendon/session/profile.hpp>
 #include <vector>
 
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 
 namespace tendon::v0::detail {
 
 /// What a frame says. Numbers are on the wire.
 enum class HelloKind : std::uint8_t {
-  hello = 1,  ///< who I am; both sides
+  hello = 1,  ///< the identity of its sender; both sides
   attach =
       2,      ///< my descriptors, passed beside this frame, and the nonce that lies in their memory
   path = 3,   ///< connector: the path it chose, and why
@@ -36,14 +36,14 @@ enum class HelloKind : std::uint8_t {
   reject = 5,  ///< no, and why; the connection ends
   lane = 6,    ///< connector: this connection is one more lane of a link that exists
 };
-/// Who answers for this Context while its user computes: `manual` means silence proves nothing.
+/// Does a thread answer for this Context while its user computes? `manual`: silence proves nothing.
 enum class ProgressMode : std::uint8_t { service = 1, manual = 2 };
 /// Has this pair of Contexts a link already?
 enum class Reuse : std::uint8_t { fresh = 1, reuse = 2 };
 
 [[nodiscard]] std::string_view to_string(HelloKind kind);
 
-/// Says which versions of the protocol somebody speaks: all majors in [min_major, major].
+/// Says which versions of the protocol a side speaks: all majors in [min_major, major].
 struct ProtocolVersion {
   std::uint16_t major = kProtocolMajor;
   std::uint16_t minor = kProtocolMinor;
@@ -59,7 +59,7 @@ struct ProtocolVersion {
 
 /// What one side takes from the other on a link. None may be zero in a hello.
 struct LinkLimits {
-  std::uint64_t link_cap_bytes = 0;   ///< memory of all slots of the link, per direction
+  std::uint64_t link_cap_bytes = 0;   ///< memory of all slots, per direction; <= kMaxPeerCapBytes
   std::uint32_t window_messages = 0;  ///< messages of one pipe not yet taken
   std::uint64_t window_bytes = 0;     ///< bytes of one pipe not yet taken
   std::uint32_t max_leaves = 0;       ///< leaves of a schema
@@ -79,7 +79,7 @@ struct LinkLimits {
 ///   host, name              o
 ///   library_version         o
 ///   boot_id, features       o
-///   token                   o       acceptor over tcp: names its rendezvous socket
+///   token                   o       acceptor: names its rendezvous socket
 ///   ticket                  o     o     o     o           *    ties the connections of one link
 ///   nonce                         *
 ///   connection                    o       connector at a rendezvous: the connection it is for
@@ -103,10 +103,10 @@ struct HelloMessage {
   std::string host;             ///< <= kMaxIdentityTextBytes
   std::string name;             ///< <= kMaxIdentityTextBytes
   std::string library_version;  ///< <= kMaxVersionTextBytes
-  Token boot_id{};
-  Token token{};
-  Token ticket{};
-  Token nonce{};
+  Nonce128 boot_id{};
+  Nonce128 token{};
+  Nonce128 ticket{};
+  Nonce128 nonce{};
   std::string connection;  ///< <= kMaxConnectionTextBytes; connection_text()
   std::optional<ProgressMode> progress;
   std::optional<Reuse> reuse;
@@ -126,7 +126,7 @@ struct HelloMessage {
 /// Reads one whole frame. Errors: protocol_violation, version_mismatch.
 [[nodiscard]] Result<HelloMessage> decode(Bytes frame);
 
-/// Who sent this hello.
+/// The sender of this hello.
 [[nodiscard]] PeerIdentity identity_of(const HelloMessage& hello);
 /// The frame that refuses, with the error's code and detail.
 [[nodiscard]] HelloMessage rejection_of(const Error& error);
@@ -137,9 +137,9 @@ struct HelloMessage {
 /// Cuts a byte stream into frames. The only door for bytes of a peer that has not been admitted.
 class HelloReader {
  public:
-  /// Takes what it needs from the front of `input` and leaves the rest to whoever comes next. A
+  /// Takes what it needs from the front of `input` and leaves the rest to the next reader. A
   /// message when one is complete, nothing when more bytes are needed. After an error every call
-  /// answers it again. Holds at most kMaxHelloBytes, and only bytes that came.
+  /// returns it again. Holds at most kMaxHelloBytes, and only bytes that came.
   [[nodiscard]] Result<std::optional<HelloMessage>> on_bytes(Bytes& input);
   /// Bytes of a frame that has begun.
   [[nodiscard]] std::size_t buffered_bytes() const noexcept { return buffer_.size(); }

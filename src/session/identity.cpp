@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/session/identity.hpp>
 
-#include "session/token.hpp"
-
 namespace tendon::v0 {
-
-std::string ContextId::to_string() const { return detail::to_hex(bytes); }
 
 std::string PeerIdentity::to_string() const {
   const std::string place = "host " + host + ", pid " + std::to_string(pid);

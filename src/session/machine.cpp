@@ -25,7 +25,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "session.machine";
-constexpr std::size_t kTokenDigits = 2 * sizeof(Token);
+constexpr std::size_t kTokenDigits = 2 * sizeof(Nonce128);
 
 int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -34,17 +34,17 @@ int hex_value(char c) {
 }
 
 // The 16 bytes of 32 hexadecimal digits, dashes ignored; all zero for anything else.
-Token parse_uuid(std::string_view text) {
-  Token token{};
+Nonce128 parse_uuid(std::string_view text) {
+  Nonce128 token{};
   std::size_t digits = 0;
   for (const char c : text) {
     if (c == '-' || c == '\n') continue;
     const int value = hex_value(c);
-    if (value < 0 || digits == kTokenDigits) return Token{};
+    if (value < 0 || digits == kTokenDigits) return Nonce128{};
     token[digits / 2] = (token[digits / 2] << 4) | static_cast<std::byte>(value);
     ++digits;
   }
-  return digits == kTokenDigits ? token : Token{};
+  return digits == kTokenDigits ? token : Nonce128{};
 }
 
 std::string system_directory() { return "/tmp/tendon-" + std::to_string(user_id()); }
@@ -108,12 +108,12 @@ bool has_listener(const std::string& path) {
 
 }  // namespace
 
-Token boot_id() {
+Nonce128 boot_id() {
   const OwnedFd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  if (!file) return Token{};
+  if (!file) return Nonce128{};
   std::array<char, 64> text{};
   const ssize_t size = read(file.get(), text.data(), text.size());
-  return size > 0 ? parse_uuid({text.data(), static_cast<std::size_t>(size)}) : Token{};
+  return size > 0 ? parse_uuid({text.data(), static_cast<std::size_t>(size)}) : Nonce128{};
 }
 
 std::string host_name() {
@@ -142,11 +142,11 @@ Result<std::string> runtime_directory() {
   return directory;
 }
 
-std::string rendezvous_path(const std::string& directory, const Token& token) {
+std::string rendezvous_path(const std::string& directory, const Nonce128& token) {
   return directory + "/" + to_hex(token);
 }
 
-Result<std::string> find_rendezvous(const Token& token) {
+Result<std::string> find_rendezvous(const Nonce128& token) {
   std::vector<std::string> directories;
   if (auto directory = user_directory()) directories.push_back(*std::move(directory));
   directories.push_back("/run/user/" + std::to_string(user_id()) + "/tendon");

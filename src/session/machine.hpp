@@ -12,14 +12,14 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 
 namespace tendon::v0::detail {
 
 /// /proc/sys/kernel/random/boot_id as 16 bytes: equal on two machines only if they are one. All
 /// zero when it cannot be read. Containers of one machine share it: it is a hint to try, never a
 /// proof.
-[[nodiscard]] Token boot_id();
+[[nodiscard]] Nonce128 boot_id();
 /// gethostname(), cut to kMaxIdentityTextBytes; "unknown" when there is none.
 [[nodiscard]] std::string host_name();
 [[nodiscard]] std::int64_t process_id();
@@ -28,15 +28,15 @@ namespace tendon::v0::detail {
 
 /// Where this process puts its rendezvous socket: `$XDG_RUNTIME_DIR/tendon`, else
 /// `/tmp/tendon-<uid>`. Made with mode 0700 if missing. Refused (permission_denied) when it is a
-/// symbolic link, no directory, somebody else's, or open to others.
+/// symbolic link, no directory, another user's, or open to others.
 [[nodiscard]] Result<std::string> runtime_directory();
 /// `<directory>/<32 hex digits>`: the one form of a rendezvous path, so that no path ever crosses
 /// the wire.
-[[nodiscard]] std::string rendezvous_path(const std::string& directory, const Token& token);
-/// The peer's rendezvous socket, searched in every directory that runtime_directory() may answer
+[[nodiscard]] std::string rendezvous_path(const std::string& directory, const Nonce128& token);
+/// The peer's rendezvous socket, searched in every directory that runtime_directory() may return
 /// for a process of this user (one may have XDG_RUNTIME_DIR and the other, started by cron or sudo,
 /// not). not_found names what was searched.
-[[nodiscard]] Result<std::string> find_rendezvous(const Token& token);
+[[nodiscard]] Result<std::string> find_rendezvous(const Nonce128& token);
 
 /// Removes the rendezvous sockets in `directory` that belong to this user, are older than `min_age`
 /// (a younger one may be bound but not yet listening) and have no listener; the number removed.

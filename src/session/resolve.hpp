@@ -45,8 +45,8 @@ enum class ResolveFor : std::uint8_t {
 enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 
 /// The two addresses of a connected TCP socket, the connector's first: "127.0.0.1:40312 >
-/// 127.0.0.1:7000". Both ends of one connection say the same, unless somebody between them ends it
-/// and makes another. Empty for a socket of another kind.
+/// 127.0.0.1:7000". Both ends of one connection say the same, unless a process between them ends
+/// it and makes another. Empty for a socket of another kind.
 [[nodiscard]] std::string connection_text(int fd, ConnectionEnd end);
 
 /// The address of another host, IPv4 in its IPv6 form.

@@ -53,12 +53,12 @@ struct AtomicFile::State {
   std::string name;    // in the directory
   std::string hidden;  // the file's name until commit; empty while it has none
   detail::OwnedFd fd;
-  std::uint32_t epoch = detail::fork_epoch();
+  std::uint32_t process = detail::process_number();
   std::uint64_t written_bytes = 0;
 
   ~State() {
     // A forked child shares the file: it belongs to the parent.
-    if (!hidden.empty() && epoch == detail::fork_epoch())
+    if (!hidden.empty() && process == detail::process_number())
       unlinkat(directory.get(), hidden.c_str(), 0);
   }
 

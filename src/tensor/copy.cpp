@@ -36,7 +36,7 @@ struct Runs {
   }
 
   std::uint64_t run_bytes;
-  // Of the dimensions outside a run, innermost first.
+  // For the dimensions outside a run, innermost first.
   std::array<std::int64_t, kMaxDimensions> sizes{};
   std::array<std::int64_t, kMaxDimensions> steps{};  // [bytes]
   std::size_t count = 0;
@@ -217,8 +217,8 @@ Extent extent_of(const Tensor& tensor, std::size_t leaf) {
   return {tensor.data() + bytes.begin, tensor.data() + bytes.end, leaf};
 }
 
-// Beyond this many runs two tangled leaves are called overlapping without looking: nobody means
-// that.
+// Beyond this many runs two tangled leaves are called overlapping without looking: no program
+// means that.
 constexpr std::uint64_t kMaxRunsCompared = 1u << 20;
 
 // True when two bytes of the given leaves share an address: exact, by sorting all their runs.

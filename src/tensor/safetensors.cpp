@@ -151,8 +151,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
     return error(ErrorCode::invalid_argument, "'" + path.string() + "' is no regular file");
   }
   const auto size_bytes = static_cast<std::uint64_t>(status.st_size);
-  // The header is read, not mapped: it stays what was checked, whoever writes to the file
-  // meanwhile.
+  // The header is read, not mapped: it stays what was checked, even if the file is
+  // written meanwhile.
   TENDON_TRY(front, read_front(fd.get(), std::min<std::uint64_t>(size_bytes, 8), path));
   auto header_bytes = SafetensorsHeader::measure(front);
   if (!header_bytes) return in_file(std::move(header_bytes).error(), path);

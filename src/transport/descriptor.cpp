@@ -33,9 +33,45 @@ std::string_view to_string(MessageKind kind) {
       return "open";
     case MessageKind::goodbye:
       return "goodbye";
+    case MessageKind::retire:
+      return "retire";
+    case MessageKind::clock:
+      return "clock";
   }
   return "unknown";
 }
+
+bool has_body(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::data:
+    case MessageKind::bytes:
+    case MessageKind::schema:
+    case MessageKind::error:
+    case MessageKind::open:
+      return true;
+    case MessageKind::segment:
+    case MessageKind::credit:
+    case MessageKind::ack:
+    case MessageKind::end:
+    case MessageKind::abort:
+    case MessageKind::cancel:
+    case MessageKind::ping:
+    case MessageKind::goodbye:
+    case MessageKind::retire:
+    case MessageKind::clock:
+      return false;
+  }
+  return false;
+}
+
+namespace {
+
+// 1.0 did not look at the pipe of a goodbye.
+bool is_of_the_link(MessageKind kind) {
+  return kind == MessageKind::retire || kind == MessageKind::clock;
+}
+
+}  // namespace
 
 std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t cap_bytes) {
   if (to_string(descriptor.kind) == "unknown") return "unknown message kind";
@@ -47,34 +83,25 @@ std::string_view check_descriptor(const Descriptor& descriptor, std::uint64_t ca
     return "unknown layout";
   if (descriptor.header_bytes > kMaxMessageHeaderBytes) return "message header above its limit";
   if (descriptor.values_bytes > kMaxValuesBytes) return "non-tensor data above its limit";
-  switch (descriptor.kind) {
-    case MessageKind::data:
-    case MessageKind::bytes:
-    case MessageKind::schema:
-    case MessageKind::error:
-    case MessageKind::open:
-      if (descriptor.kind == MessageKind::schema && descriptor.payload_bytes > kMaxSchemaBytes)
-        return "schema above its limit";
-      if (descriptor.payload_bytes > cap_bytes) return "payload above the link's cap";
-      if (descriptor.body_bytes() > cap_bytes) return "message above the link's cap";
-      if (descriptor.is_inline() && descriptor.segment_or_inline_bytes != descriptor.body_bytes())
-        return "inline length differs from the lengths of its parts";
-      if (descriptor.is_inline() && descriptor.body_bytes() > kMaxInlineBytes)
-        return "inline body above its limit";
-      return {};
-    case MessageKind::segment:
-    case MessageKind::credit:
-    case MessageKind::ack:
-    case MessageKind::end:
-    case MessageKind::abort:
-    case MessageKind::cancel:
-    case MessageKind::ping:
-    case MessageKind::goodbye:
-      if (descriptor.header_bytes != 0 || descriptor.values_bytes != 0 || descriptor.is_inline())
-        return "a control message with a body";
-      return {};
+  if (!has_body(descriptor.kind)) {
+    if (is_of_the_link(descriptor.kind) && descriptor.pipe != 0)
+      return "a word about the link on a pipe";
+    if (descriptor.header_bytes != 0 || descriptor.values_bytes != 0 || descriptor.is_inline())
+      return "a control message with a body";
+    return {};
   }
-  return "unknown message kind";
+  if (descriptor.kind == MessageKind::schema && descriptor.payload_bytes > kMaxSchemaBytes)
+    return "schema above its limit";
+  if (descriptor.payload_bytes > cap_bytes) return "payload above the link's cap";
+  if (descriptor.body_bytes() > cap_bytes) return "message above the link's cap";
+  if ((descriptor.kind == MessageKind::error || descriptor.kind == MessageKind::open) &&
+      !descriptor.is_inline() && descriptor.body_bytes() != 0)
+    return "an error text, or what an open says, that is not inline";
+  if (descriptor.is_inline() && descriptor.segment_or_inline_bytes != descriptor.body_bytes())
+    return "inline length differs from the lengths of its parts";
+  if (descriptor.is_inline() && descriptor.body_bytes() > kMaxInlineBytes)
+    return "inline body above its limit";
+  return {};
 }
 
 }  // namespace tendon::v0::detail

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <string_view>
+#include <tendon/core/error.hpp>
 #include <tendon/tensor/layout.hpp>
 #include <type_traits>
 
@@ -27,12 +28,27 @@ enum class MessageKind : std::uint8_t {
   ping =
       10,  ///< pipe 0: a sign of life; else: answer with ack when all up to `sequence` has arrived
   error = 11,    ///< the peer ended the pipe with an error: body = text, `tag` = code
-  open = 12,     ///< a new pipe; header = the ticket of the handshake
-  goodbye = 13,  ///< pipe 0: the peer's Context ends the link in order
+  open = 12,     ///< a new pipe; `schema` = its Purpose; header = the ticket, or what is said of it
+  goodbye = 13,  ///< pipe 0: the peer's Context ends in order; `tag` 1: only the link, by agreement
+  retire = 14,   ///< pipe 0: the link is not used on this side (Feature::retire)
+  /// pipe 0 (Feature::clock): `tag` 0 asks, `sequence` is the time here; `tag` 1 returns it, with
+  /// the times there of its arrival, `generation`, and of this message, `offset` [ns]
+  clock = 15,
+};
+
+/// What a pipe is opened for. Numbers are wire contract: append only.
+enum class Purpose : std::uint32_t {
+  ticket = 0,     ///< a pipe of the listener that gave the ticket in the header
+  group = 1,      ///< members of a group
+  fabric = 2,     ///< samples of a topic
+  call = 3,       ///< calls of a responder
+  discovery = 4,  ///< announcements, without a discovery service
 };
 
 /// "data", or "unknown" for a number that is none.
 [[nodiscard]] std::string_view to_string(MessageKind kind);
+/// Do messages of this kind have a body? It may be empty.
+[[nodiscard]] bool has_body(MessageKind kind);
 
 /// One message, on every transport. Whole body = payload, then values, then header, without gaps.
 struct Descriptor {
@@ -64,6 +80,17 @@ struct Descriptor {
   }
 };
 static_assert(sizeof(Descriptor) == 64 && std::is_trivially_copyable_v<Descriptor>);
+
+/// The `error` that ends a pipe, or refuses it. `text` is its body.
+[[nodiscard]] inline Descriptor error_descriptor(std::uint32_t pipe, ErrorCode code,
+                                                 std::string_view text) {
+  Descriptor error;
+  error.kind = MessageKind::error;
+  error.pipe = pipe;
+  error.tag = static_cast<std::uint32_t>(code);
+  error.payload_bytes = text.size();
+  return error;
+}
 
 /// Checks every field that does not depend on the state of a link: kind, flags, reserved bits,
 /// lengths against their caps. Returns what is wrong, or an empty text.

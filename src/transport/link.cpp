@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "transport/shm/shared_memory_policy.hpp"
+
 namespace tendon::v0::detail {
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the segment
@@ -12,105 +14,109 @@ Result<void> MessageSink::on_segment(std::uint32_t id, std::shared_ptr<Segment>)
                "segment " + std::to_string(id) + " was published on a pipe that takes none"};
 }
 
-Result<bool> Link::publish_segment(std::uint32_t, std::uint32_t, const Segment&) {
-  return Error{ErrorCode::not_supported, "link.publish",
-               "peer " + peer_name_ + " cannot map memory of this process: " + path_.to_string()};
+void show_and_ring(std::span<Link* const> links) {
+  for (Link* const link : links) link->show();
+  full_barrier();
+  for (Link* const link : links) link->ring_behind_barrier();
 }
 
-Link::Link(Path path, PeerIdentity peer, std::uint64_t cap_bytes, std::uint64_t peer_cap_bytes)
-    : path_(std::move(path)),
+Link::Link(const LinkTraits& traits, Path path, PeerIdentity peer, std::uint64_t cap_bytes,
+           std::uint64_t peer_cap_bytes)
+    : budget_(cap_bytes, [] {}),
+      traits_(traits),
+      path_(std::move(path)),
       peer_(std::move(peer)),
       peer_name_(peer_.to_string()),
       cap_bytes_(cap_bytes),
       peer_cap_bytes_(peer_cap_bytes) {}
 
+void Link::agree(Features features, LinkRole role) {
+  const Lock receiving(receive_mutex_);
+  features_ = features;
+  role_ = role;
+}
+
+bool Link::peer_may_open(std::uint32_t pipe) const noexcept {
+  const bool peer_connected = role_ == LinkRole::acceptor;
+  if (!features_.has(Feature::purposes)) return peer_connected;
+  return (pipe % 2 == 1) == peer_connected;
+}
+
+std::uint32_t Link::next_pipe_id() noexcept {
+  const std::uint32_t number = ++opened_count_;
+  if (!features_.has(Feature::purposes)) return number;
+  return role_ == LinkRole::connector ? 2 * number - 1 : 2 * number;
+}
+
 void Link::attach(std::uint32_t pipe, std::shared_ptr<MessageSink> sink) {
-  last_sink_ = nullptr;
-  sinks_[pipe] = std::move(sink);
+  sinks_.attach(pipe, std::move(sink));
 }
 
 void Link::detach(std::uint32_t pipe) {
   drop_claims(pipe);
-  last_sink_ = nullptr;
-  sinks_.erase(pipe);
+  sinks_.detach(pipe);
 }
 
-MessageSink* Link::sink_of(std::uint32_t pipe) noexcept {
-  if (last_sink_ != nullptr && last_pipe_ == pipe) return last_sink_;
-  const auto found = sinks_.find(pipe);
-  if (found == sinks_.end()) return nullptr;
-  last_pipe_ = pipe;
-  last_sink_ = found->second.get();
-  return last_sink_;
-}
+// Here, not where it is called: what destroys a message is long.
+void Link::dispatch(Incoming&& incoming) { sinks_.dispatch(std::move(incoming)); }
 
-void Link::dispatch(Incoming&& incoming) {
-  if (MessageSink* sink = sink_of(incoming.descriptor.pipe)) {
-    sink->on_message(std::move(incoming));
-  } else {
-    ++dropped_messages_;
-    incoming = Incoming();  // its body goes back now
-  }
-}
-
-void Link::fail(const Error& error, bool death_proved) {
+void Link::fail(const Error& error, Death death) {
   const Lock receiving(receive_mutex_);
-  fail_locked(error, death_proved);
+  fail_locked(error, death);
 }
 
 void Link::close(const Error& error) {
   const Lock receiving(receive_mutex_);
   shut_down();
-  fail_locked(error, false);
+  fail_locked(error, Death::not_proved);
 }
 
-void Link::fail_locked(const Error& error, bool death_proved) {
-  bool first = false;
-  {
-    const Lock lock(end_mutex_);
-    first = !end_error_.has_value();
-    if (first) end_error_ = error;
-  }
-  if (death_proved) death_proved_ = true;
-  ended_.store(true, std::memory_order_release);
-  on_failed(death_proved);
+Descriptor Link::goodbye() const noexcept {
+  return {.kind = MessageKind::goodbye, .tag = retired() ? 1u : 0u};
+}
+
+void Link::retire(const Error& error) {
+  life_.agree();
+  shut_down();
+  fail_locked(error, Death::not_proved);
+}
+
+void Link::fail_locked(const Error& error, Death death) {
+  const bool proved = death == Death::proved;
+  const bool first = life_.end(error, proved ? LinkLife::State::died : LinkLife::State::failed);
+  on_failed(death);
   if (!first) {
-    if (!death_proved) return;
-    for (const auto& known : std::exchange(without_proof_, {}))
-      if (const auto sink = known.lock()) sink->on_death_proved();
+    if (proved) sinks_.prove_death();
     return;
   }
   // The kernel closes the sockets of a process before it says that the process is dead: the more
   // memory it had, the longer before.
-  if (!death_proved)
-    for (const auto& [pipe, sink] : sinks_) without_proof_.push_back(sink);
+  if (!proved) sinks_.await_proof();
   tell_sinks(error);
   if (observer_ != nullptr) observer_->on_ended(*this, &error);
 }
 
-// The last word. A pipe holds its link: to go on holding the pipe would keep both for ever.
 void Link::tell_sinks(const Error& error) {
-  last_sink_ = nullptr;
-  const auto sinks = std::exchange(sinks_, {});
-  for (const auto& [pipe, sink] : sinks) sink->on_link_failed(error);
+  budget_.end();
+  sinks_.end(error);
+}
+
+void Link::drop_sinks() {
+  SinkTable::Sinks sinks;
+  const Lock receiving(receive_mutex_);
+  sinks = sinks_.take_all();
 }
 
 void Link::end_in_order() {
   const Error error{ErrorCode::end_of_stream, "link.goodbye",
                     "peer " + peer_name_ + " closed its context"};
-  {
-    const Lock lock(end_mutex_);
-    if (end_error_) return;
-    end_error_ = error;
-  }
-  ended_.store(true, std::memory_order_release);
+  if (!life_.end(error, LinkLife::State::in_order)) return;
   tell_sinks(error);
   if (observer_ != nullptr) observer_->on_ended(*this, nullptr);
 }
 
 Error Link::end_error() const {
-  const Lock lock(end_mutex_);
-  if (end_error_) return *end_error_;
+  if (const Error* error = life_.error()) return *error;
   return Error{ErrorCode::internal, "link.end_error",
                "the link to " + peer_name_ + " has not ended"};
 }

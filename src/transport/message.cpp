@@ -79,8 +79,8 @@ void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination,
   const std::uint64_t payload_bytes = op.descriptor.payload_bytes;
   const std::uint64_t end = offset + destination.size();
   PieceCopier copy(offset, destination, whole_bytes);
-  if (op.lease != nullptr && op.parts.empty()) {
-    copy.bytes(0, Bytes(op.lease->slot().memory).first(payload_bytes));
+  if (op.loaned != nullptr && op.parts.empty()) {
+    copy.bytes(0, Bytes(op.loaned->slot().memory).first(payload_bytes));
   } else if (offset < payload_bytes) {
     std::uint64_t at = offset;
     for (const BodyPart& part : parts_from(op, offset)) {

@@ -8,10 +8,12 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/error.hpp>
+#include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor.hpp>
 #include <vector>
 
-#include "memory/slot_lease.hpp"
+#include "memory/loaned_slot.hpp"
+#include "memory/publish_pool.hpp"
 #include "transport/descriptor.hpp"
 #include "transport/held_bytes.hpp"
 
@@ -25,6 +27,12 @@ struct BodyPart {
   std::uint64_t size_bytes = 0;
 };
 
+/// What came of a try to send.
+enum class Sent : std::uint8_t {
+  done,   ///< locally complete: its memory may be used again
+  later,  ///< there is no room now: try again when something moved
+};
+
 /// An outgoing message and how far it has come. The memory it names stays valid until it is done or
 /// withdrawn; the link never touches it afterwards.
 struct SendOp {
@@ -34,8 +42,12 @@ struct SendOp {
   Bytes values;
   Bytes header;
   /// The slot that the payload lies in already (a loan, whose owner keeps it) or is copied to.
-  SlotLease* lease = nullptr;
-  std::shared_ptr<SlotLease> own_lease;  ///< the link's, when it copies
+  LoanedSlot* loaned = nullptr;
+  std::shared_ptr<LoanedSlot> own_slot;  ///< the link's, when it copies
+  /// The whole body lies there too; `parts`, `values` and `header` name it as well. A link that can
+  /// let its peer read it takes a hold, any other sends from there. The caller keeps its share
+  /// until the op is done.
+  const PublishedSlot* published = nullptr;
 
   std::uint64_t done_bytes =
       0;  ///< shm: bytes copied into the slot; tcp: bytes handed to the socket
@@ -71,7 +83,8 @@ struct IncomingBody {
   Place place = Place::nowhere;
   std::shared_ptr<const void> owner;
   std::byte* data = nullptr;
-  std::uint64_t slot_bytes = 0;  ///< peer_slot: the size class
+  std::uint64_t slot_bytes = 0;        ///< peer_slot: the size class
+  Access access = Access::read_write;  ///< read_only: others may read the same bytes
 
   /// A body that cannot be read here; the link goes on.
   [[nodiscard]] static IncomingBody of_failure(Error error);
@@ -111,6 +124,11 @@ struct Incoming {
   /// Where its body lies, or is to lie.
   [[nodiscard]] IncomingBody::Place place() const noexcept {
     return transfer != nullptr ? transfer->body.place : body.place;
+  }
+  /// What it keeps from others while it waits: memory here, or a slot of the peer.
+  [[nodiscard]] std::uint64_t held_bytes() const noexcept {
+    if (place() == IncomingBody::Place::peer_slot) return descriptor.body_bytes();
+    return (transfer != nullptr ? transfer->held : held).size_bytes();
   }
   /// It will not come: drop it.
   [[nodiscard]] bool aborted() const noexcept { return transfer != nullptr && transfer->aborted; }

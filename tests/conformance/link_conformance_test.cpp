@@ -9,7 +9,7 @@
 #include <tendon/tensor/tensor.hpp>
 
 #include "link_pair.hpp"
-#include "transport/tcp/frame.hpp"
+#include "transport/stream/frame.hpp"
 
 namespace tendon::test {
 namespace {
@@ -22,6 +22,12 @@ constexpr int kStepsApart = 16;
 constexpr int kStepsApart = 1;
 #endif
 constexpr std::uint64_t kMiB = 1ull << 20;
+
+// Odd sizes, so that every boundary of the protocol is cut somewhere.
+constexpr MemoryStream::Manner kCrumbs{
+    .most_read = 8191, .most_written = 5003, .room_bytes = 40'000, .stalls_every = 7};
+// As TLS: whole records inside, on both sides.
+constexpr MemoryStream::Manner kEncrypting{.room_bytes = 40'000, .record_bytes = 16'000};
 
 class LinkConformance : public testing::TestWithParam<LinkFactory> {
  protected:
@@ -126,7 +132,7 @@ TEST_P(LinkConformance, CarriesWhatLiesInASlotAlready) {
   OutgoingMessage message(1, 1, size, 9, 30, 10);
   std::memcpy(lease->slot().memory.data(), message.expected().data(), size);
   message.op().parts = {};
-  message.op().lease = lease.get();
+  message.op().loaned = lease.get();
   pair_.send(pair_.a, message);
   ASSERT_TRUE(pair_.turn_until([&] { return sink.complete_count() == 1; }));
   expect_body(sink, 0, message);
@@ -165,7 +171,7 @@ TEST_P(LinkConformance, InterleavesPipesInBothDirections) {
     if (flow.next == flow.messages.size()) return;
     const auto done = flow.from->link->send(flow.messages[flow.next]->op(), Deadline::never());
     ASSERT_TRUE(succeeds(done));
-    if (*done) ++flow.next;
+    if (*done == Sent::done) ++flow.next;
     if (random() % 4 == 0) pair_.turn();
   };
   ASSERT_TRUE(eventually(all_sent, step));
@@ -179,7 +185,7 @@ TEST_P(LinkConformance, ASmallPipeIsNotHeldUpBehindALargeMessage) {
   pair_.b.attach(1);
   pair_.b.attach(2);
   OutgoingMessage large(1, 1, 64 * kMiB, 1);
-  bool large_done = pair_.a.link->send(large.op(), Deadline::never()).value();
+  const bool large_done = pair_.a.link->send(large.op(), Deadline::never()).value() == Sent::done;
   EXPECT_NE(large_done, GetParam().cuts_frames) << "the kernel took 64 MiB at once";
   OutgoingMessage word(2, 1, 100, 2);
   OutgoingMessage medium(2, 2, 100000, 3);
@@ -194,7 +200,7 @@ TEST_P(LinkConformance, ASmallPipeIsNotHeldUpBehindALargeMessage) {
   expect_body(*pair_.b.sinks[1], 0, large);
 }
 
-// What has_input() answers true for poll() takes in, and says that it did: whoever leads would
+// What has_input() answers true for poll() takes in, and says that it did: the leader would
 // otherwise look again and again, and wake nobody.
 TEST_P(LinkConformance, NothingIsLeftToSeeAfterAPollThatMoved) {
   pair_.b.attach(1);
@@ -209,7 +215,7 @@ TEST_P(LinkConformance, NothingIsLeftToSeeAfterAPollThatMoved) {
   const auto send_one = [&](std::uint64_t size) {
     OutgoingMessage message(1, sequence + 1, size, 1);
     const auto done = from.link->send(message.op(), Deadline::never());
-    if (done && *done) {
+    if (done && *done == Sent::done) {
       ++sequence;
       return true;
     }
@@ -224,7 +230,7 @@ TEST_P(LinkConformance, NothingIsLeftToSeeAfterAPollThatMoved) {
   look();
   ASSERT_TRUE(pair_.turn_until([&] { return pair_.b.sinks[1]->complete_count() == sequence; }));
   pair_.b.sinks[1]->received.clear();  // its slots come back
-  if (from.link->delivers_at_once()) {
+  if (from.link->traits().shows_input) {
     EXPECT_TRUE(from.link->has_input());
     EXPECT_TRUE(from.poll()) << "slots came back and somebody waits for them";
   }
@@ -254,7 +260,7 @@ TEST_P(LinkConformance, AWithdrawnMessageIsNeverDelivered) {
           if (!sent) {
             ASSERT_TRUE(fails_with(sent, ErrorCode::timeout));
           }
-          done = sent && *sent;
+          done = sent && *sent == Sent::done;
         }
       }
       if (!done) {
@@ -314,7 +320,7 @@ TEST_P(LinkConformance, APipeThatGoesAwayInMidMessageLeavesTheLinkAlone) {
   }
   pair_.b.sinks.erase(1);
   place = {};  // a late byte in here would be seen by a sanitizer
-  if (!*done) pair_.send(pair_.a, cut_short);
+  if (*done == Sent::later) pair_.send(pair_.a, cut_short);
   OutgoingMessage wanted(2, 1, 2 * kMiB, 3);
   pair_.send(pair_.a, wanted);
   ASSERT_TRUE(pair_.turn_until([&] { return stays.complete_count() == 1; }));
@@ -463,8 +469,8 @@ TEST_P(LinkConformance, FailReachesEverySinkOnceAndEveryLaterCall) {
   OutgoingMessage answer(1, 1, 64 * kMiB, 2);
   ASSERT_TRUE(succeeds(pair_.b.link->send(answer.op(), Deadline::never())));
 
-  pair_.b.link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, false);
-  pair_.b.link->fail(Error{ErrorCode::internal, "test", "a second word"}, true);
+  pair_.b.link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, Death::not_proved);
+  pair_.b.link->fail(Error{ErrorCode::internal, "test", "a second word"}, Death::proved);
   EXPECT_EQ(pair_.b.observer.ended_count, 1);
   for (RecordingSink* sink : {&one, &two}) {
     ASSERT_EQ(sink->failures.size(), 1u);
@@ -492,7 +498,8 @@ TEST_P(LinkConformance, FailReachesEverySinkOnceAndEveryLaterCall) {
 }
 
 TEST_P(LinkConformance, AnAckFollowsTheLastByte) {
-  if (GetParam().delivers_at_once) GTEST_SKIP() << "a message is at the peer once it is sent";
+  if (pair_.a.link->traits().sent_is_delivered)
+    GTEST_SKIP() << "a message is at the peer once it is sent";
   RecordingSink& sink = pair_.b.attach(1);
   RecordingSink& answers = pair_.a.attach(1);
   Descriptor ping;
@@ -507,7 +514,7 @@ TEST_P(LinkConformance, AnAckFollowsTheLastByte) {
   pair_.a.poll();
   EXPECT_EQ(sink.complete_count(), 0u);
   EXPECT_TRUE(answers.received.empty()) << "acknowledged before the last byte came";
-  if (!*done) pair_.send(pair_.a, large);
+  if (*done == Sent::later) pair_.send(pair_.a, large);
   ASSERT_TRUE(pair_.turn_until([&] { return answers.received.size() == 1; }));
   EXPECT_EQ(sink.complete_count(), 1u);
   EXPECT_EQ(answers.received[0].descriptor.kind, MessageKind::ack);
@@ -546,7 +553,6 @@ TEST_P(LinkConformance, BulkGoesStraightToAClaimedDestination) {
 TEST_P(LinkConformance, SaysWhatItIs) {
   EXPECT_EQ(pair_.a.link->peer_name(), "b (host here, pid 1)");
   EXPECT_EQ(pair_.a.link->path().reason, "a test asked for it");
-  EXPECT_EQ(pair_.a.link->delivers_at_once(), GetParam().delivers_at_once);
   EXPECT_EQ(pair_.a.link->cap_bytes(), kCapBytes);
   RecordingSink& sink = pair_.b.attach(1);
   OutgoingMessage small(1, 1, 100, 1);
@@ -560,6 +566,68 @@ TEST_P(LinkConformance, SaysWhatItIs) {
   EXPECT_EQ(pair_.b.link->stats().bytes_received, 100 + kMiB);
 }
 
+// Each trait, by what the link does.
+
+TEST_P(LinkConformance, TraitSentIsDelivered) {
+  RecordingSink& sink = pair_.b.attach(1);
+  // As much as there is room for; then this side does nothing any more.
+  std::uint64_t sent_count = 0;
+  for (;; ++sent_count) {
+    ASSERT_LT(sent_count, 1'000'000u);
+    OutgoingMessage message(1, sent_count + 1, 4000, 1);
+    if (pair_.a.link->send(message.op(), Deadline::never()).value() == Sent::later) break;
+  }
+  while (pair_.b.poll()) {
+  }
+  EXPECT_EQ(sink.complete_count() == sent_count, pair_.a.link->traits().sent_is_delivered);
+}
+
+TEST_P(LinkConformance, TraitSlotsBoundWindow) {
+  LinkPair small;
+  GetParam().make(small, 4 * kMiB);
+  small.b.attach(1);
+  std::vector<std::shared_ptr<LoanedSlot>> taken;
+  while (auto lease = small.a.link->acquire(kMiB)) taken.push_back(*std::move(lease));
+  OutgoingMessage message(1, 1, kMiB, 1);
+  const auto step = [&] { return small.a.link->send(message.op(), Deadline::never()).value(); };
+  bool sent = false;
+  for (int round = 0; round < 100 && !sent; ++round) {
+    sent = step() == Sent::done;
+    small.turn();
+  }
+  EXPECT_EQ(sent, !small.a.link->traits().slots_bound_window);
+  taken.clear();
+  EXPECT_TRUE(small.turn_until([&] { return sent || (sent = step() == Sent::done); }));
+}
+
+TEST_P(LinkConformance, TraitSlotsGoOver) {
+  RecordingSink& sink = pair_.b.attach(1);
+  auto lease = pair_.a.link->acquire(kMiB).value();
+  OutgoingMessage message(1, 1, kMiB, 9);
+  std::memcpy(lease->slot().memory.data(), message.expected().data(), kMiB);
+  message.op().parts = {};
+  message.op().loaned = lease.get();
+  pair_.send(pair_.a, message);
+  ASSERT_TRUE(pair_.turn_until([&] { return sink.complete_count() == 1; }));
+  expect_body(sink, 0, message);
+  std::byte& first = lease->slot().memory[0];
+  first = ~first;
+  EXPECT_EQ(sink.body(0)[0] == first, pair_.a.link->traits().slots_go_over);
+}
+
+TEST_P(LinkConformance, TraitShowsInput) {
+  pair_.b.attach(1);
+  pair_.settle();
+  EXPECT_FALSE(pair_.b.link->has_input());
+  OutgoingMessage message(1, 1, 100, 1);
+  ASSERT_EQ(pair_.a.link->send(message.op(), Deadline::never()).value(), Sent::done);
+  EXPECT_EQ(pair_.b.link->has_input(), pair_.b.link->traits().shows_input);
+}
+
+TEST_P(LinkConformance, OnlySharedMemoryHasWhatItAloneCanDo) {
+  EXPECT_EQ(pair_.a.link->shared_memory() != nullptr, pair_.a.link->path().kind == PathKind::shm);
+}
+
 TEST_P(LinkConformance, LeavesNothingWatchedWhenItGoes) {
   EXPECT_GT(pair_.reactor.watched_count(), 0u);
   shut_down(pair_.a);
@@ -569,10 +637,12 @@ TEST_P(LinkConformance, LeavesNothingWatchedWhenItGoes) {
   EXPECT_EQ(pair_.reactor.watched_count(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, LinkConformance,
-                         testing::Values(tcp_factory("tcp", AF_INET, 1),
-                                         tcp_factory("tcp_3_lanes", AF_INET, 3),
-                                         tcp_factory("unix", AF_UNIX, 1), shm_factory()),
+INSTANTIATE_TEST_SUITE_P(Links, LinkConformance, testing::ValuesIn(links_of_the_product()),
+                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Streams, LinkConformance,
+                         testing::Values(memory_factory("memory", {}, 1),
+                                         memory_factory("memory_in_crumbs", kCrumbs, 2),
+                                         memory_factory("memory_that_encrypts", kEncrypting, 2)),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

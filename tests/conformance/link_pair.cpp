@@ -14,7 +14,8 @@
 
 #include "tensor/copy.hpp"
 #include "transport/shm/shm_link.hpp"
-#include "transport/tcp/tcp_link.hpp"
+#include "transport/stream/socket_stream.hpp"
+#include "transport/stream/stream_link.hpp"
 
 namespace tendon::test {
 
@@ -242,7 +243,7 @@ void LinkPair::send(LinkEnd& from, OutgoingMessage& message) {
       [&] {
         const auto done = from.link->send(message.op(), Deadline::never());
         EXPECT_TRUE(succeeds(done));
-        return !done || *done;
+        return !done || *done == Sent::done;
       },
       [&] {
         if (!turn()) reactor.turn(1);
@@ -291,48 +292,76 @@ SocketPair make_sockets(int family) {
   return {std::move(a), std::move(b)};
 }
 
+namespace {
+
+using StreamPair = std::pair<std::unique_ptr<ByteStream>, std::unique_ptr<ByteStream>>;
+
+void make_stream_links(LinkPair& pair, std::uint64_t cap_bytes, int lanes,
+                       const std::function<StreamPair()>& make_streams) {
+  const auto make = [&](LinkEnd& end, std::unique_ptr<ByteStream> control, const char* peer) {
+    end.pool = std::make_shared<SlotPool>("test pool", cap_bytes);
+    StreamLinkOptions options;
+    options.path = {PathKind::tcp, "a test asked for it"};
+    options.peer = test_peer(peer);
+    options.cap_bytes = options.peer_cap_bytes = cap_bytes;
+    options.control = std::move(control);
+    // A peer here reads when the test says so; the kernel gives up on one that does not.
+    options.lease = std::chrono::minutes(10);
+    options.pool = end.pool;
+    end.link = make_stream_link(std::move(options)).value();
+  };
+  StreamPair control = make_streams();
+  make(pair.a, std::move(control.first), "b");
+  make(pair.b, std::move(control.second), "a");
+  pair.start();
+  for (int lane = 0; lane < lanes; ++lane) {
+    StreamPair bulk = make_streams();
+    ASSERT_TRUE(succeeds(static_cast<StreamLink&>(*pair.a.link).add_lane(std::move(bulk.first))));
+    ASSERT_TRUE(succeeds(static_cast<StreamLink&>(*pair.b.link).add_lane(std::move(bulk.second))));
+  }
+}
+
+}  // namespace
+
 LinkFactory tcp_factory(std::string name, int family, int lanes) {
   LinkFactory factory;
   factory.name = std::move(name);
   factory.cuts_frames = true;
   factory.make = [family, lanes](LinkPair& pair, std::uint64_t cap_bytes) {
-    SocketPair control = make_sockets(family);
-    auto make = [&](LinkEnd& end, OwnedFd fd, const char* peer) {
-      end.pool = std::make_shared<SlotPool>("test pool", cap_bytes);
-      TcpLinkOptions options;
-      options.path = {PathKind::tcp, "a test asked for it"};
-      options.peer = test_peer(peer);
-      options.cap_bytes = options.peer_cap_bytes = cap_bytes;
-      options.control = std::move(fd);
-      // A peer here reads when the test says so; the kernel gives up on one that does not.
-      options.lease = std::chrono::minutes(10);
-      options.pool = end.pool;
-      end.link = make_tcp_link(std::move(options)).value();
-    };
-    make(pair.a, std::move(control.a), "b");
-    make(pair.b, std::move(control.b), "a");
-    pair.start();
-    for (int lane = 0; lane < lanes; ++lane) {
-      SocketPair bulk = make_sockets(family);
-      ASSERT_TRUE(succeeds(static_cast<TcpLink&>(*pair.a.link).add_lane(std::move(bulk.a))));
-      ASSERT_TRUE(succeeds(static_cast<TcpLink&>(*pair.b.link).add_lane(std::move(bulk.b))));
-    }
+    make_stream_links(pair, cap_bytes, lanes, [family] {
+      SocketPair sockets = make_sockets(family);
+      return StreamPair(std::make_unique<SocketStream>(std::move(sockets.a)),
+                        std::make_unique<SocketStream>(std::move(sockets.b)));
+    });
   };
   return factory;
 }
 
-LinkFactory shm_factory() {
+LinkFactory memory_factory(std::string name, const MemoryStream::Manner& manner, int lanes) {
+  LinkFactory factory;
+  factory.name = std::move(name);
+  factory.cuts_frames = true;
+  factory.make = [manner, lanes](LinkPair& pair, std::uint64_t cap_bytes) {
+    make_stream_links(pair, cap_bytes, lanes, [manner]() -> StreamPair {
+      auto streams = MemoryStream::make_pair(manner);
+      return {std::move(streams.first), std::move(streams.second)};
+    });
+  };
+  return factory;
+}
+
+LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools) {
   LinkFactory factory;
   factory.name = "shm";
-  factory.delivers_at_once = true;
-  factory.make = [](LinkPair& pair, std::uint64_t cap_bytes) {
+  factory.make = [pools](LinkPair& pair, std::uint64_t cap_bytes) {
     SocketPair sockets = make_sockets(AF_UNIX);
-    const Token nonce_a = random_token().value();
-    const Token nonce_b = random_token().value();
+    const Nonce128 nonce_a = random_nonce().value();
+    const Nonce128 nonce_b = random_nonce().value();
     const auto block_a = make_control_segment(nonce_a).value();
     const auto block_b = make_control_segment(nonce_b).value();
     auto make = [&](LinkEnd& end, OwnedFd socket, const std::shared_ptr<Segment>& mine,
-                    const std::shared_ptr<Segment>& theirs, const Token& nonce, const char* peer) {
+                    const std::shared_ptr<Segment>& theirs, const Nonce128& nonce, const char* peer,
+                    const std::shared_ptr<PublishPool>& pool) {
       ShmLinkOptions options;
       options.path = {PathKind::shm, "a test asked for it"};
       options.peer = test_peer(peer);
@@ -342,13 +371,20 @@ LinkFactory shm_factory() {
       options.theirs = attach_control_segment(OwnedFd(dup(theirs->fd())), nonce).value();
       options.peer_doorbell = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
       options.peer_process = OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+      options.publish_pool = pool;
       end.link = make_shm_link(std::move(options)).value();
     };
-    make(pair.a, std::move(sockets.a), block_a, block_b, nonce_b, "b");
-    make(pair.b, std::move(sockets.b), block_b, block_a, nonce_a, "a");
+    make(pair.a, std::move(sockets.a), block_a, block_b, nonce_b, "b", pools[0]);
+    make(pair.b, std::move(sockets.b), block_b, block_a, nonce_a, "a", pools[1]);
     pair.start();
   };
   return factory;
+}
+
+std::vector<LinkFactory> links_of_the_product() {
+  return {tcp_factory("tcp", AF_INET, 1),          tcp_factory("tcp_3_lanes", AF_INET, 3),
+          tcp_factory("unix", AF_UNIX, 1),         tcp_factory("unix_2_lanes", AF_UNIX, 2),
+          tcp_factory("unix_3_lanes", AF_UNIX, 3), shm_factory()};
 }
 
 }  // namespace tendon::test

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,13 +17,14 @@
 
 #include "core/fd.hpp"
 #include "support/expect.hpp"
+#include "support/memory_stream.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::test {
 
 using namespace detail;
 
-/// The smallest engine: an epoll and a table.
+/// The smallest core: an epoll and a table.
 class TestReactor final : public Reactor {
  public:
   TestReactor();
@@ -162,13 +164,17 @@ struct LinkFactory {
   std::string name;
   /// Frames of several messages alternate, and a message may be taken back in its middle.
   bool cuts_frames = false;
-  bool delivers_at_once = false;
   std::function<void(LinkPair&, std::uint64_t cap_bytes)> make;
 };
+/// Those of the product: every suite runs over all of them.
+std::vector<LinkFactory> links_of_the_product();
 inline void PrintTo(const LinkFactory& factory, std::ostream* out) { *out << factory.name; }
 
 LinkFactory tcp_factory(std::string name, int family, int lanes);
-LinkFactory shm_factory();
+/// Over streams in memory: no kernel between the ends but for readiness.
+LinkFactory memory_factory(std::string name, const MemoryStream::Manner& manner, int lanes);
+/// `pools`: of a and of b, for links whose peers take holds.
+LinkFactory shm_factory(std::array<std::shared_ptr<PublishPool>, 2> pools = {});
 
 struct SocketPair {
   OwnedFd a;

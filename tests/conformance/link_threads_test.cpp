@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A link as the product uses it: several senders, receivers that poll, an engine that turns, all at
+// A link as the product uses it: several senders, receivers that poll, a Context that turns, all at
 // once. The thread sanitizer sees what the other tests cannot.
 #include <sys/socket.h>
 
@@ -25,7 +25,7 @@ TEST_P(LinkThreads, SendersReceiversAndTheEngineShareALink) {
     pair.a.attach(pipe);
   }
   std::atomic<bool> stop{false};
-  std::thread engine([&] {
+  std::thread core([&] {
     while (!stop) pair.reactor.turn(1);
   });
   std::atomic<std::size_t> withdrawn_count{0};
@@ -41,7 +41,7 @@ TEST_P(LinkThreads, SendersReceiversAndTheEngineShareALink) {
         for (int step = 0; !done && !(give_up && step == 3); ++step) {
           const auto sent = from.link->send(message.op(), Deadline::never());
           ASSERT_TRUE(succeeds(sent));
-          done = *sent;
+          done = *sent == Sent::done;
           if (!done && !give_up) from.poll();
         }
         if (!done && from.link->withdraw(message.op())) ++withdrawn_count;
@@ -66,7 +66,7 @@ TEST_P(LinkThreads, SendersReceiversAndTheEngineShareALink) {
         pair.b.poll();
       }));
   stop = true;
-  engine.join();
+  core.join();
   for (std::uint32_t pipe = 1; pipe <= kPipes; ++pipe) {
     RecordingSink& sink = *(pipe == 2 ? pair.a : pair.b).sinks[pipe];
     std::uint64_t last = 0;
@@ -97,7 +97,7 @@ TEST_P(LinkThreads, FailingWakesNobodyIntoFreedMemory) {
             EXPECT_TRUE(pair.a.link->withdraw(message.op()));
             return;
           }
-          if (*sent) break;
+          if (*sent == Sent::done) break;
           pair.a.poll();
         }
       }
@@ -108,15 +108,13 @@ TEST_P(LinkThreads, FailingWakesNobodyIntoFreedMemory) {
       std::lock_guard lock(pair.b.link->receive_mutex());
       pair.b.sinks[1]->drop_bodies();
     }
-    pair.a.link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, true);
+    pair.a.link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, Death::proved);
     sender.join();
     EXPECT_EQ(pair.a.observer.ended_count, 1);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, LinkThreads,
-                         testing::Values(tcp_factory("tcp", AF_INET, 1),
-                                         tcp_factory("unix_3_lanes", AF_UNIX, 3), shm_factory()),
+INSTANTIATE_TEST_SUITE_P(Links, LinkThreads, testing::ValuesIn(links_of_the_product()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "link_pair.hpp"
-#include "transport/tcp/frame.hpp"
-#include "transport/tcp/tcp_link.hpp"
+#include "transport/stream/frame.hpp"
+#include "transport/stream/socket_stream.hpp"
+#include "transport/stream/stream_link.hpp"
 
 namespace tendon::test {
 
@@ -18,21 +19,23 @@ class RawPeer {
  public:
   static constexpr std::uint64_t kCapBytes = 64ull << 20;
 
-  /// `expected`: bulk lanes that the link waits for.
-  explicit RawPeer(int lanes = 1, std::vector<std::byte> early = {}, std::uint32_t expected = 0) {
+  /// `expected`: bulk lanes that the link waits for. `poll_bytes`: what it takes at a time.
+  explicit RawPeer(int lanes = 1, std::vector<std::byte> early = {}, std::uint32_t expected = 0,
+                   std::uint64_t poll_bytes = kPollBytes) {
     SocketPair control = make_sockets(AF_UNIX);
     control_ = std::move(control.a);
     end.pool = std::make_shared<SlotPool>("test pool", kCapBytes);
-    TcpLinkOptions options;
+    StreamLinkOptions options;
     options.path = {PathKind::tcp, "a test asked for it"};
     options.peer = test_peer("mallory");
     options.cap_bytes = options.peer_cap_bytes = kCapBytes;
-    options.control = std::move(control.b);
+    options.control = std::make_unique<SocketStream>(std::move(control.b));
     options.received_already = std::move(early);
     options.pool = end.pool;
     options.lanes = expected;
+    options.poll_bytes = poll_bytes;
     options.lease = std::chrono::seconds(3);
-    end.link = make_tcp_link(std::move(options)).value();
+    end.link = make_stream_link(std::move(options)).value();
     const auto started = end.link->start(reactor, end.observer);
     EXPECT_TRUE(succeeds(started));
     for (int lane = 0; lane < lanes; ++lane) add_lane();
@@ -40,7 +43,8 @@ class RawPeer {
   void add_lane() {
     SocketPair bulk = make_sockets(AF_UNIX);
     lanes_.push_back(std::move(bulk.a));
-    EXPECT_TRUE(succeeds(static_cast<TcpLink&>(*end.link).add_lane(std::move(bulk.b))));
+    EXPECT_TRUE(succeeds(static_cast<StreamLink&>(*end.link).add_lane(
+        std::make_unique<SocketStream>(std::move(bulk.b)))));
   }
 
   /// Writes all of it, turning the link meanwhile. False when the link closed the connection.

@@ -22,13 +22,16 @@ class RawShmPeer {
   static constexpr std::uint64_t kCapBytes = 64ull << 20;
 
   /// `process`: whose death frees the link's slots; this process by default.
-  explicit RawShmPeer(pid_t process = getpid()) : process_(process) {
+  /// `pool`: the link's, for a peer that takes holds.
+  explicit RawShmPeer(pid_t process = getpid(), std::shared_ptr<PublishPool> pool = nullptr)
+      : process_(process) {
     SocketPair sockets = make_sockets(AF_UNIX);
     socket_ = std::move(sockets.a);
-    mine_ = make_control_segment(Token{}).value();
-    theirs_ = make_control_segment(Token{}).value();
+    mine_ = make_control_segment(Nonce128{}).value();
+    theirs_ = make_control_segment(Nonce128{}).value();
     ShmLinkOptions options = this->options(std::move(sockets.b));
     options.peer_doorbell = OwnedFd(dup(doorbell_.get()));
+    options.publish_pool = std::move(pool);
     end.link = make_shm_link(std::move(options)).value();
     const auto started = end.link->start(reactor, end.observer);
     EXPECT_TRUE(succeeds(started));
@@ -115,5 +118,26 @@ class RawShmPeer {
  public:
   LinkEnd end;  // last: it forgets its descriptors at the reactor when it goes
 };
+
+/// What an owner says of a segment before it sends slots of it.
+inline Descriptor announcement(std::uint32_t id, std::uint64_t slot_bytes,
+                               std::uint32_t slot_count) {
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::segment;
+  descriptor.segment_or_inline_bytes = id;
+  descriptor.slot = slot_count;
+  descriptor.payload_bytes = slot_bytes;
+  return descriptor;
+}
+/// A message on pipe 1 in the first slot of the first segment.
+inline Descriptor slot_message(std::uint64_t sequence, std::uint64_t payload_bytes) {
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::bytes;
+  descriptor.pipe = 1;
+  descriptor.sequence = sequence;
+  descriptor.payload_bytes = payload_bytes;
+  descriptor.generation = 1;
+  return descriptor;
+}
 
 }  // namespace tendon::test

@@ -21,30 +21,11 @@ void expect_violation(const RawShmPeer& peer, std::string_view text) {
   expect_violation(peer.end, text, "mallory");
 }
 
-Descriptor slot_message(std::uint64_t sequence, std::uint64_t payload_bytes) {
-  Descriptor descriptor;
-  descriptor.kind = MessageKind::bytes;
-  descriptor.pipe = 1;
-  descriptor.sequence = sequence;
-  descriptor.payload_bytes = payload_bytes;
-  descriptor.generation = 1;
-  return descriptor;
-}
-
 Descriptor inline_message(std::uint64_t sequence, std::uint32_t size_bytes) {
   Descriptor descriptor = slot_message(sequence, size_bytes);
   descriptor.flags = Descriptor::kInline;
   descriptor.segment_or_inline_bytes = size_bytes;
   descriptor.generation = 0;
-  return descriptor;
-}
-
-Descriptor announcement(std::uint32_t id, std::uint64_t slot_bytes, std::uint32_t slot_count) {
-  Descriptor descriptor;
-  descriptor.kind = MessageKind::segment;
-  descriptor.segment_or_inline_bytes = id;
-  descriptor.slot = slot_count;
-  descriptor.payload_bytes = slot_bytes;
   return descriptor;
 }
 
@@ -301,7 +282,7 @@ TEST(ShmHostile, AHeadThatJumpsIsRefusedWhenThereIsNoRoom) {
       for (std::uint64_t n = 1; sent && n <= ControlBlock::kMessageCount + 1; ++n) {
         OutgoingMessage message(1, n, size_bytes, n);
         const auto done = peer.end.link->send(message.op(), Deadline::never());
-        sent = done && *done;
+        sent = done && *done == Sent::done;
       }
       ASSERT_FALSE(sent);
       peer.end.poll();

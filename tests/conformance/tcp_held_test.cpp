@@ -4,7 +4,7 @@
 
 #include "raw_peer.hpp"
 #include "transport/private_body.hpp"
-#include "transport/tcp/link_window.hpp"
+#include "transport/stream/link_window.hpp"
 
 namespace tendon::test {
 namespace {
@@ -120,6 +120,40 @@ TEST(TcpHeld, AnAbortedBodyIsNotHeldUntilTheProgramLooks) {
   EXPECT_EQ(peer.end.pool->stats().loaned_count, 0u);
 }
 
+// The receive lock is held meanwhile, and nobody else is served.
+TEST(TcpHeld, OnePollTakesABoundedShareOfEveryConnection) {
+  constexpr std::uint64_t kPoll = 96 * 1024;
+  constexpr std::uint64_t kWritten = 80 * 1024;  // to each lane; the kernel has room for it
+  RawPeer peer(3, {}, 0, kPoll);
+  RecordingSink& sink = peer.end.attach(1);
+  for (std::uint64_t lane = 0; lane < 3; ++lane)
+    ASSERT_TRUE(peer.control(bulk_message(1, lane + 1, kMiB)));
+  peer.settle();
+  for (std::uint64_t lane = 0; lane < 3; ++lane) {
+    const FrameHeader header = frame_of(bulk_message(1, lane + 1, kMiB), 0);
+    std::vector<std::byte> bytes = zeros(kWritten);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    ASSERT_EQ(send(peer.lane_fd(lane), bytes.data(), bytes.size(), MSG_DONTWAIT),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  const auto received = [&] {
+    std::uint64_t bytes = 0;
+    for (const Incoming& incoming : sink.received) bytes += incoming.transfer->received_bytes;
+    return bytes;
+  };
+  constexpr std::uint64_t kAll = 3 * (kWritten - sizeof(FrameHeader));
+  int polls = 0;
+  for (std::uint64_t before = received(); before < kAll; before = received(), ++polls) {
+    ASSERT_TRUE(peer.end.poll());
+    EXPECT_LE(received() - before, kPoll);
+    if (polls != 1) continue;
+    for (const Incoming& incoming : sink.received)
+      EXPECT_GT(incoming.transfer->received_bytes, 0u) << incoming.descriptor.sequence;
+  }
+  EXPECT_EQ(polls, 3);
+  EXPECT_FALSE(peer.error().has_value());
+}
+
 TEST(TcpHeld, SmallMessagesThatNobodyTakesPauseTheLink) {
   RawPeer peer;
   RecordingSink& sink = peer.end.attach(1);
@@ -151,7 +185,7 @@ TEST(TcpHeld, SmallMessagesThatNobodyTakesPauseTheLink) {
   }
   EXPECT_FALSE(peer.error().has_value());
   EXPECT_LE(peer.end.link->stats().most_held_bytes, limit + kMaxInlineBytes);
-  EXPECT_FALSE(peer.reactor.turn(0)) << "a paused lane must not wake the engine";
+  EXPECT_FALSE(peer.reactor.turn(0)) << "a paused lane must not wake the Context";
   // Silence is this side's doing: no lease lapses.
   const auto begin = std::chrono::steady_clock::now();
   for (int second = 0; second < 10; ++second)

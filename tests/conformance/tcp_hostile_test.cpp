@@ -5,7 +5,7 @@
 #include <tendon/session/limits.hpp>
 
 #include "raw_peer.hpp"
-#include "transport/tcp/control_out.hpp"
+#include "transport/stream/control_out.hpp"
 
 namespace tendon::test {
 namespace {
@@ -352,7 +352,8 @@ TEST(TcpHostile, AParkedLaneSeesItsEnd) {
   RawPeer peer(0);
   peer.end.attach(1);
   SocketPair lane = make_sockets(AF_INET);
-  ASSERT_TRUE(succeeds(static_cast<TcpLink&>(*peer.end.link).add_lane(std::move(lane.b))));
+  ASSERT_TRUE(succeeds(static_cast<StreamLink&>(*peer.end.link)
+                           .add_lane(std::make_unique<SocketStream>(std::move(lane.b)))));
   const FrameHeader unknown = frame_of(bulk_message(1, 2, kMiB), 0);
   ASSERT_EQ(send(lane.a.get(), &unknown, sizeof unknown, 0), static_cast<ssize_t>(sizeof unknown));
   ASSERT_TRUE(peer.reactor.turn(1000));
@@ -441,7 +442,7 @@ TEST(TcpHostile, ReadingPausesAtTheLimitOfOpenTransfers) {
   }
   peer.settle();
   EXPECT_EQ(sink.received.size(), kMaxOpenTransfers);
-  EXPECT_FALSE(peer.reactor.turn(0)) << "a paused lane must not wake the engine";
+  EXPECT_FALSE(peer.reactor.turn(0)) << "a paused lane must not wake the Context";
   const Descriptor first = bulk_message(1, 1, size);
   ASSERT_TRUE(peer.frame(frame_of(first, 0), zeros(size - 64)));
   ASSERT_TRUE(peer.frame(frame_of(first, size - 64), zeros(64)));
@@ -485,7 +486,7 @@ TEST(TcpHostile, BytesThatCameWithTheHandshakeAreRead) {
   const Descriptor message = inline_message(1, 1, 3);
   std::vector<std::byte> early(67);
   std::memcpy(early.data(), &message, sizeof message);
-  // The pipe exists before the engine turns for the first time.
+  // The pipe exists before the Context turns for the first time.
   RawPeer peer(1, early);
   RecordingSink& sink = peer.end.attach(1);
   ASSERT_TRUE(eventually([&] { return sink.received.size() == 1; }, [&] { peer.reactor.turn(1); }));
@@ -608,7 +609,8 @@ TEST(TcpLife, FramesMayComeAfterTheGoodbye) {
 TEST(TcpLife, RefusesMoreLanesThanItsLimit) {
   RawPeer peer(kMaxStreamsPerLink);
   SocketPair one_more = make_sockets(AF_UNIX);
-  EXPECT_TRUE(fails_with(static_cast<TcpLink&>(*peer.end.link).add_lane(std::move(one_more.b)),
+  auto stream = std::make_unique<SocketStream>(std::move(one_more.b));
+  EXPECT_TRUE(fails_with(static_cast<StreamLink&>(*peer.end.link).add_lane(std::move(stream)),
                          ErrorCode::limit_exceeded, "16"));
 }
 

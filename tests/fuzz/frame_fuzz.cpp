@@ -4,25 +4,33 @@
 // The input is a list of writes, so that short inputs reach far into long frames:
 //   {lane, u16 count, count bytes}            lane 0: control, 1 and 2: bulk
 //   {lane | 0x80, u32 count, one byte}        that byte, count times (at most 4 MiB)
+//   {lane | 0x40, u16 count}                  the write before once more, count times
+//
+// The program takes what came on a pipe when the peer ends the pipe, so that the input decides how
+// much lies here.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <tendon/memory/storage.hpp>
+#include <tendon/session/limits.hpp>
 #include <vector>
 
-#include "transport/tcp/bulk_parser.hpp"
-#include "transport/tcp/control_parser.hpp"
-#include "transport/tcp/inbound.hpp"
+#include "transport/stream/bulk_parser.hpp"
+#include "transport/stream/control_parser.hpp"
+#include "transport/stream/inbound.hpp"
 
 using namespace tendon;
 using namespace tendon::detail;
 
 namespace {
 
-constexpr std::uint64_t kCapBytes = 4ull << 20;
+constexpr std::uint64_t kCapBytes = 32ull << 20;  // more than a schema may have
+constexpr std::size_t kRunBytes = 4u << 20;
+constexpr std::uint64_t kAnnouncedBytes = 1ull << 30;  // as if this side had sent so much
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -31,9 +39,14 @@ void require(bool condition) {
 class Host final : public InboundHost, public MessageSink {
  public:
   void deliver(Incoming incoming) override {
-    if (incoming.transfer == nullptr) return;
+    const Descriptor& descriptor = incoming.descriptor;
+    require(!has_body(descriptor.kind) || descriptor.body_bytes() <= kCapBytes);
+    require(descriptor.kind != MessageKind::schema || descriptor.payload_bytes <= kMaxSchemaBytes);
+    if (receiver_of(descriptor.pipe) == nullptr) return;
+    if (descriptor.kind == MessageKind::end) kept_.erase(descriptor.pipe);
     // Every transfer that is handed over ends exactly once.
-    require(transfers_.emplace(incoming.transfer.get(), incoming.transfer).second);
+    if (incoming.transfer != nullptr) require(open_.insert(incoming.transfer.get()).second);
+    if (has_body(descriptor.kind)) kept_[descriptor.pipe].push_back(std::move(incoming));
   }
   MessageSink* receiver_of(std::uint32_t pipe) override {
     return pipe % 4 == 3 || pipe == detached_ ? nullptr : this;
@@ -49,10 +62,18 @@ class Host final : public InboundHost, public MessageSink {
     return body;
   }
   void answer(const Descriptor& descriptor) override {
-    require(descriptor.kind == MessageKind::ack || descriptor.kind == MessageKind::credit);
+    if (descriptor.kind == MessageKind::ack) return;
+    require(descriptor.kind == MessageKind::credit && descriptor.pipe == 0);
+    require(descriptor.payload_bytes > credited_bytes_);
+    credited_bytes_ = descriptor.payload_bytes;
   }
-  Result<void> on_link_credit(std::uint64_t) override { return {}; }
+  // As the link does with what it has sent.
+  Result<void> on_link_credit(std::uint64_t taken_bytes) override {
+    if (taken_bytes <= kAnnouncedBytes) return {};
+    return Error{ErrorCode::protocol_violation, "fuzz", "more than was announced"};
+  }
   void on_room() override {}
+  void on_word(const Descriptor&) override {}
   void on_open(const Descriptor& descriptor, Bytes ticket) override {
     require(ticket.size() == descriptor.header_bytes);
     detached_ = descriptor.pipe;  // a pipe that goes away, at a time the input chooses
@@ -73,12 +94,17 @@ class Host final : public InboundHost, public MessageSink {
   void on_transfer_ended(const Transfer& transfer) override {
     require(transfer.complete != transfer.aborted);
     require(transfer.aborted || transfer.received_bytes == transfer.descriptor.body_bytes());
-    require(transfers_.erase(&transfer) == 1);
+    require(open_.erase(&transfer) == 1);
   }
   void on_link_failed(const Error&) override {}
 
+  [[nodiscard]] std::uint64_t credited_bytes() const { return credited_bytes_; }
+  void take_everything() { kept_.clear(); }
+
  private:
-  std::map<const Transfer*, std::shared_ptr<Transfer>> transfers_;
+  std::set<const Transfer*> open_;
+  std::map<std::uint32_t, std::vector<Incoming>> kept_;
+  std::uint64_t credited_bytes_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> claimed_;
   std::uint32_t detached_ = 3;
 };
@@ -88,6 +114,16 @@ struct Conversation {
   Inbound inbound{host, kCapBytes};
   ControlParser control{kCapBytes};
   std::array<BulkParser, 2> bulk{BulkParser(inbound), BulkParser(inbound)};
+
+  ~Conversation() { host.take_everything(); }
+
+  // What a peer makes this process hold.
+  void check_memory() const {
+    require(inbound.small().most_bytes() <= inbound.small().limit_bytes());
+    require(inbound.large().most_bytes() <= inbound.large().limit_bytes());
+    require(host.credited_bytes() <= inbound.large().returned_bytes());
+    require(inbound.open_count() <= kMaxOpenTransfers);
+  }
 
   // As the link does: false when it is over, or when the lane is not read at the moment.
   bool take_messages() {
@@ -141,25 +177,33 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Conversation conversation;
   Bytes input(reinterpret_cast<const std::byte*>(data), size_bytes);
   std::vector<std::byte> run;
+  Bytes bytes;  // stays for a repetition
   std::uint64_t written = 0;
-  while (input.size() >= 3 && written < (16u << 20)) {
+  bool goes_on = true;
+  while (goes_on && input.size() >= 3 && written < (16u << 20)) {
     const auto lane = static_cast<std::uint8_t>(input[0]);
-    Bytes bytes;
+    std::uint32_t times = 1;
+    std::uint16_t count = 0;
+    std::memcpy(&count, input.data() + 1, sizeof count);
     if ((lane & 0x80) != 0) {
       if (input.size() < 6) break;
-      std::uint32_t count = 0;
-      std::memcpy(&count, input.data() + 1, sizeof count);
-      run.assign(std::min<std::size_t>(count, kCapBytes), input[5]);
+      std::uint32_t run_bytes = 0;
+      std::memcpy(&run_bytes, input.data() + 1, sizeof run_bytes);
+      run.assign(std::min<std::size_t>(run_bytes, kRunBytes), input[5]);
       bytes = run;
       input = input.subspan(6);
+    } else if ((lane & 0x40) != 0) {
+      times = count;
+      input = input.subspan(3);
     } else {
-      std::uint16_t count = 0;
-      std::memcpy(&count, input.data() + 1, sizeof count);
       bytes = input.subspan(3, std::min<std::size_t>(count, input.size() - 3));
       input = input.subspan(3 + bytes.size());
     }
-    written += bytes.size();
-    if (!conversation.write(lane & 0x7f, bytes)) break;
+    for (; goes_on && times != 0 && written < (16u << 20); --times) {
+      written += bytes.size() + 1;
+      goes_on = conversation.write(lane & 0x3f, bytes);
+      conversation.check_memory();
+    }
   }
   conversation.inbound.abort_all();
   require(conversation.inbound.open_count() == 0);

@@ -43,6 +43,10 @@ std::string read_all(Bytes stream, std::size_t step) {
       const auto again = encode(**message);
       require(again.size() <= tendon::kMaxHelloBytes);
       require(decode(again).value() == **message);
+      // These say what the caller of this process did: a peer cannot know.
+      const tendon::ErrorCode code = error_of(**message).code;
+      require(code != tendon::ErrorCode::timeout && code != tendon::ErrorCode::busy &&
+              code != tendon::ErrorCode::context_closed);
       log += to_hex(again) + "\n" + identity_of(**message).to_string() + "\n" +
              error_of(**message).message();
     }

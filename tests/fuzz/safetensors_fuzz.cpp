@@ -20,7 +20,7 @@ void require(bool condition) {
 }
 
 Storage storage_of(Bytes bytes) {
-  // Of exactly the size, so that a sanitizer sees a read beyond its end.
+  // Exactly of the size, so that a sanitizer sees a read beyond its end.
   const auto memory = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
   return Storage(memory, memory->data(), memory->size(), Access::read_only);
 }

@@ -26,7 +26,7 @@ namespace {
 
 std::atomic<std::int64_t> wall_offset_s{0};
 std::atomic<std::int64_t> steady_offset_s{0};
-// Of the wall clock, and of what waits until it shows a time.
+// Uses of the wall clock, and of what waits until it shows a time.
 std::atomic<std::uint64_t> wall_uses{0};
 
 std::int64_t wall_seconds() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file appears under its name whole, and replaces another one only when it was told to: whatever
-// dies, whoever else makes a file of that name, and whatever the file system lacks.
+// dies, also if another process makes a file of that name, and whatever the file system lacks.
 #include <gtest/gtest.h>
 #include <signal.h>
 

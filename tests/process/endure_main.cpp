@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto kPatience = 20s;
-// Of an operation beside a member that lies, which may leave the others waiting as one that hangs.
+// For an operation beside a member that lies, which may leave the others waiting as one that hangs.
 constexpr auto kShortPatience = 200ms;
 
 void say(const std::string& line) { std::cout << line << std::endl; }

@@ -31,7 +31,7 @@ class Fork : public PathTest {
   // The orphaned child of a killed peer becomes ours, so that its end can be seen.
   void SetUp() override { ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
   void TearDown() override { prctl(PR_SET_CHILD_SUBREAPER, 0); }
-  /// Of many sizes, so that segments are made and pages touched all the time.
+  /// Many sizes, so that segments are made and pages touched all the time.
   static std::uint64_t size_of(std::uint64_t n) { return 1 + (n * 7919) % 1'000'000; }
 };
 TENDON_ON_BOTH_TRANSPORTS(Fork);
@@ -127,7 +127,7 @@ TEST_P(Fork, AChildOfABusyProcessDestroysItsCopiesToo) {
   std::atomic<bool> over{false};
   std::thread traffic([&, &busy = busy, &other_end = other_end] {
     for (std::uint64_t n = 0; !over; ++n) {
-      // Of many sizes, so that segments are made and pages touched all the time.
+      // Many sizes, so that segments are made and pages touched all the time.
       const std::uint64_t size_bytes = 1 + (n * 7919) % 3'000'000;
       EXPECT_TRUE(succeeds(busy.send(patterned(n, size_bytes), kPatience)));
       EXPECT_TRUE(succeeds(other_end.recv(kPatience)));

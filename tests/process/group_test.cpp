@@ -194,7 +194,7 @@ TEST_F(GroupOfProcesses, AHungMemberIsNamedAndFenced) {
   members[0].signal(SIGSTOP);
   members.tell_others(0, "reduce 1000 4000");
   members.each_other(0, [](Peer& member) {
-    // Whoever gives up second hears of the first.
+    // The member that gives up second hears of the first.
     const std::string answer = member.line();
     EXPECT_TRUE(is_error(answer, "timeout", "place 0")) << answer;
   });
@@ -211,6 +211,31 @@ TEST_F(GroupOfProcesses, AMemberThatRunsAndDoesNotComeIsFenced) {
   members.tell_all("loop 5 1000");
   for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
   members.tell_others(2, "shrink kill");
+  members.each_other(2, [](Peer& member) { EXPECT_EQ(member.line(), "ok 2"); });
+  EXPECT_EQ(members[2].wait(), SIGKILL);
+}
+
+// It gives signs of life, and may be on its way.
+TEST_F(GroupOfProcesses, AMemberThatRunsIsSparedByADeadlineUnderASecond) {
+  Members members({});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members.tell_others(2, "shrink kill_once 500");
+  members.each_other(2, [](Peer& member) {
+    const std::string answer = member.line();
+    EXPECT_TRUE(is_error(answer, "timeout", "waited for, for 1 s")) << answer;
+  });
+  members.tell_all("shrink");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(members[rank].line(), "ok 3") << rank;
+}
+
+// No sign of life for a second is enough, however short the deadline.
+TEST_F(GroupOfProcesses, AStoppedMemberIsKilledByADeadlineUnderASecond) {
+  Members members({});
+  members.tell_all("loop 5 1000");
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_TRUE(is_ok(members[rank].line()));
+  members[2].signal(SIGSTOP);
+  members.tell_others(2, "shrink kill 500");  // again, until it is silent
   members.each_other(2, [](Peer& member) { EXPECT_EQ(member.line(), "ok 2"); });
   EXPECT_EQ(members[2].wait(), SIGKILL);
 }
@@ -242,7 +267,7 @@ TEST_F(GroupOfProcesses, AHungMemberThatHasToLeadIsFenced) {
   for (const std::uint32_t rank : {1u, 2u}) EXPECT_TRUE(is_ok(members[rank].line()));
 }
 
-// Who waits for the hung one is not hung itself, however long others have waited for it.
+// A member that waits for the hung one is not hung itself, however long others have waited for it.
 TEST_F(GroupOfProcesses, ALeaderThatWaitsForAHungMemberIsNotFenced) {
   Members members({.count = 4});
   members.tell_all("loop 5 1000");
@@ -333,7 +358,7 @@ void work_together(Members& members) {
   }
 }
 
-// Everybody but `place` waits for whoever has come there; then all work together.
+// Everybody but `place` waits for the process that has come there; then all work together.
 void rebuild_with(Members& members, std::uint32_t place) {
   members.tell_others(place, "rebuild");
   members.each_other(place, [](Peer& member) { EXPECT_EQ(member.line(), "ok 3"); });

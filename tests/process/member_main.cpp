@@ -236,13 +236,14 @@ void perform(Group& group, const std::string& line) {
     std::string fence;
     std::int64_t patience_ms = 0;
     words >> fence >> patience_ms;
-    const bool kills = fence == "kill";
+    const bool repeats = fence == "kill";
+    const bool kills = repeats || fence == "kill_once";
     const ShrinkOptions options{.fence = kills ? Fence::kill : Fence::none};
     auto patience = kills ? 6'000ms : 60'000ms;
     if (patience_ms > 0) patience = std::chrono::milliseconds(patience_ms);
     auto shrunk = group.shrink(patience, options);
     // The proof of a death at the deadline may come after the grace.
-    while (kills && !shrunk && shrunk.error().code == ErrorCode::timeout)
+    while (repeats && !shrunk && shrunk.error().code == ErrorCode::timeout)
       shrunk = group.shrink(patience, options);
     if (succeeded(shrunk)) say("ok " + std::to_string(group.size()));
     return;

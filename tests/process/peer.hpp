@@ -61,7 +61,7 @@ struct Residue {
   std::vector<std::string> mappings;
   std::vector<std::string> files;
 
-  /// Of this process, of `runtime_folder` and of /dev/shm.
+  /// What this process, `runtime_folder` and /dev/shm have now.
   static Residue now(const std::string& runtime_folder);
 };
 testing::AssertionResult same_residue(const Residue& before, const Residue& after);

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/fd.hpp"
-#include "group/board.hpp"
+#include "group/boards/board.hpp"
 #include "transport/shm/control_block.hpp"
 
 namespace tendon::test {

@@ -13,7 +13,7 @@
 #include <tendon/runtime/context.hpp>
 
 #include "process/peer.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/expect.hpp"
 #include "support/member_events.hpp"
@@ -49,9 +49,9 @@ class Survivor {
 
   /// The link to the only peer; also after its end.
   [[nodiscard]] std::shared_ptr<detail::Link> link() {
-    const auto links = detail::Engine::of(*context_)->links();
-    EXPECT_EQ(links.size(), 1u);
-    return links.empty() ? nullptr : links.front();
+    const auto links = detail::ContextCore::of(*context_)->links().all();
+    EXPECT_EQ(links->size(), 1u);
+    return links->empty() ? nullptr : links->front();
   }
 
   /// A new peer can connect and be served: whatever happened to another one.

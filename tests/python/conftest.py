@@ -15,9 +15,12 @@ import pytest
 
 import tendon
 
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
+forks = pytest.mark.skipif(SANITIZED, reason="another thread may have locked the sanitizer's malloc for ever")
+
 # A test that waits for something that never comes ends here; no test measures time.
 # Under a sanitizer on a busy machine the import of torch alone has taken half a minute.
-PATIENCE_S = 180 if "libasan" in os.environ.get("LD_PRELOAD", "") else 60
+PATIENCE_S = 180 if SANITIZED else 60
 
 
 @dataclass
@@ -62,7 +65,7 @@ def pair(make_pair, transport) -> Pair:
     return make_pair(transport)
 
 
-# Who starts the tests in the background may have it ignored, and children inherit that.
+# A shell that starts the tests in the background may ignore SIGINT, and children inherit that.
 ANSWERS_CTRL_C = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -80,6 +81,26 @@ def test_every_operation_on_arrays(members, size, dtype):
 
     done = members(size).run(work)
     assert done == [done[0]] * size and done[0] >= 12
+
+
+def test_a_thread_that_looks_sees_who_is_waited_for(members):
+    made = members()
+    first, second = made.groups
+    assert str(first.status()) == "idle"
+    waiting = first.barrier(async_op=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while (status := first.status()).waiting_for != [1] and time.monotonic() < deadline:
+        pass
+    assert (status.state, status.operation, status.sequence) == ("in_operation", "barrier", 1)
+    assert (status.group, status.epoch, status.size) == ("world", 1, 2)
+    assert status.waiting_for == [1] and status.elapsed > 0
+    assert str(status).startswith("in barrier #1, waiting for rank 1 (")
+    second.barrier()
+    waiting.result()
+    assert (first.status().state, first.status().operation) == ("idle", None)
+    first.abort("enough")
+    assert first.status().state == "ended"
+    assert repr(first.status()) == "tendon.GroupStatus('world', its epoch has ended)"
 
 
 def test_reduce_ops(members):
@@ -523,7 +544,7 @@ def test_a_monitored_barrier_lists_who_is_missing(members):
 
     errors = four.errors(late)[::2]
     assert any(isinstance(error, tendon.Timeout) for error in errors)
-    for error in errors:  # whoever gives up second may hear of the first
+    for error in errors:  # the one that gives up second may hear of the first
         assert isinstance(error, (tendon.Timeout, tendon.GroupAborted)), error
         assert "rank 1 (m1" in str(error) and "rank 3 (m3" in str(error)
 

@@ -107,7 +107,7 @@ def test_a_future_keeps_its_arrays_until_it_is_done(make_pair):
     for future in futures:
         future.result()
     del futures, future
-    tendon.TensorDict({})  # whoever finished the send may not have held the GIL
+    tendon.TensorDict({})  # the thread that finished the send may not have held the GIL
     pair.here.stats()
     pair.here.send({})
     assert references[-1]() is None

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tendon
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, forks
 
 
 def run(source: str) -> subprocess.CompletedProcess:
@@ -36,6 +36,7 @@ def test_the_import_brings_no_framework():
     assert (done.stdout, done.stderr) == ("[]\n1 no array False\nb'bytes' True\n", "")
 
 
+@forks
 def test_fork_is_refused_in_the_child():
     done = run("""
         import os, tendon

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tendon
-from conftest import free_address
+from conftest import forks, free_address
 
 torch = pytest.importorskip("torch")
 
@@ -481,6 +481,7 @@ for name, change in json.loads(sys.argv[1]).items():
 """
 
 
+@forks
 def test_without_a_table_that_is_known(program):
     pytest.importorskip("tensordict")
     code, out, err = program(WITH_CHANGES, json.dumps(CHANGES)).finish()

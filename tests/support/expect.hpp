@@ -16,7 +16,7 @@ namespace tendon::test {
 inline constexpr std::chrono::seconds kPatience{20};
 /// For calls that must run into their deadline.
 inline constexpr std::chrono::milliseconds kBriefly{30};
-/// Of contexts whose peers are not to be given up, however long a busy machine lets them wait.
+/// For contexts whose peers are not to be given up, however long a busy machine lets them wait.
 inline constexpr std::chrono::milliseconds kLongLease{60'000};
 
 template <class T>

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "group/group_core.hpp"
+#include "group/epochs/group_core.hpp"
 #include "support/group_members.hpp"
 
 namespace tendon::test {
@@ -32,11 +32,17 @@ class GroupCores {
       if (core != nullptr) core->leave();
   }
   void join() {
-    std::vector<std::thread> threads;
-    for (std::uint32_t rank = 0; rank < cores.size(); ++rank)
-      threads.emplace_back([this, rank] { join(rank); });
-    for (std::thread& thread : threads) thread.join();
+    cores = join_another(address_);
     for (const auto& core : cores) ASSERT_TRUE(core != nullptr);
+  }
+  /// Another group of the same Contexts, which the caller leaves.
+  std::vector<std::shared_ptr<detail::GroupCore>> join_another(const std::string& address) {
+    std::vector<std::shared_ptr<detail::GroupCore>> joined(cores.size());
+    std::vector<std::thread> threads;
+    for (std::uint32_t rank = 0; rank < joined.size(); ++rank)
+      threads.emplace_back([&, rank] { joined[rank] = join(rank, address); });
+    for (std::thread& thread : threads) thread.join();
+    return joined;
   }
   /// The process of that member ends.
   void end(std::uint32_t rank) {
@@ -45,7 +51,7 @@ class GroupCores {
     contexts[rank] = Context::create(options_).value();
   }
   /// Another process, in the place of one that has ended. Waits until the others let it in.
-  void replace(std::uint32_t rank) { join(rank); }
+  void replace(std::uint32_t rank) { cores[rank] = join(rank, address_); }
   bool progress_until(const std::function<bool()>& condition) {
     return eventually(condition, [&] {
       for (Context& context : contexts) context.progress();
@@ -56,12 +62,12 @@ class GroupCores {
   std::vector<std::shared_ptr<detail::GroupCore>> cores;
 
  private:
-  void join(std::uint32_t rank) {
+  std::shared_ptr<detail::GroupCore> join(std::uint32_t rank, const std::string& address) {
     const auto size = static_cast<std::uint32_t>(cores.size());
-    auto core = detail::GroupCore::join(detail::Engine::of(contexts[rank]),
-                                        Rendezvous::at(address_, GroupRank{rank}, size), {}, 30s);
-    ASSERT_TRUE(core) << core.error().message();
-    cores[rank] = *std::move(core);
+    auto core = detail::GroupCore::join(detail::ContextCore::of(contexts[rank]),
+                                        Rendezvous::at(address, GroupRank{rank}, size), {}, 30s);
+    EXPECT_TRUE(core) << core.error().message();
+    return core ? *std::move(core) : nullptr;
   }
 
   const ContextOptions options_;

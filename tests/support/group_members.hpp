@@ -25,7 +25,13 @@ inline std::string fresh_group_address() {
   return "unix:@tendon-test-group-" + std::to_string(getpid()) + "-" + std::to_string(++count);
 }
 
+/// Names a test by its transport: members of one host have shared memory unless told otherwise.
+inline constexpr auto path_name = [](const auto& tested) -> std::string {
+  return tested.param == Transport::tcp ? "tcp" : "shm";
+};
+
 struct GroupMembersOptions {
+  Progress progress = Progress::service;
   Transport transport = Transport::automatic;
   WaitPolicy wait_policy = WaitPolicy::balanced;
   GroupOptions group = {};
@@ -57,6 +63,7 @@ inline void run_members(std::uint32_t count, const std::function<void(Context&, 
         transport = options.hosts[rank] == options.hosts[0] ? Transport::automatic : Transport::tcp;
       }
       auto context = Context::create({.name = "member " + std::to_string(rank),
+                                      .progress = options.progress,
                                       .wait_policy = options.wait_policy,
                                       .transport = transport,
                                       .lease = kLongLease});

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -27,17 +28,13 @@ class MemberEventLog {
 
   /// Waits until an event of this kind about `member` has come.
   testing::AssertionResult wait_for(MemberEventKind kind, std::string_view member) {
-    std::unique_lock lock(mutex_);
-    const auto found = [&] {
-      for (const MemberEvent& event : events_)
-        if (event.kind == kind && event.member.find(member) != std::string::npos) return true;
-      return false;
-    };
-    if (changed_.wait_for(lock, kPatience, found)) return testing::AssertionSuccess();
-    auto failure = testing::AssertionFailure();
-    failure << "no " << to_string(kind) << " of " << member << " but:";
-    for (const MemberEvent& event : events_) failure << "\n" << event;
-    return failure;
+    return wait_until(kind, member, [&](const MemberEvent& event) {
+      return event.member.find(member) != std::string::npos;
+    });
+  }
+  testing::AssertionResult wait_for(MemberEventKind kind, const ContextId& member) {
+    return wait_until(kind, member.to_string(),
+                      [&](const MemberEvent& event) { return event.context == member; });
   }
   [[nodiscard]] std::size_t count(MemberEventKind kind) {
     std::lock_guard lock(mutex_);
@@ -47,6 +44,20 @@ class MemberEventLog {
   }
 
  private:
+  template <class IsIt>
+  testing::AssertionResult wait_until(MemberEventKind kind, std::string_view member, IsIt is_it) {
+    std::unique_lock lock(mutex_);
+    const auto found = [&] {
+      return std::ranges::any_of(
+          events_, [&](const MemberEvent& event) { return event.kind == kind && is_it(event); });
+    };
+    if (changed_.wait_for(lock, kPatience, found)) return testing::AssertionSuccess();
+    auto failure = testing::AssertionFailure();
+    failure << "no " << to_string(kind) << " of " << member << " but:";
+    for (const MemberEvent& event : events_) failure << "\n" << event;
+    return failure;
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<MemberEvent> events_;

@@ -20,12 +20,12 @@
 
 namespace tendon::test {
 
-/// Who a raw peer says that it is.
+/// What a raw peer says about itself.
 inline detail::HelloMessage claims(std::int64_t pid = 4242) {
   detail::HelloMessage hello;
   hello.kind = detail::HelloKind::hello;
   hello.profile = Profile::plaintext;
-  hello.context_id.bytes = detail::random_token().value();
+  hello.context_id.bytes = detail::random_nonce().value();
   hello.incarnation = 1;
   hello.pid = pid;
   hello.uid = 12345;
@@ -69,14 +69,18 @@ class RawWire {
     std::memcpy(bytes.data(), &descriptor, sizeof descriptor);
     send_all(fd(), bytes.append(body));
   }
-  void open(std::uint32_t pipe, const detail::Token& ticket) {
-    detail::Descriptor descriptor;
-    descriptor.kind = detail::MessageKind::open;
+  /// An `open` by this ticket that says what `descriptor` says.
+  void open(detail::Descriptor descriptor, const detail::Nonce128& ticket) {
     descriptor.flags = detail::Descriptor::kInline;
-    descriptor.pipe = pipe;
-    descriptor.header_bytes = sizeof ticket;
     descriptor.segment_or_inline_bytes = sizeof ticket;
     post(descriptor, {reinterpret_cast<const char*>(ticket.data()), ticket.size()});
+  }
+  void open(std::uint32_t pipe, const detail::Nonce128& ticket) {
+    detail::Descriptor descriptor;
+    descriptor.kind = detail::MessageKind::open;
+    descriptor.pipe = pipe;
+    descriptor.header_bytes = sizeof ticket;
+    open(descriptor, ticket);
   }
   void send_bytes(std::uint32_t pipe, std::uint64_t sequence, std::string_view text) {
     detail::Descriptor descriptor;
@@ -139,7 +143,7 @@ class RawClient : public RawWire {
     say(path);
     return hear();
   }
-  [[nodiscard]] const detail::Token& ticket() const { return answer->ticket; }
+  [[nodiscard]] const detail::Nonce128& ticket() const { return answer->ticket; }
 
   std::optional<detail::HelloMessage> answer;
 };
@@ -182,9 +186,10 @@ inline testing::AssertionResult is_error(const std::optional<RawWire::Said>& sai
   return testing::AssertionSuccess();
 }
 
-/// Plays a listener whose links prove nothing: exchanges hellos with whoever connects.
+/// Plays a listener whose links prove nothing: exchanges hellos with every peer that connects.
 class RawServer {
  public:
+  explicit RawServer(detail::HelloMessage hello = claims()) : hello_(std::move(hello)) {}
   [[nodiscard]] const std::string& address() const { return listener_.address(); }
   [[nodiscard]] detail::OwnedFd accept() const { return listener_.accept(); }
   /// Hears a hello and answers it.
@@ -192,7 +197,7 @@ class RawServer {
     RawWire wire(listener_.accept());
     (void)wire.hear();
     detail::HelloMessage answer = hello_;
-    answer.ticket = detail::random_token().value();
+    answer.ticket = detail::random_nonce().value();
     wire.say(answer);
     return wire;
   }
@@ -201,7 +206,7 @@ class RawServer {
     auto frame = wire.hear();
     detail::HelloMessage ready;
     ready.kind = detail::HelloKind::ready;
-    ready.ticket = detail::random_token().value();
+    ready.ticket = detail::random_nonce().value();
     wire.say(ready);
     return frame;
   }
@@ -213,7 +218,7 @@ class RawServer {
 
  private:
   RawListener listener_;
-  detail::HelloMessage hello_ = claims();
+  detail::HelloMessage hello_;
 };
 
 }  // namespace tendon::test

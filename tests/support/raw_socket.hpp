@@ -8,11 +8,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <tendon/session/address.hpp>
+#include <vector>
 
 #include "core/fd.hpp"
 
@@ -77,6 +80,24 @@ inline std::string read_to_end(int fd) {
     if (got <= 0) return all;
     all.append(buffer, static_cast<std::size_t>(got));
   }
+}
+
+/// Sends `bytes` with `count` copies of `descriptor` beside them.
+inline void send_descriptors(int fd, std::string bytes, int descriptor, std::size_t count) {
+  iovec io{bytes.data(), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 8)> control{};
+  msghdr message{};
+  message.msg_iov = &io;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int) * count);
+  const std::vector<int> all(count, descriptor);
+  std::memcpy(CMSG_DATA(header), all.data(), sizeof(int) * count);
+  EXPECT_EQ(sendmsg(fd, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
 }
 
 }  // namespace tendon::test

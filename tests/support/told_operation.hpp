@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "group/operation.hpp"
+#include "group/epochs/operation.hpp"
 
 namespace tendon::test {
 
@@ -16,13 +16,13 @@ class Told final : public detail::Operation {
       : Operation({.op = detail::CollectiveOp::barrier}, sequence) {}
   std::function<bool()> on_advance = [] { return false; };
   std::function<void()> on_waits_for = [] {};
-  std::vector<std::uint32_t> awaited = {1};
+  std::vector<GroupRank> awaited = {GroupRank{1}};
   std::uint64_t steps = 0;
   bool input = false;
 
   Result<bool> advance(detail::Epoch&) override { return on_advance(); }
   bool has_input(detail::Epoch&) override { return input; }
-  std::vector<std::uint32_t> waits_for(detail::Epoch&) override {
+  std::vector<GroupRank> waits_for(detail::Epoch&) override {
     on_waits_for();
     return awaited;
   }

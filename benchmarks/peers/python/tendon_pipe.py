@@ -64,7 +64,7 @@ class TendonPipe(End):
         return batch["observation"], batch["info", "reward"]
 
     async def send_loan(self) -> None:
-        """Whoever fills a loan does it in any case; later rounds hand over what lies there."""
+        """A sender fills its loan in any case; later rounds hand over what lies there."""
         loan = self.pipe.loan(self.schema)
         if self.writes < 2:
             self.writes += 1

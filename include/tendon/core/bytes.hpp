@@ -8,11 +8,11 @@
 namespace tendon {
 inline namespace v0 {
 
-/// Memory somebody else owns, to be read. Never outlives its owner; no call keeps one after it
-/// returned unless it says so.
+/// Memory that another object owns, to be read. Never outlives its owner; no call keeps one
+/// after it has returned unless it says so.
 using Bytes = std::span<const std::byte>;
 
-/// Memory somebody else owns, to be written.
+/// Memory that another object owns, to be written.
 using MutableBytes = std::span<std::byte>;
 
 /// The characters of `text` as bytes; no copy.

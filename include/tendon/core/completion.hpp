@@ -34,13 +34,13 @@ class TENDON_API CompletionBase : public std::enable_shared_from_this<Completion
   }
   [[nodiscard]] bool finished() const noexcept { return status() != CompletionStatus::pending; }
 
-  /// Makes progress until finished or the deadline passes. Overridden by whoever runs the
-  /// operation.
+  /// Makes progress until finished or the deadline passes. Overridden by the part that
+  /// runs the operation.
   virtual void drive(Deadline deadline) = 0;
   /// Best effort; what cannot be stopped finishes by itself.
   virtual void cancel() = 0;
-  /// As cancel(), because its time is over; a collective ends as `timeout` and names whom it waits
-  /// for.
+  /// As cancel(), because its time is over; a collective ends as `timeout` and names the
+  /// members that it waits for.
   virtual void expire() { cancel(); }
   /// The user let go of the completion without taking the result.
   virtual void abandon() = 0;
@@ -59,8 +59,8 @@ class CompletionState : public CompletionBase {
  public:
   using Callback = std::function<void(Result<T>)>;
 
-  /// Called once by whoever runs the operation. Returns the callback to be run with the result by a
-  /// thread that holds no lock, if the user registered one.
+  /// Called once by the part that runs the operation. Returns the callback to be run with the
+  /// result by a thread that holds no lock, if the user registered one.
   [[nodiscard]] std::function<void()> finish(
       Result<T> result, CompletionStatus failed_as = CompletionStatus::failed) {
     Lock lock(mutex_);
@@ -97,11 +97,11 @@ class CompletionState : public CompletionBase {
     return finished() && !taken_ ? bind_callback() : std::function<void()>();
   }
 
-  /// Hands `run` to whoever runs callbacks.
+  /// Gives `run` to the thread that runs callbacks.
   virtual void schedule(std::function<void()> run) = 0;
 
  protected:
-  /// For abandon(): the result that nobody will take goes to left_over(), now or when it comes.
+  /// For abandon(): the result that no caller will take goes to left_over(), now or when it comes.
   void hand_back() {
     Lock lock(mutex_);
     if (taken_ || callback_) return;
@@ -135,7 +135,7 @@ class CompletionState : public CompletionBase {
 
 }  // namespace detail
 
-/// Is this what wait() of a Completion answers before the operation has ended?
+/// Is this what wait() of a Completion returns before the operation has ended?
 [[nodiscard]] inline bool is_pending(const Error& error) noexcept {
   return error.code == ErrorCode::timeout && error.where == "completion.wait";
 }
@@ -156,7 +156,7 @@ class CompletionState : public CompletionBase {
 template <class T>
 class [[nodiscard]] Completion {
  public:
-  /// For whoever makes completions.
+  /// For the parts that make completions.
   explicit Completion(std::shared_ptr<detail::CompletionState<T>> state)
       : state_(std::move(state)) {}
   Completion(Completion&&) noexcept = default;
@@ -187,7 +187,7 @@ class [[nodiscard]] Completion {
   /// Best effort: an operation that was stopped fails with `cancelled`.
   void cancel() { state_->cancel(); }
   /// cancel() of a caller whose deadline for the whole operation has passed: a collective ends as
-  /// `timeout`, on all members, and names whom it waits for.
+  /// `timeout`, on all members, and names those that it waits for.
   void expire() { state_->expire(); }
 
   /// Drops it as if it had never been started: a message that has come is at the head of its stream
@@ -196,8 +196,8 @@ class [[nodiscard]] Completion {
     if (auto state = std::exchange(state_, nullptr)) state->give_back();
   }
 
-  /// `callback` gets the result, on the service thread or inside Context::progress(), never inside
-  /// another call and never under a lock.
+  /// `callback` gets the result, on the service thread or inside Context::progress(), at the end
+  /// inside Context::close() or the destructor; never inside another call, never under a lock.
   void on_done(std::function<void(Result<T>)> callback) {
     if (auto run = state_->set_callback(std::move(callback))) state_->schedule(std::move(run));
   }

@@ -6,6 +6,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <tendon/core/context_id.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -44,6 +45,7 @@ struct MemberEvent {
   std::string member;  ///< "learner (host a, pid 4711)"
   std::string reason;
   std::chrono::steady_clock::time_point when;
+  ContextId context{};  ///< of the peer: a restarted process has another one
 
   friend std::ostream& operator<<(std::ostream& out, const MemberEvent& event) {
     return out << to_string(event.kind) << ": " << event.member << ": " << event.reason;

@@ -14,7 +14,7 @@ inline namespace v0 {
 struct ParallelSizes {
   std::uint32_t tensor = 1;
   std::uint32_t pipeline = 1;
-  /// Of the keys and values of attention, along the sequence.
+  /// The keys and values of attention, split along the sequence.
   std::uint32_t kv = 1;
 };
 

@@ -14,7 +14,7 @@ struct GlobalRank {
   friend auto operator<=>(const GlobalRank&, const GlobalRank&) = default;
 };
 
-/// The position of a member in one group.
+/// The number of a member in the present epoch of one group.
 struct GroupRank {
   std::uint32_t value = 0;
   friend auto operator<=>(const GroupRank&, const GroupRank&) = default;

@@ -12,6 +12,7 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/group/group_status.hpp>
 #include <tendon/group/options.hpp>
 #include <tendon/group/reduce_op.hpp>
 #include <tendon/group/rendezvous.hpp>
@@ -42,7 +43,7 @@ struct To {
   std::uint32_t tag = 0;
 };
 struct From {
-  std::optional<GroupRank> rank = {};  ///< nullopt: anybody
+  std::optional<GroupRank> rank = {};  ///< nullopt: any member
   std::optional<std::uint32_t> tag = {};
 };
 struct Received {
@@ -56,8 +57,8 @@ struct Received {
 /// difference is found and named (`mismatch`). Results are equal on all members, bit for bit. When
 /// a member dies, every survivor gets `peer_lost` with its name, from this call and each later one,
 /// until shrink() has made the next epoch without it, or rebuild() with another process in its
-/// place. After other failures later calls answer `group_aborted`. A deadline that passes ends the
-/// epoch too: one of zero does, unless everybody has come already.
+/// place. After other failures later calls return `group_aborted`. A deadline that passes ends the
+/// epoch too: one of zero does, unless all members have come already.
 ///
 /// Blocks: one tensor, cut in equal parts along its elements, or a list with one tensor (or dict)
 /// for each rank, of any sizes. Lists of sizes must agree between members as MPI's do.
@@ -66,8 +67,8 @@ struct Received {
 ///          has left, and takes back messages whose receiver had not taken those before them.
 /// Threads: safe everywhere. Collectives run in the order of the calls; what an operation has not
 ///          ended with is not for another one, as tensors may be copied or scaled at the call.
-/// Errors:  invalid_argument, mismatch, peer_lost, group_aborted, no_quorum, timeout (naming whom
-///          it waits for), overlapping (results), read_only, unsupported_dtype,
+/// Errors:  invalid_argument, mismatch, peer_lost, group_aborted, no_quorum, timeout (naming the
+///          members that are missing), overlapping (results), read_only, unsupported_dtype,
 ///          unsupported_device. After timeout, mismatch or peer_lost the tensors' contents are
 ///          unspecified.
 /// Blocks:  until the deadline.
@@ -93,6 +94,8 @@ class TENDON_API Group {
   [[nodiscard]] std::vector<GroupMember> members() const;
   /// Members, paths, the algorithm of each operation and size: text for people.
   [[nodiscard]] std::string describe() const;
+  /// What it is doing: from any thread, also while others wait in a collective, within some 10 ms.
+  [[nodiscard]] GroupStatus status() const;
   /// The number of the last collective that this member has completed; numbers go on over epochs.
   [[nodiscard]] std::uint64_t last_complete_sequence() const;
 
@@ -117,7 +120,7 @@ class TENDON_API Group {
   [[nodiscard]] Result<void> scatter(const Tensors& inputs, const Tensors& output, GroupRank root,
                                      Deadline deadline);
   Completion<void> scatter_async(const Tensors& inputs, const Tensors& output, GroupRank root);
-  /// `inputs` are blocks; `output` gets the combination of everybody's block of this rank.
+  /// `inputs` are blocks; `output` gets the combination of all members' blocks of this rank.
   [[nodiscard]] Result<void> reduce_scatter(const Tensors& inputs, const Tensors& output,
                                             ReduceOp op, Deadline deadline);
   Completion<void> reduce_scatter_async(const Tensors& inputs, const Tensors& output, ReduceOp op);
@@ -127,12 +130,13 @@ class TENDON_API Group {
   Completion<void> all_to_all_async(const Tensors& inputs, const Tensors& outputs);
   [[nodiscard]] Result<void> barrier(Deadline deadline);
   Completion<void> barrier_async();
-  /// A barrier whose `timeout` lists everybody who did not come, on every member that did. Between
+  /// A barrier whose `timeout` lists all members that did not come, on every one that did. Between
   /// hosts it says more than barrier() and takes more messages.
   [[nodiscard]] Result<void> monitored_barrier(Deadline deadline);
 
-  // From member to member. Messages of one pair and tag arrive in order; the receiver's tensors
-  // have the sender's dtypes and sizes (`mismatch`).
+  // From member to member. Messages of one pair and tag arrive in order, and receives take them in
+  // the order of their calls; the receiver's tensors have the sender's dtypes and sizes
+  // (`mismatch`).
   [[nodiscard]] Result<void> send(const Tensors& tensors, To to, Deadline deadline);
   Completion<void> send_async(const Tensors& tensors, To to);
   [[nodiscard]] Result<Received> recv(const Tensors& tensors, From from, Deadline deadline);
@@ -140,7 +144,7 @@ class TENDON_API Group {
   /// A whole TensorDict to a member that knows nothing of it: schema, values and tensors.
   [[nodiscard]] Result<void> init_remote(const TensorDict& dict, To to, Deadline deadline);
   [[nodiscard]] Result<TensorDict> from_remote_init(From from, Deadline deadline);
-  /// The same for everybody: `root` gives its own, the others what they get.
+  /// The same for all members: `root` gives its own, the others what they get.
   [[nodiscard]] Result<TensorDict> broadcast_init(const TensorDict& dict, GroupRank root,
                                                   Deadline deadline);
 
@@ -150,19 +154,20 @@ class TENDON_API Group {
   [[nodiscard]] Result<Group> subgroup(std::span<const GroupRank> members, Deadline deadline,
                                        std::string_view name = {});
   /// Every member calls it, with the list of the group that it will be in (ParallelLayout makes
-  /// such lists; global ranks are places of this group). `mismatch` when lists contradict.
+  /// such lists; global ranks are places of the group that was joined, in a subgroup too).
+  /// `mismatch` when lists contradict.
   [[nodiscard]] Result<Group> split(std::span<const GlobalRank> members, Deadline deadline,
                                     std::string_view name = {});
-  /// After a failure: the next epoch, of all who are left, each of whom calls it. Ranks close up;
-  /// places stay. It, grow() and rebuild() may be called again after `timeout`.
+  /// After a failure: the next epoch, of all members that are left; each of them calls it. Ranks
+  /// close up; places stay. It, grow() and rebuild() may be called again after `timeout`.
   [[nodiscard]] Result<void> shrink(Deadline deadline, ShrinkOptions options = {});
-  /// The next epoch, of all who are left and of all who have come meanwhile: a process that calls
-  /// join() with the rank and the rendezvous of one that is gone takes its place, and its join()
-  /// answers when the members call this. Answers the number of the last collective that every
-  /// member had completed, from where to go on: last_complete_sequence() of who is new.
+  /// The next epoch, of all members that are left and all that have come meanwhile: a process that
+  /// calls join() with the rank and the rendezvous of one that is gone takes its place, and its
+  /// join() returns when the members call this. Returns the number of the last collective that
+  /// every member had completed, from where to go on: last_complete_sequence() of a new member.
   [[nodiscard]] Result<std::uint64_t> grow(Deadline deadline);
-  /// As grow(), and waits until there is somebody in every place. Also finds a process that has
-  /// come in the place of rank 0. Of a group that was joined, not of a subgroup: make those again.
+  /// As grow(), and waits until there is a process in every place. Also finds one that has come in
+  /// the place of rank 0. For a group that was joined, not for a subgroup: make those again.
   [[nodiscard]] Result<std::uint64_t> rebuild(Deadline deadline, ShrinkOptions options = {});
   /// Ends every pending operation of this epoch, on all members, with `reason`.
   void abort(std::string_view reason);

@@ -29,9 +29,11 @@ struct GroupOptions {
 /// What happens to a member that is hung, not dead, when the others go on without it.
 enum class Fence : std::uint8_t {
   none,  ///< only members that are proved dead, have left, or whose lease lapsed are left out
-  /// Members of this host that have not come by the deadline of the call are killed then. The call
-  /// goes on for at most 40 ms after that, so that the members that are left can agree; after a
-  /// `timeout` call it again.
+  /// Members of this host, by shared memory, that have not come by the deadline of the call are
+  /// killed then if they have given no sign of life for 1 s (kSuspectAfter), or if the call has
+  /// waited for them for 1 s. With a deadline under 1 s, a member that runs and merely does not
+  /// come is spared. The call goes on for at most 40 ms after the deadline, so that the members
+  /// that are left can agree; after a `timeout` call it again.
   kill,
 };
 

@@ -66,7 +66,7 @@ enum class ReduceKind : std::uint8_t {
 ///
 /// Owns:    a kind and a number.
 /// Threads: a value.
-/// Errors:  none; collectives answer unsupported_dtype for a pair that the table lacks.
+/// Errors:  none; collectives return unsupported_dtype for a pair that the table lacks.
 /// Blocks:  never.
 /// Cost:    none.
 class TENDON_API ReduceOp {
@@ -86,12 +86,12 @@ class TENDON_API ReduceOp {
     return ReduceOp(ReduceKind::premul_sum, factor);
   }
 
-  /// Of a kind that was read or parsed; `factor` counts for premul_sum only.
+  /// From a kind that was read or parsed; `factor` counts for premul_sum only.
   explicit constexpr ReduceOp(ReduceKind kind, double factor = 1)
       : kind_(kind), factor_(kind == ReduceKind::premul_sum ? factor : 1) {}
 
   [[nodiscard]] constexpr ReduceKind kind() const noexcept { return kind_; }
-  /// Of premul_sum; 1 for the others.
+  /// The factor of premul_sum; 1 for the others.
   [[nodiscard]] constexpr double factor() const noexcept { return factor_; }
   friend constexpr bool operator==(const ReduceOp&, const ReduceOp&) = default;
 

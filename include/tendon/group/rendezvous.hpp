@@ -19,7 +19,7 @@ inline namespace v0 {
 /// Implement it to join a group through a service that your program has already.
 ///
 /// Threads: called by the one in Group::join, and in Group::rebuild while rank 0 is looked for.
-/// Errors:  whatever it answers, join() answers.
+/// Errors:  what it returns, join() returns.
 class TENDON_API RendezvousStore {
  public:
   virtual ~RendezvousStore();
@@ -28,8 +28,8 @@ class TENDON_API RendezvousStore {
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
 };
 
-/// How the members of a group find each other, and which of them this process is: everybody meets
-/// at rank 0. What is wrong with it is said by Group::join.
+/// How the members of a group find each other, and which of them this process is: all meet at rank
+/// 0. What is wrong with it is reported by Group::join.
 ///
 /// Owns:    its texts, a share of the store.
 /// Threads: a value.

@@ -13,7 +13,7 @@ inline namespace v0 {
 
 namespace detail {
 class SlotPool;
-class Engine;
+class ContextCore;
 }  // namespace detail
 
 /// What a pool holds at this moment.
@@ -41,7 +41,7 @@ class TENDON_API Pool {
   [[nodiscard]] PoolSummary summary() const;
 
  private:
-  friend class detail::Engine;
+  friend class detail::ContextCore;
   friend class Context;
   explicit Pool(std::shared_ptr<detail::SlotPool> slots) : slots_(std::move(slots)) {}
   std::shared_ptr<detail::SlotPool> slots_;

@@ -24,8 +24,8 @@ enum class Origin : std::uint8_t {
 /// peer handed over, an array of another framework.
 ///
 /// Owns:    a share of the memory; the last share releases it (and gives a received slot back).
-/// Threads: a value; the bytes themselves are synchronised by whoever shares them.
-/// Errors:  allocate() answers resource_exhausted.
+/// Threads: a value; the threads that share the bytes synchronise them.
+/// Errors:  allocate() returns resource_exhausted.
 /// Blocks:  never.
 /// Cost:    one shared count; copying copies no bytes.
 class TENDON_API Storage {

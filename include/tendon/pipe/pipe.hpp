@@ -35,7 +35,7 @@ enum class RecvMode : std::uint8_t {
 };
 
 struct PipeOptions {
-  /// `local`: the peer must prove to be this user on this host. `plaintext`: anybody, unprotected.
+  /// `local`: the peer must prove to be this user on this host. `plaintext`: any peer, unprotected.
   Profile profile = Profile::local;
 };
 
@@ -100,7 +100,7 @@ class TENDON_API Pipe {
 
   /// The peer's Tendon holds everything sent so far.
   [[nodiscard]] Result<void> flush(Deadline deadline);
-  /// Flush, then the orderly end of both directions here. Later calls answer `pipe_closed`.
+  /// Flush, then the orderly end of both directions here. Later calls return `pipe_closed`.
   [[nodiscard]] Result<void> close(Deadline deadline);
   /// The half-close: the peer reads to the end and gets end_of_stream; receiving goes on.
   [[nodiscard]] Result<void> finish_sending(Deadline deadline);

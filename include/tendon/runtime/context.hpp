@@ -10,6 +10,7 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/member_event.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/core/version.hpp>
 #include <tendon/memory/pool.hpp>
 #include <tendon/session/identity.hpp>
 #include <vector>
@@ -18,10 +19,10 @@ namespace tendon {
 inline namespace v0 {
 
 namespace detail {
-class Engine;
+class ContextCore;
 }
 
-/// Who does the work that no call of yours is waiting for.
+/// What does the work that no call of yours is waiting for.
 enum class Progress : std::uint8_t {
   service,  ///< one thread of the Context (the default)
   manual,   ///< you, by calling progress(); nothing happens between calls
@@ -61,16 +62,23 @@ struct ContextOptions {
   std::chrono::milliseconds linger{2000};
   /// Silence across hosts after which a peer is lost, 500 ms at least.
   std::chrono::milliseconds lease{3000};
+  /// Most bytes of samples that are published or kept, for all readers together [bytes]; 0 as
+  /// link_cap_bytes. A limit, not an allocation.
+  std::uint64_t publish_bytes = 0;
+  /// The newest minor version of the wire protocol that this Context speaks, at most
+  /// kProtocolMinor. A lower one leaves out what later versions added, for links to every peer.
+  std::uint16_t protocol_minor = kProtocolMinor;
 };
 
 /// The root object: identity, memory, progress, links to peers.
 ///
 /// Owns:    the service thread, the pool, every link. Pipes, listeners and received tensors share
-///          its state, so they may be destroyed in any order; after close() they answer
+///          its state, so they may be destroyed in any order; after close() they return
 ///          `context_closed`.
 /// Threads: safe everywhere.
-/// Errors:  invalid_argument, too_many_open_files, system. In a forked child every call answers
-///          `forked`.
+/// Errors:  invalid_argument, too_many_open_files, system. In a forked child every call that
+///          returns a Result returns `forked`; members() is empty, on_member() and progress() do
+///          nothing.
 /// Blocks:  create(): no. close(): until its deadline. The destructor: at most `linger`.
 /// Cost:    one thread, one epoll. While idle: nothing without links, with links two wake-ups a
 ///          second and two more for each peer over tcp.
@@ -85,7 +93,7 @@ class TENDON_API Context {
   ~Context();
 
   /// Waits for unsent bytes, says goodbye to every peer, stops the service thread. What could not
-  /// be sent is counted and reported as an `unsent` event; the answer is `timeout` then.
+  /// be sent is counted and reported as an `unsent` event; the result is `timeout` then.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
   [[nodiscard]] const std::string& name() const& noexcept;
@@ -96,8 +104,9 @@ class TENDON_API Context {
   [[nodiscard]] std::string describe() const;
   /// Members this Context has links to now.
   [[nodiscard]] std::vector<PeerIdentity> members() const;
-  /// `callback` gets every event from now on, on the service thread or inside progress(), under no
-  /// lock.
+  /// `callback` gets the events from now on, on the service thread or inside progress(), at the end
+  /// inside close() or the destructor; under no lock. While 4096 events wait for it, further ones
+  /// are only logged.
   void on_member(std::function<void(const MemberEvent&)> callback);
 
   /// Progress::manual: takes in and sends what can be moved now, runs callbacks; true if anything
@@ -109,9 +118,9 @@ class TENDON_API Context {
   [[nodiscard]] bool arm();
 
  private:
-  friend class detail::Engine;
-  explicit Context(std::shared_ptr<detail::Engine> engine);
-  std::shared_ptr<detail::Engine> engine_;
+  friend class detail::ContextCore;
+  explicit Context(std::shared_ptr<detail::ContextCore> core);
+  std::shared_ptr<detail::ContextCore> core_;
 };
 
 }  // namespace v0

@@ -19,7 +19,7 @@ enum class AddressKind : std::uint8_t {
 ///
 /// Owns:    its text.
 /// Threads: a value.
-/// Errors:  parse() answers invalid_argument with the value and the legal forms.
+/// Errors:  parse() returns invalid_argument with the value and the legal forms.
 /// Blocks:  never: names are looked up by connect and bind, within their deadlines.
 /// Cost:    one or two strings.
 ///

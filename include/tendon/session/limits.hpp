@@ -21,6 +21,8 @@ inline constexpr std::size_t kMaxVersionTextBytes = 64;
 inline constexpr std::size_t kMaxConnectionTextBytes = 160;
 /// The reason in a rejection or a choice of path.
 inline constexpr std::size_t kMaxReasonBytes = 512;
+/// A peer's link_cap_bytes, as its hello says it: what is computed from it must not overflow.
+inline constexpr std::uint64_t kMaxPeerCapBytes = std::uint64_t{1} << 62;
 /// From accepting a connection to its first whole frame; one that is slower is closed.
 inline constexpr std::chrono::seconds kFirstFrameTimeout{1};
 /// From accepting a connection to `ready`; a peer that is slower is dropped.
@@ -42,7 +44,7 @@ inline constexpr int kBacklog = 64;
 inline constexpr std::size_t kMaxLinksPerContext = 1024;
 /// Ended links of peers that had slots and are not proved dead, that one Context looks after;
 /// beyond that the oldest goes, with its memory.
-inline constexpr std::size_t kMaxRetiredLinks = 64;
+inline constexpr std::size_t kMaxQuarantinedLinks = 64;
 /// From the end of the handshake, or the last bulk lane, to the first pipe.
 inline constexpr std::chrono::seconds kFirstPipeTimeout{5};
 /// Silence after which a peer is suspect, which is told and reclaims nothing; over sockets the

@@ -11,7 +11,8 @@ inline namespace v0 {
 
 /// What protects a connection. The numbers are on the wire.
 enum class Profile : std::uint8_t {
-  /// The peer proved by shared memory that it is on this host, under the same uid. The default.
+  /// The peer proved, by shared memory or a unix socket, that it is on this host, under the same
+  /// uid. The default.
   local = 1,
   /// No protection, asked for by name: every routable bind, and every peer of another user, needs
   /// it.

@@ -39,7 +39,7 @@ class TENDON_API AtomicFile {
   AtomicFile& operator=(AtomicFile&&) noexcept;
   ~AtomicFile();
 
-  /// Appends. All of it is written or an error is answered.
+  /// Appends. All of it is written or an error is returned.
   [[nodiscard]] Result<void> write(Bytes bytes);
   /// Appends the pieces in order, in as few system calls as can be.
   [[nodiscard]] Result<void> write(std::span<const Bytes> pieces);

@@ -20,7 +20,7 @@ inline namespace v0 {
     const Tensor& tensor);
 
 /// Takes the tensor over. Its deleter is called exactly once: when the last share of the memory
-/// goes, or before an error is answered, so the caller never calls it.
+/// goes, or before an error is returned, so the caller never calls it.
 ///
 /// unsupported_device off the CPU, unsupported_dtype for lanes or parts of bytes, version_mismatch
 /// for another major version, invalid_argument for a shape that cannot be (negative, null, too

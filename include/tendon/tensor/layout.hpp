@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kLeafAlignmentBytes = 64;
 
 /// Where each leaf of one schema lies under one layout.
 struct PackedLayout {
-  /// Of each leaf, by its index in the schema [bytes from the start].
+  /// Where each leaf is, by its index in the schema [bytes from the start].
   std::vector<std::uint64_t> offsets;
   /// Indices of the leaves by rising offset; neighbours without bytes in the schema's order.
   std::vector<std::uint32_t> order;

@@ -11,8 +11,8 @@ namespace tendon {
 inline namespace v0 {
 
 namespace detail {
-class SlotLease;
-class PipeCore;
+class LoanedSlot;
+class PipeSender;
 }  // namespace detail
 
 /// A TensorDict whose leaves lie in memory that a peer can read without a copy: fill it, then send
@@ -21,7 +21,7 @@ class PipeCore;
 /// Owns:    one slot of a link, until it is sent or dropped. Sending it on another link is
 ///          `wrong_link`.
 /// Threads: a value; one thread at a time.
-/// Errors:  as TensorDict; an empty loan answers not_found for every leaf.
+/// Errors:  as TensorDict; an empty loan returns not_found for every leaf.
 /// Blocks:  never.
 /// Cost:    sending it copies nothing, whatever its size.
 ///
@@ -44,19 +44,19 @@ class TENDON_API Loan {
   [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
   void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
   /// True after it was sent.
-  [[nodiscard]] bool empty() const noexcept { return lease_ == nullptr; }
+  [[nodiscard]] bool empty() const noexcept { return slot_ == nullptr; }
 
  private:
-  friend class detail::PipeCore;
-  Loan(TensorDict dict, std::shared_ptr<detail::SlotLease> lease)
-      : dict_(std::move(dict)), lease_(std::move(lease)) {}
+  friend class detail::PipeSender;
+  Loan(TensorDict dict, std::shared_ptr<detail::LoanedSlot> slot)
+      : dict_(std::move(dict)), slot_(std::move(slot)) {}
   void clear() {
-    lease_.reset();
+    slot_.reset();
     dict_ = TensorDict();
   }
 
   TensorDict dict_;
-  std::shared_ptr<detail::SlotLease> lease_;
+  std::shared_ptr<detail::LoanedSlot> slot_;
 };
 
 }  // namespace v0

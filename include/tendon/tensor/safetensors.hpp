@@ -45,9 +45,9 @@ struct TENDON_API SafetensorsHeader {
   /// In the order of the header.
   std::vector<SafetensorsEntry> entries;
   SafetensorsMetadata metadata;
-  /// Of the length and the text, with padding: where the data starts.
+  /// Size of the length and the text, with padding: where the data starts.
   std::uint64_t size_bytes = 0;
-  /// Of all tensors.
+  /// Size of all tensors.
   std::uint64_t data_bytes = 0;
 
   /// How long the header at the front of a file is, from its first 8 bytes: what parse needs.
@@ -65,8 +65,8 @@ struct TENDON_API SafetensorsHeader {
 /// Cost:    open reads the header only; no tensor is copied.
 ///
 /// A file is mapped privately: its tensors may be written, and what is written stays in this
-/// process and never reaches the file. Whoever shortens the file while it is mapped makes its
-/// readers die of SIGBUS; replace files by renaming, as save_safetensors does.
+/// process and never reaches the file. A process that shortens the file while it is mapped makes
+/// its readers die of SIGBUS; replace files by renaming, as save_safetensors does.
 class TENDON_API SafetensorsFile {
  public:
   [[nodiscard]] static Result<SafetensorsFile> open(const std::filesystem::path& path);

@@ -67,7 +67,7 @@ class Dimensions {
 class TENDON_API Shape : public detail::Dimensions {
  public:
   Shape() = default;
-  /// `Shape{2, 3}`; throws what make() answers.
+  /// `Shape{2, 3}`; throws what make() returns.
   Shape(std::initializer_list<std::int64_t> sizes);  // NOLINT(google-explicit-constructor)
   [[nodiscard]] static Result<Shape> make(std::span<const std::int64_t> sizes);
 
@@ -95,7 +95,7 @@ class TENDON_API Shape : public detail::Dimensions {
 class TENDON_API Strides : public detail::Dimensions {
  public:
   Strides() = default;
-  /// `Strides{3, 1}`; throws what make() answers.
+  /// `Strides{3, 1}`; throws what make() returns.
   Strides(std::initializer_list<std::int64_t> strides);  // NOLINT(google-explicit-constructor)
   [[nodiscard]] static Result<Strides> make(std::span<const std::int64_t> strides);
   /// Row-major without gaps. Precondition: shape.element_count() succeeds.

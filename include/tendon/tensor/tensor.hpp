@@ -20,8 +20,8 @@ inline namespace v0 {
 /// A typed, strided view on memory that it helps to keep alive. Not a maths library: it moves.
 ///
 /// Owns:    a share of the storage; copying a Tensor copies no elements.
-/// Threads: a value; the elements are synchronised by whoever shares them.
-/// Errors:  of, span, bytes and item throw Exception; make, try_span and try_bytes answer the same
+/// Threads: a value; the threads that share the elements synchronise them.
+/// Errors:  of, span, bytes and item throw Exception; make, try_span and try_bytes return the same
 ///          error.
 /// Blocks:  never.
 /// Cost:    about 350 bytes and one shared count; factories other than view allocate the elements.

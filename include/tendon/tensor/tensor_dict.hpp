@@ -34,7 +34,7 @@ struct Leaf {
   Tensor tensor;
 };
 
-/// Where a leaf's elements are, for whoever copies them: no shared count is touched. Valid while
+/// Where a leaf's elements are, for code that copies them: no shared count is touched. Valid while
 /// the TensorDict is neither changed nor destroyed.
 struct LeafView {
   const std::byte* data;     ///< element [0, 0, ...]
@@ -60,12 +60,12 @@ struct PackedView {
 /// A TensorDict is a value: a copy has its own entries and shares the tensors' memory. What
 /// find_dict gives is such a copy; change a nested one by its path: `batch.set("info/reward",
 /// reward)`. It has two forms: a tree of entries, or packed, as it is received or loaned. The
-/// packed form makes its Tensors on access and becomes a tree when it is changed; nobody sees a
-/// difference but in cost.
+/// packed form makes its Tensors on access and becomes a tree when it is changed; only the
+/// cost tells them apart.
 ///
 /// Owns:    shares of its tensors' storage.
 /// Threads: const calls from several threads at once are safe; others need a lock of yours.
-/// Errors:  set, operator[] and value throw; try_set, find, find_value answer.
+/// Errors:  set, operator[] and value throw; try_set, find, find_value return them.
 /// Blocks:  never.
 /// Cost:    packed: 8 words, no allocation to make, move or destroy. Tree: one allocation an entry.
 class TENDON_API TensorDict {

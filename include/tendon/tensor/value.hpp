@@ -20,7 +20,7 @@ inline namespace v0 {
 ///
 /// Owns:    its text and its children.
 /// Threads: a value.
-/// Errors:  the as_... accessors throw wrong_kind naming what is there; find answers nullptr.
+/// Errors:  the as_... accessors throw wrong_kind naming what is there; find returns nullptr.
 /// Blocks:  never.
 /// Cost:    allocates for text, lists and maps.
 class TENDON_API Value {
@@ -61,7 +61,7 @@ class TENDON_API Value {
   /// Throws wrong_kind too for an integer that does not fit.
   [[nodiscard]] std::int64_t as_i64() const;
   [[nodiscard]] std::uint64_t as_u64() const;
-  /// Of integers too.
+  /// From integers too.
   [[nodiscard]] double as_f64() const;
   [[nodiscard]] const std::string& as_string() const&;
   [[nodiscard]] const List& as_list() const&;

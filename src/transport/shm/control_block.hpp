@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "memory/slot_pool.hpp"
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 #include "transport/descriptor.hpp"
 #include "transport/shm/ring.hpp"
 
@@ -31,7 +31,7 @@ struct ControlBlock {
   static constexpr std::uint64_t kArenaBytes = 256 * 1024;
 
   std::uint64_t magic = kMagic;
-  Token nonce{};  ///< said over the socket too: reading it here proves that the memory is shared
+  Nonce128 nonce{};  ///< said over the socket too: reading it here proves that the memory is shared
   alignas(128) SharedMemoryPolicy::Word sleeping{0};  ///< SleepWord of the maker
   alignas(128) SharedMemoryPolicy::Word beat{0};      ///< rises while the maker makes progress
   RingCounters<SharedMemoryPolicy> messages;

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "core/failpoint.hpp"
+#include "memory/publish_pool.hpp"
 #include "memory/recycler.hpp"
 
 namespace tendon::v0::detail {
@@ -63,9 +66,10 @@ PeerSegments::PeerSegments(std::string peer_name, std::uint64_t peer_cap_bytes,
       sink_of_(std::move(sink_of)) {}
 
 Result<void> PeerSegments::read(int socket) {
-  for (int count = 0; socket >= 0 && count < kMostAnnouncements; ++count) {
+  while (socket >= 0 && !turn_is_spent()) {
     Announcement announcement = receive(socket);
     if (announcement.got <= 0) return {};  // nothing yet; the link learns of an end by itself
+    ++taken_in_turn_;
     // None came: the kernel could not number it here. Some came: the peer passed too many.
     if (announcement.truncated && announcement.fds.empty()) {
       return Error{ErrorCode::too_many_open_files, "shm.announce",
@@ -86,32 +90,71 @@ Result<void> PeerSegments::read(int socket) {
 }
 
 Result<void> PeerSegments::add(const Descriptor& descriptor, OwnedFd fd) {
-  const std::uint64_t slot_bytes = descriptor.payload_bytes;
-  const bool sane = descriptor.segment_or_inline_bytes == announced_.size() &&
-                    announced_.size() < SlotPool::kMaxSegments &&
-                    slot_bytes >= SlotPool::kSmallestSlotBytes && std::has_single_bit(slot_bytes) &&
-                    slot_bytes <= std::bit_ceil(peer_cap_bytes_) && descriptor.slot != 0 &&
-                    descriptor.slot <= SlotPool::kMaxSlots;
-  if (!sane) return violation("shm.announce", "a malformed announcement of a segment");
+  if (!is_legal(descriptor))
+    return violation("shm.announce", "a malformed announcement of a segment");
   (void)TENDON_FAILPOINT("shm.announce.before_attach");
-  announced_.push_back({std::make_shared<AttachedSegment>(
-                            AttachedSegment{memory_, nullptr, slot_bytes, descriptor.slot}),
-                        std::move(fd)});
-  const auto mapped = map(descriptor.segment_or_inline_bytes);
+  const std::uint32_t id = descriptor.segment_or_inline_bytes;
+  const bool is_shared = id >= PublishPool::kFirstSegment;
+  Announced announced{std::make_shared<AttachedSegment>(AttachedSegment{
+                          memory_, nullptr, descriptor.payload_bytes, descriptor.slot,
+                          is_shared ? Access::read_only : Access::read_write}),
+                      std::move(fd)};
+  if (!is_shared) announced_.emplace_back();
+  Announced& kept = is_shared ? shared_[id] : announced_.back();
+  kept = std::move(announced);
+  const auto mapped = map(kept);
   // Want of memory is told with the first message that lies there.
   return mapped || mapped.error().code != ErrorCode::protocol_violation ? Result<void>() : mapped;
 }
 
-Result<void> PeerSegments::map(std::uint32_t id) {
-  Announced& announced = announced_[id];
+// A link's own segments are numbered as they come; those of the publish pool, which is larger than
+// what one link may hold, as their owner likes.
+bool PeerSegments::is_legal(const Descriptor& descriptor) const {
+  const std::uint32_t id = descriptor.segment_or_inline_bytes;
+  const std::uint64_t slot_bytes = descriptor.payload_bytes;
+  if (slot_bytes < SlotPool::kSmallestSlotBytes || !std::has_single_bit(slot_bytes) ||
+      descriptor.slot == 0 || descriptor.slot > SlotPool::kMaxSlots)
+    return false;
+  if (id < PublishPool::kFirstSegment) {
+    return id == announced_.size() && announced_.size() < SlotPool::kMaxSegments &&
+           slot_bytes <= std::bit_ceil(peer_cap_bytes_);
+  }
+  return !shared_.contains(id) && shared_.size() < SlotPool::kMaxSegments &&
+         slot_bytes <= SlotPool::kLargestCapBytes;
+}
+
+// Mapping what a sparse file says it is costs the peer nothing, and this process its address space.
+Result<void> PeerSegments::has_room(std::uint64_t size_bytes) {
+  const auto fits = [&] {
+    const std::uint64_t mapped_bytes = mapped_bytes_ + published_bytes_;
+    return size_bytes <= kMostMappedBytes - std::min(mapped_bytes, kMostMappedBytes);
+  };
+  if (fits()) return {};
+  published_bytes_ = 0;
+  forget_unmapped();
+  for (const auto& [file, published] : files_)
+    if (const auto segment = published.lock()) published_bytes_ += segment->size_bytes();
+  if (fits()) return {};
+  return Error{ErrorCode::resource_exhausted, "shm.announce",
+               "a segment of " + std::to_string(size_bytes) + " bytes, while " +
+                   std::to_string(mapped_bytes_ + published_bytes_) + " of at most " +
+                   std::to_string(kMostMappedBytes) + " of this peer are mapped"};
+}
+
+Result<void> PeerSegments::map(Announced& announced) {
   AttachedSegment& segment = *announced.segment;
   if (segment.memory != nullptr) return {};
   OwnedFd fd(fcntl(announced.fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!fd) return system_error("shm.announce", "fcntl(F_DUPFD_CLOEXEC)", errno);
-  auto memory = Segment::attach(std::move(fd), segment.slot_bytes * segment.slot_count);
+  const std::uint64_t size_bytes = segment.slot_bytes * segment.slot_count;
+  TENDON_CHECK(has_room(size_bytes));
+  auto memory = segment.access == Access::read_only
+                    ? Segment::attach_published(std::move(fd), size_bytes)
+                    : Segment::attach(std::move(fd), size_bytes);
   if (!memory) return std::move(memory).error();
   segment.memory = *std::move(memory);
   segment.memory->release_fd();
+  mapped_bytes_ += size_bytes;
   announced.fd.reset();
   return {};
 }
@@ -119,28 +162,53 @@ Result<void> PeerSegments::map(std::uint32_t id) {
 Result<void> PeerSegments::add_published(const Descriptor& descriptor, OwnedFd fd) {
   MessageSink* const sink = sink_of_(descriptor.pipe);
   if (sink == nullptr) return {};  // it has just gone
-  if (published_.size() >= kMaxPublished)
-    std::erase_if(published_, [](const auto& segment) { return segment.expired(); });
+  if (published_.size() >= kMaxPublished) forget_unmapped();
   if (published_.size() >= kMaxPublished)
     return violation("shm.publish", "more than " + std::to_string(kMaxPublished) + " segments");
-  auto memory = Segment::attach_published(std::move(fd), descriptor.payload_bytes);
+  auto memory = map_published(std::move(fd), descriptor.payload_bytes);
   if (!memory) {
     if (memory.error().code == ErrorCode::protocol_violation) return std::move(memory).error();
     sink->on_segment_failed(descriptor.segment_or_inline_bytes, memory.error());
     return {};
   }
-  (*memory)->release_fd();
-  published_.push_back(*memory);
-  return sink->on_segment(descriptor.segment_or_inline_bytes, *std::move(memory));
+  // A share of its own, which is counted: one file may come under any number of names. The mapping
+  // is not to wait for published_.
+  Segment* const address = memory->get();
+  std::shared_ptr<Segment> share(
+      address, [whole = *std::move(memory)](Segment*) mutable noexcept { whole.reset(); });
+  published_.push_back(share);
+  return sink->on_segment(descriptor.segment_or_inline_bytes, std::move(share));
 }
 
-Result<IncomingBody> PeerSegments::body_of(const Descriptor& descriptor, int socket) {
+Result<std::shared_ptr<Segment>> PeerSegments::map_published(OwnedFd fd, std::uint64_t size_bytes) {
+  struct stat status = {};
+  if (fstat(fd.get(), &status) != 0) return system_error("shm.publish", "fstat", errno);
+  const File file(status.st_dev, status.st_ino);
+  const auto known = files_.find(file);
+  // What is not as announced is refused below, as from anybody.
+  if (auto memory = known == files_.end() ? nullptr : known->second.lock();
+      memory != nullptr && memory->size_bytes() == size_bytes)
+    return memory;
+  TENDON_CHECK(has_room(size_bytes));
+  TENDON_TRY(memory, Segment::attach_published(std::move(fd), size_bytes));
+  memory->release_fd();
+  files_.insert_or_assign(file, memory);
+  published_bytes_ += size_bytes;
+  return memory;
+}
+
+void PeerSegments::forget_unmapped() {
+  std::erase_if(published_, [](const auto& share) { return share.expired(); });
+  std::erase_if(files_, [](const auto& known) { return known.second.expired(); });
+}
+
+Result<IncomingBody> PeerSegments::body_of(const Descriptor& descriptor) {
   const std::uint64_t size = descriptor.body_bytes();
   const std::uint32_t id = descriptor.segment_or_inline_bytes;
-  if (id >= announced_.size()) TENDON_CHECK(read(socket));
-  if (id >= announced_.size())
+  if (!knows(id))
     return violation("shm.receive", "segment " + std::to_string(id) + " was not announced");
-  const std::shared_ptr<AttachedSegment>& segment = announced_[id].segment;
+  Announced& announced = id < announced_.size() ? announced_[id] : shared_.at(id);
+  const std::shared_ptr<AttachedSegment>& segment = announced.segment;
   if (descriptor.slot >= segment->slot_count || descriptor.offset != 0 ||
       size > segment->slot_bytes) {
     return violation("shm.receive", "slot " + std::to_string(descriptor.slot) + " of " +
@@ -151,7 +219,7 @@ Result<IncomingBody> PeerSegments::body_of(const Descriptor& descriptor, int soc
   // Gives the slot back when it goes, whether or not it could be read.
   auto slot =
       make_recycled<ReceivedSlot>(segment, SlotId{id, descriptor.slot, descriptor.generation});
-  if (const auto mapped = map(id); !mapped) {
+  if (const auto mapped = map(announced); !mapped) {
     if (mapped.error().code == ErrorCode::protocol_violation) return mapped.error();
     return IncomingBody::of_failure(
         Error{ErrorCode::resource_exhausted, "shm.receive",
@@ -166,6 +234,7 @@ Result<IncomingBody> PeerSegments::body_of(const Descriptor& descriptor, int soc
   body.place = IncomingBody::Place::peer_slot;
   body.data = segment->memory->data() + descriptor.slot * segment->slot_bytes;
   body.slot_bytes = segment->slot_bytes;
+  body.access = segment->access;
   body.owner = std::move(slot);
   return body;
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <tendon/core/result.hpp>
+#include <utility>
 #include <vector>
 
 #include "core/fd.hpp"
@@ -15,8 +19,9 @@
 namespace tendon::v0::detail {
 
 /// The memory that a peer lets this process map: segments of slots for its messages, and segments
-/// that it shows to one sink. A segment that cannot be mapped costs the messages in it, not the
-/// link, and is tried again with the next message.
+/// that it shows to one sink. What it shows to several is mapped once, as long as one of them has
+/// it. A segment that cannot be mapped costs the messages in it, not the link, and is tried again
+/// with the next message.
 ///
 /// Owns:    the mappings; the descriptor of a segment until it is mapped.
 /// Threads: the link's receive lock is held for every call.
@@ -31,35 +36,57 @@ class PeerSegments {
                std::shared_ptr<ShmMemory> memory,
                std::function<MessageSink*(std::uint32_t)> sink_of);
 
-  /// Takes in what was announced on the link's socket, at most kMostAnnouncements. `socket` may be
-  /// -1: nothing comes then.
+  /// A turn of the link begins: kMostAnnouncements may be taken in until the next one begins.
+  void begin_turn() noexcept { taken_in_turn_ = 0; }
+  /// It has had its share: there may be more on the socket, also of what was said before a message.
+  [[nodiscard]] bool turn_is_spent() const noexcept { return taken_in_turn_ == kMostAnnouncements; }
+  /// Takes in what was announced on the link's socket. `socket` may be -1: nothing comes then.
   [[nodiscard]] Result<void> read(int socket);
+  /// Can the body of this message be found without another read()?
+  [[nodiscard]] bool knows(std::uint32_t segment) const noexcept {
+    return segment < announced_.size() || shared_.contains(segment);
+  }
   /// The body of a checked message that lies in a slot. When there is no memory for it the body has
   /// a failure(), and its slot goes back to the peer.
-  [[nodiscard]] Result<IncomingBody> body_of(const Descriptor& descriptor, int socket);
+  [[nodiscard]] Result<IncomingBody> body_of(const Descriptor& descriptor);
 
-  /// What one call takes in, so that a flood does not keep others waiting.
-  static constexpr int kMostAnnouncements = 1024;
-  /// Segments published by one peer that are mapped here.
+  /// What one turn takes in, so that a flood does not keep others waiting.
+  static constexpr std::uint32_t kMostAnnouncements = 1024;
+  /// Segments published by one peer that are mapped here, counted for each sink that has them.
   static constexpr std::uint32_t kMaxPublished = 16384;
+  /// All segments of one peer together: an eighth of what a process can address.
+  static constexpr std::uint64_t kMostMappedBytes = std::uint64_t{1} << 44;
 
  private:
   [[nodiscard]] Result<void> add(const Descriptor& descriptor, OwnedFd fd);
   [[nodiscard]] Result<void> add_published(const Descriptor& descriptor, OwnedFd fd);
-  /// Maps it unless it is mapped. An error other than protocol_violation may pass.
-  [[nodiscard]] Result<void> map(std::uint32_t id);
-
+  /// The mapping that another sink has of it, or a new one.
+  [[nodiscard]] Result<std::shared_ptr<Segment>> map_published(OwnedFd fd,
+                                                               std::uint64_t size_bytes);
+  void forget_unmapped();
+  /// Two descriptors of one file say the same, whatever it was called, as long as it exists.
+  using File = std::pair<dev_t, ino_t>;
   struct Announced {
     std::shared_ptr<AttachedSegment> segment;
     OwnedFd fd;  // until it is mapped
   };
+  /// resource_exhausted beyond kMostMappedBytes.
+  [[nodiscard]] Result<void> has_room(std::uint64_t size_bytes);
+  /// Maps it unless it is mapped. An error other than protocol_violation may pass.
+  [[nodiscard]] Result<void> map(Announced& announced);
+  [[nodiscard]] bool is_legal(const Descriptor& descriptor) const;
 
   const std::string peer_name_;
   const std::uint64_t peer_cap_bytes_;
   const std::shared_ptr<ShmMemory> memory_;
   const std::function<MessageSink*(std::uint32_t)> sink_of_;
-  std::vector<Announced> announced_;                     // by the peer's number
-  std::vector<std::weak_ptr<const Segment>> published_;  // those that are still mapped, or more
+  std::uint32_t taken_in_turn_ = 0;
+  std::uint64_t mapped_bytes_ = 0;                // of slots
+  std::uint64_t published_bytes_ = 0;             // of files_, or more
+  std::vector<Announced> announced_;              // by the peer's number
+  std::map<std::uint32_t, Announced> shared_;     // of its publish pool, by its number
+  std::map<File, std::weak_ptr<Segment>> files_;  // published, those that are still mapped, or more
+  std::vector<std::weak_ptr<const Segment>> published_;  // what sinks still have of them, or more
 };
 
 }  // namespace tendon::v0::detail

@@ -52,12 +52,17 @@ class RingProducer {
   /// Forgets the last staged entry that was not published yet.
   void unstage() { --tail_; }
 
-  [[nodiscard]] bool full() { return tail_ - seen_head_ == entries_.size() && !look_for_room(); }
+  [[nodiscard]] bool full() { return !has_room(1); }
+  /// For `count` entries, at most as many as the ring has.
+  [[nodiscard]] bool has_room(std::uint64_t count) {
+    const std::uint64_t most = entries_.size() - count;
+    return tail_ - seen_head_ <= most || (look_for_room() && tail_ - seen_head_ <= most);
+  }
   [[nodiscard]] bool corrupt() const { return corrupt_; }
   /// Entries staged since the beginning.
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
-  /// Entries the consumer was done with at the last look: full() was decided by this. Whoever
-  /// sleeps until there is room waits for another value than this one, not than a newer one.
+  /// Entries the consumer was done with at the last look: full() was decided by this. A
+  /// thread that sleeps until there is room waits for another value than this one, not a newer one.
   [[nodiscard]] std::uint64_t seen_head() const { return seen_head_; }
   /// Entries the consumer is done with; reads its counter.
   [[nodiscard]] std::uint64_t consumed() {
@@ -117,6 +122,8 @@ class RingConsumer {
     ++head_;
     return true;
   }
+  /// Leaves the entry that was popped last, and not released yet, for the next pop().
+  void unpop() { --head_; }
   /// Gives the places of all popped entries back to the producer.
   void release() {
     released_.store(head_, std::memory_order_relaxed);
@@ -173,6 +180,10 @@ class SleepWord {
 
   [[nodiscard]] bool asleep(std::uint64_t what) const {
     Memory::barrier();
+    return asleep_behind_barrier(what);
+  }
+  /// The same for a caller that made the barrier itself, once for many words.
+  [[nodiscard]] bool asleep_behind_barrier(std::uint64_t what) const {
     return (Memory::load_relaxed(*word_) & what) != 0;
   }
 

@@ -5,8 +5,9 @@
 #include <memory>
 
 #include "core/fd.hpp"
+#include "memory/publish_pool.hpp"
 #include "memory/segment.hpp"
-#include "session/token.hpp"
+#include "session/nonce128.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::v0::detail {
@@ -22,14 +23,15 @@ struct ShmLinkOptions {
   OwnedFd peer_doorbell;             ///< the peer's eventfd
   OwnedFd peer_process;              ///< the pidfd the peer opened on itself
   bool expect_signs_of_life = true;  ///< false: the peer progresses manually, silence means nothing
+  std::shared_ptr<PublishPool> publish_pool = {};  ///< null: the peer takes no holds
 };
 
 /// A control block in a segment of its own, carrying `nonce`.
-[[nodiscard]] Result<std::shared_ptr<Segment>> make_control_segment(const Token& nonce);
+[[nodiscard]] Result<std::shared_ptr<Segment>> make_control_segment(const Nonce128& nonce);
 /// Maps the peer's control block; an error unless `nonce`, said over the socket, stands in it:
 /// reading it proves that both processes see the same memory.
 [[nodiscard]] Result<std::shared_ptr<Segment>> attach_control_segment(OwnedFd fd,
-                                                                      const Token& nonce);
+                                                                      const Nonce128& nonce);
 
 [[nodiscard]] Result<std::shared_ptr<Link>> make_shm_link(ShmLinkOptions options);
 

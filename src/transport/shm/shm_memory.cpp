@@ -8,6 +8,7 @@
 #include <new>
 
 #include "core/failpoint.hpp"
+#include "memory/publish_pool.hpp"
 
 namespace tendon::v0::detail {
 ShmMemory::ShmMemory(std::shared_ptr<Segment> mine, std::shared_ptr<Segment> theirs,
@@ -18,11 +19,11 @@ ShmMemory::ShmMemory(std::shared_ptr<Segment> mine, std::shared_ptr<Segment> the
       their_block_(std::launder(reinterpret_cast<ControlBlock*>(theirs_->data()))),
       peer_doorbell_(std::move(peer_doorbell)),
       peer_cap_bytes_(peer_cap_bytes),
-      epoch_(fork_epoch()),
+      process_(process_number()),
       returns_(mine_block_->returns, mine_block_->return_entries) {}
 
 void ShmMemory::ring_doorbell() noexcept {
-  if (epoch_ != fork_epoch()) return;
+  if (process_ != process_number()) return;
   doorbells_.fetch_add(1, std::memory_order_relaxed);
   const Lock lock(doorbell_mutex_);
   // The peer may clear O_NONBLOCK of the description that both share at any time. A full counter
@@ -34,6 +35,7 @@ void ShmMemory::ring_doorbell() noexcept {
 }
 
 void ShmMemory::hang_up() noexcept {
+  if (holds_.load(std::memory_order_relaxed) != 0) return;
   const Lock lock(doorbell_mutex_);
   peer_doorbell_.reset();
 }
@@ -57,18 +59,32 @@ bool ShmMemory::lend(std::uint64_t slot_bytes) noexcept {
   return true;
 }
 
-void ShmMemory::give_back(SlotId id, std::uint64_t slot_bytes, bool lent) noexcept {
+std::uint64_t ShmMemory::lent_count() const noexcept {
+  std::uint64_t count = holds_.load(std::memory_order_relaxed);
+  // What came back was lent before, so it is read first.
+  for (std::size_t i = 0; i < lent_.count.size(); ++i) {
+    const std::uint32_t back = came_back_.count[i].load(std::memory_order_acquire);
+    count += lent_.count[i].load(std::memory_order_relaxed) - back;
+  }
+  return count;
+}
+
+void ShmMemory::give_back(SlotId id, std::uint64_t lent_bytes) noexcept {
   // In a forked child nothing is mapped and nothing belongs to it.
-  if (epoch_ != fork_epoch()) return;
+  if (process_ != process_number()) return;
   {
     const Lock lock(return_mutex_);
-    if (lent) came_back_.add_one(slot_bytes);
-    // Never full with an honest owner: there are as many places as slots.
-    if (!returns_.stage({id.segment, id.slot, id.generation})) return;
+    if (lent_bytes != 0) came_back_.add_one(lent_bytes);
+    if (id.segment >= PublishPool::kFirstSegment) holds_.fetch_sub(1, std::memory_order_relaxed);
+    // Never full with an honest owner, which reserves a place for each slot that it lends.
+    if (!returns_.stage({id.segment, id.slot, id.generation})) {
+      dropped_returns_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
     (void)TENDON_FAILPOINT("shm.return.before_publish");
     returns_.publish();
   }
-  if (peer_sleep().asleep(SleepWord<>::kForReturns)) ring_doorbell();
+  wake(SleepWord<>::kForReturns);
 }
 
 }  // namespace tendon::v0::detail

@@ -7,6 +7,7 @@
 #include <memory>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/memory/storage.hpp>
 #include <vector>
 
 #include "core/fd.hpp"
@@ -27,7 +28,8 @@ void add(std::atomic<Count>& counter, std::uint64_t count) noexcept {
 ///
 /// Owns:    both control blocks and the peer's segments as mapped here.
 /// Threads: give_back() from any thread; lend() under the link's receive lock.
-/// Errors:  none; a return that cannot be written (the link is over) is dropped.
+/// Errors:  none. A return that finds its ring full is dropped and counted: the owner of the slot
+///          has lent more than it has places for, and the slot is its loss.
 /// Blocks:  never.
 /// Cost:    a lock, a 16-byte entry, one store.
 class ShmMemory {
@@ -42,15 +44,25 @@ class ShmMemory {
   }
   /// Wakes the peer out of its epoll. Counted.
   void ring_doorbell() noexcept;
-  /// The link is over: nobody is woken any more, and the doorbell is closed.
+  /// The same, if it sleeps and waits for this: one of SleepWord's.
+  void wake(std::uint64_t what) noexcept {
+    if (peer_sleep().asleep(what)) ring_doorbell();
+  }
+  /// The link is over: nobody is woken any more, and the doorbell is closed. Not while there are
+  /// holds here: the peer waits for them until they are given back.
   void hang_up() noexcept;
   [[nodiscard]] std::uint64_t doorbell_count() const noexcept { return doorbells_.load(); }
+  [[nodiscard]] std::uint64_t dropped_returns() const noexcept { return dropped_returns_.load(); }
 
   /// Lends a received slot to the user, unless fewer than two slots of its class, or less than half
   /// of the peer's cap, would stay in circulation.
   [[nodiscard]] bool lend(std::uint64_t slot_bytes) noexcept;
-  /// `lent` as lend() answered for this slot.
-  void give_back(SlotId id, std::uint64_t slot_bytes, bool lent) noexcept;
+  /// Slots that lend() has lent, and holds, that were not given back.
+  [[nodiscard]] std::uint64_t lent_count() const noexcept;
+  /// A slot of the peer's publish pool is held here until give_back().
+  void add_hold() noexcept { holds_.fetch_add(1, std::memory_order_relaxed); }
+  /// `lent_bytes`: what lend() has lent of this slot; 0: nothing.
+  void give_back(SlotId id, std::uint64_t lent_bytes) noexcept;
 
  private:
   std::shared_ptr<Segment> mine_;
@@ -60,8 +72,10 @@ class ShmMemory {
   Mutex doorbell_mutex_;
   OwnedFd peer_doorbell_ TENDON_GUARDED_BY(doorbell_mutex_);
   const std::uint64_t peer_cap_bytes_;
-  const std::uint32_t epoch_;
+  const std::uint32_t process_;
   std::atomic<std::uint64_t> doorbells_{0};
+  std::atomic<std::uint64_t> dropped_returns_{0};
+  std::atomic<std::uint64_t> holds_{0};
 
   Mutex return_mutex_;
   RingProducer<ReturnEntry> returns_ TENDON_GUARDED_BY(return_mutex_);
@@ -83,23 +97,32 @@ struct AttachedSegment {
   std::shared_ptr<Segment> memory;
   std::uint64_t slot_bytes = 0;
   std::uint32_t slot_count = 0;
+  Access access = Access::read_write;  ///< read_only: of the publish pool
 };
 
 /// One received slot. Its destructor gives the slot back to the sender.
 class ReceivedSlot {
  public:
   ReceivedSlot(std::shared_ptr<const AttachedSegment> segment, SlotId id)
-      : segment_(std::move(segment)), id_(id) {}
+      : segment_(std::move(segment)), id_(id) {
+    if (segment_->access == Access::read_only) segment_->link->add_hold();
+  }
   ReceivedSlot(const ReceivedSlot&) = delete;
   ReceivedSlot& operator=(const ReceivedSlot&) = delete;
-  ~ReceivedSlot() { segment_->link->give_back(id_, segment_->slot_bytes, lent_); }
+  ~ReceivedSlot() { segment_->link->give_back(id_, lent_bytes_); }
 
-  [[nodiscard]] bool lend() noexcept { return lent_ = segment_->link->lend(segment_->slot_bytes); }
+  /// The rule for link slots. Of a slot of the publish pool the receiver may keep what it is shown.
+  [[nodiscard]] bool lend() noexcept {
+    if (segment_->access == Access::read_only) return true;
+    if (!segment_->link->lend(segment_->slot_bytes)) return false;
+    lent_bytes_ = segment_->slot_bytes;
+    return true;
+  }
 
  private:
   std::shared_ptr<const AttachedSegment> segment_;
   SlotId id_;
-  bool lent_ = false;
+  std::uint64_t lent_bytes_ = 0;
 };
 
 }  // namespace tendon::v0::detail

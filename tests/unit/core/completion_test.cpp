@@ -50,7 +50,7 @@ TEST(Completion, DroppedAfterItsResultCameHandsItBack) {
   EXPECT_EQ(op.operation->handed_back, 7);
 }
 
-// Whoever runs the operation may hold the message already, on its way to finish().
+// The thread that runs the operation may hold the message already, on its way to finish().
 TEST(Completion, DroppedBeforeItsResultComesHandsItBackThen) {
   Started op;
   op.completion.reset();

@@ -23,25 +23,25 @@ bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 int any_descriptor() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 TEST(ForkGuard, EpochIsStableAndDiffersDownTheLine) {
-  const std::uint32_t mine = fork_epoch();
-  EXPECT_EQ(fork_epoch(), mine);
+  const std::uint32_t mine = process_number();
+  EXPECT_EQ(process_number(), mine);
   EXPECT_NE(mine, 0u);
   const int status = run_in_child([mine] {
-    const std::uint32_t child = fork_epoch();
-    if (child == mine || child == 0 || child != fork_epoch()) return 1;
+    const std::uint32_t child = process_number();
+    if (child == mine || child == 0 || child != process_number()) return 1;
     const int grandchild = run_in_child(
-        [mine, child] { return fork_epoch() != mine && fork_epoch() != child ? 0 : 1; });
+        [mine, child] { return process_number() != mine && process_number() != child ? 0 : 1; });
     return exited_with(grandchild, 0) ? 0 : 2;
   });
   EXPECT_TRUE(exited_with(status, 0)) << status;
-  EXPECT_EQ(fork_epoch(), mine) << "a fork must not change its parent";
+  EXPECT_EQ(process_number(), mine) << "a fork must not change its parent";
 }
 
 // A child made by a bare system call runs no handler; the wiped page alone must tell.
 TEST(ForkGuard, EpochDiffersWithoutTheHandler) {
-  const std::uint32_t mine = fork_epoch();
+  const std::uint32_t mine = process_number();
   const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0));
-  if (child == 0) _exit(fork_epoch() != mine && fork_epoch() == fork_epoch() ? 0 : 1);
+  if (child == 0) _exit(process_number() != mine && process_number() == process_number() ? 0 : 1);
   ASSERT_GT(child, 0);
   EXPECT_TRUE(exited_with(test::wait_for(child), 0));
 }
@@ -52,13 +52,13 @@ TEST(ForkGuard, ManyThreadsOfOneChildAgree) {
 #if !defined(__SANITIZE_THREAD__)  // which allows no thread after a fork
     std::array<std::thread, seen.size()> threads;
     for (std::size_t i = 0; i < seen.size(); ++i)
-      threads[i] = std::thread([&seen, i] { seen[i] = fork_epoch(); });
+      threads[i] = std::thread([&seen, i] { seen[i] = process_number(); });
     for (std::thread& thread : threads) thread.join();
 #else
-    seen.fill(fork_epoch());
+    seen.fill(process_number());
 #endif
-    for (const std::uint32_t epoch : seen)
-      if (epoch != fork_epoch()) return 1;
+    for (const std::uint32_t process : seen)
+      if (process != process_number()) return 1;
     return 0;
   });
   EXPECT_TRUE(exited_with(status, 0));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agreement on epochs, first in its steps, then against a network that loses, delays and
 // reorders messages, splits, and lets members die in the middle.
-#include "group/agreement.hpp"
+#include "group/membership/agreement.hpp"
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ class Members {
       add(place, {.epoch = 1, .members = first(count)}, minority);
   }
   void add(std::uint32_t place, const View& view, Minority minority = Minority::refuse) {
-    members_.emplace(place, Agreement(GroupRank{place}, view, minority, kRetry));
+    members_.emplace(place, Agreement(GroupPlace{place}, view, minority, kRetry));
   }
   /// A process that waits to be admitted has come in the place of another.
   void replace(std::uint32_t place) {
@@ -445,7 +445,7 @@ class Simulation {
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
   Node start(std::uint32_t place, const View& view) {
     Node node;
-    node.agreement = std::make_unique<Agreement>(GroupRank{place}, view, Minority::refuse, kRetry);
+    node.agreement = std::make_unique<Agreement>(GroupPlace{place}, view, Minority::refuse, kRetry);
     node.knows.assign(count_, 0);
     node.lost.assign(count_, -1);
     node.seats.assign(count_, view.members.any() ? 0 : -1);

@@ -282,9 +282,7 @@ TEST_P(BlockPaths, OfAnotherSizeAreAMismatchHereAndNow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, BlockPaths, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
 TEST(BlocksOfOneMember, InputAndOutputAreAlike) {
   test::run_members(1, [](Context&, Group& group) {

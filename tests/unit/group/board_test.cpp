@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Boards of members that are all in this thread, so that each schedule is one that the test chose.
-#include "group/board.hpp"
+#include "group/boards/board.hpp"
 
 #include <gmock/gmock.h>
 
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "group/operation.hpp"
-#include "group/rounds.hpp"
+#include "group/boards/rounds.hpp"
+#include "group/epochs/operation.hpp"
 #include "support/expect.hpp"
 
 namespace tendon::detail {
@@ -27,10 +27,10 @@ class Host {
   explicit Host(std::uint32_t members) {
     for (std::uint32_t m = 0; m < members; ++m) {
       Epoch& epoch = epochs_.emplace_back();
-      epoch.self = m;
+      epoch.self = {m};
       epoch.channels.resize(members);
       for (std::uint32_t other = 0; other < members; ++other) {
-        epoch.places.push_back(other);
+        epoch.places.push_back({other});
         epoch.names.push_back("rank " + std::to_string(other));
       }
       epoch.board = Board::create(7, 1, members, m).value();
@@ -143,21 +143,20 @@ TEST(BoardOperation, TakesWhenAllItReadsAreThereAndCountsEachRound) {
     host.board(member).mine(round).fingerprint = numbered(1);
     host.board(member).publish(round);
   };
-  using Members = std::vector<std::uint32_t>;
   EXPECT_TRUE(operation->has_input(epoch));
   EXPECT_FALSE(operation->advance(epoch).value());
-  EXPECT_EQ(operation->waits_for(epoch), (Members{0, 2}));
+  EXPECT_EQ(operation->waits_for(epoch), (std::vector{GroupRank{0}, GroupRank{2}}));
   show(2, 1);
   EXPECT_FALSE(operation->has_input(epoch));  // the first of those it waits for is not there
   EXPECT_FALSE(operation->advance(epoch).value());
-  EXPECT_EQ(operation->waits_for(epoch), (Members{0}));
+  EXPECT_EQ(operation->waits_for(epoch), (std::vector{GroupRank{0}}));
   EXPECT_EQ(operation->steps_done(), 0u);
   show(0, 1);
   EXPECT_TRUE(operation->has_input(epoch));
   EXPECT_FALSE(operation->advance(epoch).value());
   EXPECT_EQ(taken, 1);
   EXPECT_EQ(operation->steps_done(), 1u);
-  EXPECT_EQ(operation->waits_for(epoch), (Members{2}));
+  EXPECT_EQ(operation->waits_for(epoch), (std::vector{GroupRank{2}}));
   show(2, 2);
   EXPECT_FALSE(operation->advance(epoch).value());
   EXPECT_EQ(taken, 2);
@@ -188,10 +187,10 @@ TEST(BoardOperation, WhoHoldsBackIsWaitedForAndWakes) {
   };
   for (const std::uint32_t member : {1u, 2u}) host.board(member).publish(1);
   advance_until_held(Board::kRounds + 1);
-  EXPECT_EQ(operation->waits_for(epoch), (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(operation->waits_for(epoch), (std::vector{GroupRank{1}, GroupRank{2}}));
   host.board(1).publish(2);
   advance_until_held(Board::kRounds + 1);
-  EXPECT_EQ(operation->waits_for(epoch), (std::vector<std::uint32_t>{2}));
+  EXPECT_EQ(operation->waits_for(epoch), (std::vector{GroupRank{2}}));
   host.board(2).publish(2);
   EXPECT_TRUE(operation->has_input(epoch));
   advance_until_held(Board::kRounds + 2);

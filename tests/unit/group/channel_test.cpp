@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a sender has to wait for, and what it hears of a message that the peer did not get.
-#include "group/channel.hpp"
+#include "group/membership/channel.hpp"
 
 #include <gmock/gmock.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "group/collectives.hpp"
-#include "group/point_to_point.hpp"
+#include "group/epochs/collectives.hpp"
+#include "group/messages/point_to_point.hpp"
 #include "memory/segment.hpp"
 #include "support/group_cores.hpp"
 
@@ -30,14 +30,14 @@ class Channels : public testing::TestWithParam<Transport> {
     members_->join();
   }
   GroupCore& core(std::uint32_t rank) { return *members_->cores[rank]; }
-  Channel& to(std::uint32_t rank) { return *core(1 - rank).epoch()->channels[rank]; }
+  Channel& to(std::uint32_t rank) { return *core(1 - rank).epoch()->channels[{rank}]; }
 
   /// A message by rank on its way there.
   std::shared_ptr<Outbound> queue(std::uint32_t rank, std::uint64_t size_bytes) {
     if (memory_.size() < size_bytes) memory_.resize(size_bytes);
     auto outbound = std::make_shared<Outbound>();
     outbound->envelope = {.kind = EnvelopeKind::message,
-                          .from = 1 - rank,
+                          .from = MeshPlace{1 - rank},
                           .group = core(0).id(),
                           .epoch = core(0).epoch()->number(),
                           .count = size_bytes};
@@ -63,9 +63,11 @@ class Channels : public testing::TestWithParam<Transport> {
   void take(std::uint32_t rank) {
     const auto any = [](const auto&) { return Result<void>(); };
     std::optional<MessageBox::Entry> taken;
+    MessageBox::Receive receive;
+    core(rank).messages().post(receive);
     ASSERT_TRUE(test::eventually(
         [&] {
-          taken = *core(rank).messages().take({}, {}, any);
+          taken = *core(rank).messages().take(receive, any);
           return taken.has_value();
         },
         [&] { members_->contexts[rank].progress(); }));
@@ -150,7 +152,7 @@ TEST_P(Channels, ANewcomerHasAWindowOfItsOwn) {
   const Tensor large = Tensor::zeros(DType::u8, Shape({9 << 20})).value();
   auto from_old = send_async(members_->cores[1], large, To{GroupRank{0}});
   ASSERT_TRUE(members_->progress_until([&] { return from_old.done(); }));
-  const auto before = core(0).epoch()->channels[1];
+  const auto before = core(0).epoch()->channels[{1}];
   members_->end(1);
   ASSERT_TRUE(members_->progress_until([&] { return before->lost(); }));
   std::thread newcomer([&] {
@@ -161,7 +163,7 @@ TEST_P(Channels, ANewcomerHasAWindowOfItsOwn) {
     EXPECT_TRUE(sent) << sent.error().message();
   });
   Mesh& mesh = *core(0).mesh();
-  EXPECT_TRUE(test::eventually([&] { return mesh.channel(1) != before; },
+  EXPECT_TRUE(test::eventually([&] { return mesh.channel({1}) != before; },
                                [&] { members_->contexts[0].progress(); }));
   auto taken = recv(core(0), large, From{GroupRank{1}}, kSoon);
   EXPECT_TRUE(taken) << taken.error().message();
@@ -193,13 +195,30 @@ TEST_P(Channels, WhatALostPeerDidNotGetIsNotSent) {
   EXPECT_TRUE(late->failure);
 }
 
+class ChannelsOverTcp : public Channels {};
+
+// A member keeps what nobody receives: no more of it than the cap of the link. In shared memory the
+// sender runs out of slots before.
+TEST_P(ChannelsOverTcp, TheWindowIsNotLargerThanTheReceiversCap) {
+  make(16 * kMiB);
+  EXPECT_TRUE(arrives(1, 10 * kMiB));
+  EXPECT_TRUE(arrives(1, 10 * kMiB)) << "one message goes beyond";
+  const auto waiting = queue(1, 1);
+  for (int round = 0; round < 100; ++round)
+    for (Context& context : members_->contexts) context.progress();
+  EXPECT_FALSE(waiting->done);
+  take(1);
+  EXPECT_TRUE(progress_until_done(*waiting, to(1)));
+  EXPECT_TRUE(waiting->handed_over);
+  EXPECT_FALSE(core(1).epoch()->channels[{0}]->lost());
+}
+
 // On one host a board waits for its readers.
-class ChannelsOfSteps : public Channels {};
-TEST_P(ChannelsOfSteps, ABroadcastThatNobodyGotIsNotDone) {
+TEST_P(ChannelsOverTcp, ABroadcastThatNobodyGotIsNotDone) {
   make();
   const Tensor tensor = Tensor::zeros(DType::u8, Shape({96 << 20})).value();
   const Tensors tensors = tensor;
-  auto completion = core(0).start([&](Epoch& epoch, std::uint64_t sequence) {
+  auto completion = core(0).calls().start([&](Epoch& epoch, std::uint64_t sequence) {
     return make_operation(core(0), epoch, sequence,
                           {.op = CollectiveOp::broadcast, .output = &tensors}, Hold::keep);
   });
@@ -210,11 +229,9 @@ TEST_P(ChannelsOfSteps, ABroadcastThatNobodyGotIsNotDone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Channels, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
-INSTANTIATE_TEST_SUITE_P(Tcp, ChannelsOfSteps, testing::Values(Transport::tcp));
+INSTANTIATE_TEST_SUITE_P(Tcp, ChannelsOverTcp, testing::Values(Transport::tcp));
 
 // Tensors in pools are read where they lie. Who has given up may change its own at once.
 void give_up_while_pulling(std::int64_t count) {
@@ -230,7 +247,7 @@ void give_up_while_pulling(std::int64_t count) {
   for (const Tensor& tensor : tensors) given.emplace_back(tensor);
   const auto start = [&](std::uint32_t rank) {
     GroupCore& core = *members.cores[rank];
-    return core.start([&, rank](Epoch& epoch, std::uint64_t sequence) {
+    return core.calls().start([&, rank](Epoch& epoch, std::uint64_t sequence) {
       return make_operation(
           core, epoch, sequence,
           {.op = CollectiveOp::all_reduce, .reduce = ReduceOp::sum, .output = &given[rank]},
@@ -252,16 +269,16 @@ void give_up_while_pulling(std::int64_t count) {
       for (std::int32_t& element : tensor.span<std::int32_t>()) element = 1;
     auto first = start(0);
     auto second = start(1);
-    for (int step = 0; step < steps; ++step) members.cores[step % 2]->progress();
+    for (int step = 0; step < steps; ++step) members.cores[step % 2]->calls().progress();
     complete = first.done();
     if (!complete) {
       first.cancel();
-      members.cores[0]->progress();
+      members.cores[0]->calls().progress();
     }
     ASSERT_TRUE(first.done());
     for (std::int32_t& element : tensors[0].span<std::int32_t>()) element = 77;
-    members.cores[1]->progress();
-    members.cores[1]->progress();
+    members.cores[1]->calls().progress();
+    members.cores[1]->calls().progress();
     ASSERT_TRUE(members.progress_until([&] { return second.done(); }));
     if (second.wait(0s)) {
       const auto result = tensors[1].span<const std::int32_t>();
@@ -282,13 +299,58 @@ TEST(Pulling, WhatSomebodyGaveUpIsNotTakenForItsShare) {
   give_up_while_pulling(1 << 20);
 }
 
+// Reading where the tensors lie is only the fastest way.
+TEST(Pulling, APoolThatCannotBeMappedCostsNoMember) {
+  test::GroupCores members(2);
+  members.join();
+  constexpr std::int64_t kCount = 1 << 20;
+  std::vector<Tensor> tensors;
+  std::vector<Tensors> given;
+  for (Context& context : members.contexts) {
+    const Storage memory = context.pool().allocate(kCount * 4).value();
+    tensors.push_back(Tensor::view(memory, 0, DType::i32, Shape({kCount})).value());
+    for (std::int32_t& element : tensors.back().span<std::int32_t>()) element = 1;
+  }
+  for (const Tensor& tensor : tensors) given.emplace_back(tensor);
+  const auto all_reduce = [&] {
+    std::vector<Completion<void>> calls;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      calls.push_back(members.cores[rank]->calls().start([&](Epoch& epoch, std::uint64_t sequence) {
+        return make_operation(
+            *members.cores[rank], epoch, sequence,
+            {.op = CollectiveOp::all_reduce, .reduce = ReduceOp::sum, .output = &given[rank]},
+            Hold::keep);
+      }));
+    }
+    EXPECT_TRUE(members.progress_until([&] { return calls[0].done() && calls[1].done(); }));
+    for (auto& call : calls) {
+      const auto result = call.wait(0s);
+      EXPECT_TRUE(result) << result.error().message();
+    }
+  };
+  const auto epoch = members.cores[1]->epoch();
+  Channel& channel = *epoch->channels[{0}];
+  channel.on_segment_failed(99, Error{ErrorCode::resource_exhausted, "test", "no room", ENOMEM});
+  all_reduce();
+  EXPECT_FALSE(channel.lost());
+  for (const Tensor& tensor : tensors) EXPECT_EQ(tensor.item<std::int32_t>({kCount - 1}), 2);
+  // Found out in the middle of an operation it is the error of that one.
+  const PoolReader read = GroupCore::pool_reader(epoch);
+  const auto on_its_way = read(0, {98, 0}, 8);
+  ASSERT_TRUE(on_its_way);
+  EXPECT_EQ(*on_its_way, nullptr);
+  EXPECT_TRUE(test::fails_with(read(0, {99, 0}, 8), ErrorCode::resource_exhausted, "no room"));
+  const Flat one = Flat::make(tensors[1], Use::read, Hold::borrow, "test").value();
+  EXPECT_EQ(members.cores[1]->pool_place(*epoch, one).segment_id, 0u) << "the others wait for it";
+}
+
 // What a peer can still write to is neither kept nor looked at twice.
 TEST(Channel, AControlMessageInThePeersMemoryIsCopied) {
   test::GroupCores members(2);
   members.join();
-  Channel& channel = *members.cores[0]->epoch()->channels[1];
+  Channel& channel = *members.cores[0]->epoch()->channels[{1}];
   const auto say = [&](std::uint64_t payload_bytes) {
-    const Envelope envelope{.kind = EnvelopeKind::ready, .from = 1, .group = 7};
+    const Envelope envelope{.kind = EnvelopeKind::ready, .from = GroupPlace{1}, .group = 7};
     const auto slot = std::make_shared<std::vector<std::byte>>(payload_bytes + sizeof envelope);
     std::memcpy(slot->data() + payload_bytes, &envelope, sizeof envelope);
     Descriptor descriptor;
@@ -312,8 +374,8 @@ TEST(Channel, AControlMessageInThePeersMemoryIsCopied) {
 // Words to groups
 
 struct Listener final : MeshListener {
-  void on_inbound(std::uint32_t, InboundMessage&&) override { ++heard; }
-  void on_lost(std::uint32_t, const Channel&, const Error&, Absence) override {}
+  void on_inbound(MeshPlace, InboundMessage&&) override { ++heard; }
+  void on_lost(MeshPlace, const Channel&, const Error&, Absence) override {}
   int heard = 0;
 };
 
@@ -321,13 +383,14 @@ TEST(Mesh, GroupsThatAreGoneLeaveNothingBehind) {
   test::GroupCores members(2);
   members.join();
   Mesh& mesh = *members.cores[0]->mesh();
-  Channel& channel = *mesh.channel(1);
+  Channel& channel = *mesh.channel({1});
   MemberMask other;
   other.set(1);
   constexpr std::uint64_t kFirst = 1'000'000;
   const auto hear = [&](EnvelopeKind kind, std::uint64_t group) {
-    mesh.on_inbound(channel,
-                    {{.kind = kind, .from = 1, .group = group}, {}, 0, channel.weak_from_this()});
+    mesh.on_inbound(
+        channel,
+        {{.kind = kind, .from = GroupPlace{1}, .group = group}, {}, 0, channel.weak_from_this()});
   };
   // As many as words may wait.
   for (std::uint64_t group = kFirst; group < kFirst + 70'000; ++group) {
@@ -346,17 +409,40 @@ TEST(Mesh, WordsToGroupsThatNobodyMakesAreAFault) {
   test::GroupCores members(2);
   members.join();
   Mesh& mesh = *members.cores[0]->mesh();
-  Channel& channel = *mesh.channel(1);
+  Channel& channel = *mesh.channel({1});
   for (std::uint64_t group = 1; group <= 65536; ++group)
-    mesh.on_inbound(channel, {{.kind = EnvelopeKind::ready, .from = 1, .group = group},
+    mesh.on_inbound(channel, {{.kind = EnvelopeKind::ready, .from = GroupPlace{1}, .group = group},
                               {},
                               0,
                               channel.weak_from_this()});
   EXPECT_FALSE(channel.lost());
-  mesh.on_inbound(
-      channel,
-      {{.kind = EnvelopeKind::ready, .from = 1, .group = 1}, {}, 0, channel.weak_from_this()});
+  mesh.on_inbound(channel, {{.kind = EnvelopeKind::ready, .from = GroupPlace{1}, .group = 1},
+                            {},
+                            0,
+                            channel.weak_from_this()});
   EXPECT_TRUE(channel.lost());
+}
+
+TEST(Mesh, WordsToGroupsThatNobodyMakesHaveALimitInBytes) {
+  test::GroupCores members(2);
+  members.join();
+  Mesh& mesh = *members.cores[0]->mesh();
+  Channel& channel = *mesh.channel({1});
+  constexpr std::uint64_t kBytes = Channel::kMaxPostBytes;
+  int words = 0;
+  for (; !channel.lost() && words < 65536; ++words) {
+    mesh.on_inbound(channel, {{.kind = EnvelopeKind::abort, .from = GroupPlace{1}, .group = 7},
+                              {},
+                              kBytes,
+                              channel.weak_from_this()});
+  }
+  EXPECT_TRUE(channel.lost());
+  EXPECT_GT(words, 1000);
+  EXPECT_LE(words * kBytes, 32 * kMiB);
+  // Who makes the group takes them over: there is room again.
+  const auto listener = std::make_shared<Listener>();
+  mesh.add(7, listener);
+  EXPECT_EQ(listener->heard, words - 1);
 }
 
 // Boards come and go with epochs.
@@ -368,15 +454,15 @@ TEST(Mesh, OnlySegmentsThatAreStillMappedCount) {
   for (int i = 0; i < 17'000; ++i) {
     const auto segment = Segment::create(4096, Writers::maker_only).value();
     const std::uint32_t id = mesh.name_segment(segment);
-    ASSERT_TRUE(members.progress_until([&] { return mesh.publish(1, segment).value(); })) << i;
+    ASSERT_TRUE(members.progress_until([&] { return mesh.publish({1}, segment).value(); })) << i;
     ASSERT_TRUE(members.progress_until([&] {
-      return other.channel(0)->published().find(id) != nullptr;
+      return other.channel({0})->published().find(id) != nullptr;
     })) << i;
-    other.channel(0)->published().remove(id);
+    other.channel({0})->published().remove(id);
     mesh.forget_segment(segment);
   }
-  EXPECT_FALSE(mesh.channel(1)->lost());
-  EXPECT_FALSE(other.channel(0)->lost());
+  EXPECT_FALSE(mesh.channel({1})->lost());
+  EXPECT_FALSE(other.channel({0})->lost());
 }
 
 }  // namespace

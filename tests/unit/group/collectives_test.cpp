@@ -2,6 +2,7 @@
 // Every collective against a plain reference, by path and number of members.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -40,8 +41,8 @@ std::int32_t value_of(std::uint32_t rank, std::int64_t index) {
 
 Tensor filled(std::uint32_t rank, std::int64_t count, std::int64_t begin = 0) {
   Tensor tensor = Tensor::empty(DType::i32, Shape({count})).value();
-  for (std::int64_t i = 0; i < count; ++i)
-    tensor.span<std::int32_t>()[static_cast<std::size_t>(i)] = value_of(rank, begin + i);
+  std::int64_t index = begin;
+  for (std::int32_t& element : tensor.span<std::int32_t>()) element = value_of(rank, index++);
   return tensor;
 }
 
@@ -53,10 +54,11 @@ std::int32_t sum_at(std::uint32_t members, std::int64_t index) {
 
 template <class F>
 void expect_elements(const Tensor& tensor, F expected) {
-  const auto elements = tensor.span<const std::int32_t>();
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    ASSERT_EQ(elements[i], expected(static_cast<std::int64_t>(i)))
-        << "element " << i << " of " << elements.size();
+  std::int64_t index = 0;
+  for (const std::int32_t element : tensor.span<const std::int32_t>()) {
+    const std::int32_t wanted = expected(index++);
+    if (element == wanted) continue;  // an assertion for each is slow under sanitizers
+    ASSERT_EQ(element, wanted) << "element " << index - 1 << " of " << tensor.element_count();
   }
 }
 
@@ -94,12 +96,11 @@ void all_reduce_from_pool(Context& context, Group& group, std::int64_t count,
   for (int again = 0; again < 2; ++again) {
     std::memcpy(memory.data(), filled(group.rank().value, count).data(), bytes);
     EXPECT_DONE(group.all_reduce(tensor, ReduceOp::sum, kSoon));
-    // So many elements are counted, not looked at one by one: sanitizers make that slow.
-    const auto elements = tensor.span<const std::int32_t>();
-    std::int64_t wrong = 0;
-    for (std::int64_t i = 0; i < count; ++i)
-      wrong += elements[static_cast<std::size_t>(i)] == sum_at(group.size(), i) ? 0 : 1;
-    ASSERT_EQ(wrong, 0) << "of " << count;
+    // value_of() begins anew every 5 elements.
+    std::array<std::int32_t, 5> sums{};
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      sums[i] = sum_at(group.size(), static_cast<std::int64_t>(i));
+    expect_elements(tensor, [&](auto i) { return sums[static_cast<std::size_t>(i % 5)]; });
   }
 }
 

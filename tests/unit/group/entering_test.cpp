@@ -11,7 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "group/group_core.hpp"
+#include "group/epochs/group_core.hpp"
+#include "group/membership/agreement_wire.hpp"
 #include "support/group_cores.hpp"
 #include "support/told_operation.hpp"
 
@@ -26,10 +27,10 @@ constexpr auto kSoon = 30s;
 
 class Heard final : public MeshListener {
  public:
-  void on_inbound(std::uint32_t, InboundMessage&& inbound) override {
+  void on_inbound(MeshPlace, InboundMessage&& inbound) override {
     envelopes.push_back(inbound.envelope);
   }
-  void on_lost(std::uint32_t, const Channel&, const Error&, Absence) override {}
+  void on_lost(MeshPlace, const Channel&, const Error&, Absence) override {}
   std::vector<Envelope> envelopes;
 };
 
@@ -53,15 +54,17 @@ class Entering : public testing::Test {
   static constexpr std::uint64_t kGroup = 4711;
   static constexpr std::uint64_t kFirst = std::uint64_t{1} << Epoch::kAttemptBits;  // the epoch
 
-  explicit Entering(std::uint32_t count = 2) : members_(count) {}
+  /// The last `newcomers` of them have come in the places of others, and are no members yet.
+  explicit Entering(std::uint32_t count = 2, std::uint32_t newcomers = 0)
+      : newcomers_(newcomers), members_(count) {}
   void SetUp() override {
     members_.join();
     if (HasFatalFailure()) return;
-    std::vector<std::uint32_t> places;
+    ByPlace<MeshPlace> places;
     View view{1, {}};
     for (std::uint32_t place = 0; place < members_.cores.size(); ++place) {
-      places.push_back(place);
-      view.members.set(place);
+      places.push_back({place});
+      if (place + newcomers_ < members_.cores.size()) view.members.set(place);
       if (place != 0) members_.cores[place]->mesh()->add(kGroup, heard_);
     }
     const auto& mesh = members_.cores[0]->mesh();
@@ -73,10 +76,10 @@ class Entering : public testing::Test {
     if (member_ != nullptr) member_->leave();
   }
   /// It comes when the member looks for what has come: after its first look at where things stand.
-  void say(Envelope envelope, std::uint32_t from = 1) {
-    envelope.from = from;
+  void say(Envelope envelope, std::uint32_t from = 1, Bytes body = {}) {
+    envelope.from = GroupPlace{from};
     envelope.group = kGroup;
-    members_.cores[from]->mesh()->channel(0)->post(envelope);
+    members_.cores[from]->mesh()->channel({0})->post(envelope, body);
   }
   void say_ready(std::uint64_t epoch, std::uint32_t from = 1) {
     say({.kind = EnvelopeKind::ready, .epoch = epoch}, from);
@@ -90,6 +93,14 @@ class Entering : public testing::Test {
                  std::count_if(heard_->envelopes.begin(), heard_->envelopes.end(), is_it)) == times;
     });
   }
+  bool hears_abort(std::uint64_t epoch) {
+    return members_.progress_until([&] {
+      return std::ranges::any_of(heard_->envelopes, [&](const Envelope& each) {
+        return each.kind == EnvelopeKind::abort && each.epoch == epoch &&
+               each.sequence == EpochEnd::kAll;
+      });
+    });
+  }
   void enter(std::uint64_t number, GroupCore::Of members = GroupCore::Of::those_left) {
     const auto entered = member_->enter(kSoon, members, Fence::none, "test");
     ASSERT_TRUE(entered) << entered.error().message();
@@ -97,6 +108,7 @@ class Entering : public testing::Test {
     EXPECT_EQ(member_->epoch()->size(), members_.cores.size());
   }
 
+  const std::uint32_t newcomers_;
   test::GroupCores members_;
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
   std::shared_ptr<GroupCore> member_;
@@ -107,6 +119,70 @@ class EnteringOfThree : public Entering {
   EnteringOfThree() : Entering(3) {}
 };
 
+/// Two members, one of them the one that is tested, which has said that it is ready for their first
+/// epoch when somebody comes. They agree to let it in before the other one's word is here.
+class EnteringWithANewcomer : public Entering, public testing::WithParamInterface<GroupCore::Of> {
+ protected:
+  static constexpr std::uint64_t kGrown = 2 * kFirst;
+
+  EnteringWithANewcomer() : Entering(3, 1) {}
+  void SetUp() override {
+    Entering::SetUp();
+    if (HasFatalFailure()) return;
+    const auto late = member_->enter(1ms, GroupCore::Of::those_left, Fence::none, "test");
+    ASSERT_FALSE(late);
+    ASSERT_THAT(late.error().detail, HasSubstr("waits for rank 1"));
+  }
+  /// The other one speaks when this member has seen that they agree.
+  void agree_and_then(std::function<void()> speak) {
+    const auto later = [this](std::function<void()> call) {
+      member_->context()->add_work(std::make_shared<Once>(std::move(call)));
+    };
+    later([this, later, speak = std::move(speak)] {
+      for (const std::uint32_t rank : {1u, 2u}) {
+        AgreementMessage accept;
+        accept.kind = AgreementMessage::Kind::accept;
+        accept.epoch = 1;
+        say({.kind = EnvelopeKind::agreement}, rank, encode(accept));
+      }
+      later([later, speak] { later(speak); });
+    });
+  }
+};
+
+// It had heard that this member is ready before it heard what they agreed on, and works by now.
+TEST_P(EnteringWithANewcomer, WhoMayHaveEnteredWithThisMemberIsFollowed) {
+  agree_and_then([&] {
+    say_ready(kFirst);
+    if (GetParam() == GroupCore::Of::every_place)  // which this is not: the next is entered, too
+      for (const std::uint32_t rank : {1u, 2u}) say_ready(kGrown, rank);
+  });
+  if (GetParam() != GroupCore::Of::every_place) {
+    const auto entered = member_->enter(kSoon, GetParam(), Fence::none, "test");
+    ASSERT_TRUE(entered) << entered.error().message();
+    EXPECT_EQ(member_->epoch()->number(), kFirst);
+    EXPECT_EQ(member_->epoch()->size(), 2u);
+    for (const std::uint32_t rank : {1u, 2u}) say_ready(kGrown, rank);
+  }
+  enter(kGrown, GetParam());
+  EXPECT_EQ(member_->epochs_entered(), 2u);
+}
+
+TEST_P(EnteringWithANewcomer, WhoWillNotEnterWithThisMemberIsNotWaitedFor) {
+  agree_and_then([&] {
+    for (const std::uint32_t rank : {1u, 2u}) say_ready(kGrown, rank);
+  });
+  enter(kGrown, GetParam());
+  EXPECT_EQ(member_->epochs_entered(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(By, EnteringWithANewcomer,
+                         testing::Values(GroupCore::Of::those_here, GroupCore::Of::every_place),
+                         [](const auto& tested) {
+                           return std::string(
+                               tested.param == GroupCore::Of::those_here ? "grow" : "rebuild");
+                         });
+
 TEST_F(Entering, WhoMissedThatThisMemberIsReadyIsToldAgain) {
   say_ready(kFirst);
   enter(kFirst);
@@ -114,6 +190,20 @@ TEST_F(Entering, WhoMissedThatThisMemberIsReadyIsToldAgain) {
   EXPECT_TRUE(hears_ready(kFirst, 1));
   say_ready(kFirst);
   EXPECT_TRUE(hears_ready(kFirst, 2));
+}
+
+// Without its board a member cannot be worked with.
+TEST_F(Entering, WhoseBoardCannotBeMappedIsLostWithTheReason) {
+  constexpr std::uint32_t kBoard = 77;
+  const auto other = members_.cores[0]->mesh()->channel({1});
+  other->on_segment_failed(kBoard, Error{ErrorCode::resource_exhausted, "test", "no room", ENOMEM});
+  EXPECT_FALSE(other->lost()) << "it may be a pool's, of which there is another way";
+  say({.kind = EnvelopeKind::ready, .epoch = kFirst, .extra = kBoard});
+  ASSERT_TRUE(member_->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test"));
+  EXPECT_EQ(member_->epoch()->size(), 1u);
+  ASSERT_TRUE(other->loss());
+  EXPECT_EQ(other->loss()->code, ErrorCode::resource_exhausted);
+  EXPECT_NE(other->loss()->detail.find("no room"), std::string::npos);
 }
 
 TEST_F(Entering, AWordOfAnOlderEpochIsNoneAndReplacesNone) {
@@ -149,7 +239,7 @@ TEST_F(Entering, WhoWasReadyAndLeftIsInItAndNotInTheNext) {
   say({.kind = EnvelopeKind::left});
   enter(kFirst, GroupCore::Of::everybody);
   EXPECT_FALSE(member_->failure("barrier")) << "of operations that do not need it";
-  EXPECT_TRUE(member_->lost(*member_->epoch(), 1));
+  EXPECT_TRUE(member_->lost(*member_->epoch(), {1}));
   const auto entered = member_->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test");
   ASSERT_TRUE(entered) << entered.error().message();
   EXPECT_EQ(member_->epoch()->size(), 1u);
@@ -158,7 +248,7 @@ TEST_F(Entering, WhoWasReadyAndLeftIsInItAndNotInTheNext) {
 // They have been in the epoch that this member is entering, and it failed. What was done in it may
 // be of this member too.
 TEST_F(EnteringOfThree, WhoIsLateEntersAnEpochThatIsOverForTheOthers) {
-  member_->engine()->add_work(std::make_shared<Once>([&] {
+  member_->context()->add_work(std::make_shared<Once>([&] {
     for (const std::uint32_t rank : {1, 2}) say_ready(kFirst, rank);
     say({.kind = EnvelopeKind::abort, .epoch = kFirst, .sequence = 2, .extra = 1}, 1);
     for (const std::uint32_t rank : {1, 2})
@@ -166,7 +256,7 @@ TEST_F(EnteringOfThree, WhoIsLateEntersAnEpochThatIsOverForTheOthers) {
   }));
   enter(kFirst, GroupCore::Of::everybody);
   const auto operation = [&] {
-    auto completion = member_->start([&](Epoch&, std::uint64_t sequence) {
+    auto completion = member_->calls().start([&](Epoch&, std::uint64_t sequence) {
       auto told = std::make_shared<Told>(sequence);
       told->on_advance = [] { return true; };
       return Result<std::shared_ptr<Operation>>(std::move(told));
@@ -176,17 +266,17 @@ TEST_F(EnteringOfThree, WhoIsLateEntersAnEpochThatIsOverForTheOthers) {
   EXPECT_TRUE(operation()) << "the first";
   EXPECT_FALSE(operation()) << "the one that failed";
   enter(kFirst + 1);
-  EXPECT_EQ(member_->complete_everywhere(), 1u);
+  EXPECT_EQ(member_->calls().complete_everywhere(), 1u);
   EXPECT_TRUE(operation());
 }
 
 // Its word and that of the others do not come in order.
 TEST_F(EnteringOfThree, WhoseWordIsLateIsWaitedForWhenAnotherIsBeyondIt) {
-  member_->engine()->add_work(std::make_shared<Once>([&] {
+  member_->context()->add_work(std::make_shared<Once>([&] {
     say_ready(kFirst, 1);
     say_ready(kFirst + 1, 1);
-    member_->engine()->add_work(std::make_shared<Once>([&] {
-      member_->engine()->add_work(std::make_shared<Once>([&] { say_ready(kFirst, 2); }));
+    member_->context()->add_work(std::make_shared<Once>([&] {
+      member_->context()->add_work(std::make_shared<Once>([&] { say_ready(kFirst, 2); }));
     }));
   }));
   enter(kFirst, GroupCore::Of::everybody);
@@ -196,7 +286,7 @@ TEST_F(EnteringOfThree, WhoseWordIsLateIsWaitedForWhenAnotherIsBeyondIt) {
 TEST_F(EnteringOfThree, WhoLeftBeforeAllWordsHaveComeIsInItToo) {
   say_ready(kFirst, 1);
   say({.kind = EnvelopeKind::left}, 1);
-  member_->engine()->add_work(std::make_shared<Once>([&] { say_ready(kFirst, 2); }));
+  member_->context()->add_work(std::make_shared<Once>([&] { say_ready(kFirst, 2); }));
   enter(kFirst, GroupCore::Of::everybody);
   EXPECT_FALSE(member_->failure("barrier"));
 }
@@ -218,15 +308,29 @@ TEST_F(EnteringOfThree, WhoFindsSomebodyDeadWhenTheEpochBeginsTellsTheOthers) {
   say({.kind = static_cast<EnvelopeKind>(99)}, 1);  // ends its channel
   enter(kFirst, GroupCore::Of::everybody);
   ASSERT_TRUE(member_->failure("barrier"));
-  EXPECT_TRUE(members_.progress_until([&] {
-    return std::any_of(
-        heard_->envelopes.begin(), heard_->envelopes.end(), [](const Envelope& each) {
-          return each.kind == EnvelopeKind::abort && each.epoch == kFirst && each.sequence == 0;
-        });
-  }));
+  EXPECT_TRUE(hears_abort(kFirst));
 }
 
-// Who came while this member had given up has entered with what it showed.
+// The third member has said to the other one alone that it is ready, which has entered by now.
+TEST_F(EnteringOfThree, AMemberThatGivesUpWhatItWasReadyForTellsTheOthers) {
+  const auto late = member_->enter(1ms, GroupCore::Of::those_left, Fence::none, "test");
+  ASSERT_FALSE(late);
+  ASSERT_TRUE(hears_ready(kFirst, 2)) << "both others";
+  say_ready(kFirst, 1);
+  say({.kind = static_cast<EnvelopeKind>(99)}, 2);  // ends its channel
+  AgreementMessage accept;
+  accept.kind = AgreementMessage::Kind::accept;
+  accept.epoch = 1;
+  member_->context()->add_work(std::make_shared<Once>([&] {
+    say({.kind = EnvelopeKind::agreement}, 1, encode(accept));
+    say_ready(2 * kFirst, 1);
+  }));
+  ASSERT_TRUE(member_->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test"));
+  EXPECT_EQ(member_->epoch()->size(), 2u);
+  EXPECT_TRUE(hears_abort(kFirst));
+}
+
+// A member that came while this one had given up has entered with what it showed.
 TEST_F(Entering, WhoTriesAgainGoesOnWithTheSameBoard) {
   say_ready(kFirst);
   enter(kFirst);
@@ -244,8 +348,8 @@ TEST_F(Entering, NothingIsCalledBetweenTwoEpochs) {
   say_ready(kFirst);
   enter(kFirst);
   std::optional<Completion<void>> completion;
-  member_->engine()->add_work(std::make_shared<Once>([&] {
-    completion = member_->start([](Epoch&, std::uint64_t sequence) {
+  member_->context()->add_work(std::make_shared<Once>([&] {
+    completion = member_->calls().start([](Epoch&, std::uint64_t sequence) {
       return Result<std::shared_ptr<Operation>>(std::make_shared<Told>(sequence));
     });
     say_ready(kFirst + 1);

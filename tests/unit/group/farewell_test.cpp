@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the channels of somebody who has left are closed: once the peer says that it has everything.
-#include "group/farewell.hpp"
+#include "group/membership/farewell.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ class FarewellOver : public testing::TestWithParam<Transport> {
  protected:
   void SetUp() override { members_.join(); }
   std::shared_ptr<Channel> channel_of(std::uint32_t rank) {
-    return members_.cores[rank]->epoch()->channels[1 - rank]->shared_from_this();
+    return members_.cores[rank]->epoch()->channels[{1 - rank}]->shared_from_this();
   }
 
   test::GroupCores members_{2, GetParam()};
@@ -22,7 +22,7 @@ class FarewellOver : public testing::TestWithParam<Transport> {
 TEST_P(FarewellOver, ClosesWhatItHasWhenThePeerHasEverything) {
   const auto channel = channel_of(0);
   Farewell farewell({channel});
-  if (!channel->link().delivers_at_once()) {
+  if (!channel->link().traits().sent_is_delivered) {
     // The peer makes no progress: however often one asks, it has not answered.
     for (int i = 0; i < 20; ++i) {
       EXPECT_TRUE(farewell.progress());
@@ -41,15 +41,13 @@ TEST_P(FarewellOver, ClosesWhatItHasWhenThePeerHasEverything) {
 
 TEST_P(FarewellOver, TheEngineSeesToTheRest) {
   const auto channel = channel_of(0);
-  Farewell::say(*members_.cores[0]->engine(), {channel});
-  EXPECT_EQ(channel->lost(), channel->link().delivers_at_once());
+  Farewell::say(*members_.cores[0]->context(), {channel});
+  EXPECT_EQ(channel->lost(), channel->link().traits().sent_is_delivered);
   EXPECT_TRUE(members_.progress_until([&] { return channel->lost() && channel_of(1)->lost(); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, FarewellOver, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
 }  // namespace
 }  // namespace tendon::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When Fence::kill kills, by a clock of the test.
-#include "group/fence.hpp"
+#include "group/membership/fence.hpp"
 
 #include <gmock/gmock.h>
 

@@ -48,10 +48,7 @@ void receive_and_give_back(Group& group) {
 
 class GroupGiveBack : public testing::TestWithParam<Transport> {};
 INSTANTIATE_TEST_SUITE_P(Paths, GroupGiveBack,
-                         testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& way) {
-                           return std::string(way.param == Transport::tcp ? "tcp" : "automatic");
-                         });
+                         testing::Values(Transport::automatic, Transport::tcp), path_name);
 
 TEST_P(GroupGiveBack, LeavesTheMessagesToTheNextReceivesInOrder) {
   run_members(2,

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "group/agreement_wire.hpp"
-#include "group/board.hpp"
-#include "group/envelope.hpp"
-#include "group/fingerprint.hpp"
+#include "group/boards/board.hpp"
+#include "group/membership/agreement_wire.hpp"
+#include "group/membership/envelope.hpp"
+#include "group/operands/fingerprint.hpp"
 
 namespace tendon::detail {
 namespace {
@@ -38,7 +38,7 @@ TEST(GoldenEnvelope, HasTheBytesOfTheProtocol) {
                           .op = static_cast<std::uint8_t>(CollectiveOp::all_reduce),
                           .dtype = 12,
                           .reduce = 1,
-                          .from = 3,
+                          .from = GroupPlace{3},
                           .group = 0x1122334455667788,
                           .epoch = 0x10002,
                           .sequence = 5,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A member and what it hears, in an order that the test chooses: nobody makes progress by himself.
-#include "group/group_core.hpp"
+#include "group/epochs/group_core.hpp"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -12,6 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "group/epochs/collectives.hpp"
+#include "group/membership/agreement_wire.hpp"
 #include "support/group_cores.hpp"
 #include "support/told_operation.hpp"
 
@@ -33,16 +37,16 @@ class TwoMembers : public testing::Test {
   }
 
   GroupCore& core() { return *members_.cores[0]; }
-  Channel& channel() { return *epoch_->channels[1]; }
+  Channel& channel() { return *epoch_->channels[{1}]; }
 
-  /// An operation in the lane.
+  /// An operation in the call queue.
   struct Started {
     std::shared_ptr<Told> operation;
     Completion<void> completion;
   };
   Started start(const std::function<void(Told&)>& prepare = [](Told&) {}) {
     std::shared_ptr<Told> told;
-    auto completion = core().start([&](Epoch&, std::uint64_t sequence) {
+    auto completion = core().calls().start([&](Epoch&, std::uint64_t sequence) {
       told = std::make_shared<Told>(sequence);
       prepare(*told);
       return Result<std::shared_ptr<Operation>>(told);
@@ -51,7 +55,7 @@ class TwoMembers : public testing::Test {
   }
 
   void hear(Envelope envelope, std::string_view text = {}) {
-    envelope.from = 1;
+    envelope.from = GroupPlace{1};
     envelope.group = core().id();
     IncomingBody body;
     if (!text.empty()) {
@@ -59,7 +63,7 @@ class TwoMembers : public testing::Test {
       std::memcpy(copy.get(), text.data(), text.size());
       body = {.place = IncomingBody::Place::private_copy, .owner = copy, .data = copy.get()};
     }
-    core().on_inbound(1, {envelope, std::move(body), text.size(), channel().weak_from_this()});
+    core().on_inbound({1}, {envelope, std::move(body), text.size(), channel().weak_from_this()});
   }
   void hear_abort(std::uint64_t epoch, ErrorCode code, std::string_view text,
                   std::uint64_t first = 0) {
@@ -71,7 +75,7 @@ class TwoMembers : public testing::Test {
          text);
   }
   void other_leaves() {
-    core().on_lost(1, channel(), Error{ErrorCode::end_of_stream, "test", "it has left"},
+    core().on_lost({1}, channel(), Error{ErrorCode::end_of_stream, "test", "it has left"},
                    Absence::proved);
   }
   /// Both make the next epoch.
@@ -101,7 +105,7 @@ TEST_F(TwoMembers, ManySmallStepsOfTheNextEpochAreKept) {
     hear({.kind = EnvelopeKind::collective, .epoch = next, .sequence = step});
   enter_both();
   ASSERT_EQ(epoch_->number(), next);
-  EXPECT_EQ(epoch_->inbox[1].size(), kSteps);
+  EXPECT_EQ(epoch_->inbox[{1}].size(), kSteps);
   EXPECT_FALSE(core().failure("a test"));
 }
 
@@ -109,16 +113,16 @@ TEST_F(TwoMembers, MoreStepsThanFitEndTheEpochWhereTheyBegin) {
   const std::uint64_t next = epoch_->number() + 1;
   const auto hear_step = [&](std::uint64_t sequence) {
     const Envelope envelope{.kind = EnvelopeKind::collective,
-                            .from = 1,
+                            .from = GroupPlace{1},
                             .group = core().id(),
                             .epoch = next,
                             .sequence = sequence};
-    core().on_inbound(1, {envelope, {}, std::uint64_t{200} << 20, channel().weak_from_this()});
+    core().on_inbound({1}, {envelope, {}, std::uint64_t{200} << 20, channel().weak_from_this()});
   };
   for (const std::uint64_t sequence : {1, 2, 3}) hear_step(sequence);
   enter_both();
   ASSERT_EQ(epoch_->number(), next);
-  EXPECT_EQ(epoch_->inbox[1].size(), 1u) << "a later one would be taken for an earlier one";
+  EXPECT_EQ(epoch_->inbox[{1}].size(), 1u) << "a later one would be taken for an earlier one";
   const auto failed = core().failure("a test");
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->code, ErrorCode::group_aborted);
@@ -155,10 +159,10 @@ TEST_F(TwoMembers, WhatCameBeforeTheWordThatSomebodyLeftIsFound) {
     };
   });
   ASSERT_EQ(looks, 1);
-  core().progress();
+  core().calls().progress();
   ASSERT_EQ(looks, 2);
   EXPECT_FALSE(started.completion.done());
-  core().progress();
+  core().calls().progress();
   ASSERT_TRUE(started.completion.done());
   const auto result = started.completion.wait(0s);
   EXPECT_TRUE(result) << result.error().message();
@@ -166,15 +170,15 @@ TEST_F(TwoMembers, WhatCameBeforeTheWordThatSomebodyLeftIsFound) {
 
 TEST_F(TwoMembers, WhatWaitsForWhoHasLeftFailsAndNothingElse) {
   auto first = start([](Told& told) { told.awaited = {}; });
-  EXPECT_FALSE(core().has_input());
+  EXPECT_FALSE(core().calls().has_input());
   other_leaves();
-  EXPECT_TRUE(core().has_input()) << "of a loss that nobody looked at";
-  core().progress();
-  EXPECT_FALSE(core().has_input());
+  EXPECT_TRUE(core().calls().has_input()) << "of a loss that nobody looked at";
+  core().calls().progress();
+  EXPECT_FALSE(core().calls().has_input());
   EXPECT_FALSE(first.completion.done());
   auto second = start();
   first.operation->on_advance = [] { return true; };
-  core().progress();
+  core().calls().progress();
   EXPECT_TRUE(first.completion.wait(0s));
   const auto failed = second.completion.wait(0s);
   ASSERT_FALSE(failed);
@@ -198,19 +202,19 @@ TEST_F(TwoMembers, WhatIsCompleteByWhatLiesThereWhenTheEpochFailsIsComplete) {
       };
     });
     if (inside) {
-      core().progress();
+      core().calls().progress();
       EXPECT_FALSE(started.completion.done());
     } else {
       core().abort("enough");
       complete = true;
     }
-    EXPECT_TRUE(core().has_input()) << "of a failure";
-    core().progress();
+    EXPECT_TRUE(core().calls().has_input()) << "of a failure";
+    core().calls().progress();
     ASSERT_TRUE(started.completion.done());
     const auto result = started.completion.wait(0s);
     EXPECT_TRUE(result) << result.error().message();
-    EXPECT_FALSE(core().has_input());
-    EXPECT_EQ(core().last_complete(), started.operation->sequence());
+    EXPECT_FALSE(core().calls().has_input());
+    EXPECT_EQ(core().calls().last_complete(), started.operation->sequence());
     enter_both();
   }
 }
@@ -227,7 +231,7 @@ TEST_F(TwoMembers, TheErrorIsOfWhatItInterruptedForTheRestTheEpochIsOver) {
   hear_abort(epoch_->number(), ErrorCode::timeout, "it took too long");
   hear_abort(epoch_->number(), ErrorCode::mismatch, "a later word");
   core().abort("a word of its own");
-  core().progress();
+  core().calls().progress();
   const auto interrupted = first.completion.wait(0s);
   ASSERT_FALSE(interrupted);
   EXPECT_EQ(interrupted.error().code, ErrorCode::timeout);
@@ -247,14 +251,14 @@ TEST_F(TwoMembers, WhatComesBeforeTheOperationThatFailedGoesOn) {
   auto second = start();
   hear_abort(epoch_->number(), ErrorCode::timeout, "it took too long",
              second.operation->sequence());
-  EXPECT_FALSE(core().has_input());
-  core().progress();
+  EXPECT_FALSE(core().calls().has_input());
+  core().calls().progress();
   EXPECT_FALSE(first.completion.done());
   first.operation->on_advance = [] { return true; };
-  core().progress();
+  core().calls().progress();
   const auto done = first.completion.wait(0s);
   EXPECT_TRUE(done) << done.error().message();
-  EXPECT_EQ(core().last_complete(), first.operation->sequence());
+  EXPECT_EQ(core().calls().last_complete(), first.operation->sequence());
   const auto failed = second.completion.wait(0s);
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().detail, HasSubstr("it took too long"));
@@ -277,7 +281,7 @@ TEST_F(TwoMembers, AFailureMayTurnOutToBeOfAnEarlierOperation) {
   hear_abort(epoch_->number(), ErrorCode::timeout, "of a later one", 2);
   hear_abort(epoch_->number(), ErrorCode::timeout, "later still", 3);
   hear_abort(epoch_->number(), ErrorCode::timeout, "of this one", 1);
-  core().progress();
+  core().calls().progress();
   ASSERT_TRUE(first.completion.done());
   EXPECT_THAT(first.completion.wait(0s).error().detail, HasSubstr("of this one"));
 }
@@ -286,13 +290,13 @@ TEST_F(TwoMembers, AFailureMayTurnOutToBeOfAnEarlierOperation) {
 TEST_F(TwoMembers, WhoGoesOnToTheNextEpochSaysWhatItDoesNotDoInThisOne) {
   // Under way, or not called at all.
   for (const bool called : {true, false}) {
-    const std::uint64_t next = members_.cores[1]->last_complete() + 1;
+    const std::uint64_t next = members_.cores[1]->calls().last_complete() + 1;
     std::optional<Started> mine;
     if (called) mine = start();
     std::shared_ptr<Told> theirs;
-    auto waiting = members_.cores[1]->start([&](Epoch&, std::uint64_t sequence) {
+    auto waiting = members_.cores[1]->calls().start([&](Epoch&, std::uint64_t sequence) {
       theirs = std::make_shared<Told>(sequence);
-      theirs->awaited = {0};
+      theirs->awaited = {GroupRank{0}};
       return Result<std::shared_ptr<Operation>>(theirs);
     });
     hear_abort(epoch_->number(), ErrorCode::mismatch, "of a later one", next + 7);
@@ -323,7 +327,7 @@ TEST_F(TwoMembers, WhoHadEndedTheEpochEarlierAnswersALaterWord) {
   members_.contexts[1].progress();
   EXPECT_FALSE(members_.cores[1]->failure("x"));
   hear_abort(epoch_->number(), ErrorCode::mismatch, "of operation 3", 3);
-  auto first = members_.cores[1]->start([&](Epoch&, std::uint64_t sequence) {
+  auto first = members_.cores[1]->calls().start([&](Epoch&, std::uint64_t sequence) {
     return Result<std::shared_ptr<Operation>>(std::make_shared<Told>(sequence));
   });
   ASSERT_TRUE(failure());
@@ -335,7 +339,7 @@ TEST_F(TwoMembers, WhoHadEndedTheEpochEarlierAnswersALaterWord) {
 // What ended the epoch first is the error, also of who was about to give up.
 TEST_F(TwoMembers, ATimeoutThatComesSecondIsNotTheError) {
   std::shared_ptr<Told> told;
-  const auto failed = core().run(
+  const auto failed = core().calls().run(
       [&](Epoch&, std::uint64_t sequence) {
         told = std::make_shared<Told>(sequence);
         told->on_waits_for = [&] { core().abort("the first word"); };
@@ -355,7 +359,7 @@ TEST_F(TwoMembers, NobodyRingsForWhatIsOver) {
       core().abort("enough");
     else
       started.operation->on_advance = [] { return true; };
-    core().progress();
+    core().calls().progress();
     EXPECT_TRUE(started.completion.done());
     EXPECT_EQ(channel().link().waiting_for_flags, 0u);
   }
@@ -365,17 +369,17 @@ TEST_F(TwoMembers, WhoeverCannotLookSaysThatThereMayBeSomething) {
   bool seen = false;
   auto started = start([&](Told& told) {
     told.on_advance = [&] {
-      std::thread([&] { seen = core().has_input(); }).join();
+      std::thread([&] { seen = core().calls().has_input(); }).join();
       return true;
     };
   });
   EXPECT_TRUE(started.completion.done());
   EXPECT_TRUE(seen);
-  EXPECT_FALSE(core().has_input());
+  EXPECT_FALSE(core().calls().has_input());
   auto waiting = start();
-  EXPECT_FALSE(core().has_input());
+  EXPECT_FALSE(core().calls().has_input());
   waiting.operation->input = true;
-  EXPECT_TRUE(core().has_input());
+  EXPECT_TRUE(core().calls().has_input());
 }
 
 // What has not arrived whole when its sender leaves may still be what an operation waits for.
@@ -389,11 +393,11 @@ TEST_F(TwoMembers, WhoHasLeftIsNotGoneWhileSomethingOfItArrives) {
   ASSERT_TRUE(channel().arriving());
   auto started = start();
   other_leaves();
-  core().progress();
+  core().calls().progress();
   EXPECT_FALSE(started.completion.done());
   transfer->aborted = true;
   channel().on_transfer_ended(*transfer);
-  core().progress();
+  core().calls().progress();
   ASSERT_TRUE(started.completion.done());
   EXPECT_EQ(started.completion.wait(0s).error().code, ErrorCode::peer_lost);
 }
@@ -426,7 +430,7 @@ TEST_F(TwoMembers, NobodyIsAskedToRingWhileTheOperationMoves) {
     GTEST_SKIP() << "one core: nobody spins";
   const auto begin = std::chrono::steady_clock::now();
   std::uint32_t asked = 0;
-  const auto done = core().run(
+  const auto done = core().calls().run(
       [&](Epoch&, std::uint64_t sequence) {
         auto told = std::make_shared<Told>(sequence);
         told->on_advance = [&, told = told.get()] {
@@ -441,17 +445,63 @@ TEST_F(TwoMembers, NobodyIsAskedToRingWhileTheOperationMoves) {
   EXPECT_EQ(asked, 0u);
 }
 
+// The agreement
+
+// Whoever takes its reports back makes the leader ask all others again.
+TEST(FourMembers, AMemberThatDoesNotReadIsToldNoMoreThanItWasToldBefore) {
+  for (const Transport transport : {Transport::automatic, Transport::tcp}) {
+    test::GroupCores members(4, transport);
+    members.join();
+    GroupCore& leader = *members.cores[0];
+    const auto report = [&](MemberMask absent) {
+      AgreementMessage message;
+      message.kind = AgreementMessage::Kind::absent;
+      message.epoch = 1;
+      message.mask = absent;
+      const auto bytes = std::make_shared<std::vector<std::byte>>(encode(message));
+      leader.on_inbound(
+          {1}, {{.kind = EnvelopeKind::agreement, .from = GroupPlace{1}, .group = leader.id()},
+                {.place = IncomingBody::Place::private_copy, .owner = bytes, .data = bytes->data()},
+                bytes->size(),
+                {}});
+    };
+    const Link& unread = leader.epoch()->channels[{2}]->link();
+    std::size_t most_bytes = 0;
+    MemberMask third;
+    third.set(3);
+    // As many words as a socket takes, and far more.
+    for (int i = 0; i < 60'000; ++i) {
+      report(i % 2 == 0 ? third : MemberMask());
+      most_bytes = std::max(most_bytes, unread.posted_bytes());
+    }
+    EXPECT_GT(most_bytes, 0u) << "it read everything";
+    EXPECT_LE(most_bytes, 66'000u);
+    // They still agree when it reads.
+    report(third);
+    std::vector<std::thread> threads;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto entered =
+            members.cores[rank]->enter(kSoon, GroupCore::Of::those_left, Fence::none, "test");
+        EXPECT_TRUE(entered) << entered.error().message();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(leader.epoch()->size(), 3u);
+  }
+}
+
 // Epochs
 
 TEST_F(TwoMembers, TheEndOfAnotherChannelIsNotOfThisMember) {
   auto started = start();
   const auto before = std::make_shared<Channel>(
-      core().engine(), channel().link().shared_from_this(), 77, std::weak_ptr<ChannelOwner>());
-  core().on_lost(1, *before, Error{ErrorCode::peer_lost, "test", "it died"}, Absence::proved);
-  core().progress();
+      core().context(), channel().link().shared_from_this(), 77, std::weak_ptr<ChannelOwner>());
+  core().on_lost({1}, *before, Error{ErrorCode::peer_lost, "test", "it died"}, Absence::proved);
+  core().calls().progress();
   EXPECT_FALSE(started.completion.done());
   EXPECT_FALSE(core().failure("barrier"));
-  EXPECT_FALSE(core().lost(*epoch_, 1));
+  EXPECT_FALSE(core().lost(*epoch_, {1}));
 }
 
 TEST_F(TwoMembers, AnAbortOfAnEpochThatIsOverEndsNothing) {
@@ -490,33 +540,33 @@ TEST_F(TwoMembers, AStepOfTheNextEpochWaitsAndThoseOfOthersAreDropped) {
   };
   hear_step(first + 1, 10);
   hear_step(first + 1, 11);
-  EXPECT_TRUE(epoch_->inbox[1].empty());
+  EXPECT_TRUE(epoch_->inbox[{1}].empty());
   enter_both();
   ASSERT_EQ(epoch_->number(), first + 1);
   hear_step(first, 12);
   hear_step(first + 1, 13);
   std::vector<std::uint64_t> sequences;
-  for (const InboundMessage& inbound : epoch_->inbox[1])
+  for (const InboundMessage& inbound : epoch_->inbox[{1}])
     sequences.push_back(inbound.envelope.sequence);
   EXPECT_EQ(sequences, (std::vector<std::uint64_t>{10, 11, 13}));
   enter_both();
-  EXPECT_TRUE(epoch_->inbox[1].empty());
+  EXPECT_TRUE(epoch_->inbox[{1}].empty());
 }
 
 TEST_F(TwoMembers, NumbersOfOperationsGoOnWithTheHighest) {
   for (int i = 0; i < 3; ++i) start([](Told& told) { told.on_advance = [] { return true; }; });
-  EXPECT_EQ(core().last_complete(), 3u);
+  EXPECT_EQ(core().calls().last_complete(), 3u);
   enter_both();
   std::uint64_t given = 0;
-  auto next = members_.cores[1]->start([&](Epoch&, std::uint64_t sequence) {
+  auto next = members_.cores[1]->calls().start([&](Epoch&, std::uint64_t sequence) {
     given = sequence;
     return Result<std::shared_ptr<Operation>>(std::make_shared<Told>(sequence));
   });
   EXPECT_EQ(given, 4u);
   EXPECT_EQ(start().operation->sequence(), 4u);
   // The other one had completed nothing.
-  EXPECT_EQ(core().complete_everywhere(), 0u);
-  EXPECT_EQ(core().last_complete(), 3u);
+  EXPECT_EQ(core().calls().complete_everywhere(), 0u);
+  EXPECT_EQ(core().calls().last_complete(), 3u);
 }
 
 // What is under way is not ended by members who grow, but by those who shrink.
@@ -537,6 +587,38 @@ TEST_F(TwoMembers, GrowingWaitsForWhatIsUnderWay) {
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, ErrorCode::group_aborted);
   EXPECT_FALSE(core().failure("barrier"));
+}
+
+// Each has the other's place of the mesh here: what is said in a group is said by the places there.
+TEST(GroupOverLinks, AStepIsSaidByTheSendersPlaceInItsGroup) {
+  test::GroupCores members(2, Transport::tcp);
+  members.join();
+  std::vector<std::shared_ptr<GroupCore>> swapped(2);
+  std::atomic<int> made{0};
+  const auto enter = [&](std::uint32_t rank) {
+    swapped[rank] = members.cores[rank]
+                        ->subgroup(std::array{GroupRank{1}, GroupRank{0}}, kSoon, "swapped")
+                        .value();
+    ++made;
+    while (made != 2) members.contexts[rank].progress();
+  };
+  std::thread other([&] { enter(1); });
+  enter(0);
+  other.join();
+  GroupCore& sender = *swapped[0];
+  const Completion<void> barrier = sender.calls().start([&](Epoch& epoch, std::uint64_t sequence) {
+    return make_operation(sender, epoch, sequence, {}, Hold::keep);
+  });
+  const auto epoch = swapped[1]->epoch();
+  std::optional<Envelope> said;
+  ASSERT_TRUE(members.progress_until([&] {
+    const Lock lock(epoch->inbox_mutex);
+    for (const auto& inbox : epoch->inbox)
+      if (!inbox.empty()) said = inbox.front().envelope;
+    return said.has_value();
+  }));
+  EXPECT_EQ(said->from.in_group(), epoch->places[sender.epoch()->self]);
+  for (const auto& core : swapped) core->leave();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // What members hear when something is wrong, and how they go on.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <condition_variable>
 #include <future>
 #include <map>
@@ -245,6 +246,28 @@ TEST_P(GroupErrors, SplitByLists) {
   });
 }
 
+// In a group of some members a process has another place, and another rank, than in the whole job.
+TEST_P(GroupErrors, SplitOfASubgroupNamesProcessesOfTheWholeJob) {
+  run(4, [](Context&, Group& group) {
+    const std::uint32_t me = group.rank().value;
+    if (me != 0) {
+      auto some = group.subgroup(std::array{GroupRank{3}, GroupRank{1}, GroupRank{2}}, kSoon);
+      ASSERT_TRUE(some) << some.error().message();
+      const std::vector<GlobalRank> odd = {GlobalRank{1}, GlobalRank{3}};
+      const std::vector<GlobalRank> even = {GlobalRank{2}};
+      auto half = some->split(me == 2 ? even : odd, kSoon);
+      ASSERT_TRUE(half) << half.error().message();
+      EXPECT_EQ(half->size(), me == 2 ? 1u : 2u);
+      EXPECT_EQ(half->rank().value, me == 3 ? 1u : 0u);
+      const auto refused = some->split(std::array{GlobalRank{0}}, kSoon);
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+      EXPECT_THAT(refused.error().detail, HasSubstr("global rank 0 is not in group"));
+    }
+    ASSERT_TRUE(group.barrier(kSoon));
+  });
+}
+
 TEST_P(GroupErrors, MessagesByRankAndTag) {
   run(3, [](Context&, Group& group) {
     const std::uint32_t me = group.rank().value;
@@ -330,9 +353,7 @@ TEST_P(GroupErrors, AClosedContextIsSaid) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, GroupErrors, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
 // What is written twice would be another result with each algorithm.
 TEST(Arguments, ResultsInOneMemoryAreRefused) {

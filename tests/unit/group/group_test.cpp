@@ -70,9 +70,7 @@ TEST_P(GroupOver, ADeadMemberIsNamedAndTheOthersGoOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, GroupOver, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
 }  // namespace
 }  // namespace tendon

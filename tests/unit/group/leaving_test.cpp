@@ -114,9 +114,7 @@ TEST(GroupLeaving, WhatTheKernelHoldsArrivesThoughItsSenderHasLeft) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, GroupLeaving, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
 }  // namespace
 }  // namespace tendon

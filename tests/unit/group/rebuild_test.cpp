@@ -328,9 +328,7 @@ TEST_P(Rebuild, ManyTimes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Rebuild, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
 }  // namespace
 }  // namespace tendon

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions: every operation, type, count and instruction set against arithmetic that is written
 // as plainly as can be; then the promises of ReduceOp, one by one, in numbers.
-#include "group/reduce.hpp"
+#include "group/reduce/reduce.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 #include <vector>
 
 // Names the instruction sets that have a version of their own.
-#include "group/reduce_kernels.hpp"
+#include "group/reduce/reduce_kernels.hpp"
 // clang-format off
 #include <hwy/targets.h>
 // clang-format on

@@ -83,7 +83,8 @@ TEST_P(Rejoin, LeavesNoPipeBehind) {
                                  ErrorCode::peer_lost));
     groups.clear();
     for (Context& member : members) {
-      for (const auto& link : detail::Engine::of(member)->links()) {
+      const auto links = detail::ContextCore::of(member)->links().all();
+      for (const auto& link : *links) {
         const auto count = [&] {
           std::lock_guard receiving(link->receive_mutex());
           return link->pipe_count();
@@ -121,14 +122,14 @@ TEST_P(Rejoin, WhoIsLetInWhenItsFirstTryEndsHearsWhoIsMissing) {
   Context zero = contexts()(0);
   Context one = contexts()(1);
   const auto host =
-      Mesh::create(detail::Engine::of(zero), Rendezvous::at(address, GroupRank{0}, kSize), {})
+      Mesh::create(detail::ContextCore::of(zero), Rendezvous::at(address, GroupRank{0}, kSize), {})
           .value();
   auto hosted = std::async(std::launch::async, [&] { return host->meet(3s); });
   const auto try_for = [&](std::chrono::milliseconds patience) {
     return Group::join(one, Rendezvous::at(address, GroupRank{1}, kSize), patience);
   };
   auto first = std::async(std::launch::async, [&] { return try_for(500ms); });
-  ASSERT_TRUE(test::eventually([&] { return host->channel(1) != nullptr; }));
+  ASSERT_TRUE(test::eventually([&] { return host->channel({1}) != nullptr; }));
   EXPECT_TRUE(test::fails_with(try_for(2s), ErrorCode::timeout, "still waits for other members"));
   EXPECT_TRUE(test::fails_with(first.get(), ErrorCode::timeout));
   const auto given_up = hosted.get();
@@ -156,7 +157,7 @@ class Seats : public Rejoin {
   }
   Joining join(std::uint32_t rank) {
     return std::async(std::launch::async, [this, rank] {
-      return GroupCore::join(detail::Engine::of(members_[rank]),
+      return GroupCore::join(detail::ContextCore::of(members_[rank]),
                              Rendezvous::at(address_, GroupRank{rank}, kSize), {}, kSoon);
     });
   }
@@ -175,7 +176,7 @@ class Seats : public Rejoin {
   };
   // join() without the group, as far as its mesh.
   Meeting meet(std::uint32_t rank) {
-    auto mesh = Mesh::create(detail::Engine::of(members_[rank]),
+    auto mesh = Mesh::create(detail::ContextCore::of(members_[rank]),
                              Rendezvous::at(address_, GroupRank{rank}, kSize), {})
                     .value();
     return {mesh, std::async(std::launch::async, [mesh] { return mesh->meet(kSoon); })};
@@ -183,12 +184,13 @@ class Seats : public Rejoin {
   // Leaves and comes again; has its place with each of the others when this returns.
   Joining come_again(std::uint32_t rank, const std::vector<std::uint32_t>& others) {
     std::vector<std::shared_ptr<Channel>> before;
-    for (const std::uint32_t other : others) before.push_back(cores_[other]->mesh()->channel(rank));
+    for (const std::uint32_t other : others)
+      before.push_back(cores_[other]->mesh()->channel({rank}));
     leave(rank);
     Joining joining = join(rank);
     for (std::size_t i = 0; i < others.size(); ++i) {
-      EXPECT_TRUE(
-          test::eventually([&] { return cores_[others[i]]->mesh()->channel(rank) != before[i]; }));
+      EXPECT_TRUE(test::eventually(
+          [&] { return cores_[others[i]]->mesh()->channel({rank}) != before[i]; }));
     }
     return joining;
   }
@@ -220,7 +222,7 @@ TEST_P(Seats, ANewcomerFindsARankZeroThatCameAfterIt) {
   const std::uint64_t id = cores_[0]->id();
   for (const bool early : {false, true}) {
     Joining one = come_again(1, {0, 2});
-    const auto newcomer = cores_[2]->mesh()->channel(1);
+    const auto newcomer = cores_[2]->mesh()->channel({1});
     leave(0);
     Joining zero = join(0);
     // It begins again at the new rank 0, unless it was admitted before.
@@ -247,11 +249,11 @@ TEST_P(Seats, WhoGivesUpARebuildMayJoinAgain) {
   const auto given_up =
       cores_[1]->enter(3s, GroupCore::Of::every_place, Fence::none, "group.rebuild");
   ASSERT_FALSE(given_up);
-  const auto before = zero.mesh->channel(1);
+  const auto before = zero.mesh->channel({1});
   ASSERT_NE(before, nullptr) << "a rebuild looks for the new rank 0";
   leave(1);
   Meeting one = meet(1);
-  ASSERT_TRUE(test::eventually([&] { return zero.mesh->channel(1) != before; }));
+  ASSERT_TRUE(test::eventually([&] { return zero.mesh->channel({1}) != before; }));
   leave(2);
   Meeting two = meet(2);
   for (Meeting* const each : {&zero, &one, &two}) {
@@ -268,7 +270,7 @@ TEST_P(Seats, WhoClosesItsContextEndsAJoin) {
   for (std::uint32_t rank = 0; rank < kSize; ++rank) leave(rank);
   Meeting zero = meet(0);
   Joining one = join(1);
-  ASSERT_TRUE(test::eventually([&] { return zero.mesh->channel(1) != nullptr; }));
+  ASSERT_TRUE(test::eventually([&] { return zero.mesh->channel({1}) != nullptr; }));
   (void)members_[0].close(kSoon);
   EXPECT_TRUE(test::fails_with(zero.done.get(), ErrorCode::context_closed, ""));
   EXPECT_TRUE(
@@ -288,13 +290,9 @@ TEST_P(Seats, AGroupEndsWithItsHandle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Seats, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 INSTANTIATE_TEST_SUITE_P(Paths, Rejoin, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
 }  // namespace
 }  // namespace tendon

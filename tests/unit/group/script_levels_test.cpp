@@ -126,7 +126,7 @@ TEST_P(Levels, AllReduceGivesEverybodyTheSameBitsInTheOrderItSays) {
   for_each_size([&](std::uint64_t size, const Cut& cut, Reads reads, std::uint64_t seed) {
     for (const AllReduceAlgorithm between : kBetween) {
       for (const std::uint32_t shards : shard_counts()) {
-        for (const Operation& operation : {kCompose, kHash}) {
+        for (const Combining& operation : {kCompose, kHash}) {
           if (size == kLargeBytes && operation.name == kHash.name) continue;
           SCOPED_TRACE(std::to_string(static_cast<int>(between)) + " " + operation.name + " " +
                        std::to_string(shards) + " shards");

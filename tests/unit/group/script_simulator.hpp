@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "group/script.hpp"
+#include "group/scripts/script.hpp"
 
 namespace tendon::detail {
 
@@ -28,7 +28,7 @@ inline constexpr std::uint64_t kLargeBytes = (std::uint64_t{3} << 20) + 5;
 inline constexpr std::uint64_t kSizes[] = {0, 1, 3, 63, 64, 65, 4096, 100003, kLargeBytes};
 
 /// Elements are words; what is left at the end of a block are bytes.
-struct Operation {
+struct Combining {
   const char* name;
   std::uint64_t (*words)(std::uint64_t, std::uint64_t);
   std::uint8_t (*bytes)(std::uint8_t, std::uint8_t);
@@ -50,7 +50,7 @@ struct Operation {
 
 /// The composition of x -> (2a+1)x + b, kept as (a, b) in two halves: associative, but not
 /// commutative, and no operand gets lost. So it shows the order and no bracket.
-inline constexpr Operation kCompose{
+inline constexpr Combining kCompose{
     "compose",
     [](std::uint64_t left, std::uint64_t right) {
       const auto a1 = static_cast<std::uint32_t>(left >> 32);
@@ -68,7 +68,7 @@ inline constexpr Operation kCompose{
       return static_cast<std::uint8_t>(a << 4 | (((2 * a1 + 1) * b2 + b1) & 15));
     }};
 /// Not even associative: shows every difference in how operands were put together.
-inline constexpr Operation kHash{
+inline constexpr Combining kHash{
     "hash", [](std::uint64_t left, std::uint64_t right) { return left * 31 + right; },
     [](std::uint8_t left, std::uint8_t right) {
       return static_cast<std::uint8_t>(left * 31 + right);
@@ -110,7 +110,7 @@ struct Simulated {
 /// What went wrong, or nothing.
 class Simulation {
  public:
-  Simulation(std::vector<Simulated>& members, const Operation& operation, Reads reads,
+  Simulation(std::vector<Simulated>& members, const Combining& operation, Reads reads,
              std::uint64_t seed)
       : members_(members), operation_(operation), reads_(reads), random_(seed) {}
 
@@ -226,7 +226,7 @@ class Simulation {
   }
 
   std::vector<Simulated>& members_;
-  const Operation& operation_;
+  const Combining& operation_;
   Reads reads_;
   Random random_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::deque<std::shared_ptr<Message>>> ways_;
@@ -244,7 +244,7 @@ inline Memory random_memory(Random& random, std::uint64_t size) {
 }
 
 /// memories[order[0]] op memories[order[1]] op ..., from the left, of [begin, end).
-inline Memory fold(const Operation& operation, const std::vector<Memory>& memories,
+inline Memory fold(const Combining& operation, const std::vector<Memory>& memories,
                    const std::vector<std::uint32_t>& order, std::uint64_t begin,
                    std::uint64_t end) {
   const auto part = [&](std::uint32_t rank) { return memories[rank].data() + begin; };
@@ -262,7 +262,7 @@ inline std::vector<std::uint32_t> ranks_from(std::uint32_t first, std::uint32_t 
 }
 
 /// As the ring does: each block has its own order. The blocks are worked out anew.
-inline Memory ring_fold(const Operation& operation, const std::vector<Memory>& memories,
+inline Memory ring_fold(const Combining& operation, const std::vector<Memory>& memories,
                         std::uint64_t size) {
   const std::uint64_t count = memories.size();
   const std::uint64_t grains = (size + 63) / 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/script.hpp"
+#include "group/scripts/script.hpp"
 
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ constexpr AllReduceAlgorithm kAllReduce[] = {AllReduceAlgorithm::ring,
 TEST_P(ScriptOf, AllReduceGivesEverybodyTheSameBitsInTheOrderItSays) {
   for_each_size([&](std::uint64_t size, const Cut& cut, Reads reads, std::uint64_t seed) {
     for (const AllReduceAlgorithm algorithm : kAllReduce) {
-      for (const Operation& operation : {kCompose, kHash}) {
+      for (const Combining& operation : {kCompose, kHash}) {
         if (size == kLargeBytes && operation.name == kHash.name) continue;
         SCOPED_TRACE(std::to_string(static_cast<int>(algorithm)) + " " + operation.name);
         Random bytes(seed);
@@ -219,7 +219,7 @@ TEST_P(ScriptOf, AllGatherGivesEverybodyAllBlocksUnpadded) {
 TEST_P(ScriptOf, ReduceScatterGivesEachItsBlockAndLeavesTheInput) {
   for_some_counts([&](const auto& counts, const Cut& cut, Reads reads, std::uint64_t seed) {
     for (const auto algorithm : {ReduceScatterAlgorithm::ring, ReduceScatterAlgorithm::direct}) {
-      for (const Operation& operation : {kCompose, kHash}) {
+      for (const Combining& operation : {kCompose, kHash}) {
         Random bytes(seed);
         std::vector<Memory> operands;
         std::vector<Simulated> members;

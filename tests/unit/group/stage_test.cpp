@@ -174,9 +174,7 @@ TEST_P(Stages, WhatDoesNotComeInTimeIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Stages, testing::Values(Transport::automatic, Transport::tcp),
-                         [](const auto& tested) {
-                           return std::string(tested.param == Transport::tcp ? "tcp" : "shm");
-                         });
+                         test::path_name);
 
 }  // namespace
 }  // namespace tendon

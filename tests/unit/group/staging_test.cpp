@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/staging.hpp"
+#include "group/boards/staging.hpp"
 
 #include <gtest/gtest.h>
 

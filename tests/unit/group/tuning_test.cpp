@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/tuning.hpp"
+#include "group/epochs/tuning.hpp"
 
 #include <gmock/gmock.h>
 

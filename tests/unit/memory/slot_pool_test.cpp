@@ -358,6 +358,26 @@ TEST(SlotPoolGrowth, SlotCountIsBounded) {
   EXPECT_NE(more.error().detail.find("8192 slots"), std::string::npos) << more.error().detail;
 }
 
+// Slots and reserved places together are never more than a return ring has places, and no size
+// loses what it is guaranteed.
+TEST(SlotPoolGrowth, ReservedPlacesAreTakenFromTheSlots) {
+  SlotPool pool("test", std::uint64_t{1} << 40);
+  std::uint32_t reserved = pool.ledger().reserve_places(2048);
+  EXPECT_EQ(reserved, 2048u);
+  std::uint32_t count = 0;
+  for (std::uint64_t size = SlotPool::kSmallestSlotBytes; size <= pool.cap_bytes(); size *= 2) {
+    std::uint32_t of_class = 0;
+    while (pool.acquire(size)) ASSERT_LE(++of_class, SlotPool::kMaxSlots);
+    EXPECT_GE(of_class, SlotPool::guaranteed_count(size, pool.cap_bytes())) << size;
+    count += of_class;
+    if (pool.stats().resident_bytes > pool.cap_bytes() / 2) break;
+    // Reserved places take nothing from sizes that are not there yet.
+    reserved += pool.ledger().reserve_places(SlotPool::kMaxSlots);
+  }
+  EXPECT_LE(count + reserved, SlotPool::kMaxSlots);
+  EXPECT_EQ(pool.ledger().reserve_places(1), 0u);
+}
+
 TEST(SlotPoolGrowth, SegmentCountIsBounded) {
   SlotPool pool(
       "test", std::uint64_t{1} << 40);  // loans are not touched here, so this costs addresses only

@@ -4,8 +4,7 @@
 
 #include <vector>
 
-#include "pipe/schema_table.hpp"
-#include "runtime/engine.hpp"
+#include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
 
@@ -19,7 +18,7 @@ constexpr std::uint64_t kMiB = 1ull << 20;
 class HeldMemory : public PipeTest {
  protected:
   static detail::LinkStats stats_of(const Context& context) {
-    return detail::Engine::of(context)->links().front()->stats();
+    return detail::ContextCore::of(context)->links().all()->front()->stats();
   }
 };
 TENDON_ON_EVERY_WAY(HeldMemory);
@@ -84,44 +83,42 @@ TEST_P(HeldMemory, ManyLargeSchemasAreForgottenAtBothEndsAlike) {
   EXPECT_EQ(pair.client.stats().schemas_announced, 60u) << "twenty do not fit at once";
 }
 
-TEST(SchemaTable, ForgetsTheOldestWhenTheyAreTooMuch) {
-  const auto schema = [](int leaves, int name) {
-    std::vector<LeafSpec> made;
-    for (int i = 0; i < leaves; ++i)
-      made.push_back({std::to_string(name) + "-" + std::to_string(i), DType::u8, {1}});
-    return Schema::make(made).value();
+// A short encoding becomes a large schema, which stays with its pipe.
+TEST_P(HeldMemory, DecodedSchemasOfAllPipesShareTheCapOfTheirLink) {
+  constexpr std::uint64_t kCap = 1 * kMiB;
+  PipePair pair = connect({.link_cap_bytes = kCap}, {.link_cap_bytes = kCap});
+  const auto batch_of = [](int leaves) {
+    TensorDict made;
+    for (int leaf = 0; leaf < leaves; ++leaf) {
+      std::string name = std::to_string(leaf);
+      made.set(name.append(230 - name.size(), 'n'), Tensor::empty(DType::u8, {0}).value());
+    }
+    return made;
   };
-  const std::uint64_t one = detail::SchemaTable::cost_bytes(*schema(10, 1));
-  detail::SchemaTable table(4 * 3 * one);
-  std::vector<std::shared_ptr<const Schema>> made;
-  for (std::uint32_t n = 1; n <= 4; ++n) {
-    made.push_back(schema(10, static_cast<int>(n)));
-    EXPECT_EQ(table.next_number(), n);
-    table.add(n, made.back());
+  const TensorDict large = batch_of(3600);  // an encoding of 900 KB
+  const TensorDict middle = batch_of(100);  // of 25 KB, 400 KB decoded
+  std::vector<std::pair<Pipe, Pipe>> pipes;
+  for (int i = 0; i < 16; ++i) {
+    pipes.push_back(another_pipe(pair));
+    ASSERT_TRUE(succeeds(pipes.back().first.send(large, kPatience)));
+    EXPECT_TRUE(fails_with(pipes.back().second.recv(kPatience), ErrorCode::limit_exceeded,
+                           "link_cap_bytes"));
+    EXPECT_LE(stats_of(pair.server_context).kept_bytes, kCap);
+    pipes.back() = another_pipe(pair);
   }
-  EXPECT_EQ(table.number_of(made[0]), 0u);
-  EXPECT_EQ(table.find(1), nullptr);
-  for (std::uint32_t n = 2; n <= 4; ++n) {
-    EXPECT_EQ(table.number_of(made[n - 1]), n);
-    EXPECT_EQ(table.find(n), made[n - 1]);
+  int received = 0;
+  for (auto& [from, to] : pipes) {
+    ASSERT_TRUE(succeeds(from.send(middle, kPatience)));
+    if (to.recv(kPatience)) ++received;
+    EXPECT_LE(stats_of(pair.server_context).kept_bytes, kCap);
   }
-  // One that is too large by itself is kept alone.
-  const auto large = schema(1000, 9);
-  table.add(5, large);
-  EXPECT_EQ(table.find(5), large);
-  EXPECT_EQ(table.find(4), nullptr);
-}
-
-TEST(SchemaTable, KeepsSixtyFour) {
-  detail::SchemaTable table(std::uint64_t{1} << 30);
-  std::vector<std::shared_ptr<const Schema>> made;
-  for (std::uint32_t n = 1; n <= detail::SchemaTable::kMaxSchemas + 1; ++n) {
-    made.push_back(Schema::make({{"leaf " + std::to_string(n), DType::u8, {1}}}).value());
-    table.add(n, made.back());
-  }
-  EXPECT_EQ(table.number_of(made[0]), 0u);
-  EXPECT_EQ(table.number_of(made[1]), 2u);
-  EXPECT_EQ(table.find(1), nullptr);
+  EXPECT_EQ(received, 2);
+  EXPECT_GT(stats_of(pair.server_context).kept_bytes, kCap / 2);
+  // Those of pipes that are closed make room for others.
+  pipes.clear();
+  EXPECT_EQ(stats_of(pair.server_context).kept_bytes, 0u);
+  ASSERT_TRUE(succeeds(pair.client.send(middle, kPatience)));
+  EXPECT_TRUE(succeeds(pair.server.recv(kPatience)));
 }
 
 class Backlog : public PipeTest {
@@ -138,9 +135,9 @@ TEST_P(Backlog, APipeWhosePeerIsLostIsNotAccepted) {
   Context lost = client();
   Pipe unseen = Pipe::connect(lost, listener.address(), kPatience).value();
   ASSERT_TRUE(succeeds(unseen.send(patterned(1, 100'000), kPatience)));
-  const auto link = detail::Engine::of(server)->links().front();
+  const auto link = detail::ContextCore::of(server)->links().all()->front();
   ASSERT_TRUE(eventually([&] { return link->stats().messages_received != 0; }));
-  link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, false);
+  link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, detail::Death::not_proved);
   EXPECT_TRUE(fails_with(listener.accept(50ms), ErrorCode::timeout));
   EXPECT_EQ(link->stats().held_bytes, 0u);
   EXPECT_TRUE(eventually([&] { return link.use_count() == 1; }))
@@ -154,9 +151,9 @@ TEST_P(Backlog, APipeThatWasClosedInOrderIsAcceptedAfterItsPeerIsLost) {
   Pipe early = Pipe::connect(lost, listener.address(), kPatience).value();
   ASSERT_TRUE(succeeds(early.send(patterned(1, 100'000), kPatience)));
   ASSERT_TRUE(succeeds(early.close(kPatience))) << "everything is there";
-  const auto link = detail::Engine::of(server)->links().front();
+  const auto link = detail::ContextCore::of(server)->links().all()->front();
   ASSERT_TRUE(eventually([&] { return link->stats().messages_received >= 3; }));
-  link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, false);
+  link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, detail::Death::not_proved);
   Pipe accepted = listener.accept(kPatience).value();
   EXPECT_TRUE(is_patterned(accepted.recv(kPatience).value(), 1, 100'000));
 }
@@ -184,7 +181,8 @@ TEST_P(Backlog, OfPeersThatHaveLeftHoldsOneCap) {
     EXPECT_TRUE(succeeds(early.close(kPatience)));
     EXPECT_TRUE(succeeds(leaving.close(kPatience)));
     // The listener looks at links that have ended.
-    EXPECT_TRUE(eventually([&] { return detail::Engine::of(server)->links().empty(); }));
+    EXPECT_TRUE(
+        eventually([&] { return detail::ContextCore::of(server)->links().all()->empty(); }));
     return {};
   };
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(succeeds(send_and_leave()));
@@ -196,23 +194,76 @@ TEST_P(Backlog, OfPeersThatHaveLeftHoldsOneCap) {
   EXPECT_TRUE(succeeds(send_and_leave()));
 }
 
+// What is no payload is held as well.
+TEST_P(Backlog, OfPeersThatHaveLeftCountsValuesToo) {
+  Context server =
+      Context::create({.transport = way().transport, .link_cap_bytes = 1 << 20}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  TensorDict batch = numbered(1);
+  batch.set("text", std::string(400'000, 'v'));
+  const auto send_and_leave = [&]() -> Result<void> {
+    Context leaving = client();
+    TENDON_TRY(early, Pipe::connect(leaving, listener.address(), kPatience));
+    EXPECT_TRUE(succeeds(early.send(batch, kPatience)));
+    EXPECT_TRUE(succeeds(early.close(kPatience)));
+    EXPECT_TRUE(succeeds(leaving.close(kPatience)));
+    EXPECT_TRUE(
+        eventually([&] { return detail::ContextCore::of(server)->links().all()->empty(); }));
+    return {};
+  };
+  for (int i = 0; i < 3; ++i) (void)send_and_leave();
+  EXPECT_TRUE(fails_with(send_and_leave(), ErrorCode::server_busy, "of peers that have left"));
+}
+
+// Nobody asks before a peer leaves: what it left behind is looked at then.
+TEST_P(Backlog, OfPeersThatConnectedBeforeAnyLeftHoldsOneCap) {
+  constexpr std::uint64_t kCap = 1 << 20;
+  constexpr std::uint64_t kSize = 900'000;
+  Context server = Context::create({.transport = way().transport, .link_cap_bytes = kCap}).value();
+  Listener listener = Listener::bind(server, "127.0.0.1:0").value();
+  std::vector<Context> clients;
+  std::vector<Pipe> pipes;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(client());
+    pipes.push_back(Pipe::connect(clients.back(), listener.address(), kPatience).value());
+  }
+  const auto links = *detail::ContextCore::of(server)->links().all();
+  ASSERT_EQ(links.size(), pipes.size());
+  for (std::size_t i = 0; i < pipes.size(); ++i) {
+    ASSERT_TRUE(succeeds(pipes[i].send(patterned(i, kSize), kPatience)));
+    ASSERT_TRUE(succeeds(pipes[i].close(kPatience)));
+    ASSERT_TRUE(succeeds(clients[i].close(kPatience)));
+  }
+  ASSERT_TRUE(eventually([&] { return detail::ContextCore::of(server)->links().all()->empty(); }));
+  // The listener is told of an end a little after the list of links.
+  EXPECT_TRUE(eventually([&] {
+    std::uint64_t held_bytes = 0;
+    for (const auto& link : links) held_bytes += link->stats().held_bytes;
+    return held_bytes <= kCap + kCap / 8;
+  }));
+  // The one that left first is there; those behind it are gone.
+  Pipe accepted = listener.accept(kPatience).value();
+  EXPECT_TRUE(is_patterned(accepted.recv(kPatience).value(), 0, kSize));
+  EXPECT_TRUE(fails_with(listener.accept(0s), ErrorCode::timeout));
+}
+
 // The memory of such links is out of use for good: few of them are enough to look after.
 TEST(RetiredLinks, TheOldestGoesAtTheLimit) {
   Context server = Context::create({.transport = Transport::shm}).value();
   Listener listener = Listener::bind(server, "127.0.0.1:0").value();
-  for (std::size_t i = 0; i < kMaxRetiredLinks + 3; ++i) {
+  for (std::size_t i = 0; i < kMaxQuarantinedLinks + 3; ++i) {
     Context client = Context::create({.transport = Transport::shm}).value();
     Pipe from = Pipe::connect(client, listener.address(), kPatience).value();
     Pipe to = listener.accept(kPatience).value();
     ASSERT_TRUE(succeeds(to.send(patterned(1, 20'000), kPatience)));  // a slot is with the peer
-    detail::Engine::of(server)->links().front()->fail(
-        Error{ErrorCode::peer_lost, "test", "the test says so"}, false);
+    detail::ContextCore::of(server)->links().all()->front()->fail(
+        Error{ErrorCode::peer_lost, "test", "the test says so"}, detail::Death::not_proved);
   }
   const std::string text = server.describe();
   std::size_t count = 0;
   for (std::size_t at = 0; (at = text.find("ended link to", at)) != std::string::npos; ++at)
     ++count;
-  EXPECT_EQ(count, kMaxRetiredLinks);
+  EXPECT_EQ(count, kMaxQuarantinedLinks);
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <sys/resource.h>
 
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
 #include "support/raw_client.hpp"
@@ -22,7 +24,7 @@ class HostileLink : public testing::Test {
     return client;
   }
   /// A further ticket of the listener.
-  [[nodiscard]] detail::Token ticket(const detail::HelloMessage& who) {
+  [[nodiscard]] detail::Nonce128 ticket(const detail::HelloMessage& who) {
     return RawClient(listener_.address(), who).answer.value().ticket;
   }
   static std::string text_of(Result<Message> message) {
@@ -58,7 +60,7 @@ TEST_F(HostileLink, PipeZeroIsRefused) {
 
 TEST_F(HostileLink, OnlyTheSideThatConnectedOpensPipes) {
   RawServer server;
-  const detail::Token stolen = ticket(claims());
+  const detail::Nonce128 stolen = ticket(claims());
   std::optional<RawWire::Said> answer;
   std::thread serving([&] {
     RawWire control = server.meet();
@@ -103,6 +105,54 @@ TEST_F(HostileLink, TheSameProcessMayReplaceItsUnprovedLink) {
   EXPECT_TRUE(fails_with(pipe.recv_message(kPatience), ErrorCode::peer_lost, "new link"));
   newer->open(1, newer->ticket());
   EXPECT_TRUE(succeeds(listener_.accept(kPatience)));
+}
+
+// A thread that waits runs no callbacks where the program makes progress by hand: a peer must not
+// make them pile up.
+TEST(HostileOpens, LeaveNoCallbacksBehind) {
+  Context victim = Context::create({.name = "victim", .progress = Progress::manual}).value();
+  Listener listener =
+      Listener::bind(victim, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+  Context honest = Context::create({.name = "honest"}).value();
+  std::optional<Pipe> from;
+  std::thread connecting(
+      [&] { from = Pipe::connect(honest, listener.address(), kPatience).value(); });
+  Pipe to = listener.accept(kPatience).value();
+  connecting.join();
+  std::thread receiver([&] { EXPECT_TRUE(succeeds(to.recv(kPatience))); });
+  {
+    RawClient stranger(listener.address(), claims());
+    ASSERT_TRUE(is_ready(stranger.choose()));
+    constexpr std::uint32_t kOpens = 400;
+    for (std::uint32_t pipe = 1; pipe <= kOpens; ++pipe) stranger.open(pipe, stranger.ticket());
+    std::uint32_t refused = 0;
+    while (refused < kOpens - kBacklog) {
+      const auto said = stranger.next();
+      ASSERT_TRUE(said);
+      if (said->descriptor.kind == detail::MessageKind::error) ++refused;
+    }
+    EXPECT_LT(detail::ContextCore::of(victim)->waiting_callbacks(), 10u);
+  }
+  ASSERT_TRUE(succeeds(from->send(numbered(1), kPatience)));
+  receiver.join();
+}
+
+// So do peers that come and go, where the program wants to hear of them.
+TEST(HostileOpens, ThatComeAndGoLeaveNoMoreEventsThanALimit) {
+  Context victim = Context::create({.name = "victim", .progress = Progress::manual}).value();
+  auto& core = *detail::ContextCore::of(victim);
+  std::size_t heard = 0;
+  victim.on_member([&](const MemberEvent&) { ++heard; });
+  for (std::size_t i = 0; i < 2 * detail::MemberCallbacks::kMaxWaiting; ++i)
+    core.publish({MemberEventKind::joined, "stranger", "comes", {}});
+  EXPECT_EQ(core.waiting_callbacks(), detail::MemberCallbacks::kMaxWaiting);
+  while (victim.progress()) {
+  }
+  EXPECT_EQ(heard, detail::MemberCallbacks::kMaxWaiting);
+  core.publish({MemberEventKind::left, "stranger", "goes", {}});
+  while (victim.progress()) {
+  }
+  EXPECT_EQ(heard, detail::MemberCallbacks::kMaxWaiting + 1);
 }
 
 class HostileNewcomer : public PipeTest {};

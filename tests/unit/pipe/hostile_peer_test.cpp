@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/engine.hpp"
+#include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
 
@@ -25,7 +25,7 @@ class HostilePeer : public PipeTest {
 
   /// The client's link, on which its first pipe has the number 1.
   [[nodiscard]] std::shared_ptr<detail::Link> link() {
-    return detail::Engine::of(pair_.client_context)->links().front();
+    return detail::ContextCore::of(pair_.client_context)->links().all()->front();
   }
   /// Sends `size` bytes past the pipe; false when the link ended meanwhile.
   bool send(Descriptor descriptor, std::uint64_t size) {
@@ -40,7 +40,7 @@ class HostilePeer : public PipeTest {
     const bool gone_on = eventually([&] {
       pair_.client_context.progress();
       const auto sent = link()->send(op, Deadline::never());
-      done = sent && *sent;
+      done = sent && *sent == detail::Sent::done;
       return done || !sent;
     });
     if (!done) (void)link()->withdraw(op);
@@ -64,7 +64,7 @@ class HostilePeer : public PipeTest {
     return eventually([&] {
       pair_.client_context.progress();
       const auto sent = link()->send(op, Deadline::never());
-      return sent && *sent;
+      return sent && *sent == detail::Sent::done;
     });
   }
   void post_error(ErrorCode code, std::string_view text) {
@@ -103,8 +103,8 @@ TEST_P(HostilePeer, MoreMessagesThanTheWindowAreRefused) {
          send({.kind = MessageKind::bytes, .sequence = sent + 1}, 8)) {
     ++sent;
   }
-  // Taken only when all are there: whoever takes makes room.
-  const auto arrived = detail::Engine::of(pair_.server_context)->links().front();
+  // Taken only when all are there: a caller that takes makes room.
+  const auto arrived = detail::ContextCore::of(pair_.server_context)->links().all()->front();
   ASSERT_TRUE(eventually([&] { return arrived->stats().messages_received >= sent; },
                          [&] { pair_.client_context.progress(); }));
   Result<Message> message = Message{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Senders that wait for slots the peer holds: who sleeps must be woken when one comes back, whoever
-// of the waiting threads it is that sleeps in epoll.
+// Senders that wait for slots the peer holds: a sleeping one must be woken when one comes back,
+// whichever of the waiting threads sleeps in epoll.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/engine.hpp"
+#include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
 
@@ -53,7 +53,7 @@ TEST_P(SeveralPipes, ShareOneLink) {
   for (int i = 0; i < 30; ++i) pipes.push_back(another_pipe(pair));
   EXPECT_EQ(pair.client_context.members().size(), 1u);
   EXPECT_EQ(pair.server_context.members().size(), 1u);
-  EXPECT_EQ(detail::Engine::of(pair.client_context)->links().size(), 1u);
+  EXPECT_EQ(detail::ContextCore::of(pair.client_context)->links().all()->size(), 1u);
   for (std::size_t i = 0; i < pipes.size(); ++i)
     ASSERT_TRUE(succeeds(pipes[i].first.send(numbered(static_cast<std::int64_t>(i)), kPatience)));
   for (std::size_t i = pipes.size(); i-- > 0;)
@@ -83,7 +83,7 @@ TEST_P(SeveralPipes, ClosedOnesMakeRoomForNewOnes) {
       ASSERT_TRUE(succeeds(from.close(kPatience)));
     }
   }
-  EXPECT_EQ(detail::Engine::of(pair.client_context)->links().size(), 1u);
+  EXPECT_EQ(detail::ContextCore::of(pair.client_context)->links().all()->size(), 1u);
 }
 
 TEST_P(SeveralPipes, ConnectionsAtTheSameTimeFromManyThreadsShareOneLink) {
@@ -102,7 +102,7 @@ TEST_P(SeveralPipes, ConnectionsAtTheSameTimeFromManyThreadsShareOneLink) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(from.members().size(), 1u);
-  EXPECT_EQ(detail::Engine::of(from)->links().size(), 1u);
+  EXPECT_EQ(detail::ContextCore::of(from)->links().all()->size(), 1u);
   std::int64_t sum = 0;
   std::vector<Pipe> accepted;
   for (std::size_t i = 0; i < connected.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/context_core.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
 
@@ -118,6 +119,31 @@ TEST_P(PipeThreads, ViewsMayBeReleasedByAnyThread) {
     }).join();
   }
   EXPECT_EQ(pair.client.stats().copied_low_credit, 0u);
+}
+
+// Their messages count at one link, whose lock is of no use any more.
+TEST_P(PipeThreads, PipesOfAClosedContextAreDroppedByAnyThreads) {
+  PipePair pair = connect();
+  constexpr int kPipes = 4;
+  constexpr std::int64_t kMessages = 50;
+  std::vector<std::pair<Pipe, Pipe>> pipes;
+  for (int i = 0; i < kPipes; ++i) {
+    pipes.push_back(another_pipe(pair));
+    for (std::int64_t n = 0; n < kMessages; ++n)
+      ASSERT_TRUE(
+          succeeds(pipes.back().first.send(patterned(1, n % 2 == 0 ? 10 : 10'000), kPatience)));
+    ASSERT_TRUE(succeeds(pipes.back().first.flush(kPatience)));
+  }
+  const auto link = detail::ContextCore::of(pair.server_context)->links().all()->front();
+  EXPECT_TRUE(eventually([&] { return link->stats().messages_received >= kPipes * kMessages; }));
+  EXPECT_NE(link->stats().held_bytes, 0u);
+  ASSERT_TRUE(succeeds(pair.server_context.close(kPatience)));
+  std::vector<std::thread> threads;
+  for (auto& [from, to] : pipes)
+    threads.emplace_back(
+        [dropped = std::move(to)]() mutable { const Pipe gone = std::move(dropped); });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(link->stats().held_bytes, 0u);
 }
 
 TEST_P(PipeThreads, AContextClosedElsewhereReleasesWhoWaits) {

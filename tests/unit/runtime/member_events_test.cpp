@@ -29,8 +29,11 @@ TEST_P(MemberEvents, JoinedAndLeftAtBothEnds) {
   ASSERT_EQ(server.members().size(), 1u);
   EXPECT_EQ(server.members()[0].name, "alpha");
   EXPECT_EQ(server.members()[0].context, client->id());
+  const ContextId alpha = client->id();
+  EXPECT_TRUE(seen_by_server.wait_for(MemberEventKind::joined, alpha));
   client.reset();
   EXPECT_TRUE(seen_by_server.wait_for(MemberEventKind::left, "alpha"));
+  EXPECT_TRUE(seen_by_server.wait_for(MemberEventKind::left, alpha));
   EXPECT_TRUE(server.members().empty());
 }
 

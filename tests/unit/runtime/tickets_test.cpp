@@ -5,28 +5,28 @@
 
 #include <tendon/session/limits.hpp>
 
-#include "runtime/engine_roles.hpp"
+#include "runtime/context_clients.hpp"
 #include "support/expect.hpp"
 
 namespace tendon::test {
 namespace {
 
 using detail::Entrance;
+using detail::Nonce128;
 using detail::Tickets;
-using detail::Token;
 using std::chrono::milliseconds;
 
 class Nobody final : public detail::OpenHandler {
  public:
   Result<void> may_open() override { return {}; }
   Result<std::shared_ptr<detail::MessageSink>> on_open(std::shared_ptr<detail::Link>,
-                                                       std::uint32_t) override {
+                                                       const detail::Descriptor&, Bytes) override {
     return Error{ErrorCode::internal, "test", "nobody"};
   }
   void on_context_closed() override {}
 };
 
-ContextId some_peer() { return ContextId{detail::random_token().value()}; }
+ContextId some_peer() { return ContextId{detail::random_nonce().value()}; }
 
 class TicketsTest : public testing::Test {
  protected:
@@ -40,8 +40,8 @@ TEST_F(TicketsTest, OpenWhereTheyWereGiven) {
   const auto other = std::make_shared<Nobody>();
   const std::uint32_t first = add();
   const std::uint32_t second = tickets_.add({other, Profile::plaintext});
-  const Token to_first = tickets_.issue(first, peer_).value();
-  const Token to_second = tickets_.issue(second, peer_).value();
+  const Nonce128 to_first = tickets_.issue(first, peer_).value();
+  const Nonce128 to_second = tickets_.issue(second, peer_).value();
   EXPECT_NE(to_first, to_second);
   EXPECT_FALSE(detail::is_none(to_first)) << "all zero would mean: no ticket";
   EXPECT_EQ(tickets_.find(to_first, peer_).value().handler.lock(), handler_);
@@ -50,20 +50,20 @@ TEST_F(TicketsTest, OpenWhereTheyWereGiven) {
 }
 
 TEST_F(TicketsTest, AreOfOnePeer) {
-  const Token ticket = tickets_.issue(add(), peer_).value();
+  const Nonce128 ticket = tickets_.issue(add(), peer_).value();
   EXPECT_TRUE(fails_with(tickets_.find(ticket, some_peer()), ErrorCode::server_busy, "ticket"));
 }
 
 TEST_F(TicketsTest, CannotBeMadeUp) {
   const std::uint32_t first = add();
   const std::uint32_t second = add(Profile::plaintext);
-  const Token ticket = tickets_.issue(second, peer_).value();
+  const Nonce128 ticket = tickets_.issue(second, peer_).value();
   for (std::size_t bit = 0; bit < 8 * ticket.size(); ++bit) {
-    Token changed = ticket;
+    Nonce128 changed = ticket;
     changed[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
     EXPECT_TRUE(fails_with(tickets_.find(changed, peer_), ErrorCode::server_busy)) << bit;
   }
-  EXPECT_TRUE(fails_with(tickets_.find(Token{}, peer_), ErrorCode::server_busy));
+  EXPECT_TRUE(fails_with(tickets_.find(Nonce128{}, peer_), ErrorCode::server_busy));
   Tickets elsewhere;
   ASSERT_EQ(elsewhere.add({handler_, Profile::local}), first);
   EXPECT_TRUE(fails_with(tickets_.find(elsewhere.issue(first, peer_).value(), peer_),
@@ -73,7 +73,7 @@ TEST_F(TicketsTest, CannotBeMadeUp) {
 
 TEST_F(TicketsTest, OfAClosedListenerSaySo) {
   const std::uint32_t closed = add();
-  const Token ticket = tickets_.issue(closed, peer_).value();
+  const Nonce128 ticket = tickets_.issue(closed, peer_).value();
   tickets_.remove(closed);
   const std::uint32_t next = add();
   EXPECT_NE(next, closed);
@@ -87,7 +87,7 @@ TEST_F(TicketsTest, AreGoodForTheirAgeAndLessThanTwice) {
   for (const milliseconds later : {milliseconds(0), milliseconds(kTicketAge) - milliseconds(1)}) {
     (void)tickets_.issue(listener, peer_).value();
     tickets_.advance(later);
-    const Token ticket = tickets_.issue(listener, peer_).value();
+    const Nonce128 ticket = tickets_.issue(listener, peer_).value();
     for (milliseconds passed{0}; passed < kTicketAge; passed += milliseconds(500)) {
       EXPECT_TRUE(succeeds(tickets_.find(ticket, peer_))) << later << " + " << passed;
       tickets_.advance(milliseconds(500));
@@ -101,14 +101,14 @@ TEST_F(TicketsTest, AreGoodForTheirAgeAndLessThanTwice) {
 
 TEST_F(TicketsTest, AgeWithoutFurtherOnesToo) {
   const std::uint32_t listener = add();
-  const Token ticket = tickets_.issue(listener, peer_).value();
+  const Nonce128 ticket = tickets_.issue(listener, peer_).value();
   tickets_.advance(2 * kTicketAge);
   EXPECT_TRUE(fails_with(tickets_.find(ticket, peer_), ErrorCode::server_busy));
 }
 
 TEST_F(TicketsTest, OfAnyNumberOfStrangersTakeNothingFromOthers) {
   const std::uint32_t listener = add();
-  const Token ticket = tickets_.issue(listener, peer_).value();
+  const Nonce128 ticket = tickets_.issue(listener, peer_).value();
   for (int i = 0; i < 100'000; ++i) ASSERT_TRUE(tickets_.issue(listener, some_peer()));
   EXPECT_TRUE(succeeds(tickets_.find(ticket, peer_)));
 }

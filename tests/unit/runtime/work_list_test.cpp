@@ -50,7 +50,7 @@ TEST(WorkList, WhatIsAddedAgainWhileItEndsStays) {
   EXPECT_EQ(work->count(), 2);
 }
 
-// Nobody is woken for it, so whoever goes to sleep has to hear of it.
+// Nobody is woken for it, so a thread that goes to sleep has to hear of it.
 TEST(WorkList, WhatWasNotCalledYetIsInput) {
   WorkList list;
   EXPECT_FALSE(list.has_input());

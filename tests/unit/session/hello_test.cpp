@@ -27,8 +27,8 @@ using testing::HasSubstr;
 
 using Buffer = std::vector<std::byte>;
 
-Token token_from(int first) {
-  Token token;
+Nonce128 token_from(int first) {
+  Nonce128 token;
   for (std::size_t i = 0; i < token.size(); ++i) {
     token[i] = static_cast<std::byte>(first + static_cast<int>(i));
   }
@@ -111,7 +111,7 @@ struct Golden {
 std::vector<Golden> golden_frames() {
   return {
       {hello_message(),
-       "544e444e0100000001000000c900000001800100010280010001030010001011"
+       "544e444e0100010001000000c900000001800100010280010001030010001011"
        "12131415161718191a1b1c1d1e1f040008000200000000000000050008006712"
        "00000000000006000400e80300000700010061080007006c6561726e65720900"
        "0500302e312e300a001000202122232425262728292a2b2c2d2e2f0b00100030"
@@ -119,19 +119,19 @@ std::vector<Golden> golden_frames() {
        "4d4e4f0e000100020f8001000210001c00000000400000000000010000000000"
        "04000000000000010004000000110008000500000000000000"},
       {attach_message(),
-       "544e444e01000000010000006500000001800100020300100010111213141516"
+       "544e444e01000100010000006500000001800100020300100010111213141516"
        "1718191a1b1c1d1e1f0c001000404142434445464748494a4b4c4d4e4f0d0010"
        "00505152535455565758595a5b5c5d5e5f160020003132372e302e302e313a34"
        "30333132203e203132372e302e302e313a37303030"},
       {path_message(),
-       "544e444e01000000010000002c00000001800100030c00100040414243444546"
+       "544e444e01000100010000002c00000001800100030c00100040414243444546"
        "4748494a4b4c4d4e4f128001000213000a006f7468657220686f7374"},
-      {ready_message(), "544e444e0100000001000000050000000180010004"},
+      {ready_message(), "544e444e0100010001000000050000000180010004"},
       {reject_message(),
-       "544e444e0100000001000000110000000180010005130002006e6f1400020068"
+       "544e444e0100010001000000110000000180010005130002006e6f1400020068"
        "00"},
       {lane_message(),
-       "544e444e01000000010000003500000001800100060300100010111213141516"
+       "544e444e01000100010000003500000001800100060300100010111213141516"
        "1718191a1b1c1d1e1f0c001000404142434445464748494a4b4c4d4e4f158004"
        "0003000000"},
   };
@@ -197,7 +197,7 @@ class Frame {
     body_.insert(body_.end(), raw.begin(), raw.end());
   }
   Buffer body_;
-  std::array<std::uint16_t, 4> version_{1, 0, 1, 0};
+  std::array<std::uint16_t, 4> version_{1, 1, 1, 0};
   std::optional<std::uint32_t> announced_;
 };
 
@@ -435,7 +435,7 @@ TEST(Hello, ChoicesOutsideTheirRangeAreRefused) {
 }
 
 TEST(Hello, AllZeroTokensAndLimitsAreRefused) {
-  const Token zero{};
+  const Nonce128 zero{};
   for (const std::uint16_t type : {0x0003, 0x000A, 0x000B, 0x000C, 0x000D}) {
     expect_violation(ready_frame().field(type, Bytes(zero)).error(), "is all zero");
   }
@@ -449,13 +449,22 @@ TEST(Hello, AllZeroTokensAndLimitsAreRefused) {
   }
 }
 
+TEST(Hello, ALinkCapThatWouldOverflowIsRefused) {
+  for (const std::uint64_t cap : {tendon::kMaxPeerCapBytes + 1, ~std::uint64_t{0}}) {
+    Buffer limits(28, std::byte{1});
+    std::memcpy(limits.data(), &cap, sizeof cap);
+    expect_violation(ready_frame().field(0x0010, Bytes(limits)).error(),
+                     "a link cap of " + std::to_string(cap));
+  }
+}
+
 TEST(Hello, ExtremeNumbersTravel) {
   HelloMessage message = hello_message();
   message.incarnation = std::numeric_limits<std::uint64_t>::max();
   message.pid = std::numeric_limits<std::int64_t>::min();
   message.uid = std::numeric_limits<std::uint32_t>::max();
   message.features = std::numeric_limits<std::uint64_t>::max();
-  message.limits = LinkLimits{.link_cap_bytes = std::numeric_limits<std::uint64_t>::max(),
+  message.limits = LinkLimits{.link_cap_bytes = tendon::kMaxPeerCapBytes,
                               .window_messages = std::numeric_limits<std::uint32_t>::max(),
                               .window_bytes = std::numeric_limits<std::uint64_t>::max(),
                               .max_leaves = std::numeric_limits<std::uint32_t>::max(),
@@ -573,7 +582,7 @@ TEST(Hello, OtherMajorsAreRefusedUnlessTheySpeakOurs) {
   const Error newer = ready_frame().version(3, 4, 2).error();
   EXPECT_EQ(newer.code, ErrorCode::version_mismatch);
   EXPECT_THAT(newer.detail, HasSubstr("peer speaks version 2 to 3.4"));
-  EXPECT_THAT(newer.detail, HasSubstr("this build (0.1.0) version 1.0"));
+  EXPECT_THAT(newer.detail, HasSubstr("this build (0.1.0) version 1.1"));
   const Error older = ready_frame().version(0, 9, 0).error();
   EXPECT_EQ(older.code, ErrorCode::version_mismatch);
   EXPECT_THAT(older.detail, HasSubstr("peer speaks version 0.9"));

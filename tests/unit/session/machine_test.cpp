@@ -25,19 +25,19 @@ using namespace std::chrono_literals;
 using tendon::ErrorCode;
 using tendon::detail::find_rendezvous;
 using tendon::detail::is_none;
+using tendon::detail::Nonce128;
 using tendon::detail::OwnedFd;
-using tendon::detail::random_token;
+using tendon::detail::random_nonce;
 using tendon::detail::rendezvous_path;
 using tendon::detail::runtime_directory;
 using tendon::detail::sweep_stale_sockets;
-using tendon::detail::Token;
 using testing::HasSubstr;
 
 TEST(Machine, TokensDiffer) {
-  std::set<Token> tokens;
-  for (int i = 0; i < 100; ++i) tokens.insert(random_token().value());
+  std::set<Nonce128> tokens;
+  for (int i = 0; i < 100; ++i) tokens.insert(random_nonce().value());
   EXPECT_EQ(tokens.size(), 100u);
-  EXPECT_FALSE(tokens.contains(Token{}));
+  EXPECT_FALSE(tokens.contains(Nonce128{}));
 }
 
 TEST(Machine, HexIsLowerCaseTwoDigitsAByte) {
@@ -170,7 +170,7 @@ TEST_F(RuntimeDirectory, TooLongForASocketFallsBack) {
 }
 
 TEST_F(RuntimeDirectory, PeersFindEachOtherWithAndWithoutTheVariable) {
-  const Token token = random_token().value();
+  const Nonce128 token = random_nonce().value();
   const auto missing = find_rendezvous(token);
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
@@ -185,7 +185,7 @@ TEST_F(RuntimeDirectory, PeersFindEachOtherWithAndWithoutTheVariable) {
 }
 
 TEST_F(RuntimeDirectory, OnlyASocketIsARendezvous) {
-  const Token token = random_token().value();
+  const Nonce128 token = random_nonce().value();
   const std::string path = rendezvous_path(runtime_directory().value(), token);
   std::ofstream(path) << "x";
   EXPECT_FALSE(find_rendezvous(token));
@@ -199,7 +199,7 @@ TEST_F(RuntimeDirectory, OnlyASocketIsARendezvous) {
 
 TEST_F(RuntimeDirectory, SweepTakesOnlyWhatNobodyListensOn) {
   const std::string directory = runtime_directory().value();
-  const auto fresh_path = [&] { return rendezvous_path(directory, random_token().value()); };
+  const auto fresh_path = [&] { return rendezvous_path(directory, random_nonce().value()); };
   const std::string dead = fresh_path();
   { const OwnedFd closed = bound_socket(dead); }
   const std::string alive = fresh_path();

@@ -44,12 +44,41 @@ TEST(Descriptor, HasTheBytesOfTheProtocol) {
 }
 
 TEST(Descriptor, KindsHaveTheNumbersOfTheProtocol) {
-  constexpr std::string_view kNames[] = {"unknown", "data",  "bytes", "schema",  "segment",
-                                         "credit",  "ack",   "end",   "abort",   "cancel",
-                                         "ping",    "error", "open",  "goodbye", "unknown"};
+  constexpr std::string_view kNames[] = {
+      "unknown", "data", "bytes", "schema", "segment", "credit", "ack",   "end",    "abort",
+      "cancel",  "ping", "error", "open",   "goodbye", "retire", "clock", "unknown"};
   for (std::uint8_t number = 0; number < std::size(kNames); ++number)
     EXPECT_EQ(to_string(MessageKind{number}), kNames[number]) << int{number};
   EXPECT_EQ(to_string(MessageKind{255}), "unknown");
+}
+
+// Their bytes are read where they lie, so not in a slot that the peer may write, or that cannot be
+// mapped.
+TEST(Descriptor, TheTextOfAnErrorAndWhatAnOpenSaysAreInline) {
+  for (const MessageKind kind : {MessageKind::error, MessageKind::open}) {
+    Descriptor said;
+    said.kind = kind;
+    said.pipe = 1;
+    EXPECT_EQ(check_descriptor(said, kCap), "") << "without a body";
+    said.header_bytes = 16;
+    EXPECT_NE(check_descriptor(said, kCap), "");
+    said.flags = Descriptor::kInline;
+    said.segment_or_inline_bytes = 16;
+    EXPECT_EQ(check_descriptor(said, kCap), "");
+  }
+}
+
+TEST(Descriptor, AWordAboutTheLinkBelongsToNoPipe) {
+  for (const MessageKind kind : {MessageKind::retire, MessageKind::clock}) {
+    Descriptor word;
+    word.kind = kind;
+    EXPECT_EQ(check_descriptor(word, kCap), "");
+    word.pipe = 1;
+    EXPECT_EQ(check_descriptor(word, kCap), "a word about the link on a pipe");
+    word.pipe = 0;
+    word.values_bytes = 1;
+    EXPECT_EQ(check_descriptor(word, kCap), "a control message with a body");
+  }
 }
 
 TEST(Descriptor, EveryLimitHoldsAtTheLimitAndBreaksOneBeyond) {

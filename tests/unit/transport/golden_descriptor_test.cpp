@@ -59,7 +59,7 @@ std::string hex(const T& value) {
 }
 
 TEST(GoldenControlBlock, BeginsWithMagicAndNonce) {
-  Token nonce;
+  Nonce128 nonce;
   for (std::size_t i = 0; i < nonce.size(); ++i) nonce[i] = static_cast<std::byte>(0xa0 + i);
   const auto segment = make_control_segment(nonce).value();
   EXPECT_EQ(segment->size_bytes(), 462848u);
@@ -137,8 +137,16 @@ Descriptor example(MessageKind kind) {
       make_inline(16);
       break;
     case MessageKind::goodbye:
+    case MessageKind::retire:
       descriptor.pipe = 0;
       descriptor.sequence = 0;
+      break;
+    case MessageKind::clock:
+      descriptor.pipe = 0;
+      descriptor.sequence = 0x0102030405060708;
+      descriptor.tag = 1;
+      descriptor.generation = 0x1112131415161718;
+      descriptor.offset = 0x2122232425262728;
       break;
   }
   return descriptor;
@@ -184,16 +192,22 @@ constexpr Golden kGolden[] = {
     {MessageKind::goodbye,
      "0d00000000000000 0000000000000000 0000000000000000 0000000000000000 "
      "0000000000000000 0000000000000000 0000000000000000 0000000000000000"},
+    {MessageKind::retire,
+     "0e00000000000000 0000000000000000 0000000000000000 0000000000000000 "
+     "0000000000000000 0000000000000000 0000000000000000 0000000000000000"},
+    {MessageKind::clock,
+     "0f00000000000000 0807060504030201 0000000001000000 0000000000000000 "
+     "0000000000000000 0000000000000000 1817161514131211 2827262524232221"},
 };
 
 TEST(GoldenDescriptor, OfEachKind) {
-  constexpr std::uint64_t kCap = 1 << 30;
+  constexpr std::uint64_t kCapBytes = 1 << 30;
   for (const Golden& golden : kGolden) {
     const Descriptor descriptor = example(golden.kind);
     EXPECT_EQ(hex(descriptor), golden.bytes) << to_string(golden.kind);
-    EXPECT_EQ(check_descriptor(descriptor, kCap), "") << to_string(golden.kind);
+    EXPECT_EQ(check_descriptor(descriptor, kCapBytes), "") << to_string(golden.kind);
   }
-  EXPECT_EQ(std::size(kGolden), 13u);
+  EXPECT_EQ(std::size(kGolden), 15u);
   EXPECT_EQ(to_string(MessageKind{std::size(kGolden) + 1}), "unknown") << "a kind without bytes";
 }
 
@@ -205,8 +219,8 @@ class GoldenShmLink : public testing::Test {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets.data()),
               0);
     other_end_ = OwnedFd(sockets[1]);
-    mine_ = make_control_segment(random_token().value()).value();
-    theirs_ = make_control_segment(random_token().value()).value();
+    mine_ = make_control_segment(random_nonce().value()).value();
+    theirs_ = make_control_segment(random_nonce().value()).value();
     link_ = make_shm_link(
                 {.path = {PathKind::shm, "test"},
                  .peer = {},
@@ -231,7 +245,7 @@ class GoldenShmLink : public testing::Test {
     op.descriptor = descriptor;
     op.descriptor.payload_bytes = payload.size();
     op.parts = {&part, 1};
-    ASSERT_TRUE(link_->send(op, Deadline::now()).value());
+    ASSERT_EQ(link_->send(op, Deadline::now()).value(), Sent::done);
   }
 
   OwnedFd other_end_;

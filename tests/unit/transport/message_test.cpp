@@ -89,7 +89,7 @@ TEST(CopyBody, CopiesAnyPieceOfItAndNothingBeside) {
 
 TEST(CopyBody, WithoutPartsThePayloadIsWhatLiesInTheSlot) {
   auto pool = std::make_shared<SlotPool>("test", 1 << 20);
-  auto lease = std::make_shared<SlotLease>(pool, pool->acquire(5000).value());
+  auto lease = std::make_shared<LoanedSlot>(pool, pool->acquire(5000).value());
   const auto payload = pattern(3000, 4);
   const auto values = pattern(10, 5);
   std::copy(payload.begin(), payload.end(), lease->slot().memory.begin());
@@ -97,7 +97,7 @@ TEST(CopyBody, WithoutPartsThePayloadIsWhatLiesInTheSlot) {
   op.descriptor.payload_bytes = 3000;
   op.descriptor.values_bytes = 10;
   op.values = values;
-  op.lease = lease.get();
+  op.loaned = lease.get();
   // To somewhere else, and to the slot itself.
   std::vector<std::byte> out(3010);
   copy_body(op, 0, out);

@@ -76,6 +76,39 @@ class Backoff {
 static_assert(offsetof(Counters, tail) == 0 && offsetof(Counters, head) == 128);
 static_assert(sizeof(Counters) == 256 && alignof(Counters) == 128);
 
+TEST(Ring, RoomForSeveralEntries) {
+  Ring ring(8);
+  for (std::uint64_t number = 0; number < 5; ++number)
+    ASSERT_TRUE(ring.producer.stage(entry_of(number)));
+  ring.producer.publish();
+  EXPECT_TRUE(ring.producer.has_room(3));
+  EXPECT_FALSE(ring.producer.has_room(4));
+  Entry entry;
+  ASSERT_TRUE(ring.consumer.pop(entry));
+  EXPECT_FALSE(ring.producer.has_room(4)) << "not released";
+  ring.consumer.release();
+  EXPECT_TRUE(ring.producer.has_room(4));
+  EXPECT_FALSE(ring.producer.has_room(5));
+  EXPECT_FALSE(ring.producer.full());
+}
+
+TEST(Ring, AnEntryThatIsPutBackComesAgain) {
+  Ring ring(4);
+  for (std::uint64_t number = 0; number < 2; ++number)
+    ASSERT_TRUE(ring.producer.stage(entry_of(number)));
+  ring.producer.publish();
+  Entry entry;
+  ASSERT_TRUE(ring.consumer.pop(entry));
+  ring.consumer.release();
+  ASSERT_TRUE(ring.consumer.pop(entry));
+  ring.consumer.unpop();
+  ring.consumer.release();
+  EXPECT_TRUE(ring.consumer.has_entry());
+  ASSERT_TRUE(ring.consumer.pop(entry));
+  EXPECT_EQ(entry, entry_of(1));
+  EXPECT_FALSE(ring.consumer.pop(entry));
+}
+
 TEST(Ring, StagedIsInvisibleUntilPublished) {
   Ring ring(4);
   Entry entry;

@@ -9,10 +9,10 @@
 #include <tendon/memory/storage.hpp>
 
 #include "support/expect.hpp"
-#include "transport/tcp/bulk_parser.hpp"
-#include "transport/tcp/control_parser.hpp"
-#include "transport/tcp/frame.hpp"
-#include "transport/tcp/inbound.hpp"
+#include "transport/stream/bulk_parser.hpp"
+#include "transport/stream/control_parser.hpp"
+#include "transport/stream/frame.hpp"
+#include "transport/stream/inbound.hpp"
 
 namespace tendon::detail {
 namespace {
@@ -88,6 +88,7 @@ class Host : public InboundHost, public MessageSink {
     return {};
   }
   void on_room() override { ++rooms; }
+  void on_word(const Descriptor&) override {}
   void on_open(const Descriptor& descriptor, Bytes ticket) override {
     opened.emplace_back(descriptor.pipe, std::string(as_text(ticket)));
   }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What waiting costs: ping-pong of 64 bytes by 1 and by 4 threads of one Context, each on a pipe of
+// its own, with every policy on both paths; and the CPU time of a Context that is idle for 10 s and
+// has a link. One row a line: path, policy, threads, one way p50 and p99, messages a second.
+//   build/release/benchmarks/waiting [seconds a row, 2 by default]
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <tendon/pipe/listener.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/runtime/context.hpp>
+#include <thread>
+#include <vector>
+
+#include "peers/peer.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using peer::Clock;
+using tendon::Bytes;
+using tendon::Context;
+using tendon::Listener;
+using tendon::Pipe;
+
+constexpr std::size_t kThreads = 4;
+constexpr std::size_t kBytes = 64;
+const std::vector<std::byte> message(kBytes);
+
+/// The other process: returns what comes, on each pipe by a thread of its own.
+[[noreturn]] void echo(int address_out, const tendon::ContextOptions& options) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Context context = Context::create(options).value();
+  Listener listener = Listener::bind(context, "127.0.0.1:0").value();
+  const std::string address = listener.address() + "\n";
+  if (write(address_out, address.data(), address.size()) < 0) _exit(1);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([pipe = listener.accept(30s).value()]() mutable {
+      while (auto received = pipe.recv_message(tendon::Deadline::never()))
+        if (!pipe.send(received->bytes.bytes(), {}, 30s)) break;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  _exit(0);
+}
+
+/// One way, in us.
+std::vector<double> ping_pong(Pipe& pipe, Clock::duration time) {
+  std::vector<double> times_us;
+  const auto end = Clock::now() + time;
+  for (auto now = Clock::now(); now < end;) {
+    const auto begin = now;
+    pipe.send(Bytes(message), {}, 30s).value();
+    (void)pipe.recv_message(30s).value();
+    now = Clock::now();
+    times_us.push_back(peer::elapsed_us(begin, now) / 2);
+  }
+  return times_us;
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+struct Row {
+  const char* path;
+  tendon::Transport transport;
+  const char* policy;
+  tendon::WaitPolicy wait_policy;
+};
+
+void measure(const Row& row, Clock::duration time) {
+  const tendon::ContextOptions options{.wait_policy = row.wait_policy, .transport = row.transport};
+  int ends[2];
+  if (pipe(ends) != 0) peer::fail_errno("pipe");
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) echo(ends[1], options);
+  std::string address(64, '\0');
+  address.resize(static_cast<std::size_t>(std::max<ssize_t>(0, read(ends[0], address.data(), 64))));
+  address.erase(address.find('\n'));
+  {
+    Context context = Context::create(options).value();
+    std::vector<Pipe> pipes;
+    for (std::size_t i = 0; i < kThreads; ++i)
+      pipes.push_back(Pipe::connect(context, address, 30s).value());
+    for (const std::size_t count : {std::size_t{1}, kThreads}) {
+      std::vector<std::vector<double>> times_us(count);
+      std::vector<std::thread> threads;
+      for (std::size_t i = 0; i < count; ++i)
+        threads.emplace_back([&, i] { times_us[i] = ping_pong(pipes[i], time); });
+      for (std::thread& thread : threads) thread.join();
+      std::vector<double> all_us;
+      for (const auto& each : times_us) all_us.insert(all_us.end(), each.begin(), each.end());
+      std::sort(all_us.begin(), all_us.end());
+      std::printf("%s %-8s %zu threads: p50 %7.2f us, p99 %8.2f us, %8.0f messages/s\n", row.path,
+                  row.policy, count, all_us[all_us.size() / 2], all_us[all_us.size() * 99 / 100],
+                  static_cast<double>(all_us.size()) / std::chrono::duration<double>(time).count());
+    }
+    if (row.wait_policy == tendon::WaitPolicy::balanced) {
+      const double before = cpu_seconds();
+      std::this_thread::sleep_for(10s);
+      std::printf("%s idle for 10 s: %.1f ms of CPU\n", row.path, (cpu_seconds() - before) * 1e3);
+    }
+  }
+  close(ends[0]);
+  close(ends[1]);
+  waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto time = std::chrono::milliseconds(
+      static_cast<int>((argc > 1 ? std::strtod(argv[1], nullptr) : 2.0) * 1e3));
+  std::printf("%s, %u CPUs\n", peer::cpu_model().c_str(), std::thread::hardware_concurrency());
+  for (const auto& [path, transport] :
+       {std::pair{"shm", tendon::Transport::automatic}, std::pair{"tcp", tendon::Transport::tcp}})
+    for (const auto& [policy, wait_policy] : {std::pair{"latency", tendon::WaitPolicy::latency},
+                                              std::pair{"balanced", tendon::WaitPolicy::balanced},
+                                              std::pair{"blocking", tendon::WaitPolicy::blocking}})
+      measure({path, transport, policy, wait_policy}, time);
+}

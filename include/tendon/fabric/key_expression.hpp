@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/limits.hpp>
+#include <utility>
+
+namespace tendon {
+inline namespace v0 {
+
+/// A set of keys, in Zenoh's language: what a subscriber listens to. A key is the set of itself.
+///
+/// Owns:    its text.
+/// Threads: a value.
+/// Errors:  invalid_argument with the text, the place and the rule; limit_exceeded.
+/// Blocks:  never.
+/// Cost:    one string. Comparing two takes no memory, and time of at most the product of their
+///          lengths, whoever chose them.
+///
+/// A key is UTF-8 text in chunks with '/' between them; no chunk is empty, and none has one of
+/// "*$?#". Three wildcards stand for sets of keys:
+///
+///   *   any one chunk: "robot/*/imu"
+///   **  any number of chunks, also none: "robot/**"
+///   $*  any bytes inside a chunk, also none: "robot/arm$*"
+///
+/// A chunk that begins with '@' is verbatim: only the same chunk matches it, and no wildcard does.
+/// So "**" has nothing of "@tendon/...".
+///
+/// Each set has one canonical text: "**" follows "*" where they stand side by side, and no
+/// wildcard is repeated. Source: "Key Expressions", an RFC of eclipse-zenoh/roadmap, and what the
+/// crate zenoh-keyexpr 1.10 answers.
+class TENDON_API KeyExpression {
+ public:
+  /// Takes the canonical text only: what a peer says has one spelling, or is refused.
+  [[nodiscard]] static Result<KeyExpression> parse(std::string_view text);
+  /// Takes what a person writes: "a/**/*" becomes "a/*/**".
+  [[nodiscard]] static Result<KeyExpression> canonize(std::string_view text);
+
+  /// Control characters are legal in a key: show it to a person with them taken out.
+  [[nodiscard]] const std::string& text() const& noexcept { return text_; }
+  const std::string& text() const&& = delete;
+  /// Without wildcards: samples can be published on it.
+  [[nodiscard]] bool is_key() const noexcept { return text_.find('*') == std::string::npos; }
+  /// There is a key that belongs to both.
+  [[nodiscard]] bool intersects(const KeyExpression& other) const noexcept;
+  /// Every key of `other` belongs to this one. True is always right. False can be wrong where
+  /// `other` has "**", in the same cases as Zenoh's: "*/**" has all keys of "**", and answers
+  /// false.
+  [[nodiscard]] bool includes(const KeyExpression& other) const noexcept;
+
+  friend bool operator==(const KeyExpression&, const KeyExpression&) = default;
+  friend auto operator<=>(const KeyExpression&, const KeyExpression&) = default;
+
+ private:
+  explicit KeyExpression(std::string text) : text_(std::move(text)) {}
+
+  std::string text_;
+};
+
+}  // namespace v0
+}  // namespace tendon
+
+template <>
+struct std::hash<tendon::KeyExpression> {
+  std::size_t operator()(const tendon::KeyExpression& key) const noexcept {
+    return std::hash<std::string>{}(key.text());
+  }
+};

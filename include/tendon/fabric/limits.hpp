@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The limits of the fabric. They hold for what is made here and for what others say, are compared
+// before anything is allocated, and each is tested at the limit and one beyond.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tendon {
+inline namespace v0 {
+
+/// Bytes of a key expression. An announcement is one.
+inline constexpr std::size_t kMaxKeyBytes = 4096;
+/// Chunks of a key expression; 7 of them stand before the topic in an announcement.
+inline constexpr std::size_t kMaxKeyChunks = 64;
+/// The name of a domain or a node as a chunk of a key, its escapes included.
+inline constexpr std::size_t kMaxNameChunkBytes = 255;
+/// Addresses of one node, the unix socket of its host apart.
+inline constexpr std::size_t kMaxAnnouncedAddresses = 4;
+/// Samples that a publisher keeps for those that come late.
+inline constexpr std::uint32_t kMaxHistorySamples = 65536;
+
+}  // namespace v0
+}  // namespace tendon

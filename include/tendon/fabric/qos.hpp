@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a publisher and its subscribers agree on: the subscriber asks, the publisher grants.
+#pragma once
+
+#include <cstdint>
+#include <tendon/fabric/limits.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// What happens to a subscriber that falls behind. Numbers are on the wire.
+enum class Overflow : std::uint8_t {
+  drop_oldest = 1,  ///< it misses samples, and is told exactly which
+  block = 2,        ///< the publisher waits for it, at most until its deadline
+};
+
+/// Which of two topics goes first. Numbers are on the wire.
+enum class Priority : std::uint8_t {
+  normal = 1,
+  control = 2,  ///< commands: places are kept for them, so that samples never crowd them out
+};
+
+/// The newest samples of a publisher, which are for those that come late or fell behind.
+struct History {
+  std::uint32_t samples = 1;  ///< 1 to kMaxHistorySamples
+
+  friend bool operator==(const History&, const History&) = default;
+};
+[[nodiscard]] constexpr History keep_last(std::uint32_t samples) { return {samples}; }
+
+/// Of one topic.
+struct Qos {
+  History history = keep_last(1);
+  Overflow overflow = Overflow::drop_oldest;
+  Priority priority = Priority::normal;
+
+  friend bool operator==(const Qos&, const Qos&) = default;
+};
+
+}  // namespace v0
+}  // namespace tendon

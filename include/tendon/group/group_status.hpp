@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <tendon/core/export.hpp>
+#include <tendon/core/rank.hpp>
+#include <vector>
+
+namespace tendon {
+inline namespace v0 {
+
+/// What a group is doing at one moment: Group::status().
+struct GroupStatus {
+  enum class State : std::uint8_t {
+    idle,
+    in_operation,  ///< a collective was called and is not over
+    ended,         ///< its epoch: shrink(), grow() or rebuild() make the next one
+  };
+  std::string group = {};   ///< its name
+  std::uint64_t epoch = 0;  ///< as Group::epoch()
+  std::uint32_t size = 0;
+  State state = State::idle;
+
+  // in_operation: the first in the order of the calls
+  std::string operation = {};  ///< "all_reduce"
+  std::uint64_t sequence = 0;  ///< its number
+  /// Since it was found that it has to wait; 0 before that, and while a thread works on it.
+  std::chrono::nanoseconds elapsed{0};
+  /// Between hosts, and over tcp, those whose message comes next: they may wait for others.
+  std::vector<GroupRank> waiting_for = {};
+};
+
+/// "in all_reduce #7, waiting for rank 2 (12.3 s)".
+[[nodiscard]] TENDON_API std::string to_string(const GroupStatus& status);
+
+}  // namespace v0
+}  // namespace tendon

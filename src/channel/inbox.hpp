@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "transport/message.hpp"
+
+namespace tendon::v0::detail {
+
+/// Messages that arrived and were not taken yet, in order. Keeps its memory: a stream in steady
+/// state allocates nothing, which std::deque does not promise.
+class Inbox {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  /// Precondition of both: not empty.
+  [[nodiscard]] Incoming& front() noexcept { return places_[head_]; }
+  [[nodiscard]] Incoming pop_front() {
+    Incoming first = std::move(places_[head_]);
+    head_ = (head_ + 1) & (places_.size() - 1);
+    --count_;
+    return first;
+  }
+  [[nodiscard]] std::uint64_t held_bytes() const noexcept {
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < count_; ++i)
+      bytes += places_[(head_ + i) & (places_.size() - 1)].held_bytes();
+    return bytes;
+  }
+  void push_back(Incoming&& incoming) {
+    if (count_ == places_.size()) grow();
+    places_[(head_ + count_) & (places_.size() - 1)] = std::move(incoming);
+    ++count_;
+  }
+
+ private:
+  void grow() {
+    std::vector<Incoming> larger(places_.empty() ? 16 : places_.size() * 2);
+    for (std::size_t i = 0; i < count_; ++i)
+      larger[i] = std::move(places_[(head_ + i) & (places_.size() - 1)]);
+    places_ = std::move(larger);
+    head_ = 0;
+  }
+
+  std::vector<Incoming> places_;  // a power of two
+  std::size_t head_ = 0;
+  std::size_t count_ = 0;
+};
+
+}  // namespace tendon::v0::detail

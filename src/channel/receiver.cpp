@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/receiver.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tendon::v0::detail {
+
+bool ChannelReceiver::has_arrived() {
+  while (!inbox_.empty() && inbox_.front().aborted()) (void)inbox_.pop_front();
+  return !inbox_.empty() && inbox_.front().arrived();
+}
+
+std::size_t ChannelReceiver::clear() {
+  const std::size_t count = inbox_.size();
+  while (!inbox_.empty()) (void)inbox_.pop_front();
+  if (callback_ != nullptr) callback_->taken_all();
+  window_.drop_all();
+  return count;
+}
+
+Result<void> ChannelReceiver::read_schema(const Incoming& incoming) {
+  if (const Error* failure = incoming.body.failure()) return *failure;
+  const std::uint64_t size = incoming.descriptor.body_bytes();
+  const auto too_much = [&](std::uint64_t cost_bytes) {
+    return Error{ErrorCode::limit_exceeded, "channel.schema",
+                 "announced a schema that takes " + std::to_string(cost_bytes) +
+                     " bytes here, while those of all pipes of this link take " +
+                     std::to_string(budget_.bytes()) + " of at most " +
+                     std::to_string(budget_.limit_bytes()) + " (ContextOptions::link_cap_bytes)"};
+  };
+  const std::uint64_t least_bytes = SchemaTable::least_cost_bytes(size);
+  if (least_bytes > budget_.limit_bytes()) return too_much(least_bytes);
+  // A copy first: the peer could change its slot while it is being read.
+  const std::vector<std::byte> bytes(incoming.body.data, incoming.body.data + size);
+  TENDON_TRY(schema, Schema::decode(bytes));
+  const std::uint64_t cost_bytes = SchemaTable::cost_bytes(*schema);
+  if (!schemas_.add(incoming.descriptor.schema, std::move(schema))) return too_much(cost_bytes);
+  return {};
+}
+
+}  // namespace tendon::v0::detail

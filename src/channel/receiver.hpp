@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <tendon/core/result.hpp>
+
+#include "channel/inbox.hpp"
+#include "channel/message_callback.hpp"
+#include "channel/receive_window.hpp"
+#include "channel/schema_table.hpp"
+
+namespace tendon::v0::detail {
+
+/// The receiving side of a channel: what has come and was not taken, in order; what its sender may
+/// send; the schemas that it announced.
+///
+/// Owns:    messages, and shares of each schema and of its callback.
+/// Threads: the link's receive lock is held for every call.
+/// Errors:  faults of the peer; those of a schema have a text that follows its name.
+/// Blocks:  never.
+/// Cost:    of a message: a move, and a few additions.
+class ChannelReceiver {
+ public:
+  /// `cap_bytes`: of this side. `budget`: that of the link.
+  ChannelReceiver(std::uint32_t pipe, Window window, std::uint64_t cap_bytes, HeldBytes& budget)
+      : pipe_(pipe), window_(window, cap_bytes), budget_(budget), schemas_(cap_bytes, &budget) {}
+
+  // What comes
+  /// May this message come at all? Asked before there is memory for it.
+  [[nodiscard]] bool admits(const Descriptor& descriptor) const noexcept {
+    return !is_content(descriptor) || window_.admits(descriptor.payload_bytes);
+  }
+  /// What a peer may do wrong.
+  enum class Fault : std::uint8_t { none, repeated, beyond_window };
+  /// Takes it in, unless it is a fault.
+  [[nodiscard]] Fault accept(Incoming&& incoming) {
+    const Descriptor& descriptor = incoming.descriptor;
+    if (is_content(descriptor) || descriptor.kind == MessageKind::schema) {
+      if (is_known(descriptor.sequence)) return Fault::repeated;
+      last_sequence_ = descriptor.sequence;
+    }
+    // Beyond the window a peer may only announce schemas and end.
+    if (inbox_.size() >= std::size_t{2} * window().messages + 16) return Fault::beyond_window;
+    if (is_content(descriptor)) window_.come(descriptor.payload_bytes);
+    inbox_.push_back(std::move(incoming));
+    if (callback_ != nullptr && has_arrived()) callback_->came();
+    return Fault::none;
+  }
+  /// A transfer that accept() had taken in is complete or aborted.
+  void on_transfer_ended(const Transfer& transfer) {
+    if (transfer.aborted) on_aborted(transfer.descriptor);
+    if (callback_ != nullptr && has_arrived()) callback_->came();
+  }
+  /// A transfer was aborted that accept() had taken in.
+  void on_aborted(const Descriptor& descriptor) noexcept {
+    if (is_content(descriptor)) window_.drop(descriptor.payload_bytes);
+  }
+  /// Was this number used?
+  [[nodiscard]] bool is_known(std::uint64_t sequence) const noexcept {
+    return sequence <= last_sequence_;
+  }
+
+  // What waits
+  [[nodiscard]] bool empty() const noexcept { return inbox_.empty(); }
+  /// Precondition of these: not empty.
+  [[nodiscard]] Incoming& front() noexcept { return inbox_.front(); }
+  Incoming pop_front() {
+    Incoming first = inbox_.pop_front();
+    if (callback_ != nullptr && !has_arrived()) callback_->taken_all();
+    return first;
+  }
+  /// It is a message, which the program takes: pop_front() follows. The credit that is due then;
+  /// its pipe is 0 when none is.
+  [[nodiscard]] Descriptor take_front() noexcept {
+    Incoming& front = inbox_.front();
+    front.held.give_back();
+    return window_.take(pipe_, front.descriptor.payload_bytes);
+  }
+  [[nodiscard]] std::uint64_t taken_messages() const noexcept { return window_.taken_messages(); }
+  /// Drops everything. Returns how many there were.
+  std::size_t clear();
+  [[nodiscard]] std::uint64_t waiting_bytes() const noexcept { return window_.waiting_bytes(); }
+  [[nodiscard]] const Window& window() const noexcept { return window_.window(); }
+  [[nodiscard]] std::uint64_t held_bytes() const noexcept { return inbox_.held_bytes(); }
+
+  /// From here on it is told when something has arrived, and of what there is now. Null: nobody is;
+  /// MessageCallback::end() follows, without the lock.
+  void call_back(std::shared_ptr<MessageCallback> callback) {
+    callback_ = std::move(callback);
+    if (callback_ != nullptr && has_arrived()) callback_->came();
+  }
+
+  // Schemas
+  /// Reads the announcement, whose body has arrived. Errors: protocol_violation,
+  /// limit_exceeded, those of decoding.
+  [[nodiscard]] Result<void> read_schema(const Incoming& incoming);
+  [[nodiscard]] const std::shared_ptr<const Schema>& schema(std::uint32_t number) const noexcept {
+    return schemas_.find(number);
+  }
+  void forget_schemas() noexcept { schemas_.clear(); }
+
+ private:
+  // What counts in the window.
+  static bool is_content(const Descriptor& descriptor) noexcept {
+    return descriptor.kind == MessageKind::data || descriptor.kind == MessageKind::bytes;
+  }
+  // Is a message at the head that can be taken? Drops what will not come.
+  [[nodiscard]] bool has_arrived();
+
+  const std::uint32_t pipe_;
+  Inbox inbox_;
+  std::shared_ptr<MessageCallback> callback_;  // or none
+  ReceiveWindow window_;
+  const HeldBytes& budget_;
+  SchemaTable schemas_;
+  std::uint64_t last_sequence_ = 0;
+};
+
+}  // namespace tendon::v0::detail

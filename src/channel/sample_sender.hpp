@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+#include "channel/sample_channel.hpp"
+#include "runtime/context_core.hpp"
+
+namespace tendon::v0::detail {
+
+/// Shows samples on many channels and waits for none: what a socket did not take leaves when it has
+/// room, and who was told `closed` is told when to try again. Both happen on whichever thread makes
+/// progress for the Context.
+///
+/// Owns:    shares of the channels that are closed or have a sample under way, until remove().
+/// Threads: thread-safe. Its lock comes after a link's receive lock, and before that of Publishing
+///          and a link's sending lock.
+/// Errors:  those of the link, for each channel apart.
+/// Blocks:  while another thread's round lasts, which waits for no peer.
+/// Cost:    a lock and a full barrier for each round, and of each channel what its link costs.
+class SampleSender final : public Work, public std::enable_shared_from_this<SampleSender> {
+ public:
+  /// `on_room`: channels that were closed may have room again. Called under no lock of this class,
+  /// by one thread at a time, inside of whatever makes progress: it shows and returns.
+  SampleSender(std::shared_ptr<ContextCore> context, std::function<void()> on_room)
+      : context_(std::move(context)), on_room_(std::move(on_room)) {}
+
+  /// Shows what there is on as many channels as there are. Peers see it when the round ends: first
+  /// all rings, then one barrier, then the doorbells.
+  class TENDON_SCOPED_LOCKABLE Round {
+   public:
+    explicit Round(SampleSender& sender) TENDON_ACQUIRES(sender.mutex_) : sender_(sender) {
+      sender.mutex_.lock();
+    }
+    Round(const Round&) = delete;
+    Round& operator=(const Round&) = delete;
+    ~Round() TENDON_RELEASES();
+
+    /// The channel lives until remove().
+    [[nodiscard]] Result<Shown> show(const std::shared_ptr<SampleChannel>& channel,
+                                     const Sample& sample, std::uint32_t tag = 0);
+
+   private:
+    SampleSender& sender_;
+  };
+
+  /// The channel is over, by this side or by its link, whose receive lock may be held: its sample
+  /// goes back.
+  void remove(const std::shared_ptr<SampleChannel>& channel) TENDON_EXCLUDES(mutex_);
+
+  // Work
+  bool progress() override TENDON_EXCLUDES(mutex_);
+
+ private:
+  const std::shared_ptr<ContextCore> context_;
+  const std::function<void()> on_room_;
+  Mutex mutex_;
+  std::vector<Link*> to_ring_ TENDON_GUARDED_BY(mutex_);  // of the round
+  // Channels that are closed or have something under way.
+  std::vector<std::shared_ptr<SampleChannel>> waiting_ TENDON_GUARDED_BY(mutex_);
+  bool listed_ TENDON_GUARDED_BY(mutex_) = false;  // as Work, while there is one
+};
+
+}  // namespace tendon::v0::detail

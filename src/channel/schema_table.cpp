@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/schema_table.hpp"
+
+#include <algorithm>
+#include <tendon/tensor/limits.hpp>
+#include <utility>
+
+namespace tendon::v0::detail {
+
+SchemaTable::SchemaTable(std::uint64_t cap_bytes, HeldBytes* budget)
+    : limit_bytes_(std::min<std::uint64_t>(kMaxSchemaBytes, cap_bytes / 4)), budget_(budget) {}
+
+std::uint64_t SchemaTable::cost_bytes(const Schema& schema) noexcept {
+  constexpr std::uint64_t kLeafBytes = 256;
+  return kLeafBytes * schema.leaves().size() + least_cost_bytes(schema.encoding().size());
+}
+
+std::uint64_t SchemaTable::least_cost_bytes(std::uint64_t encoding_bytes) noexcept {
+  constexpr std::uint64_t kDecodedPerEncodedByte = 16;
+  return kDecodedPerEncodedByte * encoding_bytes;
+}
+
+const std::shared_ptr<const Schema>& SchemaTable::find(std::uint32_t number) const noexcept {
+  static const std::shared_ptr<const Schema> kNone;
+  if (entries_.empty()) return kNone;
+  const Entry& entry = entries_[number % kMaxSchemas];
+  return entry.number == number ? entry.schema : kNone;
+}
+
+std::uint32_t SchemaTable::number_of(const std::shared_ptr<const Schema>& schema) const noexcept {
+  for (const Entry& entry : entries_)
+    if (entry.schema != nullptr && (entry.schema == schema || *entry.schema == *schema))
+      return entry.number;
+  return 0;
+}
+
+bool SchemaTable::add(std::uint32_t number, std::shared_ptr<const Schema> schema) {
+  if (entries_.empty()) entries_.resize(kMaxSchemas);
+  Entry& entry = entries_[number % kMaxSchemas];
+  forget(entry);
+  const std::uint64_t cost = cost_bytes(*schema);
+  // The newest stays, however large it is.
+  while (bytes_ != 0 && bytes_ + cost > limit_bytes_) {
+    forget(*std::ranges::min_element(entries_, {}, [](const Entry& known) {
+      return known.schema == nullptr ? ~std::uint64_t{0} : known.age;
+    }));
+  }
+  auto share = budget_ == nullptr ? HeldBytes::Share() : budget_->ask(cost);
+  if (!share) return false;
+  bytes_ += cost;
+  entry = {std::move(schema), number, ++announcements_, *std::move(share)};
+  last_number_ = number;
+  return true;
+}
+
+void SchemaTable::forget(Entry& entry) noexcept {
+  if (entry.schema != nullptr) bytes_ -= cost_bytes(*entry.schema);
+  entry = {};
+}
+
+void SchemaTable::clear() noexcept {
+  for (Entry& entry : entries_) forget(entry);
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "channel/schema_table.hpp"
+#include "channel/send_window.hpp"
+
+namespace tendon::v0::detail {
+
+/// The sending side of a channel: which number a message gets, whether the window has room for it,
+/// which schemas the receiver knows.
+///
+/// Owns:    a share of each schema that was announced; a reference to its window.
+/// Threads: the sender's lock is held for every call.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    a few instructions; schemas as SchemaTable.
+class ChannelSender {
+ public:
+  /// `cap_bytes`: of the receiver.
+  ChannelSender(std::uint32_t pipe, SendWindow& window, std::uint64_t cap_bytes)
+      : pipe_(pipe), window_(window), schemas_(cap_bytes) {}
+
+  /// The last number that was used; 0 at the beginning.
+  [[nodiscard]] std::uint64_t last_sequence() const noexcept { return last_sequence_; }
+  /// A number for what is outside the window, or was withdrawn and keeps it.
+  std::uint64_t use_sequence() noexcept { return ++last_sequence_; }
+
+  /// Gives a message the next number, unless it has one. False: the window has no room for it. The
+  /// number counts as used when the message is sent().
+  [[nodiscard]] bool begin(Descriptor& descriptor) const noexcept {
+    if (descriptor.sequence != 0) return true;
+    if (!window_.open_for(descriptor.payload_bytes)) return false;
+    descriptor.sequence = last_sequence_ + 1;
+    return true;
+  }
+  void sent(const Descriptor& descriptor) noexcept {
+    ++last_sequence_;
+    window_.count(descriptor.payload_bytes);
+  }
+
+  /// The number of a schema that the receiver knows; 0 when it must be announced (again).
+  [[nodiscard]] std::uint32_t number_of(const std::shared_ptr<const Schema>& schema) const {
+    return schemas_.number_of(schema);
+  }
+  /// What announces it. It has a number in the sequence as well: over sockets a large one travels
+  /// as a transfer, which is known by that.
+  [[nodiscard]] Descriptor announcement(const Schema& schema) const {
+    Descriptor descriptor;
+    descriptor.kind = MessageKind::schema;
+    descriptor.pipe = pipe_;
+    descriptor.schema = schemas_.next_number();
+    descriptor.payload_bytes = schema.encoding().size();
+    descriptor.sequence = last_sequence_ + 1;
+    return descriptor;
+  }
+  void announced(std::uint32_t number, std::shared_ptr<const Schema> schema) {
+    ++last_sequence_;
+    (void)schemas_.add(number, std::move(schema));  // there is no limit but the table's own
+  }
+
+ private:
+  const std::uint32_t pipe_;
+  SendWindow& window_;
+  std::uint64_t last_sequence_ = 0;
+  SchemaTable schemas_;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What discovery says of nodes and entities, as keys: docs/protocol.md, "Announcements". In Zenoh
+// they are liveliness tokens, which routers match by themselves: the topic stands at the end as it
+// is, so "@tendon/brain/pub/*/*/*/*/vision/**" finds the publishers of vision.
+//
+//   @tendon/<domain>/node/<name>/<context>/<start>/<addresses>
+//   @tendon/<domain>/{pub|sub|srv}/<context>/<entity>/<schema>/<qos>/<topic>
+//
+// Whoever may reach a router can write any of it. So an announcement is a hint: it says where a
+// peer may be asked, and the handshake on the link proves who answers.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/context_id.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/key_expression.hpp>
+#include <tendon/fabric/qos.hpp>
+#include <tendon/session/address.hpp>
+#include <tendon/tensor/schema.hpp>
+#include <variant>
+#include <vector>
+
+#include "session/nonce128.hpp"
+
+namespace tendon::v0::detail {
+
+/// What a host is told apart by where everybody may read it. Equal hashes are a hint that a unix
+/// socket may be there.
+using BootHash = std::array<std::byte, 8>;
+/// The first 8 bytes of SHA-256 over "tendon boot id" and the boot id: the id itself stays with
+/// those who get a hello. Errors: internal.
+[[nodiscard]] Result<BootHash> boot_hash(const Nonce128& boot_id);
+
+/// Says that a node is there, and where it listens.
+struct NodeAnnouncement {
+  std::string domain;
+  std::string name;
+  ContextId context;        ///< not none
+  std::uint64_t start = 0;  ///< as the hello's incarnation [ns]
+  /// The host on whose unix socket, named by `context`, the node listens.
+  std::optional<BootHash> unix_on;
+  /// At most kMaxAnnouncedAddresses, in the order in which to try them: numbers, because a look-up
+  /// of what a stranger wrote would be the stranger's question; no scope, which means nothing on
+  /// another host; no port 0; not "every interface".
+  std::vector<Address> addresses;
+
+  friend bool operator==(const NodeAnnouncement&, const NodeAnnouncement&) = default;
+};
+
+enum class EntityKind : std::uint8_t { publisher, subscriber, responder };
+
+/// Says that a node has a publisher, a subscriber or a responder.
+struct EntityAnnouncement {
+  std::string domain;
+  EntityKind kind = EntityKind::publisher;
+  ContextId context;  ///< not none
+  std::uint32_t entity = 0;
+  std::optional<SchemaHash> schema;  ///< nothing: any, or not known yet
+  Qos qos;
+  /// A key for publishers and responders. Its first chunk is not "@tendon", which is ours.
+  KeyExpression topic;
+
+  friend bool operator==(const EntityAnnouncement&, const EntityAnnouncement&) = default;
+};
+
+using Announcement = std::variant<NodeAnnouncement, EntityAnnouncement>;
+
+/// The key that announces it. Errors: invalid_argument naming the field; limit_exceeded, also when
+/// the whole key has more than kMaxKeyBytes or kMaxKeyChunks.
+[[nodiscard]] Result<KeyExpression> to_key(const NodeAnnouncement& node);
+[[nodiscard]] Result<KeyExpression> to_key(const EntityAnnouncement& entity);
+
+/// Reads what a stranger wrote. Each announcement has one key; a qos may have parts that a newer
+/// peer added, which are skipped. Errors: protocol_violation naming the field.
+[[nodiscard]] Result<Announcement> parse_announcement(std::string_view key);
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of people's choice as one chunk of a key.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/limits.hpp>
+
+namespace tendon::v0::detail {
+
+/// `name` with %XX for each of "%/*$#?" and for '@' at its front, so that it is one chunk that
+/// wildcards match. A name is UTF-8 without hidden characters, so that two that look alike are not
+/// told apart by what nobody sees. Errors: invalid_argument; limit_exceeded when the chunk has more
+/// than kMaxNameChunkBytes.
+[[nodiscard]] Result<std::string> name_to_chunk(std::string_view name);
+
+/// The name that name_to_chunk() makes this chunk of. Another spelling of it is refused, so that
+/// one name has one key. Errors: invalid_argument, limit_exceeded.
+[[nodiscard]] Result<std::string> name_from_chunk(std::string_view chunk);
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "group/epochs/call_queue.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace tendon::v0::detail {
+namespace {
+
+// In begun_.
+constexpr unsigned kOpBits = 8;
+// A thread that is at the queue is at it for longer only while it reduces or copies much.
+constexpr auto kPatience = std::chrono::milliseconds(10);
+
+}  // namespace
+
+class CallQueue::OperationCompletion final : public CompletionState<void> {
+ public:
+  explicit OperationCompletion(std::shared_ptr<CallQueue> queue) : queue_(std::move(queue)) {}
+  void drive(Deadline deadline) override {
+    if (auto queued = queued_.lock()) (void)queue_->wait(*queued, deadline);
+    // The thread that ended it may not have told yet.
+    if (!finished()) (void)queue_->context_->wait(nullptr, deadline, [this] { return finished(); });
+  }
+  // A collective cannot be undone by one of its members.
+  void cancel() override {
+    if (!finished()) queue_->owner_.abort("a member cancelled an operation");
+  }
+  void expire() override {
+    if (auto queued = queued_.lock()) queue_->time_out(queued);
+  }
+  void abandon() override {}
+  void schedule(std::function<void()> run) override { queue_->context_->schedule(std::move(run)); }
+  void of(std::weak_ptr<Queued> queued) { queued_ = std::move(queued); }
+
+ private:
+  const std::shared_ptr<CallQueue> queue_;
+  std::weak_ptr<Queued> queued_;
+};
+
+Result<std::shared_ptr<CallQueue::Queued>> CallQueue::submit(
+    const Make& make, std::shared_ptr<OperationCompletion> completion) {
+  context_->note_activity();
+  TENDON_CHECK(context_->usable("group"));
+  const Lock lock(mutex_);
+  // What failed elsewhere may be later in the order: a member that is done with this one gave its
+  // part.
+  if (issued_ + 1 >= end_.first()) return *owner_.failure("a collective");
+  TENDON_TRY(operation, make(*epoch_, issued_ + 1));
+  ++issued_;
+  epoch_->history.add(operation->fingerprint());
+  auto queued = std::make_shared<Queued>();
+  queued->operation = std::move(operation);
+  queued->completion = std::move(completion);
+  calls_.push_back(queued);
+  return queued;
+}
+
+Result<void> CallQueue::run(const Make& make, Deadline deadline) {
+  TENDON_TRY(queued, submit(make, nullptr));
+  return finish(queued, deadline);
+}
+
+Result<void> CallQueue::finish(const std::shared_ptr<Queued>& queued, Deadline deadline) {
+  if (!wait(*queued, deadline)) time_out(queued);
+  if (queued->error) return *queued->error;
+  return {};
+}
+
+Completion<void> CallQueue::start(const Make& make) {
+  auto completion = std::make_shared<OperationCompletion>(share());
+  auto queued = submit(make, completion);
+  if (!queued) {
+    if (auto told = completion->finish(std::move(queued).error()))
+      context_->schedule(std::move(told));
+    return Completion<void>(std::move(completion));
+  }
+  completion->of(*queued);
+  advance(nullptr);
+  if (!(*queued)->over) announce(**queued);
+  return Completion<void>(std::move(completion));
+}
+
+bool CallQueue::wait(Queued& queued, Deadline deadline) {
+  const auto attempt = [&] {
+    if (queued.over.load(std::memory_order_acquire)) return true;
+    poll_awaited(queued);
+    advance(queued.completion == nullptr ? &queued : nullptr);
+    return queued.over.load(std::memory_order_acquire);
+  };
+  if (attempt()) return true;
+  if (context_->spin_for_flags(deadline, attempt, &moves_)) return true;
+  announce(queued);
+  return context_->wait(nullptr, deadline, attempt, &moves_);
+}
+
+// From here on sleepers look for what the operation waits for, and the peers ring for it.
+void CallQueue::announce(Queued& queued) {
+  {
+    const Lock lock(mutex_);
+    if (queued.over || !queued.waits.empty()) return;
+    queued.waits_since = Clock::now();
+    queued.waits.reserve(epoch_->channels.size());
+    for (const auto& channel : epoch_->channels)
+      if (channel != nullptr)
+        queued.waits.emplace_back(*context_, channel->link(), WaitsFor::kFlags);
+  }
+  register_work();
+}
+
+void CallQueue::register_work() {
+  if (!registered_.exchange(true)) context_->add_work(share());
+}
+
+// Collectives over links: their messages are taken in by the threads that wait for them.
+void CallQueue::poll_awaited(Queued& queued) {
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    const Lock lock(mutex_);
+    if (queued.over || epoch_->board != nullptr || calls_.empty()) return;
+    for (const GroupRank rank : calls_.front()->operation->waits_for(*epoch_))
+      links.push_back(epoch_->channels[rank]->link().shared_from_this());
+  }
+  for (const auto& link : links)
+    if (!link->traits().shows_input || link->has_input()) context_->poll_link(*link);
+}
+
+void CallQueue::note_begun(Queued& queued) {
+  queued.begun = true;
+  const auto op = static_cast<std::uint64_t>(queued.operation->fingerprint().op);
+  begun_.store(queued.operation->sequence() << kOpBits | op, std::memory_order_relaxed);
+}
+
+// What the head of the queue has come to: nothing yet, complete, or an error.
+std::optional<Result<void>> CallQueue::look(Queued& head) {
+  // Before advance(): what came ahead of the word that somebody has gone is there for it to find.
+  const std::uint64_t heard = losses_heard_.load(std::memory_order_acquire);
+  if (heard != looked_at_) {
+    looked_at_ = heard;
+    lost_ranks_ = owner_.lost_ranks(*epoch_);
+  }
+  std::vector<GroupRank> gone_before;
+  for (const GroupRank rank : lost_ranks_)
+    if (all_arrived_from(*epoch_, rank)) gone_before.push_back(rank);
+  const bool over = head.operation->sequence() >= end_.first();
+  const auto advance = [&]() TENDON_REQUIRES(mutex_) -> std::optional<Result<void>> {
+    const std::uint64_t steps = head.operation->steps_done();
+    auto advanced = head.operation->advance(*epoch_);
+    if (head.operation->steps_done() != steps) moves_.fetch_add(1, std::memory_order_relaxed);
+    if (!advanced) return fail_at(head, std::move(advanced).error());
+    if (*advanced) return Result<void>();
+    return {};
+  };
+  // What had begun when the epoch failed may be complete by what lies there already.
+  if (!over || head.begun) {
+    if (!head.begun) note_begun(head);
+    if (auto came_to = advance()) return came_to;
+  }
+  if (auto usable = context_->usable("group.collective"); !usable)
+    return fail_at(head, std::move(usable).error());
+  if (over) {
+    Error error = owner_.why_over();
+    // The first error is of what it interrupted; for the rest the epoch is over.
+    if (!head.begun && error.code != ErrorCode::peer_lost) error.code = ErrorCode::group_aborted;
+    if (error.code == ErrorCode::mismatch) say_given(error, head);
+    return error;
+  }
+  if (gone_before.empty()) return {};
+  const auto awaited_and_gone = [&]() TENDON_REQUIRES(mutex_) {
+    std::vector<GroupRank> ranks = head.operation->waits_for(*epoch_);
+    std::erase_if(ranks, [&](GroupRank rank) {
+      return std::find(gone_before.begin(), gone_before.end(), rank) == gone_before.end();
+    });
+    return ranks;
+  };
+  const std::vector<GroupRank> suspects = awaited_and_gone();
+  if (suspects.empty()) return {};
+  // Another thread may have sent what a member needed to be done and go, and not noted it yet.
+  for (const GroupRank rank : suspects) epoch_->channels[rank]->wait_for_sender();
+  if (auto came_to = advance()) return came_to;
+  for (const GroupRank rank : awaited_and_gone())
+    if (auto error = owner_.lost(*epoch_, rank)) return fail_at(head, *std::move(error));
+  return {};
+}
+
+// A mismatch is told by sizes and hashes: each member adds its shapes.
+void CallQueue::say_given(Error& error, const Queued& head) const {
+  const FlatSummary& given = head.operation->given();
+  if (given.tensor_count == 0) return;
+  error.detail += "; " + epoch_->names[epoch_->self] + " gave " + to_string(given);
+}
+
+// The operation at the head of the queue ends here with that error.
+Error CallQueue::fail_at(const Queued& head, Error error) {
+  if (error.code == ErrorCode::mismatch) say_given(error, head);
+  const Operation& operation = *head.operation;
+  (void)owner_.fail(*epoch_, error,
+                    operation.counts_alike() ? operation.sequence() : EpochEnd::kAll);
+  return error;
+}
+
+void CallQueue::advance(const Queued* mine) {
+  Calls others;
+  std::shared_ptr<Epoch> over_links;
+  {
+    if (!mutex_.try_lock()) return;
+    const Lock lock(mutex_, kAdoptLock);
+    if (epoch_->board == nullptr) over_links = epoch_;
+    others = take_over(mine);
+  }
+  if (over_links != nullptr) settle_steps(*over_links);
+  tell(others);
+}
+
+// Ends what can be ended. Returns those that other threads wait for.
+CallQueue::Calls CallQueue::take_over(const Queued* mine) {
+  Calls others;
+  while (!calls_.empty()) {
+    auto result = look(*calls_.front());
+    if (!result) break;
+    std::shared_ptr<Queued> head = std::move(calls_.front());
+    calls_.pop_front();
+    if (*result) {
+      last_complete_.store(head->operation->sequence(), std::memory_order_relaxed);
+    } else {
+      head->operation->give_up(*epoch_);
+      head->error = head->timed_out ? std::move(head->timed_out) : std::move(*result).error();
+      // A mismatch says what each member called.
+      std::string& detail = head->error->detail;
+      if (detail.find(to_string(head->operation->fingerprint())) == std::string::npos)
+        detail.insert(0, describe(*head->operation) + ": ");
+    }
+    head->waits.clear();
+    head->over.store(true, std::memory_order_release);
+    if (head.get() != mine) others.push_back(std::move(head));
+  }
+  drop_dead_steps();
+  return others;
+}
+
+void CallQueue::tell(const Calls& calls) {
+  if (calls.empty()) return;
+  for (const auto& queued : calls) {
+    if (queued->completion == nullptr) continue;
+    Result<void> result;
+    if (queued->error) result = *queued->error;
+    if (auto told = queued->completion->finish(std::move(result)))
+      context_->schedule(std::move(told));
+    context_->note_completed();
+  }
+  if (!context_->unusable()) context_->wake_others();
+}
+
+void CallQueue::close() {
+  Calls others;
+  std::shared_ptr<Epoch> last;  // goes after the lock: the end of a link takes others
+  {
+    // Waits for a thread that is at it: that one may not have seen the end.
+    const Lock lock(mutex_);
+    others = take_over(nullptr);
+    last = std::exchange(epoch_, std::make_shared<Epoch>());
+  }
+  if (last->board == nullptr) settle_steps(*last);
+  tell(others);
+  closed_ = true;
+  // The Context has a share, until it looks at its work, for which there may be no other reason.
+  if (registered_) context_->schedule([] {});
+}
+
+std::optional<CallQueue::UnderWay> CallQueue::under_way() const {
+  for (const Deadline patience(kPatience); !mutex_.try_lock();) {
+    if (!patience.has_passed()) {
+      std::this_thread::yield();
+      continue;
+    }
+    const std::uint64_t begun = begun_.load(std::memory_order_relaxed);
+    if (begun >> kOpBits <= last_complete()) return {};
+    return UnderWay{.op = static_cast<CollectiveOp>(begun & ((1u << kOpBits) - 1)),
+                    .sequence = begun >> kOpBits};
+  }
+  const Lock lock(mutex_, kAdoptLock);
+  if (calls_.empty()) return {};
+  const Queued& head = *calls_.front();
+  UnderWay found{.op = head.operation->fingerprint().op, .sequence = head.operation->sequence()};
+  if (head.waits_since != Clock::time_point()) found.elapsed = Clock::now() - head.waits_since;
+  found.awaited = head.operation->waits_for(*epoch_);
+  return found;
+}
+
+void CallQueue::begin(std::shared_ptr<Epoch> next) {
+  epoch_ = std::move(next);
+  looked_at_ = 0;
+  lost_ranks_.clear();
+  std::uint64_t complete = Ready::kNewHere;
+  for (const Ready& ready : epoch_->ready) {
+    issued_ = std::max(issued_, ready.issued);
+    complete = std::min(complete, ready.completed);
+  }
+  complete_everywhere_ = complete == Ready::kNewHere ? 0 : complete;
+  if (epoch_->ready[epoch_->self].completed == Ready::kNewHere)
+    last_complete_ = complete_everywhere_.load();
+}
+
+std::string CallQueue::describe(const Operation& operation) const {
+  return to_string(operation.fingerprint()) + " on group \"" + group_ + "\"";
+}
+
+void CallQueue::time_out(const std::shared_ptr<Queued>& queued) {
+  {
+    const Lock lock(mutex_);
+    if (queued->over) return;
+    Epoch& epoch = *epoch_;
+    Operation& head = *calls_.front()->operation;
+    std::string whom;
+    for (const GroupRank rank : head.waits_for(epoch)) {
+      whom += (whom.empty() ? "" : ", ") + epoch.names[rank];
+      if (epoch.channels[rank] != nullptr && epoch.channels[rank]->link().suspect())
+        whom += " [suspect: no sign of life]";
+    }
+    Error error{ErrorCode::timeout, "group.collective",
+                describe(*queued->operation) + " waits for " +
+                    (whom.empty() ? std::string("its own sends") : whom)};
+    if (calls_.front() != queued)
+      error.detail += ": " + describe(head) + ", called before it, is not done";
+    if (owner_.fail(epoch, error, EpochEnd::kAll)) queued->timed_out = std::move(error);
+  }
+  const Queued* const mine = queued->completion == nullptr ? queued.get() : nullptr;
+  while (!queued->over) advance(mine);
+  context_->wake_others();
+}
+
+// What has begun may be complete by them, so it ends first.
+void CallQueue::drop_dead_steps() {
+  if (!calls_.empty() || end_.runs()) return;
+  // They go after the lock: each may add a Work, and the list of those asks has_input().
+  std::vector<InboundMessage> dead;
+  const Lock lock(epoch_->inbox_mutex);
+  for (auto& inbox : epoch_->inbox) {
+    for (InboundMessage& step : std::exchange(inbox, {})) {
+      const bool is_dead = end_.ends_before(operation_number(step.envelope));
+      (is_dead ? dead.emplace_back() : inbox.emplace_back()) = std::move(step);
+    }
+  }
+}
+
+// By any thread that makes progress: a call that waits on a link that they pause may be the only
+// one.
+void CallQueue::drop_dead_steps_soon() {
+  if (context_->unusable() || closed_) return;
+  will_drop_ = true;
+  register_work();
+  context_->wake_for_work();
+}
+
+bool CallQueue::progress() {
+  if (closed_) return false;
+  advance(nullptr);
+  if (will_drop_ && will_drop_.exchange(false)) {
+    const Lock lock(mutex_);
+    drop_dead_steps();
+  }
+  return true;
+}
+
+bool CallQueue::has_input() const noexcept {
+  if (!mutex_.try_lock()) return true;
+  const Lock lock(mutex_, kAdoptLock);
+  if (calls_.empty()) return false;
+  Operation& head = *calls_.front()->operation;
+  return head.sequence() >= end_.first() ||
+         losses_heard_.load(std::memory_order_acquire) != looked_at_ || head.has_input(*epoch_);
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/tensor/tensor.hpp>
+#include <vector>
+
+#include "group/epochs/epoch_end.hpp"
+#include "group/epochs/operation.hpp"
+#include "runtime/waits_for.hpp"
+
+namespace tendon::v0::detail {
+
+/// The group whose calls are in a queue.
+class CallQueueOwner {
+ public:
+  // The queue's lock is held.
+  /// The error of a call in an epoch that is over; nullopt while it runs.
+  [[nodiscard]] virtual std::optional<Error> failure(std::string_view what) const = 0;
+  /// Why the epoch ends where its EpochEnd says.
+  [[nodiscard]] virtual Error why_over() const = 0;
+  /// Those of this epoch who have gone.
+  [[nodiscard]] virtual std::vector<GroupRank> lost_ranks(const Epoch& epoch) const = 0;
+  [[nodiscard]] virtual std::optional<Error> lost(const Epoch& epoch, GroupRank rank) const = 0;
+  /// Ends that epoch, if it is the one that runs, from operation `first` on, and tells everybody.
+  /// False if it had ended that early before.
+  virtual bool fail(const Epoch& epoch, const Error& error, std::uint64_t first) = 0;
+  // It is not held.
+  virtual void abort(std::string_view reason) = 0;
+  /// For what may outlive the group's handle.
+  [[nodiscard]] virtual std::shared_ptr<void> share() = 0;
+
+ protected:
+  ~CallQueueOwner() = default;
+};
+
+/// The collectives of a group in the order of their calls, which is that of all members. The first
+/// one is advanced, by whichever thread waits or makes progress; the others wait for it.
+///
+/// Owns:    the operations, a share of the epoch that they are of.
+/// Threads: thread-safe. Its lock comes after a link's receive lock and before its owner's.
+/// Errors:  of an operation; an operation that fails ends the epoch.
+/// Blocks:  run(), until the deadline.
+/// Cost:    one lock a call, and one for each look at what it waits for.
+class CallQueue final : public Work {
+ public:
+  /// `end` is of the epoch that runs; its owner has it.
+  CallQueue(CallQueueOwner& owner, std::shared_ptr<ContextCore> context, const EpochEnd& end,
+            std::string group)
+      : owner_(owner), context_(std::move(context)), end_(end), group_(std::move(group)) {}
+
+  /// `make` gets the epoch and the operation's number.
+  using Make =
+      std::function<Result<std::shared_ptr<Operation>>(Epoch& epoch, std::uint64_t sequence)>;
+  Result<void> run(const Make& make, Deadline deadline);
+  /// Runs it as far as it comes without waiting.
+  Completion<void> start(const Make& make);
+  /// An all_reduce of few bytes on one host, when nothing is before it in the queue: without an
+  /// operation, for as long as everybody is on time. nullopt: nothing was done, run() it.
+  std::optional<Result<void>> reduce_at_once(const Tensor& tensor, const ReduceOp& op,
+                                             Deadline deadline);
+  /// As far as it comes without waiting. Another thread that is at it does as well.
+  void advance() { advance(nullptr); }
+  /// Somebody has gone: the owner's lost_ranks() tells more than before. The owner has its lock.
+  void note_loss() noexcept { losses_heard_.fetch_add(1, std::memory_order_release); }
+  /// Steps that no operation will take are dropped by the next thread that makes progress.
+  void drop_dead_steps_soon();
+  /// The group is left, and its epoch has ended from the first operation on: so has all that is
+  /// here. The channels of the epoch go.
+  void close() TENDON_EXCLUDES(mutex_);
+
+  /// The first call that is not over.
+  struct UnderWay {
+    CollectiveOp op;
+    std::uint64_t sequence = 0;
+    std::chrono::nanoseconds elapsed{0};  ///< since it was found that it has to wait
+    std::vector<GroupRank> awaited{};
+  };
+  /// nullopt: none is under way. Waits for a thread that is at it for some milliseconds, and then
+  /// says what that one is at.
+  [[nodiscard]] std::optional<UnderWay> under_way() const TENDON_EXCLUDES(mutex_);
+  /// The number of the last operation that was complete.
+  [[nodiscard]] std::uint64_t last_complete() const noexcept { return last_complete_.load(); }
+  /// The least that a member of this epoch had completed when it entered.
+  [[nodiscard]] std::uint64_t complete_everywhere() const noexcept {
+    return complete_everywhere_.load();
+  }
+
+  // From epoch to epoch, in one piece with what the owner changes under its own lock
+  [[nodiscard]] Mutex& mutex() const noexcept TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
+  /// What is called next is of that epoch. Numbers go on with the highest of any member.
+  void begin(std::shared_ptr<Epoch> next) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool empty() const TENDON_REQUIRES(mutex_) { return calls_.empty(); }
+  /// The last number that was given.
+  [[nodiscard]] std::uint64_t issued() const TENDON_REQUIRES(mutex_) { return issued_; }
+  /// The number of the first operation that is not over.
+  [[nodiscard]] std::uint64_t first_open() const TENDON_REQUIRES(mutex_) {
+    return calls_.empty() ? issued_ + 1 : calls_.front()->operation->sequence();
+  }
+  /// Steps that no operation will take: they would hold the links that they came on.
+  void drop_dead_steps() TENDON_REQUIRES(mutex_);
+
+  // Work
+  bool progress() override;
+  [[nodiscard]] bool has_input() const noexcept override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  class OperationCompletion;
+  struct Queued {
+    std::shared_ptr<Operation> operation;
+    std::shared_ptr<OperationCompletion> completion;  // of an asynchronous one
+    bool begun = false;
+    std::vector<WaitsFor> waits;  // once some thread had to wait for it
+    Clock::time_point waits_since{};
+    std::atomic<bool> over{false};
+    std::optional<Error> error;
+    std::optional<Error> timed_out;  // what it ends with, unless it is complete after all
+  };
+  using Calls = std::vector<std::shared_ptr<Queued>>;
+
+  [[nodiscard]] std::shared_ptr<CallQueue> share() { return {owner_.share(), this}; }
+  Result<std::shared_ptr<Queued>> submit(const Make& make,
+                                         std::shared_ptr<OperationCompletion> completion);
+  Result<void> finish(const std::shared_ptr<Queued>& queued, Deadline deadline);
+  bool wait(Queued& queued, Deadline deadline);
+  /// `mine` is what the calling thread waits for itself: nobody has to be told of its end.
+  void advance(const Queued* mine) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Calls take_over(const Queued* mine) TENDON_REQUIRES(mutex_);
+  void tell(const Calls& calls);
+  void note_begun(Queued& queued) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::optional<Result<void>> look(Queued& head) TENDON_REQUIRES(mutex_);
+  void say_given(Error& error, const Queued& head) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Error fail_at(const Queued& head, Error error) TENDON_REQUIRES(mutex_);
+  void announce(Queued& queued);
+  void register_work();
+  void time_out(const std::shared_ptr<Queued>& queued);
+  void poll_awaited(Queued& queued);
+  [[nodiscard]] std::string describe(const Operation& operation) const;
+
+  CallQueueOwner& owner_;
+  const std::shared_ptr<ContextCore> context_;
+  const EpochEnd& end_;
+  const std::string group_;
+
+  mutable Mutex mutex_;
+  std::deque<std::shared_ptr<Queued>> calls_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t issued_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Epoch> epoch_ TENDON_GUARDED_BY(mutex_) = std::make_shared<Epoch>();
+  // The losses_heard_ that the epoch has looked at; 0 before it has.
+  std::uint64_t looked_at_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::vector<GroupRank> lost_ranks_ TENDON_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> losses_heard_{0};
+  std::atomic<std::uint64_t> moves_{0};  // of the operations
+  std::atomic<std::uint64_t> begun_{0};  // the last one: its number, and in the lower byte what
+  std::atomic<std::uint64_t> last_complete_{0};
+  std::atomic<std::uint64_t> complete_everywhere_{0};
+  std::atomic<bool> registered_{false};
+  std::atomic<bool> will_drop_{false};  // steps that no operation takes
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tendon/core/mutex.hpp>
+#include <tendon/group/group.hpp>
+#include <vector>
+
+#include "group/boards/rounds.hpp"
+#include "group/epochs/call_queue.hpp"
+#include "group/epochs/epoch_end.hpp"
+#include "group/epochs/message_box.hpp"
+#include "group/epochs/seats.hpp"
+#include "group/membership/early_words.hpp"
+#include "group/membership/mesh.hpp"
+
+namespace tendon::v0::detail {
+
+/// One member's share of a group: its epochs, and what it does when somebody is lost.
+///
+///     entering --`ready` of all members of the view--> running
+///     running --an operation failed, a member was lost, somebody said `abort`--> failed
+///     failed --shrink()--> entering, in a view without those who are gone
+///     running, failed --grow(), rebuild()--> entering, in a view with those who have come
+///
+/// Owns:    the epoch, the call queue, a share of the mesh.
+/// Threads: thread-safe. Lock order: a link's receive lock; the call queue's; state_mutex_; an
+///          epoch's inbox.
+/// Errors:  as Group says.
+/// Blocks:  calls with a deadline.
+/// Cost:    one lock an operation.
+class GroupCore final : public MeshListener,
+                        public CallQueueOwner,
+                        public Timed,
+                        public std::enable_shared_from_this<GroupCore> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<GroupCore>> join(std::shared_ptr<ContextCore> context,
+                                                               const Rendezvous& rendezvous,
+                                                               const GroupOptions& options,
+                                                               Deadline deadline);
+  /// The group `id` of those places of the mesh, of which one is this member's, before its first
+  /// epoch. `view` is empty for one who comes in the place of another.
+  GroupCore(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::string name,
+            ByPlace<MeshPlace> mesh_places, const View& view, Minority minority);
+
+  enum class Of : std::uint8_t {
+    everybody,    ///< of the last epoch, or an error that names who is gone
+    those_left,   ///< of the last epoch
+    those_here,   ///< those left, and who has come in the place of another
+    every_place,  ///< waits until somebody has come for each
+  };
+  /// The next epoch: each of its members calls this.
+  Result<void> enter(Deadline deadline, Of members, Fence fence, std::string_view where);
+  /// The handle is gone.
+  void leave();
+  Result<std::shared_ptr<GroupCore>> subgroup(std::span<const GroupRank> ranks, Deadline deadline,
+                                              std::string_view name);
+
+  [[nodiscard]] std::shared_ptr<Epoch> epoch() const;
+  [[nodiscard]] const std::shared_ptr<Mesh>& mesh() const noexcept { return mesh_; }
+  [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept {
+    return mesh_->context();
+  }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
+  [[nodiscard]] std::uint64_t epochs_entered() const noexcept { return epochs_entered_.load(); }
+  /// Is the epoch over, or at an end that is known?
+  [[nodiscard]] bool has_ended() const noexcept { return !end_.runs(); }
+  [[nodiscard]] CallQueue& calls() noexcept { return calls_; }
+  [[nodiscard]] MessageBox& messages() noexcept { return messages_; }
+  /// nullopt: that process has none in this group.
+  [[nodiscard]] std::optional<GroupPlace> place_of(MeshPlace mesh_place) const;
+  /// lost(), once all that it sent before it went has arrived.
+  [[nodiscard]] std::optional<Error> gone(const Epoch& epoch, GroupRank rank) const;
+  /// Where a tensor lies in this Context's pool, shown to the members of `epoch`.
+  [[nodiscard]] PoolPlace pool_place(const Epoch& epoch, const Flat& tensors);
+  [[nodiscard]] static PoolReader pool_reader(std::shared_ptr<Epoch> epoch);
+
+  // MeshListener
+  void on_inbound(MeshPlace mesh_place, InboundMessage&& inbound) override;
+  void on_lost(MeshPlace mesh_place, const Channel& channel, const Error& error,
+               Absence how) override;
+  // CallQueueOwner
+  [[nodiscard]] std::optional<Error> failure(std::string_view what) const override;
+  [[nodiscard]] Error why_over() const override;
+  [[nodiscard]] std::vector<GroupRank> lost_ranks(const Epoch& epoch) const override;
+  [[nodiscard]] std::optional<Error> lost(const Epoch& epoch, GroupRank rank) const override;
+  /// What comes before `first` goes on: a member that has done it gave its part, and one that does
+  /// not do it says so by a smaller number.
+  bool fail(const Epoch& epoch, const Error& error, std::uint64_t first) override
+      TENDON_EXCLUDES(state_mutex_);
+  void abort(std::string_view reason) override;
+  [[nodiscard]] std::shared_ptr<void> share() override { return shared_from_this(); }
+  // Timed
+  void on_time() override;
+
+ private:
+  static Result<std::shared_ptr<GroupCore>> join(const std::shared_ptr<Mesh>& mesh,
+                                                 const GroupOptions& options, Deadline deadline);
+  class Entering;
+  /// What of an epoch that is left is not done.
+  enum class UnderWay : std::uint8_t { goes_on, ends_here };
+
+  bool fail(const Epoch& epoch, const Error& error, std::uint64_t first, GroupPlace blamed)
+      TENDON_EXCLUDES(state_mutex_);
+  void say_all(Envelope envelope, Bytes body = {}) TENDON_EXCLUDES(state_mutex_);
+  void say(GroupPlace place, const Envelope& envelope, Bytes body = {}) const;
+  void take_back_held();
+  void forget_members();
+  void drop_messages_of_replaced() TENDON_REQUIRES(state_mutex_);
+  /// False: it was an epoch left over from a call that had given up; the one asked for comes next.
+  Result<bool> enter_next(Deadline deadline, Of members, Fence fence, std::string_view where);
+  [[nodiscard]] bool is_admitted() const;
+  Result<void> end_epoch(Of members, Deadline deadline, std::string_view where);
+  [[nodiscard]] bool end_calls(UnderWay under_way);
+  [[nodiscard]] std::string empty_places() const TENDON_REQUIRES(state_mutex_);
+  void say_agreement() TENDON_EXCLUDES(state_mutex_);
+  void on_ready(GroupPlace place, const Envelope& envelope);
+  [[nodiscard]] Envelope ready_word() TENDON_REQUIRES(state_mutex_);
+  void on_abort(const InboundMessage& inbound);
+  [[nodiscard]] static Error error_of(const AbortWord& word, const Epoch& epoch);
+  void on_step(GroupPlace place, InboundMessage&& inbound);
+  std::shared_ptr<Epoch> build(const View& view, std::uint32_t attempt);
+  [[nodiscard]] Result<bool> show_board(const Epoch& epoch);
+  [[nodiscard]] bool complete(Epoch& epoch) TENDON_REQUIRES(state_mutex_);
+  [[nodiscard]] bool board_never_comes(const Epoch& epoch) const TENDON_REQUIRES(state_mutex_);
+  void install(const std::shared_ptr<Epoch>& next);
+  [[nodiscard]] std::shared_ptr<Channel> channel_of(GroupPlace place) const {
+    return mesh_->channel(mesh_places_[place]);
+  }
+
+  const std::shared_ptr<Mesh> mesh_;
+  const std::uint64_t id_;
+  const std::string name_;
+  const ByPlace<MeshPlace> mesh_places_;
+  const GroupPlace self_;
+  MessageBox messages_;
+
+  CallQueue calls_;
+
+  mutable Mutex state_mutex_ TENDON_ACQUIRED_AFTER(calls_.mutex());
+  std::shared_ptr<Epoch> epoch_ TENDON_GUARDED_BY(state_mutex_) = std::make_shared<Epoch>();
+  // While it is entered, and when that was given up.
+  std::shared_ptr<Epoch> next_ TENDON_GUARDED_BY(state_mutex_);
+  Seats seats_ TENDON_GUARDED_BY(state_mutex_);
+  // Changed under state_mutex_; where it ends may be asked anywhere.
+  EpochEnd end_;
+  EarlyWords early_ TENDON_GUARDED_BY(state_mutex_);
+  std::map<ByPlace<MeshPlace>, std::uint32_t> subgroups_made_ TENDON_GUARDED_BY(state_mutex_);
+  bool ticking_ TENDON_GUARDED_BY(state_mutex_) = false;
+  std::atomic<bool> left_{false};
+  std::atomic<std::uint64_t> epochs_entered_{0};
+};
+
+}  // namespace tendon::v0::detail

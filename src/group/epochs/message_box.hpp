@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/group/group.hpp>
+#include <utility>
+#include <vector>
+
+#include "group/membership/channel.hpp"
+#include "group/membership/group_place.hpp"
+
+namespace tendon::v0::detail {
+
+/// Messages from member to member that were not taken yet, in order of arrival, and the receives
+/// that wait for one, in the order of their calls.
+///
+/// A message is matched as soon as it and a receive for it are there: receives choose in their
+/// order, each the first message that is left for it. So a receive never takes what an earlier one
+/// waits for, whichever thread looks first (MPI 4.1, section 3.5, "Order").
+///
+/// Owns:    the messages' memory; not the receives.
+/// Threads: thread-safe.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    a lock, but none to look for a match in vain; a search through what waits. To withdraw
+///          a receive that has a match, and to take one out of turn, matches anew: receives times
+///          messages.
+class MessageBox {
+ public:
+  struct Entry {
+    GroupPlace place;          ///< of the sender
+    std::uint64_t number = 0;  ///< in order of arrival, from 1
+    InboundMessage inbound;    ///< without a channel: credited before it was put back
+  };
+  /// What a receive takes. It stays where it is from post() to withdraw().
+  struct Receive {
+    std::optional<GroupPlace> place;   ///< of the sender; nullopt: anybody's
+    std::optional<std::uint32_t> tag;  ///< nullopt: any
+    /// The number of the message that is its own; 0: none yet. A glance without the lock may be
+    /// old.
+    std::atomic<std::uint64_t> match{0};
+  };
+
+  void put(GroupPlace place, InboundMessage&& inbound);
+  /// One that was taken, to where it was.
+  void put_back(Entry&& entry);
+  /// Nobody takes what is in it, or still comes: its senders are not to wait for that.
+  void close();
+  /// Forgets what came from there.
+  void drop(GroupPlace place);
+
+  /// It waits behind all that were posted before.
+  void post(Receive& receive);
+  /// It takes nothing any more. True: it had a match, which another receive may have now, so those
+  /// that sleep are to look again.
+  [[nodiscard]] bool withdraw(Receive& receive);
+  /// The message that is this receive's, if `accepts` likes it; nullopt: none yet. With a message
+  /// the receive has had its turn. An Error of `accepts` leaves the message and the receive as they
+  /// are.
+  template <class F>
+  [[nodiscard]] Result<std::optional<Entry>> take(Receive& receive, F accepts) {
+    if (receive.match == 0) return std::optional<Entry>();
+    const Lock lock(mutex_);
+    if (receive.match == 0) return std::optional<Entry>();
+    const auto entry = std::ranges::lower_bound(entries_, receive.match.load(), {}, &Entry::number);
+    TENDON_CHECK(accepts(*entry));
+    std::optional<Entry> taken(std::move(*entry));
+    entries_.erase(entry);
+    std::erase(receives_, &receive);
+    receive.match = 0;
+    return taken;
+  }
+
+ private:
+  [[nodiscard]] bool is_free(const Entry& entry) const TENDON_REQUIRES(mutex_);
+  void match(Receive& receive) TENDON_REQUIRES(mutex_);
+  void match_anew() TENDON_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+  std::uint64_t arrived_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::deque<Entry> entries_ TENDON_GUARDED_BY(mutex_);
+  std::vector<Receive*> receives_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/group/reduce_op.hpp>
+#include <vector>
+
+#include "group/epochs/epoch.hpp"
+#include "group/operands/fingerprint.hpp"
+#include "group/operands/flat.hpp"
+#include "group/scripts/script.hpp"
+
+namespace tendon::v0::detail {
+
+/// A collective, from its call to its end. Advanced by the thread that has the call queue of its
+/// group, one at a time, in the order of the calls.
+class Operation {
+ public:
+  Operation(const Fingerprint& fingerprint, std::uint64_t sequence)
+      : fingerprint_(fingerprint), sequence_(sequence) {}
+  virtual ~Operation() = default;
+
+  /// Does what can be done now. True: it is complete.
+  [[nodiscard]] virtual Result<bool> advance(Epoch& epoch) = 0;
+  /// A glance: would advance() find something new?
+  [[nodiscard]] virtual bool has_input(Epoch& epoch) = 0;
+  /// The members it waits for.
+  [[nodiscard]] virtual std::vector<GroupRank> waits_for(Epoch& epoch) = 0;
+  /// Changes when advance() has done something, and only then: a thread that waits counts on it.
+  [[nodiscard]] virtual std::uint64_t steps_done() const noexcept = 0;
+  /// It ends before it is complete: nothing touches its memory after this.
+  virtual void give_up(Epoch&) {}
+
+  [[nodiscard]] const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+  /// What this member gave to it, for errors; no tensors: there is nothing to say.
+  [[nodiscard]] const FlatSummary& given() const noexcept { return given_; }
+  void set_given(const FlatSummary& given) { given_ = given; }
+  /// False once another member was found to have made other calls before it: numbers of operations
+  /// mean nothing between the two.
+  [[nodiscard]] bool counts_alike() const noexcept { return counts_alike_; }
+
+ protected:
+  [[nodiscard]] Error mismatch(const Epoch& epoch, GroupRank member, const Fingerprint& theirs) {
+    counts_alike_ =
+        theirs.sequence == fingerprint_.sequence && theirs.history == fingerprint_.history;
+    return mismatch_error(epoch, fingerprint_, member, theirs);
+  }
+
+ private:
+  const Fingerprint fingerprint_;
+  const std::uint64_t sequence_;
+  FlatSummary given_;
+  bool counts_alike_ = true;
+};
+
+class Rounds;
+/// Rounds on the board of an epoch.
+enum class Staged : std::uint8_t {
+  no,
+  first_round,  ///< it is published already
+};
+[[nodiscard]] std::shared_ptr<Operation> make_board_operation(const Fingerprint& fingerprint,
+                                                              std::uint64_t sequence,
+                                                              std::unique_ptr<Rounds> rounds,
+                                                              const Staging::Plan& plan = {},
+                                                              Staged staged = Staged::no);
+
+/// One script and the tensors it works on: blocks one after another, as scripts take them.
+struct ScriptJob {
+  Script script;
+  std::vector<Flat> input;
+  std::vector<Flat> output;
+  ReduceOp op = ReduceOp::sum;
+  DType dtype = DType::u8;  ///< of what is reduced: then input and output have no gaps
+};
+class Mesh;
+/// Scripts over the channels of an epoch, one after another; then `finish`.
+[[nodiscard]] std::shared_ptr<Operation> make_script_operation(const Fingerprint& fingerprint,
+                                                               std::uint64_t sequence, Mesh& mesh,
+                                                               std::uint64_t group,
+                                                               std::vector<ScriptJob> jobs,
+                                                               std::function<void()> finish);
+/// The fingerprint in the envelope of a step.
+[[nodiscard]] Fingerprint fingerprint_of(const Envelope& envelope);
+
+}  // namespace tendon::v0::detail

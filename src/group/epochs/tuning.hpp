@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which algorithm an operation takes: the sizes at which they change places, and what overrides
+// them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "group/boards/rounds.hpp"
+#include "group/scripts/script.hpp"
+#include "memory/copy.hpp"
+
+namespace tendon::v0::detail {
+
+/// What the choice depends on besides sizes and members; the same on all members. Sizes are of
+/// docs/collectives.md, "Which algorithm"; tuning_rows() says what each means.
+struct Tuning {
+  std::uint64_t symmetric_max_bytes = std::uint64_t{512} << 10;
+  std::uint64_t pull_min_bytes = std::uint64_t{1} << 20;
+  // A step costs a link some tens of microseconds, in which it moves some tens of KiB.
+  std::uint64_t few_steps_max_bytes = std::uint64_t{32} << 10;
+  std::uint64_t pair_max_bytes = std::uint64_t{256} << 10;
+  std::uint64_t ring_block_min_bytes = std::uint64_t{64} << 10;
+  std::uint64_t chain_min_bytes = std::uint64_t{1} << 20;
+  std::uint64_t shard_min_bytes = std::uint64_t{32} << 10;
+  std::uint64_t two_level_block_min_bytes = std::uint64_t{2} << 10;
+
+  // Forced, whatever the size.
+  std::optional<BoardAllReduce> board_all_reduce = {};
+  std::optional<CopyHint> staging = {};
+  std::optional<AllReduceAlgorithm> all_reduce = {};
+  std::optional<ReduceAlgorithm> reduce = {};
+  std::optional<BroadcastAlgorithm> broadcast = {};
+  std::optional<AllGatherAlgorithm> all_gather = {};
+  std::optional<ReduceScatterAlgorithm> reduce_scatter = {};
+  std::optional<BarrierAlgorithm> barrier = {};
+
+  /// The tuning of TENDON_COLLECTIVES, read once; what cannot be read is logged.
+  [[nodiscard]] static const Tuning& get();
+  friend bool operator==(const Tuning&, const Tuning&) = default;
+};
+
+/// A size of the table, by the name that TENDON_COLLECTIVES has for it.
+struct TuningRow {
+  std::string_view name;
+  std::uint64_t Tuning::*size_bytes;
+  std::string_view meaning;
+};
+[[nodiscard]] std::span<const TuningRow> tuning_rows();
+
+/// An operation whose algorithm can be forced, by the name that TENDON_COLLECTIVES has for it.
+struct ForcedRow {
+  std::string_view name;
+  std::vector<std::string_view> algorithms;  ///< that it knows
+  std::string_view forced;                   ///< empty: it is not
+  std::string_view otherwise;                ///< "by size"
+};
+[[nodiscard]] std::vector<ForcedRow> forced_rows(const Tuning& tuning);
+
+struct ReadTuning {
+  Tuning tuning;
+  std::vector<std::string> names;       ///< that were read, in their order
+  std::vector<std::string> complaints;  ///< one for each entry that could not be read
+};
+/// `name=BYTES` or `operation=algorithm`, with commas between them.
+[[nodiscard]] ReadTuning read_tuning(std::string_view text);
+
+[[nodiscard]] std::string_view to_string(BoardAllReduce algorithm);
+[[nodiscard]] std::string_view to_string(AllReduceAlgorithm algorithm);
+[[nodiscard]] std::string_view to_string(ReduceAlgorithm algorithm);
+[[nodiscard]] std::string_view to_string(BroadcastAlgorithm algorithm);
+[[nodiscard]] std::string_view to_string(AllGatherAlgorithm algorithm);
+[[nodiscard]] std::string_view to_string(ReduceScatterAlgorithm algorithm);
+[[nodiscard]] std::string_view to_string(BarrierAlgorithm algorithm);
+
+// Sizes in bytes: of what is reduced or moved; of all blocks together where there are blocks.
+[[nodiscard]] BoardAllReduce choose_board_all_reduce(const Tuning& tuning, std::uint32_t members,
+                                                     std::uint64_t size_bytes);
+// Over links. Two levels need hosts.are_levels(): where they are forced and cannot be, the size
+// decides.
+[[nodiscard]] AllReduceAlgorithm choose_all_reduce(const Tuning& tuning, const Hosts& hosts,
+                                                   std::uint64_t size_bytes);
+[[nodiscard]] TwoLevelAllReduce choose_two_level_all_reduce(const Tuning& tuning,
+                                                            const Hosts& hosts,
+                                                            std::uint64_t size_bytes);
+[[nodiscard]] ReduceAlgorithm choose_reduce(const Tuning& tuning, const Hosts& hosts,
+                                            std::uint64_t size_bytes);
+[[nodiscard]] BroadcastAlgorithm choose_broadcast(const Tuning& tuning, const Hosts& hosts,
+                                                  std::uint64_t size_bytes);
+[[nodiscard]] AllGatherAlgorithm choose_all_gather(const Tuning& tuning, const Hosts& hosts,
+                                                   std::uint64_t size_bytes);
+[[nodiscard]] ReduceScatterAlgorithm choose_reduce_scatter(const Tuning& tuning, const Hosts& hosts,
+                                                           std::uint64_t size_bytes);
+[[nodiscard]] BarrierAlgorithm choose_barrier(const Tuning& tuning, const Hosts& hosts);
+/// The operations for which two levels are forced; they cannot apply where there are none.
+[[nodiscard]] std::string forced_two_level(const Tuning& tuning);
+
+/// By what the members reach each other.
+enum class Reach : std::uint8_t {
+  boards,  ///< all are on one host
+  links,
+};
+struct SizeRange {
+  std::uint64_t first_bytes = 8;
+  std::uint64_t last_bytes = std::uint64_t{64} << 20;
+};
+/// What an operation takes from a size on, in words.
+struct Choice {
+  std::uint64_t from_bytes = 0;
+  std::string algorithm;
+};
+/// The first one is for the first size of the range; each other one is where it changes.
+struct Choices {
+  std::string_view operation;
+  std::vector<Choice> by_size;
+};
+[[nodiscard]] std::vector<Choices> choices_of(const Tuning& tuning, Reach reach, const Hosts& hosts,
+                                              const SizeRange& range = {});
+
+/// The ways of an epoch's operations, by size: text for people.
+[[nodiscard]] std::string describe_choices(const Tuning& tuning, Reach reach, const Hosts& hosts);
+
+}  // namespace tendon::v0::detail

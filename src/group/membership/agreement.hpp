@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the members of a group agree on its next epoch: who is still in it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <tendon/group/options.hpp>
+#include <vector>
+
+#include "group/membership/absences.hpp"
+#include "group/membership/agreement_message.hpp"
+#include "group/membership/proposer.hpp"
+
+namespace tendon::v0::detail {
+
+/// The agreement of one member, without sockets and clocks: messages and times come in, messages
+/// and views come out.
+///
+/// Single-decree Paxos for each epoch (L. Lamport, "Paxos Made Simple", 2001): the acceptors are
+/// the members of the last epoch, the leader is the lowest one that is present, and a quorum is
+/// everybody whom the leader takes to be present. Two quorums must meet, so those present must be
+/// more than half of the last epoch, or half of it with its lowest member, or all that are not
+/// proved dead. The first round of the lowest place needs no `prepare`: nobody can have been before
+/// it.
+///
+///     following --lowest present, somebody absent or to be admitted--> preparing
+///     preparing --all present promised--> proposing   (round 0 begins here)
+///     proposing --all present accepted--> decided: the next epoch, following again
+///     any --a later ballot heard of, or nothing heard for `retry`--> preparing, with a higher one
+///     any --`decided` of a later epoch--> following, or evicted when it is without us
+///     any --too few present--> no_quorum, until more is proved
+///
+/// A newcomer accepts a proposal that admits it, and is a member when it hears `decided`, which all
+/// members say until it has answered. Before that it is no acceptor: what is said to the process
+/// that had its place it refuses, and is admitted anew.
+///
+/// One limit: newcomers are no acceptors of the epoch that admits them. If a network is cut, one
+/// side admits somebody, and all other members of that side then die and are proved dead to the
+/// other side, both the newcomer and that side go on.
+///
+/// Threads: none; its owner has a lock.
+/// Cost:    a few messages a member and epoch; nothing while nobody is missing.
+class Agreement {
+ public:
+  using Clock = std::chrono::steady_clock;
+  enum class State : std::uint8_t { following, preparing, proposing, no_quorum, evicted };
+  struct Outgoing {
+    GroupPlace to;
+    AgreementMessage message;
+  };
+
+  /// A member of `view`; an `epoch` of 0 with no members is one who waits to be admitted.
+  Agreement(GroupPlace self, const View& view, Minority minority, Clock::duration retry);
+
+  /// `member` of this view is to be left out. It holds for those who stay; of who is new in a later
+  /// view, as of all after views that were not heard of, it has to be said again: a place may have
+  /// been taken by another process.
+  void set_absent(GroupPlace member, Absence how, Clock::time_point now);
+  /// An empty place is taken from the next epoch on; it answers by an Agreement of its own.
+  void admit(GroupPlace place, Clock::time_point now);
+
+  void receive(GroupPlace from, const AgreementMessage& message, Clock::time_point now);
+  /// Says again what may have been lost. Call it every `retry` or so.
+  void tick(Clock::time_point now);
+
+  [[nodiscard]] const View& view() const noexcept { return view_; }
+  [[nodiscard]] State state() const noexcept { return state_; }
+  [[nodiscard]] const MemberMask& absent() const noexcept { return absences_.absent(); }
+  /// Those who were admit()ted here and are not members yet.
+  [[nodiscard]] const MemberMask& admitted() const noexcept { return admitted_; }
+  /// tick() has something to say again.
+  [[nodiscard]] bool unsettled() const noexcept {
+    return state_ != State::evicted &&
+           (absent().any() || leading() || accepted_ || unconfirmed_.any());
+  }
+  /// This member is deciding the next epoch.
+  [[nodiscard]] bool leading() const noexcept {
+    return state_ == State::preparing || state_ == State::proposing;
+  }
+  /// Is somebody waited for who leads newcomers in?
+  enum class Newcomers : std::uint8_t { wanted, not_wanted };
+  /// Without a word of these nothing is decided.
+  [[nodiscard]] MemberMask awaited(Newcomers newcomers) const;
+  /// What is to be sent; empty afterwards.
+  [[nodiscard]] std::vector<Outgoing> take_outgoing();
+
+ private:
+  using Kind = AgreementMessage::Kind;
+
+  [[nodiscard]] MemberMask present() const { return view_.members & ~absent(); }
+  [[nodiscard]] bool has_quorum(const MemberMask& side) const;
+  void consider(Clock::time_point now);
+  void lead(Clock::time_point now);
+  void propose(Clock::time_point now);
+  void adopt(const View& next);
+  void begin_epoch(Clock::time_point now);
+  void receive_here(GroupPlace from, const AgreementMessage& message, Clock::time_point now);
+  void receive_as_newcomer(GroupPlace from, const AgreementMessage& message, Clock::time_point now);
+  void count_answer(GroupPlace from, Clock::time_point now);
+  void send(GroupPlace to, AgreementMessage message);
+  void send_all(MemberMask to, const AgreementMessage& message);
+  void send_report();
+  [[nodiscard]] AgreementMessage message_of_report() const;
+  [[nodiscard]] AgreementMessage message_of_ballot() const;
+  [[nodiscard]] AgreementMessage message_of_view() const;
+
+  const GroupPlace self_;
+  const Minority minority_;
+  const Clock::duration retry_;
+  View view_;
+  State state_ = State::following;
+  Absences absences_;
+  MemberMask admitted_;
+  MemberMask unconfirmed_;  // new in this view, and have not said anything in it
+
+  std::uint64_t denied_ = 0;  // the last epoch of which this newcomer is no member
+
+  // As an acceptor, for the epoch after view_.
+  Ballot promised_;
+  std::optional<AgreementMessage::Accepted> accepted_;
+
+  // As a leader.
+  Proposer proposer_;
+  Clock::time_point said_at_;
+
+  std::vector<Outgoing> outgoing_;
+};
+
+}  // namespace tendon::v0::detail

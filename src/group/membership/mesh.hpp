@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/group/options.hpp>
+#include <tendon/group/rendezvous.hpp>
+#include <vector>
+
+#include "group/membership/arrivals.hpp"
+#include "group/membership/channel.hpp"
+#include "group/membership/first_group.hpp"
+#include "group/membership/mesh_listeners.hpp"
+#include "group/membership/mesh_place.hpp"
+#include "group/membership/occupants.hpp"
+#include "group/membership/strangers.hpp"
+#include "runtime/acceptor.hpp"
+
+namespace tendon::v0::detail {
+
+/// A channel from each member to each other, and how they come about. The groups of a job (the
+/// first one and those split from it) share it; each hears what is addressed to it.
+///
+///     rank 0 listens at the rendezvous; the others connect to it: `join`, with their own address
+///     when all have: rank 0 says each the addresses of the ranks below it: `neighbour`
+///     each connects to those: `hello`, and is answered by one; it is complete when everybody is
+///     known
+///
+/// When a member is gone, another process may take its place: it joins as that one did, is told
+/// of all who are there, and says `hello` to them. In the place of rank 0 it listens at the
+/// rendezvous, where the others look for it: seek_rank0(). Who is admitted to a group is for the
+/// group to decide.
+///
+/// Owns:    the channels, this member's acceptor.
+/// Threads: thread-safe. Lock order: a link's receive lock, then a group's, then the mesh's.
+/// Errors:  of meet(), naming who is missing.
+/// Blocks:  meet(), and who looks for rank 0.
+/// Cost:    one link and one channel a peer.
+class Mesh final : public ChannelOwner,
+                   public OpenHandler,
+                   public Work,
+                   public std::enable_shared_from_this<Mesh> {
+ public:
+  /// Checks what can be checked alone. meet() comes next.
+  [[nodiscard]] static Result<std::shared_ptr<Mesh>> create(std::shared_ptr<ContextCore> context,
+                                                            const Rendezvous& rendezvous,
+                                                            const GroupOptions& options);
+  Mesh(std::shared_ptr<ContextCore> context, const Rendezvous& rendezvous, GroupOptions options);
+  ~Mesh() override;
+
+  /// Finds the others.
+  [[nodiscard]] Result<void> meet(Deadline deadline);
+  /// This process has come to a group that was coming to its end: of those who were there before
+  /// it, all have gone, or somebody had when meet() failed, or rank 0 was replaced. Who tries again
+  /// may find the next one.
+  [[nodiscard]] bool came_too_late() const;
+
+  [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
+  [[nodiscard]] MeshPlace self() const noexcept { return {self_}; }
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  /// The id of the group that join makes.
+  [[nodiscard]] std::uint64_t first_group() const {
+    const Lock lock(mutex_);
+    return first_group_.id();
+  }
+  /// null for this member itself, where nobody has been, and after end(). Another one when its
+  /// process was replaced.
+  [[nodiscard]] std::shared_ptr<Channel> channel(MeshPlace place) const {
+    const Lock lock(mutex_);
+    return occupants_.at(place.value);
+  }
+  /// Can this member be reached?
+  [[nodiscard]] bool here(MeshPlace place) const {
+    const Lock lock(mutex_);
+    return place.value == self_ || occupants_.here(place.value);
+  }
+  /// Has this process taken a place that another one had?
+  [[nodiscard]] bool replacement() const {
+    const Lock lock(mutex_);
+    return arrivals_.late();
+  }
+  /// When rank 0 is gone: looks for another that has taken its place, until `deadline` at most. A
+  /// member makes itself known to it.
+  void seek_rank0(Deadline deadline);
+  /// The same for who waits to be admitted: it came too late then, and goes there from the start.
+  void look_for_rank0(Deadline deadline);
+  /// "rank 3 (vision, host a, pid 12)".
+  [[nodiscard]] std::string name_of(MeshPlace place) const;
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+
+  /// From now on `listener` hears what is said to `group`, beginning with what came before.
+  void add(std::uint64_t group, std::weak_ptr<MeshListener> listener);
+  /// What `staying`, by place, still say to it is dropped, until they have left it too. True when
+  /// no group is left: end() comes next.
+  [[nodiscard]] bool remove(std::uint64_t group, const MemberMask& staying);
+  /// Nobody comes any more, and the others hear that this member has gone, however long shares of
+  /// this live on; what is queued is sent before. The caller holds no lock.
+  void end();
+
+  // Memory that members let each other read
+  /// As Publishing::name(), show() and forget(), by place.
+  [[nodiscard]] std::uint32_t name_segment(const std::shared_ptr<Segment>& segment) {
+    return context_->publishing().name(segment);
+  }
+  [[nodiscard]] Result<bool> publish(MeshPlace place, const std::shared_ptr<Segment>& segment);
+  void forget_segment(const std::shared_ptr<Segment>& segment) {
+    context_->publishing().forget(segment);
+  }
+  /// Is this member's memory within reach?
+  [[nodiscard]] bool on_this_host(MeshPlace place) const {
+    return place == self() || channel(place)->link().shared_memory() != nullptr;
+  }
+  /// A message is queued somewhere: progress() goes on until all have left.
+  void keep_sending();
+
+  // ChannelOwner
+  void on_inbound(Channel& channel, InboundMessage&& inbound) override;
+  void on_channel_lost(Channel& channel, const Error& error, Absence how) override;
+  // OpenHandler
+  Result<void> may_open() override { return {}; }
+  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, const Descriptor& open,
+                                               Bytes said) override;
+  void on_context_closed() override;
+  // Work
+  bool progress() override;
+  [[nodiscard]] Unsent unsent() const override;
+
+ private:
+  struct Dialled {
+    std::shared_ptr<Channel> channel;
+    std::string local_host;
+  };
+  struct Refusal {
+    Error error;
+    bool may_pass;  ///< when the process before is known to be gone
+  };
+
+  // mesh_join.cpp
+  Result<void> host(Deadline deadline);
+  Result<void> visit(Deadline deadline);
+  Result<Dialled> reach_rank0(Deadline deadline);
+  Result<Dialled> dial(std::uint32_t place, const std::string& address, Deadline deadline);
+  Result<void> connect_to(std::uint32_t place, const std::string& address, Deadline deadline);
+  Result<void> wait_until_complete(std::string_view doing, Deadline deadline);
+  [[nodiscard]] std::optional<std::uint32_t> take_turned_away() TENDON_REQUIRES(mutex_);
+  Error give_up(Error why) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Error rank0_gone() const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::string key_in_store() const;
+  void introduce(std::uint32_t place) TENDON_REQUIRES(mutex_);
+  void on_neighbour(const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
+  void on_refuse(std::uint32_t place, const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
+  void on_join(Channel& channel, const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
+  void on_hello(Channel& channel, const Envelope& envelope) TENDON_REQUIRES(mutex_);
+  void seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group)
+      TENDON_REQUIRES(mutex_);
+  void greet(std::uint32_t place) TENDON_REQUIRES(mutex_);
+  void admit_claim(std::uint32_t place) TENDON_REQUIRES(mutex_);
+  bool settle(Channel& channel, std::uint32_t place) TENDON_REQUIRES(mutex_);
+  void put(std::uint32_t place, std::shared_ptr<Channel> channel) TENDON_REQUIRES(mutex_);
+
+  [[nodiscard]] std::vector<std::shared_ptr<Channel>> sending() const;
+
+  const std::shared_ptr<ContextCore> context_;
+  const Rendezvous rendezvous_;
+  const GroupOptions options_;
+  const std::uint32_t self_;
+  const std::uint32_t size_;
+  std::string address_;
+  std::shared_ptr<Acceptor> acceptor_;
+
+  mutable Mutex mutex_;
+  FirstGroup first_group_ TENDON_GUARDED_BY(mutex_);
+  Occupants occupants_ TENDON_GUARDED_BY(mutex_);
+  Strangers strangers_ TENDON_GUARDED_BY(mutex_);
+  Arrivals arrivals_ TENDON_GUARDED_BY(mutex_);
+  // Rank 0: of who joined; else: of those to connect to.
+  std::vector<std::string> addresses_ TENDON_GUARDED_BY(mutex_);
+  bool joined_ TENDON_GUARDED_BY(mutex_) = false;
+  bool ended_ TENDON_GUARDED_BY(mutex_) = false;
+  bool rank0_replaced_ TENDON_GUARDED_BY(mutex_) = false;  // for look_for_rank0()
+  std::optional<Refusal> refused_ TENDON_GUARDED_BY(mutex_);
+  MeshListeners listeners_ TENDON_GUARDED_BY(mutex_);
+  std::atomic<bool> sending_{false};
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the members of a mesh find each other: at first, and when a process takes a place again.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <tendon/observe/log.hpp>
+#include <tendon/session/address.hpp>
+
+#include "core/text.hpp"
+#include "group/membership/mesh.hpp"
+#include "runtime/connect.hpp"
+#include "session/nonce128.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "group.join";
+constexpr auto kFirstPause = std::chrono::milliseconds(5);
+constexpr auto kLongestPause = std::chrono::milliseconds(200);
+// The address that a store knows may be that of a rank 0 that is gone: asked again after this.
+constexpr auto kOneTry = std::chrono::milliseconds(1000);
+
+// May a later attempt succeed?
+bool may_come_yet(ErrorCode code) {
+  return code == ErrorCode::unreachable || code == ErrorCode::peer_lost ||
+         code == ErrorCode::end_of_stream || code == ErrorCode::server_busy;
+}
+
+// What `tag` says in a `refuse`.
+constexpr std::uint32_t kRefusedForNow = 1;  // until the process before is known to be gone
+constexpr std::uint32_t kGivenUp = 2;        // by rank 0: there will be no group
+constexpr std::uint32_t kLetIn = 3;          // by rank 0: that has passed
+
+std::string listen_address(const GroupOptions& options, const std::string& host) {
+  if (!options.listen.empty()) return options.listen;
+  if (const char* text = std::getenv("TENDON_LISTEN"); text != nullptr && *text != '\0')
+    return text;
+  return host + ":0";
+}
+
+}  // namespace
+
+Result<void> Mesh::meet(Deadline deadline) {
+  if (self_ != 0) return visit(deadline);
+  TENDON_TRY(id, random_nonce());
+  std::uint64_t own_group = 0;
+  std::memcpy(&own_group, id.data(), sizeof own_group);
+  {
+    const Lock lock(mutex_);
+    first_group_.begin(own_group);
+  }
+  if (size_ == 1 && rendezvous_.store() == nullptr) return {};  // nobody to meet
+  return host(deadline);
+}
+
+std::string Mesh::key_in_store() const { return "tendon/" + options_.name + "/rank0"; }
+
+Result<void> Mesh::host(Deadline deadline) {
+  const std::string at =
+      rendezvous_.store() ? listen_address(options_, "127.0.0.1") : rendezvous_.address();
+  auto bound = Acceptor::bind(context_, at, options_.profile, weak_from_this());
+  if (!bound) {
+    Error error = std::move(bound).error();
+    error.detail = "rank 0 listens for the others: " + error.detail;
+    if (error.code == ErrorCode::address_in_use) {
+      error.detail +=
+          "; if it is this process that has joined there before: a group of the same members is "
+          "made "
+          "by subgroup(), another one by another rendezvous";
+    }
+    return error;
+  }
+  acceptor_ = *std::move(bound);
+  address_ = acceptor_->address();
+  context_->add_handler(weak_from_this());
+  if (rendezvous_.store()) {
+    TENDON_CHECK(rendezvous_.store()->set(key_in_store(), address_, deadline));
+  }
+  const bool complete = context_->wait(nullptr, deadline, [this] {
+    const Lock lock(mutex_);
+    return arrivals_.complete() || context_->unusable();
+  });
+  TENDON_CHECK(context_->usable(kWhere));
+  const Lock lock(mutex_);
+  if (!complete) {
+    Error error{
+        ErrorCode::timeout, kWhere,
+        arrivals_.missing_ranks() + " did not come to " + address_ + " before the deadline"};
+    for (const auto& [place, lost] : occupants_.lost()) {
+      error.detail += "; rank " + std::to_string(place) + " (" + lost.channel->link().peer_name() +
+                      ") came and has gone again";
+    }
+    if (refused_) error.detail += "; refused: " + refused_->error.detail;
+    return give_up(std::move(error));
+  }
+  for (const auto& [place, lost] : occupants_.lost()) {
+    return give_up({ErrorCode::peer_lost, kWhere,
+                    "rank " + std::to_string(place) + " (" + lost.channel->link().peer_name() +
+                        ") came and has gone again before all were there: " + lost.error.detail});
+  }
+  const MemberMask& survivors = first_group_.survivors();
+  if (survivors.any()) arrivals_.come_late();
+  for (std::uint32_t place = 1; place < size_; ++place)
+    if (!survivors[place]) introduce(place);
+  joined_ = true;
+  return {};
+}
+
+// Who has come would take the end of a channel without a word for that of a group that was here
+// before.
+Error Mesh::give_up(Error why) {
+  const Envelope word{.kind = EnvelopeKind::refuse, .tag = kGivenUp};
+  auto all = strangers_.all();
+  const auto& members = occupants_.channels();
+  all.insert(all.end(), members.begin(), members.end());
+  for (const auto& channel : all)
+    if (channel != nullptr && !channel->lost()) channel->post(word, as_bytes(why.detail));
+  return why;
+}
+
+void Mesh::on_context_closed() {
+  const Lock lock(mutex_);
+  if (self_ == 0 && !joined_)
+    (void)give_up({ErrorCode::context_closed, kWhere, "its Context was closed"});
+}
+
+// Tells a member whom it connects to: everybody who was here before it, or has a lower rank.
+void Mesh::introduce(std::uint32_t place) {
+  const bool late = joined_ || arrivals_.late();
+  Channel& newcomer = *occupants_.at(place);
+  Envelope word{.kind = EnvelopeKind::neighbour, .group = first_group_.id(), .count = size_};
+  for (std::uint32_t other = 1; other < size_; ++other) {
+    const bool was_here = joined_ || first_group_.survivors()[other];
+    if (other == place || !(was_here || other < place)) continue;
+    if (occupants_.at(other) == nullptr || (late && !occupants_.here(other))) continue;
+    word.extra = other;
+    newcomer.post(word, as_bytes(addresses_[other]));
+  }
+  word.extra = 0;  // that was all
+  word.tag = late ? 1 : 0;
+  newcomer.post(word);
+}
+
+Result<void> Mesh::visit(Deadline deadline) {
+  TENDON_TRY(dialled, reach_rank0(deadline));
+  {
+    const Lock lock(mutex_);
+    put(0, dialled.channel);
+    arrivals_.come(0);
+  }
+  std::string suffix;
+  if (dialled.local_host.empty()) {
+    TENDON_TRY(name, random_nonce());
+    suffix = "unix:@tendon-" + to_hex(name);
+  }
+  auto bound = Acceptor::bind(context_,
+                              suffix.empty() || !options_.listen.empty()
+                                  ? listen_address(options_, dialled.local_host)
+                                  : suffix,
+                              options_.profile, weak_from_this());
+  if (!bound) return std::move(bound).error();
+  acceptor_ = *std::move(bound);
+  address_ = acceptor_->address();
+  dialled.channel->post({.kind = EnvelopeKind::join, .from = self(), .count = size_},
+                        as_bytes(address_));
+
+  const bool told = context_->wait(nullptr, deadline, [this] {
+    const Lock lock(mutex_);
+    return first_group_.id() != 0 || (refused_ && !refused_->may_pass) ||
+           occupants_.lost().contains(0) || context_->unusable();
+  });
+  TENDON_CHECK(context_->usable(kWhere));
+  std::vector<std::string> addresses;
+  {
+    const Lock lock(mutex_);
+    if (first_group_.id() == 0) {
+      if (refused_) return refused_->error;
+      if (occupants_.lost().contains(0)) return rank0_gone();
+    }
+    if (!told) {
+      return Error{ErrorCode::timeout, kWhere,
+                   "rank 0, " + dialled.channel->link().peer_name() +
+                       ", still waits for other members of the group of " + std::to_string(size_)};
+    }
+    addresses = addresses_;
+  }
+  for (std::uint32_t place = 1; place < size_; ++place)
+    if (!addresses[place].empty()) TENDON_CHECK(connect_to(place, addresses[place], deadline));
+  TENDON_CHECK(wait_until_complete("connecting to every other member", deadline));
+  const Lock lock(mutex_);
+  joined_ = true;
+  return {};
+}
+
+Result<Mesh::Dialled> Mesh::reach_rank0(Deadline deadline) {
+  if (rendezvous_.store() == nullptr) return dial(0, rendezvous_.address(), deadline);
+  for (;;) {
+    TENDON_TRY(address, rendezvous_.store()->get(key_in_store(), deadline));
+    auto dialled = dial(0, address, earlier(deadline, Deadline(kOneTry)));
+    if (dialled || dialled.error().code != ErrorCode::timeout || deadline.has_passed())
+      return dialled;
+  }
+}
+
+void Mesh::seek_rank0(Deadline deadline) {
+  if (self_ == 0 || here({0})) return;
+  auto dialled = reach_rank0(deadline);
+  if (!dialled) return;
+  Lock lock(mutex_);
+  // Another call, of this group or of one made of it, may have been faster.
+  if (occupants_.here(0)) {
+    lock.unlock();
+    return dialled->channel->close();
+  }
+  put(0, dialled->channel);
+  arrivals_.come(0);
+  dialled->channel->post(
+      {.kind = EnvelopeKind::join, .from = self(), .group = first_group_.id(), .count = size_},
+      as_bytes(address_));
+}
+
+void Mesh::look_for_rank0(Deadline deadline) {
+  if (self_ == 0 || here({0})) return;
+  const auto dialled = reach_rank0(deadline);
+  if (!dialled) return;
+  dialled->channel->close();
+  const Lock lock(mutex_);
+  rank0_replaced_ = true;
+}
+
+// Precondition: it has been lost.
+Error Mesh::rank0_gone() const {
+  const Occupants::Lost& lost = occupants_.lost().at(0);
+  return Error{ErrorCode::peer_lost, kWhere,
+               "rank 0, " + lost.channel->link().peer_name() + ", went away: " + lost.error.detail};
+}
+
+// Whoever was at this place before is lost.
+void Mesh::put(std::uint32_t place, std::shared_ptr<Channel> channel) {
+  auto before = occupants_.put(place, std::move(channel));
+  // A link that lives on would keep it, and count it. Another one's is locked here.
+  if (before != nullptr && !before->link().ended())
+    context_->schedule([before = std::move(before)] { before->close(); });
+}
+
+bool Mesh::came_too_late() const {
+  const Lock lock(mutex_);
+  if (self_ == 0) return false;
+  const auto& lost = occupants_.lost();
+  const auto rank0 = lost.find(0);
+  // Rank 0 of a group that is being made says why it goes.
+  if (first_group_.id() == 0) {
+    const bool given_up = refused_ && !refused_->may_pass;
+    return !given_up && rank0 != lost.end() &&
+           (rank0->second.error.code == ErrorCode::end_of_stream ||
+            rank0->second.error.code == ErrorCode::server_busy);
+  }
+  if (!arrivals_.late()) return false;
+  if (!joined_) return !lost.empty();
+  if (rank0_replaced_) return true;
+  // Those who have come since do not count: they are in the same place.
+  for (std::uint32_t place = 1; place < size_; ++place)
+    if (arrivals_.dialled(place) && occupants_.here(place)) return false;
+  return rank0 != lost.end();
+}
+
+// Until there is no more use in it: the one at this place has come by itself, or rank 0, who told
+// the address, is gone.
+Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address,
+                                 Deadline deadline) {
+  const auto is_in_vain = [this, place] {
+    const Lock lock(mutex_);
+    return place != 0 && (occupants_.here(place) || occupants_.lost().contains(0));
+  };
+  std::chrono::milliseconds pause = kFirstPause;
+  for (;;) {
+    auto connected = connect(*context_, address, options_.profile, deadline);
+    if (connected) {
+      Link& link = *connected->link;
+      std::shared_ptr<Channel> channel;
+      {
+        const Lock receiving(link.receive_mutex());
+        if (!link.ended()) {
+          const std::uint32_t pipe = link.next_pipe_id();
+          channel = std::make_shared<Channel>(context_, connected->link, pipe, weak_from_this());
+          link.attach(pipe, channel);
+        }
+      }
+      if (channel != nullptr) {
+        Descriptor open;
+        open.kind = MessageKind::open;
+        open.pipe = channel->pipe();
+        open.header_bytes = static_cast<std::uint16_t>(connected->ticket.size());
+        link.post(open, connected->ticket);
+        return Dialled{std::move(channel), connected->local_host};
+      }
+    }
+    Error error = connected ? connected->link->end_error() : std::move(connected).error();
+    if (!may_come_yet(error.code) || deadline.remaining() <= pause || is_in_vain()) {
+      if (may_come_yet(error.code)) {
+        error.code = ErrorCode::timeout;
+        error.detail = "nobody answered at " + address + " before the deadline: " + error.detail +
+                       "; who should listen there has not called join() yet, or has given up";
+      }
+      return error;
+    }
+    // Whoever is expected there may not have begun to listen.
+    context_->wait(nullptr, pause, [this] { return context_->unusable(); });
+    TENDON_CHECK(context_->usable(kWhere));
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+Result<void> Mesh::connect_to(std::uint32_t place, const std::string& address, Deadline deadline) {
+  auto dialled = dial(place, address, deadline);
+  Envelope hello{.kind = EnvelopeKind::hello, .from = self()};
+  {
+    Lock lock(mutex_);
+    if (occupants_.here(place)) {
+      lock.unlock();
+      if (dialled) dialled->channel->close();
+      return {};
+    }
+    TENDON_CHECK(context_->usable(kWhere));
+    if (!dialled && occupants_.lost().contains(0)) return rank0_gone();
+    if (dialled) {
+      put(place, dialled->channel);
+      arrivals_.dial(place);
+      hello.group = first_group_.id();
+    }
+  }
+  if (!dialled) {
+    Error error = std::move(dialled).error();
+    error.detail = name_of({place}) + ": " + error.detail;
+    return error;
+  }
+  dialled->channel->post(hello);
+  return {};
+}
+
+// The place of one that had no room for this member: to be asked again.
+std::optional<std::uint32_t> Mesh::take_turned_away() {
+  for (const auto& [place, lost] : occupants_.lost()) {
+    if (lost.error.code != ErrorCode::server_busy || place == 0) continue;
+    const std::uint32_t busy = place;
+    occupants_.forget_loss(busy);
+    return busy;
+  }
+  return {};
+}
+
+Result<void> Mesh::wait_until_complete(std::string_view doing, Deadline deadline) {
+  bool done = false;
+  for (;;) {
+    done = context_->wait(nullptr, deadline, [this] {
+      const Lock lock(mutex_);
+      return arrivals_.complete() || !occupants_.lost().empty() || context_->unusable();
+    });
+    TENDON_CHECK(context_->usable(kWhere));
+    std::optional<std::uint32_t> again;
+    std::string address;
+    {
+      const Lock lock(mutex_);
+      if (!deadline.has_passed()) again = take_turned_away();
+      if (again) address = addresses_[*again];
+    }
+    if (!again) break;
+    context_->wait(nullptr, earlier(deadline, Deadline(kFirstPause)),
+                   [this] { return context_->unusable(); });
+    TENDON_CHECK(connect_to(*again, address, deadline));
+  }
+  const Lock lock(mutex_);
+  if (arrivals_.complete()) return {};
+  if (!done) {
+    return Error{ErrorCode::timeout, kWhere,
+                 std::string(doing) + ": " + arrivals_.missing_ranks() +
+                     " did not connect before the deadline"};
+  }
+  return Error{ErrorCode::peer_lost, kWhere,
+               std::string(doing) + ": " + occupants_.lost().begin()->second.error.detail};
+}
+
+// What members say
+
+void Mesh::on_neighbour(const InboundMessage& inbound) {
+  const Envelope& envelope = inbound.envelope;
+  if (first_group_.id() != 0 || self_ == 0 || envelope.extra >= size_ || envelope.extra == self_)
+    return;
+  if (envelope.extra != 0) {
+    addresses_[envelope.extra] = inbound.text();
+    return;
+  }
+  if (envelope.tag != 0) arrivals_.come_late();
+  first_group_.learn(envelope.group);
+  for (const auto& [channel, hello] : strangers_.take_hellos()) on_hello(*channel, hello);
+}
+
+void Mesh::on_refuse(std::uint32_t place, const InboundMessage& inbound) {
+  const std::string why = cleaned(inbound.text());
+  const std::uint32_t tag = inbound.envelope.tag;
+  if (tag == kLetIn) return refused_.reset();
+  Error error{ErrorCode::invalid_argument, kWhere, why};
+  if (tag == kGivenUp) {
+    error = {ErrorCode::peer_lost, kWhere,
+             "rank " + std::to_string(place) + " (" + occupants_.at(place)->link().peer_name() +
+                 ") has given up: " + why};
+  }
+  refused_ = Refusal{std::move(error), tag == kRefusedForNow};
+}
+
+// This stranger is that member. False if its place is taken.
+bool Mesh::settle(Channel& channel, std::uint32_t place) {
+  if (occupants_.here(place)) return false;
+  auto stranger = strangers_.take(channel);
+  if (stranger == nullptr) return false;
+  put(place, std::move(stranger));
+  arrivals_.come(place);
+  return true;
+}
+
+void Mesh::on_join(Channel& channel, const InboundMessage& inbound) {
+  const Envelope& envelope = inbound.envelope;
+  const std::uint32_t rank = envelope.from.in_mesh().value;
+  std::string why;
+  bool may_pass = false;
+  if (self_ != 0) {
+    why = "this is rank " + std::to_string(self_) + ", not rank 0";
+  } else if (envelope.count != size_) {
+    why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
+          ") says that the group has " + std::to_string(envelope.count) + " members, rank 0 says " +
+          std::to_string(size_);
+  } else if (rank == 0 || rank >= size_) {
+    why = "two processes are rank " + std::to_string(rank) + ": " + channel.link().peer_name() +
+          " and the one that listens at the rendezvous";
+  } else if (envelope.group != 0 && joined_) {
+    // It has seen this rank 0 go, which has not: it was cut off, and left out.
+    why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
+          ") comes out of an epoch that is over; it has to join anew";
+  } else if (occupants_.here(rank)) {
+    const Link& link = occupants_.at(rank)->link();
+    why = "two processes are rank " + std::to_string(rank) + ": " + channel.link().peer_name() +
+          " and, before it, " + link.peer_name();
+    const PeerIdentity& asking = channel.link().peer();
+    const PeerIdentity& before = link.peer();
+    if (asking.pid == before.pid && asking.host == before.host)
+      why += ", the same: a process joins a group once, subgroup() and split() make others of it";
+    // That one may be dead already, and only not known to be; or it is the one who asks, who has
+    // given up the first time.
+    may_pass = joined_ || &channel.link() == &link;
+    if (may_pass) strangers_.claim(channel, {rank, std::string(inbound.text()), envelope.group});
+  } else if (!first_group_.admits(envelope.group)) {
+    why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
+          ") is of another group than those who came back before it";
+  }
+  if (why.empty()) return seat(channel, rank, std::string(inbound.text()), envelope.group);
+  log(LogLevel::warn, kWhere, "refused a member: " + why);
+  refused_ = Refusal{Error{ErrorCode::invalid_argument, kWhere, why}, may_pass};
+  channel.post({.kind = EnvelopeKind::refuse, .tag = may_pass ? kRefusedForNow : 0u},
+               as_bytes(why));
+}
+
+// At rank 0. `group` is not 0 for a member of a group whose rank 0 has gone.
+void Mesh::seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group) {
+  if (!settle(channel, rank)) return;
+  addresses_[rank] = std::move(address);
+  if (!joined_) first_group_.come(rank, group);
+  if (joined_) introduce(rank);
+}
+
+// The answer tells the one who connected that it is known here, so that memory may be shown to it:
+// that does not come in order with messages.
+void Mesh::on_hello(Channel& channel, const Envelope& envelope) {
+  // It may belong to a group that was here before.
+  if (first_group_.id() == 0) return strangers_.keep_hello(channel, envelope);
+  if (const auto place = occupants_.place_of(channel)) {
+    if (*place == envelope.from.in_mesh().value) arrivals_.answer(*place);
+    return;
+  }
+  const std::uint32_t from = envelope.from.in_mesh().value;
+  const bool right =
+      from != 0 && from < size_ && from != self_ && envelope.group == first_group_.id();
+  if (right && settle(channel, from)) return greet(from);
+  if (right && (joined_ || arrivals_.late())) {
+    return strangers_.claim(channel, {from, {}, 0});  // until the one before it is known to be gone
+  }
+  const std::string why = "rank " + std::to_string(from) + " is not expected here, at rank " +
+                          std::to_string(self_) + " of " + std::to_string(size_);
+  channel.post({.kind = EnvelopeKind::refuse}, as_bytes(why));
+}
+
+void Mesh::greet(std::uint32_t place) {
+  occupants_.at(place)->post(
+      {.kind = EnvelopeKind::hello, .from = self(), .group = first_group_.id()});
+}
+
+// Whoever was at this place is lost: does somebody wait to take it?
+void Mesh::admit_claim(std::uint32_t place) {
+  const auto claimed = strangers_.take_claim(place);
+  if (!claimed) return;
+  if (self_ == 0) {
+    if (refused_ && refused_->may_pass) refused_.reset();
+    claimed->channel->post({.kind = EnvelopeKind::refuse, .tag = kLetIn});
+    return seat(*claimed->channel, place, claimed->claim.address, claimed->claim.group);
+  }
+  if (settle(*claimed->channel, place)) greet(place);
+}
+
+}  // namespace tendon::v0::detail

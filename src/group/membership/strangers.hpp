@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "group/membership/channel.hpp"
+
+namespace tendon::v0::detail {
+
+/// Channels that were opened to this member and have no place in its mesh: they have not said whose
+/// they are, or wait for the place of a process that is not known to be gone. Places among them are
+/// limited, and the oldest gives way to a newcomer: who means to join says so at once.
+///
+/// Owns:    a share of each channel.
+/// Threads: none; its owner has a lock.
+/// Errors:  none; who gives way is for the owner to refuse, under no lock of a link.
+/// Blocks:  never.
+/// Cost:    a search among at most kMost.
+class Strangers {
+ public:
+  /// What it said when it asked for a place that is taken; both are said to rank 0 alone.
+  struct Claim {
+    std::uint32_t place = 0;
+    std::string address;
+    std::uint64_t group = 0;  ///< of which it was a member, 0: none
+  };
+  struct Claimed {
+    std::shared_ptr<Channel> channel;
+    Claim claim;
+  };
+
+  static constexpr std::size_t kMost = kMaxPlaces;
+  static constexpr std::size_t kMostOfLink = 8;
+
+  /// Returns the one that gives way, if any: of the same link when that has too many, else one that
+  /// has said nothing, else the oldest of all.
+  [[nodiscard]] std::shared_ptr<Channel> add(std::shared_ptr<Channel> channel);
+  /// It has a place now, or has gone. Null for one that is no stranger.
+  [[nodiscard]] std::shared_ptr<Channel> take(const Channel& channel);
+  /// If there are several for one place, the last one counts.
+  void claim(const Channel& channel, Claim claim);
+  [[nodiscard]] std::optional<Claimed> take_claim(std::uint32_t place);
+  /// A hello that nothing can be said to yet.
+  void keep_hello(const Channel& channel, const Envelope& hello);
+  struct Hello {
+    std::shared_ptr<Channel> channel;
+    Envelope envelope;
+  };
+  [[nodiscard]] std::vector<Hello> take_hellos();
+  [[nodiscard]] std::vector<std::shared_ptr<Channel>> all() const;
+  void clear() { strangers_.clear(); }
+
+ private:
+  struct Stranger {
+    std::shared_ptr<Channel> channel;
+    std::optional<Claim> claim;
+    std::optional<Envelope> hello;
+  };
+  using List = std::vector<Stranger>;
+  [[nodiscard]] List::iterator find(const Channel& channel);
+  [[nodiscard]] List::iterator who_gives_way(const Link& link);
+
+  List strangers_;  // the oldest first
+};
+
+}  // namespace tendon::v0::detail

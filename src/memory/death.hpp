@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <tendon/core/version.hpp>
+
+namespace tendon::v0::detail {
+
+/// Has the kernel said that the peer's process is gone? Until then it may still read and write the
+/// memory that was lent to it.
+enum class Death : std::uint8_t { not_proved, proved };
+
+}  // namespace tendon::v0::detail

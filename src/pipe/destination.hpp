@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <tendon/core/bytes.hpp>
+#include <tendon/tensor/layout.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
+
+namespace tendon::v0::detail {
+
+/// The memory of a recv_into that the transport writes the next message to, without a copy between.
+///
+///   state         claim()   complete()  abort()  keep()        take()  drop()  move_away()
+///   none          writing   -           -        -             -       -       -
+///   writing       -         written     none     kept_writing  -       none    -
+///   written       -         -           -        kept          none    none    none
+///   kept_writing  -         kept        none     -             -       none    -
+///   kept          -         -           -        -             none    none    none
+///
+/// keep(): the receive has given up, and the message stays in the pipe, and the memory with it.
+///
+/// Owns:    that memory, once it is kept; before, the receive does.
+/// Threads: the link's receive lock is held for every call.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    claim(): a piece for each leaf, and one for each gap between them.
+class Destination {
+ public:
+  enum class State : std::uint8_t { none, writing, written, kept_writing, kept };
+
+  [[nodiscard]] State state() const noexcept { return state_; }
+  /// Does the transport write there now?
+  [[nodiscard]] bool is_written_to() const noexcept {
+    return state_ == State::writing || state_ == State::kept_writing;
+  }
+  /// Does the memory of this receive, which has not given up, belong to a message?
+  [[nodiscard]] bool belongs_to(const TensorDict* receive) const noexcept {
+    return receive != nullptr && (state_ == State::writing || state_ == State::written) &&
+           claimer_ == receive;
+  }
+
+  /// Gives the transport the memory of `receive`, which lives until keep(), take() or drop(): a
+  /// piece for each part of a payload in `layout`. False, and nothing is given: the leaves do not
+  /// lie in one piece each, or a message has a destination already.
+  [[nodiscard]] bool claim(const TensorDict& receive, const PackedLayout& layout,
+                           std::vector<MutableBytes>& pieces);
+  /// All of the message is there; or it will not come.
+  void complete() noexcept;
+  void abort() noexcept;
+  void keep();
+  /// The message is taken by `receive`, which may be another than it was written for. Where it
+  /// lies, unless that is the memory of `receive` itself.
+  [[nodiscard]] std::optional<TensorDict> take(const TensorDict* receive);
+  /// Nobody will take the message. True: the transport must be told, before the memory goes.
+  [[nodiscard]] bool drop() noexcept;
+  /// Copies the message, packed by `layout`, out of there. Precondition: written or kept.
+  void move_away(Layout layout, MutableBytes copy);
+
+ private:
+  void clear() noexcept;
+
+  State state_ = State::none;
+  const TensorDict* claimer_ = nullptr;               // writing, written
+  std::optional<TensorDict> kept_;                    // kept_writing, kept
+  std::array<std::byte, kLeafAlignmentBytes> gap_{};  // padding between leaves is read into it
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tendon/core/error.hpp>
+
+#include "channel/life.hpp"
+#include "channel/window.hpp"
+#include "pipe/handle_state.hpp"
+#include "runtime/context_core.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::v0::detail {
+
+/// The windows of the two directions of a pipe.
+struct PipeWindows {
+  Window send;
+  Window receive;
+};
+
+/// What the two halves of one end of a pipe have in common.
+struct PipeEnd {
+  PipeEnd(std::shared_ptr<ContextCore> its_core, std::shared_ptr<Link> its_link,
+          std::uint32_t its_id)
+      : context(std::move(its_core)), link(std::move(its_link)), id(its_id) {}
+
+  [[nodiscard]] Error by_peer(ErrorCode code, std::string_view what) const {
+    return Error{code, "pipe", "peer " + link->peer_name() + " " + std::string(what)};
+  }
+  [[nodiscard]] Error busy(std::string_view what) const {
+    return Error{ErrorCode::busy, "pipe",
+                 "another thread is in " + std::string(what) + " on this pipe to " +
+                     link->peer_name() + "; one sender and one receiver at a time are legal"};
+  }
+
+  /// Both directions are over. The link's receive lock is held.
+  void fail(const Error& why) {
+    life.fail(why);
+    life.end(why);
+  }
+
+  const std::shared_ptr<ContextCore> context;
+  const std::shared_ptr<Link> link;
+  const std::uint32_t id;
+  ChannelLife life;
+  HandleState handle;
+  std::atomic<std::uint64_t> waits{0};  // of both halves, for its stats
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,656 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipe/pipe_receiver.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <tendon/session/limits.hpp>
+
+#include "core/failpoint.hpp"
+#include "memory/large_copy.hpp"
+#include "pipe/async_ops.hpp"
+#include "pipe/busy.hpp"
+#include "tensor/copy.hpp"
+#include "tensor/tree.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 1ull << 20;
+
+// Copies a body out of memory that belongs to somebody else.
+Result<Storage> copy_out(const std::byte* data, std::uint64_t size) {
+  TENDON_TRY(storage, Storage::allocate(size));
+  copy_part({storage.data(), size}, {data, size}, size);
+  return storage;
+}
+
+bool same_leaves(const Schema& a, const Schema& b) {
+  if (a == b) return true;
+  return std::equal(a.leaves().begin(), a.leaves().end(), b.leaves().begin(), b.leaves().end(),
+                    [](const SchemaLeaf& x, const SchemaLeaf& y) {
+                      return x.path == y.path && x.dtype == y.dtype && x.shape == y.shape;
+                    });
+}
+
+// Copies until the deadline, but twice as far as the try before, which copied `before` bytes: so
+// even polls come to an end, and soon. From the start each time: the caller may have written to its
+// memory since, or have other memory at the same address. Returns how many bytes it copied.
+std::uint64_t copy_pieces(Bytes packed, Layout layout, const TensorDict& destination,
+                          std::uint64_t before, Deadline deadline) {
+  std::uint64_t offset = 0;
+  while (offset < packed.size() && (offset <= 2 * before || !deadline.has_passed())) {
+    const std::uint64_t piece = std::min<std::uint64_t>(kPieceBytes, packed.size() - offset);
+    unpack_piece(packed.subspan(offset, piece), destination, layout, offset);
+    offset += piece;
+  }
+  return offset;
+}
+
+bool same_memory(const TensorDict& a, const TensorDict& b) {
+  if (a.leaf_count() != b.leaf_count()) return false;
+  for (std::size_t i = 0; i < a.leaf_count(); ++i)
+    if (a.leaf_view(i).data != b.leaf_view(i).data) return false;
+  return true;
+}
+
+}  // namespace
+
+PipeReceiver::PipeReceiver(PipeEnd& end, Window window)
+    : end_(end),
+      context_(*end.context),
+      link_(*end.link),
+      receiver_(end.id, window, link_.cap_bytes(), link_.budget()) {}
+
+PipeReceiver::~PipeReceiver() = default;
+
+// What the link hands over
+
+void PipeReceiver::take_in(Incoming&& incoming) {
+  link_.receive_mutex().assert_held();
+  if (end_.life.has_failed()) {
+    ++stats_.dropped;
+    return;
+  }
+  const std::uint64_t sequence = incoming.descriptor.sequence;
+  const auto fault = receiver_.accept(std::move(incoming));
+  if (fault == ChannelReceiver::Fault::none) return;
+  end_.fail(end_.by_peer(ErrorCode::protocol_violation,
+                         fault == ChannelReceiver::Fault::repeated
+                             ? "repeated message " + std::to_string(sequence)
+                             : "sent more than the window of " +
+                                   std::to_string(receiver_.window().messages) + " messages"));
+}
+
+bool PipeReceiver::admits(const Descriptor& descriptor) {
+  link_.receive_mutex().assert_held();
+  if (end_.life.has_failed()) return false;
+  if (receiver_.admits(descriptor)) return true;
+  end_.fail(end_.by_peer(ErrorCode::protocol_violation,
+                         "sent " + std::to_string(descriptor.payload_bytes) + " bytes while " +
+                             std::to_string(receiver_.waiting_bytes()) +
+                             " wait, beyond the window of " +
+                             std::to_string(receiver_.window().bytes) + " bytes"));
+  return false;
+}
+
+// Straight into the destination of a receive: tcp asks when a body is about to arrive.
+bool PipeReceiver::claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces) {
+  link_.receive_mutex().assert_held();
+  // Whose turn is next: a receive posted before, else the one that waits.
+  const TensorDict* into = waiting_;
+  if (!posted_.empty())
+    into = posted_.front()->destination ? &*posted_.front()->destination : nullptr;
+  if (into == nullptr || !receiver_.empty() || !put_back_.empty()) return false;
+  if (receiver_.is_known(descriptor.sequence)) return false;  // take_in() will refuse it
+  if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
+  const auto& known = receiver_.schema(descriptor.schema);
+  if (known == nullptr) return false;
+  if (known != into->schema() && !same_leaves(*known, *into->schema())) return false;
+  const PackedLayout& layout = known->layout(descriptor.layout);
+  return layout.total_bytes == descriptor.payload_bytes &&
+         destination_.claim(*into, layout, pieces);
+}
+
+// look() sees it at the head of the inbox.
+void PipeReceiver::on_transfer_ended(const Transfer& transfer) {
+  link_.receive_mutex().assert_held();
+  if (transfer.body.place == IncomingBody::Place::claimed) {
+    if (transfer.aborted)
+      destination_.abort();
+    else
+      destination_.complete();
+  }
+  receiver_.on_transfer_ended(transfer);
+}
+
+void PipeReceiver::on_link_ended() noexcept {
+  link_.receive_mutex().assert_held();
+  left_bytes_ = receiver_.held_bytes();
+}
+
+// The memory behind it is about to go, or nobody will take the message any more.
+void PipeReceiver::drop_claim() {
+  if (destination_.drop()) link_.drop_claims(end_.id);
+}
+
+void PipeReceiver::drop_inbox() {
+  link_.receive_mutex().assert_held();
+  drop_claim();
+  stats_.dropped += receiver_.clear();
+}
+
+void PipeReceiver::drop_all() {
+  link_.receive_mutex().assert_held();
+  drop_inbox();
+  stats_.dropped += put_back_.size();
+  put_back_.clear();
+  receiver_.forget_schemas();
+}
+
+// The head of the inbox
+
+// Acts on what is no message (schemas, ends) until a complete message is at the head.
+PipeReceiver::Head PipeReceiver::look() {
+  if (!put_back_.empty()) return Head::message;
+  while (!receiver_.empty()) {
+    Incoming& head = receiver_.front();
+    if (head.aborted()) {
+      (void)receiver_.pop_front();
+      continue;
+    }
+    if (!head.arrived()) return Head::nothing;
+    switch (head.descriptor.kind) {
+      case MessageKind::data:
+      case MessageKind::bytes:
+        return Head::message;
+      case MessageKind::schema: {
+        const Incoming schema = receiver_.pop_front();
+        if (auto read = receiver_.read_schema(schema); !read) {
+          end_.fail(end_.by_peer(read.error().code, read.error().detail));
+          drop_inbox();  // what is behind it may be of that schema
+        }
+        break;
+      }
+      case MessageKind::end:
+        end_.life.end_read();
+        (void)receiver_.pop_front();
+        break;
+      default:  // `error`
+        (void)receiver_.pop_front();
+        end_.life.read_peer_error();
+        break;
+    }
+  }
+  return end_.life.is_over() ? Head::over : Head::nothing;
+}
+
+Error PipeReceiver::over() const {
+  if (const Error* error = end_.life.receive_error()) return *error;
+  return Error{ErrorCode::end_of_stream, "pipe.recv",
+               "peer " + link_.peer_name() + " finished sending; everything it sent was taken"};
+}
+
+// What stays in the pipe when this fails: another kind, another schema than the destination's, no
+// credit.
+Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
+                                                    const TensorDict* destination) {
+  if (!put_back_.empty()) {
+    const Message& head = put_back_.front().message;
+    if (want == Want::tensors && !head.tensors) return wrong_kind();
+    if (destination != nullptr)
+      TENDON_CHECK(same_schema(*destination, head.tensors->schema().get()));
+    return Lend::no;
+  }
+  const Incoming& head = receiver_.front();
+  if (want == Want::tensors && head.descriptor.kind == MessageKind::bytes) return wrong_kind();
+  if (destination != nullptr) {
+    const auto& known = receiver_.schema(head.descriptor.schema);
+    if (known != nullptr && known != destination->schema())
+      TENDON_CHECK(same_schema(*destination, known.get()));
+  }
+  if (mode == RecvMode::copy) return Lend::no;
+  if (head.body.place != IncomingBody::Place::claimed && link_.lend(head.body)) return Lend::yes;
+  if (mode == RecvMode::view_only) {
+    return Error{ErrorCode::no_credit, "pipe.recv",
+                 "a view cannot be lent: this process holds so much of what " + link_.peer_name() +
+                     " sent that fewer than two slots of " + std::to_string(head.body.slot_bytes) +
+                     " bytes would stay free; release some, or use RecvMode::view_or_copy"};
+  }
+  return Lend::no;
+}
+
+Result<void> PipeReceiver::same_schema(const TensorDict& destination, const Schema* schema) const {
+  // The leaves decide: a dict that holds non-tensor data only is no difference.
+  if (schema == nullptr || same_leaves(*schema, *destination.schema())) return {};
+  return Error{ErrorCode::schema_mismatch, "pipe.recv_into",
+               "the next message from " + link_.peer_name() + " does not fit the destination: " +
+                   describe_difference(*destination.schema(), *schema)};
+}
+
+Error PipeReceiver::wrong_kind() const {
+  return Error{ErrorCode::wrong_kind, "pipe.recv",
+               "the next message from " + link_.peer_name() +
+                   " is raw bytes, not a TensorDict; take it with recv_message()"};
+}
+
+// The credit that is due then, to be posted once the lock is gone; pipe 0 when none is.
+Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend lend,
+                              Taken& taken) {
+  // From here on the destination belongs to this message: the next one may not claim it.
+  if (destination != nullptr && destination == waiting_) waiting_ = nullptr;
+  if (!put_back_.empty()) {
+    taken.put_back = std::make_unique<PutBack>(std::move(put_back_.front()));
+    taken.number = taken.put_back->number;
+    put_back_.pop_front();
+    return {};
+  }
+  const Descriptor credit = receiver_.take_front();
+  taken.incoming = receiver_.pop_front();
+  taken.number = receiver_.taken_messages();
+  const bool lent = lend == Lend::yes;
+  taken.lent = lent;
+  const Descriptor& descriptor = taken.incoming.descriptor;
+  if (descriptor.kind == MessageKind::data) taken.schema = receiver_.schema(descriptor.schema);
+  ++stats_.messages_received;
+  stats_.bytes_received += descriptor.payload_bytes;
+  const auto place = taken.incoming.body.place;
+  // Under the lock: the next message may claim a destination as soon as this one is out.
+  if (place == IncomingBody::Place::claimed) taken.written_to = destination_.take(destination);
+  if (place == IncomingBody::Place::peer_slot && !lent && mode == RecvMode::view_or_copy)
+    ++stats_.copied_low_credit;
+  if (place == IncomingBody::Place::private_copy) ++stats_.copied_inline;
+  const bool copied =
+      place == IncomingBody::Place::private_copy ||
+      (!lent && place != IncomingBody::Place::claimed && descriptor.payload_bytes != 0);
+  if (copied) {
+    ++stats_.copies;
+    stats_.bytes_copied += descriptor.payload_bytes;
+  }
+  return credit;
+}
+
+// A message that was put back comes first, but the one behind it may be on its way to the very
+// memory the former is wanted in: then that one is let in and moved away.
+bool PipeReceiver::destination_free(const TensorDict* destination) {
+  if (put_back_.empty() || !destination_.belongs_to(destination)) return true;
+  if (destination_.is_written_to()) return false;
+  Incoming& head = receiver_.front();
+  if (!head.arrived()) return false;
+  const std::uint64_t size = head.descriptor.payload_bytes;
+  auto storage = Storage::allocate(size);
+  if (!storage) return false;
+  destination_.move_away(head.descriptor.layout, {storage->data(), size});
+  head.body.place = IncomingBody::Place::pool_slot;
+  head.body.data = storage->data();
+  head.body.owner = storage->owner();
+  return true;
+}
+
+// True: `taken` holds the next message. Filled in place: a message is moved as seldom as can be.
+Result<bool> PipeReceiver::try_take(Want want, RecvMode mode, const TensorDict* destination,
+                                    Taken& taken) {
+  bool took = false;
+  Descriptor credit;
+  {
+    Receiving receiving(context_, link_);
+    Head head = look();
+    if (head == Head::nothing && !link_.ended() && receiving.poll()) head = look();
+    // What asynchronous receives wait for is theirs.
+    if (head == Head::message && posted_.empty() && destination_free(destination)) {
+      TENDON_TRY(lend, check_take(want, mode, destination));
+      credit = take(mode, destination, lend, taken);
+      took = true;
+    } else if (head == Head::over && posted_.empty()) {
+      return over();
+    }
+  }
+  if (credit.pipe != 0) link_.post(credit);
+  return took;
+}
+
+// Turning what was taken into what the user gets
+
+Result<std::shared_ptr<const Value>> PipeReceiver::read_values(const Taken& taken) {
+  const Descriptor& descriptor = taken.incoming.descriptor;
+  if (descriptor.values_bytes == 0) return std::shared_ptr<const Value>();
+  const auto* begin = taken.incoming.body.data + descriptor.payload_bytes;
+  // A copy first: the peer could change its slot while it is being read.
+  const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
+  TENDON_TRY(values, parse_json(json));
+  return std::shared_ptr<const Value>(std::make_shared<const Value>(std::move(values)));
+}
+
+Result<void> PipeReceiver::check_schema(const Taken& taken) const {
+  const Descriptor& descriptor = taken.incoming.descriptor;
+  if (taken.schema == nullptr) {
+    return Error{ErrorCode::protocol_violation, "pipe.recv",
+                 "peer " + link_.peer_name() + " sent a message of schema " +
+                     std::to_string(descriptor.schema) + ", which it has not announced"};
+  }
+  const std::uint64_t expected = taken.schema->layout(descriptor.layout).total_bytes;
+  if (descriptor.payload_bytes == expected) return {};
+  return Error{ErrorCode::protocol_violation, "pipe.recv",
+               "peer " + link_.peer_name() + " sent " + std::to_string(descriptor.payload_bytes) +
+                   " bytes for a schema of " + std::to_string(expected)};
+}
+
+Result<TensorDict> PipeReceiver::to_tensors(Taken& taken) {
+  if (taken.put_back != nullptr) return *std::move(taken.put_back->message.tensors);
+  if (const Error* failure = taken.incoming.body.failure()) return *failure;
+  TENDON_CHECK(check_schema(taken));
+  TENDON_TRY(values, read_values(taken));
+  IncomingBody& body = taken.incoming.body;
+  const Layout layout = taken.incoming.descriptor.layout;
+  const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
+  Storage storage;
+  if (body.place == IncomingBody::Place::claimed) {
+    if (!taken.written_to) {
+      return Error{ErrorCode::internal, "pipe.recv",
+                   "a message lies in the destination of nobody; please report it"};
+    }
+    TENDON_TRY(fresh, Storage::allocate(size));
+    pack_piece(*taken.written_to, layout, 0, {fresh.data(), size});
+    storage = std::move(fresh);
+  } else if (size != 0 && !taken.lent && body.place != IncomingBody::Place::private_copy) {
+    TENDON_TRY(fresh, copy_out(body.data, size));
+    storage = std::move(fresh);
+    body = {};  // the slot goes back now
+  } else {
+    const Origin origin =
+        body.place == IncomingBody::Place::peer_slot ? Origin::peer_slot : Origin::here;
+    storage = Storage(std::move(body.owner), body.data, size, body.access, origin);
+  }
+  return TensorDict::from_packed(std::move(taken.schema), layout, std::move(storage),
+                                 std::move(values));
+}
+
+Result<Message> PipeReceiver::to_message(Taken taken) {
+  if (taken.put_back != nullptr) return std::move(taken.put_back->message);
+  Message message;
+  const Descriptor descriptor = taken.incoming.descriptor;
+  message.tag = descriptor.tag;
+  if (const Error* failure = taken.incoming.body.failure()) return *failure;
+  if (descriptor.kind == MessageKind::data) {
+    TENDON_TRY(tensors, to_tensors(taken));
+    message.tensors = std::move(tensors);
+    return message;
+  }
+  IncomingBody& body = taken.incoming.body;
+  const std::uint64_t size = descriptor.payload_bytes;
+  const std::uint64_t whole = descriptor.body_bytes();
+  if (whole == 0) return message;
+  Storage all(body.owner, body.data, whole, body.access,
+              body.place == IncomingBody::Place::peer_slot ? Origin::peer_slot : Origin::here);
+  if (!taken.lent && body.place == IncomingBody::Place::peer_slot) {
+    TENDON_TRY(fresh, copy_out(body.data, whole));
+    all = std::move(fresh);
+    body = {};
+  }
+  message.bytes = Storage(all.owner(), all.data(), size, all.access(), all.origin());
+  message.header = Storage(all.owner(), all.data() + size + descriptor.values_bytes,
+                           descriptor.header_bytes, Access::read_only, all.origin());
+  return message;
+}
+
+Error PipeReceiver::keep_for_later(const Taken& taken, TensorDict tensors,
+                                   std::uint64_t copied_bytes) {
+  PutBack returned;
+  returned.number = taken.number;
+  returned.message.tensors = std::move(tensors);
+  returned.copied_bytes = copied_bytes;
+  put_back(std::move(returned));
+  return Error{ErrorCode::timeout, "pipe.recv_into",
+               "the deadline passed after " + std::to_string(copied_bytes) +
+                   " bytes were copied; the message from " + link_.peer_name() +
+                   " stays in the pipe, its destination is unspecified until the next "
+                   "recv_into"};
+}
+
+Result<void> PipeReceiver::copy_into(Taken& taken, TensorDict& destination, Deadline deadline) {
+  const IncomingBody& body = taken.incoming.body;
+  const Layout layout = taken.incoming.descriptor.layout;
+  const std::uint64_t size = taken.incoming.descriptor.payload_bytes;
+  TENDON_TRY(values, read_values(taken));
+  if (values != nullptr) TENDON_CHECK(check_values(*taken.schema, *values));
+  if (body.place == IncomingBody::Place::claimed) {
+    const bool in_place = !taken.written_to || same_memory(*taken.written_to, destination);
+    if (!in_place) {
+      TENDON_TRY(between, Storage::allocate(size));
+      pack_piece(*taken.written_to, layout, 0, {between.data(), size});
+      unpack_piece(between.bytes(), destination, layout, 0);
+    }
+  } else {
+    const std::uint64_t copied = copy_pieces({body.data, size}, layout, destination, 0, deadline);
+    if (copied != size) {
+      taken.lent = true;  // it stays for the next call
+      TENDON_TRY(tensors, to_tensors(taken));
+      return keep_for_later(taken, std::move(tensors), copied);
+    }
+  }
+  taken.values = std::move(values);
+  return taken.values == nullptr ? Result<void>() : Tree::merge_values(destination, *taken.values);
+}
+
+// Blocking receives
+
+Result<void> PipeReceiver::wait_take(Want want, RecvMode mode, const TensorDict* destination,
+                                     Deadline deadline, std::string_view where, Taken& taken) {
+  TENDON_CHECK(context_.usable(where));
+  std::optional<Error> error;
+  bool waited = false;
+  const auto attempt = [&] {
+    if (context_.unusable()) {
+      error = context_.usable(where).error();
+      return true;
+    }
+    // Receives that were posted before come first.
+    if (posted_count_.load(std::memory_order_relaxed) != 0) (void)progress();
+    const auto result = try_take(want, mode, destination, taken);
+    if (!result) error = result.error();
+    const bool done = !result || *result;
+    waited = waited || !done;
+    return done;
+  };
+  const bool done = context_.wait(&link_, deadline, attempt);
+  if (waited && !deadline.is_poll()) end_.waits.fetch_add(1, std::memory_order_relaxed);
+  if (error) return *std::move(error);
+  if (!done) {
+    return Error{ErrorCode::timeout, where,
+                 "nothing came from " + link_.peer_name() + " before the deadline" +
+                     (link_.suspect() ? "; it gives no sign of life" : "")};
+  }
+  return {};
+}
+
+Result<TensorDict> PipeReceiver::recv(RecvMode mode, Deadline deadline) {
+  const Busy busy(user_receiving_);
+  if (!busy.mine()) return end_.busy("recv");
+  Taken taken;
+  TENDON_CHECK(wait_take(Want::tensors, mode, nullptr, deadline, "pipe.recv", taken));
+  return to_tensors(taken);
+}
+
+Result<Message> PipeReceiver::recv_message(Deadline deadline) {
+  const Busy busy(user_receiving_);
+  if (!busy.mine()) return end_.busy("recv");
+  Taken taken;
+  TENDON_CHECK(
+      wait_take(Want::any, RecvMode::view_or_copy, nullptr, deadline, "pipe.recv_message", taken));
+  return to_message(std::move(taken));
+}
+
+Result<void> PipeReceiver::recv_into(TensorDict& destination, Deadline deadline) {
+  TENDON_CHECK(context_.usable("pipe.recv_into"));
+  const Busy busy(user_receiving_);
+  if (!busy.mine()) return end_.busy("recv_into");
+  TENDON_CHECK(check_destination(destination));
+  {
+    const Lock receiving(link_.receive_mutex());
+    waiting_ = &destination;
+  }
+  Taken taken;
+  auto waited =
+      wait_take(Want::tensors, RecvMode::copy, &destination, deadline, "pipe.recv_into", taken);
+  {
+    const Lock receiving(link_.receive_mutex());
+    waiting_ = nullptr;
+    (void)keep_claim(destination);
+  }
+  if (!waited) return waited;
+  return fill(taken, destination, deadline);
+}
+
+// A receive gives up while a message is written to its destination, or lies there. The message
+// stays in the pipe and the memory with it, if it can still be taken; else nothing is written there
+// any more. Whether the transport still writes there.
+bool PipeReceiver::keep_claim(const TensorDict& destination) {
+  if (!destination_.belongs_to(&destination)) return false;
+  if (!receiver_.empty() && receiver_.front().place() == IncomingBody::Place::claimed)
+    destination_.keep();
+  else
+    drop_claim();
+  return destination_.is_written_to();
+}
+
+Result<void> PipeReceiver::fill(Taken& taken, TensorDict& destination, Deadline deadline) {
+  if (taken.put_back == nullptr) {
+    if (const Error* failure = taken.incoming.body.failure()) return *failure;
+    TENDON_CHECK(check_schema(taken));
+    return copy_into(taken, destination, deadline);
+  }
+  const TensorDict& source = *taken.put_back->message.tensors;
+  const PackedView* packed = source.packed();
+  if (packed != nullptr) {
+    const std::uint64_t size = packed->schema->layout(packed->layout).total_bytes;
+    const std::uint64_t copied = copy_pieces(packed->storage.bytes().first(size), packed->layout,
+                                             destination, taken.put_back->copied_bytes, deadline);
+    if (copied != size)
+      return keep_for_later(taken, *std::move(taken.put_back->message.tensors), copied);
+  } else {
+    for (std::size_t i = 0; i < source.leaf_count(); ++i)
+      copy_strided(destination.leaf(i), source.leaf(i));
+  }
+  taken.values = source.values();
+  return taken.values == nullptr ? Result<void>() : Tree::merge_values(destination, *taken.values);
+}
+
+// Asynchronous receives
+
+Result<void> PipeReceiver::post(std::shared_ptr<PostedRecv> posted) {
+  TENDON_CHECK(context_.usable("pipe.recv_async"));
+  if (posted->destination) TENDON_CHECK(check_destination(*posted->destination));
+  const Lock receiving(link_.receive_mutex());
+  posted_.push_back(std::move(posted));
+  posted_count_.store(posted_.size());
+  return {};
+}
+
+bool PipeReceiver::progress() {
+  while (posted_count_.load(std::memory_order_acquire) != 0) {
+    std::shared_ptr<PostedRecv> posted;
+    std::optional<Taken> taken;
+    std::optional<Error> error;
+    Descriptor credit;
+    {
+      const Lock receiving(link_.receive_mutex());
+      if (posted_.empty()) return false;
+      posted = posted_.front();
+      const bool any =
+          std::holds_alternative<std::shared_ptr<RecvCompletion<Message>>>(posted->completion);
+      const TensorDict* destination = posted->destination ? &*posted->destination : nullptr;
+      const Head head = look();
+      if (context_.unusable()) {
+        error = context_.usable("pipe.recv_async").error();
+      } else if (head == Head::over) {
+        error = over();
+      } else if (end_.handle.is_over()) {
+        error = Error{ErrorCode::pipe_closed, "pipe.recv_async", "this end of the pipe was closed"};
+      } else if (head == Head::nothing) {
+        return true;
+      } else {
+        const RecvMode mode = destination != nullptr ? RecvMode::copy : RecvMode::view_or_copy;
+        auto lend = check_take(any ? Want::any : Want::tensors, mode, destination);
+        if (lend)
+          credit = take(mode, destination, *lend, taken.emplace());
+        else
+          error = std::move(lend).error();
+      }
+      if (error && destination != nullptr) (void)keep_claim(*destination);
+      posted_.pop_front();
+      posted_count_.store(posted_.size());
+    }
+    if (credit.pipe != 0) link_.post(credit);
+    complete(*posted, std::move(taken), std::move(error));
+  }
+  return false;
+}
+
+void PipeReceiver::complete(PostedRecv& posted, std::optional<Taken> taken,
+                            std::optional<Error> error, CompletionStatus failed_as) {
+  std::function<void()> run;
+  if (auto* message = std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
+    if (taken) (*message)->came_from(*taken);
+    run = (*message)->finish(error ? Result<Message>(*std::move(error))
+                                   : to_message(*std::move(taken)));
+  } else {
+    auto& tensors = std::get<std::shared_ptr<RecvCompletion<TensorDict>>>(posted.completion);
+    const auto result = [&]() -> Result<TensorDict> {
+      if (error) return *std::move(error);
+      if (!posted.destination) return to_tensors(*taken);
+      TENDON_CHECK(fill(*taken, *posted.destination, Deadline::never()));
+      return *std::move(posted.destination);
+    };
+    auto received = result();
+    if (taken) tensors->came_from(*taken);
+    run = tensors->finish(std::move(received), failed_as);
+  }
+  if (run) context_.schedule(std::move(run));
+  context_.note_completed();
+}
+
+bool PipeReceiver::cancel(const CompletionBase* completion) {
+  if (context_.forked()) return false;
+  std::shared_ptr<PostedRecv> found;
+  bool in_use = false;
+  {
+    const Lock receiving(link_.receive_mutex());
+    for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
+      const bool is_it = std::visit(
+          [&](const auto& held) {
+            return static_cast<const CompletionBase*>(held.get()) == completion;
+          },
+          (*posted)->completion);
+      if (!is_it) continue;
+      found = *posted;
+      if (found->destination) in_use = keep_claim(*found->destination);
+      posted_.erase(posted);
+      posted_count_.store(posted_.size());
+      break;
+    }
+  }
+  if (found == nullptr) return false;
+  complete(*found, std::nullopt,
+           Error{ErrorCode::cancelled, "completion.cancel",
+                 in_use ? "the receive was cancelled while a message was being written to its "
+                          "destination: that memory is in use until the message is complete"
+                        : "the receive was cancelled before a message came"},
+           in_use ? CompletionStatus::failed_owning : CompletionStatus::failed);
+  return true;
+}
+
+void PipeReceiver::put_back(PutBack returned) {
+  {
+    const Lock receiving(link_.receive_mutex());
+    const auto place =
+        std::ranges::upper_bound(put_back_, returned.number, std::less(), &PutBack::number);
+    put_back_.insert(place, std::move(returned));
+  }
+  context_.wake_others();
+}
+
+PipeStats PipeReceiver::stats() const {
+  const Lock receiving(link_.receive_mutex());
+  return stats_;
+}
+
+}  // namespace tendon::v0::detail

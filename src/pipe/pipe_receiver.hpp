@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <vector>
+
+#include "channel/receiver.hpp"
+#include "pipe/destination.hpp"
+#include "pipe/pipe_end.hpp"
+#include "pipe/pipe_messages.hpp"
+
+namespace tendon::v0::detail {
+
+struct PostedRecv;
+
+/// The receiving half of a pipe: what has come waits here for the calls that take it, those that
+/// were posted first.
+///
+/// Owns:    messages that were not taken, or came back; posted receives.
+/// Threads: thread-safe; a second blocking receive at a time is told `busy`. Its lock is the link's
+///          receive lock.
+/// Errors:  why the direction is over; `timeout`, `wrong_kind`, `schema_mismatch`, `no_credit`.
+/// Blocks:  recv(), recv_into(), recv_message(): until the deadline.
+/// Cost:    of a receive: that lock, and what the link does.
+class PipeReceiver {
+ public:
+  PipeReceiver(PipeEnd& end, Window window);
+  ~PipeReceiver();
+
+  Result<TensorDict> recv(RecvMode mode, Deadline deadline);
+  Result<void> recv_into(TensorDict& destination, Deadline deadline);
+  Result<Message> recv_message(Deadline deadline);
+
+  // Asynchronous
+  Result<void> post(std::shared_ptr<PostedRecv> posted);
+  bool cancel(const CompletionBase* completion);
+  /// Gives messages to the receives that wait for them, in order. True while some still wait.
+  bool progress() TENDON_EXCLUDES(link_.receive_mutex());
+  [[nodiscard]] std::size_t posted_count() const noexcept { return posted_count_.load(); }
+  void put_back(PutBack returned);
+
+  // What the link hands over: its receive lock is held
+  void take_in(Incoming&& incoming);
+  [[nodiscard]] bool admits(const Descriptor& descriptor);
+  [[nodiscard]] bool claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces);
+  void on_transfer_ended(const Transfer& transfer);
+  void on_link_ended() noexcept;
+  /// Nobody will take what has come.
+  void drop_inbox();
+  /// The same, and this side of the pipe is closed.
+  void drop_all();
+
+  /// What lay untaken when the link ended: nothing comes any more.
+  [[nodiscard]] std::uint64_t left_bytes() const noexcept { return left_bytes_; }
+  [[nodiscard]] PipeStats stats() const;
+
+ private:
+  enum class Want : std::uint8_t { tensors, any };
+  enum class Head : std::uint8_t { nothing, message, over };
+  /// May the head be lent to the user, or must it be copied?
+  enum class Lend : std::uint8_t { yes, no };
+
+  Head look() TENDON_REQUIRES(link_.receive_mutex());
+  Result<Lend> check_take(Want want, RecvMode mode, const TensorDict* destination)
+      TENDON_REQUIRES(link_.receive_mutex());
+  [[nodiscard]] Descriptor take(RecvMode mode, const TensorDict* destination, Lend lend,
+                                Taken& taken) TENDON_REQUIRES(link_.receive_mutex());
+  void drop_claim() TENDON_REQUIRES(link_.receive_mutex());
+  bool keep_claim(const TensorDict& destination) TENDON_REQUIRES(link_.receive_mutex());
+  bool destination_free(const TensorDict* destination) TENDON_REQUIRES(link_.receive_mutex());
+  Error over() const TENDON_REQUIRES(link_.receive_mutex());
+  Result<void> same_schema(const TensorDict& destination, const Schema* schema) const;
+  Error wrong_kind() const;
+  Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
+  Result<void> wait_take(Want want, RecvMode mode, const TensorDict* destination, Deadline deadline,
+                         std::string_view where, Taken& taken);
+  Result<void> check_schema(const Taken& taken) const;
+  Result<Message> to_message(Taken taken);
+  Result<TensorDict> to_tensors(Taken& taken);
+  Result<void> fill(Taken& taken, TensorDict& destination, Deadline deadline);
+  Result<void> copy_into(Taken& taken, TensorDict& destination, Deadline deadline);
+  Error keep_for_later(const Taken& taken, TensorDict tensors, std::uint64_t copied_bytes);
+  Result<std::shared_ptr<const Value>> read_values(const Taken& taken);
+  /// The completion may be dropped, which leads to put_back().
+  void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
+                CompletionStatus failed_as = CompletionStatus::failed)
+      TENDON_EXCLUDES(link_.receive_mutex());
+
+  PipeEnd& end_;
+  ContextCore& context_;
+  Link& link_;
+  std::atomic<bool> user_receiving_{false};
+  ChannelReceiver receiver_ TENDON_GUARDED_BY(link_.receive_mutex());
+  std::deque<PutBack> put_back_ TENDON_GUARDED_BY(link_.receive_mutex());
+  std::deque<std::shared_ptr<PostedRecv>> posted_ TENDON_GUARDED_BY(link_.receive_mutex());
+  std::atomic<std::size_t> posted_count_{0};  // changed under the lock
+  // The destination of the blocking recv_into that waits.
+  const TensorDict* waiting_ TENDON_GUARDED_BY(link_.receive_mutex()) = nullptr;
+  Destination destination_ TENDON_GUARDED_BY(link_.receive_mutex());
+  std::atomic<std::uint64_t> left_bytes_{0};
+  PipeStats stats_ TENDON_GUARDED_BY(link_.receive_mutex());
+};
+
+}  // namespace tendon::v0::detail

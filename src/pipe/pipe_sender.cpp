@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipe/pipe_sender.hpp"
+
+#include <algorithm>
+#include <tendon/session/limits.hpp>
+
+#include "core/failpoint.hpp"
+#include "pipe/async_ops.hpp"
+#include "pipe/busy.hpp"
+
+namespace tendon::v0::detail {
+
+PipeSender::PipeSender(PipeEnd& end, Window window)
+    : end_(end),
+      context_(*end.context),
+      link_(*end.link),
+      window_(window, link_.peer_cap_bytes()),
+      sender_(end.id, window_, link_.peer_cap_bytes()) {}
+
+PipeSender::~PipeSender() = default;
+
+// Preparing
+
+Result<void> PipeSender::usable(std::string_view where) const {
+  TENDON_CHECK(context_.usable(where));
+  if (!end_.life.may_send()) return end_.life.send_error();
+  if (end_.handle.is(HandleState::State::closed))
+    return Error{ErrorCode::pipe_closed, where, "this end of the pipe was closed"};
+  if (link_.ended()) return link_.end_error();
+  return {};
+}
+
+Result<void> PipeSender::check_size(const Descriptor& descriptor) const {
+  const std::uint64_t size = descriptor.body_bytes();
+  const std::uint64_t cap = std::min(link_.cap_bytes(), link_.peer_cap_bytes());
+  if (descriptor.payload_bytes <= cap && size <= cap) return {};
+  return Error{ErrorCode::message_too_large, "pipe.send",
+               "a message of " + std::to_string(size) + " bytes to " + link_.peer_name() +
+                   "; at most " + std::to_string(cap) +
+                   " bytes are legal on this link (ContextOptions::link_cap_bytes "
+                   "of both ends)"};
+}
+
+Result<void> PipeSender::prepare_values(Outgoing& out, const TensorDict& batch) {
+  out.values.clear();
+  if (const auto& values = batch.values(); values != nullptr) {
+    TENDON_TRY(json, to_json(*values));
+    out.values = std::move(json);
+  }
+  out.op.values = as_bytes(out.values);
+  out.op.descriptor.values_bytes = static_cast<std::uint32_t>(out.values.size());
+  return {};
+}
+
+Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
+  out.op = SendOp{};
+  out.parts.clear();
+  out.strided.clear();
+  out.is_loan = false;
+  if (const auto& schema = batch.schema(); out.schema != schema) out.schema = schema;
+  const PackedView* packed = batch.packed();
+  // What was packed for programs travels as it lies; in a file leaves start anywhere.
+  const bool as_it_is = packed != nullptr && packed->layout != Layout::safetensors;
+  Descriptor& descriptor = out.op.descriptor;
+  descriptor.kind = MessageKind::data;
+  descriptor.layout = as_it_is ? packed->layout : Layout::aligned;
+  descriptor.pipe = end_.id;
+  const PackedLayout& layout = out.schema->layout(descriptor.layout);
+  descriptor.payload_bytes = layout.total_bytes;
+  TENDON_CHECK(prepare_values(out, batch));
+  TENDON_CHECK(check_size(descriptor));
+  if (as_it_is) {
+    if (layout.total_bytes != 0) {
+      out.parts.push_back(
+          {0, packed->storage.bytes().first(layout.total_bytes), nullptr, layout.total_bytes});
+    }
+    if (packed->storage.origin() == Origin::peer_slot) {
+      const Lock lock(mutex_);
+      ++stats_.copied_other_link;
+    }
+  } else {
+    const std::size_t count = batch.leaf_count();
+    out.strided.reserve(count);  // parts point into it
+    for (std::size_t i = 0; i < count; ++i) {
+      const LeafView leaf = batch.leaf_view(i);
+      if (leaf.device != cpu()) {
+        return Error{ErrorCode::unsupported_device, "pipe.send",
+                     "leaf '" + batch.leaf_path(i) + "' is on " + to_string(leaf.device) +
+                         "; this build moves CPU tensors only, and copies nothing in secret"};
+      }
+      if (leaf.size_bytes == 0) continue;
+      BodyPart part{layout.offsets[i], {leaf.data, leaf.size_bytes}, nullptr, leaf.size_bytes};
+      if (!leaf.contiguous) {
+        out.strided.push_back(batch.leaf(i));
+        part.strided = &out.strided.back();
+        part.bytes = {};
+      }
+      out.parts.push_back(part);
+    }
+  }
+  out.op.parts = out.parts;
+  out.prepared = true;
+  return {};
+}
+
+Result<void> PipeSender::prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options) {
+  if (options.header.size() > kMaxMessageHeaderBytes) {
+    return Error{ErrorCode::limit_exceeded, "pipe.send",
+                 "MessageOptions::header has " + std::to_string(options.header.size()) +
+                     " bytes; at most " + std::to_string(kMaxMessageHeaderBytes) + " are legal"};
+  }
+  out.op = SendOp{};
+  out.parts.clear();
+  out.schema = nullptr;
+  out.is_loan = false;
+  Descriptor& descriptor = out.op.descriptor;
+  descriptor.kind = MessageKind::bytes;
+  descriptor.pipe = end_.id;
+  descriptor.tag = options.tag;
+  descriptor.payload_bytes = bytes.size();
+  descriptor.header_bytes = static_cast<std::uint16_t>(options.header.size());
+  TENDON_CHECK(check_size(descriptor));
+  if (!bytes.empty()) out.parts.push_back({0, bytes, nullptr, bytes.size()});
+  out.op.parts = out.parts;
+  out.op.header = options.header;
+  out.prepared = true;
+  return {};
+}
+
+Result<void> PipeSender::prepare_loan(Outgoing& out, const TensorDict& dict,
+                                      const std::shared_ptr<LoanedSlot>& slot) {
+  TENDON_CHECK(prepare(out, dict));
+  out.is_loan = true;
+  const std::uint64_t payload = out.op.descriptor.payload_bytes;
+  const std::uint64_t body = out.op.descriptor.body_bytes();
+  // Over sockets the slot is just where the bytes are; in shared memory it goes over as it is, when
+  // the non-tensor data fits behind the tensors.
+  if (!link_.traits().slots_go_over || body > slot->slot().memory.size()) return {};
+  out.op.loaned = slot.get();
+  out.op.done_bytes = payload;
+  out.op.staged = payload == body;
+  return {};
+}
+
+// A schema that the peer does not know is announced first.
+void PipeSender::number_schema(Outgoing& out) {
+  std::uint32_t& number = out.op.descriptor.schema;
+  number = sender_.number_of(out.schema);
+  if (number != 0) return;
+  SendOp announcement;
+  announcement.descriptor = sender_.announcement(*out.schema);
+  number = announcement.descriptor.schema;
+  out.announcement_part = {0, out.schema->encoding(), nullptr, out.schema->encoding().size()};
+  announcement.parts = {&out.announcement_part, 1};
+  out.announcement = announcement;
+}
+
+// Sending
+
+Result<bool> PipeSender::try_send(Outgoing& out, Deadline deadline) {
+  TENDON_CHECK(usable("pipe.send"));
+  Descriptor& descriptor = out.op.descriptor;
+  if (out.schema != nullptr && descriptor.schema == 0) number_schema(out);
+  if (out.announcement) {
+    TENDON_TRY(announced, link_.send(*out.announcement, deadline));
+    if (announced == Sent::later) return false;
+    count_announced(out);
+    if (link_.traits().slots_go_over && descriptor.body_bytes() > kMaxInlineBytes && !out.is_loan) {
+      context_.prefault_soon(
+          [link = end_.link, size = descriptor.body_bytes()] { link->prefault(size); });
+    }
+  }
+  if (!sender_.begin(descriptor)) return false;
+  TENDON_TRY(sent, link_.send(out.op, deadline));
+  if (sent == Sent::done) count_sent(out);
+  return sent == Sent::done;
+}
+
+void PipeSender::count_announced(Outgoing& out) {
+  sender_.announced(out.op.descriptor.schema, out.schema);
+  out.announcement.reset();
+  ++stats_.schemas_announced;
+}
+
+void PipeSender::count_sent(const Outgoing& out) {
+  const std::uint64_t payload_bytes = out.op.descriptor.payload_bytes;
+  sender_.sent(out.op.descriptor);
+  ++stats_.messages_sent;
+  stats_.bytes_sent += payload_bytes;
+  if (out.is_loan) {
+    ++stats_.loans_sent;
+  } else if (link_.traits().slots_go_over) {
+    ++stats_.copies;
+    stats_.bytes_copied += payload_bytes;
+  }
+}
+
+// False: too late, the link had sent it all. Then it counts as sent, whatever the caller waited
+// for: to say `timeout` of a message that arrives would be a lie.
+bool PipeSender::take_back(Outgoing& out) {
+  // Over sockets the receiver may have heard of a number: it is not used again.
+  const bool used_up = !link_.traits().sent_is_delivered;
+  if (out.announcement) {
+    if (!link_.withdraw(*out.announcement))
+      count_announced(out);
+    else if (used_up)
+      sender_.use_sequence();
+  }
+  if (out.op.descriptor.sequence == 0) return true;
+  if (!link_.withdraw(out.op)) {
+    count_sent(out);
+    return false;
+  }
+  if (used_up) sender_.use_sequence();
+  return true;
+}
+
+Error PipeSender::why_blocked(const Outgoing& out, const Error* timeout) const {
+  const std::uint64_t size = out.op.descriptor.body_bytes();
+  const std::uint64_t untaken = window_.untaken_messages();
+  if (out.op.loaned == nullptr && size > kMaxInlineBytes && link_.traits().slots_go_over &&
+      window_.open_for(size)) {
+    if (auto slot = link_.acquire(size); !slot) return std::move(slot).error();
+  }
+  if (timeout != nullptr) return *timeout;
+  const std::uint64_t untaken_bytes = link_.stats().untaken_bytes;
+  return Error{
+      ErrorCode::timeout, "pipe.send",
+      "a message of " + std::to_string(size) + " bytes was not sent to " + link_.peer_name() +
+          " before the deadline; the peer has not taken " + std::to_string(untaken) +
+          " of at most " + std::to_string(window_.window().messages) + " messages" +
+          (untaken_bytes == 0
+               ? ""
+               : ", and " + std::to_string(untaken_bytes) + " of at most " +
+                     std::to_string(link_.peer_cap_bytes()) + " bytes on all pipes of this link") +
+          "; nothing was delivered"};
+}
+
+Result<void> PipeSender::send_now(Outgoing& out, Deadline deadline) {
+  std::optional<Error> error;
+  const auto attempt = [&] {
+    // Asynchronous sends that were queued before go first.
+    if (queued_count_.load(std::memory_order_relaxed) != 0 && progress()) {
+      if (context_.unusable()) error = context_.usable("pipe.send").error();
+      return error.has_value();
+    }
+    const Lock lock(mutex_);
+    const auto sent = try_send(out, deadline);
+    if (!sent) error = sent.error();
+    return !sent || *sent;
+  };
+  context_.note_activity();
+  bool done = attempt();
+  if (!done && !deadline.is_poll()) {
+    end_.waits.fetch_add(1, std::memory_order_relaxed);
+    const WaitsFor waits(context_, link_, WaitsFor::kReturns);
+    done = context_.wait(&link_, deadline, [&] {
+      if (!context_.unusable()) context_.poll_link(link_);  // credits come that way
+      return attempt();
+    });
+  }
+  if (done && !error) return {};
+  const Lock lock(mutex_);
+  if (!error || error->code == ErrorCode::timeout)
+    error = why_blocked(out, error ? &*error : nullptr);
+  if (!take_back(out)) return {};
+  return *std::move(error);
+}
+
+Result<void> PipeSender::send(const TensorDict& batch, Deadline deadline) {
+  TENDON_CHECK(usable("pipe.send"));
+  const Busy busy(user_sending_);
+  if (!busy.mine()) return end_.busy("send");
+  TENDON_CHECK(prepare(scratch_, batch));
+  return send_now(scratch_, deadline);
+}
+
+Result<void> PipeSender::send(Loan&& loan, Deadline deadline) {
+  TENDON_CHECK(usable("pipe.send"));
+  const Busy busy(user_sending_);
+  if (!busy.mine()) return end_.busy("send");
+  TENDON_CHECK(check_loan(loan));
+  TENDON_CHECK(prepare_loan(scratch_, loan.dict_, loan.slot_));
+  TENDON_CHECK(send_now(scratch_, deadline));
+  loan.clear();
+  return {};
+}
+
+Result<void> PipeSender::send(Bytes bytes, const MessageOptions& options, Deadline deadline) {
+  TENDON_CHECK(usable("pipe.send"));
+  const Busy busy(user_sending_);
+  if (!busy.mine()) return end_.busy("send");
+  TENDON_CHECK(prepare_bytes(scratch_, bytes, options));
+  return send_now(scratch_, deadline);
+}
+
+Result<void> PipeSender::check_loan(const Loan& loan) const {
+  if (loan.slot_ == nullptr) {
+    return Error{ErrorCode::invalid_argument, "pipe.send",
+                 "the loan is empty: it was sent before; take a new one with Pipe::loan"};
+  }
+  if (!link_.owns(*loan.slot_)) {
+    return Error{ErrorCode::wrong_link, "pipe.send",
+                 "the loan was taken from another link than that to " + link_.peer_name() +
+                     "; a loan can only go where it was taken for"};
+  }
+  return {};
+}
+
+Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadline deadline) {
+  TENDON_CHECK(usable("pipe.loan"));
+  if (schema == nullptr)
+    return Error{ErrorCode::invalid_argument, "pipe.loan", "schema is null; a Schema is needed"};
+  const std::uint64_t size = schema->layout(Layout::aligned).total_bytes;
+  Descriptor descriptor;
+  descriptor.payload_bytes = size;
+  TENDON_CHECK(check_size(descriptor));
+  std::optional<Error> error;
+  std::shared_ptr<LoanedSlot> slot;
+  const auto attempt = [&] {
+    auto acquired = usable("pipe.loan");
+    if (!acquired) {
+      error = std::move(acquired).error();
+      return true;
+    }
+    auto taken = link_.acquire(size);
+    if (taken) {
+      slot = *std::move(taken);
+      error.reset();
+      return true;
+    }
+    error = std::move(taken).error();
+    return error->code != ErrorCode::resource_exhausted;
+  };
+  if (!attempt() && !deadline.is_poll()) {
+    end_.waits.fetch_add(1, std::memory_order_relaxed);
+    const WaitsFor waits(context_, link_, WaitsFor::kReturns);
+    context_.wait(&link_, deadline, [&] {
+      if (!context_.unusable()) context_.poll_link(link_);
+      return attempt();
+    });
+  }
+  if (error) return *std::move(error);
+  Storage storage(slot, slot->slot().memory.data(), size, Access::read_write);
+  TENDON_TRY(dict, TensorDict::from_packed(schema, Layout::aligned, std::move(storage)));
+  return Loan(std::move(dict), std::move(slot));
+}
+
+// Flush and half-close
+
+Result<void> PipeSender::flush(Deadline deadline) {
+  TENDON_CHECK(usable("pipe.flush"));
+  std::uint64_t wanted = 0;
+  bool asked = false;
+  std::optional<Error> error;
+  const auto attempt = [&] {
+    if (!context_.unusable()) context_.poll_link(link_);
+    // First: a peer that has everything may have closed its end right after it said so.
+    if (asked && window_.acked_sequence() >= wanted) return true;
+    if (auto still = usable("pipe.flush"); !still) {
+      error = std::move(still).error();
+      return true;
+    }
+    if (progress()) return false;
+    if (link_.traits().sent_is_delivered) return link_.drained();
+    if (!asked) {
+      const Lock lock(mutex_);
+      wanted = sender_.last_sequence();
+      if (wanted == 0) return true;
+      Descriptor ping;
+      ping.kind = MessageKind::ping;
+      ping.pipe = end_.id;
+      ping.sequence = wanted;
+      link_.post(ping);
+      asked = true;
+    }
+    return window_.acked_sequence() >= wanted;
+  };
+  if (!context_.wait(&link_, deadline, attempt)) {
+    return Error{
+        ErrorCode::timeout, "pipe.flush",
+        "not everything had arrived at " + link_.peer_name() + " before the deadline (" +
+            std::to_string(queued_count_.load()) + " queued sends left, acknowledged up to " +
+            std::to_string(window_.acked_sequence()) + " of " + std::to_string(wanted) + ")"};
+  }
+  if (error) return *std::move(error);
+  return {};
+}
+
+void PipeSender::post_end(End what) {
+  Descriptor end;
+  end.kind = MessageKind::end;
+  end.pipe = end_.id;
+  end.tag = static_cast<std::uint32_t>(what);
+  link_.post(end);
+}
+
+Result<void> PipeSender::finish(Deadline deadline) {
+  TENDON_CHECK(context_.usable("pipe.finish_sending"));
+  if (end_.life.sending() == ChannelLife::Sending::finished) return {};
+  TENDON_CHECK(flush(deadline));
+  post_end(End::of_sending);
+  end_.life.finish(
+      Error{ErrorCode::pipe_closed, "pipe.send", "finish_sending() was called on this pipe"});
+  return {};
+}
+
+// Asynchronous sends
+
+Result<void> PipeSender::queue(std::shared_ptr<QueuedSend> queued) {
+  TENDON_CHECK(usable("pipe.send_async"));
+  const Lock lock(mutex_);
+  queue_.push_back(std::move(queued));
+  queued_count_.store(queue_.size());
+  return {};
+}
+
+Result<void> PipeSender::prepare(QueuedSend& queued, TensorDict batch) {
+  queued.batch = std::move(batch);
+  return prepare(queued.out, queued.batch);
+}
+
+Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan) {
+  TENDON_CHECK(check_loan(loan));
+  queued.batch = std::move(loan.dict_);
+  queued.slot = std::move(loan.slot_);
+  loan.clear();
+  return prepare_loan(queued.out, queued.batch, queued.slot);
+}
+
+Result<void> PipeSender::prepare(QueuedSend& queued, Storage bytes, const MessageOptions& options) {
+  queued.bytes = std::move(bytes);
+  queued.header.assign(options.header.begin(), options.header.end());
+  return prepare_bytes(queued.out, queued.bytes.bytes(),
+                       {.tag = options.tag, .header = queued.header});
+}
+
+bool PipeSender::progress() {
+  if (queued_count_.load(std::memory_order_acquire) == 0) return false;
+  if (!mutex_.try_lock()) return true;  // somebody is at it
+  const Lock lock(mutex_, kAdoptLock);
+  while (!queue_.empty()) {
+    const auto queued = queue_.front();
+    auto sent = try_send(queued->out, Deadline::never());
+    if (sent && !*sent) {
+      if (queue_waits_) return true;
+      queue_waits_.emplace(context_, link_, WaitsFor::kReturns);
+      continue;  // a slot that came back before this was said rings no bell
+    }
+    Result<void> result;
+    if (!sent && take_back(queued->out)) result = std::move(sent).error();
+    queue_.pop_front();
+    queued_count_.store(queue_.size());
+    if (auto run = queued->completion->finish(std::move(result))) context_.schedule(std::move(run));
+    context_.note_completed();
+  }
+  queue_waits_.reset();
+  return false;
+}
+
+void PipeSender::cancel(const CompletionBase* completion) {
+  const Lock lock(mutex_);
+  for (auto queued = queue_.begin(); queued != queue_.end(); ++queued) {
+    if ((*queued)->completion.get() != completion) continue;
+    Result<void> result;
+    if (take_back((*queued)->out)) {
+      result = Error{ErrorCode::cancelled, "completion.cancel",
+                     "the send was cancelled before it was done"};
+    }
+    auto run = (*queued)->completion->finish(std::move(result));
+    if (run) context_.schedule(std::move(run));
+    queue_.erase(queued);
+    queued_count_.store(queue_.size());
+    return;
+  }
+}
+
+void PipeSender::add_to(PipeStats& stats) const {
+  const Lock lock(mutex_);
+  stats.messages_sent = stats_.messages_sent;
+  stats.bytes_sent = stats_.bytes_sent;
+  stats.loans_sent = stats_.loans_sent;
+  stats.copies += stats_.copies;
+  stats.bytes_copied += stats_.bytes_copied;
+  stats.copied_other_link = stats_.copied_other_link;
+  stats.schemas_announced = stats_.schemas_announced;
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/pipe/pipe.hpp>
+
+#include "channel/sender.hpp"
+#include "pipe/pipe_end.hpp"
+#include "pipe/pipe_messages.hpp"
+#include "runtime/waits_for.hpp"
+
+namespace tendon::v0::detail {
+
+struct QueuedSend;
+
+/// The sending half of a pipe: messages are prepared, wait for room in the window and for slots,
+/// and go to the link, those of asynchronous sends from a queue.
+///
+/// Owns:    queued messages, and everything that they are made of.
+/// Threads: thread-safe; a second blocking send at a time is told `busy`. Lock order: the link's
+///          receive lock before its own.
+/// Errors:  why the direction is over; `timeout`, `resource_exhausted`, `message_too_large`.
+/// Blocks:  send(), loan(), flush(): until the deadline.
+/// Cost:    of a send: one lock, and what the link does.
+class PipeSender {
+ public:
+  PipeSender(PipeEnd& end, Window window);
+  ~PipeSender();
+
+  Result<void> send(const TensorDict& batch, Deadline deadline);
+  Result<void> send(Loan&& loan, Deadline deadline);
+  Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
+  Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
+  Result<void> flush(Deadline deadline);
+  Result<void> finish(Deadline deadline);
+  /// Says the end; `of_both`: and that nothing will be taken any more.
+  enum class End : std::uint32_t { of_sending = 0, of_both = 1 };
+  void post_end(End what);
+
+  // Asynchronous: made ready here, then queue()d with a completion
+  Result<void> prepare(QueuedSend& queued, TensorDict batch);
+  Result<void> prepare(QueuedSend& queued, Loan&& loan);
+  Result<void> prepare(QueuedSend& queued, Storage bytes, const MessageOptions& options);
+  Result<void> queue(std::shared_ptr<QueuedSend> queued);
+  void cancel(const CompletionBase* completion);
+  /// Sends from the queue what can be sent. True while something is left.
+  bool progress() TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] std::size_t queued_count() const noexcept { return queued_count_.load(); }
+
+  /// What the receiver said: credits and acks. The link's receive lock is held.
+  [[nodiscard]] SendWindow& window() noexcept { return window_; }
+  void add_to(PipeStats& stats) const TENDON_EXCLUDES(mutex_);
+
+ private:
+  Result<void> usable(std::string_view where) const;
+  Result<void> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
+  Result<void> prepare_values(Outgoing& out, const TensorDict& batch);
+  Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);
+  Result<void> prepare_loan(Outgoing& out, const TensorDict& dict,
+                            const std::shared_ptr<LoanedSlot>& slot) TENDON_EXCLUDES(mutex_);
+  Result<void> check_size(const Descriptor& descriptor) const;
+  Result<void> check_loan(const Loan& loan) const;
+  void number_schema(Outgoing& out) TENDON_REQUIRES(mutex_);
+  Result<bool> try_send(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
+  Result<void> send_now(Outgoing& out, Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool take_back(Outgoing& out) TENDON_REQUIRES(mutex_);
+  void count_announced(Outgoing& out) TENDON_REQUIRES(mutex_);
+  void count_sent(const Outgoing& out) TENDON_REQUIRES(mutex_);
+  Error why_blocked(const Outgoing& out, const Error* timeout) const TENDON_REQUIRES(mutex_);
+
+  PipeEnd& end_;
+  ContextCore& context_;
+  Link& link_;
+  SendWindow window_;
+  std::atomic<bool> user_sending_{false};
+  Outgoing scratch_;  // for blocking sends: user_sending_ guards it. Its vectors are used again
+  mutable Mutex mutex_;
+  ChannelSender sender_ TENDON_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<QueuedSend>> queue_ TENDON_GUARDED_BY(mutex_);
+  std::atomic<std::size_t> queued_count_{0};  // changed under the lock
+  // While a queued send waits for a slot.
+  std::optional<WaitsFor> queue_waits_ TENDON_GUARDED_BY(mutex_);
+  PipeStats stats_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/session/path.hpp>
+
+#include "runtime/connect.hpp"
+#include "runtime/handshake_stream.hpp"
+#include "runtime/same_host.hpp"
+#include "runtime/watch.hpp"
+#include "session/resolve.hpp"
+#include "transport/stream/stream_link.hpp"
+
+namespace tendon::v0::detail {
+
+/// One call of connect(): dials the listener, and asks the makers of links in turn.
+///
+/// Threads: the calling one, which makes progress meanwhile.
+class Connector {
+ public:
+  Connector(ContextCore& context, std::string_view address, Profile profile, Deadline deadline)
+      : context_(context), address_text_(address), profile_(profile), deadline_(deadline) {}
+
+  [[nodiscard]] Result<Connected> run();
+
+  // For the table of link_makers.hpp, which says what they mean.
+  [[nodiscard]] Result<std::string> why_no_memory();
+  [[nodiscard]] Result<std::shared_ptr<Link>> link_by_memory();
+  [[nodiscard]] Result<std::string> why_no_stream();
+  [[nodiscard]] Result<std::shared_ptr<Link>> link_by_stream();
+
+ private:
+  /// A connection on which the other side has answered.
+  struct Talk {
+    HandshakeStream stream;
+    Watch watch;
+    HelloMessage peer;
+  };
+  /// Both have found each other's nonce at the rendezvous.
+  struct Met {
+    Talk talk;
+    RendezvousSocket* socket;  // what it speaks over
+    SameHostProof proof;
+  };
+  [[nodiscard]] Result<OwnedFd> open_socket(const SocketAddress& address);
+  [[nodiscard]] Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
+  [[nodiscard]] Result<Talk> dial(std::span<const SocketAddress> addresses,
+                                  const HelloMessage& first);
+  [[nodiscard]] Result<std::optional<Talk>> dial_once(std::span<const SocketAddress> addresses,
+                                                      const HelloMessage& first);
+  [[nodiscard]] Result<void> check_user(const ByteStream& stream) const;
+  [[nodiscard]] Result<PathKind> agree_on_path(const HelloMessage& peer) const;
+  [[nodiscard]] Result<HelloMessage> exchange(Talk& talk, HandshakeStep step);
+  [[nodiscard]] Result<HelloMessage> say_path(const Path& path);
+  [[nodiscard]] Result<std::shared_ptr<Link>> make_link();
+  [[nodiscard]] Result<Met> meet();
+  [[nodiscard]] Result<void> add_lanes(StreamLink& link, Nonce128 lane_ticket);
+  [[nodiscard]] bool is_unix() const { return reached_.family() == AF_UNIX; }
+  /// Neither side insists on another path.
+  [[nodiscard]] bool may_take(PathKind kind) const {
+    return wanted_ == PathKind::none || wanted_ == kind;
+  }
+  [[nodiscard]] bool must_be_proved() const {
+    return (profile_ == Profile::local && !is_unix()) || wanted_ == PathKind::shm;
+  }
+  [[nodiscard]] Error explain(Error error) const;
+
+  ContextCore& context_;
+  const std::string address_text_;
+  const Profile profile_;
+  const Deadline deadline_;
+  SocketAddress reached_;
+  std::optional<Talk> talk_;
+  PathKind wanted_ = PathKind::none;  // by either side; none: by neither
+  Proofs proofs_{};                   // so far
+  std::string why_not_;               // of the makers asked before
+  std::optional<Met> met_;
+};
+
+}  // namespace tendon::v0::detail

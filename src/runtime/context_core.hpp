@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/member_event.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/observe/flight_recorder.hpp>
+#include <tendon/runtime/context.hpp>
+#include <thread>
+#include <vector>
+
+#include "memory/slot_pool.hpp"
+#include "runtime/callbacks.hpp"
+#include "runtime/context_clients.hpp"
+#include "runtime/event_loop.hpp"
+#include "runtime/life.hpp"
+#include "runtime/link_table.hpp"
+#include "runtime/member_callbacks.hpp"
+#include "runtime/open_handlers.hpp"
+#include "runtime/opening.hpp"
+#include "runtime/publishing.hpp"
+#include "runtime/purposes.hpp"
+#include "runtime/tickets.hpp"
+#include "runtime/timers.hpp"
+#include "runtime/user_event.hpp"
+#include "runtime/waiting.hpp"
+#include "runtime/work_list.hpp"
+#include "session/hello.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::v0::detail {
+
+/// The state of a Context: its identity, and the parts that do its work.
+///
+/// Owns:    the parts, the pool, the service thread.
+/// Threads: thread-safe. Lock order: a link's receive lock before every lock of a part; no part
+///          calls another one under its lock but Publishing, Sleepers and Leadership, which say
+///          what they call.
+class ContextCore final : public LinkObserver,
+                          public std::enable_shared_from_this<ContextCore>,
+                          private Chores {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<ContextCore>> create(ContextOptions options);
+  [[nodiscard]] static const std::shared_ptr<ContextCore>& of(const Context& context) {
+    return context.core_;
+  }
+  explicit ContextCore(ContextOptions options);
+  ~ContextCore() override;
+
+  [[nodiscard]] const ContextOptions& options() const noexcept { return options_; }
+  [[nodiscard]] ContextId id() const noexcept { return identity_.context; }
+  [[nodiscard]] const PeerIdentity& identity() const noexcept { return identity_; }
+  [[nodiscard]] const std::shared_ptr<SlotPool>& pool() const noexcept { return pool_; }
+  [[nodiscard]] FlightRecorder& recorder() noexcept { return recorder_; }
+  [[nodiscard]] EventLoop& loop() noexcept { return loop_; }
+  [[nodiscard]] Waiting& waiting() noexcept { return waiting_; }
+  [[nodiscard]] LinkTable& links() noexcept { return links_; }
+  [[nodiscard]] Tickets& tickets() noexcept { return tickets_; }
+  [[nodiscard]] Purposes& purposes() noexcept { return purposes_; }
+  [[nodiscard]] Publishing& publishing() noexcept { return publishing_; }
+  /// The hello of this Context, for either role.
+  [[nodiscard]] HelloMessage hello(Profile profile) const;
+
+  /// context_closed or forked, for every call of a handle.
+  [[nodiscard]] Result<void> usable(std::string_view where) const {
+    return unusable() ? Result<void>(why_unusable(where)) : Result<void>();
+  }
+  [[nodiscard]] bool unusable() const noexcept { return life_.unusable(); }
+  /// This is a forked child. What ends a handle's object must ask before it takes a lock: a thread
+  /// that exists in the parent alone may hold it.
+  [[nodiscard]] bool forked() const noexcept { return life_.forked(); }
+
+  // Waiting
+  /// See Waiting::wait(). `link` may be null; several links are waited for alike.
+  template <class F>
+  bool wait(Link* link, Deadline deadline, F attempt, Moves moves = nullptr) {
+    return wait(link == nullptr ? WaitedLinks() : WaitedLinks(&link, 1), deadline,
+                std::move(attempt), moves);
+  }
+  template <class F>
+  bool wait(WaitedLinks links, Deadline deadline, F attempt, Moves moves = nullptr) {
+    return waiting_.wait(links, deadline, std::move(attempt), moves);
+  }
+  /// See Waiting.
+  template <class F>
+  bool spin_for_flags(Deadline deadline, F attempt, Moves moves) {
+    return waiting_.spin_for_flags(deadline, std::move(attempt), moves);
+  }
+  void note_activity() noexcept { waiting_.note_activity(); }
+  /// Something moved: every thread that waits looks again.
+  void wake_others() { waiting_.wake_others(); }
+  /// Takes in from one link under its receive lock, and wakes other threads that may care.
+  bool poll_link(Link& link) TENDON_EXCLUDES(link.receive_mutex());
+  /// Takes in what every link has, so that a decision sees it.
+  void poll_every_link();
+
+  // Work, time, callbacks
+  void add_work(std::shared_ptr<Work> work);
+  /// A Work or a thread that waits may have now what no descriptor tells of: all look again. This
+  /// thread holds no lock that they take.
+  void wake_for_work();
+  [[nodiscard]] std::uint64_t add_timed(Deadline when, std::weak_ptr<Timed> timed);
+  void remove_timed(std::uint64_t id) { timers_.remove(id); }
+  /// Runs later on the service thread or inside progress(), at the end inside close(); under no
+  /// lock.
+  void schedule(std::function<void()> callback);
+  [[nodiscard]] std::size_t waiting_callbacks() const noexcept { return callbacks_.count(); }
+  /// Something can be collected: fd() becomes readable.
+  void note_completed() { user_event_.signal(); }
+  void publish(MemberEvent event);
+  void on_member(std::function<void(const MemberEvent&)> callback);
+  /// Touches the slots a stream will use next, off the hot path.
+  void prefault_soon(std::function<void()> prefault);
+
+  // Links
+  /// Registers and starts a link whose handshake showed `proofs`, with a peer whose hello named
+  /// `features`; an older one of the same pair, proofs and role is ended, where
+  /// LinkTable::may_add().
+  [[nodiscard]] Result<void> add_link(const std::shared_ptr<Link>& link, LinkRole role,
+                                      Proofs proofs, Features features);
+  /// Room for a link that `peer` makes; at the limit, an unproved one without pipes gives way.
+  [[nodiscard]] Result<void> make_room(const ContextId& peer);
+  /// Opens a pipe on a link that is there: `make` is given its number and returns its sink. Returns
+  /// once the peer has been told; the peer's refusal comes to the sink. Errors: limit_exceeded,
+  /// not_supported where only the peer opens pipes, and that of a link that has ended.
+  template <class Make>
+  [[nodiscard]] Result<void> open_pipe(Link& link, const Opening& opening, Make make) {
+    std::uint32_t pipe = 0;
+    {
+      const Lock receiving(link.receive_mutex());
+      TENDON_CHECK(may_open_pipe(link));
+      pipe = link.next_pipe_id();
+      link.attach(pipe, make(pipe));
+    }
+    say_open(link, pipe, opening);
+    return {};
+  }
+  /// Asks the peer for its time; PeerClock of the link's entry has the answer. Nothing happens
+  /// where the peer does not know the word.
+  void ask_clock(Link& link);
+  /// Told when the Context closes.
+  void add_handler(std::weak_ptr<OpenHandler> handler) { handlers_.add(std::move(handler)); }
+
+  // LinkObserver
+  void on_open(Link& link, const Descriptor& descriptor, Bytes header) override;
+  void on_word(Link& link, const Descriptor& descriptor) override;
+  void on_ended(Link& link, const Error* error) override;
+
+  // Context
+  Result<void> close(Deadline deadline);
+  bool progress();
+  [[nodiscard]] int user_fd() const noexcept;
+  bool arm();
+  [[nodiscard]] std::string describe() const;
+  [[nodiscard]] std::vector<PeerIdentity> members() const;
+
+ private:
+  [[nodiscard]] Error why_unusable(std::string_view where) const;
+  [[nodiscard]] Result<void> open();
+  void serve();
+  // Chores
+  [[nodiscard]] Deadline next_chore(Pace pace) const override;
+  void run_chores(Pace pace) override;
+  [[nodiscard]] bool has_callbacks() const noexcept override;
+  bool run_callbacks() override { return callbacks_.run(); }
+  [[nodiscard]] Result<void> may_open_pipe(Link& link) TENDON_REQUIRES(link.receive_mutex());
+  void say_open(Link& link, std::uint32_t pipe, const Opening& opening);
+  [[nodiscard]] Result<Entrance> entrance_of(const Link& link, Purpose purpose, Bytes header) const;
+  void tick(const LinkEntry& entry, LinkTable::Clock::time_point now);
+  [[nodiscard]] static Retirement::Use use_of(Link& link) TENDON_REQUIRES(link.receive_mutex());
+  void retire(Link& link) TENDON_REQUIRES(link.receive_mutex());
+  void end_if_unused(const std::shared_ptr<Link>& link);
+  void end_idle(const std::shared_ptr<Link>& link, std::string_view why);
+  /// The peers for which something is left to send, and how many messages have not begun to leave.
+  [[nodiscard]] std::map<ContextId, Unsent> unsent();
+  /// Reports what was not sent; the names of those peers.
+  std::string publish_unsent();
+  void end_service();
+  void keep_for_now(std::shared_ptr<OpenHandler> handler);
+
+  const ContextOptions options_;
+  Life life_;
+  PeerIdentity identity_;
+  Nonce128 boot_id_{};
+  FlightRecorder recorder_;
+  EventLoop loop_;
+  UserEvent user_event_;  // with a service thread
+  std::shared_ptr<SlotPool> pool_;
+  LinkTable links_;
+  Publishing publishing_;
+  OpenHandlers handlers_;
+  Tickets tickets_;
+  Purposes purposes_;
+  WorkList works_;
+  Timers timers_;
+  Callbacks callbacks_;
+  Callbacks prefaults_;
+  MemberCallbacks member_callbacks_;
+  Waiting waiting_;
+  std::thread service_;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <tendon/core/context_id.hpp>
+#include <tendon/core/mutex.hpp>
+#include <vector>
+
+namespace tendon::v0::detail {
+
+/// The peers that calls of a Context are dialling, none of them twice; see DialPlace.
+///
+/// Owns:    the ids.
+/// Threads: thread-safe.
+/// Errors:  none.
+/// Blocks:  never: a caller that got no place asks again when one was given back.
+/// Cost:    a lock.
+class DialLimit {
+ public:
+  explicit DialLimit(std::size_t most) : most_(most) {}
+
+  /// False: no place now, or another caller dials this peer.
+  [[nodiscard]] bool begin(const ContextId& peer) {
+    const Lock lock(mutex_);
+    if (peers_.size() >= most_ || std::ranges::find(peers_, peer) != peers_.end()) return false;
+    peers_.push_back(peer);
+    return true;
+  }
+  void end(const ContextId& peer) {
+    const Lock lock(mutex_);
+    std::erase(peers_, peer);
+  }
+
+ private:
+  const std::size_t most_;
+  Mutex mutex_;
+  std::vector<ContextId> peers_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <unordered_map>
+
+#include "core/fd.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::v0::detail {
+
+/// The one epoll of a Context: descriptors with their handlers, and a doorbell that peers and other
+/// threads ring.
+///
+/// Owns:    the epoll and the doorbell, no descriptor that it watches.
+/// Threads: thread-safe. Handlers are called without its lock, by several threads at a time.
+/// Errors:  open(), watch(): too_many_open_files, system.
+/// Blocks:  dispatch() for its timeout.
+/// Cost:    a hash table entry for each descriptor.
+class EventLoop final : public Reactor {
+ public:
+  struct Events {
+    bool any = false;
+    bool rung = false;  ///< the doorbell was among them; it is silent again
+  };
+
+  [[nodiscard]] Result<void> open();
+  /// Waits for events and calls the handlers of those that came; -1 ms is no limit.
+  Events dispatch(int timeout_ms);
+  /// Wakes one thread in dispatch(), or the next that comes.
+  void ring() const noexcept;
+  /// Readable when there are events.
+  [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
+  [[nodiscard]] int doorbell_fd() const noexcept { return doorbell_.get(); }
+
+  Result<void> watch(int fd, std::uint32_t events, std::weak_ptr<FdHandler> handler) override;
+  void change(int fd, std::uint32_t events) override;
+  void forget(int fd) override;
+
+ private:
+  struct Watched {
+    int fd;
+    std::weak_ptr<FdHandler> handler;
+  };
+
+  OwnedFd epoll_;
+  OwnedFd doorbell_;
+  Mutex mutex_;
+  // By a number of its own: an event that is on its way may outlive its descriptor.
+  std::unordered_map<std::uint64_t, Watched> watched_ TENDON_GUARDED_BY(mutex_);
+  std::unordered_map<int, std::uint64_t> id_of_fd_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ TENDON_GUARDED_BY(mutex_) = 1;  // 0 is the doorbell
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/link_table.hpp"
+
+#include <algorithm>
+#include <tendon/session/limits.hpp>
+#include <utility>
+
+namespace tendon::v0::detail {
+namespace {
+
+bool is_of(const LinkEntry& entry, const ContextId& peer) {
+  return entry.link->peer().context == peer && !entry.link->ended();
+}
+bool is_of(const LinkEntry& entry, const ContextId& peer, LinkRole role) {
+  return entry.link->role() == role && is_of(entry, peer);
+}
+
+/// What goes when the lock has gone: the end of a link takes its own locks, which come before.
+struct Dropped {
+  LinkList links;
+  std::shared_ptr<const LinkList> all;
+};
+
+}  // namespace
+
+Result<void> LinkEntry::satisfies(Profile required) const {
+  if (proofs.satisfy(required)) return {};
+  return Error{ErrorCode::permission_denied, "context.profile",
+               "the link to " + link->peer_name() +
+                   " has no proof of the same host, as in profile 'plaintext', and the pipe "
+                   "requires profile '" +
+                   std::string(to_string(required)) + "'"};
+}
+
+LinkTable::LinkTable(const ContextId& self) : self_(self), next_tick_(Clock::now() + kTick) {}
+
+std::shared_ptr<const LinkList> LinkTable::all() const {
+  const Lock lock(mutex_);
+  return all_;
+}
+
+void LinkTable::refresh() {
+  auto list = std::make_shared<LinkList>();
+  for (const LinkEntry& entry : entries_)
+    if (entry.started) list->push_back(entry.link);
+  all_ = std::move(list);
+}
+
+LinkEntry* LinkTable::find(const Link& link) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const LinkEntry& entry) {
+    return entry.link.get() == &link;
+  });
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, ReachBy by) {
+  const LinkRole preferred = self_ < peer ? LinkRole::connector : LinkRole::acceptor;
+  const Lock lock(mutex_);
+  LinkEntry* best = nullptr;
+  const auto rank = [&](const LinkEntry& entry) {
+    return std::pair(entry.proofs.any(), entry.link->role() == preferred);
+  };
+  for (LinkEntry& entry : entries_) {
+    if (!entry.started || !is_of(entry, peer) || !entry.link->may_open()) continue;
+    if (!entry.retirement.may_open()) continue;
+    if (!entry.proofs.satisfy(profile)) continue;
+    const bool is_anybodys = !entry.proofs.any() && entry.link->role() == LinkRole::acceptor;
+    if (is_anybodys && by == ReachBy::address) continue;
+    if (best == nullptr || rank(*best) < rank(entry)) best = &entry;
+  }
+  if (best == nullptr) return nullptr;
+  best->retirement.on_use();
+  return best->link;
+}
+
+Result<void> LinkTable::may_reuse(const ContextId& peer, Profile profile) const {
+  const Lock lock(mutex_);
+  Result<void> may;
+  for (const LinkEntry& entry : entries_) {
+    if (!entry.started || !is_of(entry, peer)) continue;
+    may = entry.satisfies(profile);
+    if (may) return {};
+  }
+  return may;
+}
+
+std::optional<LinkEntry> LinkTable::entry_of(const Link& link) const {
+  const Lock lock(mutex_);
+  for (const LinkEntry& entry : entries_)
+    if (entry.link.get() == &link) return entry;
+  return std::nullopt;
+}
+
+// A new one
+
+Result<void> LinkTable::may_add(const PeerIdentity& peer, LinkRole role,
+                                const Proofs& proofs) const {
+  if (proofs.any()) return {};
+  const Lock lock(mutex_);
+  for (const LinkEntry& entry : entries_) {
+    if (!is_of(entry, peer.context, role)) continue;
+    const PeerIdentity& known = entry.link->peer();
+    // The number of a context is no secret: whatever process says it may be any.
+    if (!entry.proofs.any() && known == peer) continue;
+    return Error{ErrorCode::permission_denied, "context.add_link",
+                 "peer " + peer.to_string() +
+                     " has no proof (profile 'plaintext'), and does not end the living link of " +
+                     entry.link->peer_name() + " with the same context id" +
+                     (entry.proofs.any() ? ", which has one (profile 'local')" : "")};
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Link>> LinkTable::insert(std::shared_ptr<Link> link, Proofs proofs) {
+  const Lock lock(mutex_);
+  const LinkRole role = link->role();
+  std::shared_ptr<Link> older;
+  for (const LinkEntry& entry : entries_)
+    if (is_of(entry, link->peer().context, role) && entry.proofs == proofs) older = entry.link;
+  if (older == nullptr && is_full()) return full(role);
+  entries_.push_back({.link = std::move(link), .proofs = std::move(proofs), .since = Clock::now()});
+  return older;
+}
+
+bool LinkTable::is_full() const { return entries_.size() + holders_.size() >= kMaxLinksPerContext; }
+
+Error LinkTable::full(LinkRole role) {
+  return {role == LinkRole::acceptor ? ErrorCode::server_busy : ErrorCode::limit_exceeded,
+          "context.add_link",
+          "this context carries its " + std::to_string(kMaxLinksPerContext) + " links already"};
+}
+
+void LinkTable::started(const Link& link) {
+  const Lock lock(mutex_);
+  if (LinkEntry* entry = find(link)) entry->started = true;
+  refresh();
+}
+
+void LinkTable::remove(const Link& link) {
+  Dropped dropped;
+  const Lock lock(mutex_);
+  dropped.all = all_;
+  std::erase_if(entries_, [&](const LinkEntry& entry) { return entry.link.get() == &link; });
+  refresh();
+}
+
+std::optional<LinkList> LinkTable::candidates_to_end(const ContextId& peer) const {
+  const Lock lock(mutex_);
+  if (!is_full()) return std::nullopt;
+  LinkList candidates;
+  for (const LinkEntry& entry : entries_) {
+    // The new one takes the place of this one.
+    if (is_of(entry, peer, LinkRole::acceptor)) return std::nullopt;
+    if (entry.started && entry.link->role() == LinkRole::acceptor && !entry.proofs.any())
+      candidates.push_back(entry.link);
+  }
+  return candidates;
+}
+
+// Life
+
+void LinkTable::renew(const Link& link) {
+  const Lock lock(mutex_);
+  if (LinkEntry* entry = find(link)) entry->since = Clock::now();
+}
+
+void LinkTable::note_opened(const Link& link) {
+  const Lock lock(mutex_);
+  if (LinkEntry* entry = find(link)) {
+    entry->opened = true;
+    entry->retirement.on_use();
+  }
+}
+
+void LinkTable::note_clock(const Link& link, const ClockExchange& exchange) {
+  const Lock lock(mutex_);
+  if (LinkEntry* entry = find(link)) entry->clock.add(exchange);
+}
+
+Retirement::Action LinkTable::tick_retirement(const Link& link, Retirement::Use use,
+                                              Clock::time_point now) {
+  const Lock lock(mutex_);
+  LinkEntry* entry = find(link);
+  return entry == nullptr ? Retirement::Action::nothing
+                          : entry->retirement.on_tick(link.role(), use, now);
+}
+
+Retirement::Action LinkTable::hear_retirement(const Link& link, Retirement::Use use,
+                                              Clock::time_point now) {
+  const Lock lock(mutex_);
+  LinkEntry* entry = find(link);
+  return entry == nullptr ? Retirement::Action::nothing
+                          : entry->retirement.on_word(link.role(), use, now);
+}
+
+void LinkTable::note_reported(const Link& link, SignsOfLife signs) {
+  const Lock lock(mutex_);
+  if (LinkEntry* entry = find(link)) entry->reported = signs;
+}
+
+void LinkTable::note_ended(const Link& link, Memory memory) {
+  Dropped dropped;
+  const Lock lock(mutex_);
+  dropped.all = all_;
+  const LinkEntry* const known = find(link);
+  if (known != nullptr && memory == Memory::held) holders_.push_back(known->link);
+  if (known != nullptr && memory == Memory::quarantined) {
+    if (quarantined_.size() >= kMaxQuarantinedLinks) {
+      dropped.links.push_back(std::move(quarantined_.front()));
+      quarantined_.erase(quarantined_.begin());
+    }
+    quarantined_.push_back(known->link);
+  }
+  std::erase_if(entries_, [&](const LinkEntry& entry) { return entry.link.get() == &link; });
+  refresh();
+}
+
+bool LinkTable::collect_returns(Of which) const {
+  LinkList links;
+  {
+    const Lock lock(mutex_);
+    links = holders_;
+    if (which == Of::all) links.insert(links.end(), all_->begin(), all_->end());
+  }
+  bool moved = false;
+  for (const auto& link : links) moved |= link->collect_returns();
+  return moved;
+}
+
+void LinkTable::clear() {
+  Dropped dropped;
+  LinkList holders;
+  std::vector<LinkEntry> entries;
+  const Lock lock(mutex_);
+  dropped.all = all_;
+  dropped.links.swap(quarantined_);
+  holders.swap(holders_);
+  entries.swap(entries_);
+  refresh();
+}
+
+// Ticks
+
+std::optional<std::vector<LinkEntry>> LinkTable::take_tick(Clock::time_point now) {
+  Dropped dropped;
+  const Lock lock(mutex_);
+  const auto drop_if = [&dropped](LinkList& links, auto is_done) {
+    std::erase_if(links, [&](const std::shared_ptr<Link>& link) {
+      if (!is_done(link->stats())) return false;
+      dropped.links.push_back(link);
+      return true;
+    });
+  };
+  drop_if(quarantined_, [](const LinkStats& stats) { return stats.slots.quarantined_count == 0; });
+  drop_if(holders_, [](const LinkStats& stats) { return stats.holds == 0; });
+  if (now < next_tick_) return std::nullopt;
+  next_tick_ = now + kTick;
+  return entries_;
+}
+
+Deadline LinkTable::next_tick() const {
+  const Lock lock(mutex_);
+  return entries_.empty() && holders_.empty() ? Deadline::never() : Deadline::at(next_tick_);
+}
+
+std::string LinkTable::describe() const {
+  const Lock lock(mutex_);
+  std::string text;
+  for (const LinkEntry& entry : entries_) {
+    if (!entry.started) continue;
+    const LinkStats stats = entry.link->stats();
+    text += "link to " + entry.link->peer_name() + " by " + entry.link->path().to_string();
+    text += entry.link->suspect() ? ", suspect\n" : "\n";
+    text += "  sent " + std::to_string(stats.messages_sent) + " messages (" +
+            std::to_string(stats.bytes_sent) + " bytes), received " +
+            std::to_string(stats.messages_received) + " (" + std::to_string(stats.bytes_received) +
+            " bytes)\n";
+    text += "  slots with the peer " + std::to_string(stats.slots.sent_count) + " (" +
+            std::to_string(stats.slots.sent_bytes) + " bytes), loaned " +
+            std::to_string(stats.slots.loaned_count) + ", quarantined " +
+            std::to_string(stats.slots.quarantined_count) + ", doorbells " +
+            std::to_string(stats.doorbells) + "\n";
+  }
+  for (const auto& link : holders_) {
+    text += "ended link to " + link->peer_name() + ": " + std::to_string(link->stats().holds) +
+            " holds of published slots\n";
+  }
+  for (const auto& link : quarantined_) {
+    const LinkStats stats = link->stats();
+    text += "ended link to " + link->peer_name() + ": quarantined " +
+            std::to_string(stats.slots.quarantined_count) + " slots (" +
+            std::to_string(stats.slots.quarantined_bytes) + " bytes)\n";
+  }
+  return text;
+}
+
+}  // namespace tendon::v0::detail

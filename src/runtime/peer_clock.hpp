@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// By how much the clock of a peer differs from this one, from exchanges of kind `clock` on their
+// link. The measure is that of NTP (RFC 5905, section 8): the offset that is half of the difference
+// of both ways is wrong by half of the round trip at most, so the exchange with the least round
+// trip decides.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <tendon/core/version.hpp>
+
+namespace tendon::v0::detail {
+
+/// Nanoseconds of CLOCK_BOOTTIME, which goes on while a machine sleeps.
+[[nodiscard]] std::int64_t boot_time_ns() noexcept;
+
+/// One exchange [ns]: sent here, arrived there, sent back there, arrived here.
+struct ClockExchange {
+  std::int64_t sent = 0;
+  std::int64_t arrived = 0;
+  std::int64_t returned = 0;
+  std::int64_t received = 0;
+};
+
+/// The peer's clock minus this one, and by how much that may be wrong [ns].
+struct ClockOffset {
+  std::int64_t offset_ns = 0;
+  std::int64_t error_ns = 0;
+};
+
+/// The exchanges with one peer that count.
+///
+/// Owns:    the last kExchanges exchanges.
+/// Threads: none of its own.
+/// Errors:  none: what no exchange can be, as an answer before its question, is left out.
+/// Blocks:  never.
+/// Cost:    a few words.
+class PeerClock {
+ public:
+  void add(const ClockExchange& exchange) noexcept;
+  /// As of `now` [ns of this clock]; nothing before the first exchange.
+  [[nodiscard]] std::optional<ClockOffset> offset(std::int64_t now) const noexcept;
+
+  static constexpr std::size_t kExchanges = 8;
+  /// Two clocks drift apart by this at most.
+  static constexpr std::int64_t kDriftPerMillion = 100;
+
+ private:
+  struct Kept {
+    std::int64_t offset_ns;
+    std::int64_t round_trip_ns;
+    std::int64_t at;  // this clock
+  };
+  [[nodiscard]] static std::int64_t error_of(const Kept& kept, std::int64_t now) noexcept;
+
+  std::array<std::optional<Kept>, kExchanges> kept_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+#include "memory/publish_pool.hpp"
+#include "runtime/link_table.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::v0::detail {
+
+/// What this Context lets others read and it alone may write: the publish pool, and segments of
+/// groups. Knows which of it was shown on which link.
+///
+/// Owns:    the publish pool; a share of each other segment until forget().
+/// Threads: thread-safe. Its lock is taken before a link's sending lock.
+/// Errors:  those of the pool and of the links.
+/// Blocks:  never.
+/// Cost:    a lock and a look over what is shown, a system call for what is new to a link.
+class Publishing {
+ public:
+  Publishing(std::uint64_t cap_bytes, const LinkTable& links)
+      : pool_(std::make_shared<PublishPool>(cap_bytes)), links_(links) {}
+
+  // The publish pool
+  [[nodiscard]] const std::shared_ptr<PublishPool>& pool() const noexcept { return pool_; }
+  /// A slot for one sample. When the pool is full, what links have given back is taken first.
+  [[nodiscard]] Result<std::shared_ptr<PublishedSlot>> acquire(std::uint64_t size_bytes);
+  /// As Link::prepare(), for an op with `published`: its segment is shared with the link before.
+  /// `later`: the window is closed, also while the link's socket is full.
+  [[nodiscard]] Result<Sent> prepare(Link& link, SendOp& op, Deadline deadline);
+
+  // Segments that one pipe of a peer is shown
+  /// The name of a segment, for show() and in messages.
+  [[nodiscard]] std::uint32_t name(const std::shared_ptr<Segment>& segment);
+  /// Lets the peer's sink of `pipe` read it. `later`: try again. Nothing if it was shown before.
+  [[nodiscard]] Result<Sent> show(Link& link, std::uint32_t pipe,
+                                  const std::shared_ptr<Segment>& segment);
+  /// It is not needed by its name any more; a process that has mapped it keeps it.
+  void forget(const std::shared_ptr<Segment>& segment);
+
+  /// Names of such segments; those of the publish pool lie below.
+  static constexpr std::uint32_t kFirstName = PublishPool::kFirstSegment + SlotPool::kMaxSegments;
+
+ private:
+  /// A pipe of a link; pipe 0 is the link itself. A sink keeps what it was shown as long as it is
+  /// there, so that a group that is gone holds nothing of another member on a link that stays: the
+  /// next one has to be shown it again.
+  struct Audience {
+    std::weak_ptr<const Link> link;
+    std::uint32_t pipe = 0;
+  };
+  struct Shown {
+    std::shared_ptr<Segment> segment;  // null: of the publish pool
+    std::uint32_t name = 0;
+    std::vector<Audience> to;
+  };
+
+  [[nodiscard]] Shown* find(std::uint32_t name) TENDON_REQUIRES(mutex_);
+  /// Has `pass` show it, unless it was shown before: to each audience once, and nobody goes on
+  /// before it was.
+  template <class Pass>
+  [[nodiscard]] Result<Sent> show_once(std::uint32_t name, const Audience& audience, Pass pass);
+  [[nodiscard]] bool was_shown(std::uint32_t name, const Audience& audience)
+      TENDON_REQUIRES(mutex_);
+  void note_shown(std::uint32_t name, const Audience& audience) TENDON_REQUIRES(mutex_);
+
+  const std::shared_ptr<PublishPool> pool_;
+  const LinkTable& links_;
+  Mutex mutex_;
+  std::vector<Shown> shown_ TENDON_GUARDED_BY(mutex_);
+  std::uint32_t next_name_ TENDON_GUARDED_BY(mutex_) = kFirstName;
+};
+
+}  // namespace tendon::v0::detail

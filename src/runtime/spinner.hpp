@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <tendon/core/deadline.hpp>
+#include <tendon/runtime/context.hpp>
+
+#include "runtime/attempt.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::v0::detail {
+
+/// The links that a waiting thread takes in from.
+using WaitedLinks = std::span<Link* const>;
+
+/// Looks again and again for what may come within microseconds, before a thread sleeps. Under
+/// `balanced` the time it spins is what paid lately; no more threads spin than there are CPUs.
+///
+/// Owns:    two counters.
+/// Threads: thread-safe.
+/// Errors:  none.
+/// Blocks:  spin() for 4 to 64 us, or 1 ms under `latency`, after what last moved.
+/// Cost:    while the links show their input, a round is a load for each of them; otherwise the
+///          attempt, which may be a system call.
+class Spinner {
+ public:
+  Spinner(WaitPolicy policy, Activity& activity);
+
+  /// True: the attempt succeeded. False: it is time to sleep.
+  bool spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves moves);
+  /// CPUs that a spinning thread may count on.
+  [[nodiscard]] unsigned cpu_count() const noexcept { return cpu_count_; }
+
+ private:
+  const WaitPolicy policy_;
+  const unsigned cpu_count_;
+  Activity& activity_;
+  std::atomic<std::uint32_t> spinner_count_{0};
+  std::atomic<std::uint32_t> budget_us_;
+};
+
+}  // namespace tendon::v0::detail

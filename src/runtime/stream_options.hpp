@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <tendon/session/path.hpp>
+#include <utility>
+
+#include "runtime/context_core.hpp"
+#include "transport/stream/stream_link.hpp"
+
+namespace tendon::v0::detail {
+
+/// What a link over `control` is made with, after the peer has said `peer`, on either side.
+[[nodiscard]] inline StreamLinkOptions stream_options(const ContextCore& context,
+                                                      const HelloMessage& peer, Path path,
+                                                      std::unique_ptr<ByteStream> control) {
+  const ContextOptions& ours = context.options();
+  // Member by member: g++ 12 warns falsely of the cleanup of a half-made aggregate.
+  StreamLinkOptions options;
+  options.path = std::move(path);
+  options.peer = identity_of(peer);
+  options.cap_bytes = ours.link_cap_bytes;
+  options.peer_cap_bytes = peer.limits->link_cap_bytes;
+  options.control = std::move(control);
+  options.pool = context.pool();
+  options.lease = ours.lease;
+  options.expect_signs_of_life = peer.progress != ProgressMode::manual;
+  options.gives_signs_of_life = ours.progress != Progress::manual;
+  return options;
+}
+
+}  // namespace tendon::v0::detail

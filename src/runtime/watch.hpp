@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <memory>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <utility>
+
+#include "runtime/context_core.hpp"
+
+namespace tendon::v0::detail {
+
+/// Wakes the caller when its socket is ready; the epoll does the rest.
+class Readiness final : public FdHandler {
+ public:
+  void on_ready(int, std::uint32_t) override { ready_.store(true); }
+  bool take() { return ready_.exchange(false); }
+
+ private:
+  std::atomic<bool> ready_{false};
+};
+
+/// A socket of this call in the Context's epoll, for as long as the object lives.
+class Watch {
+ public:
+  static Result<Watch> make(ContextCore& context, int fd, std::uint32_t events) {
+    auto readiness = std::make_shared<Readiness>();
+    TENDON_CHECK(context.loop().watch(fd, events | EPOLLET, readiness));
+    return Watch(context, fd, std::move(readiness));
+  }
+  Watch(Watch&& other) noexcept
+      : context_(std::exchange(other.context_, nullptr)),
+        fd_(other.fd_),
+        ready_(std::move(other.ready_)) {}
+  Watch& operator=(Watch&&) = delete;
+  ~Watch() { stop(); }
+  /// The descriptor goes on to somebody else.
+  void stop() {
+    if (auto* context = std::exchange(context_, nullptr)) context->loop().forget(fd_);
+  }
+  /// False when the deadline passed first.
+  [[nodiscard]] bool wait(Deadline deadline) {
+    return context_->wait(nullptr, deadline,
+                          [this] { return ready_->take() || context_->unusable(); });
+  }
+
+ private:
+  Watch(ContextCore& context, int fd, std::shared_ptr<Readiness> ready)
+      : context_(&context), fd_(fd), ready_(std::move(ready)) {}
+  ContextCore* context_;
+  int fd_;
+  std::shared_ptr<Readiness> ready_;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bits of `features` in a hello: what a side may be sent that 1.0 did not know. A link uses
+// what both of its hellos name: docs/protocol.md, "Features".
+#pragma once
+
+#include <cstdint>
+#include <tendon/core/version.hpp>
+
+namespace tendon::v0::detail {
+
+/// Numbers are on the wire: append only.
+enum class Feature : std::uint64_t {
+  /// `open` may name a purpose in the place of a ticket, and either side of a link opens: the side
+  /// that connected takes odd numbers, the other one even numbers.
+  purposes = 1u << 0,
+  retire = 1u << 1,          ///< links that nothing uses end by agreement
+  clock = 1u << 2,           ///< kind `clock`
+  publish_pool = 1u << 3,    ///< takes slots that many may read, and gives holds of them back
+  window_in_open = 1u << 4,  ///< `open` says how much its sender lets lie untaken
+};
+
+/// A set of features.
+class Features {
+ public:
+  constexpr Features() = default;
+  explicit constexpr Features(std::uint64_t bits) : bits_(bits) {}
+  /// What this build knows of a minor version of the protocol.
+  [[nodiscard]] static constexpr Features of_minor(std::uint16_t minor) {
+    constexpr auto kOfMinor1 = static_cast<std::uint64_t>(Feature::purposes) |
+                               static_cast<std::uint64_t>(Feature::retire) |
+                               static_cast<std::uint64_t>(Feature::clock) |
+                               static_cast<std::uint64_t>(Feature::publish_pool) |
+                               static_cast<std::uint64_t>(Feature::window_in_open);
+    return Features(minor == 0 ? 0 : kOfMinor1);
+  }
+
+  [[nodiscard]] constexpr bool has(Feature feature) const {
+    return (bits_ & static_cast<std::uint64_t>(feature)) != 0;
+  }
+  [[nodiscard]] constexpr Features both(Features other) const {
+    return Features(bits_ & other.bits_);
+  }
+  [[nodiscard]] constexpr std::uint64_t bits() const { return bits_; }
+
+ private:
+  std::uint64_t bits_ = 0;
+};
+
+}  // namespace tendon::v0::detail

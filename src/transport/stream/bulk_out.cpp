@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/stream/bulk_out.hpp"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include "core/failpoint.hpp"
+#include "transport/stream/link_window.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::array<std::byte, 4096> kZeros{};
+
+// Memory for one write. Far below IOV_MAX: a body in many small pieces is cheaper to copy than to
+// list.
+class Pieces {
+ public:
+  [[nodiscard]] bool add(const void* data, std::uint64_t size_bytes) {
+    if (size_bytes == 0) return true;
+    if (count_ == pieces_.size()) return false;
+    pieces_[count_++] = {const_cast<void*>(data), size_bytes};
+    return true;
+  }
+  [[nodiscard]] bool add_zeros(std::uint64_t size_bytes) {
+    while (size_bytes > kZeros.size()) {
+      if (!add(kZeros.data(), kZeros.size())) return false;
+      size_bytes -= kZeros.size();
+    }
+    return add(kZeros.data(), size_bytes);
+  }
+  [[nodiscard]] std::span<const iovec> all() const { return {pieces_.data(), count_}; }
+
+ private:
+  std::array<iovec, 66> pieces_;  // NOLINT: written before use
+  std::size_t count_ = 0;
+};
+
+// Lists bytes [from, to) of the body where they lie. False when they do not lie in few enough
+// pieces.
+bool list_body(const SendOp& op, std::uint64_t from, std::uint64_t to, Pieces& pieces) {
+  const std::uint64_t payload_end = std::min(op.descriptor.payload_bytes, to);
+  std::uint64_t at = from;
+  if (op.loaned != nullptr && op.parts.empty() && at < payload_end) {
+    if (!pieces.add(op.loaned->slot().memory.data() + at, payload_end - at)) return false;
+    at = payload_end;
+  }
+  for (const BodyPart& part : parts_from(op, at)) {
+    if (part.offset >= payload_end || at >= payload_end) break;
+    if (part.strided != nullptr) return false;
+    if (part.offset > at) {
+      if (!pieces.add_zeros(part.offset - at)) return false;
+      at = part.offset;
+    }
+    const std::uint64_t end = std::min(part.offset + part.size_bytes, payload_end);
+    if (!pieces.add(part.bytes.data() + (at - part.offset), end - at)) return false;
+    at = end;
+  }
+  if (at < payload_end) {
+    if (!pieces.add_zeros(payload_end - at)) return false;
+    at = payload_end;
+  }
+  std::uint64_t begin = op.descriptor.payload_bytes;
+  for (const Bytes rest : {op.values, op.header}) {
+    const std::uint64_t end = std::min(begin + rest.size(), to);
+    if (at >= begin && at < end) {
+      if (!pieces.add(rest.data() + (at - begin), end - at)) return false;
+      at = end;
+    }
+    begin += rest.size();
+  }
+  return true;
+}
+
+std::uint64_t body_written(std::uint64_t written_bytes) {
+  return std::max<std::uint64_t>(written_bytes, sizeof(FrameHeader)) - sizeof(FrameHeader);
+}
+
+FrameHeader header_of(const SendOp& op, std::uint64_t offset) {
+  FrameHeader header;
+  header.pipe = op.descriptor.pipe;
+  header.sequence = op.descriptor.sequence;
+  header.offset = offset;
+  header.length_bytes = FrameCut{op.descriptor.body_bytes()}.length_at(offset);
+  return header;
+}
+
+}  // namespace
+
+BulkOut::BulkOut(ControlOut& control, std::uint64_t peer_cap_bytes)
+    : control_(control), peer_cap_bytes_(peer_cap_bytes) {
+  lanes_.reserve(kMaxStreamsPerLink);
+}
+
+Result<void> BulkOut::add_lane(ByteStream& stream) {
+  auto lane = std::make_unique<Lane>(stream);
+  TENDON_TRY(buffer, Storage::allocate(kMaxFrameBytes));
+  lane->buffer = std::move(buffer);
+  lanes_.push_back(std::move(lane));
+  return {};
+}
+
+void BulkOut::enqueue(SendOp& op) {
+  op.done_bytes = op.in_flight_bytes = 0;
+  op.staged = op.done = false;
+  ops_.push_back(&op);
+  waiting_descriptors_.fetch_add(1, std::memory_order_relaxed);
+  recount();
+}
+
+bool BulkOut::holds(const SendOp& op) const noexcept {
+  return std::find(ops_.begin(), ops_.end(), &op) != ops_.end();
+}
+
+bool BulkOut::holds_descriptor_of(std::uint32_t pipe) const noexcept {
+  return std::any_of(ops_.begin(), ops_.end(), [pipe](const SendOp* op) {
+    return !op->staged && op->descriptor.pipe == pipe;
+  });
+}
+
+bool BulkOut::lane_waits(std::size_t lane) const noexcept {
+  if (lane >= lanes_.size()) return false;
+  if (lanes_[lane]->busy || lanes_[lane]->inside_bytes != 0) return true;
+  return std::any_of(ops_.begin(), ops_.end(), [](const SendOp* op) {
+    const std::uint64_t tail = FrameCut{op->descriptor.body_bytes()}.tail_offset();
+    return op->staged && (op->in_flight_bytes < tail || op->done_bytes == tail);
+  });
+}
+
+BulkOut::Progress BulkOut::pump() {
+  Progress all;
+  if (failure() != 0) return all;
+  announce();
+  for (const auto& lane : lanes_) {
+    if (!lane->busy && !assign(*lane)) {
+      all.moved |= lane->inside_bytes != 0 && push_out(*lane);
+      continue;
+    }
+    const Progress one = write(*lane);
+    all.moved |= one.moved;
+    all.more |= one.more;
+  }
+  recount();
+  return all;
+}
+
+// In the order of the queue, as far as the peer has room: descriptors of one pipe stay in order.
+void BulkOut::announce() {
+  if (waiting_descriptors() == 0) return;
+  for (SendOp* op : ops_) {
+    if (op->staged) continue;
+    const std::uint64_t body_bytes = op->descriptor.body_bytes();
+    const bool room = open_count_ < kMaxOpenTransfers &&
+                      fits_link_window(untaken_bytes(), body_bytes, peer_cap_bytes_);
+    if (!room || control_.waiting_bytes() > ControlOut::kMaxWaitingBytes) return;
+    if (TENDON_FAILPOINT("tcp.send.before_descriptor")) {
+      failure_.store(ECONNRESET, std::memory_order_relaxed);
+      return;
+    }
+    control_.post(op->descriptor);
+    op->staged = true;
+    ++open_count_;
+    announced_bytes_ += body_bytes;
+    untaken_bytes_.store(announced_bytes_ - taken_bytes_, std::memory_order_relaxed);
+    waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
+    if (TENDON_FAILPOINT("tcp.send.after_descriptor")) {
+      failure_.store(ECONNRESET, std::memory_order_relaxed);
+      return;
+    }
+  }
+}
+
+// The next message in turn that has a frame to begin.
+SendOp* BulkOut::next_op() {
+  for (std::size_t step = 0; step < ops_.size(); ++step) {
+    const std::size_t index = (turn_ + step) % ops_.size();
+    SendOp& op = *ops_[index];
+    if (!op.staged) continue;
+    const std::uint64_t tail = FrameCut{op.descriptor.body_bytes()}.tail_offset();
+    // The tail waits until the frames before it, on whatever lane, are with the kernel.
+    if (op.in_flight_bytes < tail || op.done_bytes == tail) {
+      turn_ = index + 1;
+      return &op;
+    }
+  }
+  return nullptr;
+}
+
+bool BulkOut::assign(Lane& lane) {
+  SendOp* op = next_op();
+  if (op == nullptr) return false;
+  if (op->in_flight_bytes < FrameCut{op->descriptor.body_bytes()}.tail_offset()) {
+    begin_frame(lane, *op);
+  } else {
+    begin_tail(lane, *op);
+  }
+  return true;
+}
+
+void BulkOut::begin_frame(Lane& lane, SendOp& op) {
+  lane.header = header_of(op, op.in_flight_bytes);
+  lane.op = &op;
+  lane.busy = true;
+  lane.written_bytes = 0;
+  const std::uint64_t end = lane.header.offset + lane.header.length_bytes;
+  Pieces pieces;
+  const bool room_for_header = pieces.add(&lane.header, sizeof lane.header);
+  lane.copied = !room_for_header || !list_body(op, lane.header.offset, end, pieces);
+  if (lane.copied) {
+    copy_body(op, lane.header.offset, {lane.buffer.data(), lane.header.length_bytes});
+  }
+  op.in_flight_bytes += lane.header.length_bytes;
+}
+
+// From here on the message is complete at the peer whatever its sender does: it is done.
+void BulkOut::begin_tail(Lane& lane, SendOp& op) {
+  lane.header = header_of(op, FrameCut{op.descriptor.body_bytes()}.tail_offset());
+  lane.op = nullptr;
+  lane.busy = lane.copied = true;
+  lane.written_bytes = 0;
+  copy_body(op, lane.header.offset, {lane.buffer.data(), kTailBytes});
+  op.in_flight_bytes = op.done_bytes = op.descriptor.body_bytes();
+  op.done = true;
+  sent_messages_.fetch_add(1, std::memory_order_relaxed);
+  sent_bytes_.fetch_add(op.done_bytes, std::memory_order_relaxed);
+  forget(op);
+}
+
+BulkOut::Progress BulkOut::write(Lane& lane) {
+  const std::uint64_t frame_bytes = sizeof(FrameHeader) + lane.header.length_bytes;
+  const std::uint64_t left = frame_bytes - lane.written_bytes;
+  std::uint64_t offered = left;
+  Pieces pieces;
+  bool listed = true;
+  if (lane.written_bytes < sizeof(FrameHeader)) {
+    listed = pieces.add(reinterpret_cast<const std::byte*>(&lane.header) + lane.written_bytes,
+                        sizeof(FrameHeader) - lane.written_bytes);
+  }
+  const std::uint64_t begun = body_written(lane.written_bytes);
+  if (lane.copied) {
+    listed = listed && pieces.add(lane.buffer.data() + begun, lane.header.length_bytes - begun);
+  } else {
+    listed = listed && list_body(*lane.op, lane.header.offset + begun,
+                                 lane.header.offset + lane.header.length_bytes, pieces);
+  }
+  // When this is the last frame but the tail, the tail rides along: no further call, at either end.
+  std::array<std::byte, sizeof(FrameHeader) + kTailBytes> tail;  // NOLINT: written before use
+  if (lane.op != nullptr) {
+    const std::uint64_t tail_offset = FrameCut{lane.op->descriptor.body_bytes()}.tail_offset();
+    if (lane.op->done_bytes + lane.header.length_bytes == tail_offset) {
+      const FrameHeader header = header_of(*lane.op, tail_offset);
+      std::memcpy(tail.data(), &header, sizeof header);
+      copy_body(*lane.op, tail_offset, MutableBytes(tail).subspan(sizeof header));
+      if (pieces.add(tail.data(), tail.size())) offered += tail.size();
+    }
+  }
+  if (!listed) return {};  // cannot be: the whole frame fitted when it was begun
+
+  const std::uint64_t taken = hand_over(lane, pieces.all());
+  lane.written_bytes += std::min(taken, left);
+  if (taken >= left) {
+    SendOp* op = lane.op;
+    lane.busy = false;
+    lane.op = nullptr;
+    if (op != nullptr) op->done_bytes += lane.header.length_bytes;
+    if (taken > left) {
+      begin_tail(lane, *op);
+      lane.written_bytes = taken - left;
+      lane.busy = taken < offered;
+    }
+    if (TENDON_FAILPOINT("tcp.send.mid_bulk")) {
+      failure_.store(ECONNRESET, std::memory_order_relaxed);
+      return {};
+    }
+  }
+  return {.moved = taken != 0, .more = taken == offered};
+}
+
+// What the stream takes of it now.
+std::uint64_t BulkOut::hand_over(Lane& lane, std::span<const iovec> pieces) {
+  const StreamIo io = lane.stream.write(pieces);
+  if (io.state == StreamIo::State::lost) failure_.store(io.error, std::memory_order_relaxed);
+  if (io.state != StreamIo::State::later) lane.inside_bytes = io.inside_bytes;
+  return io.bytes;
+}
+
+// What was taken before and has not left yet.
+bool BulkOut::push_out(Lane& lane) {
+  const std::size_t before = lane.inside_bytes;
+  (void)hand_over(lane, {});
+  return lane.inside_bytes != before;
+}
+
+void BulkOut::withdraw(SendOp& op) {
+  if (!holds(op)) return;
+  for (const auto& lane : lanes_) {
+    if (lane->op != &op) continue;
+    lane->op = nullptr;
+    if (lane->written_bytes == 0) {
+      lane->busy = false;
+      op.in_flight_bytes -= lane->header.length_bytes;
+    } else if (!lane->copied) {
+      const std::uint64_t begun = body_written(lane->written_bytes);
+      copy_body(op, lane->header.offset + begun,
+                {lane->buffer.data() + begun, lane->header.length_bytes - begun});
+      lane->copied = true;
+    }
+  }
+  if (op.staged) {
+    Descriptor abort;
+    abort.kind = MessageKind::abort;
+    abort.pipe = op.descriptor.pipe;
+    abort.sequence = op.descriptor.sequence;
+    abort.payload_bytes = op.in_flight_bytes;  // what still comes of it, for the peer to drop
+    control_.post(abort);
+  }
+  forget(op);
+  recount();
+}
+
+void BulkOut::forget(const SendOp& op) {
+  const auto at = std::find(ops_.begin(), ops_.end(), &op);
+  if (at == ops_.end()) return;
+  const auto index = static_cast<std::size_t>(at - ops_.begin());
+  if (turn_ > index) --turn_;
+  ops_.erase(at);
+  if (op.staged) {
+    --open_count_;
+  } else {
+    waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+bool BulkOut::on_taken(std::uint64_t taken_bytes) noexcept {
+  if (taken_bytes > announced_bytes_) return false;
+  taken_bytes_ = std::max(taken_bytes_, taken_bytes);
+  untaken_bytes_.store(announced_bytes_ - taken_bytes_, std::memory_order_relaxed);
+  return true;
+}
+
+void BulkOut::stop() {
+  lanes_.clear();
+  ops_.clear();
+  open_count_ = 0;
+  waiting_descriptors_.store(0, std::memory_order_relaxed);
+  recount();
+}
+
+void BulkOut::recount() noexcept {
+  std::size_t count = ops_.size();
+  for (const auto& lane : lanes_) count += lane->busy || lane->inside_bytes != 0 ? 1 : 0;
+  unfinished_.store(count, std::memory_order_relaxed);
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sample on many channels: all rings before the doorbells, and nobody waits for one that is
+// closed.
+#include "channel/sample_sender.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/peerless_link.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+using detail::ContextCore;
+using detail::Descriptor;
+using detail::Incoming;
+using detail::Link;
+using detail::MessageKind;
+using detail::PublishedSlot;
+using detail::Sample;
+using detail::SampleChannel;
+using detail::SampleSender;
+using detail::Shown;
+using detail::Window;
+
+constexpr std::uint32_t kPipe = 9;                         // beside the pair's own
+constexpr std::uint64_t kLarge = std::uint64_t{64} << 20;  // more than any socket takes at once
+
+/// Counts what comes on a pipe, and hands on what its sender is to hear.
+class Sink final : public detail::MessageSink {
+ public:
+  void on_message(Incoming&& incoming) override {
+    const std::lock_guard lock(mutex_);
+    if (incoming.descriptor.kind == MessageKind::credit && credited != nullptr)
+      credited->window().on_credit(incoming.descriptor);
+    else
+      take(std::move(incoming));
+  }
+  bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
+  bool admits(const Descriptor&) override { return true; }
+  void on_transfer_ended(const detail::Transfer& transfer) override {
+    const std::lock_guard lock(mutex_);
+    (transfer.aborted ? aborted_ : completed_) += 1;
+  }
+  void on_link_failed(const Error&) override {
+    if (sender != nullptr) sender->remove(credited);
+  }
+
+  [[nodiscard]] std::vector<MessageKind> kinds() {
+    const std::lock_guard lock(mutex_);
+    std::vector<MessageKind> kinds;
+    for (const Incoming& incoming : received_) kinds.push_back(incoming.descriptor.kind);
+    return kinds;
+  }
+  [[nodiscard]] std::vector<std::uint32_t> tags() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::uint32_t> tags;
+    for (const Incoming& incoming : received_) tags.push_back(incoming.descriptor.tag);
+    return tags;
+  }
+  [[nodiscard]] std::size_t count() { return kinds().size(); }
+  [[nodiscard]] int completed() {
+    const std::lock_guard lock(mutex_);
+    return completed_;
+  }
+  [[nodiscard]] int aborted() {
+    const std::lock_guard lock(mutex_);
+    return aborted_;
+  }
+  /// The last byte of the first body. The link's receive lock is held.
+  [[nodiscard]] std::byte last_byte() {
+    const std::lock_guard lock(mutex_);
+    Incoming& first = received_.front();
+    EXPECT_TRUE(first.arrived());
+    return first.body.data[first.descriptor.body_bytes() - 1];
+  }
+  /// The link's receive lock is held.
+  void drop() {
+    const std::lock_guard lock(mutex_);
+    received_.clear();
+  }
+
+  std::shared_ptr<SampleChannel> credited;
+  std::shared_ptr<SampleSender> sender;
+  std::atomic<bool> keeps{true};  // what comes
+
+ private:
+  void take(Incoming&& incoming) {
+    if (keeps) {
+      received_.push_back(std::move(incoming));
+    } else if (incoming.arrived()) {
+      ++completed_;
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<Incoming> received_;
+  int completed_ = 0;
+  int aborted_ = 0;
+};
+
+Sample raw_sample(std::shared_ptr<const PublishedSlot> slot, Bytes body) {
+  Sample sample;
+  sample.descriptor.kind = MessageKind::bytes;
+  sample.descriptor.payload_bytes = body.size();
+  sample.body = body;
+  sample.slot = std::move(slot);
+  return sample;
+}
+
+// Over links without a peer
+
+class LoggedLink final : public PeerlessLink {
+ public:
+  LoggedLink(std::string name, std::vector<std::string>& log) : name_(std::move(name)), log_(log) {}
+  Result<detail::Sent> prepare(detail::SendOp& op, Deadline deadline) override {
+    log_.push_back("prepare " + name_);
+    return send(op, deadline);
+  }
+  void show() override { log_.push_back("show " + name_); }
+  void ring_behind_barrier() noexcept override { log_.push_back("ring " + name_); }
+
+ private:
+  const std::string name_;
+  std::vector<std::string>& log_;
+};
+
+class SampleRound : public testing::Test {
+ protected:
+  [[nodiscard]] std::shared_ptr<SampleChannel> channel(const std::shared_ptr<Link>& link,
+                                                       Window window = {}) const {
+    return std::make_shared<SampleChannel>(*core_, link, kPipe, window);
+  }
+  [[nodiscard]] Sample small() const { return raw_sample(nullptr, as_bytes("sample")); }
+
+  Context context_ = Context::create({.progress = Progress::manual}).value();
+  const std::shared_ptr<ContextCore> core_ = ContextCore::of(context_);
+  std::vector<std::string> log_;
+  int room_ = 0;
+  const std::shared_ptr<SampleSender> sender_ =
+      std::make_shared<SampleSender>(core_, [this] { ++room_; });
+  const std::shared_ptr<LoggedLink> a_ = std::make_shared<LoggedLink>("a", log_);
+  const std::shared_ptr<LoggedLink> b_ = std::make_shared<LoggedLink>("b", log_);
+};
+
+TEST_F(SampleRound, ComesFirstOnAllRingsThenRingsEachLinkOnce) {
+  const auto a1 = channel(a_);
+  const auto b = channel(b_);
+  const auto a2 = channel(a_);
+  {
+    SampleSender::Round round(*sender_);
+    for (const auto& each : {a1, b, a2}) EXPECT_EQ(round.show(each, small()).value(), Shown::shown);
+  }
+  EXPECT_EQ(log_, (std::vector<std::string>{"prepare a", "prepare b", "prepare a", "show a",
+                                            "show b", "ring a", "ring b"}));
+  EXPECT_EQ(a_->sent, (std::vector<std::uint64_t>{1, 1})) << "each channel has its own numbers";
+  context_.progress();
+  EXPECT_EQ(room_, 0) << "nobody was closed";
+}
+
+TEST_F(SampleRound, OneThatIsClosedKeepsNobodyAndHearsWhenToTryAgain) {
+  const auto full = channel(a_);
+  const auto in_window = channel(b_, Window::said(1, 1000));
+  a_->full = true;
+  {
+    SampleSender::Round round(*sender_);
+    EXPECT_EQ(round.show(full, small()).value(), Shown::closed) << "no room on its link";
+    EXPECT_EQ(round.show(in_window, small()).value(), Shown::shown);
+    EXPECT_EQ(round.show(in_window, small()).value(), Shown::closed) << "its window";
+  }
+  EXPECT_EQ(b_->sent, (std::vector<std::uint64_t>{1}));
+  EXPECT_EQ(a_->waiting_for_returns, 1u) << "the peer is to say when it has made room";
+  context_.progress();
+  EXPECT_EQ(room_, 1);
+  context_.progress();
+  EXPECT_EQ(room_, 1) << "the owner did not try again";
+  a_->full = false;
+  EXPECT_TRUE(in_window->window().on_credit({.sequence = 1, .payload_bytes = 6}));
+  {
+    SampleSender::Round round(*sender_);
+    EXPECT_EQ(round.show(full, small(), 3).value(), Shown::shown);
+    EXPECT_EQ(round.show(in_window, small()).value(), Shown::shown);
+  }
+  EXPECT_EQ(a_->sent, (std::vector<std::uint64_t>{1})) << "what was not shown used no number";
+  EXPECT_EQ(b_->sent, (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(a_->waiting_for_returns, 0u);
+}
+
+TEST_F(SampleRound, OneThatFailsIsItsOwnAffair) {
+  const auto failing = channel(a_);
+  const auto good = channel(b_);
+  a_->failure = Error{ErrorCode::peer_lost, "test", "gone"};
+  SampleSender::Round round(*sender_);
+  EXPECT_TRUE(fails_with(round.show(failing, small()), ErrorCode::peer_lost));
+  EXPECT_EQ(round.show(good, small()).value(), Shown::shown);
+}
+
+// Between two Contexts
+
+class SampleSends : public PipeTest {
+ protected:
+  // The server publishes: its service thread makes progress. The client may be one that does not.
+  SampleSends()
+      : pair_(connect_pair(GetParam(), {.link_cap_bytes = 2 * kLarge},
+                           {.link_cap_bytes = 2 * kLarge, .publish_bytes = 8 * kLarge})) {
+    const auto attach = [](Link& link, std::shared_ptr<Sink> sink) {
+      const detail::Lock receiving(link.receive_mutex());
+      link.attach(kPipe, std::move(sink));
+    };
+    channel_ = std::make_shared<SampleChannel>(*core(), link(), kPipe, Window::said(4, 2 * kLarge));
+    credits_->credited = channel_;
+    attach(*link(), credits_);
+    attach(*client_link(), sink_);
+  }
+  ~SampleSends() override { sender_->remove(channel_); }
+
+  [[nodiscard]] const std::shared_ptr<ContextCore>& core() const {
+    return ContextCore::of(pair_.server_context);
+  }
+  [[nodiscard]] std::shared_ptr<Link> link() const { return core()->links().all()->front(); }
+  [[nodiscard]] std::shared_ptr<Link> client_link() const {
+    return ContextCore::of(pair_.client_context)->links().all()->front();
+  }
+  [[nodiscard]] Sample sample_of(std::uint64_t size_bytes) const {
+    auto slot = core()->publishing().acquire(size_bytes).value();
+    const MutableBytes body = slot->memory().first(size_bytes);
+    std::memset(body.data(), 7, body.size());
+    return raw_sample(std::move(slot), body);
+  }
+  Result<Shown> show(const Sample& sample, std::uint32_t tag = 0) {
+    SampleSender::Round round(*sender_);
+    return round.show(channel_, sample, tag);
+  }
+  [[nodiscard]] std::uint64_t slots_in_use() const {
+    return core()->publishing().pool()->stats().slots.loaned_count;
+  }
+  void drive_client() {
+    if (GetParam().client_progress == Progress::manual)
+      pair_.client_context.progress();
+    else
+      std::this_thread::yield();
+  }
+
+  // As a publisher does whose reader is behind.
+  void catch_up() {
+    ++room_;
+    while (behind_ > 0 && show(small()).value() == Shown::shown) --behind_;
+  }
+  [[nodiscard]] static Sample small() { return raw_sample(nullptr, as_bytes("small")); }
+
+  std::atomic<int> room_{0};
+  std::atomic<int> behind_{0};
+  PipePair pair_;
+  const std::shared_ptr<SampleSender> sender_ =
+      std::make_shared<SampleSender>(core(), [this] { catch_up(); });
+  std::shared_ptr<SampleChannel> channel_;
+  const std::shared_ptr<Sink> credits_ = std::make_shared<Sink>();
+  const std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
+};
+
+class SampleSend : public SampleSends {};
+TENDON_ON_EVERY_WAY(SampleSend);
+
+TEST_P(SampleSend, ASchemaGoesOnceBeforeItsSamples) {
+  const auto schema = Schema::make({{"x", DType::u8, {100'000}}}).value();
+  Sample sample = sample_of(schema->layout(Layout::aligned).total_bytes);
+  sample.descriptor.kind = MessageKind::data;
+  sample.descriptor.layout = Layout::aligned;
+  sample.schema = schema;
+  for (std::uint32_t n = 0; n < 2; ++n) {
+    ASSERT_TRUE(eventually([&] { return show(sample, n).value() != Shown::closed; },
+                           [&] { drive_client(); }));
+  }
+  ASSERT_TRUE(eventually([&] { return sink_->count() == 3; }, [&] { drive_client(); }));
+  EXPECT_EQ(sink_->kinds(),
+            (std::vector<MessageKind>{MessageKind::schema, MessageKind::data, MessageKind::data}));
+  EXPECT_EQ(sink_->tags().back(), 1u);
+}
+
+TEST_P(SampleSend, ACreditLetsAClosedChannelGoOnWithoutAThreadThatWaits) {
+  for (int n = 0; n < 4; ++n) ASSERT_EQ(show(small()).value(), Shown::shown);
+  behind_ = 2;
+  EXPECT_EQ(show(small()).value(), Shown::closed);
+  ASSERT_TRUE(eventually([&] { return sink_->count() == 4; }, [&] { drive_client(); }));
+  EXPECT_EQ(behind_, 2);
+  client_link()->post(
+      {.kind = MessageKind::credit, .pipe = kPipe, .sequence = 2, .payload_bytes = 10});
+  ASSERT_TRUE(eventually([&] { return sink_->count() == 6; }, [&] { drive_client(); }));
+  EXPECT_EQ(show(small()).value(), Shown::closed) << "the credit was for two";
+}
+
+TEST_P(SampleSend, TheSlotIsFreeWhenNobodyReadsItAnyMore) {
+  ASSERT_NE(show(sample_of(100'000)).value(), Shown::closed);
+  ASSERT_TRUE(eventually([&] { return sink_->count() == 1; }, [&] { drive_client(); }));
+  ASSERT_TRUE(eventually(
+      [&] {
+        {
+          const detail::Lock receiving(client_link()->receive_mutex());
+          sink_->drop();
+        }
+        (void)core()->links().collect_returns(detail::LinkTable::Of::all);
+        return slots_in_use() == 0;
+      },
+      [&] { drive_client(); }));
+}
+
+TEST_P(SampleSend, ManyThreadsMayShowWhileOthersGoOn) {
+  constexpr int kEach = 100;
+  sink_->keeps = false;
+  channel_ = std::make_shared<SampleChannel>(*core(), link(), kPipe,
+                                             Window::said(10 * kEach, std::uint64_t{1} << 40));
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([this] {
+        for (int n = 0; n < kEach; ++n) {
+          const Sample sample = sample_of(100'000);
+          EXPECT_TRUE(eventually([&] { return show(sample).value() != Shown::closed; },
+                                 [&] { std::this_thread::yield(); }));
+        }
+      });
+    }
+    ASSERT_TRUE(
+        eventually([&] { return sink_->completed() == 2 * kEach; }, [&] { drive_client(); }));
+  }
+  ASSERT_TRUE(eventually([&] {
+    (void)core()->links().collect_returns(detail::LinkTable::Of::all);
+    return slots_in_use() == 0;
+  }));
+}
+
+/// To a client that makes progress only when the test says so.
+class SampleUnderWay : public SampleSends {
+ protected:
+  void begin() {
+    ASSERT_EQ(show(sample_of(kLarge)).value(), Shown::under_way);
+    ASSERT_EQ(slots_in_use(), 1u) << "nobody but the channel has a share";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, SampleUnderWay, testing::Values(kTcpManual), way_name);
+
+TEST_P(SampleUnderWay, WhatTheSocketDidNotTakeGoesOnWithItsSlotHeld) {
+  begin();
+  EXPECT_EQ(show(small()).value(), Shown::closed);
+  // No thread calls anything here: the service thread sends the rest, and lets go of the slot.
+  ASSERT_TRUE(eventually([&] { return sink_->completed() == 1; }, [&] { drive_client(); }));
+  {
+    const detail::Lock receiving(client_link()->receive_mutex());
+    EXPECT_EQ(sink_->last_byte(), std::byte{7});
+  }
+  ASSERT_TRUE(eventually([&] { return slots_in_use() == 0; }));
+  ASSERT_TRUE(eventually([&] { return room_ != 0; }));
+  EXPECT_EQ(channel_->window().untaken_messages(), 1u);
+  EXPECT_EQ(show(small()).value(), Shown::shown);
+}
+
+TEST_P(SampleUnderWay, AChannelThatIsRemovedTakesItsSampleBack) {
+  begin();
+  sender_->remove(channel_);
+  EXPECT_EQ(slots_in_use(), 0u);
+  ASSERT_TRUE(eventually([&] { return sink_->aborted() == 1; }, [&] { drive_client(); }));
+  EXPECT_EQ(sink_->completed(), 0);
+}
+
+TEST_P(SampleUnderWay, ALinkThatEndsGivesTheSlotBack) {
+  begin();
+  credits_->sender = sender_;
+  link()->fail(Error{ErrorCode::peer_lost, "test", "the peer is taken for lost"},
+               detail::Death::not_proved);
+  EXPECT_EQ(slots_in_use(), 0u);
+  EXPECT_TRUE(fails_with(show(small()), ErrorCode::peer_lost));
+}
+
+}  // namespace
+}  // namespace tendon::test
