@@ -7,7 +7,7 @@ run_pytest() {
   shift 2
   rm -f "$results" "$again"
   "$python" -m pytest -q --junitxml="$results" "$@" || status=$?
-  if [ -f "$results" ] && python3 tools/test_summary.py --may-run-again "$results"; then
+  if [ -f "$results" ] && [ -n "$(python3 tools/test_summary.py --again "$results")" ]; then
     echo "== test: python, what failed, again"
     status=0
     "$python" -m pytest -q --junitxml="$again" --last-failed --last-failed-no-failures=none "$@" ||

@@ -22,11 +22,11 @@ rm -f "$results" "$again"
 status=0
 ctest --preset "$preset" --output-junit "$results" "$@" || status=$?
 [ -f "$results" ] || exit $status
-if python3 tools/test_summary.py --may-run-again "$results"; then
+failed=$(python3 tools/test_summary.py --again "$results")
+if [ -n "$failed" ]; then
   echo "== test: $preset, what failed, again"
   status=0
-  ctest --preset "$preset" --output-junit "$again" --parallel 1 --rerun-failed \
-    --repeat until-fail:3 || status=$?
+  ctest --preset "$preset" --output-junit "$again" --parallel 1 -R "$failed" --repeat until-fail:3 || status=$?
 fi
-python3 tools/test_summary.py "$results" || true
+python3 tools/test_summary.py "$results" || status=1
 exit $status

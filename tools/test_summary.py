@@ -4,8 +4,11 @@
 printed, then the totals of all files. The failures stand last: who reads only the end of a log sees them.
 
 A test is unsteady if it failed in NAME.xml and passed in NAME_again.xml: a defect to mend, of the test or of what it
-tests, shown like a failure and counted apart. With --may-run-again FILE the exit code is 0 if some tests failed, but no
-more than the environment variable UNSTEADY_LIMIT (0) allows."""
+tests, shown like a failure and counted apart. The exit code is 1 if a test failed otherwise.
+
+With --again FILE it prints the pattern of ctest's --tests-regex for the tests that failed in FILE, or nothing if they
+are more than the environment variable UNSTEADY_LIMIT (0) allows. ctest's own --rerun-failed counts tests before its
+filters have their say: with a preset that leaves tests out it runs others than those that failed."""
 
 import collections
 import os
@@ -63,11 +66,16 @@ def passed_again(path: str) -> set[tuple[str, str]]:
     return {key_of(case) for case in cases_of(str(again)) if has_passed(case)} if again.exists() else set()
 
 
-def may_run_again(path: str) -> bool:
-    return 0 < len(failed_of(path)) <= int(os.environ.get("UNSTEADY_LIMIT", "0"))
+def pattern_again(path: str) -> str:
+    failed = [name_of(case) for case in failed_of(path)]
+    if not 0 < len(failed) <= int(os.environ.get("UNSTEADY_LIMIT", "0")):
+        return ""
+    names = (re.sub(r"([][.*+?()^$|\\])", r"\\\1", name) for name in failed)
+    return f"^({'|'.join(names)})($| )"
 
 
-def summary(paths: list[str]) -> list[str]:
+def summary(paths: list[str]) -> tuple[list[str], bool]:
+    """The lines, and whether no test failed."""
     passed = 0
     skipped: collections.Counter[str] = collections.Counter()
     shown: dict[str, list[str]] = {"unsteady": [], "failed": []}
@@ -88,7 +96,7 @@ def summary(paths: list[str]) -> list[str]:
     lines += [f"  {line}" + (f" ({times} times)" if times > 1 else "") for line, times in sorted(skipped.items())]
     unsteady = f"{counts['unsteady']} unsteady (failed, then passed when run again), " if counts["unsteady"] else ""
     totals = f"{passed} passed, {counts['failed']} failed, {unsteady}{skipped.total()} skipped"
-    return [*lines, *shown["unsteady"], *shown["failed"], totals]
+    return [*lines, *shown["unsteady"], *shown["failed"], totals], counts["failed"] == 0
 
 
 def self_test() -> None:
@@ -104,26 +112,36 @@ def self_test() -> None:
     with tempfile.TemporaryDirectory() as folder:
         first = pathlib.Path(folder) / "junit.xml"
         first.write_text(results(good="run", shaky="fail", bad="fail"))
-        for limit, allowed in (("0", False), ("1", False), ("2", True)):
+        for limit, pattern in (("0", ""), ("1", ""), ("2", "^(shaky|bad)($| )")):
             os.environ["UNSTEADY_LIMIT"] = limit
-            assert may_run_again(str(first)) == allowed, limit
-        assert summary([str(first)])[-1] == "1 passed, 2 failed, 0 skipped"
-        first.with_name("junit_again.xml").write_text(results(shaky="run", bad="fail"))
-        lines = summary([str(first)])
-        assert lines[-1].startswith("1 passed, 1 failed, 1 unsteady"), lines
+            assert pattern_again(str(first)) == pattern, limit
+        lines, passed = summary([str(first)])
+        assert not passed and lines[-1] == "1 passed, 2 failed, 0 skipped", lines
+        again = first.with_name("junit_again.xml")
+        again.write_text(results(shaky="run", bad="fail"))
+        lines, passed = summary([str(first)])
+        assert not passed and lines[-1].startswith("1 passed, 1 failed, 1 unsteady"), lines
         assert f"unsteady: shaky ({first})" in lines and f"failed: bad ({first})" in lines, lines
+        again.write_text(results(good="run"))
+        assert not summary([str(first)])[1], "another test's success is none of those that failed"
+        again.write_text(results(shaky="run", bad="run"))
+        assert summary([str(first)])[1]
         first.write_text(results(good="run"))
-        assert not may_run_again(str(first))
+        assert pattern_again(str(first)) == ""
+        first.write_text(results(**{"a.B/0  # GetParam() = [x]": "fail"}))
+        assert pattern_again(str(first)) == r"^(a\.B/0)($| )", pattern_again(str(first))
 
 
 def main(arguments: list[str]) -> int:
     if arguments == ["--self-test"]:
         self_test()
         return 0
-    if arguments[0] == "--may-run-again":
-        return 0 if may_run_again(arguments[1]) else 1
-    print("\n".join(summary(arguments)))
-    return 0
+    if arguments[0] == "--again":
+        print(pattern_again(arguments[1]))
+        return 0
+    lines, passed = summary(arguments)
+    print("\n".join(lines))
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":
