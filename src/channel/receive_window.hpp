@@ -46,6 +46,13 @@ class ReceiveWindow {
     if (taken_messages_ - told_messages_ < window_.step_messages &&
         taken_bytes_ - told_bytes_ < window_.step_bytes && size_bytes < window_.bytes / 8)
       return credit;
+    return tell(pipe);
+  }
+  /// The credit for what was taken and not told, though no step is whole; its pipe is 0 when there
+  /// is none: for a sender that waits for less than the window.
+  [[nodiscard]] Descriptor tell(std::uint32_t pipe) noexcept {
+    Descriptor credit;
+    if (taken_messages_ == told_messages_) return credit;
     told_messages_ = taken_messages_;
     told_bytes_ = taken_bytes_;
     credit.kind = MessageKind::credit;

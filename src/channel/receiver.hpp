@@ -77,6 +77,8 @@ class ChannelReceiver {
     front.held.give_back();
     return window_.take(pipe_, front.descriptor.payload_bytes);
   }
+  /// The credit for what was taken and is not told yet, if there is any.
+  [[nodiscard]] Descriptor tell() noexcept { return window_.tell(pipe_); }
   [[nodiscard]] std::uint64_t taken_messages() const noexcept { return window_.taken_messages(); }
   /// Drops everything. Returns how many there were.
   std::size_t clear();

@@ -14,7 +14,7 @@ SampleChannel::SampleChannel(ContextCore& context, std::shared_ptr<Link> link, s
       window_(window, link_->peer_cap_bytes()),
       sender_(pipe, window_, link_->peer_cap_bytes()) {}
 
-Result<Shown> SampleChannel::prepare(const Sample& sample, std::uint32_t tag) {
+Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t tag) {
   if (link_->ended()) {
     end();
     return link_->end_error();

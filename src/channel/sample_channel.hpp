@@ -14,7 +14,7 @@
 namespace tendon::v0::detail {
 
 /// One message for many channels.
-struct Sample {
+struct SharedMessage {
   Descriptor descriptor;  ///< kind, sizes and layout: what is the same on every channel
   std::shared_ptr<const Schema> schema;  ///< of a TensorDict; null: raw bytes
   Bytes body;                            ///< payload, values, header, one behind the other
@@ -53,7 +53,7 @@ class SampleChannel {
 
   /// show_and_ring() must follow what is shown. `tag` is that of the descriptor. A schema that the
   /// receiver does not know is announced first.
-  [[nodiscard]] Result<Shown> prepare(const Sample& sample, std::uint32_t tag);
+  [[nodiscard]] Result<Shown> prepare(const SharedMessage& sample, std::uint32_t tag);
   /// Looks whether what was under way has gone.
   [[nodiscard]] Result<Sent> go_on();
   /// What is under way will not be delivered, unless it is too late. Nothing follows on this

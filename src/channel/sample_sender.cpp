@@ -6,7 +6,7 @@
 namespace tendon::v0::detail {
 
 Result<Shown> SampleSender::Round::show(const std::shared_ptr<SampleChannel>& channel,
-                                        const Sample& sample, std::uint32_t tag) {
+                                        const SharedMessage& sample, std::uint32_t tag) {
   sender_.mutex_.assert_held();
   auto shown = channel->prepare(sample, tag);
   if (!shown) return shown;

@@ -8,7 +8,7 @@
 #include "core/failpoint.hpp"
 #include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
-#include "pipe/busy.hpp"
+#include "runtime/busy.hpp"
 #include "tensor/copy.hpp"
 #include "tensor/tree.hpp"
 

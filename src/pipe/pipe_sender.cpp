@@ -6,7 +6,7 @@
 
 #include "core/failpoint.hpp"
 #include "pipe/async_ops.hpp"
-#include "pipe/busy.hpp"
+#include "runtime/busy.hpp"
 
 namespace tendon::v0::detail {
 

@@ -19,6 +19,10 @@ inline constexpr std::size_t kMaxNameChunkBytes = 255;
 inline constexpr std::size_t kMaxAnnouncedAddresses = 4;
 /// Samples that a publisher keeps for those that come late.
 inline constexpr std::uint32_t kMaxHistorySamples = 65536;
+/// Announcements of one peer, without a discovery service.
+inline constexpr std::size_t kMaxAnnouncements = 4096;
+/// Addresses in NodeOptions::peers, for all nodes of a Context.
+inline constexpr std::size_t kMaxStaticPeers = 64;
 
 }  // namespace v0
 }  // namespace tendon

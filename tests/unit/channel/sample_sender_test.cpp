@@ -24,7 +24,7 @@ using detail::Incoming;
 using detail::Link;
 using detail::MessageKind;
 using detail::PublishedSlot;
-using detail::Sample;
+using detail::SharedMessage;
 using detail::SampleChannel;
 using detail::SampleSender;
 using detail::Shown;
@@ -106,8 +106,8 @@ class Sink final : public detail::MessageSink {
   int aborted_ = 0;
 };
 
-Sample raw_sample(std::shared_ptr<const PublishedSlot> slot, Bytes body) {
-  Sample sample;
+SharedMessage raw_sample(std::shared_ptr<const PublishedSlot> slot, Bytes body) {
+  SharedMessage sample;
   sample.descriptor.kind = MessageKind::bytes;
   sample.descriptor.payload_bytes = body.size();
   sample.body = body;
@@ -138,7 +138,7 @@ class SampleRound : public testing::Test {
                                                        Window window = {}) const {
     return std::make_shared<SampleChannel>(*core_, link, kPipe, window);
   }
-  [[nodiscard]] Sample small() const { return raw_sample(nullptr, as_bytes("sample")); }
+  [[nodiscard]] SharedMessage small() const { return raw_sample(nullptr, as_bytes("sample")); }
 
   Context context_ = Context::create({.progress = Progress::manual}).value();
   const std::shared_ptr<ContextCore> core_ = ContextCore::of(context_);
@@ -228,13 +228,13 @@ class SampleSends : public PipeTest {
   [[nodiscard]] std::shared_ptr<Link> client_link() const {
     return ContextCore::of(pair_.client_context)->links().all()->front();
   }
-  [[nodiscard]] Sample sample_of(std::uint64_t size_bytes) const {
+  [[nodiscard]] SharedMessage sample_of(std::uint64_t size_bytes) const {
     auto slot = core()->publishing().acquire(size_bytes).value();
     const MutableBytes body = slot->memory().first(size_bytes);
     std::memset(body.data(), 7, body.size());
     return raw_sample(std::move(slot), body);
   }
-  Result<Shown> show(const Sample& sample, std::uint32_t tag = 0) {
+  Result<Shown> show(const SharedMessage& sample, std::uint32_t tag = 0) {
     SampleSender::Round round(*sender_);
     return round.show(channel_, sample, tag);
   }
@@ -253,7 +253,7 @@ class SampleSends : public PipeTest {
     ++room_;
     while (behind_ > 0 && show(small()).value() == Shown::shown) --behind_;
   }
-  [[nodiscard]] static Sample small() { return raw_sample(nullptr, as_bytes("small")); }
+  [[nodiscard]] static SharedMessage small() { return raw_sample(nullptr, as_bytes("small")); }
 
   std::atomic<int> room_{0};
   std::atomic<int> behind_{0};
@@ -270,7 +270,7 @@ TENDON_ON_EVERY_WAY(SampleSend);
 
 TEST_P(SampleSend, ASchemaGoesOnceBeforeItsSamples) {
   const auto schema = Schema::make({{"x", DType::u8, {100'000}}}).value();
-  Sample sample = sample_of(schema->layout(Layout::aligned).total_bytes);
+  SharedMessage sample = sample_of(schema->layout(Layout::aligned).total_bytes);
   sample.descriptor.kind = MessageKind::data;
   sample.descriptor.layout = Layout::aligned;
   sample.schema = schema;
@@ -321,7 +321,7 @@ TEST_P(SampleSend, ManyThreadsMayShowWhileOthersGoOn) {
     for (int t = 0; t < 2; ++t) {
       threads.emplace_back([this] {
         for (int n = 0; n < kEach; ++n) {
-          const Sample sample = sample_of(100'000);
+          const SharedMessage sample = sample_of(100'000);
           EXPECT_TRUE(eventually([&] { return show(sample).value() != Shown::closed; },
                                  [&] { std::this_thread::yield(); }));
         }

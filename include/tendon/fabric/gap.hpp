@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <tendon/core/export.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// Why samples did not come.
+enum class GapReason : std::uint8_t {
+  overflow,   ///< the subscriber was behind by more than the publisher's history
+  history,    ///< the publisher gave up its history early: `publish_bytes` was short
+  reconnect,  ///< they were published while there was no link, and left the history meanwhile
+};
+[[nodiscard]] constexpr std::string_view to_string(GapReason reason) {
+  switch (reason) {
+    case GapReason::overflow:
+      return "overflow";
+    case GapReason::history:
+      return "history";
+    case GapReason::reconnect:
+      return "reconnect";
+  }
+  return "unknown";
+}
+
+/// Samples of one publisher that this subscriber will not get: exactly these, from the first sample
+/// that it has seen of this incarnation.
+struct TENDON_API Gap {
+  std::string publisher;          ///< the node, as in Sample::publisher
+  std::uint64_t incarnation = 0;  ///< of the node: when its Context was made [ns of wall clock]
+  std::uint64_t first = 0;        ///< sequence
+  std::uint64_t last = 0;         ///< sequence, not less than `first`
+  GapReason reason = GapReason::overflow;
+
+  [[nodiscard]] std::uint64_t count() const noexcept { return last - first + 1; }
+  friend bool operator==(const Gap&, const Gap&) = default;
+  /// "samples 18 to 40 of vision are missing (overflow)".
+  friend TENDON_API std::ostream& operator<<(std::ostream& out, const Gap& gap);
+};
+
+}  // namespace v0
+}  // namespace tendon

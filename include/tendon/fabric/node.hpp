@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/publisher.hpp>
+#include <tendon/fabric/subscriber.hpp>
+#include <tendon/runtime/context.hpp>
+#include <tendon/session/profile.hpp>
+#include <vector>
+
+namespace tendon {
+inline namespace v0 {
+
+namespace detail {
+class NodeCore;
+}
+
+struct NodeOptions {
+  /// Nodes of one domain find each other.
+  std::string domain = "default";
+  /// Unique in its domain: subscribers know a publisher by it.
+  std::string name = {};
+  /// Static discovery: where other nodes listen, "10.0.0.7:7450" or "unix:/run/brain.sock", at most
+  /// kMaxStaticPeers. One of two nodes has to name the other. Without it: discovery by Zenoh, which
+  /// this version does not have (`not_supported`).
+  std::optional<std::vector<std::string>> peers = std::nullopt;
+  /// Where this node can be reached beside the unix socket for nodes of this host and user; port 0
+  /// lets the system choose: see address(). Empty: nowhere.
+  std::string listen = {};
+  /// Profile::plaintext for links that are not proved to be of this host and user. All nodes of a
+  /// Context have the same.
+  Profile profile = Profile::local;
+};
+
+/// A member of a fabric: a name in a domain, under which a program publishes and subscribes.
+///
+/// Owns:    its announcements. Publishers and subscribers share its state, so they may be destroyed
+///          in any order. Any number of nodes may share a Context, its links and its memory.
+/// Threads: safe everywhere.
+/// Errors:  invalid_argument, address_in_use, permission_denied (a routable address without
+///          plaintext), not_supported.
+/// Blocks:  join() while a name is looked up; close() and the destructor while a dial is given up,
+///          a second at most.
+/// Cost:    while there is nothing to connect to: none. A thread for each peer that is being dialled,
+///          16 at most.
+///
+/// A token of discovery is a hint: its coming starts connecting, its loss ends nothing. What is
+/// alive is decided by links alone.
+class TENDON_API Node {
+ public:
+  [[nodiscard]] static Result<Node> join(Context& context, NodeOptions options, Deadline deadline);
+  Node(Node&&) noexcept;
+  Node& operator=(Node&&) noexcept;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();
+
+  [[nodiscard]] const std::string& domain() const& noexcept;
+  const std::string& domain() const&& = delete;
+  [[nodiscard]] const std::string& name() const& noexcept;
+  const std::string& name() const&& = delete;
+  /// Where it listens by NodeOptions::listen, with the port that was chosen; empty: nowhere.
+  [[nodiscard]] const std::string& address() const& noexcept;
+  const std::string& address() const&& = delete;
+  /// Names of the nodes of its domain that discovery tells of, its own among them, sorted.
+  [[nodiscard]] std::vector<std::string> nodes() const;
+  /// Withdraws its announcements and looks for nobody any more. Publishers and subscribers keep the
+  /// channels that they have. Idempotent.
+  void close();
+
+ private:
+  friend class detail::NodeCore;
+  explicit Node(std::shared_ptr<detail::NodeCore> core);
+  std::shared_ptr<detail::NodeCore> core_;
+};
+
+}  // namespace v0
+}  // namespace tendon

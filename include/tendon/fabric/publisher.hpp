@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/qos.hpp>
+#include <tendon/tensor/schema.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
+
+namespace tendon {
+inline namespace v0 {
+
+class Node;
+
+namespace detail {
+class PublisherCore;
+}
+
+struct PublisherOptions {
+  /// The newest samples, for subscribers that come late or fall behind: 1 to kMaxHistorySamples.
+  History history = keep_last(1);
+  Overflow overflow = Overflow::drop_oldest;
+  Priority priority = Priority::normal;
+  /// What its samples are; null: any TensorDict, and raw bytes.
+  std::shared_ptr<const Schema> schema = nullptr;
+};
+
+/// What became of a sample.
+struct Published {
+  std::uint64_t sequence = 0;  ///< 1, 2, 3, ...
+  std::uint32_t shown = 0;     ///< subscribers that have it, or to which it is on its way
+  /// Those that are behind, by name: they see it later, or it is in a gap of theirs.
+  std::vector<std::string> lagging{};
+};
+
+struct PublisherStats {
+  std::uint64_t published = 0;
+  std::uint64_t history_trimmed = 0;  ///< samples given up early, for want of `publish_bytes`
+  std::uint64_t subscribers = 0;      ///< now
+};
+
+/// Publishes samples on one key, to any number of subscribers that nobody has to know.
+///
+/// Owns:    a history of its last samples, in the Context's publish pool; a cursor in it for each
+///          subscriber. There are no queues: one that falls behind misses samples, exactly counted.
+/// Threads: safe everywhere.
+/// Errors:  resource_exhausted when all of `publish_bytes` is held by subscribers (names them),
+///          schema_mismatch, message_too_large, unsupported_device, pipe_closed after close().
+/// Blocks:  publish(): with Overflow::block alone, until its deadline. close(), and the destructor
+///          for ContextOptions::linger at most, until subscribers were shown what is in the history.
+/// Cost:    one copy of the sample in all, whatever the number of subscribers on this host; over
+///          tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
+class TENDON_API Publisher {
+ public:
+  /// `key` is a key, not a set of them: "vision/objects".
+  [[nodiscard]] static Result<Publisher> declare(Node& node, std::string_view key,
+                                                 PublisherOptions options = {});
+  Publisher(Publisher&&) noexcept;
+  Publisher& operator=(Publisher&&) noexcept;
+  Publisher(const Publisher&) = delete;
+  Publisher& operator=(const Publisher&) = delete;
+  ~Publisher();
+
+  /// Shows the sample to each subscriber that can take it. With Overflow::block it then waits for
+  /// the others: it succeeds although some lag, and does not wait again for one that let a deadline
+  /// pass until that one took something.
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample,
+                                          Deadline deadline = Deadline::now());
+  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline = Deadline::now());
+
+  /// Until `count` subscribers are there that were shown the history. Errors: timeout, with their
+  /// number.
+  [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
+  [[nodiscard]] const std::string& key() const& noexcept;
+  const std::string& key() const&& = delete;
+  [[nodiscard]] PublisherStats stats() const;
+  /// Withdraws the announcement, waits for those that are behind, then ends their channels.
+  /// `timeout` names those that were not shown everything: they are ended too, and told what they
+  /// miss.
+  [[nodiscard]] Result<void> close(Deadline deadline);
+
+ private:
+  explicit Publisher(std::shared_ptr<detail::PublisherCore> core);
+  std::shared_ptr<detail::PublisherCore> core_;
+};
+
+}  // namespace v0
+}  // namespace tendon

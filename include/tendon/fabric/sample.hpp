@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tendon/fabric/gap.hpp>
+#include <tendon/memory/storage.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// What a subscriber receives.
+///
+/// Owns:    a share of the memory it lies in, which is read-only where the publisher is on this
+///          host: other subscribers read the same bytes.
+/// Threads: a value.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    on one host nothing is copied while fewer than SubscriberOptions::max_held samples of a
+///          publisher are kept; beyond that, one copy.
+struct Sample {
+  std::string key;                ///< on which it was published
+  std::string publisher;          ///< the node's name
+  std::uint64_t incarnation = 0;  ///< of the node: when its Context was made [ns of wall clock]
+  std::uint64_t sequence = 0;     ///< of this publisher: 1, 2, 3, ...
+  std::uint64_t stamp = 0;        ///< when it was published [ns of CLOCK_BOOTTIME there]
+  std::optional<Gap> gap{};       ///< what is missing before it
+  std::optional<TensorDict> tensors{};  ///< set when a TensorDict was published; `bytes` is empty
+                                        ///< then
+  Storage bytes{};
+};
+
+}  // namespace v0
+}  // namespace tendon

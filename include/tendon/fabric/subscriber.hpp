@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/sample.hpp>
+#include <tendon/session/limits.hpp>
+#include <tendon/tensor/schema.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+class Node;
+
+namespace detail {
+class SubscriberCore;
+}
+
+struct SubscriberOptions {
+  /// Samples of one publisher that may be on their way or wait here, 1 to kPipeWindowMessages.
+  std::uint32_t window = 16;
+  /// Samples of one publisher that may be kept without a copy.
+  std::uint32_t max_held = 4;
+  /// What it takes; null: everything. A publisher of another schema is not connected to.
+  std::shared_ptr<const Schema> schema = nullptr;
+};
+
+struct SubscriberStats {
+  std::uint64_t received = 0;
+  std::uint64_t missed = 0;             ///< samples, in all gaps
+  std::uint64_t copied = 0;             ///< samples copied because max_held were kept
+  std::uint64_t schema_mismatches = 0;  ///< publishers and samples of another schema
+  std::uint64_t violations = 0;         ///< publishers that broke the protocol, and were left
+  std::uint64_t publishers = 0;         ///< connected now
+};
+
+/// Receives what publishers of a set of keys publish, those too that come later.
+///
+/// Owns:    a channel to each publisher; samples that wait there.
+/// Threads: one receiver at a time, else `busy`; the rest is safe everywhere.
+/// Errors:  timeout, pipe_closed after close(), context_closed. A publisher that goes is no error:
+///          the subscriber waits for the next one.
+/// Blocks:  recv() until its deadline.
+/// Cost:    as Sample says.
+///
+/// Samples of one publisher come in their order, none twice. What does not come is in a gap.
+class TENDON_API Subscriber {
+ public:
+  /// `keys`: "vision/objects", "pfc/**".
+  [[nodiscard]] static Result<Subscriber> declare(Node& node, std::string_view keys,
+                                                  SubscriberOptions options = {});
+  Subscriber(Subscriber&&) noexcept;
+  Subscriber& operator=(Subscriber&&) noexcept;
+  Subscriber(const Subscriber&) = delete;
+  Subscriber& operator=(const Subscriber&) = delete;
+  ~Subscriber();
+
+  [[nodiscard]] Result<Sample> recv(Deadline deadline);
+  /// Until it is connected to `count` publishers. Errors: timeout, with their number.
+  [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
+  [[nodiscard]] const std::string& keys() const& noexcept;
+  const std::string& keys() const&& = delete;
+  [[nodiscard]] SubscriberStats stats() const;
+  /// Ends its channels; what waits there is dropped. Samples that were received stay. Idempotent.
+  void close();
+
+ private:
+  explicit Subscriber(std::shared_ptr<detail::SubscriberCore> core);
+  std::shared_ptr<detail::SubscriberCore> core_;
+};
+
+}  // namespace v0
+}  // namespace tendon

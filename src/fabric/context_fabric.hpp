@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/session/profile.hpp>
+
+#include "fabric/announcement.hpp"
+#include "fabric/dialler.hpp"
+#include "fabric/entities.hpp"
+#include "fabric/static_discovery.hpp"
+#include "runtime/acceptor.hpp"
+#include "runtime/context_core.hpp"
+
+namespace tendon::v0::detail {
+
+/// What the nodes of one Context share.
+///
+/// Owns:    the parts; the unix socket at which every node of this host and user can reach the
+///          Context, under a name that its id gives.
+/// Threads: thread-safe.
+/// Errors:  invalid_argument when the nodes of a Context differ in their profile; those of
+///          Acceptor.
+/// Blocks:  the destructor, as Dialler.
+/// Cost:    a socket.
+class ContextFabric {
+ public:
+  /// The one of this Context, made by its first node.
+  [[nodiscard]] static Result<std::shared_ptr<ContextFabric>> of(
+      const std::shared_ptr<ContextCore>& context, Profile profile);
+  ContextFabric(std::shared_ptr<ContextCore> context, Profile profile)
+      : context_(std::move(context)), profile_(profile) {}
+  ContextFabric(const ContextFabric&) = delete;
+  ContextFabric& operator=(const ContextFabric&) = delete;
+  ~ContextFabric();
+
+  [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
+  [[nodiscard]] Profile profile() const noexcept { return profile_; }
+  [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept { return entities_; }
+  [[nodiscard]] StaticDiscovery& discovery() noexcept { return *discovery_; }
+  [[nodiscard]] Dialler& dialler() noexcept { return dialler_; }
+  /// The host whose unix sockets reach this Context; nothing where there is no directory for them.
+  [[nodiscard]] const std::optional<BootHash>& unix_on() const noexcept { return unix_on_; }
+  /// A further place where peers are let in.
+  [[nodiscard]] Result<std::shared_ptr<Acceptor>> listen(const std::string& address);
+
+  /// The address of the Context's unix socket in the runtime directory of this process.
+  [[nodiscard]] static Result<std::string> unix_address(const ContextId& context);
+
+ private:
+  [[nodiscard]] Result<void> open();
+
+  const std::shared_ptr<ContextCore> context_;
+  const Profile profile_;
+  Dialler dialler_;
+  std::shared_ptr<Entities> entities_;
+  std::shared_ptr<StaticDiscovery> discovery_;
+  std::shared_ptr<Acceptor> acceptor_;  // null: there is no runtime directory
+  std::optional<BootHash> unix_on_;
+};
+
+}  // namespace tendon::v0::detail

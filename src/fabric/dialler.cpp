@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/dialler.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tendon::v0::detail {
+
+Dialler::~Dialler() {
+  std::vector<std::thread> threads;
+  {
+    const Lock lock(mutex_);
+    ending_ = true;
+    targets_.clear();
+    threads.swap(threads_);
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
+Backoff Dialler::fresh_backoff() {
+  auto seeded = Backoff::seeded(Backoff::kPeer);
+  // Without random numbers all pause alike: no reason not to dial.
+  return seeded ? *std::move(seeded) : Backoff(1, Backoff::kPeer);
+}
+
+void Dialler::want(const std::string& key, Attempt attempt) {
+  {
+    const Lock lock(mutex_);
+    if (ending_) return;
+    const auto [place, is_new] = targets_.try_emplace(key);
+    if (!is_new) return;
+    place->second =
+        std::make_shared<Target>(Target{std::move(attempt), fresh_backoff(), Clock::now()});
+    need_thread();
+  }
+  changed_.notify_all();
+}
+
+void Dialler::again(const std::string& key) {
+  {
+    const Lock lock(mutex_);
+    const auto found = targets_.find(key);
+    if (found == targets_.end() || found->second->state == State::waiting) return;
+    Target& target = *found->second;
+    target.backoff = fresh_backoff();
+    target.due = Clock::now() + target.backoff.next();
+    // One that runs was asked before it told of its success: it waits for its turn behind it.
+    if (target.state == State::running) {
+      found->second = std::make_shared<Target>(target);
+      found->second->state = State::waiting;
+    }
+    found->second->state = State::waiting;
+    need_thread();
+  }
+  changed_.notify_all();
+}
+
+void Dialler::drop(const std::string& key) {
+  const Lock lock(mutex_);
+  targets_.erase(key);
+}
+
+void Dialler::drop_all(std::string_view prefix) {
+  std::vector<std::shared_ptr<Target>> dropped;
+  Lock lock(mutex_);
+  std::erase_if(targets_, [&](const auto& entry) {
+    if (!entry.first.starts_with(prefix)) return false;
+    dropped.push_back(entry.second);
+    return true;
+  });
+  const auto runs = [&](const auto& target) TENDON_UNCHECKED_LOCKS {
+    return std::ranges::find(running_, target) != running_.end();
+  };
+  while (std::ranges::any_of(dropped, runs)) changed_.wait(mutex_);
+  lock.unlock();  // attempts end without it
+}
+
+void Dialler::need_thread() {
+  if (idle_count_ != 0 || threads_.size() >= kMostThreads) return;
+  threads_.emplace_back([this] { work(); });
+}
+
+std::shared_ptr<Dialler::Target> Dialler::next_waiting() {
+  std::shared_ptr<Target> next;
+  for (const auto& [key, target] : targets_)
+    if (target->state == State::waiting && (next == nullptr || target->due < next->due))
+      next = target;
+  return next;
+}
+
+void Dialler::work() {
+  const Lock lock(mutex_);
+  while (!ending_) {
+    const auto target = next_waiting();
+    if (target != nullptr && target->due <= Clock::now()) {
+      run(target);
+      continue;
+    }
+    ++idle_count_;
+    changed_.wait_until(mutex_, target == nullptr ? Deadline::never() : Deadline::at(target->due));
+    --idle_count_;
+  }
+}
+
+void Dialler::run(const std::shared_ptr<Target>& target) {
+  target->state = State::running;
+  running_.push_back(target);
+  if (next_waiting() != nullptr) need_thread();
+  mutex_.unlock();
+  const bool done = target->attempt(kPatience);
+  mutex_.lock();
+  std::erase(running_, target);
+  target->state = done ? State::settled : State::waiting;
+  if (!done) target->due = Clock::now() + target->backoff.next();
+  changed_.notify_all();
+}
+
+}  // namespace tendon::v0::detail

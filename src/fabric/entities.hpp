@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/session/profile.hpp>
+
+#include "runtime/context_core.hpp"
+
+namespace tendon::v0::detail {
+
+class PublisherCore;
+
+/// The publishers of a Context, by the numbers under which peers ask for them; all that open a
+/// channel of purpose `fabric` come here.
+///
+/// Owns:    no publisher.
+/// Threads: thread-safe; its lock is taken alone, or inside of a link's receive lock.
+/// Errors:  those of Purposes.
+/// Blocks:  never.
+/// Cost:    a lock and a look-up for each subscription.
+class Entities final : public OpenHandler, public std::enable_shared_from_this<Entities> {
+ public:
+  /// Registers it as where this Context's channels of purpose `fabric` are opened.
+  [[nodiscard]] static Result<std::shared_ptr<Entities>> create(
+      std::shared_ptr<ContextCore> context, Profile profile);
+  explicit Entities(std::shared_ptr<ContextCore> context) : context_(std::move(context)) {}
+  ~Entities() override;
+
+  [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
+  /// A number for an entity: never used again in this Context.
+  [[nodiscard]] std::uint32_t next_number() noexcept { return next_.fetch_add(1); }
+  void add(std::uint32_t number, std::weak_ptr<PublisherCore> publisher);
+  void remove(std::uint32_t number);
+
+  // What one subscription may keep of the publish pool, so that none starves the others
+  void count_subscription(int change) noexcept { subscriptions_.fetch_add(change); }
+  /// Half for samples that are under way, half for those that the reader keeps [bytes].
+  [[nodiscard]] std::uint64_t share_bytes() const noexcept {
+    const std::int64_t readers = std::max<std::int64_t>(kLeastReaders, subscriptions_.load());
+    return context_->publishing().pool()->cap_bytes() / (2 * static_cast<std::uint64_t>(readers));
+  }
+
+  // OpenHandler
+  Result<void> may_open() override { return {}; }
+  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, const Descriptor& open,
+                                               Bytes said) override;
+  void on_context_closed() override {}
+
+ private:
+  static constexpr std::int64_t kLeastReaders = 4;
+
+  const std::shared_ptr<ContextCore> context_;
+  std::atomic<std::uint32_t> next_{1};
+  std::atomic<std::int64_t> subscriptions_{0};
+  Mutex mutex_;
+  std::map<std::uint32_t, std::weak_ptr<PublisherCore>> publishers_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/node.hpp>
+#include <vector>
+
+#include "fabric/announcement.hpp"
+#include "fabric/context_fabric.hpp"
+#include "fabric/feed.hpp"
+
+namespace tendon::v0::detail {
+
+class PublisherCore;
+class SubscriberCore;
+
+/// A node: what it announces, and which publishers its subscribers connect to.
+///
+/// For each pair of a subscriber here and a publisher that discovery tells of and whose key it
+/// takes, there is one target of the Dialler: to have a link to the publisher's Context, and a
+/// channel on it. An announcement that goes ends the attempts, never a channel.
+///
+/// Owns:    its announcements, a share of what the Context's nodes have together.
+/// Threads: thread-safe; no other lock is taken under its own.
+/// Errors:  as Node.
+/// Blocks:  close(), as Dialler::drop_all().
+/// Cost:    of a change in discovery: a look over all that is announced.
+class NodeCore final : public std::enable_shared_from_this<NodeCore> {
+ public:
+  [[nodiscard]] static Result<Node> join(const std::shared_ptr<ContextCore>& context,
+                                         NodeOptions options);
+  [[nodiscard]] static const std::shared_ptr<NodeCore>& of(const Node& node) { return node.core_; }
+  NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options);
+
+  [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept {
+    return fabric_->context();
+  }
+  [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept {
+    return fabric_->entities();
+  }
+  [[nodiscard]] const NodeOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] std::vector<std::string> nodes() const;
+  void close();
+
+  /// `publisher` can be found from now on. Errors: pipe_closed, limits.
+  [[nodiscard]] Result<void> add(const PublisherCore& publisher);
+  void remove(const PublisherCore& publisher);
+  /// `subscriber` is connected to what it takes from now on.
+  [[nodiscard]] Result<void> add(const std::shared_ptr<SubscriberCore>& subscriber);
+  /// Waits for an attempt that runs.
+  void remove(const SubscriberCore& subscriber);
+  /// Its channel to this publisher is over: it is connected again.
+  void connect_again(const SubscriberCore& subscriber, const PublisherId& publisher);
+
+ private:
+  [[nodiscard]] Result<void> open();
+  [[nodiscard]] Result<std::string> key_of(const PublisherCore& publisher) const;
+  [[nodiscard]] Result<std::string> key_of(const SubscriberCore& subscriber) const;
+  void look();
+  void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
+  [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
+                             const EntityAnnouncement& publisher, Deadline deadline);
+  [[nodiscard]] std::vector<std::string> addresses_of(const ContextId& context) const;
+  [[nodiscard]] std::string name_of(const ContextId& context) const;
+
+  const std::shared_ptr<ContextFabric> fabric_;
+  const NodeOptions options_;
+  std::string address_;
+  std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
+  std::string announced_;               // its own key
+  std::uint64_t watching_ = 0;
+  mutable Mutex mutex_;
+  std::map<ContextId, std::vector<NodeAnnouncement>> nodes_ TENDON_GUARDED_BY(mutex_);
+  std::map<PublisherId, EntityAnnouncement> publishers_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/publisher_core.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <tendon/observe/log.hpp>
+#include <tendon/session/limits.hpp>
+#include <utility>
+
+#include "runtime/peer_clock.hpp"
+#include "tensor/copy.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "publisher.publish";
+
+}  // namespace
+
+// What a subscriber says
+
+void Subscription::on_message(Incoming&& incoming) {
+  const Descriptor& descriptor = incoming.descriptor;
+  switch (descriptor.kind) {
+    case MessageKind::credit: {
+      if (!channel_->window().on_credit(descriptor)) return;
+      if (const auto publisher = publisher_.lock()) publisher->took(*this);
+      return;
+    }
+    case MessageKind::end:
+    case MessageKind::cancel:
+    case MessageKind::error:
+      if (const auto publisher = publisher_.lock()) publisher->ended(*this);
+      return;
+    default:
+      return;  // nothing else is of use to a publisher
+  }
+}
+
+void Subscription::on_link_failed(const Error&) {
+  if (const auto publisher = publisher_.lock()) publisher->ended(*this);
+}
+
+// Making
+
+Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<NodeCore> node,
+                                                             KeyExpression key,
+                                                             const PublisherOptions& options) {
+  if (options.history.samples == 0 || options.history.samples > kMaxHistorySamples) {
+    return Error{ErrorCode::invalid_argument, "publisher.declare",
+                 "a history of " + std::to_string(options.history.samples) + " samples; 1 to " +
+                     std::to_string(kMaxHistorySamples) + " are legal"};
+  }
+  if (options.schema != nullptr) {
+    const std::uint64_t size = options.schema->layout(Layout::aligned).total_bytes;
+    const std::uint64_t cap = node->context()->publishing().pool()->cap_bytes();
+    constexpr std::uint64_t kLeastSlots = 4;
+    if (size > kMaxInlineBytes && SlotPool::slot_bytes_for(size) > cap / kLeastSlots) {
+      return Error{ErrorCode::limit_exceeded, "publisher.declare",
+                   "a sample takes a slot of " + std::to_string(SlotPool::slot_bytes_for(size)) +
+                       " bytes, and publish_bytes (" + std::to_string(cap) +
+                       ") has room for fewer than " + std::to_string(kLeastSlots) +
+                       ": raise ContextOptions::publish_bytes"};
+    }
+  }
+  auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options);
+  core->sender_ =
+      std::make_shared<SampleSender>(core->entities_->context(), [weak = std::weak_ptr(core)] {
+        if (const auto publisher = weak.lock()) publisher->show_what_can_be();
+      });
+  core->entities_->add(core->entity_, core);
+  TENDON_CHECK(core->node_->add(*core));
+  return core;
+}
+
+PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
+                             const PublisherOptions& options)
+    : node_(std::move(node)),
+      entities_(node_->entities()),
+      context_(*entities_->context()),
+      key_(std::move(key)),
+      options_(options),
+      entity_(entities_->next_number()),
+      history_(options.history.samples) {}
+
+PublisherCore::~PublisherCore() { entities_->remove(entity_); }
+
+Result<void> PublisherCore::usable(std::string_view where) const {
+  TENDON_CHECK(context_.usable(where));
+  if (!closed_.load(std::memory_order_relaxed)) return {};
+  return Error{ErrorCode::pipe_closed, where, "the publisher of " + key_.text() + " was closed"};
+}
+
+// Publishing
+
+Result<void> PublisherCore::check(const TensorDict& sample) const {
+  if (options_.schema != nullptr && options_.schema->hash() != sample.schema()->hash()) {
+    return Error{ErrorCode::schema_mismatch, kWhere,
+                 "the sample does not fit the schema of " + key_.text() + ": " +
+                     describe_difference(*options_.schema, *sample.schema())};
+  }
+  for (std::size_t i = 0; i < sample.leaf_count(); ++i) {
+    const Device device = sample.leaf_view(i).device;
+    if (device != cpu()) {
+      return Error{ErrorCode::unsupported_device, kWhere,
+                   "leaf '" + sample.leaf_path(i) + "' is on " + to_string(device) +
+                       "; this build moves CPU tensors only, and copies nothing in secret"};
+    }
+  }
+  return {};
+}
+
+// When memory is short, the oldest samples are given up: first of all those that nobody waits for.
+Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_t size_bytes) {
+  for (;;) {
+    auto slot = context_.publishing().acquire(size_bytes);
+    if (slot) return std::shared_ptr<const PublishedSlot>(*std::move(slot));
+    if (slot.error().code != ErrorCode::resource_exhausted) return std::move(slot).error();
+    const Lock lock(mutex_);
+    if (!history_.trim()) return std::move(slot).error();
+    ++trimmed_;
+  }
+}
+
+// Memory for the body that `message` describes, its header included.
+Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage message) {
+  auto kept = std::make_shared<KeptSample>();
+  message.descriptor.header_bytes = sizeof(SampleHeader);
+  const std::uint64_t size = message.descriptor.body_bytes();
+  if (size <= kMaxInlineBytes) {
+    kept->inlined.resize(size);
+    message.body = kept->inlined;
+  } else {
+    TENDON_TRY(slot, acquire(size));
+    message.body = slot->memory().first(size);
+    message.slot = std::move(slot);
+  }
+  kept->message = std::move(message);
+  return kept;
+}
+
+namespace {
+
+// It is filled before anybody sees it.
+MutableBytes memory_of(KeptSample& kept) {
+  if (kept.message.slot == nullptr) return kept.inlined;
+  return kept.message.slot->memory().first(kept.message.descriptor.body_bytes());
+}
+
+}  // namespace
+
+Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline) {
+  TENDON_CHECK(usable(kWhere));
+  TENDON_CHECK(check(sample));
+  SharedMessage message;
+  message.schema = sample.schema();
+  Descriptor& descriptor = message.descriptor;
+  descriptor.kind = MessageKind::data;
+  descriptor.layout = Layout::aligned;
+  descriptor.payload_bytes = message.schema->layout(Layout::aligned).total_bytes;
+  std::string values;
+  if (sample.values() != nullptr) {
+    TENDON_TRY(json, to_json(*sample.values()));
+    values = std::move(json);
+    descriptor.values_bytes = static_cast<std::uint32_t>(values.size());
+  }
+  TENDON_TRY(kept, make_room(std::move(message)));
+  const MutableBytes memory = memory_of(*kept);
+  const std::uint64_t payload_bytes = kept->message.descriptor.payload_bytes;
+  pack_piece(sample, Layout::aligned, 0, memory.first(payload_bytes));
+  std::memcpy(memory.data() + payload_bytes, values.data(), values.size());
+  return publish(std::move(kept), deadline);
+}
+
+Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline) {
+  TENDON_CHECK(usable(kWhere));
+  if (options_.schema != nullptr) {
+    return Error{ErrorCode::schema_mismatch, kWhere,
+                 key_.text() + " was declared with a schema: raw bytes have none"};
+  }
+  SharedMessage message;
+  message.descriptor.kind = MessageKind::bytes;
+  message.descriptor.payload_bytes = sample.size();
+  TENDON_TRY(kept, make_room(std::move(message)));
+  if (!sample.empty()) std::memcpy(memory_of(*kept).data(), sample.data(), sample.size());
+  return publish(std::move(kept), deadline);
+}
+
+Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Deadline deadline) {
+  Published published;
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    const Lock lock(mutex_);
+    TENDON_CHECK(usable(kWhere));
+    published.sequence = history_.last() + 1;
+    sample->header = {.sequence = published.sequence,
+                      .stamp = static_cast<std::uint64_t>(boot_time_ns()),
+                      .incarnation = context_.identity().incarnation};
+    const MutableBytes memory = memory_of(*sample);
+    std::memcpy(memory.data() + memory.size() - sizeof(SampleHeader), &sample->header,
+                sizeof(SampleHeader));
+    history_.push(std::move(sample));
+    {
+      SampleSender::Round round(*sender_);
+      for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
+    }
+    published.lagging = behind(published.sequence);
+    if (options_.overflow == Overflow::block && !published.lagging.empty())
+      for (const auto& subscription : subscriptions_)
+        links.push_back(subscription->link().shared_from_this());
+  }
+  std::vector<Link*> waited;
+  for (const auto& link : links) waited.push_back(link.get());
+  if (!waited.empty()) {
+    (void)context_.wait(WaitedLinks(waited), deadline, [&] {
+      if (context_.unusable()) return true;
+      for (Link* link : waited) context_.poll_link(*link);
+      const Lock lock(mutex_);
+      return all_shown(published.sequence);
+    });
+  }
+  const Lock lock(mutex_);
+  published.lagging = behind(published.sequence);
+  published.shown = static_cast<std::uint32_t>(subscriptions_.size() - published.lagging.size());
+  if (!waited.empty()) {
+    for (const auto& subscription : subscriptions_)
+      if (subscription->position.cursor.next() <= published.sequence)
+        subscription->position.excused = true;
+  }
+  return published;
+}
+
+std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
+  std::vector<std::string> names;
+  for (const auto& subscription : subscriptions_)
+    if (subscription->position.cursor.next() <= sequence) names.push_back(subscription->name());
+  return names;
+}
+
+// To all that are worth waiting for.
+bool PublisherCore::all_shown(std::uint64_t sequence) const {
+  return std::ranges::all_of(subscriptions_, [&](const auto& subscription) {
+    const auto& position = subscription->position;
+    return position.excused || position.cursor.next() > sequence;
+  });
+}
+
+// Showing
+
+// A subscription that reaches its share counts as closed, so that one that keeps what it gets
+// leaves the others theirs. Each may have one sample, however large.
+bool PublisherCore::has_share(const Subscription& subscription, const KeptSample& sample) const {
+  if (sample.message.slot == nullptr) return true;
+  const std::uint64_t untaken = subscription.channel()->window().untaken_bytes();
+  return untaken == 0 ||
+         untaken + sample.message.descriptor.payload_bytes <= entities_->share_bytes() / 2;
+}
+
+void PublisherCore::show(Subscription& subscription, SampleSender::Round& round) {
+  Cursor& cursor = subscription.position.cursor;
+  for (;;) {
+    cursor.catch_up(history_);
+    const auto sample = history_.find(cursor.next());
+    if (sample == nullptr || !has_share(subscription, *sample)) return;
+    const auto shown = round.show(subscription.channel(), sample->message, cursor.tag());
+    if (!shown) return remove(subscription);  // its link has ended, or refuses what is sent
+    if (*shown == Shown::closed) return;
+    cursor.shown();
+    if (*shown == Shown::under_way) return;
+  }
+}
+
+void PublisherCore::show_what_can_be() {
+  const Lock lock(mutex_);
+  SampleSender::Round round(*sender_);
+  for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
+}
+
+// Subscriptions
+
+Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_ptr<Link>& link,
+                                                              std::uint32_t pipe, Window window,
+                                                              const SubscriptionRequest& request) {
+  const Lock lock(mutex_);
+  TENDON_CHECK(usable("publisher.subscribe"));
+  const bool resumes =
+      request.seen_sequence != 0 && request.seen_incarnation == context_.identity().incarnation;
+  const Cursor cursor = resumes ? Cursor(history_, request.seen_sequence) : Cursor(history_);
+  if (link->traits().slots_bound_window) window = window.without_bytes();
+  auto subscription = std::make_shared<Subscription>(
+      weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window), pipe, cursor,
+      history_.last());
+  subscriptions_.push_back(subscription);
+  entities_->count_subscription(1);
+  SampleSender::Round round(*sender_);
+  show(*subscription, round);
+  return std::static_pointer_cast<MessageSink>(std::move(subscription));
+}
+
+void PublisherCore::took(Subscription& subscription) {
+  {
+    const Lock lock(mutex_);
+    subscription.position.excused = false;
+    if (subscription.position.cursor.is_at_end(history_)) return;
+    SampleSender::Round round(*sender_);
+    show(subscription, round);
+  }
+}
+
+void PublisherCore::ended(Subscription& subscription) {
+  {
+    const Lock lock(mutex_);
+    remove(subscription);
+  }
+  sender_->remove(subscription.channel());
+  // Behind the receive lock: there the last share of a publisher may go, and a sink does not detach
+  // itself while it is told something.
+  context_.schedule([self = shared_from_this(), link = subscription.link().shared_from_this(),
+                     pipe = subscription.pipe()] {
+    const Lock receiving(link->receive_mutex());
+    link->detach(pipe);
+  });
+}
+
+void PublisherCore::remove(const Subscription& subscription) {
+  const std::size_t removed = std::erase_if(
+      subscriptions_, [&](const auto& known) { return known.get() == &subscription; });
+  entities_->count_subscription(-static_cast<int>(removed));
+}
+
+// Waiting and closing
+
+Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline deadline) {
+  std::size_t ready = 0;
+  std::optional<Error> error;
+  const bool done = context_.wait(nullptr, deadline, [&] {
+    if (auto still = usable("publisher.wait_for_subscribers"); !still) {
+      error = std::move(still).error();
+      return true;
+    }
+    const Lock lock(mutex_);
+    ready = static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
+      return known->position.cursor.next() > known->position.late_until;
+    }));
+    return ready >= count;
+  });
+  if (error) return *std::move(error);
+  if (done) return {};
+  return Error{ErrorCode::timeout, "publisher.wait_for_subscribers",
+               key_.text() + " has " + std::to_string(ready) + " subscribers of " +
+                   std::to_string(count) + " before the deadline"};
+}
+
+PublisherStats PublisherCore::stats() const {
+  const Lock lock(mutex_);
+  return {.published = history_.last(),
+          .history_trimmed = trimmed_,
+          .subscribers = subscriptions_.size()};
+}
+
+// Is everything with the subscribers, or with the kernel?
+bool PublisherCore::is_idle() {
+  SampleSender::Round round(*sender_);
+  return std::ranges::all_of(subscriptions_, [&](const auto& subscription) {
+    const bool at_end = subscription->position.cursor.is_at_end(history_);
+    return at_end && round.is_idle(*subscription->channel());
+  });
+}
+
+Result<void> PublisherCore::close(Deadline deadline) {
+  if (context_.forked() || closed_.exchange(true)) return {};
+  node_->remove(*this);
+  entities_->remove(entity_);
+  TENDON_CHECK(context_.usable("publisher.close"));
+  (void)context_.wait(nullptr, deadline, [&] {
+    if (context_.unusable()) return true;
+    const Lock lock(mutex_);
+    return is_idle();
+  });
+  TENDON_CHECK(context_.usable("publisher.close"));
+  std::vector<std::shared_ptr<Subscription>> ending;
+  std::vector<std::string> unsent;
+  std::uint64_t last = 0;
+  {
+    const Lock lock(mutex_);
+    last = history_.last();
+    unsent = behind(last);
+    ending.swap(subscriptions_);
+    entities_->count_subscription(-static_cast<int>(ending.size()));
+  }
+  for (const auto& subscription : ending) {
+    sender_->remove(subscription->channel());
+    Descriptor end;
+    end.kind = MessageKind::end;
+    end.pipe = subscription->pipe();
+    end.sequence = last;
+    subscription->link().post(end);
+    const Lock receiving(subscription->link().receive_mutex());
+    subscription->link().detach(subscription->pipe());
+  }
+  if (unsent.empty()) return {};
+  std::string names;
+  for (const std::string& name : unsent) names += (names.empty() ? "" : ", ") + name;
+  return Error{ErrorCode::timeout, "publisher.close",
+               "not shown everything of " + key_.text() + " before the deadline: " + names};
+}
+
+void PublisherCore::end() {
+  const auto closed = close(context_.options().linger);
+  if (!closed && closed.error().code == ErrorCode::timeout)
+    log(LogLevel::warn, "publisher.close", closed.error().detail);
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/key_expression.hpp>
+#include <tendon/fabric/publisher.hpp>
+#include <vector>
+
+#include "channel/sample_sender.hpp"
+#include "fabric/entities.hpp"
+#include "fabric/node_core.hpp"
+#include "fabric/sample_history.hpp"
+#include "fabric/subscription.hpp"
+#include "fabric/subscription_request.hpp"
+
+namespace tendon::v0::detail {
+
+/// One history of samples, and a cursor in it for each subscription.
+///
+/// Whatever moves shows what it can: a sample that is published, a credit, room on a link. So a
+/// subscription is either at the end of the history, or waits for one of these.
+///
+/// Owns:    history and subscriptions.
+/// Threads: thread-safe. Its lock comes after a link's receive lock and before that of its
+///          SampleSender. It is not destroyed under a receive lock: OpenHandler and the node keep
+///          shares.
+/// Errors:  as Publisher.
+/// Blocks:  as Publisher.
+/// Cost:    of publish(): the copy of the sample, a lock, and what each open channel costs.
+class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
+ public:
+  /// Announced by `node`.
+  [[nodiscard]] static Result<std::shared_ptr<PublisherCore>> create(
+      std::shared_ptr<NodeCore> node, KeyExpression key, const PublisherOptions& options);
+  PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key, const PublisherOptions& options);
+  ~PublisherCore();
+
+  [[nodiscard]] const KeyExpression& key() const noexcept { return key_; }
+  [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
+  [[nodiscard]] const PublisherOptions& options() const noexcept { return options_; }
+
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline);
+  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline);
+  [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
+  [[nodiscard]] PublisherStats stats() const;
+  [[nodiscard]] Result<void> close(Deadline deadline);
+  /// close() within ContextOptions::linger: what is left then is logged.
+  void end();
+
+  /// A peer subscribes: the sink of its channel. The link's receive lock is held.
+  [[nodiscard]] Result<std::shared_ptr<MessageSink>> subscribe(const std::shared_ptr<Link>& link,
+                                                               std::uint32_t pipe, Window window,
+                                                               const SubscriptionRequest& request);
+  /// From a subscription, under its link's receive lock.
+  void took(Subscription& subscription);
+  void ended(Subscription& subscription);
+
+ private:
+  [[nodiscard]] Result<void> usable(std::string_view where) const;
+  [[nodiscard]] Result<void> check(const TensorDict& sample) const;
+  [[nodiscard]] Result<std::shared_ptr<KeptSample>> make_room(SharedMessage message);
+  [[nodiscard]] Result<Published> publish(std::shared_ptr<KeptSample> sample, Deadline deadline);
+  [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(std::uint64_t size_bytes);
+  void show_what_can_be();
+  void show(Subscription& subscription, SampleSender::Round& round) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool has_share(const Subscription& subscription, const KeptSample& sample) const
+      TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<std::string> behind(std::uint64_t sequence) const
+      TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool all_shown(std::uint64_t sequence) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool is_idle() TENDON_REQUIRES(mutex_);
+  void remove(const Subscription& subscription) TENDON_REQUIRES(mutex_);
+
+  const std::shared_ptr<NodeCore> node_;
+  const std::shared_ptr<Entities> entities_;
+  ContextCore& context_;
+  const KeyExpression key_;
+  const PublisherOptions options_;
+  const std::uint32_t entity_;
+  mutable Mutex mutex_;
+  SampleHistory history_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Subscription>> subscriptions_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t trimmed_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<SampleSender> sender_;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace tendon::v0::detail

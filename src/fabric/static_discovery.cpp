@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/static_discovery.hpp"
+
+#include <algorithm>
+#include <tendon/fabric/limits.hpp>
+#include <tendon/observe/log.hpp>
+
+#include "runtime/connect.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kDialKey = "peer ";
+
+}  // namespace
+
+Result<std::shared_ptr<StaticDiscovery>> StaticDiscovery::create(
+    std::shared_ptr<ContextCore> context, Profile profile, Dialler& dialler) {
+  auto discovery = std::make_shared<StaticDiscovery>(std::move(context), profile, dialler);
+  TENDON_CHECK(discovery->context_->purposes().add(
+      Purpose::discovery, Entrance{.handler = discovery, .profile = profile}));
+  return discovery;
+}
+
+StaticDiscovery::~StaticDiscovery() { context_->purposes().remove(Purpose::discovery); }
+
+Result<void> StaticDiscovery::add_peer(const std::string& address) {
+  {
+    const Lock lock(mutex_);
+    if (addresses_.size() >= kMaxStaticPeers && !addresses_.contains(address)) {
+      return Error{ErrorCode::limit_exceeded, "node.join",
+                   "the nodes of a context name at most " + std::to_string(kMaxStaticPeers) +
+                       " peers (kMaxStaticPeers)"};
+    }
+    addresses_.insert(address);
+  }
+  dialler_.want(std::string(kDialKey) + address,
+                [weak = weak_from_this(), address](Deadline deadline) {
+                  const auto self = weak.lock();
+                  return self == nullptr || self->dial(address, deadline);
+                });
+  return {};
+}
+
+void StaticDiscovery::close() {
+  {
+    const Lock lock(mutex_);
+    closed_ = true;
+  }
+  dialler_.drop_all(kDialKey);
+  std::vector<Channel> channels;
+  {
+    const Lock lock(mutex_);
+    channels.swap(channels_);
+  }
+  for (const Channel& channel : channels) channel->close();
+}
+
+// Channels
+
+bool StaticDiscovery::dial(const std::string& address, Deadline deadline) {
+  const auto connected = connect(*context_, address, profile_, deadline);
+  if (!connected) {
+    log(LogLevel::debug, "node.discovery",
+        "no node at " + address + " yet: " + connected.error().message());
+    return context_->unusable();
+  }
+  Link& link = *connected->link;
+  if (link.peer().context == context_->id()) return true;  // its own address is in the list
+  Channel channel;
+  const auto opened = context_->open_pipe(
+      link, Opening{.purpose = Purpose::discovery},
+      [&](std::uint32_t pipe) { return channel = make_channel(connected->link, pipe, address); });
+  if (!opened) return false;
+  add(channel);
+  return true;
+}
+
+Result<std::shared_ptr<MessageSink>> StaticDiscovery::on_open(std::shared_ptr<Link> link,
+                                                              const Descriptor& open, Bytes) {
+  const Channel channel = make_channel(link, open.pipe, {});
+  add(channel);
+  return std::static_pointer_cast<MessageSink>(channel);
+}
+
+StaticDiscovery::Channel StaticDiscovery::make_channel(const std::shared_ptr<Link>& link,
+                                                       std::uint32_t pipe,
+                                                       const std::string& address) {
+  const auto channel = std::make_shared<std::weak_ptr<DiscoveryChannel>>();
+  const auto changed = [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->changed();
+  };
+  const auto over = [weak = weak_from_this(), context = context_, channel, address] {
+    context->schedule([weak, channel, address] {
+      if (const auto self = weak.lock()) self->over(*channel, address);
+    });
+  };
+  Channel made = DiscoveryChannel::create(context_, link, pipe, {changed, over});
+  *channel = made;
+  return made;
+}
+
+void StaticDiscovery::add(const Channel& channel) {
+  {
+    const Lock lock(mutex_);
+    if (closed_) return;
+    channels_.push_back(channel);
+    for (const auto& [key, count] : own_) channel->put(TokenChange::came, key);
+  }
+  channel->flush();
+  if (!channel->is_over()) return;
+  const Lock lock(mutex_);  // over() may have looked for it before
+  std::erase(channels_, channel);
+}
+
+void StaticDiscovery::over(const std::weak_ptr<DiscoveryChannel>& weak,
+                           const std::string& address) {
+  const Channel channel = weak.lock();
+  if (channel == nullptr) return;
+  {
+    const Lock lock(mutex_);
+    std::erase(channels_, channel);
+  }
+  channel->close();
+  changed();
+  if (!address.empty()) dialler_.again(std::string(kDialKey) + address);
+}
+
+// Announcements
+
+Result<void> StaticDiscovery::announce(const std::string& key) {
+  std::vector<Channel> channels;
+  {
+    const Lock lock(mutex_);
+    if (own_.size() >= kMaxAnnouncements && !own_.contains(key)) {
+      return Error{ErrorCode::limit_exceeded, "node.announce",
+                   "a context has at most " + std::to_string(kMaxAnnouncements) +
+                       " nodes, publishers and subscribers (kMaxAnnouncements)"};
+    }
+    if (++own_[key] > 1) return {};
+    channels = put_everywhere(TokenChange::came, key);
+  }
+  flush(channels);
+  return {};
+}
+
+void StaticDiscovery::withdraw(const std::string& key) {
+  std::vector<Channel> channels;
+  {
+    const Lock lock(mutex_);
+    const auto found = own_.find(key);
+    if (found == own_.end() || --found->second > 0) return;
+    own_.erase(found);
+    channels = put_everywhere(TokenChange::went, key);
+  }
+  flush(channels);
+}
+
+// Under the lock, so that all channels have the words about one key in one order.
+std::vector<StaticDiscovery::Channel> StaticDiscovery::put_everywhere(TokenChange change,
+                                                                      const std::string& key) {
+  for (const Channel& channel : channels_) channel->put(change, key);
+  return channels_;
+}
+
+void StaticDiscovery::flush(const std::vector<Channel>& channels) {
+  for (const Channel& channel : channels) channel->flush();
+  changed();
+}
+
+std::set<std::string> StaticDiscovery::keys() const {
+  std::set<std::string> keys;
+  std::vector<Channel> channels;
+  {
+    const Lock lock(mutex_);
+    channels = channels_;
+    for (const auto& [key, count] : own_) keys.insert(key);
+  }
+  for (const Channel& channel : channels) keys.merge(channel->keys());
+  return keys;
+}
+
+// Watching
+
+std::uint64_t StaticDiscovery::watch(std::function<void()> on_change) {
+  const Lock lock(mutex_);
+  watchers_.emplace(next_watcher_, std::move(on_change));
+  return next_watcher_++;
+}
+
+void StaticDiscovery::unwatch(std::uint64_t number) {
+  const Lock lock(mutex_);
+  watchers_.erase(number);
+}
+
+void StaticDiscovery::changed() {
+  if (told_.exchange(true)) return;
+  context_->schedule([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->call_watchers();
+  });
+}
+
+void StaticDiscovery::call_watchers() {
+  told_ = false;  // before it looks: what changes from now on is told again
+  std::vector<std::function<void()>> watchers;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [number, on_change] : watchers_) watchers.push_back(on_change);
+  }
+  for (const auto& on_change : watchers) on_change();
+}
+
+}  // namespace tendon::v0::detail

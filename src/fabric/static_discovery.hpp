@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/session/profile.hpp>
+#include <vector>
+
+#include "fabric/dialler.hpp"
+#include "fabric/discovery_channel.hpp"
+#include "runtime/context_core.hpp"
+
+namespace tendon::v0::detail {
+
+/// Discovery by a list of addresses: each Context tells those that it has a channel with what it
+/// announces, and hears the same of them. Nobody passes on what others have said.
+///
+/// Owns:    what this Context announces; channels; a dial for each address, for as long as it lives.
+/// Threads: thread-safe; its lock is taken alone, or inside of a link's receive lock. It is shared
+///          by the nodes of a Context, and not destroyed under a receive lock.
+/// Errors:  limit_exceeded; those of Purposes.
+/// Blocks:  never; the Dialler's threads do.
+/// Cost:    keys() copies what is known: it is for changes, which are told once for many.
+class StaticDiscovery final : public OpenHandler,
+                              public std::enable_shared_from_this<StaticDiscovery> {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<StaticDiscovery>> create(
+      std::shared_ptr<ContextCore> context, Profile profile, Dialler& dialler);
+  StaticDiscovery(std::shared_ptr<ContextCore> context, Profile profile, Dialler& dialler)
+      : context_(std::move(context)), profile_(profile), dialler_(dialler) {}
+  ~StaticDiscovery() override;
+
+  /// Another Context listens there; it is dialled until it answers, and again when it was lost.
+  [[nodiscard]] Result<void> add_peer(const std::string& address);
+  /// Ends all channels and dials.
+  void close();
+
+  [[nodiscard]] Result<void> announce(const std::string& key);
+  void withdraw(const std::string& key);
+  /// All that is announced, by this Context too.
+  [[nodiscard]] std::set<std::string> keys() const;
+
+  /// `on_change` runs later, as ContextCore::schedule() says, when keys() has changed: once for
+  /// many changes. A number for unwatch().
+  [[nodiscard]] std::uint64_t watch(std::function<void()> on_change);
+  void unwatch(std::uint64_t number);
+
+  // OpenHandler
+  Result<void> may_open() override { return {}; }
+  Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, const Descriptor& open,
+                                               Bytes said) override;
+  void on_context_closed() override {}
+
+ private:
+  using Channel = std::shared_ptr<DiscoveryChannel>;
+  [[nodiscard]] bool dial(const std::string& address, Deadline deadline);
+  /// `address`: what to dial again when it is over; empty: the peer made it.
+  [[nodiscard]] Channel make_channel(const std::shared_ptr<Link>& link, std::uint32_t pipe,
+                                     const std::string& address);
+  /// Tells it all that is announced, and of all changes from then on.
+  void add(const Channel& channel);
+  void over(const std::weak_ptr<DiscoveryChannel>& channel, const std::string& address);
+  [[nodiscard]] std::vector<Channel> put_everywhere(TokenChange change, const std::string& key)
+      TENDON_REQUIRES(mutex_);
+  void flush(const std::vector<Channel>& channels);
+  void changed();
+  void call_watchers();
+
+  const std::shared_ptr<ContextCore> context_;
+  const Profile profile_;
+  Dialler& dialler_;
+  std::atomic<bool> told_{false};  // call_watchers() is to run
+  mutable Mutex mutex_;
+  std::set<std::string> addresses_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // how often announced
+  std::vector<Channel> channels_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::function<void()>> watchers_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t next_watcher_ TENDON_GUARDED_BY(mutex_) = 1;
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/subscriber_core.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <tendon/fabric/limits.hpp>
+#include <tendon/observe/log.hpp>
+#include <utility>
+
+#include "fabric/subscription_request.hpp"
+#include "runtime/busy.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "subscriber.recv";
+
+}  // namespace
+
+SubscriberCore::SubscriberCore(std::shared_ptr<NodeCore> node, KeyExpression keys,
+                               const SubscriberOptions& options)
+    : node_(std::move(node)),
+      context_(node_->context()),
+      keys_(std::move(keys)),
+      options_(options),
+      entity_(node_->entities()->next_number()),
+      connections_(std::make_shared<const Connections>()) {}
+
+Result<void> SubscriberCore::usable(std::string_view where) const {
+  TENDON_CHECK(context_->usable(where));
+  if (!closed_.load(std::memory_order_relaxed)) return {};
+  return Error{ErrorCode::pipe_closed, where, "the subscriber of " + keys_.text() + " was closed"};
+}
+
+// Connecting
+
+bool SubscriberCore::takes(const EntityAnnouncement& publisher) {
+  if (closed_ || !keys_.intersects(publisher.topic)) return false;
+  if (options_.schema == nullptr || !publisher.schema ||
+      *publisher.schema == options_.schema->hash())
+    return true;
+  const PublisherId id{publisher.context, publisher.entity};
+  const Lock lock(mutex_);
+  if (mismatches_.size() < kMaxAnnouncements && mismatches_.insert(id).second) {
+    ++stats_.schema_mismatches;
+    log(LogLevel::warn, "subscriber.connect",
+        publisher.topic.text() + " is published with another schema than " + keys_.text() +
+            " was subscribed with");
+  }
+  return false;
+}
+
+bool SubscriberCore::is_connected(const PublisherId& publisher) const {
+  const auto now = connections();
+  return std::ranges::any_of(now->entries,
+                             [&](const Entry& entry) { return entry.publisher == publisher; });
+}
+
+Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
+                                     const std::string& node_name,
+                                     const std::shared_ptr<Link>& link) {
+  const PublisherId id{publisher.context, publisher.entity};
+  SubscriptionRequest request{.entity = publisher.entity};
+  Feed::Options options{.window = Window::said(options_.window, kPipeWindowBytes),
+                        .max_held = options_.max_held,
+                        .seen = {}};
+  {
+    const Lock lock(mutex_);
+    if (const auto found = seen_.find(id); found != seen_.end()) {
+      request.seen_incarnation = found->second.incarnation;
+      request.seen_sequence = found->second.samples.last();
+      options.seen = found->second.samples;
+    }
+  }
+  const Opening opening{.purpose = Purpose::fabric,
+                        .header = std::as_bytes(std::span(&request, 1)),
+                        .window_messages = options.window.messages,
+                        .window_bytes = options.window.bytes};
+  const auto on_over = [weak = weak_from_this(), context = context_] {
+    context->schedule([weak] {
+      if (const auto self = weak.lock()) self->drop_what_is_over();
+    });
+  };
+  if (link->traits().slots_bound_window) options.window = options.window.without_bytes();
+  std::shared_ptr<Feed> feed;
+  TENDON_CHECK(context_->open_pipe(*link, opening, [&](std::uint32_t pipe) {
+    return feed = std::make_shared<Feed>(context_, link, pipe, options, on_over);
+  }));
+  bool added = false;
+  {
+    const Lock lock(mutex_);
+    if (!closed_) {
+      auto entries = connections_->entries;
+      entries.push_back({id, publisher.topic.text(), node_name, feed});
+      replace(std::move(entries));
+      added = true;
+    }
+  }
+  if (!added) {
+    feed->close();
+    return usable("subscriber.connect");
+  }
+  context_->wake_others();
+  drop_what_is_over();  // it may be over already, before it was in the list
+  return {};
+}
+
+std::shared_ptr<const SubscriberCore::Connections> SubscriberCore::connections() const {
+  const Lock lock(mutex_);
+  return connections_;
+}
+
+void SubscriberCore::replace(std::vector<Entry> entries) {
+  auto connections = std::make_shared<Connections>();
+  for (const Entry& entry : entries) {
+    Link* link = entry.feed->link().get();
+    if (std::ranges::find(connections->links, link) == connections->links.end())
+      connections->links.push_back(link);
+  }
+  connections->entries = std::move(entries);
+  connections_ = std::move(connections);
+  version_.fetch_add(1);
+}
+
+// A feed that is over, and of which everything was taken, goes. Unless the publisher itself has
+// ended, it is connected again.
+void SubscriberCore::drop_what_is_over() {
+  const auto now = connections();
+  std::vector<Entry> over;
+  for (const Entry& entry : now->entries)
+    if (entry.feed->is_over()) over.push_back(entry);
+  if (over.empty()) return;
+  std::vector<PublisherId> lost;
+  {
+    const Lock lock(mutex_);
+    auto entries = connections_->entries;
+    for (const Entry& gone : over) {
+      const auto removed =
+          std::erase_if(entries, [&](const Entry& entry) { return entry.feed == gone.feed; });
+      if (removed == 0) continue;  // another thread was faster
+      if (const auto gap = gone.feed->take_last_gap()) stats_.missed += gap->last - gap->first + 1;
+      const Feed::State state = gone.feed->state();
+      seen_.erase(gone.publisher);
+      if (state == Feed::State::broken) ++stats_.violations;
+      if (state != Feed::State::lost) continue;
+      lost.push_back(gone.publisher);
+      const GapFinder seen = gone.feed->seen();
+      // Beyond this many the first sample of a publisher shows no gap.
+      if (seen.last() != 0 && seen_.size() < kMaxAnnouncements)
+        seen_[gone.publisher] = {gone.feed->incarnation(), seen};
+    }
+    replace(std::move(entries));
+  }
+  for (const Entry& gone : over) {
+    if (gone.feed->state() == Feed::State::broken)
+      log(LogLevel::warn, "subscriber.recv", gone.feed->why().message());
+    gone.feed->close();
+  }
+  for (const PublisherId& publisher : lost) node_->connect_again(*this, publisher);
+  context_->wake_others();
+}
+
+// Receiving
+
+Result<Sample> SubscriberCore::recv(Deadline deadline) {
+  const Busy busy(receiving_);
+  if (!busy.mine()) {
+    return Error{ErrorCode::busy, kWhere,
+                 "another thread receives from the subscriber of " + keys_.text()};
+  }
+  Sample sample;
+  for (;;) {
+    TENDON_CHECK(usable(kWhere));
+    const std::uint64_t version = version_.load();
+    const auto now = connections();
+    Attempt result = Attempt::nothing;
+    const bool done = context_->wait(WaitedLinks(now->links), deadline, [&] {
+      if (context_->unusable() || closed_.load(std::memory_order_relaxed)) return true;
+      result = version_.load() != version ? Attempt::look_again : try_recv(*now, sample);
+      return result != Attempt::nothing;
+    });
+    if (result == Attempt::sample) return sample;
+    TENDON_CHECK(usable(kWhere));
+    if (result == Attempt::look_again) {
+      drop_what_is_over();
+      continue;
+    }
+    if (!done) {
+      const std::size_t count = now->entries.size();
+      return Error{ErrorCode::timeout, kWhere,
+                   "nothing came on " + keys_.text() + " from " + std::to_string(count) +
+                       (count == 1 ? " publisher" : " publishers") + " before the deadline"};
+    }
+  }
+}
+
+SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections, Sample& sample) {
+  const std::size_t count = connections.entries.size();
+  Attempt result = Attempt::nothing;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t place = (next_ + i) % count;
+    const Entry& entry = connections.entries[place];
+    while (auto taken = entry.feed->take()) {
+      if (!accept(entry, *std::move(taken), sample)) continue;
+      next_ = place + 1;
+      return Attempt::sample;
+    }
+    if (entry.feed->is_over()) result = Attempt::look_again;
+  }
+  return result;
+}
+
+bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sample) {
+  const Lock lock(mutex_);
+  if (taken.missing) stats_.missed += taken.missing->last - taken.missing->first + 1;
+  if (taken.copied) ++stats_.copied;
+  if (options_.schema != nullptr &&
+      (!taken.tensors || taken.tensors->schema()->hash() != options_.schema->hash())) {
+    ++stats_.schema_mismatches;
+    return false;
+  }
+  ++stats_.received;
+  sample = Sample{.key = entry.key,
+                  .publisher = entry.node,
+                  .incarnation = taken.header.incarnation,
+                  .sequence = taken.header.sequence,
+                  .stamp = taken.header.stamp,
+                  .tensors = std::move(taken.tensors),
+                  .bytes = std::move(taken.bytes)};
+  if (taken.missing) {
+    sample.gap = Gap{entry.node, taken.header.incarnation, taken.missing->first,
+                     taken.missing->last, taken.missing->reason};
+  }
+  return true;
+}
+
+Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline deadline) {
+  constexpr std::string_view kHere = "subscriber.wait_for_publishers";
+  std::size_t there = 0;
+  std::optional<Error> error;
+  const bool done = context_->wait(nullptr, deadline, [&] {
+    if (auto still = usable(kHere); !still) {
+      error = std::move(still).error();
+      return true;
+    }
+    there = connections()->entries.size();
+    return there >= count;
+  });
+  if (error) return *std::move(error);
+  if (done) return {};
+  return Error{ErrorCode::timeout, kHere,
+               keys_.text() + " is connected to " + std::to_string(there) + " publishers of " +
+                   std::to_string(count) + " before the deadline"};
+}
+
+SubscriberStats SubscriberCore::stats() const {
+  const Lock lock(mutex_);
+  SubscriberStats stats = stats_;
+  stats.publishers = connections_->entries.size();
+  return stats;
+}
+
+void SubscriberCore::close() {
+  if (closed_.exchange(true)) return;
+  node_->remove(*this);
+  std::vector<Entry> entries;
+  {
+    const Lock lock(mutex_);
+    entries = connections_->entries;
+    replace({});
+  }
+  if (context_->forked()) return;
+  for (const Entry& entry : entries) entry.feed->close();
+  context_->wake_others();
+}
+
+}  // namespace tendon::v0::detail

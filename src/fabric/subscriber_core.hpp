@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/key_expression.hpp>
+#include <tendon/fabric/subscriber.hpp>
+#include <vector>
+
+#include "fabric/announcement.hpp"
+#include "fabric/feed.hpp"
+#include "fabric/node_core.hpp"
+
+namespace tendon::v0::detail {
+
+/// The channels of one subscriber: which publishers it is connected to, and whose turn is next.
+///
+/// Owns:    its feeds; what it has seen of each publisher, to go on there over a new link.
+/// Threads: recv() by one thread at a time; the rest at any time. No other lock is taken under its
+///          own.
+/// Errors:  as Subscriber.
+/// Blocks:  recv(), wait_for_publishers(): until the deadline; close(): as NodeCore::remove().
+/// Cost:    of recv(): a look at each feed, from the one behind the last that had something.
+class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore> {
+ public:
+  SubscriberCore(std::shared_ptr<NodeCore> node, KeyExpression keys,
+                 const SubscriberOptions& options);
+
+  [[nodiscard]] const KeyExpression& keys() const noexcept { return keys_; }
+  [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
+  [[nodiscard]] const SubscriberOptions& options() const noexcept { return options_; }
+
+  [[nodiscard]] Result<Sample> recv(Deadline deadline);
+  [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
+  [[nodiscard]] SubscriberStats stats() const;
+  void close();
+
+  /// Does it take what this publisher announces? A difference of schemas is counted.
+  [[nodiscard]] bool takes(const EntityAnnouncement& publisher);
+  [[nodiscard]] bool is_connected(const PublisherId& publisher) const;
+  /// Opens a channel on this link, which leads to the publisher's Context.
+  [[nodiscard]] Result<void> connect(const EntityAnnouncement& publisher,
+                                     const std::string& node_name,
+                                     const std::shared_ptr<Link>& link);
+
+ private:
+  struct Entry {
+    PublisherId publisher;
+    std::string key;
+    std::string node;
+    std::shared_ptr<Feed> feed;
+  };
+  /// As recv() sees them: it does not change.
+  struct Connections {
+    std::vector<Entry> entries;
+    std::vector<Link*> links;  ///< each once; the feeds keep them
+  };
+  struct Seen {
+    std::uint64_t incarnation = 0;
+    GapFinder samples;
+  };
+  enum class Attempt : std::uint8_t { nothing, sample, look_again };
+
+  [[nodiscard]] Result<void> usable(std::string_view where) const;
+  [[nodiscard]] std::shared_ptr<const Connections> connections() const;
+  void replace(std::vector<Entry> entries) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
+  [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);
+  void drop_what_is_over();
+
+  const std::shared_ptr<NodeCore> node_;
+  const std::shared_ptr<ContextCore> context_;
+  const KeyExpression keys_;
+  const SubscriberOptions options_;
+  const std::uint32_t entity_;
+  std::atomic<bool> receiving_{false};
+  std::atomic<bool> closed_{false};
+  std::size_t next_ = 0;  // of the receiver
+  mutable Mutex mutex_;
+  std::shared_ptr<const Connections> connections_ TENDON_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> version_{0};  // of connections_
+  std::map<PublisherId, Seen> seen_ TENDON_GUARDED_BY(mutex_);
+  std::set<PublisherId> mismatches_ TENDON_GUARDED_BY(mutex_);
+  SubscriberStats stats_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

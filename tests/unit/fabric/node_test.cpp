@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that find each other by addresses, and what their subscribers receive.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <set>
+#include <string>
+#include <tendon/fabric/node.hpp>
+#include <thread>
+#include <vector>
+
+#include "fabric/subscription_request.hpp"
+#include "runtime/context_core.hpp"
+#include "support/batches.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+using detail::ContextCore;
+
+/// A program of its own: a Context with a node.
+struct Program {
+  Context context;
+  Node node;
+};
+
+class Nodes : public PipeTest {
+ protected:
+  /// Each one names those that were started before.
+  Program& start(const std::string& name, ContextOptions options = {}) {
+    NodeOptions node{.domain = "brain",
+                     .name = name,
+                     .peers = std::vector<std::string>{},
+                     .listen = "127.0.0.1:0"};
+    for (const auto& program : programs_) node.peers->push_back(program->node.address());
+    programs_.push_back(std::make_unique<Program>(make(std::move(options), std::move(node))));
+    return *programs_.back();
+  }
+  void stop(const Program& program) {
+    std::erase_if(programs_, [&](const auto& known) { return known.get() == &program; });
+  }
+  [[nodiscard]] Program make(ContextOptions options, NodeOptions node) const {
+    options.lease = kLongLease;
+    options.transport = way().transport;
+    options.name = node.name;
+    Context context = Context::create(options).value();
+    Node joined = Node::join(context, std::move(node), kPatience).value();
+    return {std::move(context), std::move(joined)};
+  }
+  [[nodiscard]] static Sample receive(Subscriber& subscriber) {
+    return subscriber.recv(kPatience).value();
+  }
+  // What is under way is lost.
+  static void cut_links(const Program& program) {
+    const auto& core = ContextCore::of(program.context);
+    for (const auto& link : *core->links().all())
+      link->fail(Error{ErrorCode::peer_lost, "test", "cut"}, detail::Death::not_proved);
+  }
+
+  std::vector<std::unique_ptr<Program>> programs_;
+};
+TENDON_ON_BOTH_PATHS(Nodes);
+
+TEST_P(Nodes, AreJoinedByAnAddressThatOneOfThemNames) {
+  Program& a = start("a");
+  Program& b = start("b");
+  EXPECT_TRUE(eventually([&] { return a.node.nodes().size() == 2 && b.node.nodes().size() == 2; }));
+  EXPECT_EQ(a.node.nodes(), (std::vector<std::string>{"a", "b"}));
+  b.node.close();
+  EXPECT_TRUE(eventually([&] { return a.node.nodes() == std::vector<std::string>{"a"}; }));
+}
+
+TEST_P(Nodes, WhatIsPublishedComesWithAllThatIsKnownOfIt) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "vision/*").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  TensorDict objects = numbered(7);
+  objects.set("label", Value("a cup"));
+  const Published published = publisher.publish(objects).value();
+  EXPECT_EQ(published.sequence, 1u);
+  EXPECT_EQ(published.shown, 1u);
+  EXPECT_TRUE(published.lagging.empty());
+  const Sample sample = receive(subscriber);
+  EXPECT_EQ(sample.key, "vision/objects");
+  EXPECT_EQ(sample.publisher, "vision");
+  EXPECT_EQ(sample.sequence, 1u);
+  EXPECT_EQ(sample.gap, std::nullopt);
+  EXPECT_EQ(sample.incarnation, ContextCore::of(vision.context)->identity().incarnation);
+  EXPECT_NE(sample.stamp, 0u);
+  ASSERT_TRUE(sample.tensors);
+  EXPECT_TRUE(bitwise_equal(*sample.tensors, objects));
+  EXPECT_EQ(subscriber.stats().received, 1u);
+  EXPECT_EQ(publisher.stats().subscribers, 1u);
+}
+
+TEST_P(Nodes, RawBytesOfAnySizeCome) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "raw").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "raw").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  for (const std::size_t size : {0u, 1u, 8152u, 8153u, 3'000'000u}) {
+    std::vector<std::byte> bytes(size);
+    for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + size);
+    ASSERT_TRUE(succeeds(publisher.publish(bytes)));
+    const Sample sample = receive(subscriber);
+    EXPECT_EQ(sample.tensors, std::nullopt);
+    ASSERT_EQ(sample.bytes.size_bytes(), size);
+    EXPECT_TRUE(std::ranges::equal(sample.bytes.bytes(), Bytes(bytes)));
+  }
+}
+
+TEST_P(Nodes, ThoseThatComeLateGetTheHistory) {
+  Program& vision = start("vision");
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(3)}).value();
+  for (int n = 1; n <= 10; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+  Program& motor = start("motor");
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  for (int n = 8; n <= 10; ++n) {
+    const Sample sample = receive(subscriber);
+    EXPECT_EQ(sample.sequence, static_cast<std::uint64_t>(n));
+    EXPECT_EQ(number_of(*sample.tensors), n);
+    EXPECT_EQ(sample.gap, std::nullopt) << "what was before it came is no loss";
+  }
+}
+
+TEST_P(Nodes, OneThatFallsBehindMissesExactlyWhatItsGapSays) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(2)}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 4}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  for (int n = 1; n <= 20; ++n) {
+    const Published published = publisher.publish(numbered(n)).value();
+    EXPECT_EQ(published.lagging.size(), n > 4 ? 1u : 0u) << n;
+  }
+  for (const std::uint64_t sequence : {1u, 2u, 3u, 4u, 19u, 20u}) {
+    const Sample sample = receive(subscriber);
+    EXPECT_EQ(sample.sequence, sequence);
+    EXPECT_EQ(number_of(*sample.tensors), static_cast<std::int64_t>(sequence));
+    if (sequence == 19) {
+      EXPECT_EQ(sample.gap, (Gap{"vision", sample.incarnation, 5, 18, GapReason::overflow}));
+    } else {
+      EXPECT_EQ(sample.gap, std::nullopt);
+    }
+  }
+  EXPECT_EQ(subscriber.stats().missed, 14u);
+}
+
+TEST_P(Nodes, OneThatTakesNothingHoldsUpNobody) {
+  Program& vision = start("vision", {.publish_bytes = 64u << 20});
+  Program& motor = start("motor");
+  Program& memory = start("memory");
+  Publisher publisher = Publisher::declare(vision.node, "frames").value();
+  Subscriber stopped = Subscriber::declare(motor.node, "frames").value();
+  Subscriber reader = Subscriber::declare(memory.node, "frames").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  constexpr int kFrames = 100;
+  for (int n = 1; n <= kFrames; ++n) {
+    ASSERT_TRUE(succeeds(publisher.publish(patterned(n, 1'000'000))));
+    const Sample sample = receive(reader);
+    ASSERT_EQ(sample.sequence, static_cast<std::uint64_t>(n));
+    ASSERT_EQ(sample.gap, std::nullopt);
+    ASSERT_TRUE(bitwise_equal(*sample.tensors, patterned(n, 1'000'000)));
+  }
+  EXPECT_EQ(publisher.stats().history_trimmed, 0u);
+  // It takes what it was shown, and then the newest one.
+  std::uint64_t last = 0;
+  std::uint64_t accounted = 0;
+  while (last < kFrames) {
+    const Sample sample = receive(stopped);
+    accounted += 1 + (sample.gap ? sample.gap->count() : 0);
+    last = sample.sequence;
+  }
+  EXPECT_EQ(accounted, static_cast<std::uint64_t>(kFrames));
+}
+
+TEST_P(Nodes, BlockWaitsForThoseThatAreBehindAndSaysWhoIs) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher =
+      Publisher::declare(vision.node, "count", {.overflow = Overflow::block}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 2}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  EXPECT_TRUE(publisher.publish(numbered(1), kPatience).value().lagging.empty());
+  EXPECT_TRUE(publisher.publish(numbered(2), kPatience).value().lagging.empty());
+  const Published third = publisher.publish(numbered(3), kBriefly).value();
+  ASSERT_EQ(third.lagging.size(), 1u);
+  EXPECT_NE(third.lagging.front().find("motor"), std::string::npos);
+  EXPECT_EQ(third.shown, 0u);
+  // It has let a deadline pass: nobody waits for it again.
+  EXPECT_EQ(publisher.publish(numbered(4), Deadline::never()).value().lagging.size(), 1u);
+  EXPECT_EQ(receive(subscriber).sequence, 1u);
+  EXPECT_EQ(receive(subscriber).sequence, 2u);
+  const Sample next = receive(subscriber);
+  EXPECT_EQ(next.sequence, 4u);
+  EXPECT_EQ(next.gap->count(), 1u);
+  // It has taken something: publishing waits for it again, until it takes.
+  std::thread taking([&] {
+    for (std::uint64_t sequence = 5; sequence <= 20; ++sequence)
+      EXPECT_EQ(receive(subscriber).sequence, sequence);
+  });
+  for (int n = 5; n <= 20; ++n)
+    EXPECT_TRUE(publisher.publish(numbered(n), kPatience).value().lagging.empty()) << n;
+  taking.join();
+}
+
+TEST_P(Nodes, ALostLinkIsMadeAgainAndNothingThatIsKeptIsMissed) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
+  EXPECT_EQ(receive(subscriber).sequence, 1u);
+  cut_links(motor);
+  for (int n = 2; n <= 5; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+  for (std::uint64_t sequence = 2; sequence <= 5; ++sequence) {
+    const Sample sample = receive(subscriber);
+    EXPECT_EQ(sample.sequence, sequence);
+    EXPECT_EQ(sample.gap, std::nullopt);
+  }
+  EXPECT_EQ(subscriber.stats().missed, 0u);
+}
+
+TEST_P(Nodes, WhatLeftTheHistoryWithoutALinkIsOneGap) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
+  EXPECT_EQ(receive(subscriber).sequence, 1u);
+  cut_links(motor);
+  cut_links(vision);
+  for (int n = 2; n <= 9; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+  Sample sample = receive(subscriber);
+  // Both sides may have made a link again while samples were published.
+  std::uint64_t accounted = sample.sequence - 1;
+  EXPECT_EQ(sample.gap ? sample.gap->count() + 1 : 1, accounted);
+  if (sample.gap) {
+    EXPECT_EQ(sample.gap->reason, GapReason::reconnect);
+  }
+  while (sample.sequence != 9) {
+    sample = receive(subscriber);
+    accounted += 1 + (sample.gap ? sample.gap->count() : 0);
+  }
+  EXPECT_EQ(accounted, 8u);
+}
+
+TEST_P(Nodes, APublisherThatStartsAgainIsAnotherIncarnation) {
+  Program& motor = start("motor");
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  std::set<std::uint64_t> incarnations;
+  for (int round = 0; round < 3; ++round) {
+    Program& vision = start("vision");
+    Publisher publisher = Publisher::declare(vision.node, "count").value();
+    ASSERT_TRUE(succeeds(publisher.publish(numbered(round))));
+    const Sample sample = receive(subscriber);
+    EXPECT_EQ(number_of(*sample.tensors), round);
+    EXPECT_EQ(sample.sequence, 1u);
+    EXPECT_EQ(sample.gap, std::nullopt);
+    incarnations.insert(sample.incarnation);
+    ASSERT_TRUE(succeeds(publisher.close(kPatience)));
+    ASSERT_TRUE(eventually([&] { return subscriber.stats().publishers == 0; },
+                           [&] { (void)subscriber.recv(0s); }));
+    stop(vision);
+  }
+  EXPECT_EQ(incarnations.size(), 3u);
+}
+
+TEST_P(Nodes, TheEndOfAPublisherSaysWhatIsMissing) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 2}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  for (int n = 1; n <= 9; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+  EXPECT_TRUE(fails_with(publisher.close(kBriefly), ErrorCode::timeout, "motor"));
+  EXPECT_TRUE(fails_with(publisher.publish(numbered(10)), ErrorCode::pipe_closed, "count"));
+  EXPECT_EQ(receive(subscriber).sequence, 1u);
+  EXPECT_EQ(receive(subscriber).sequence, 2u);
+  EXPECT_TRUE(fails_with(subscriber.recv(kBriefly), ErrorCode::timeout, "0 publishers"));
+  EXPECT_EQ(subscriber.stats().missed, 7u);
+}
+
+TEST_P(Nodes, CloseWaitsForThoseThatAreBehind) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(9)}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 2}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  for (int n = 1; n <= 9; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+  std::thread taking([&] {
+    for (std::uint64_t sequence = 1; sequence <= 9; ++sequence)
+      EXPECT_EQ(receive(subscriber).sequence, sequence);
+  });
+  EXPECT_TRUE(succeeds(publisher.close(kPatience)));
+  taking.join();
+  EXPECT_EQ(subscriber.stats().missed, 0u);
+}
+
+TEST_P(Nodes, ASetOfKeysHasManyPublishers) {
+  Program& vision = start("vision");
+  Program& pfc = start("pfc");
+  Program& motor = start("motor");
+  Subscriber all = Subscriber::declare(motor.node, "**").value();
+  Subscriber eyes = Subscriber::declare(motor.node, "eye/*").value();
+  Publisher left = Publisher::declare(vision.node, "eye/left").value();
+  Publisher right = Publisher::declare(vision.node, "eye/right").value();
+  Publisher goal = Publisher::declare(pfc.node, "goal").value();
+  ASSERT_TRUE(succeeds(all.wait_for_publishers(3, kPatience)));
+  ASSERT_TRUE(succeeds(eyes.wait_for_publishers(2, kPatience)));
+  for (Publisher* publisher : {&left, &right}) {
+    ASSERT_TRUE(succeeds(publisher->wait_for_subscribers(2, kPatience)));
+    ASSERT_TRUE(succeeds(publisher->publish(numbered(1))));
+  }
+  ASSERT_TRUE(succeeds(goal.publish(numbered(2))));
+  std::set<std::string> keys;
+  for (int n = 0; n < 3; ++n) keys.insert(receive(all).key);
+  EXPECT_EQ(keys, (std::set<std::string>{"eye/left", "eye/right", "goal"}));
+  keys.clear();
+  for (int n = 0; n < 2; ++n) keys.insert(receive(eyes).key);
+  EXPECT_EQ(keys, (std::set<std::string>{"eye/left", "eye/right"}));
+  EXPECT_TRUE(fails_with(eyes.recv(0s), ErrorCode::timeout));
+}
+
+TEST_P(Nodes, OfOneContextFindEachOther) {
+  Program& a = start("a");
+  Node b = Node::join(a.context,
+                      {.domain = "brain", .name = "b", .peers = std::vector<std::string>{}}, 1s)
+               .value();
+  Publisher publisher = Publisher::declare(a.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(b, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(publisher.publish(numbered(4))));
+  EXPECT_EQ(number_of(*receive(subscriber).tensors), 4);
+}
+
+TEST_P(Nodes, OfAnotherDomainAreNotThere) {
+  Program& a = start("a");
+  Node other = Node::join(a.context,
+                          {.domain = "body", .name = "b", .peers = std::vector<std::string>{}}, 1s)
+                   .value();
+  Publisher publisher = Publisher::declare(a.node, "count").value();
+  Subscriber stranger = Subscriber::declare(other, "count").value();
+  Subscriber subscriber = Subscriber::declare(a.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  EXPECT_EQ(other.nodes(), (std::vector<std::string>{"b"}));
+  EXPECT_EQ(stranger.stats().publishers, 0u);
+}
+
+TEST_P(Nodes, AnotherSchemaIsNotConnectedTo) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  const auto numbers = numbered(1).schema();
+  const auto patterns = patterned(1, 3).schema();
+  Publisher typed = Publisher::declare(vision.node, "typed", {.schema = numbers}).value();
+  Publisher any = Publisher::declare(vision.node, "any").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "*", {.schema = patterns}).value();
+  Subscriber fitting = Subscriber::declare(motor.node, "typed", {.schema = numbers}).value();
+  ASSERT_TRUE(succeeds(any.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(typed.wait_for_subscribers(1, kPatience)));
+  EXPECT_EQ(subscriber.stats().schema_mismatches, 1u);
+  EXPECT_TRUE(fails_with(typed.publish(patterned(1, 3)), ErrorCode::schema_mismatch, "typed"));
+  EXPECT_TRUE(fails_with(typed.publish(Bytes()), ErrorCode::schema_mismatch));
+  ASSERT_TRUE(succeeds(any.publish(numbered(1))));
+  ASSERT_TRUE(succeeds(any.publish(patterned(2, 3))));
+  EXPECT_EQ(receive(subscriber).sequence, 2u) << "what does not fit is passed over";
+  EXPECT_EQ(subscriber.stats().schema_mismatches, 2u);
+}
+
+TEST_P(Nodes, SamplesOutliveAllThatMadeThem) {
+  std::vector<Sample> kept;
+  {
+    Program& vision = start("vision");
+    Program& motor = start("motor");
+    Publisher publisher =
+        Publisher::declare(vision.node, "frames", {.history = keep_last(8)}).value();
+    Subscriber subscriber = Subscriber::declare(motor.node, "frames", {.max_held = 2}).value();
+    ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+    for (int n = 0; n < 5; ++n) {
+      ASSERT_TRUE(succeeds(publisher.publish(patterned(n, 100'000))));
+      kept.push_back(receive(subscriber));
+    }
+    EXPECT_EQ(subscriber.stats().copied, way().is_shm() ? 3u : 0u);
+    if (way().is_shm()) {
+      EXPECT_EQ(kept[0].tensors->leaf(0).access(), Access::read_only)
+          << "others read the same bytes";
+    }
+    programs_.clear();
+  }
+  for (int n = 0; n < 5; ++n)
+    EXPECT_TRUE(bitwise_equal(*kept[static_cast<std::size_t>(n)].tensors, patterned(n, 100'000)));
+}
+
+TEST_P(Nodes, WantOfMemoryTrimsTheHistoryAndIsSaid) {
+  Program& vision = start("vision", {.publish_bytes = 8u << 20});
+  Program& motor = start("motor");
+  Publisher publisher =
+      Publisher::declare(vision.node, "frames", {.history = keep_last(100)}).value();
+  for (int n = 1; n <= 20; ++n) ASSERT_TRUE(succeeds(publisher.publish(patterned(n, 1'000'000))));
+  const std::uint64_t trimmed = publisher.stats().history_trimmed;
+  EXPECT_GE(trimmed, 12u);
+  Subscriber subscriber = Subscriber::declare(motor.node, "frames").value();
+  EXPECT_EQ(receive(subscriber).sequence, trimmed + 1);
+  const auto schema = patterned(1, 3'000'000).schema();
+  EXPECT_TRUE(fails_with(Publisher::declare(vision.node, "large", {.schema = schema}),
+                         ErrorCode::limit_exceeded, "publish_bytes"));
+}
+
+TEST_P(Nodes, EverySampleIsAccountedForUnderLoad) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Program& memory = start("memory");
+  constexpr int kSamples = 400;
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(3)}).value();
+  const auto account = [&](Program& program, std::uint32_t window) {
+    Subscriber subscriber = Subscriber::declare(program.node, "count", {.window = window}).value();
+    std::uint64_t next = 0;
+    for (;;) {
+      const auto sample = subscriber.recv(kPatience);
+      ASSERT_TRUE(succeeds(sample));
+      const std::uint64_t missed = sample->gap ? sample->gap->count() : 0;
+      if (next != 0) {
+        ASSERT_EQ(sample->sequence, next + missed);
+      }
+      if (sample->gap) {
+        ASSERT_EQ(sample->gap->first, next);
+        ASSERT_EQ(sample->gap->reason, GapReason::overflow);
+      }
+      ASSERT_EQ(number_of(*sample->tensors), static_cast<std::int64_t>(sample->sequence));
+      next = sample->sequence + 1;
+      if (sample->sequence == kSamples) return;
+    }
+  };
+  std::thread first([&] { account(motor, 2); });
+  std::thread second([&] { account(memory, 16); });
+  EXPECT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  for (int n = 1; n <= kSamples; ++n) EXPECT_TRUE(succeeds(publisher.publish(numbered(n))));
+  first.join();
+  second.join();
+}
+
+// What a caller may do wrong
+
+TEST(NodeErrors, AreSaidWithTheirRemedy) {
+  Context context = Context::create({}).value();
+  EXPECT_TRUE(
+      fails_with(Node::join(context, {.name = "a"}, 1s), ErrorCode::not_supported, "peers"));
+  const std::vector<std::string> nobody;
+  EXPECT_TRUE(fails_with(Node::join(context, {.name = "", .peers = nobody}, 1s),
+                         ErrorCode::invalid_argument));
+  EXPECT_TRUE(fails_with(
+      Node::join(context, {.name = "a", .peers = std::vector<std::string>{"nowhere"}}, 1s),
+      ErrorCode::invalid_argument, "nowhere"));
+  EXPECT_TRUE(
+      fails_with(Node::join(context, {.name = "a", .peers = nobody, .listen = "0.0.0.0:0"}, 1s),
+                 ErrorCode::permission_denied));
+  Node node = Node::join(context, {.name = "a", .peers = nobody}, 1s).value();
+  EXPECT_TRUE(fails_with(
+      Node::join(context, {.name = "b", .peers = nobody, .profile = Profile::plaintext}, 1s),
+      ErrorCode::invalid_argument, "profile"));
+  EXPECT_TRUE(
+      fails_with(Publisher::declare(node, "a/*"), ErrorCode::invalid_argument, "wildcards"));
+  EXPECT_TRUE(fails_with(Publisher::declare(node, ""), ErrorCode::invalid_argument));
+  EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.history = keep_last(0)}),
+                         ErrorCode::invalid_argument, "history"));
+  EXPECT_TRUE(fails_with(Subscriber::declare(node, "a", {.window = 0}), ErrorCode::invalid_argument,
+                         "window"));
+  Subscriber subscriber = Subscriber::declare(node, "a").value();
+  EXPECT_TRUE(fails_with(subscriber.recv(0s), ErrorCode::timeout, "0 publishers"));
+  subscriber.close();
+  EXPECT_TRUE(fails_with(subscriber.recv(0s), ErrorCode::pipe_closed));
+  node.close();
+  EXPECT_TRUE(fails_with(Subscriber::declare(node, "a"), ErrorCode::pipe_closed));
+}
+
+}  // namespace
+}  // namespace tendon::test
