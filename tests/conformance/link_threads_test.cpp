@@ -94,7 +94,8 @@ TEST_P(LinkThreads, FailingWakesNobodyIntoFreedMemory) {
           const auto sent = pair.a.link->send(message.op(), Deadline::never());
           if (!sent) {
             EXPECT_EQ(sent.error().code, ErrorCode::peer_lost);
-            EXPECT_TRUE(pair.a.link->withdraw(message.op()));
+            // The thread that fails the link may have written its end just before.
+            EXPECT_TRUE(pair.a.link->withdraw(message.op()) || message.op().done);
             return;
           }
           if (*sent == Sent::done) break;
