@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks share: the machine card, percentiles, memcpy, and the way to say who the
-// peer is.
+// What the benchmarks share: the machine card, percentiles, memcpy, and the way to name the peer.
 #pragma once
 
 #include <cstddef>

@@ -171,7 +171,7 @@ std::string text_of(const char* variable) {
   return text == nullptr ? "" : text;
 }
 
-/// One setting, and who decided: the environment variable, or nobody.
+/// One setting, and what decided it: the environment variable, or nothing.
 Value::Map setting(Value value, const char* variable = nullptr) {
   if (variable == nullptr) return {{"value", std::move(value)}, {"source", "default"}};
   return {{"value", std::move(value)},

@@ -128,7 +128,7 @@ Result<int> RankJob::open_stream(int local_rank, int standard_fd, detail::OwnedF
   child_end = detail::OwnedFd(ends[1]);
   streams_.push_back({detail::OwnedFd(ends[0]), LineTagger(fmt::format("[rank {}] ", number)),
                       is_out ? &setup_.out : &setup_.err});
-  // Of this end only: the rank finds its own blocking, as programs expect.
+  // This end only: the rank finds its own blocking, as programs expect.
   if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0)
     return system_error("cli.launch", "fcntl(O_NONBLOCK)", errno);
   return ends[1];
@@ -157,7 +157,7 @@ Result<void> RankJob::start(int local_rank) {
 Result<void> RankJob::run() {
   for (int local_rank = 0; local_rank < setup_.options.local_count; ++local_rank)
     TENDON_CHECK(start(local_rank));
-  // Whoever writes to it sees it closed when rank 0 closes it. Another start would need it again.
+  // Its writer then sees it closed when rank 0 closes it. Another start would need it again.
   if (setup_.restart == setup_.options.restart_count) release_stdin();
   while (true) {
     if (ends_are_due_) notice_ends();
@@ -260,7 +260,7 @@ void RankJob::read_ready(Stream& stream) {
 
 void RankJob::finish_output() {
   for (Stream& stream : streams_) {
-    // Everybody who could write has ended, or was handed the pipe behind our back.
+    // Every process that could write has ended, or was given the pipe behind our back.
     read_ready(stream);
     std::string lines;
     stream.tagger.end(lines);
@@ -327,7 +327,7 @@ void RankJob::notice_ends() {
       if (was_sent) end.by = RankEnd::By::launcher;
     }
     rank.end = end;
-    // Of several that ended since the last look, one that was killed is the likelier cause.
+    // If several ended since the last look, one that was killed is the likelier cause.
     if (!had_failure && end.is_failure() &&
         (!first_failed_ ||
          (ranks_[*first_failed_].end->signal_number == 0 && end.signal_number != 0)))

@@ -7,7 +7,7 @@
 
 namespace tendon::cli {
 
-/// One of the two standard streams, written without waiting for whoever reads it.
+/// One of the two standard streams, written without waiting for its reader.
 ///
 /// Owns:    the bytes that could not be written yet, not the descriptor.
 /// Threads: one.

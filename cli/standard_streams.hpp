@@ -7,7 +7,7 @@ namespace tendon::cli {
 /// what reads finds the end, what writes fails as before.
 void open_missing_streams();
 
-/// Lets go of stdin, so that whoever writes to it depends on the children that have it.
+/// Lets go of stdin, so that its writer depends on the children that have it.
 void release_stdin();
 
 }  // namespace tendon::cli

@@ -32,9 +32,9 @@ RING_RANKS = [2, 4]
 RING_SHARE = 0.8  # of the ring's bound
 STAGE_SIZES = [64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB]
 STAGE_WAYS = {"stage": "chunks", "stage_whole": "whole", "stage_first": "first"}
-# Who shares a host, and what that is called.
+# The host of each rank, and what that is called.
 STAGE_PLACES = {"a host for each stage": [0, 0, 1, 1], "a host for each rank": [0, 1, 2, 3]}
-# Calls of each size, and who shares a host.
+# Calls of each size, and the host of each rank.
 LEVEL_CALLS = {8: 3000, 64 * KIB: 1000, 32 * MIB: 10}
 LEVEL_PLACES = [0, 0, 1, 1]
 LEVEL_WAYS = {"leaders": "boards, one for each host, boards",

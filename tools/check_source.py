@@ -58,6 +58,10 @@ LINE_RULES = [
                         r"\b(?:GLOS" r"SARY|SEC" r"URITY|ARCHI" r"TECTURE) \d|//\s*[PR]\d{1,2}:"),
              ("",), ("",),
              in_comments=True),
+    LineRule("name the subject: the caller, the peer, the member; no sentence begins with 'Of' or 'Who'",
+             re.compile(r"(?://|#|^\s*\*|\"\"\").*\b[Ww]ho(?:m)?ever\b|"
+                        r"(?:(?://+[!<]*|#|^\s*\*|\"\"\")\s*|(?://|#|\"\"\").*\. )(?:Of|Whom?) "),
+             ("",), (*CODE, ".py"), in_comments=True),
     LineRule("a path of one machine",
              re.compile(r"(?<![\w.$}/-])/(?:ro" r"ot|wo" r"rk|ho" r"me/\w+|Us" r"ers)/"), ("",), ("",),
              in_comments=True),
@@ -254,6 +258,8 @@ def self_test() -> None:
                               "};\n}  // namespace\n}  // namespace a\n",
         "src/core/types.cpp": head + "namespace a {\nnamespace {\nstruct B {\n};\n}  // namespace\nstruct C {\n};\n"
                               "struct D {\n};\n}  // namespace a\nnamespace b {\nclass B {\n};\n}  // namespace b\n",
+        "src/core/words.cpp": head + "// docs/a.md says who may; f(Of members); \"Who may\" is a title.\n"
+                              "f(Of::all, \"Who are you? Whoever.\");  // of all\n",
         "tools/a.sh": f"#!/usr/bin/env bash\n# {SPDX}\n",
         "README.md": "build/release/bin/tendon lies in framework/src\n",
         ERROR_TABLE: head + 'TENDON_ERROR(107, peer_lost, reconnect, 13, PeerLost, "...")\n',
@@ -282,6 +288,11 @@ def self_test() -> None:
         ("tests/unit/core/b_test.cpp", head + "std::this_thread::sleep_for(1ms);\n", "never sleeps"),
         ("tools/a.sh", "# " + head[3:] + "ldd a | grep -q b\n", "fails now and then"),
         ("src/core/b.cpp", head + "// TO" "DO later\n", "nothing for later"),
+        ("src/core/b.cpp", head + "/// Of" " all members.\n", "name the subject"),
+        ("src/core/b.cpp", head + "int a;  ///< Who" " has it\n", "name the subject"),
+        ("src/core/b.cpp", head + "// Waits. Who" " comes late fails.\n", "name the subject"),
+        ("tests/unit/core/b_test.cpp", head + "// Wakes who" "ever waits.\n", "name the subject"),
+        ("tools/b.py", "# " + head[3:] + "# Who" "ever waits.\n", "name the subject"),
         ("docs/b.md", "see /ro" "ot/x\n", "path of one machine"),
         ("docs/b.md", "from https://py" "pi.org/x\n", "package registry"),
         ("src/core/b.cpp", head + "// what holds: SEMAN" "TICS 2.1\n", "cite a page of docs/"),

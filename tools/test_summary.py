@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Reads the JUnit files of ctest and pytest: lists the skipped tests with their reasons, then what each failed test
-printed, then the totals of all files. The failures stand last: who reads only the end of a log sees them.
+printed, then the totals of all files. The failures stand last: a reader of only the end of a log sees them.
 
 A test is unsteady if it failed in NAME.xml and passed in NAME_again.xml: a defect to mend, of the test or of what it
 tests, shown like a failure and counted apart. The exit code is 1 if a test failed otherwise.

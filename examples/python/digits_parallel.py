@@ -58,7 +58,7 @@ class Training:
         return len(self.losses)
 
     def gradients(self, parts: int, mine: list[int]) -> list[torch.Tensor]:
-        """Of this step's batch, cut in parts: the sums over those that are mine; then their loss."""
+        """For this step's batch, cut in parts: the sums over those that are mine; then their loss."""
         self.optimizer.zero_grad()
         loss = torch.zeros(1, dtype=torch.float64)
         cut = self.batches[self.step].tensor_split(parts)
@@ -128,7 +128,7 @@ def train_together(group: tendon.Group, given: argparse.Namespace) -> list[float
 
 
 def member(given: argparse.Namespace) -> None:
-    """One process of several; whoever is rank 0 in the end says the losses."""
+    """One process of several; the one that is rank 0 in the end says the losses."""
     with tendon.Group.join() as group:
         losses = train_together(group, given)
         if group.rank == 0:
@@ -187,7 +187,7 @@ def main() -> None:
     failure = parser.add_mutually_exclusive_group()
     failure.add_argument("--kill", metavar="RANK@STEP", type=rank_and_step)
     failure.add_argument("--replace", metavar="RANK@STEP", type=rank_and_step)
-    parser.add_argument("--new", action="store_true", help=argparse.SUPPRESS)  # who replaces
+    parser.add_argument("--new", action="store_true", help=argparse.SUPPRESS)  # the replacement
     parser.add_argument("--plot", metavar="PLOT.svg", type=Path)
     given = parser.parse_args()
     if "RANK" in os.environ:

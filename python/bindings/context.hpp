@@ -16,7 +16,7 @@ struct ContextHandle {
   double timeout_s = 30;
 };
 
-/// Of a Python Context: what `timeout=...` left out means [s].
+/// What `timeout=...` left out means for calls on a Python Context [s].
 [[nodiscard]] double default_timeout_s(nb::handle context);
 
 }  // namespace tendon::python

@@ -21,7 +21,7 @@ namespace nb = nanobind;
 [[nodiscard]] std::optional<DType> dtype_from_array_name(std::string_view name);
 /// What ml_dtypes calls it: "bfloat16". For types without a format.
 [[nodiscard]] std::string_view array_name_of(DType dtype);
-/// Of a `dtype` argument: "f32", "float32", numpy.float32, torch.float32; else a TypeError.
+/// From a `dtype` argument: "f32", "float32", numpy.float32, torch.float32; else a TypeError.
 [[nodiscard]] DType dtype_of_object(nb::handle dtype);
 /// "f32, bf16, ...": every name there is, for messages.
 [[nodiscard]] std::string legal_dtypes();

@@ -33,8 +33,8 @@ Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
   }
 }
 
-/// wait_for() of a caller who gives up at the deadline: what is not done by then ends, and names
-/// whom it waited for.
+/// wait_for() of a caller that gives up at the deadline: what is not done by then ends, and names
+/// the members that it waited for.
 template <class T>
 Result<T> settle(Completion<T>& completion, Deadline deadline) {
   auto answer = wait_for(completion, deadline);

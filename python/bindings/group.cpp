@@ -259,7 +259,7 @@ void bind_epochs(Class& group) {
       .def("split", split, nb::arg("members"), nb::kw_only(),
            nb::arg("timeout").none() = nb::ellipsis(), nb::arg("name") = "",
            "The group that this member will be in. Every member calls it, with the global\n"
-           "ranks of who will be in it: ranks of the first epoch of the group that was\n"
+           "ranks of its members: ranks of the first epoch of the group that was\n"
            "joined, in a subgroup too. Mismatch when lists contradict.",
            nb::sig("def split(self, members: collections.abc.Iterable[int], *, timeout: float | "
                    "None = ..., name: str = '') -> Group"))
@@ -278,7 +278,7 @@ void bind_epochs(Class& group) {
            "its rank, size and rendezvous; that join() returns when the members call this.\n\n"
            "Returns the number of the last collective that every member had completed,\n"
            "from where to go on: last_complete_sequence of a new member.\n\n"
-           "Raises NoQuorum and Timeout. Of a group that was joined, not of a subgroup.",
+           "Raises NoQuorum and Timeout. Only for a group that was joined, not for a subgroup.",
            nb::sig("def grow(self, *, timeout: float | None = ...) -> int"))
       .def("rebuild", rebuild, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("fence") = "none",

@@ -73,7 +73,7 @@ int type_number_of(DType dtype) {
 
 std::optional<PlainMemory> plain_array(nb::handle object) {
   if (PyArray_API == nullptr) {
-    // Only who imported NumPy has one of its arrays: no import for those who have not.
+    // Only a program that imported NumPy has one of its arrays: no import for one that has not.
     if (PyDict_GetItemString(PyImport_GetModuleDict(), "numpy") == nullptr) return std::nullopt;
     need_numpy();
   }

@@ -17,7 +17,7 @@ struct SchemaHandle {
   std::shared_ptr<const Schema> schema;
 };
 
-/// Of a `shape` argument: an int or a sequence of ints.
+/// From a `shape` argument: an int or a sequence of ints.
 [[nodiscard]] Shape shape_from(nb::handle shape);
 /// A Schema, or what Schema() and Schema.of() take.
 [[nodiscard]] std::shared_ptr<const Schema> schema_from(nb::handle object);

@@ -11,7 +11,7 @@ from ._tendon import Tensor
 
 
 def blocks_like(input: Any, count: int) -> Any:
-    """Room for what `count` members give who all give the like of `input`."""
+    """Room for what `count` members give, if each gives the like of `input`."""
     if isinstance(input, (list, tuple)):
         raise TypeError("outputs is left out where input is a list; give a list of one array or "
                         "mapping for each member, or make input a mapping")

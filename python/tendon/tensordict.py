@@ -75,7 +75,7 @@ class _Packed:
 
 
 def _consolidated(data: Any) -> _Packed | None:
-    """Of a TensorDict whose tensors lie in one buffer, and cannot be replaced by others."""
+    """The packed form of a TensorDict whose tensors lie in one buffer, and cannot be replaced by others."""
     if is_tensorclass(data):
         data = data._tensordict
     packed = getattr(data, "_consolidated", None)

@@ -13,9 +13,9 @@
 
 namespace tendon::v0::detail {
 
-/// Shows samples on many channels and waits for none: what a socket did not take leaves when it has
-/// room, and who was told `closed` is told when to try again. Both happen on whichever thread makes
-/// progress for the Context.
+/// Shows samples on many channels and waits for none. What a socket did not take leaves when it has
+/// room, and a publisher that was told `closed` is told when to try again. Both happen on whichever
+/// thread makes progress for the Context.
 ///
 /// Owns:    shares of the channels that are closed or have a sample under way, until remove().
 /// Threads: thread-safe. Its lock comes after a link's receive lock, and before that of Publishing

@@ -6,8 +6,8 @@
 //   @tendon/<domain>/node/<name>/<context>/<start>/<addresses>
 //   @tendon/<domain>/{pub|sub|srv}/<context>/<entity>/<schema>/<qos>/<topic>
 //
-// Whoever may reach a router can write any of it. So an announcement is a hint: it says where a
-// peer may be asked, and the handshake on the link proves who answers.
+// Every process that may reach a router can write any of it. So an announcement is a hint: it says
+// where a peer may be asked, and the handshake on the link proves which peer answers.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ namespace tendon::v0::detail {
 /// socket may be there.
 using BootHash = std::array<std::byte, 8>;
 /// The first 8 bytes of SHA-256 over "tendon boot id" and the boot id: the id itself stays with
-/// those who get a hello. Errors: internal.
+/// the peers that get a hello. Errors: internal.
 [[nodiscard]] Result<BootHash> boot_hash(const Nonce128& boot_id);
 
 /// Says that a node is there, and where it listens.

@@ -55,8 +55,8 @@ bool has_form(std::string_view pattern, std::string_view text) {
   }
 }
 
-// Of two texts before the first wildcard, or behind the last, the longer one has the shorter: then
-// the other's wildcard takes the rest of it.
+// For the texts of two keys before their first wildcards, or behind their last. The longer text has
+// to begin, or end, with the shorter one: the wildcard next to that one takes the rest.
 bool begin_alike(std::string_view a, std::string_view b) {
   return a.starts_with(b.substr(0, a.size()));
 }

@@ -82,7 +82,7 @@ class ZenohPort {
   [[nodiscard]] virtual Result<Handle> subscribe(const KeyExpression& pattern,
                                                  OnMessage on_message) = 0;
 
-  /// Asks all who answer on a key that `question.key` matches; the end as that of get().
+  /// Asks all that answer on a key that `question.key` matches; the end as that of get().
   [[nodiscard]] virtual Result<Handle> query(ZenohMessage question,
                                              std::chrono::milliseconds timeout, OnMessage on_answer,
                                              OnEnd on_end) = 0;

@@ -19,7 +19,7 @@ class PublishPool;
 
 /// The owner's hold of one use of a slot: history, local readers and sends over sockets share it.
 /// Filled before it is shown to anybody. Dropping the last share drops the hold.
-/// Threads: the bytes are synchronised by those who share it.
+/// Threads: those that share it synchronise the bytes.
 class PublishedSlot {
  public:
   PublishedSlot(std::shared_ptr<PublishPool> pool, Slot slot)
@@ -57,7 +57,7 @@ struct PublishPoolStats {
 ///
 /// Owns:    segments that it alone may write, with their descriptors: links join later.
 /// Threads: thread-safe; one short lock, which is taken inside of a link's sending lock.
-/// Errors:  message_too_large, resource_exhausted (says who holds most).
+/// Errors:  message_too_large, resource_exhausted (says what holds most).
 /// Blocks:  never.
 /// Cost:    a lock and a look over the links that have the slot.
 class PublishPool : public std::enable_shared_from_this<PublishPool> {

@@ -27,8 +27,8 @@ class HandshakeStream {
   [[nodiscard]] HandshakeStep reply(const HelloMessage& message);
   /// Refuses with a reason, as far as the stream has room; the connection ends.
   HandshakeStep reject(Error error);
-  /// Of a frame something is here or inside the stream: wait for room, for the peer has nothing to
-  /// say before it has heard it.
+  /// A part of a frame is still here or inside the stream. Wait for room then: the peer has nothing
+  /// to say before it has heard the frame.
   [[nodiscard]] bool has_unsent() const noexcept { return !unsent_.empty() || inside_bytes_ != 0; }
 
   [[nodiscard]] Handshake& handshake() noexcept { return handshake_; }

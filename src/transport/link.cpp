@@ -8,7 +8,7 @@
 
 namespace tendon::v0::detail {
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the segment
+// NOLINTNEXTLINE(performance-unnecessary-value-param): what overrides it keeps the segment
 Result<void> MessageSink::on_segment(std::uint32_t id, std::shared_ptr<Segment>) {
   return Error{ErrorCode::protocol_violation, "link.segment",
                "segment " + std::to_string(id) + " was published on a pipe that takes none"};

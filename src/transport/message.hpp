@@ -70,7 +70,7 @@ inline void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes desti
   copy_body(op, offset, destination, destination.size());
 }
 
-/// Where an incoming body is kept, and by whom.
+/// Where an incoming body is kept, and what owns it.
 struct IncomingBody {
   enum class Place : std::uint8_t {
     nowhere,       ///< no body

@@ -58,7 +58,7 @@ class SinkTable {
     return dropped_.load(std::memory_order_relaxed);
   }
 
-  /// Those who are here now hear of it when the peer's death is proved, if they still exist.
+  /// The sinks that are here now hear of it when the peer's death is proved, if they still exist.
   void await_proof() {
     for (const auto& [pipe, sink] : sinks_) without_proof_.push_back(sink);
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kSmall = 50;
 constexpr std::uint64_t kLarge = kMaxInlineBytes + 500;
 
-// A link pair whose streams the test keeps a hand on.
+// A link pair whose streams the test can cut.
 struct CutPair : LinkPair {
   MemoryStream* control = nullptr;  // where `a` writes
   MemoryStream* bulk = nullptr;

@@ -66,7 +66,7 @@ class Endurance {
       }
       if (call(step)) continue;
       ++failed;
-      // The same members, or those who are left, in another epoch.
+      // The same members, or those that are left, in another epoch.
       // A member that lies can make this fail as well, for as long as it lives. That takes a while,
       // so it counts as several calls.
       const auto left = group_.shrink(5 * patience_);

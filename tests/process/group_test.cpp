@@ -253,7 +253,7 @@ TEST_F(GroupOfProcesses, ARebuildNamesTheHungMemberThatItKilled) {
   EXPECT_EQ(members[0].line(), "ok 1");
 }
 
-// A hung member also holds up the agreement on who is left, which comes first.
+// A hung member also holds up the agreement on the members that are left, which comes first.
 TEST_F(GroupOfProcesses, AHungMemberThatHasToLeadIsFenced) {
   Members members({.count = 4});
   members.tell_all("loop 5 1000");
@@ -382,8 +382,8 @@ TEST_P(GroupRebuilt, AProcessTakesThePlaceOfOneThatWasKilled) {
   }
 }
 
-// Whatever a member was to the others goes with it: else who is replaced often enough would fill
-// their tables of descriptors and mappings.
+// Whatever a member was to the others goes with it. Else a member that is replaced often enough
+// would fill their tables of descriptors and mappings.
 TEST_P(GroupRebuilt, NothingIsHeldOfThoseWhoWereReplaced) {
   const bool is_shm = std::string_view(GetParam()) == "shm";
   Members members({.transport = GetParam()});
@@ -420,7 +420,8 @@ TEST_P(GroupRebuilt, NothingIsHeldOfThoseWhoWereReplaced) {
 INSTANTIATE_TEST_SUITE_P(Paths, GroupRebuilt, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-// Two of three may work on, out of reach: who comes for their places and goes again proves nothing.
+// Two of three may work on, out of reach. A process that comes for a place of theirs and goes again
+// proves nothing.
 TEST_F(GroupOfProcesses, WhoWaitedForAPlaceInVainDoesNotMakeAMinorityEnough) {
   Members members({.transport = "tcp"});
   for (const std::uint32_t rank : {1u, 2u}) members[rank].signal(SIGSTOP);

@@ -32,7 +32,7 @@ enum class Role { sender, receiver };
 struct Row {
   const char* name;
   Transport transport;
-  Role role;              ///< who dies
+  Role role;              ///< of the process that dies
   const char* failpoint;  ///< "": it is killed from outside, while it holds what it received
   /// shm: is the message delivered at whose sending it happened? 0 no, 1 yes, 2 does not matter
   int published;

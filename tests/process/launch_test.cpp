@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon launch` as its users meet it: what each rank is told, what is printed where, who is
-// blamed, and that nothing outlives it.
+// `tendon launch` as its users meet it: what each rank is told, what is printed where, which rank
+// is blamed, and that nothing outlives it.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -95,7 +95,7 @@ class EveryOperation {
     expect("scatter", group_.scatter(ramp(), one, GroupRank{1}, kPatience), one, value(rank_));
     expect("reduce_scatter", group_.reduce_scatter(ramp(), one, ReduceOp::sum, kPatience), one,
            size_ * value(rank_));
-    // To member m goes what says from whom it is: rank x 1000 + m.
+    // To member m goes a number that names its sender: rank x 1000 + m.
     Tensor out = blocks();
     for (std::int64_t m = 0; m < size_; ++m) fill(out, m, rank_ * 1000 + m);
     expect_blocks("all_to_all", group_.all_to_all(out, all, kPatience), all, 1000, rank_);

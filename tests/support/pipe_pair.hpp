@@ -18,7 +18,7 @@
 
 namespace tendon::test {
 
-/// Which path a pipe takes and who drives its connecting end.
+/// Which path a pipe takes and what drives its connecting end.
 struct Way {
   std::string_view name;
   Transport transport = Transport::automatic;

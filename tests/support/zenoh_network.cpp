@@ -218,7 +218,7 @@ void ZenohNetwork::close(Number session) {
   sessions_.erase(session);
 }
 
-// ---- who reaches whom
+// ---- which session reaches which
 
 ZenohNetwork::Number ZenohNetwork::group_of(Number session, std::size_t grouping) const {
   const auto found = groupings_[grouping].find(session);

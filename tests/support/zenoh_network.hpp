@@ -31,7 +31,7 @@ class ZenohNetwork {
     std::uint64_t seed = 1;
     Time least_delay{50};
     Time most_delay{500};
-    /// Of the words "a token came" and "a token went" one in so many is lost; 0: none.
+    /// One in so many of the words "a token came" and "a token went" is lost; 0: none.
     std::uint64_t loses_token_in = 0;
     /// The same of puts.
     std::uint64_t loses_put_in = 0;

@@ -21,7 +21,7 @@ inline namespace v0 {
 /// Errors:  invalid_argument with the text, the place and the rule; limit_exceeded.
 /// Blocks:  never.
 /// Cost:    one string. Comparing two takes no memory, and time of at most the product of their
-///          lengths, whoever chose them.
+///          lengths, also where a stranger chose them.
 ///
 /// A key is UTF-8 text in chunks with '/' between them; no chunk is empty, and none has one of
 /// "*$?#". Three wildcards stand for sets of keys:

@@ -28,7 +28,7 @@ struct History {
 };
 [[nodiscard]] constexpr History keep_last(std::uint32_t samples) { return {samples}; }
 
-/// Of one topic.
+/// The quality of service of one topic.
 struct Qos {
   History history = keep_last(1);
   Overflow overflow = Overflow::drop_oldest;

@@ -22,8 +22,8 @@ namespace tendon::v0::detail {
 ///
 /// Work goes in rounds, counted up from 1 over all operations of an epoch. In each round every
 /// member publishes once: a line of 128 bytes and, where that is too small, a slot. A member
-/// publishes round t only when it has read all it wants of round t-1. So whoever sees everybody's
-/// round t-K+1, with K lines and slots a member, may write over its own of round t-K:
+/// publishes round t only when it has read all it wants of round t-1. So a member that sees round
+/// t-K+1 of all others, with K lines and slots a member, may write over its own of round t-K:
 ///
 ///     may_stage(t): all others have published t-K+1
 ///     stage:        write slot and line t mod K
@@ -64,7 +64,7 @@ class Board {
   /// Another member's.
   [[nodiscard]] Result<void> attach(std::uint32_t member, std::shared_ptr<Segment> segment);
 
-  /// Of every other member: did it publish round `round`?
+  /// Did `member`, another one, publish round `round`?
   [[nodiscard]] bool arrived(std::uint32_t member, std::uint64_t round) noexcept {
     if (seen_[member] >= round) return true;
     const std::uint64_t now = line(member, round).round.load(std::memory_order_acquire);
@@ -86,12 +86,12 @@ class Board {
     return {slot_data(self_, round), kSlotBytes};
   }
   /// This member will not complete the operation that is in `round`: from now on its tensors may
-  /// change, also under who still reads them where they lie.
+  /// change, also under a member that still reads them where they lie.
   void give_up(std::uint64_t round) const noexcept {
     contents(self_).gave_up_in.store(round, std::memory_order_seq_cst);
   }
-  /// Of what was read of other members' tensors before this call, in `round` or before: may it have
-  /// been something else already? (A reader's half of a sequence lock.)
+  /// May other members' tensors have changed already when this member read them, before this call,
+  /// in `round` or before? (A reader's half of a sequence lock.)
   [[nodiscard]] bool abandoned(std::uint64_t round) const noexcept {
     std::atomic_thread_fence(std::memory_order_acquire);
     for (std::uint32_t member = 0; member < member_count(); ++member) {

@@ -106,8 +106,8 @@ class Broadcast final : public Rounds {
   const std::uint64_t rounds_;
 };
 
-/// Of all to all, or of all to one. In round 0 everybody says how much it gives, so that all know
-/// how many rounds there are, whatever sizes the others have.
+/// Gathers from all members to all, or to one. In round 0 every member says how much it gives, so
+/// that all know how many rounds there are, whatever sizes the others have.
 class Gather final : public Rounds {
  public:
   Gather(Flat input, std::vector<Flat> outputs, std::optional<std::uint32_t> root,

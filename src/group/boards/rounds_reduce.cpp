@@ -11,10 +11,10 @@
 namespace tendon::v0::detail {
 namespace {
 
-/// Of a share that is pulled at once: with those of all members it stays in the caches.
+/// Bytes of a share that are pulled at once: with those of all members they stay in the caches.
 constexpr std::uint64_t kPullBytes = 1ull << 20;
-/// Of all members' tensors: from here on they do not stay in the caches until the next operation,
-/// so what is copied goes around them.
+/// Bytes of all members' tensors together. From here on they do not stay in the caches until the
+/// next operation, so what is copied goes around them.
 constexpr std::uint64_t kStreamedBytes = 32ull << 20;
 
 /// Sources of a reduction, in the order of ranks.
@@ -131,15 +131,16 @@ class DistributedReduce final : public Rounds {
   const std::uint64_t chunks_;
 };
 
-/// In round 0 everybody says where its tensor is; who has it outside a pool shows its first chunk
-/// as well. If none is in a pool, this was round 0 of the staged way, and nothing was lost; if some
-/// are, that way begins in round 1.
+/// In round 0 every member says where its tensor is. A member that has it outside a pool shows its
+/// first chunk as well. If none is in a pool, this was round 0 of the staged way, and nothing was
+/// lost; if some are, that way begins in round 1.
 ///
-/// If all are in pools, everybody reads the others' memory, chunk by chunk, so that what has been
+/// If all are in pools, each member reads the others' memory, chunk by chunk, so that what has been
 /// reduced is copied while it is in the caches: having seen all in round i, it copies the others'
 /// shares of chunk i-1, which all have reduced then, and reduces its own share of chunk i by
-/// reading all. Nobody overwrites its part of a share before its owner, who has read it, has shown
-/// the next round. One round more says that all have copied: the tensors may be changed again.
+/// reading all. No member overwrites its part of a share before the owner of the share has read it
+/// and shown the next round. One round more says that all have copied: the tensors may be changed
+/// again.
 class PullReduce final : public Rounds {
  public:
   PullReduce(Flat tensors, ReduceOp op, std::uint32_t members, PoolPlace mine, PoolReader read_pool)
@@ -177,8 +178,8 @@ class PullReduce final : public Rounds {
     if (!pulls_) return staged_->take(i - skipped_, board, round);
     if (i != 0 && i <= chunks_) copy_shares(i - 1, board.self());
     if (i < chunks_) reduce_share(i, board.self());
-    // Who gave up after it had shown the last round may have changed what was copied from it. Then
-    // why it did so ends this.
+    // A member that gave up after it had shown the last round may have changed what was copied from
+    // it. Then its reason ends this operation.
     return i <= chunks_ || !board.abandoned(round);
   }
   bool more(std::uint64_t i) const override {
@@ -213,7 +214,7 @@ class PullReduce final : public Rounds {
     located_ = true;
     return true;
   }
-  // Of the tensor.
+  // The part of the tensor that is `member`'s share of a chunk.
   Share share(std::uint64_t chunk, std::uint32_t member) const {
     const std::uint64_t begin = chunk * kPullBytes * members_;
     const Share share =

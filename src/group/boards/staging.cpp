@@ -11,7 +11,7 @@ namespace {
 // Members decide by their own clocks, and one that streams beside one that does not is slower than
 // both: where it is close, all stay with the caches.
 constexpr double kClearly = 0.7;
-// Who pulls waits for the others once more in each chunk, and waits are not counted.
+// A member that pulls waits for the others once more in each chunk, and waits are not counted.
 constexpr double kClearlyPulled = 0.5;
 
 constexpr std::size_t kShown = 2;  // of the ways: those that write

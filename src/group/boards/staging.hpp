@@ -38,9 +38,9 @@ class Staging {
     bool pulls = false;     ///< is to be read in place, if the others' tensors can be too
     bool is_trial = false;  ///< tried() is to hear how long it took
   };
-  /// Of the next operation. Every member makes the same calls, so trials fall together.
+  /// The plan of the next operation. Every member makes the same calls, so trials fall together.
   [[nodiscard]] Plan plan(CollectiveOp op, std::uint64_t size_bytes) noexcept;
-  /// Of the next all_reduce of a tensor in a pool, of so many members.
+  /// The plan of the next all_reduce of a tensor in a pool, by so many members.
   [[nodiscard]] Plan plan_pooled(std::uint64_t size_bytes, std::uint32_t members) noexcept;
   void tried(CollectiveOp op, std::uint64_t size_bytes, const Plan& plan,
              std::uint64_t ns) noexcept;
@@ -49,8 +49,9 @@ class Staging {
   static constexpr std::uint64_t kSmallestBytes = std::uint64_t{16} << 10;
   static constexpr std::uint64_t kFirstTrials = 6;
   static constexpr std::uint64_t kPeriod = 128;
-  /// Of all members' tensors in pools: read in place from here on until something else was faster;
-  /// and from where nothing stays in a cache, always.
+  /// Bytes of all members' tensors together, where these lie in pools. From the first number on
+  /// they are read in place until something else was faster. From the second on, where nothing
+  /// stays in a cache, they always are.
   static constexpr std::uint64_t kPulledBytes = std::uint64_t{4} << 20;
   static constexpr std::uint64_t kAlwaysPulledBytes = std::uint64_t{32} << 20;
 

@@ -29,7 +29,7 @@ class CallQueueOwner {
   [[nodiscard]] virtual std::optional<Error> failure(std::string_view what) const = 0;
   /// Why the epoch ends where its EpochEnd says.
   [[nodiscard]] virtual Error why_over() const = 0;
-  /// Those of this epoch who have gone.
+  /// The members of this epoch that have gone.
   [[nodiscard]] virtual std::vector<GroupRank> lost_ranks(const Epoch& epoch) const = 0;
   [[nodiscard]] virtual std::optional<Error> lost(const Epoch& epoch, GroupRank rank) const = 0;
   /// Ends that epoch, if it is the one that runs, from operation `first` on, and tells everybody.

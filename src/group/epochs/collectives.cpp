@@ -473,7 +473,7 @@ Result<std::shared_ptr<Operation>> move_over_links(GroupCore& core, Epoch& epoch
                        : barrier_script(member);
       break;
     case CollectiveOp::monitored_barrier:
-      // From everybody to everybody, so that each knows by itself who is missing.
+      // From every member to every other, so that each knows by itself which ones are missing.
       for (std::uint32_t i = 1; i < member.count; ++i) {
         job.script.steps.push_back(
             {.kind = Step::Kind::send, .peer = (member.rank + i) % member.count});

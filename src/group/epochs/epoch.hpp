@@ -66,7 +66,7 @@ struct Epoch {
   static constexpr unsigned kAttemptBits = 32;
 };
 
-/// Wakes whoever waits for this member's rounds.
+/// Wakes the members that wait for this member's rounds.
 void ring_members(const Epoch& epoch);
 /// Gives the links back what steps held that were taken. The caller holds no lock.
 void settle_steps(const Epoch& epoch);

@@ -103,7 +103,7 @@ Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::span<const GroupRank
     id ^= id >> 29;
   };
   for (const MeshPlace place : places) mix(place.value + 1);
-  // The epoch: who has come in the place of another does not know what was made before it.
+  // The epoch, because a newcomer in the place of another does not know what was made before it.
   mix(now->number());
   {
     const Lock lock(state_mutex_);
@@ -131,14 +131,14 @@ void GroupCore::leave() {
       const Lock lock(state_mutex_);
       word = end_.take_word();
     }
-    // To those whom it has not reached, this member would be the one who ended it.
+    // Members that the word has not reached would take this one for the one that ended the epoch.
     if (word) say_all(word->envelope, as_bytes(word->text));
     take_back_held();
     say_all({.kind = EnvelopeKind::left, .from = self_});
   }
   bool is_last = false;
   {
-    // Who has not gone says so later.
+    // A member that has not gone yet says so later.
     const Lock lock(state_mutex_);
     MemberMask staying;
     for (const GroupPlace place : mesh_places_.numbers()) {
@@ -175,8 +175,8 @@ void GroupCore::forget_members() {
   channels = seats_.forget();
 }
 
-// What waits for the receiver to take earlier messages may wait for ever: the channels to whom this
-// member has left would never end, and nobody could take its place.
+// What waits for the receiver to take earlier messages may wait for ever. Then the channels to the
+// members that this one has left would never end, and nobody could take its place.
 void GroupCore::take_back_held() {
   for (const GroupPlace place : mesh_places_.numbers()) {
     const auto channel = place == self_ ? nullptr : channel_of(place);
@@ -219,7 +219,7 @@ std::optional<Error> GroupCore::failure(std::string_view what) const {
   if (end_.runs()) return {};
   const Lock lock(state_mutex_);
   if (end_.runs()) return {};
-  // Whoever calls only now gets the member's name as those who waited did.
+  // A caller that comes only now gets the member's name, as the callers that waited did.
   const auto& why = end_.why();
   const bool is_loss = why && why->code == ErrorCode::peer_lost;
   return Error{is_loss ? ErrorCode::peer_lost : ErrorCode::group_aborted, "group",
@@ -285,7 +285,7 @@ void GroupCore::say_all(Envelope envelope, Bytes body) {
     if (place != self_) say(place, envelope, body);
 }
 
-// To who can be reached.
+// Does nothing if the member cannot be reached.
 void GroupCore::say(GroupPlace place, const Envelope& envelope, Bytes body) const {
   const auto channel = channel_of(place);
   if (channel != nullptr && !channel->lost()) channel->post(envelope, body);
@@ -342,7 +342,8 @@ void GroupCore::on_lost(MeshPlace mesh_place, const Channel& channel, const Erro
     name = member ? now->names[*now->rank_at(*place)] : mesh_->name_of(mesh_place);
   }
   say_agreement();
-  // Who has left in order may have done all that is asked of it: only what waits for it fails.
+  // A member that has left in order may have done all that is asked of it: only what waits for it
+  // fails.
   if (loss.in_order() || !member || news != Seats::News::loss) return;
   Error lost = error;
   lost.code = ErrorCode::peer_lost;
@@ -403,7 +404,7 @@ void GroupCore::on_ready(GroupPlace place, const Envelope& envelope) {
     const Lock lock(state_mutex_);
     const Ready said{envelope.epoch, envelope.extra, envelope.sequence, envelope.count};
     if (!seats_.hear_ready(place, said)) return;
-    // Whoever is ready for a later one has been in the one that is entered here.
+    // A member that is ready for a later epoch has been in the one that is entered here.
     if (next_ != nullptr && said.number == next_->number()) {
       if (const auto rank = next_->rank_at(place)) next_->ready[*rank] = said;
     }

@@ -24,8 +24,8 @@ namespace tendon::v0::detail {
 ///
 ///     entering --`ready` of all members of the view--> running
 ///     running --an operation failed, a member was lost, somebody said `abort`--> failed
-///     failed --shrink()--> entering, in a view without those who are gone
-///     running, failed --grow(), rebuild()--> entering, in a view with those who have come
+///     failed --shrink()--> entering, in a view without the members that are gone
+///     running, failed --grow(), rebuild()--> entering, in a view with the newcomers
 ///
 /// Owns:    the epoch, the call queue, a share of the mesh.
 /// Threads: thread-safe. Lock order: a link's receive lock; the call queue's; state_mutex_; an
@@ -43,14 +43,14 @@ class GroupCore final : public MeshListener,
                                                                const GroupOptions& options,
                                                                Deadline deadline);
   /// The group `id` of those places of the mesh, of which one is this member's, before its first
-  /// epoch. `view` is empty for one who comes in the place of another.
+  /// epoch. `view` is empty for a member that comes in the place of another.
   GroupCore(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::string name,
             ByPlace<MeshPlace> mesh_places, const View& view, Minority minority);
 
   enum class Of : std::uint8_t {
-    everybody,    ///< of the last epoch, or an error that names who is gone
+    everybody,    ///< of the last epoch, or an error that names the members that are gone
     those_left,   ///< of the last epoch
-    those_here,   ///< those left, and who has come in the place of another
+    those_here,   ///< those left, and the newcomers in the places of others
     every_place,  ///< waits until somebody has come for each
   };
   /// The next epoch: each of its members calls this.

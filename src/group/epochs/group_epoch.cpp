@@ -26,7 +26,8 @@ std::shared_ptr<Epoch> GroupCore::build(const View& view, std::uint32_t attempt)
     if (place == self_) next->self = GroupRank{next->size()};
     next->places.push_back(place);
     next->channels.push_back(place == self_ ? nullptr : channel_of(place));
-    // What each says of itself, so the same on all members. Who can reach whose memory is not.
+    // What each says of itself, so the same on all members. Which member can reach the memory of
+    // which other is not.
     hosts.push_back(place == self_ ? context()->identity().host
                                    : channel_of(place)->link().peer().host);
     std::string name = mesh_->name_of(mesh_places_[place]);
@@ -117,7 +118,7 @@ void GroupCore::install(const std::shared_ptr<Epoch>& next) {
       Error why = error_of(*early.abort, *next);
       (void)end_.end(first, std::move(why), std::move(early.abort));
     }
-    // Whoever has come in the place of somebody who was lost is not lost.
+    // A member that has come in the place of a lost one is not lost.
     drop_messages_of_replaced();
     replaced = seats_.forget_replaced();
     for (const auto& [place, loss] : seats_.losses()) {
@@ -126,7 +127,7 @@ void GroupCore::install(const std::shared_ptr<Epoch>& next) {
       (void)end_.end(EpochEnd::kAll, {ErrorCode::peer_lost, "group",
                                       next->names[*rank] + " was lost: " + loss.error.detail});
     }
-    // Somebody who still has its link to that one would wait.
+    // A member that still has its link to the lost one would wait.
     if (end_.must_tell()) word = end_.tell(self_, next->number());
     {
       const Lock inbox(next->inbox_mutex);
@@ -189,8 +190,8 @@ class GroupCore::Entering {
  public:
   Entering(GroupCore& core, Of members, std::string_view where)
       : core_(core), members_(members), where_(where) {
-    // One that was given up before the others were ready, who may have entered it since: they have
-    // its board.
+    // An epoch that was given up before the others were ready. They may have entered it since: they
+    // have its board.
     const Lock lock(core_.state_mutex_);
     next_ = core_.next_;
     shown_ = next_ != nullptr && next_->ready[next_->self].number != 0;
@@ -204,8 +205,8 @@ class GroupCore::Entering {
       const Lock lock(core_.state_mutex_);
       if (shown_) {
         if (core_.complete(*next_)) return true;
-        // All are ready and only a board is on its way: who left since has shown it before, unless
-        // it died on the way.
+        // All are ready and only a board is on its way. A member that left since has shown its
+        // board before, unless it died on the way.
         if (missing().empty()) {
           board_lost = core_.board_never_comes(*next_);
           if (!board_lost) return false;
@@ -313,7 +314,8 @@ class GroupCore::Entering {
                    group + ": " +
                        std::to_string((seats & ~core_.seats_.agreement().absent()).count()) +
                        " of " + std::to_string(seats.count()) + " members can be reached" +
-                       (alone ? ", too few to go on" : "; they have not agreed on who is left")};
+                       (alone ? ", too few to go on"
+                              : "; they have not agreed on the members that are left")};
     }
     std::string names;
     bool all_here = true;
@@ -340,7 +342,7 @@ class GroupCore::Entering {
 
   bool takes_newcomers() const { return members_ == Of::those_here || members_ == Of::every_place; }
 
-  // Ranks of those who have not said that they are ready for it.
+  // Ranks of the members that have not said that they are ready for it.
   std::vector<GroupRank> missing() const TENDON_REQUIRES(core_.state_mutex_) {
     std::vector<GroupRank> ranks;
     for (const GroupRank rank : next_->ranks())
@@ -487,7 +489,7 @@ class GroupCore::Entering {
   std::string killed_;    // names of members, for the error
 };
 
-// Not yet for who has come in the place of another: the members have to agree on it.
+// Not so yet for a newcomer in the place of another: the members have to agree on it.
 bool GroupCore::is_admitted() const {
   const Lock lock(state_mutex_);
   return seats_.agreement().view().members.any();
@@ -512,8 +514,8 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
       entering.kill(fences.due(entering.awaited(), Deadline::Clock::now()));
     return context()->unusable() || !looked || *looked;
   };
-  // Somebody may come in the place of rank 0, whom all others have to look for: those who rebuild,
-  // and who has come in a place himself, maybe to such members.
+  // A process may come in the place of rank 0, and all others have to look for it: the members that
+  // rebuild, and a newcomer in another place, which may have come to such members.
   const bool is_newcomer =
       members == Of::those_here && epochs_entered_ == 0 && mesh_->replacement();
   const auto wait = [&](Deadline until) {

@@ -14,8 +14,8 @@ namespace {
 
 // Beyond it the copy counts for more than what is saved here.
 constexpr std::uint64_t kMostBytes = 8192;
-// Looks at the others' lines, as many as a waiting thread takes before it yields: who has a CPU of
-// its own and is on time comes within them. More would keep the others from theirs.
+// Looks at the others' lines, as many as a waiting thread takes before it yields. A member that has
+// a CPU of its own and is on time comes within them. More would keep the others from their CPUs.
 constexpr int kLooks = 8;
 
 }  // namespace
@@ -35,7 +35,7 @@ std::optional<Result<void>> CallQueue::reduce_at_once(const Tensor& tensor, cons
   Board& board = *epoch.board;
   const std::uint64_t round = epoch.board_round;
   const std::uint32_t count = board.member_count();
-  // Somebody who comes to it late makes an operation, which goes the way of the table.
+  // A member that comes to it late makes an operation, which goes the way of the table.
   if (choose_board_all_reduce(Tuning::get(), count, size) != BoardAllReduce::symmetric) return {};
   if (board.holds_back(round) != board.self()) return {};
 

@@ -66,11 +66,11 @@ class Seats {
   /// After note(): it is left out of the next epoch. A member that was ready for it and left in
   /// order may have seen it complete, which then is so for everybody: it stays until miss_early().
   void leave_out(GroupPlace place, const Loss& loss, const Epoch& now);
-  /// The next epoch is complete, or never will be: those who left early are left out.
+  /// The next epoch is complete, or never will be: the members that left early are left out.
   void miss_early();
   [[nodiscard]] const std::map<GroupPlace, Loss>& losses() const noexcept { return lost_; }
   [[nodiscard]] const Loss* loss_at(GroupPlace place) const;
-  /// The first of the losses() but for those who left early.
+  /// The first of the losses() but for the members that left early.
   [[nodiscard]] std::optional<GroupPlace> first_missing() const;
   [[nodiscard]] bool has_gone(GroupPlace place) const;
   /// Where another process has come since, and this was not asked before.

@@ -34,7 +34,7 @@ class Absences {
   /// `from` says all that it misses.
   void hear(GroupPlace from, const AbsenceReport& report);
   /// The next epoch. What others saw in the last one they say again in this one, if it still holds;
-  /// what this member saw holds of those who `stay`.
+  /// what this member saw holds of the members that `stay`.
   void begin(const MemberMask& members, const MemberMask& stay);
 
   [[nodiscard]] const MemberMask& absent() const noexcept { return absent_; }

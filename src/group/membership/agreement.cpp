@@ -76,7 +76,7 @@ AgreementMessage Agreement::message_of_ballot() const {
   return message;
 }
 
-// Who is in the next epoch
+// The members of the next epoch
 
 void Agreement::set_absent(GroupPlace member, Absence how, Clock::time_point now) {
   admitted_.reset(member.value);
@@ -290,7 +290,7 @@ void Agreement::receive_here(GroupPlace from, const AgreementMessage& message,
 void Agreement::tick(Clock::time_point now) {
   if (!unsettled() || now - said_at_ < retry_) return;
   said_at_ = now;
-  // Whoever decided without being heard answers a report of the old epoch.
+  // A member that decided without being heard answers a report of the old epoch.
   if (present() != view_.members || accepted_) send_report();
   send_all(unconfirmed_ & present(), message_of_view());
   consider(now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the members of a group agree on its next epoch: who is still in it.
+// How the members of a group agree on its next epoch, that is, on the members still in it.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace tendon::v0::detail {
 ///
 /// Single-decree Paxos for each epoch (L. Lamport, "Paxos Made Simple", 2001): the acceptors are
 /// the members of the last epoch, the leader is the lowest one that is present, and a quorum is
-/// everybody whom the leader takes to be present. Two quorums must meet, so those present must be
+/// all members that the leader takes to be present. Two quorums must meet, so these must be
 /// more than half of the last epoch, or half of it with its lowest member, or all that are not
 /// proved dead. The first round of the lowest place needs no `prepare`: nobody can have been before
 /// it.
@@ -50,12 +50,12 @@ class Agreement {
     AgreementMessage message;
   };
 
-  /// A member of `view`; an `epoch` of 0 with no members is one who waits to be admitted.
+  /// A member of `view`. In a view with an `epoch` of 0 and no members it waits to be admitted.
   Agreement(GroupPlace self, const View& view, Minority minority, Clock::duration retry);
 
-  /// `member` of this view is to be left out. It holds for those who stay; of who is new in a later
-  /// view, as of all after views that were not heard of, it has to be said again: a place may have
-  /// been taken by another process.
+  /// `member` of this view is to be left out. In a later view this still holds for a member that
+  /// stayed. It has to be said again for a member that is new there, and for all members after
+  /// views that were not heard of: another process may have taken the place.
   void set_absent(GroupPlace member, Absence how, Clock::time_point now);
   /// An empty place is taken from the next epoch on; it answers by an Agreement of its own.
   void admit(GroupPlace place, Clock::time_point now);
@@ -67,7 +67,7 @@ class Agreement {
   [[nodiscard]] const View& view() const noexcept { return view_; }
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] const MemberMask& absent() const noexcept { return absences_.absent(); }
-  /// Those who were admit()ted here and are not members yet.
+  /// The places that were admit()ted here and are not in the view yet.
   [[nodiscard]] const MemberMask& admitted() const noexcept { return admitted_; }
   /// tick() has something to say again.
   [[nodiscard]] bool unsettled() const noexcept {
@@ -78,7 +78,7 @@ class Agreement {
   [[nodiscard]] bool leading() const noexcept {
     return state_ == State::preparing || state_ == State::proposing;
   }
-  /// Is somebody waited for who leads newcomers in?
+  /// Is a member waited for that leads newcomers in?
   enum class Newcomers : std::uint8_t { wanted, not_wanted };
   /// Without a word of these nothing is decided.
   [[nodiscard]] MemberMask awaited(Newcomers newcomers) const;

@@ -39,7 +39,8 @@ struct InboundMessage {
   }
 };
 
-/// Who is told of what comes on a channel. Every call comes under the link's receive lock.
+/// The owner of a channel, which is told of what comes on it. Every call comes under the link's
+/// receive lock.
 class ChannelOwner {
  public:
   virtual ~ChannelOwner() = default;

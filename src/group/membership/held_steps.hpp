@@ -21,7 +21,7 @@ namespace tendon::v0::detail {
 /// Owns:    shares that were let go of and not given back yet; a share of the link.
 /// Threads: thread-safe; its own lock is the innermost one.
 /// Errors:  none.
-/// Blocks:  settle(), for who receives from the link.
+/// Blocks:  settle(), while another thread receives from the link.
 /// Cost:    a lock a step, and one more of the link for all that were taken in one go.
 class HeldSteps final : public Work, public std::enable_shared_from_this<HeldSteps> {
  public:

@@ -172,7 +172,7 @@ void Mesh::on_inbound(Channel& channel, InboundMessage&& inbound) {
         break;
     }
     const auto known = occupants_.place_of(channel);
-    if (!known) return;  // has not said who it is
+    if (!known) return;  // has not said which member it is
     place = *known;
     switch (envelope.kind) {
       case EnvelopeKind::neighbour:

@@ -31,14 +31,14 @@ namespace tendon::v0::detail {
 ///     known
 ///
 /// When a member is gone, another process may take its place: it joins as that one did, is told
-/// of all who are there, and says `hello` to them. In the place of rank 0 it listens at the
-/// rendezvous, where the others look for it: seek_rank0(). Who is admitted to a group is for the
-/// group to decide.
+/// of all that are there, and says `hello` to them. In the place of rank 0 it listens at the
+/// rendezvous, where the others look for it: seek_rank0(). The group decides whether it admits the
+/// process.
 ///
 /// Owns:    the channels, this member's acceptor.
 /// Threads: thread-safe. Lock order: a link's receive lock, then a group's, then the mesh's.
-/// Errors:  of meet(), naming who is missing.
-/// Blocks:  meet(), and who looks for rank 0.
+/// Errors:  of meet(), naming the members that are missing.
+/// Blocks:  meet(), and what looks for rank 0.
 /// Cost:    one link and one channel a peer.
 class Mesh final : public ChannelOwner,
                    public OpenHandler,
@@ -54,9 +54,9 @@ class Mesh final : public ChannelOwner,
 
   /// Finds the others.
   [[nodiscard]] Result<void> meet(Deadline deadline);
-  /// This process has come to a group that was coming to its end: of those who were there before
-  /// it, all have gone, or somebody had when meet() failed, or rank 0 was replaced. Who tries again
-  /// may find the next one.
+  /// This process has come to a group that was coming to its end. The members that were there
+  /// before it have all gone, or one of them had when meet() failed, or rank 0 was replaced. A
+  /// caller that tries again may find the next group.
   [[nodiscard]] bool came_too_late() const;
 
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
@@ -86,7 +86,8 @@ class Mesh final : public ChannelOwner,
   /// When rank 0 is gone: looks for another that has taken its place, until `deadline` at most. A
   /// member makes itself known to it.
   void seek_rank0(Deadline deadline);
-  /// The same for who waits to be admitted: it came too late then, and goes there from the start.
+  /// The same for a member that waits to be admitted. It only notes that there is another rank 0:
+  /// this member came too late then, and joins there from the start.
   void look_for_rank0(Deadline deadline);
   /// "rank 3 (vision, host a, pid 12)".
   [[nodiscard]] std::string name_of(MeshPlace place) const;
@@ -177,7 +178,7 @@ class Mesh final : public ChannelOwner,
   Occupants occupants_ TENDON_GUARDED_BY(mutex_);
   Strangers strangers_ TENDON_GUARDED_BY(mutex_);
   Arrivals arrivals_ TENDON_GUARDED_BY(mutex_);
-  // Rank 0: of who joined; else: of those to connect to.
+  // At rank 0 those of the members that joined, elsewhere those of the peers to connect to.
   std::vector<std::string> addresses_ TENDON_GUARDED_BY(mutex_);
   bool joined_ TENDON_GUARDED_BY(mutex_) = false;
   bool ended_ TENDON_GUARDED_BY(mutex_) = false;

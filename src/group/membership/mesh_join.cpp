@@ -106,8 +106,8 @@ Result<void> Mesh::host(Deadline deadline) {
   return {};
 }
 
-// Who has come would take the end of a channel without a word for that of a group that was here
-// before.
+// Tells the processes that have come why. They would take the end of a channel without a word for
+// that of a group that was here before.
 Error Mesh::give_up(Error why) {
   const Envelope word{.kind = EnvelopeKind::refuse, .tag = kGivenUp};
   auto all = strangers_.all();
@@ -124,7 +124,7 @@ void Mesh::on_context_closed() {
     (void)give_up({ErrorCode::context_closed, kWhere, "its Context was closed"});
 }
 
-// Tells a member whom it connects to: everybody who was here before it, or has a lower rank.
+// Tells a member its peers to connect to: all that were here before it, or have a lower rank.
 void Mesh::introduce(std::uint32_t place) {
   const bool late = joined_ || arrivals_.late();
   Channel& newcomer = *occupants_.at(place);
@@ -235,7 +235,7 @@ Error Mesh::rank0_gone() const {
                "rank 0, " + lost.channel->link().peer_name() + ", went away: " + lost.error.detail};
 }
 
-// Whoever was at this place before is lost.
+// Precondition: a process that was at this place before is lost.
 void Mesh::put(std::uint32_t place, std::shared_ptr<Channel> channel) {
   auto before = occupants_.put(place, std::move(channel));
   // A link that lives on would keep it, and count it. Another one's is locked here.
@@ -258,14 +258,14 @@ bool Mesh::came_too_late() const {
   if (!arrivals_.late()) return false;
   if (!joined_) return !lost.empty();
   if (rank0_replaced_) return true;
-  // Those who have come since do not count: they are in the same place.
+  // Processes that have come since do not count: they are in the same place.
   for (std::uint32_t place = 1; place < size_; ++place)
     if (arrivals_.dialled(place) && occupants_.here(place)) return false;
   return rank0 != lost.end();
 }
 
-// Until there is no more use in it: the one at this place has come by itself, or rank 0, who told
-// the address, is gone.
+// Tries until there is no more use in it: the member at this place has come by itself, or rank 0,
+// which told the address, is gone.
 Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address,
                                  Deadline deadline) {
   const auto is_in_vain = [this, place] {
@@ -300,11 +300,12 @@ Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address
       if (may_come_yet(error.code)) {
         error.code = ErrorCode::timeout;
         error.detail = "nobody answered at " + address + " before the deadline: " + error.detail +
-                       "; who should listen there has not called join() yet, or has given up";
+                       "; the process that should listen there has not called join() yet, or has "
+                       "given up";
       }
       return error;
     }
-    // Whoever is expected there may not have begun to listen.
+    // The process that is expected there may not have begun to listen.
     context_->wait(nullptr, pause, [this] { return context_->unusable(); });
     TENDON_CHECK(context_->usable(kWhere));
     pause = std::min(pause * 2, kLongestPause);
@@ -444,13 +445,13 @@ void Mesh::on_join(Channel& channel, const InboundMessage& inbound) {
     const PeerIdentity& before = link.peer();
     if (asking.pid == before.pid && asking.host == before.host)
       why += ", the same: a process joins a group once, subgroup() and split() make others of it";
-    // That one may be dead already, and only not known to be; or it is the one who asks, who has
-    // given up the first time.
+    // The member at this place may be dead already, and only not known to be. Or it is the one that
+    // asks, after it has given up the first time.
     may_pass = joined_ || &channel.link() == &link;
     if (may_pass) strangers_.claim(channel, {rank, std::string(inbound.text()), envelope.group});
   } else if (!first_group_.admits(envelope.group)) {
     why = "rank " + std::to_string(rank) + " (" + channel.link().peer_name() +
-          ") is of another group than those who came back before it";
+          ") is of another group than the processes that came back before it";
   }
   if (why.empty()) return seat(channel, rank, std::string(inbound.text()), envelope.group);
   log(LogLevel::warn, kWhere, "refused a member: " + why);
@@ -467,8 +468,8 @@ void Mesh::seat(Channel& channel, std::uint32_t rank, std::string address, std::
   if (joined_) introduce(rank);
 }
 
-// The answer tells the one who connected that it is known here, so that memory may be shown to it:
-// that does not come in order with messages.
+// The answer tells the peer that connected that it is known here, so that memory may be shown to
+// it: that does not come in order with messages.
 void Mesh::on_hello(Channel& channel, const Envelope& envelope) {
   // It may belong to a group that was here before.
   if (first_group_.id() == 0) return strangers_.keep_hello(channel, envelope);
@@ -493,7 +494,7 @@ void Mesh::greet(std::uint32_t place) {
       {.kind = EnvelopeKind::hello, .from = self(), .group = first_group_.id()});
 }
 
-// Whoever was at this place is lost: does somebody wait to take it?
+// The process that was at this place is lost. Lets another one take it, if one waits for that.
 void Mesh::admit_claim(std::uint32_t place) {
   const auto claimed = strangers_.take_claim(place);
   if (!claimed) return;

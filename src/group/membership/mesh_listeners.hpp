@@ -16,7 +16,7 @@ class MeshListener {
  public:
   virtual ~MeshListener() = default;
   virtual void on_inbound(MeshPlace place, InboundMessage&& inbound) = 0;
-  /// `channel` is the one to whom is gone, which may have been replaced since.
+  /// `channel` leads to the process that is gone. Another one may have taken its place since.
   virtual void on_lost(MeshPlace place, const Channel& channel, const Error& error,
                        Absence how) = 0;
 };
@@ -65,7 +65,7 @@ class MeshListeners {
   std::map<std::uint64_t, std::vector<Early>> early_;
   std::size_t early_count_ = 0;
   std::uint64_t early_bytes_ = 0;
-  std::map<std::uint64_t, MemberMask> removed_;  // groups: who has not left them yet
+  std::map<std::uint64_t, MemberMask> removed_;  // groups: the members that have not left them yet
 };
 
 }  // namespace tendon::v0::detail

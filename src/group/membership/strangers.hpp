@@ -13,11 +13,11 @@ namespace tendon::v0::detail {
 
 /// Channels that were opened to this member and have no place in its mesh: they have not said whose
 /// they are, or wait for the place of a process that is not known to be gone. Places among them are
-/// limited, and the oldest gives way to a newcomer: who means to join says so at once.
+/// limited, and the oldest gives way to a newcomer: a process that means to join says so at once.
 ///
 /// Owns:    a share of each channel.
 /// Threads: none; its owner has a lock.
-/// Errors:  none; who gives way is for the owner to refuse, under no lock of a link.
+/// Errors:  none; the owner refuses the channel that gives way, under no lock of a link.
 /// Blocks:  never.
 /// Cost:    a search among at most kMost.
 class Strangers {

@@ -46,7 +46,7 @@ struct Sending {
 
   [[nodiscard]] Channel& channel() const { return *epoch->channels[rank]; }
   [[nodiscard]] bool done() const { return outbound->done.load(std::memory_order_acquire); }
-  /// What became of it, once it is done. Who took it and has gone since did not lose it.
+  /// What became of it, once it is done. A receiver that took it and has gone did not lose it.
   [[nodiscard]] Result<void> outcome(const GroupCore& core) const {
     if (outbound->handed_over.load(std::memory_order_relaxed)) return {};
     if (auto gone = core.lost(*epoch, rank)) return *std::move(gone);
@@ -538,13 +538,13 @@ Result<std::vector<GroupRank>> agree_on_split(Group& group, GroupCore& core,
   TENDON_TRY(all, Tensor::empty(DType::u32, Shape({count, count})));
   TENDON_CHECK(group.all_gather(mine, all, deadline));
   for (std::uint32_t other = 0; other < count; ++other) {
-    // Whoever is in this member's list, and whoever has this member in its own.
+    // Only members that are in this member's list, or have this member in theirs, are compared.
     if (marks[other] == 0 && all.item<std::uint32_t>({other, epoch->self.value}) == 0) continue;
     for (std::uint32_t rank = 0; rank < count; ++rank) {
       if (all.item<std::uint32_t>({other, rank}) == marks[rank]) continue;
       return Error{ErrorCode::mismatch, "group.split",
                    epoch->names[epoch->self] + " and " + epoch->names[GroupRank{other}] +
-                       " give other lists of who is in their group; they differ at rank " +
+                       " give different lists of the members of their group; they differ at rank " +
                        std::to_string(rank)};
     }
   }

@@ -183,8 +183,9 @@ Result<void> send_to_stage(Group& stages, const Group& tensor_group, const Tenso
   const To to{peer, kTag};
   Words words = words_of(tensor);
   // Within one host there is no link between the stages to spare: a gather would move the same
-  // bytes in more steps. Whoever shares memory with all of its stage and with its counterpart sends
-  // all; if the counterpart shares memory with all of its own stage, everybody there has got all.
+  // bytes in more steps. A member that shares memory with all of its stage and with its counterpart
+  // sends all. If the counterpart shares memory with all of its own stage, every member there has
+  // got all.
   const auto there = stages.members();
   const bool whole =
       on_one_host(tensor_group) && peer.value < there.size() && by_shared_memory(there[peer.value]);

@@ -44,8 +44,8 @@ Extent whole_extent_of(std::span<const Flat> parts) {
   return whole;
 }
 
-// Each of these is written alone: of two results in one memory, who comes last would win, on some
-// members and with some algorithms.
+// Each of these is written alone. If two results shared memory, the one written last would win, on
+// some members and with some algorithms.
 Result<void> check_distinct(const Tensors& tensors, std::span<const Flat> parts) {
   const std::vector<Extent> extents = extents_of(parts);
   bool is_clear =
@@ -238,7 +238,7 @@ Result<std::vector<Flat>> Flat::cut(std::uint32_t count, std::string_view where)
     blocks[i].one_ = {one_.data + i * each, 0, each, one_.dtype};
     blocks[i].size_bytes_ = each;
   }
-  // Whoever owns them goes with the last block, whose finish() comes last.
+  // Their owners go with the last block, whose finish() comes last.
   blocks.back().kept_ = std::move(kept_);
   blocks.back().gappy_ = std::move(gappy_);
   return blocks;

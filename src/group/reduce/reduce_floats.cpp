@@ -13,8 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tendon::v0::detail::HWY_NAMESPACE {
 namespace {
 
-/// One NaN for all: which of two a processor hands on, and the sign of the one it makes of
-/// inf - inf, is its own affair.
+/// One NaN for all. Processors differ in which of two NaNs they pass on, and in the sign of the one
+/// that they make of inf - inf.
 template <class T, class Bits, Bits kNaN>
 struct Floats : Plain<T> {
   template <class V>

@@ -67,7 +67,7 @@ struct BitXor : Unchanged {
   }
 };
 
-/// Of bool: any byte but 0 is true.
+/// Elements of bool: any byte but 0 is true.
 struct Truths : Plain<std::uint8_t> {
   HWY_INLINE hn::Vec<hn::ScalableTag<std::uint8_t>> load(const std::byte* from) const {
     return hn::Min(Plain<std::uint8_t>::load(from), hn::Set(d, 1));

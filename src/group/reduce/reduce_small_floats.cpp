@@ -9,8 +9,8 @@
 
 #include "group/reduce/reduce_loop-inl.h"
 
-// Of the conversions to f16, only those that the processor has round to the nearest and keep
-// denormals, in Highway 1.0.3.
+// In Highway 1.0.3, only those conversions to f16 that the processor has round to the nearest and
+// keep denormals.
 #undef TENDON_HARDWARE_F16
 #if (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3) && !defined(HWY_DISABLE_F16C)
 #define TENDON_HARDWARE_F16 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives between hosts as data: who sends which bytes to whom, in which order.
+// The collectives between hosts as data: which member sends which bytes to which, in which order.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Location {
 /// The operand of a reduce that the message is; `from` is the other one.
 enum class Operand : std::uint8_t { left, right };
 
-/// What a member does next. Whoever performs it promises that:
+/// What a member does next. The code that performs it promises that:
 ///   - a send is queued and never waits; the bytes are read some time before the next step that
 ///     writes to them (by address: input and output may be the same memory);
 ///   - a receive and a reduce take the next message of `peer`, which has `size_bytes`: messages

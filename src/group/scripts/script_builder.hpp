@@ -150,7 +150,8 @@ class ScriptBuilder {
   Script script_;
 };
 
-/// From whom a member of a tree has its bytes, or to whom its result goes, and the reverse.
+/// The place of a member in a tree. Its bytes come from the parent, or its result goes there; with
+/// the children it is the reverse.
 struct TreePlace {
   std::optional<std::uint32_t> parent;  ///< none at the root
   std::vector<std::uint32_t> children;  ///< with the smallest subtree first

@@ -59,8 +59,8 @@ TreePlace two_level_tree(std::uint32_t rank, const Hosts& hosts, std::uint32_t r
   return place;
 }
 
-/// Who of a host stands for `rank`, a member of another one: the places correspond, and when the
-/// hosts have the same number of members each stands for one of each.
+/// The member of a host that stands for `rank`, a member of another host. The places correspond,
+/// and when the hosts have the same number of members each stands for one of each.
 std::uint32_t counterpart_of(std::uint32_t rank, std::uint32_t host, const Hosts& hosts) {
   const std::uint64_t theirs = hosts.ranks(hosts.host_of(rank)).size();
   const auto ranks = hosts.ranks(host);

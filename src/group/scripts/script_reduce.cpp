@@ -62,7 +62,7 @@ void be_folded(ScriptBuilder& script, Member member, std::uint64_t size_bytes) {
   script.send(member.rank - 1, {Buffer::output, 0}, size_bytes);
   script.receive(member.rank - 1, {Buffer::output, 0}, size_bytes);
 }
-/// What its partner does, and all who have none: then `first` goes out.
+/// What its partner does, and each member that has none: then `first` goes out.
 void begin_fold(ScriptBuilder& script, Member member, const Fold& fold, std::uint64_t size_bytes,
                 Onward first) {
   const Location all{Buffer::output, 0};

@@ -22,8 +22,8 @@ static_assert(sizeof(ReturnEntry) == 16);
 /// What one side of a shm link makes and both sides map: the rings that side writes, and its words.
 /// The other side writes only the two `head` counters. Layout: docs/protocol.md, "Shared memory".
 ///
-/// Nothing in here decides who may use a slot, and no size or offset is read from here: they are
-/// constants.
+/// Nothing in here decides which side may use a slot, and no size or offset is read from here: they
+/// are constants.
 struct ControlBlock {
   static constexpr std::uint64_t kMagic = 0x314b4c424e444e54;  // "TNDNBLK1" read as little endian
   static constexpr std::uint64_t kMessageCount = 1024;

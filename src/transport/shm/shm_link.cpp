@@ -730,7 +730,7 @@ Result<std::shared_ptr<Link>> make_shm_link(ShmLinkOptions options) {
   if (const int flags = fcntl(options.peer_doorbell.get(), F_GETFL);
       flags < 0 || (flags & O_NONBLOCK) == 0) {
     return Error{ErrorCode::protocol_violation, "shm.attach",
-                 "peer " + options.peer.to_string() + ": its doorbell blocks who rings it"};
+                 "peer " + options.peer.to_string() + ": its doorbell blocks its ringer"};
   }
   return std::shared_ptr<Link>(std::make_shared<ShmLink>(std::move(options)));
 }

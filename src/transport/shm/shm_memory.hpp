@@ -111,7 +111,7 @@ class ReceivedSlot {
   ReceivedSlot& operator=(const ReceivedSlot&) = delete;
   ~ReceivedSlot() { segment_->link->give_back(id_, lent_bytes_); }
 
-  /// The rule for link slots. Of a slot of the publish pool the receiver may keep what it is shown.
+  /// The rule for link slots. In a slot of the publish pool a receiver may keep what it is shown.
   [[nodiscard]] bool lend() noexcept {
     if (segment_->access == Access::read_only) return true;
     if (!segment_->link->lend(segment_->slot_bytes)) return false;

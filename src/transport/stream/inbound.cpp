@@ -146,7 +146,7 @@ void Inbound::choose_memory(OpenTransfer& open, MessageSink& sink) {
   } else if (auto allocated = host_.allocate(open.descriptor.body_bytes())) {
     body = *std::move(allocated);
   } else {
-    // One message is lost to its receiver, who hears of it; its frames are read and dropped.
+    // One message is lost to its receiver, which hears of it; its frames are read and dropped.
     body = IncomingBody::of_failure(
         Error{ErrorCode::resource_exhausted, "tcp.receive",
               "a message of " + std::to_string(open.descriptor.body_bytes()) +

@@ -33,7 +33,7 @@ using detail::Window;
 constexpr std::uint32_t kPipe = 9;                         // beside the pair's own
 constexpr std::uint64_t kLarge = std::uint64_t{64} << 20;  // more than any socket takes at once
 
-/// Counts what comes on a pipe, and hands on what its sender is to hear.
+/// Counts what comes on a pipe, and passes on what its sender is to hear.
 class Sink final : public detail::MessageSink {
  public:
   void on_message(Incoming&& incoming) override {

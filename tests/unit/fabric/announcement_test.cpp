@@ -128,7 +128,7 @@ TEST(Announcement, IsFoundByWhatItsTopicMatches) {
   EXPECT_FALSE(of_vision.intersects(to_key(other).value()));
   EXPECT_TRUE(key("@tendon/brain/sub/*/*/*/*/vision/objects").intersects(to_key(other).value()));
   EXPECT_TRUE(key("@tendon/*/node/vi$*/*/*/*").intersects(to_key(vision()).value()));
-  // Nobody who listens to everything hears of them.
+  // A subscriber to everything does not hear of them.
   EXPECT_FALSE(key("**").intersects(to_key(vision()).value()));
 }
 

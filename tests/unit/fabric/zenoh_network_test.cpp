@@ -265,7 +265,7 @@ TEST(ZenohNetworkLosses, AreOneInSoMany) {
   EXPECT_LT(tokens.size(), 900U);
   EXPECT_GT(puts.size(), 350U);
   EXPECT_LT(puts.size(), 650U);
-  // What a watch did not hear of is there for those who ask.
+  // What a watch did not hear of is there for a session that asks.
   Lines found;
   const Handle get = b->get(key("n/*"), 1s, keys_to(found), end_to(found)).value();
   network.run_until_quiet();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who counts as absent when members report different things.
+// The members that count as absent when members report different things.
 #include "group/membership/absences.hpp"
 
 #include <gtest/gtest.h>

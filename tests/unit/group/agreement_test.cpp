@@ -70,7 +70,7 @@ class Members {
     for (auto& [place, member] : members_) member.tick(now);
     settle();
   }
-  /// Everybody who is heard learns it.
+  /// All members that are heard learn it.
   void die(std::uint32_t dead, Absence how = Absence::proved) {
     silent.set(dead);
     for (auto& [place, member] : members_)
@@ -212,7 +212,8 @@ TEST(Agreement, ANewcomerIsAdmittedWhenItAnswers) {
   members.expect_view({2, 7}, 3, mask_of({0, 2, 7}));
   members[0].set_absent({8}, Absence::assumed, members.now);
   members.settle();
-  // Who accepted that may be the one who knows that it was decided: so 8 is in, and is missed.
+  // A member that accepted that may be the one that knows that it was decided. So 8 is in, and is
+  // missed.
   EXPECT_TRUE(members[0].view().members.test(8));
   members[0].set_absent({8}, Absence::assumed, members.now);
   members.settle();
@@ -410,7 +411,7 @@ class Simulation {
       advance();
       if (testing::Test::HasFatalFailure()) return;
     }
-    // Peace: nothing is lost, everybody reaches everybody who lives and knows who does not.
+    // Peace: nothing is lost. Every member reaches all that live, and knows which ones do not.
     loss_percent_ = 0;
     peace_ = true;
     side_.assign(count_, 0);
@@ -475,7 +476,7 @@ class Simulation {
     if (below(30) == 0) replace(static_cast<std::uint32_t>(below(count_)));
   }
 
-  // By a process that can reach everybody who lives; they meet it in their own time.
+  // By a process that can reach all members that live; they meet it in their own time.
   void replace(std::uint32_t place) {
     // Nor after splits: when one side admits somebody and its members die, and the other side takes
     // that as proof that it may go on, two live by epochs of one number.
@@ -510,7 +511,7 @@ class Simulation {
       if (flight.to_process != nodes_[flight.to].process || !is_met(flight.to)) continue;
       Agreement& agreement = *nodes_[flight.to].agreement;
       agreement.receive({flight.from}, flight.message, now_);
-      // Who came there had to wait until the one before it was known to be dead.
+      // A newcomer there had to wait until the one before it was known to be dead.
       if (flight.message.kind == AgreementMessage::Kind::refuse && flight.message.mask.any() &&
           flight.message.epoch == agreement.view().epoch)
         agreement.set_absent({flight.from}, how(true), now_);
@@ -544,14 +545,14 @@ class Simulation {
       node.lost[other] = known;
       agreement.set_absent({other}, how(false), now_);
     } else if (node.lost[other] != known) {
-      // Who was left out and lives is not a newcomer.
+      // A member that was left out and lives is not a newcomer.
       const bool is_newcomer = nodes_[other].agreement->view().members.none();
       if (is_newcomer && agreement.view().members.any() && !agreement.admitted().test(other))
         agreement.admit({other}, now_);
     }
   }
 
-  // What the owner of an Agreement does in a new view: whom it cannot reach it says again.
+  // What the owner of an Agreement does in a new view: it says again which members it cannot reach.
   void follow(std::uint32_t place) {
     Node& node = nodes_[place];
     while (node.view != node.agreement->view().epoch) {
@@ -586,8 +587,8 @@ class Simulation {
     if (evicted) return;
     for (const Decision& other : decisions_[view.epoch]) {
       if (other.members == view.members) continue;
-      // All that the other side had are dead, and proved so: nobody lives by what it decided. Who
-      // has come in the place of one proves it too.
+      // All that the other side had are dead, and proved so: nobody lives by what it decided. A
+      // process that has come in the place of one proves it too.
       const Node& decider = nodes_[other.by];
       const bool is_replaced = decider.process != other.process;
       const bool harmless = is_replaced || (proved_ && !decider.alive);
@@ -615,7 +616,7 @@ class Simulation {
       else if (latest->members.test(place))
         alive.set(place);
     }
-    // A link that was lost in a split does not come back: who lives may be missed for ever.
+    // A link that was lost in a split does not come back: a living member may be missed for ever.
     if (splits_ && misses_the_living(alive)) return;
     const bool all_here = alive == latest->members;
     const bool may_go_on = 2 * alive.count() > latest->members.count() || proved_;

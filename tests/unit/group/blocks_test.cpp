@@ -79,7 +79,7 @@ TEST_P(Blocks, OfOneSizeWithLeavesOfOtherSizesAreAMismatch) {
       const TensorDict mine =
           of_dtype ? block(8, differs ? DType::i32 : DType::f32) : block(differs ? 3 : 8);
       auto found = tested.call(group, mine);
-      // Whoever has what it needs hears of it from the next call.
+      // A member that has what it needs hears of it from the next call.
       if (found) found = group.barrier(kSoon);
       ASSERT_FALSE(found);
       EXPECT_THAT(found.error().code, testing::AnyOf(ErrorCode::mismatch, ErrorCode::group_aborted))
@@ -246,7 +246,7 @@ TEST_P(BlockPaths, LeavesWithoutElementsAndCutsBetweenTensors) {
   });
 }
 
-// Of sizes that agree in the first piece, or of which one is nothing.
+// The sizes agree in the first piece, or one of them is nothing.
 TEST_P(BlockPaths, OfAnotherSizeAreAMismatchHereAndNow) {
   constexpr std::int64_t kMiB = 1 << 20;
   const std::vector<Tensor> none;

@@ -172,7 +172,7 @@ TEST(BoardOperation, TakesWhenAllItReadsAreThereAndCountsEachRound) {
   EXPECT_EQ(epoch.board_round, 4u);
 }
 
-// The root of a broadcast reads nobody, and yet waits for whoever is furthest behind.
+// The root of a broadcast reads nobody, and yet waits for the member that is furthest behind.
 TEST(BoardOperation, WhoHoldsBackIsWaitedForAndWakes) {
   Host host(3);
   auto rounds = std::make_unique<Told>();
@@ -198,8 +198,8 @@ TEST(BoardOperation, WhoHoldsBackIsWaitedForAndWakes) {
   EXPECT_TRUE(operation->advance(epoch).value());
 }
 
-// What members say decides how many rounds a gather has, and one that lies is always there. Whoever
-// calls has to see that its time is over.
+// What members say decides how many rounds a gather has, and one that lies is always there. The
+// caller has to see that its time is over.
 TEST(BoardOperation, AMemberThatIsAlwaysAheadDoesNotKeepTheCaller) {
   Host host(2);
   const Fingerprint gather{.op = CollectiveOp::gather, .root = 1, .sequence = 1};
@@ -263,8 +263,8 @@ TEST(BoardOperation, AnotherOperationIsSeenInWhicheverRoundItBegins) {
   }
 }
 
-// Programs of members that are advanced in a random order. Whoever is through with an operation
-// ruins its tensor at once, for it may.
+// Programs of members that are advanced in a random order. A member that is through with an
+// operation ruins its tensor at once, for it may.
 using Elements = std::vector<std::int32_t>;
 
 struct Planned {

@@ -51,7 +51,7 @@ class Calls : public testing::Test {
   ~Calls() override {
     owner_->abort("the test is over");
     owner_->calls.close();
-    owner_->context.progress();  // the Context gives up its share of the owner, who has it
+    owner_->context.progress();  // the Context gives up its share of its owner
   }
   /// An epoch of this member and another one, without a link.
   void begin(std::uint64_t issued = 0, std::uint64_t completed = 0) {
@@ -114,7 +114,7 @@ TEST_F(Calls, NumbersGoOnWithTheHighestOfAnyMember) {
   EXPECT_EQ(calls().complete_everywhere(), 1u);
   (void)start([] { return true; });
   EXPECT_EQ(told_->sequence(), 8u);
-  // For another member, who has completed nothing itself.
+  // For another member, which has completed nothing itself.
   own_completed_ = Ready::kNewHere;
   begin(8, 6);
   EXPECT_EQ(calls().complete_everywhere(), 6u);

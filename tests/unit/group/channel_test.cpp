@@ -78,7 +78,8 @@ class Channels : public testing::TestWithParam<Transport> {
   std::unique_ptr<test::GroupCores> members_;
 };
 
-// Who opens a channel to one that listens no more has come too late; who is refused has not.
+// A member that opens a channel to one that listens no more has come too late. A member that is
+// refused has not.
 TEST_P(Channels, AListenerThatIsClosedHasLeft) {
   struct Case {
     ErrorCode refusal;
@@ -233,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, Channels, testing::Values(Transport::automatic, 
 
 INSTANTIATE_TEST_SUITE_P(Tcp, ChannelsOverTcp, testing::Values(Transport::tcp));
 
-// Tensors in pools are read where they lie. Who has given up may change its own at once.
+// Tensors in pools are read where they lie. A member that has given up may change its own at once.
 void give_up_while_pulling(std::int64_t count) {
   test::GroupCores members(2);
   members.join();
@@ -439,7 +440,7 @@ TEST(Mesh, WordsToGroupsThatNobodyMakesHaveALimitInBytes) {
   EXPECT_TRUE(channel.lost());
   EXPECT_GT(words, 1000);
   EXPECT_LE(words * kBytes, 32 * kMiB);
-  // Who makes the group takes them over: there is room again.
+  // A listener of the group takes them over: there is room again.
   const auto listener = std::make_shared<Listener>();
   mesh.add(7, listener);
   EXPECT_EQ(listener->heard, words - 1);

@@ -481,7 +481,7 @@ TEST(CollectivesOfHosts, AreTakenInTwoLevelsAndSaySo) {
                             testing::AllOf(testing::HasSubstr("hosts, by their names: 2"),
                                            testing::HasSubstr("all_reduce: 8 B two_level (1 shard"),
                                            testing::HasSubstr("barrier: 8 B two_level\n")));
-                // Of the same bits everywhere, where sums depend on the order.
+                // The result has the same bits everywhere, where sums depend on the order.
                 Tensor tensor = Tensor::empty(DType::f32, Shape({300'001})).value();
                 for (std::size_t i = 0; i < 300'001; ++i) {
                   tensor.span<float>()[i] =

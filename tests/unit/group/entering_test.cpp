@@ -34,7 +34,7 @@ class Heard final : public MeshListener {
   std::vector<Envelope> envelopes;
 };
 
-/// Called once, by whoever makes progress.
+/// Called once, by the thread that makes progress.
 class Once final : public Work {
  public:
   explicit Once(std::function<void()> call) : call_(std::move(call)) {}
@@ -282,7 +282,7 @@ TEST_F(EnteringOfThree, WhoseWordIsLateIsWaitedForWhenAnotherIsBeyondIt) {
   enter(kFirst, GroupCore::Of::everybody);
 }
 
-// Whom the others still wait for has said that it is ready, else nobody would have left.
+// The member that the others still wait for has said that it is ready, else nobody would have left.
 TEST_F(EnteringOfThree, WhoLeftBeforeAllWordsHaveComeIsInItToo) {
   say_ready(kFirst, 1);
   say({.kind = EnvelopeKind::left}, 1);

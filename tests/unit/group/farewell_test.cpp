@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the channels of somebody who has left are closed: once the peer says that it has everything.
+// The channels of a member that has left are closed once the peer says that it has everything.
 #include "group/membership/farewell.hpp"
 
 #include <gtest/gtest.h>

@@ -62,7 +62,7 @@ TEST_F(Fences, WhoHadAnsweredAndIsWaitedForAgainHasItsTimeAgain) {
   EXPECT_THAT(due({{1, false}}, kTime), IsEmpty());
 }
 
-// Who held up the agreement is dead, and the next one to lead it hangs as well.
+// The member that held up the agreement is dead, and the next one to lead it hangs as well.
 TEST_F(Fences, InTheGraceASilentOneIsKilledToo) {
   EXPECT_THAT(due({{1, true}}, kTime), ElementsAre(1));
   EXPECT_THAT(due({{2, true}, {3, false}}, kTime + 1ms), ElementsAre(2));

@@ -245,7 +245,7 @@ TEST_F(TwoMembers, TheErrorIsOfWhatItInterruptedForTheRestTheEpochIsOver) {
   EXPECT_THAT(core().failure("barrier")->detail, HasSubstr("it took too long"));
 }
 
-// One who is done with an operation fails at the next; who is slower still finishes the first.
+// A member that is done with an operation fails at the next. A slower one still finishes the first.
 TEST_F(TwoMembers, WhatComesBeforeTheOperationThatFailedGoesOn) {
   auto first = start();
   auto second = start();
@@ -336,7 +336,7 @@ TEST_F(TwoMembers, WhoHadEndedTheEpochEarlierAnswersALaterWord) {
   EXPECT_FALSE(first.wait(0s));
 }
 
-// What ended the epoch first is the error, also of who was about to give up.
+// What ended the epoch first is the error, also of a call that was about to give up.
 TEST_F(TwoMembers, ATimeoutThatComesSecondIsNotTheError) {
   std::shared_ptr<Told> told;
   const auto failed = core().calls().run(
@@ -415,7 +415,7 @@ TEST_F(TwoMembers, WhatArrivesNoMoreSinceTheLinkIsOverIsNotWaitedFor) {
   EXPECT_EQ(started.completion.wait(0s).error().code, ErrorCode::peer_lost);
 }
 
-// To whom the reason has not come, who leaves would be the one who ended it.
+// A member that the reason has not reached would take the one that leaves for the cause.
 TEST_F(TwoMembers, WhoLeavesPassesOnWhyTheEpochIsOver) {
   hear_abort(epoch_->number(), ErrorCode::mismatch, "the reason");
   core().leave();
@@ -424,7 +424,7 @@ TEST_F(TwoMembers, WhoLeavesPassesOnWhyTheEpochIsOver) {
   EXPECT_THAT(members_.cores[1]->failure("barrier")->detail, HasSubstr("the reason"));
 }
 
-// Whoever waits is told to sleep only when nothing moves.
+// A caller that waits is told to sleep only when nothing moves.
 TEST_F(TwoMembers, NobodyIsAskedToRingWhileTheOperationMoves) {
   if (members_.contexts[0].describe().find("cpus: 1,") != std::string::npos)
     GTEST_SKIP() << "one core: nobody spins";
@@ -447,7 +447,7 @@ TEST_F(TwoMembers, NobodyIsAskedToRingWhileTheOperationMoves) {
 
 // The agreement
 
-// Whoever takes its reports back makes the leader ask all others again.
+// A member that takes its reports back makes the leader ask all others again.
 TEST(FourMembers, AMemberThatDoesNotReadIsToldNoMoreThanItWasToldBefore) {
   for (const Transport transport : {Transport::automatic, Transport::tcp}) {
     test::GroupCores members(4, transport);
@@ -569,7 +569,7 @@ TEST_F(TwoMembers, NumbersOfOperationsGoOnWithTheHighest) {
   EXPECT_EQ(core().calls().last_complete(), 3u);
 }
 
-// What is under way is not ended by members who grow, but by those who shrink.
+// What is under way is not ended by members that grow, but by those that shrink.
 TEST_F(TwoMembers, GrowingWaitsForWhatIsUnderWay) {
   int looks = 0;
   auto started = start([&](Told& told) {

@@ -113,7 +113,7 @@ TEST_P(GroupErrors, AMemberThatDoesNotComeIsNamed) {
     }
     const auto failed = group.monitored_barrier(2s);
     ASSERT_FALSE(failed);
-    // Whoever gives up second may hear of the first.
+    // The member that gives up second may hear of the first.
     EXPECT_THAT(failed.error().code, testing::AnyOf(ErrorCode::timeout, ErrorCode::group_aborted));
     timeouts += failed.error().code == ErrorCode::timeout ? 1 : 0;
     EXPECT_THAT(failed.error().detail,
@@ -207,7 +207,7 @@ TEST_P(GroupErrors, WhatWasSentByWhoHasLeftSinceIsReceived) {
   }
 }
 
-// Who takes itself for the root waits for nobody, so it hears of it from the next call.
+// A member that takes itself for the root waits for nobody, so it hears of it from the next call.
 TEST_P(GroupErrors, EverybodyItsOwnRootIsFoundByTheNextCall) {
   for (const bool reduces : {false, true}) {
     run(3, [&](Context&, Group& group) {

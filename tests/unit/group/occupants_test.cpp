@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is at a place, and of which place it is said that somebody was lost.
+// Which process is at a place, and for which place a loss is reported.
 #include "group/membership/occupants.hpp"
 
 #include <gmock/gmock.h>

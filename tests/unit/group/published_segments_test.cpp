@@ -92,7 +92,7 @@ TEST_F(GroupsOfOneLink, KeepItAsLongAsOneOfThemIsThere) {
   EXPECT_TRUE(mapped_times(1)) << "its maker's";
   EXPECT_FALSE(link->ended());
 
-  // Whom it is shown later gets it again.
+  // A peer that it is shown to later gets it again.
   second_ = contexts_.join_another(test::fresh_group_address());
   ASSERT_TRUE(second_[0] != nullptr && second_[1] != nullptr);
   ASSERT_EQ(&second_[1]->mesh()->channel({0})->link(), link.get());

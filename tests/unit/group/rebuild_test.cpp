@@ -275,7 +275,7 @@ TEST_P(Rebuild, NobodyComesInTime) {
   }
 }
 
-// Of whom nobody knows yet that it is gone.
+// Nobody knows yet that the member in this place is gone.
 TEST_P(Rebuild, APlaceThatIsTakenIsNotGivenAway) {
   std::promise<void> whole;
   std::promise<void> refused;

@@ -453,7 +453,7 @@ std::vector<T> reduced(const ReduceOp& op, DType dtype, const std::vector<std::v
   return out;
 }
 
-/// Of one element a member.
+/// The result for one element a member.
 template <class T>
 T reduced_one(const ReduceOp& op, DType dtype, std::vector<T> elements) {
   std::vector<std::vector<T>> inputs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups one after another at one rendezvous: whoever is early meets the one of before.
+// Groups one after another at one rendezvous: a process that is early meets the group of before.
 #include <gmock/gmock.h>
 
 #include <future>
@@ -68,7 +68,7 @@ class Rejoin : public testing::TestWithParam<Transport> {
 TEST_P(Rejoin, WithTheSameContexts) { run(100, contexts(), true); }
 TEST_P(Rejoin, WithOtherContexts) { run(50, contexts(), false); }
 
-// A link carries 1024 pipes: each group must give its own back, whoever leaves first.
+// A link carries 1024 pipes: each group must give its own back, whichever member leaves first.
 TEST_P(Rejoin, LeavesNoPipeBehind) {
   const std::string address = test::fresh_group_address();
   std::vector<Context> members;
@@ -96,7 +96,7 @@ TEST_P(Rejoin, LeavesNoPipeBehind) {
   }
 }
 
-// What nobody takes would keep the channel of who has left for ever, and its place with it.
+// What nobody takes would keep the channel of a member that has left for ever, and its place too.
 TEST_P(Rejoin, AfterMessagesThatNobodyTakes) {
   const std::string address = test::fresh_group_address();
   std::vector<Context> members;
@@ -217,7 +217,8 @@ TEST_P(Seats, WhoIsSeatedInTheGroupOfBeforeBeginsAgain) {
   }
 }
 
-// The others look for it in rebuild(); who waits to be admitted has called nothing but join().
+// The others look for it in rebuild(). A member that waits to be admitted has called nothing but
+// join().
 TEST_P(Seats, ANewcomerFindsARankZeroThatCameAfterIt) {
   const std::uint64_t id = cores_[0]->id();
   for (const bool early : {false, true}) {

@@ -11,14 +11,14 @@ namespace {
 
 using Ranks = std::vector<std::uint32_t>;
 
-/// Of each member the number of its host.
+/// From the number of each member's host.
 Hosts hosts_of(const Ranks& host_of_rank) {
   std::vector<std::string> names;
   for (const std::uint32_t host : host_of_rank) names.push_back("host " + std::to_string(host));
   return Hosts(names);
 }
 
-/// Of a member, to other hosts.
+/// What a member sends to other hosts.
 std::uint64_t bytes_out(std::uint32_t rank, const Script& script, const Hosts& hosts) {
   std::uint64_t bytes = 0;
   for (const Step& step : script.steps)
@@ -27,7 +27,7 @@ std::uint64_t bytes_out(std::uint32_t rank, const Script& script, const Hosts& h
   return bytes;
 }
 
-/// Of all members.
+/// What all members send to other hosts.
 std::uint64_t bytes_between(const std::vector<Simulated>& members, const Hosts& hosts) {
   std::uint64_t bytes = 0;
   for (std::uint32_t rank = 0; rank < members.size(); ++rank)

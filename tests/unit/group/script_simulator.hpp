@@ -78,7 +78,7 @@ inline constexpr Combining kHash{
 enum class Reads {
   late,        ///< when the receiver takes them, or the sender is about to overwrite them
   any_time,    ///< or before, at random
-  when_taken,  ///< only when the receiver takes them: whoever wants to overwrite them waits
+  when_taken,  ///< only when the receiver takes them: a step that wants to overwrite them waits
 };
 inline constexpr Reads kReads[] = {Reads::late, Reads::any_time, Reads::when_taken};
 

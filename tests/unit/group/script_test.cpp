@@ -323,7 +323,7 @@ TEST_P(ScriptOf, BarrierHearsOfEverybodyInTheFewestRounds) {
   }
   ASSERT_EQ(Simulation(members, kHash, Reads::late, n()).run(), "");
 
-  // Who does not come holds up all others.
+  // A member that does not come holds up all others.
   for (std::uint32_t absent = 0; absent < n() && n() > 1; ++absent) {
     std::vector<Simulated> rest;
     for (std::uint32_t rank = 0; rank < n(); ++rank)
@@ -340,7 +340,7 @@ TEST_P(ScriptOf, BarrierHearsOfEverybodyInTheFewestRounds) {
 INSTANTIATE_TEST_SUITE_P(Members, ScriptOf, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 16),
                          testing::PrintToStringParamName());
 
-/// Of how many takes of at most one piece is it not true that what came is sent on next?
+/// How many takes of at most one piece are not followed by a send of what came?
 std::size_t takes_held_back(const Script& script) {
   std::size_t held_back = 0;
   for (std::size_t i = 0; i + 1 < script.steps.size(); ++i) {

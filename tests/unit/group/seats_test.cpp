@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has which place, while processes go and others come in their places.
+// Which process has which place, while processes go and others come in their places.
 #include "group/epochs/seats.hpp"
 
 #include <gmock/gmock.h>
@@ -174,7 +174,7 @@ TEST_F(ThreePlaces, TheLatestWordOfEachCounts) {
   EXPECT_EQ(seats_->ready({1}).number, next.number() + 1);
   EXPECT_EQ(seats_->latest_attempt(1), 2u);
   EXPECT_EQ(seats_->latest_attempt(2), 0u);
-  // The word of place 2 is on its way; that of one who is beyond or lost is not.
+  // The word of place 2 is on its way; that of a member that is beyond or lost is not.
   EXPECT_TRUE(seats_->is_over_for_others(next, {GroupPlace{2}}));
   EXPECT_FALSE(seats_->is_over_for_others(next, {GroupPlace{1}, GroupPlace{2}}));
   (void)lose(2, dead(mesh_[2]));

@@ -62,7 +62,7 @@ TEST_P(Stages, ATensorOfAnySizeArrivesWholeAtEveryMember) {
 
 class StagesOnHosts : public testing::TestWithParam<std::string> {};
 
-// What a member sends depends on who shares its host, so each case has its own mixture.
+// What a member sends depends on the members that share its host, so each case has its own mixture.
 TEST_P(StagesOnHosts, ATensorOfAnySizeArrivesWholeAtEveryMember) {
   if (!test::may_name_hosts()) GTEST_SKIP() << "may not make namespaces for names of hosts";
   run_stages(2, pass_tensors_of_any_size, {.hosts = GetParam()});
@@ -127,7 +127,7 @@ TEST_P(Stages, WhoGetsNothingEndsTheGatherOfTheOthers) {
           EXPECT_NE(done.error().code, ErrorCode::timeout) << done.error().message();
           EXPECT_THAT(done.error().detail, HasSubstr("rank 1")) << done.error().message();
         }
-        // Who leaves would end it too.
+        // A member that leaves would end it too.
         if (me.value == 3) return other_is_done.wait();
         other.set_value();
       },

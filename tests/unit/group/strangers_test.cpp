@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is let in while it has not said who it is, and who has to make room.
+// Which process is let in before it has said which member it is, and which has to make room.
 #include "group/membership/strangers.hpp"
 
 #include <gmock/gmock.h>

@@ -225,7 +225,7 @@ TEST_F(HostileLink, LinksHaveALimitAndAtItIdleOnesGiveWay) {
                            {std::to_string(kMaxLinksPerContext)}));
     RawClient known(listener_.address(), first);
     ASSERT_TRUE(known.answer);
-    EXPECT_TRUE(is_ready(known.choose(detail::Reuse::reuse))) << "who has a link needs no other";
+    EXPECT_TRUE(is_ready(known.choose(detail::Reuse::reuse))) << "one link is enough";
     pipes.pop_back();
     more.reset();
     EXPECT_TRUE(eventually([&] {
