@@ -433,6 +433,22 @@ int own_word_count(int argc, char** argv) {
   return static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
 }
 
+/// "tendon bench: there is no verb 'pipes'; its verbs are: pipe, ...": empty if no verb is unknown.
+std::string describe_unknown_verb(const CLI::App& app) {
+  std::string path = app.get_name();
+  const CLI::App* last = &app;
+  for (; !last->get_subcommands().empty(); path += " " + last->get_name())
+    last = last->get_subcommands().front();
+  const std::vector<std::string> words = last->remaining();
+  if (last->get_require_subcommand_min() == 0 || words.empty() || words.front().starts_with('-'))
+    return {};
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : last->get_subcommands({}))
+    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());  // not a hidden one
+  return fmt::format("{}: there is no verb '{}'; its verbs are: {}", path, words.front(),
+                     fmt::join(verbs, ", "));
+}
+
 int run(int argc, char** argv) {
   const int own_count = own_word_count(argc, argv);
   const std::span after_dashes(argv + own_count, argv + argc);
@@ -453,9 +469,8 @@ int run(int argc, char** argv) {
     app.parse(own_count, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    const bool unknown_verb = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
-    say(unknown_verb ? fmt::format("tendon: there is no verb '{}'", argv[1])
-                     : fmt::format("tendon: {}", error.what()));
+    const std::string wrong_verb = describe_unknown_verb(app);
+    say(wrong_verb.empty() ? fmt::format("tendon: {}", error.what()) : wrong_verb);
     say("Run `tendon --help`, or `tendon VERB --help`.");
     return error_info(ErrorCode::invalid_argument).exit_code;
   }

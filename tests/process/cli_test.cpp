@@ -101,7 +101,26 @@ TEST(Cli, AWrongCommandLineIsTalkAndExitCodeTwo) {
     EXPECT_EQ(ended.out, "") << testing::PrintToString(words);
     EXPECT_NE(ended.err, "") << testing::PrintToString(words);
   }
-  EXPECT_NE(run_tendon({"sned"}).err.find("'sned'"), std::string::npos);
+}
+
+TEST(Cli, AnUnknownVerbIsNamedWithThoseThereAre) {
+  struct Case {
+    Words words;
+    std::string begin;
+    std::string one_of_them;
+  };
+  for (const auto& [words, begin, one_of_them] :
+       {Case{{"sned", "a", "b"}, "tendon: there is no verb 'sned'; its verbs", " send, recv,"},
+        Case{
+            {"bench", "allreduc"}, "tendon bench: there is no verb 'allreduc'; its", " allreduce,"},
+        Case{{"completion", "zsh"}, "tendon completion: there is no verb 'zsh'; its", " bash\n"}}) {
+    const Ended ended = run_tendon(words);
+    EXPECT_EQ(ended.code, 2) << begin;
+    EXPECT_TRUE(ended.err.starts_with(begin)) << ended.err;
+    EXPECT_NE(ended.err.find(one_of_them), std::string::npos) << ended.err;
+  }
+  const std::string shown = run_tendon({"bench", "allreduc"}).err;
+  EXPECT_EQ(shown.find("peer"), std::string::npos) << "a hidden verb is shown";
 }
 
 /// In a shell, with what stands behind it there.
