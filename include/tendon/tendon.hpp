@@ -11,6 +11,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/core/version.hpp>
 #include <tendon/fabric/key_expression.hpp>
+#include <tendon/fabric/node.hpp>
 #include <tendon/group/group.hpp>
 #include <tendon/group/stage.hpp>
 #include <tendon/memory/pool.hpp>

@@ -16,8 +16,8 @@ using detail::SubscriberCore;
 
 // Node
 
-Result<Node> Node::join(Context& context, NodeOptions options, Deadline) {
-  return NodeCore::join(ContextCore::of(context), std::move(options));
+Result<Node> Node::join(Context& context, NodeOptions options, Deadline deadline) {
+  return NodeCore::join(ContextCore::of(context), std::move(options), deadline);
 }
 
 Node::Node(std::shared_ptr<NodeCore> core) : core_(std::move(core)) {}

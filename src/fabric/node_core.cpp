@@ -26,7 +26,8 @@ std::string target_of(const SubscriberCore& subscriber, const PublisherId& publi
 
 // Joining and leaving
 
-Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOptions options) {
+Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOptions options,
+                            Deadline deadline) {
   TENDON_CHECK(context->usable("node.join"));
   if (!options.peers) {
     return Error{ErrorCode::not_supported, "node.join",
@@ -38,7 +39,7 @@ Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOpt
   TENDON_CHECK(name_to_chunk(options.name));
   TENDON_TRY(fabric, ContextFabric::of(context, options.profile));
   auto core = std::make_shared<NodeCore>(std::move(fabric), std::move(options));
-  if (auto opened = core->open(); !opened) {
+  if (auto opened = core->open(deadline); !opened) {
     core->close();
     return std::move(opened).error();
   }
@@ -48,7 +49,7 @@ Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOpt
 NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options)
     : fabric_(std::move(fabric)), options_(std::move(options)) {}
 
-Result<void> NodeCore::open() {
+Result<void> NodeCore::open(Deadline deadline) {
   NodeAnnouncement self{.domain = options_.domain,
                         .name = options_.name,
                         .context = context()->id(),
@@ -76,7 +77,13 @@ Result<void> NodeCore::open() {
     TENDON_CHECK(Address::parse(peer));
     TENDON_CHECK(fabric_->discovery().add_peer(peer));
   }
-  return {};
+  (void)context()->wait(nullptr, deadline, [&] {
+    return context()->unusable() ||
+           std::ranges::all_of(*options_.peers, [&](const std::string& peer) {
+             return fabric_->discovery().has_dialled(peer);
+           });
+  });
+  return context()->usable("node.join");
 }
 
 void NodeCore::close() {

@@ -35,7 +35,7 @@ class SubscriberCore;
 class NodeCore final : public std::enable_shared_from_this<NodeCore> {
  public:
   [[nodiscard]] static Result<Node> join(const std::shared_ptr<ContextCore>& context,
-                                         NodeOptions options);
+                                         NodeOptions options, Deadline deadline);
   [[nodiscard]] static const std::shared_ptr<NodeCore>& of(const Node& node) { return node.core_; }
   NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options);
 
@@ -61,7 +61,7 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   void connect_again(const SubscriberCore& subscriber, const PublisherId& publisher);
 
  private:
-  [[nodiscard]] Result<void> open();
+  [[nodiscard]] Result<void> open(Deadline deadline);
   [[nodiscard]] Result<std::string> key_of(const PublisherCore& publisher) const;
   [[nodiscard]] Result<std::string> key_of(const SubscriberCore& subscriber) const;
   void look();

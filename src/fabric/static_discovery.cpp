@@ -32,14 +32,31 @@ Result<void> StaticDiscovery::add_peer(const std::string& address) {
                    "the nodes of a context name at most " + std::to_string(kMaxStaticPeers) +
                        " peers (kMaxStaticPeers)"};
     }
-    addresses_.insert(address);
+    addresses_.try_emplace(address, Dialled::not_yet);
   }
   dialler_.want(std::string(kDialKey) + address,
                 [weak = weak_from_this(), address](Deadline deadline) {
                   const auto self = weak.lock();
-                  return self == nullptr || self->dial(address, deadline);
+                  if (self == nullptr) return true;
+                  const bool done = self->dial(address, deadline);
+                  self->note_dialled(address);
+                  return done;
                 });
   return {};
+}
+
+bool StaticDiscovery::has_dialled(const std::string& address) const {
+  const Lock lock(mutex_);
+  const auto found = addresses_.find(address);
+  return found != addresses_.end() && found->second == Dialled::once;
+}
+
+void StaticDiscovery::note_dialled(const std::string& address) {
+  {
+    const Lock lock(mutex_);
+    addresses_[address] = Dialled::once;
+  }
+  context_->wake_others();
 }
 
 void StaticDiscovery::close() {

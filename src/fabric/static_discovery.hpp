@@ -22,7 +22,7 @@ namespace tendon::v0::detail {
 /// Discovery by a list of addresses: each Context tells those that it has a channel with what it
 /// announces, and hears the same of them. Nobody passes on what others have said.
 ///
-/// Owns:    what this Context announces; channels; a dial for each address, for as long as it lives.
+/// Owns:    what this Context announces; channels; a dial for each address, as long as it lives.
 /// Threads: thread-safe; its lock is taken alone, or inside of a link's receive lock. It is shared
 ///          by the nodes of a Context, and not destroyed under a receive lock.
 /// Errors:  limit_exceeded; those of Purposes.
@@ -39,6 +39,8 @@ class StaticDiscovery final : public OpenHandler,
 
   /// Another Context listens there; it is dialled until it answers, and again when it was lost.
   [[nodiscard]] Result<void> add_peer(const std::string& address);
+  /// Was that address dialled at least once?
+  [[nodiscard]] bool has_dialled(const std::string& address) const;
   /// Ends all channels and dials.
   void close();
 
@@ -60,7 +62,9 @@ class StaticDiscovery final : public OpenHandler,
 
  private:
   using Channel = std::shared_ptr<DiscoveryChannel>;
+  enum class Dialled : std::uint8_t { not_yet, once };
   [[nodiscard]] bool dial(const std::string& address, Deadline deadline);
+  void note_dialled(const std::string& address);
   /// `address`: what to dial again when it is over; empty: the peer made it.
   [[nodiscard]] Channel make_channel(const std::shared_ptr<Link>& link, std::uint32_t pipe,
                                      const std::string& address);
@@ -78,7 +82,7 @@ class StaticDiscovery final : public OpenHandler,
   Dialler& dialler_;
   std::atomic<bool> told_{false};  // call_watchers() is to run
   mutable Mutex mutex_;
-  std::set<std::string> addresses_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::string, Dialled> addresses_ TENDON_GUARDED_BY(mutex_);
   std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // how often announced
   std::vector<Channel> channels_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint64_t, std::function<void()>> watchers_ TENDON_GUARDED_BY(mutex_);

@@ -44,9 +44,10 @@ struct NodeOptions {
 /// Threads: safe everywhere.
 /// Errors:  invalid_argument, address_in_use, permission_denied (a routable address without
 ///          plaintext), not_supported.
-/// Blocks:  join() while a name is looked up; close() and the destructor while a dial is given up,
-///          a second at most.
-/// Cost:    while there is nothing to connect to: none. A thread for each peer that is being dialled,
+/// Blocks:  join() until each of `peers` was dialled once, or the deadline: one that is not there
+///          yet is no error, and is dialled again. close() and the destructor while a dial is given
+///          up, a second at most.
+/// Cost:    nothing while there is nothing to connect to. A thread for each peer that is dialled,
 ///          16 at most.
 ///
 /// A token of discovery is a hint: its coming starts connecting, its loss ends nothing. What is

@@ -55,7 +55,7 @@ struct PublisherStats {
 /// Errors:  resource_exhausted when all of `publish_bytes` is held by subscribers (names them),
 ///          schema_mismatch, message_too_large, unsupported_device, pipe_closed after close().
 /// Blocks:  publish(): with Overflow::block alone, until its deadline. close(), and the destructor
-///          for ContextOptions::linger at most, until subscribers were shown what is in the history.
+///          for ContextOptions::linger at most, until subscribers were shown what the history has.
 /// Cost:    one copy of the sample in all, whatever the number of subscribers on this host; over
 ///          tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
 class TENDON_API Publisher {
