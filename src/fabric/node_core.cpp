@@ -89,6 +89,7 @@ Result<void> NodeCore::open(Deadline deadline) {
 void NodeCore::close() {
   std::vector<std::shared_ptr<SubscriberCore>> subscribers;
   {
+    const Lock looking(looking_);
     const Lock lock(mutex_);
     if (std::exchange(closed_, true)) return;
     for (const auto& [entity, weak] : subscribers_)
@@ -154,6 +155,7 @@ Result<void> NodeCore::add(const std::shared_ptr<SubscriberCore>& subscriber) {
 
 void NodeCore::remove(const SubscriberCore& subscriber) {
   {
+    const Lock looking(looking_);
     const Lock lock(mutex_);
     subscribers_.erase(subscriber.entity());
   }
@@ -165,6 +167,7 @@ void NodeCore::remove(const SubscriberCore& subscriber) {
 // What discovery says
 
 void NodeCore::look() {
+  const Lock looking(looking_);
   std::map<ContextId, std::vector<NodeAnnouncement>> nodes;
   std::map<PublisherId, EntityAnnouncement> publishers;
   for (const std::string& key : fabric_->discovery().keys()) {

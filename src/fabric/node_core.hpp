@@ -28,7 +28,8 @@ class SubscriberCore;
 /// channel on it. An announcement that goes ends the attempts, never a channel.
 ///
 /// Owns:    its announcements, a share of what the Context's nodes have together.
-/// Threads: thread-safe; no other lock is taken under its own.
+/// Threads: thread-safe; no other lock is taken under its own, but that of looks comes before all
+///          others: what one look does comes before the next one looks.
 /// Errors:  as Node.
 /// Blocks:  close(), as Dialler::drop_all().
 /// Cost:    of a change in discovery: a look over all that is announced.
@@ -64,7 +65,7 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   [[nodiscard]] Result<void> open(Deadline deadline);
   [[nodiscard]] Result<std::string> key_of(const PublisherCore& publisher) const;
   [[nodiscard]] Result<std::string> key_of(const SubscriberCore& subscriber) const;
-  void look();
+  void look() TENDON_EXCLUDES(looking_);
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
@@ -77,6 +78,7 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
   std::string announced_;               // its own key
   std::uint64_t watching_ = 0;
+  Mutex looking_;
   mutable Mutex mutex_;
   std::map<ContextId, std::vector<NodeAnnouncement>> nodes_ TENDON_GUARDED_BY(mutex_);
   std::map<PublisherId, EntityAnnouncement> publishers_ TENDON_GUARDED_BY(mutex_);

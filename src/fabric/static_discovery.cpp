@@ -132,13 +132,13 @@ void StaticDiscovery::add(const Channel& channel) {
 
 void StaticDiscovery::over(const std::weak_ptr<DiscoveryChannel>& weak,
                            const std::string& address) {
-  const Channel channel = weak.lock();
-  if (channel == nullptr) return;
-  {
-    const Lock lock(mutex_);
-    std::erase(channels_, channel);
+  if (const Channel channel = weak.lock()) {
+    {
+      const Lock lock(mutex_);
+      std::erase(channels_, channel);
+    }
+    channel->close();
   }
-  channel->close();
   changed();
   if (!address.empty()) dialler_.again(std::string(kDialKey) + address);
 }

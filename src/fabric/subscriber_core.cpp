@@ -89,7 +89,10 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
   bool added = false;
   {
     const Lock lock(mutex_);
-    if (!closed_) {
+    // Two attempts may have come so far, when the announcement went and came meanwhile.
+    const bool is_second = std::ranges::any_of(
+        connections_->entries, [&](const Entry& entry) { return entry.publisher == id; });
+    if (!closed_ && !is_second) {
       auto entries = connections_->entries;
       entries.push_back({id, publisher.topic.text(), node_name, feed});
       replace(std::move(entries));

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers of a node that say what they may not: each is told, or passed over, and harms nobody else.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tendon/fabric/node.hpp>
+#include <vector>
+
+#include "core/peer_error.hpp"
+#include "fabric/announcement.hpp"
+#include "fabric/context_fabric.hpp"
+#include "fabric/sample_header.hpp"
+#include "fabric/subscription_request.hpp"
+#include "fabric/zenoh_port.hpp"
+#include "runtime/reach.hpp"
+#include "support/batches.hpp"
+#include "support/pipe_pair.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+using detail::ContextCore;
+using detail::Descriptor;
+using detail::Incoming;
+using detail::Link;
+using detail::MessageKind;
+using detail::Opening;
+using detail::Purpose;
+using detail::SampleHeader;
+using detail::SubscriptionRequest;
+using detail::TokenChange;
+
+/// Keeps what a node says on one pipe.
+class Ear final : public detail::MessageSink {
+ public:
+  void on_message(Incoming&& incoming) override {
+    const std::lock_guard lock(mutex_);
+    const Descriptor& descriptor = incoming.descriptor;
+    ++counts_[descriptor.kind];
+    if (descriptor.kind != MessageKind::error) return;
+    code_ = detail::code_from_peer(descriptor.tag, detail::PeerSays::pipe);
+    text_ = as_text({incoming.body.data, descriptor.body_bytes()});
+  }
+  bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
+  bool admits(const Descriptor&) override { return true; }
+  void on_transfer_ended(const detail::Transfer&) override {}
+  void on_link_failed(const Error&) override {}
+
+  [[nodiscard]] int count(MessageKind kind) {
+    const std::lock_guard lock(mutex_);
+    return counts_[kind];
+  }
+  [[nodiscard]] testing::AssertionResult was_told(ErrorCode code, std::string_view text) {
+    if (!eventually([&] { return count(MessageKind::error) != 0; }))
+      return testing::AssertionFailure() << "it was told nothing";
+    const std::lock_guard lock(mutex_);
+    if (code_ == code && text_.find(text) != std::string::npos) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "it was told: " << text_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<MessageKind, int> counts_;
+  std::optional<ErrorCode> code_;
+  std::string text_;
+};
+
+/// A pipe on which a stranger says what it likes.
+struct Mouth {
+  std::shared_ptr<Link> link;
+  std::uint32_t pipe = 0;
+  std::shared_ptr<Ear> ear;
+  std::uint64_t sequence = 0;
+
+  void say(Descriptor descriptor, Bytes payload, Bytes header = {}) {
+    descriptor.pipe = pipe;
+    descriptor.sequence = ++sequence;
+    descriptor.payload_bytes = payload.size();
+    descriptor.header_bytes = static_cast<std::uint16_t>(header.size());
+    const detail::BodyPart part{0, payload, nullptr, payload.size()};
+    detail::SendOp op;
+    op.descriptor = descriptor;
+    if (!payload.empty()) op.parts = {&part, 1};
+    op.header = header;
+    ASSERT_TRUE(eventually([&] {
+      const auto sent = link->send(op, Deadline::never());
+      return !sent || *sent == detail::Sent::done;
+    }));
+  }
+  void announce(TokenChange change, std::string_view key) {
+    Descriptor word;
+    word.kind = MessageKind::bytes;
+    word.tag = static_cast<std::uint32_t>(change);
+    say(word, as_bytes(key));
+  }
+};
+
+/// Lets a node open channels at a stranger.
+class Stall final : public detail::OpenHandler {
+ public:
+  Result<void> may_open() override { return {}; }
+  Result<std::shared_ptr<detail::MessageSink>> on_open(std::shared_ptr<Link> link,
+                                                       const Descriptor& open,
+                                                       Bytes said) override {
+    const std::lock_guard lock(mutex_);
+    opened_.push_back({std::move(link), open.pipe, std::make_shared<Ear>()});
+    requests_.push_back(detail::read_subscription_request(said).value());
+    return std::static_pointer_cast<detail::MessageSink>(opened_.back().ear);
+  }
+  void on_context_closed() override {}
+
+  /// The next one that was opened.
+  [[nodiscard]] Mouth next() {
+    EXPECT_TRUE(eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return opened_.size() > taken_;
+    }));
+    const std::lock_guard lock(mutex_);
+    return opened_.at(taken_++);
+  }
+  [[nodiscard]] SubscriptionRequest last_request() {
+    const std::lock_guard lock(mutex_);
+    return requests_.back();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Mouth> opened_;
+  std::vector<SubscriptionRequest> requests_;
+  std::size_t taken_ = 0;
+};
+
+class Strangers : public PipeTest {
+ protected:
+  Strangers() {
+    EXPECT_TRUE(succeeds(stranger().purposes().add(
+        Purpose::fabric, {.handler = stall_, .profile = Profile::local})));
+  }
+  [[nodiscard]] static Context make(std::string_view name, const Way& way) {
+    return Context::create(
+               {.name = std::string(name), .transport = way.transport, .lease = kLongLease})
+        .value();
+  }
+  [[nodiscard]] ContextCore& stranger() const { return *ContextCore::of(stranger_); }
+  /// The stranger opens a pipe at the node.
+  [[nodiscard]] Mouth open(Purpose purpose, Bytes header = {}) {
+    const std::vector<std::string> addresses{
+        detail::ContextFabric::unix_address(node_context_.id()).value()};
+    auto link =
+        detail::reach(stranger(), node_context_.id(), addresses, Profile::local, kPatience).value();
+    Mouth mouth{link, 0, std::make_shared<Ear>()};
+    EXPECT_TRUE(succeeds(stranger().open_pipe(*link, Opening{.purpose = purpose, .header = header},
+                                              [&](std::uint32_t pipe) {
+                                                mouth.pipe = pipe;
+                                                return mouth.ear;
+                                              })));
+    return mouth;
+  }
+  [[nodiscard]] std::string node_key(std::string_view name) const {
+    const auto key = detail::to_key(detail::NodeAnnouncement{
+                                        .domain = "brain",
+                                        .name = std::string(name),
+                                        .context = stranger_.id(),
+                                        .start = 1,
+                                        .unix_on = {},
+                                        .addresses = {Address::parse("127.0.0.1:9").value()}})
+                         .value();
+    return key.text();
+  }
+  [[nodiscard]] std::string publisher_key(std::uint32_t entity, std::string_view topic,
+                                          const ContextId& context) const {
+    const auto key =
+        detail::to_key(detail::EntityAnnouncement{.domain = "brain",
+                                                  .kind = detail::EntityKind::publisher,
+                                                  .context = context,
+                                                  .entity = entity,
+                                                  .schema = {},
+                                                  .qos = {},
+                                                  .topic = KeyExpression::parse(topic).value()})
+            .value();
+    return key.text();
+  }
+  /// The node's subscriber is connected to a publisher of the stranger's: what that one says on it.
+  [[nodiscard]] Mouth published() {
+    discovery_ = open(Purpose::discovery);
+    discovery_->announce(TokenChange::came, node_key("stranger"));
+    discovery_->announce(TokenChange::came, publisher_key(1, "topic", stranger_.id()));
+    return stall_->next();
+  }
+  [[nodiscard]] static std::vector<std::byte> header_of(const SampleHeader& header) {
+    std::vector<std::byte> bytes(sizeof header);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    return bytes;
+  }
+  [[nodiscard]] static Descriptor sample() {
+    Descriptor descriptor;
+    descriptor.kind = MessageKind::bytes;
+    return descriptor;
+  }
+
+  Context node_context_ = make("node", way());
+  Node node_ = Node::join(node_context_,
+                          {.domain = "brain", .name = "node", .peers = std::vector<std::string>{}},
+                          kPatience)
+                   .value();
+  Subscriber subscriber_ = Subscriber::declare(node_, "topic", {.window = 4}).value();
+  const std::shared_ptr<Stall> stall_ = std::make_shared<Stall>();
+  Context stranger_ = make("stranger", way());
+  std::optional<Mouth> discovery_;
+};
+TENDON_ON_BOTH_PATHS(Strangers);
+
+// Announcements
+
+TEST_P(Strangers, OneThatSpeaksForAnotherIsTold) {
+  Mouth mouth = open(Purpose::discovery);
+  mouth.announce(TokenChange::came, node_key("stranger"));
+  ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
+  mouth.announce(TokenChange::came, publisher_key(1, "topic", node_context_.id()));
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, "its own"));
+  EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 1; })) << "and heard no more";
+}
+
+TEST_P(Strangers, WhatIsNotKnownIsPassedOver) {
+  Mouth mouth = open(Purpose::discovery);
+  mouth.announce(TokenChange::came, "@tendon/brain/robot/1");
+  mouth.announce(TokenChange::came, "\xff\xfe");
+  mouth.announce(TokenChange::came, "");
+  mouth.announce(TokenChange::went, node_key("nobody"));
+  mouth.announce(TokenChange::came, node_key("stranger"));
+  EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
+  mouth.announce(TokenChange::went, node_key("stranger"));
+  EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
+  EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
+}
+
+TEST_P(Strangers, AnAnnouncementNeitherOfComingNorOfGoingIsTold) {
+  Mouth mouth = open(Purpose::discovery);
+  mouth.announce(static_cast<TokenChange>(2), node_key("stranger"));
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, "neither"));
+}
+
+TEST_P(Strangers, AnAnnouncementBeyondTheLimitEndsTheChannel) {
+  Mouth mouth = open(Purpose::discovery);
+  mouth.announce(TokenChange::came, node_key("stranger"));
+  ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
+  const std::string large(kMaxKeyBytes + 1, 'a');
+  mouth.announce(TokenChange::came, large);
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::limit_exceeded, "4096"));
+  EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
+}
+
+TEST_P(Strangers, AnnounceAtMostSoMany) {
+  Mouth mouth = open(Purpose::discovery);
+  for (std::uint32_t n = 1; n <= kMaxAnnouncements; ++n)
+    mouth.announce(TokenChange::came, publisher_key(n, "other", stranger_.id()));
+  mouth.announce(TokenChange::came, publisher_key(1, "other", stranger_.id()));
+  mouth.announce(TokenChange::went, publisher_key(2, "other", stranger_.id()));
+  mouth.announce(TokenChange::came, node_key("stranger"));
+  ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
+  EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
+  mouth.announce(TokenChange::came, publisher_key(2, "other", stranger_.id()));
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::limit_exceeded, "4096"));
+}
+
+TEST_P(Strangers, WhatTheyAnnouncedGoesWithTheirLink) {
+  Mouth mouth = open(Purpose::discovery);
+  mouth.announce(TokenChange::came, node_key("stranger"));
+  ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
+  mouth.link->fail(Error{ErrorCode::peer_lost, "test", "cut"}, detail::Death::not_proved);
+  EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
+}
+
+// Subscriptions
+
+TEST_P(Strangers, ASubscriptionOfNothingIsRefused) {
+  const SubscriptionRequest request{.entity = 77};
+  Mouth mouth = open(Purpose::fabric, std::as_bytes(std::span(&request, 1)));
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::unreachable, "77"));
+  Mouth shorter = open(Purpose::fabric, std::as_bytes(std::span(&request, 1)).first(23));
+  EXPECT_TRUE(shorter.ear->was_told(ErrorCode::protocol_violation, "23"));
+}
+
+TEST_P(Strangers, ASubscriberThatLiesHarmsItselfAlone) {
+  Publisher publisher = Publisher::declare(node_, "count", {.history = keep_last(2)}).value();
+  for (int n = 1; n <= 3; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+  const SubscriptionRequest request{
+      .entity = 2,  // the subscriber of this test is 1
+      .seen_incarnation = ContextCore::of(node_context_)->identity().incarnation,
+      .seen_sequence = ~std::uint64_t{0}};
+  Mouth mouth = open(Purpose::fabric, std::as_bytes(std::span(&request, 1)));
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(publisher.publish(numbered(4))));
+  EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::data) == 1; }));
+  Descriptor credit;
+  credit.kind = MessageKind::credit;
+  credit.pipe = mouth.pipe;
+  credit.sequence = credit.payload_bytes = ~std::uint64_t{0} >> 1;
+  mouth.link->post(credit);
+  mouth.say(sample(), as_bytes("a subscriber has nothing to say"));
+  ASSERT_TRUE(succeeds(publisher.publish(numbered(5))));
+  Descriptor end;
+  end.kind = MessageKind::end;
+  end.pipe = mouth.pipe;
+  mouth.link->post(end);
+  EXPECT_TRUE(eventually([&] { return publisher.stats().subscribers == 0; }));
+  ASSERT_TRUE(succeeds(publisher.publish(numbered(6))));
+}
+
+// Samples
+
+TEST_P(Strangers, SamplesOfAHonestOneCome) {
+  Mouth mouth = published();
+  mouth.say(sample(), as_bytes("seen"), header_of({.sequence = 7, .stamp = 1, .incarnation = 3}));
+  Sample received = subscriber_.recv(kPatience).value();
+  EXPECT_EQ(as_text(received.bytes.bytes()), "seen");
+  EXPECT_EQ(received.publisher, "stranger");
+  // One that repeats a sample is passed over; one that leaves some out without a tag lacked memory.
+  mouth.say(sample(), as_bytes("again"), header_of({.sequence = 7}));
+  mouth.say(sample(), as_bytes("later"), header_of({.sequence = 10, .incarnation = 3}));
+  received = subscriber_.recv(kPatience).value();
+  EXPECT_EQ(as_text(received.bytes.bytes()), "later");
+  EXPECT_EQ(received.gap, (Gap{"stranger", 3, 8, 9, GapReason::history}));
+}
+
+TEST_P(Strangers, ALostOneIsAskedForWhatFollows) {
+  Mouth mouth = published();
+  mouth.say(sample(), as_bytes("seen"), header_of({.sequence = 7, .incarnation = 3}));
+  EXPECT_EQ(subscriber_.recv(kPatience).value().sequence, 7u);
+  const auto text = std::string_view("come back");
+  mouth.link->post(detail::error_descriptor(mouth.pipe, ErrorCode::server_busy, text),
+                   as_bytes(text));
+  (void)stall_->next();
+  EXPECT_EQ(
+      stall_->last_request(),
+      (SubscriptionRequest{.entity = 1, .reserved = 0, .seen_incarnation = 3, .seen_sequence = 7}));
+}
+
+TEST_P(Strangers, APublisherThatBreaksTheProtocolIsLeft) {
+  const auto header = header_of({.sequence = 1});
+  const std::vector<std::byte> zero(sizeof(SampleHeader));
+  Descriptor unknown_schema;
+  unknown_schema.kind = MessageKind::data;
+  unknown_schema.schema = 5;
+  unknown_schema.layout = Layout::aligned;
+  Descriptor schema;
+  schema.kind = MessageKind::schema;
+  schema.schema = 1;
+  const auto break_it = [&](Mouth& mouth, int how) {
+    switch (how) {
+      case 0:
+        return mouth.say(sample(), as_bytes("no header"));
+      case 1:
+        return mouth.say(sample(), as_bytes("short"), Bytes(header).first(39));
+      case 2:
+        return mouth.say(sample(), as_bytes("zero"), zero);
+      case 3:
+        return mouth.say(unknown_schema, as_bytes("what"), header);
+      case 4:
+        return mouth.say(schema, as_bytes("no schema"));
+      case 5:  // beyond the window, and twice as many
+        for (int n = 0; n < 32; ++n) mouth.say(schema, as_bytes("x"));
+        return;
+      default:
+        mouth.sequence = 0;
+        mouth.say(sample(), as_bytes("a"), header);
+        mouth.sequence = 0;
+        return mouth.say(sample(), as_bytes("the same number"), header);
+    }
+  };
+  std::uint64_t broken = 0;
+  for (int how = 0; how <= 6; ++how) {
+    SCOPED_TRACE(how);
+    Mouth mouth = published();
+    break_it(mouth, how);
+    ASSERT_TRUE(eventually([&] { return subscriber_.stats().violations == broken + 1; },
+                           [&] { (void)subscriber_.recv(0s); }));
+    ++broken;
+    EXPECT_EQ(subscriber_.stats().publishers, 0u);
+    // It is not asked again, until it is announced anew.
+    discovery_->announce(TokenChange::went, publisher_key(1, "topic", stranger_.id()));
+    discovery_->announce(TokenChange::went, node_key("stranger"));
+    ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
+  }
+}
+
+}  // namespace
+}  // namespace tendon::test
