@@ -31,7 +31,7 @@ void Dialler::want(const std::string& key, Attempt attempt) {
     const auto [place, is_new] = targets_.try_emplace(key);
     if (!is_new) return;
     place->second =
-        std::make_shared<Target>(Target{std::move(attempt), fresh_backoff(), Clock::now()});
+        std::make_shared<Target>(Target{key, std::move(attempt), fresh_backoff(), Clock::now()});
     need_thread();
   }
   changed_.notify_all();
@@ -62,18 +62,17 @@ void Dialler::drop(const std::string& key) {
 }
 
 void Dialler::drop_all(std::string_view prefix) {
-  std::vector<std::shared_ptr<Target>> dropped;
+  const auto is_meant = [&](const auto& target) { return target->key.starts_with(prefix); };
+  std::vector<std::shared_ptr<Target>> dropped;  // they end without the lock
   Lock lock(mutex_);
   std::erase_if(targets_, [&](const auto& entry) {
-    if (!entry.first.starts_with(prefix)) return false;
+    if (!is_meant(entry.second)) return false;
     dropped.push_back(entry.second);
     return true;
   });
-  const auto runs = [&](const auto& target) TENDON_UNCHECKED_LOCKS {
-    return std::ranges::find(running_, target) != running_.end();
-  };
-  while (std::ranges::any_of(dropped, runs)) changed_.wait(mutex_);
-  lock.unlock();  // attempts end without it
+  // Also one that was dropped before.
+  while (std::ranges::any_of(running_, is_meant)) changed_.wait(mutex_);
+  lock.unlock();
 }
 
 void Dialler::need_thread() {

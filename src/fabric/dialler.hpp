@@ -55,6 +55,7 @@ class Dialler {
   using Clock = std::chrono::steady_clock;
   enum class State : std::uint8_t { waiting, running, settled };
   struct Target {
+    std::string key;
     Attempt attempt;
     Backoff backoff;
     Clock::time_point due;

@@ -125,9 +125,11 @@ void StaticDiscovery::add(const Channel& channel) {
     for (const auto& [key, count] : own_) channel->put(TokenChange::came, key);
   }
   channel->flush();
-  if (!channel->is_over()) return;
-  const Lock lock(mutex_);  // over() may have looked for it before
-  std::erase(channels_, channel);
+  if (channel->is_over()) {  // over() may have looked for it before it was there
+    const Lock lock(mutex_);
+    std::erase(channels_, channel);
+  }
+  changed();  // the peer may have announced something before it was in the list
 }
 
 void StaticDiscovery::over(const std::weak_ptr<DiscoveryChannel>& weak,

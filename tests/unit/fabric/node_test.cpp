@@ -56,8 +56,8 @@ class Nodes : public PipeTest {
   }
   // What is under way is lost.
   static void cut_links(const Program& program) {
-    const auto& core = ContextCore::of(program.context);
-    for (const auto& link : *core->links().all())
+    const auto links = ContextCore::of(program.context)->links().all();
+    for (const auto& link : *links)
       link->fail(Error{ErrorCode::peer_lost, "test", "cut"}, detail::Death::not_proved);
   }
 
