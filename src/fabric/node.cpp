@@ -70,6 +70,12 @@ Result<Published> Publisher::publish(const TensorDict& sample, Deadline deadline
 Result<Published> Publisher::publish(Bytes sample, Deadline deadline) {
   return core_->publish(sample, deadline);
 }
+Result<Loan> Publisher::loan(const std::shared_ptr<const Schema>& schema) {
+  return core_->loan(schema);
+}
+Result<Published> Publisher::publish(Loan&& sample, Deadline deadline) {
+  return core_->publish(std::move(sample), deadline);
+}
 Result<void> Publisher::wait_for_subscribers(std::size_t count, Deadline deadline) {
   return core_->wait_for_subscribers(count, deadline);
 }

@@ -93,12 +93,15 @@ Result<void> PublisherCore::usable(std::string_view where) const {
 
 // Publishing
 
+Result<void> PublisherCore::check(const Schema& schema) const {
+  if (options_.schema == nullptr || options_.schema->hash() == schema.hash()) return {};
+  return Error{ErrorCode::schema_mismatch, kWhere,
+               "the sample does not fit the schema of " + key_.text() + ": " +
+                   describe_difference(*options_.schema, schema)};
+}
+
 Result<void> PublisherCore::check(const TensorDict& sample) const {
-  if (options_.schema != nullptr && options_.schema->hash() != sample.schema()->hash()) {
-    return Error{ErrorCode::schema_mismatch, kWhere,
-                 "the sample does not fit the schema of " + key_.text() + ": " +
-                     describe_difference(*options_.schema, *sample.schema())};
-  }
+  TENDON_CHECK(check(*sample.schema()));
   for (std::size_t i = 0; i < sample.leaf_count(); ++i) {
     const Device device = sample.leaf_view(i).device;
     if (device != cpu()) {
@@ -184,6 +187,49 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline) {
   TENDON_TRY(kept, make_room(std::move(message)));
   if (!sample.empty()) std::memcpy(memory_of(*kept).data(), sample.data(), sample.size());
   return publish(std::move(kept), deadline);
+}
+
+Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
+  TENDON_CHECK(usable("publisher.loan"));
+  if (schema == nullptr) {
+    return Error{ErrorCode::invalid_argument, "publisher.loan",
+                 "schema is null; a Schema is needed"};
+  }
+  TENDON_CHECK(check(*schema));
+  SharedMessage message;
+  message.schema = schema;
+  message.descriptor.kind = MessageKind::data;
+  message.descriptor.layout = Layout::aligned;
+  message.descriptor.payload_bytes = schema->layout(Layout::aligned).total_bytes;
+  TENDON_TRY(kept, make_room(std::move(message)));
+  Storage storage(kept, memory_of(*kept).data(), kept->message.descriptor.payload_bytes,
+                  Access::read_write);
+  TENDON_TRY(dict, TensorDict::from_packed(schema, Layout::aligned, std::move(storage)));
+  return Loan(std::move(dict), std::move(kept));
+}
+
+Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline) {
+  TENDON_CHECK(usable(kWhere));
+  if (sample.slot_ != nullptr) {
+    return Error{ErrorCode::wrong_link, kWhere,
+                 "the loan was taken from a pipe: send it there, or take one with "
+                 "Publisher::loan"};
+  }
+  if (sample.sample_ == nullptr) {
+    return Error{ErrorCode::invalid_argument, kWhere,
+                 "the loan is empty: it was published before; take a new one with Publisher::loan"};
+  }
+  const auto& slot = sample.sample_->message.slot;
+  if (slot != nullptr && &slot->pool() != context_.publishing().pool().get()) {
+    return Error{ErrorCode::wrong_link, kWhere,
+                 "the loan was taken from a publisher of another context"};
+  }
+  TENDON_CHECK(check(sample.dict_));
+  // What was set beside the tensors has no place behind them: they are copied to where there is.
+  auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, deadline)
+                                                    : publish(sample.dict_, deadline);
+  if (published) sample.clear();
+  return published;
 }
 
 Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Deadline deadline) {

@@ -48,6 +48,8 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
 
   [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline);
   [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline);
+  [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
+  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline);
   [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
   [[nodiscard]] PublisherStats stats() const;
   [[nodiscard]] Result<void> close(Deadline deadline);
@@ -65,6 +67,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
  private:
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] Result<void> check(const TensorDict& sample) const;
+  [[nodiscard]] Result<void> check(const Schema& schema) const;
   [[nodiscard]] Result<std::shared_ptr<KeptSample>> make_room(SharedMessage message);
   [[nodiscard]] Result<Published> publish(std::shared_ptr<KeptSample> sample, Deadline deadline);
   [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(std::uint64_t size_bytes);

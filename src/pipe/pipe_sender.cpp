@@ -295,6 +295,11 @@ Result<void> PipeSender::send(Bytes bytes, const MessageOptions& options, Deadli
 }
 
 Result<void> PipeSender::check_loan(const Loan& loan) const {
+  if (loan.sample_ != nullptr) {
+    return Error{ErrorCode::wrong_link, "pipe.send",
+                 "the loan was taken from a publisher: publish it there, or take one with "
+                 "Pipe::loan"};
+  }
   if (loan.slot_ == nullptr) {
     return Error{ErrorCode::invalid_argument, "pipe.send",
                  "the loan is empty: it was sent before; take a new one with Pipe::loan"};

@@ -11,6 +11,7 @@
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/qos.hpp>
+#include <tendon/tensor/loan.hpp>
 #include <tendon/tensor/schema.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
@@ -56,8 +57,8 @@ struct PublisherStats {
 ///          schema_mismatch, message_too_large, unsupported_device, pipe_closed after close().
 /// Blocks:  publish(): with Overflow::block alone, until its deadline. close(), and the destructor
 ///          for ContextOptions::linger at most, until subscribers were shown what the history has.
-/// Cost:    one copy of the sample in all, whatever the number of subscribers on this host; over
-///          tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
+/// Cost:    one copy of the sample in all, none of a loan, whatever the number of subscribers on
+///          this host; over tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
 class TENDON_API Publisher {
  public:
   /// `key` is a key, not a set of them: "vision/objects".
@@ -75,6 +76,12 @@ class TENDON_API Publisher {
   [[nodiscard]] Result<Published> publish(const TensorDict& sample,
                                           Deadline deadline = Deadline::now());
   [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline = Deadline::now());
+
+  /// Memory for a sample of this schema that is published without a copy: fill it, then publish it.
+  /// What it holds is unspecified until then. Errors: those of publish().
+  [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
+  /// `wrong_link` for a loan of a pipe, or of another Context.
+  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline = Deadline::now());
 
   /// Until `count` subscribers are there that were shown the history. Errors: timeout, with their
   /// number.

@@ -11,22 +11,24 @@ namespace tendon {
 inline namespace v0 {
 
 namespace detail {
+struct KeptSample;
 class LoanedSlot;
 class PipeSender;
+class PublisherCore;
 }  // namespace detail
 
-/// A TensorDict whose leaves lie in memory that a peer can read without a copy: fill it, then send
-/// it.
+/// A TensorDict whose leaves lie in memory that peers can read without a copy: fill it, then send or
+/// publish it.
 ///
-/// Owns:    one slot of a link, until it is sent or dropped. Sending it on another link is
-///          `wrong_link`.
+/// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. To send it
+///          elsewhere is `wrong_link`.
 /// Threads: a value; one thread at a time.
 /// Errors:  as TensorDict; an empty loan returns not_found for every leaf.
 /// Blocks:  never.
 /// Cost:    sending it copies nothing, whatever its size.
 ///
 /// After a successful send it is empty. Tensors taken from it before keep their memory mapped, but
-/// it belongs to the receiver from then on: do not touch them.
+/// it belongs to its readers from then on: do not touch them.
 class TENDON_API Loan {
  public:
   Loan(Loan&&) noexcept = default;
@@ -44,19 +46,24 @@ class TENDON_API Loan {
   [[nodiscard]] Result<void> try_set(std::string_view path, Value value);
   void set(std::string_view path, Value value) { try_set(path, std::move(value)).value(); }
   /// True after it was sent.
-  [[nodiscard]] bool empty() const noexcept { return slot_ == nullptr; }
+  [[nodiscard]] bool empty() const noexcept { return slot_ == nullptr && sample_ == nullptr; }
 
  private:
   friend class detail::PipeSender;
+  friend class detail::PublisherCore;
   Loan(TensorDict dict, std::shared_ptr<detail::LoanedSlot> slot)
       : dict_(std::move(dict)), slot_(std::move(slot)) {}
+  Loan(TensorDict dict, std::shared_ptr<detail::KeptSample> sample)
+      : dict_(std::move(dict)), sample_(std::move(sample)) {}
   void clear() {
     slot_.reset();
+    sample_.reset();
     dict_ = TensorDict();
   }
 
   TensorDict dict_;
-  std::shared_ptr<detail::LoanedSlot> slot_;
+  std::shared_ptr<detail::LoanedSlot> slot_;    // of a pipe's link
+  std::shared_ptr<detail::KeptSample> sample_;  // of a publisher
 };
 
 }  // namespace v0

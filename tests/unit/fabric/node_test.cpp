@@ -400,6 +400,50 @@ TEST_P(Nodes, SamplesOutliveAllThatMadeThem) {
     EXPECT_TRUE(bitwise_equal(*kept[static_cast<std::size_t>(n)].tensors, patterned(n, 100'000)));
 }
 
+TEST_P(Nodes, ALoanIsPublishedWhereItWasFilled) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "frames").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "frames").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  for (const std::uint64_t size : {100u, 1'000'000u}) {
+    Loan loan = publisher.loan(bytes_schema(size)).value();
+    fill_pattern(loan["x"].mutable_bytes(), size);
+    const Tensor kept = loan["x"];
+    ASSERT_TRUE(succeeds(publisher.publish(std::move(loan))));
+    EXPECT_TRUE(loan.empty());  // NOLINT(bugprone-use-after-move): said by its header
+    EXPECT_TRUE(fails_with(publisher.publish(std::move(loan)), ErrorCode::invalid_argument));
+    EXPECT_TRUE(is_patterned(*receive(subscriber).tensors, size, size));
+    Loan labelled = publisher.loan(bytes_schema(size)).value();
+    fill_pattern(labelled["x"].mutable_bytes(), size + 1);
+    labelled.set("label", Value("a cup"));
+    ASSERT_TRUE(succeeds(publisher.publish(std::move(labelled))));
+    const Sample sample = receive(subscriber);
+    EXPECT_TRUE(is_patterned(*sample.tensors, size + 1, size));
+    EXPECT_EQ(sample.tensors->value("label"), Value("a cup"));
+  }
+  // Dropped without being published, it gives its memory back.
+  (void)publisher.loan(bytes_schema(1'000'000)).value();
+  const auto& pool = ContextCore::of(vision.context)->publishing().pool();
+  EXPECT_LE(pool->stats().slots.loaned_count, 3u);
+}
+
+TEST_P(Nodes, ALoanOfAnotherPlaceIsRefused) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "frames").value();
+  Publisher other = Publisher::declare(motor.node, "frames").value();
+  PipePair pair = connect();
+  Loan of_pipe = pair.client.loan(bytes_schema(100'000), kPatience).value();
+  EXPECT_TRUE(fails_with(publisher.publish(std::move(of_pipe)), ErrorCode::wrong_link, "pipe"));
+  Loan of_publisher = publisher.loan(bytes_schema(100'000)).value();
+  EXPECT_TRUE(fails_with(pair.client.send(std::move(of_publisher), kPatience),
+                         ErrorCode::wrong_link, "publisher"));
+  EXPECT_TRUE(fails_with(other.publish(std::move(of_publisher)), ErrorCode::wrong_link, "context"));
+  EXPECT_TRUE(succeeds(publisher.publish(std::move(of_publisher))));
+  EXPECT_TRUE(fails_with(publisher.loan(nullptr), ErrorCode::invalid_argument, "null"));
+}
+
 TEST_P(Nodes, WantOfMemoryTrimsTheHistoryAndIsSaid) {
   Program& vision = start("vision", {.publish_bytes = 8u << 20});
   Program& motor = start("motor");
