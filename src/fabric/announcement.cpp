@@ -260,7 +260,7 @@ Result<Announcement> read_entity(std::string domain, EntityKind kind, Fields fie
   return Announcement(std::move(read));
 }
 
-Result<Announcement> read(std::string_view key) {
+Result<Announcement> read_key(std::string_view key) {
   // The limits first, for all that follows.
   TENDON_CHECK(KeyExpression::parse(key));
   Fields fields(key);
@@ -311,7 +311,7 @@ Result<KeyExpression> to_key(const EntityAnnouncement& entity) {
 }
 
 Result<Announcement> parse_announcement(std::string_view key) {
-  return read(key).or_else([&](const Error& error) -> Result<Announcement> {
+  return read_key(key).or_else([&](const Error& error) -> Result<Announcement> {
     return Error{ErrorCode::protocol_violation, kWhere,
                  "the announcement " + quote_text(key) + ": " + error.detail};
   });

@@ -34,7 +34,7 @@ class UserEvent {
       if (!wanted_.load() || !held_back_.exchange(false)) return;
     }
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof one);
+    [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
   }
   [[nodiscard]] int fd() const noexcept {
     if (!wanted_.exchange(true) && held_back_.exchange(false)) signal();
@@ -43,7 +43,7 @@ class UserEvent {
   /// Takes the signals. False: there was none.
   bool take() const noexcept {
     std::uint64_t count = 0;
-    return read(fd(), &count, sizeof count) > 0;
+    return ::read(fd(), &count, sizeof count) > 0;
   }
 
  private:
