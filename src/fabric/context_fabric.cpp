@@ -48,6 +48,7 @@ Result<void> ContextFabric::open() {
 ContextFabric::~ContextFabric() {
   if (acceptor_ != nullptr) acceptor_->close();
   if (discovery_ != nullptr) discovery_->close();
+  dialler_->stop();  // discovery may have shares of it, and of itself, in callbacks
 }
 
 Result<std::shared_ptr<Acceptor>> ContextFabric::listen(const std::string& address) {

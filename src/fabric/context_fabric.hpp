@@ -41,7 +41,7 @@ class ContextFabric {
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept { return entities_; }
   [[nodiscard]] StaticDiscovery& discovery() noexcept { return *discovery_; }
-  [[nodiscard]] Dialler& dialler() noexcept { return dialler_; }
+  [[nodiscard]] Dialler& dialler() noexcept { return *dialler_; }
   /// The host whose unix sockets reach this Context; nothing where there is no directory for them.
   [[nodiscard]] const std::optional<BootHash>& unix_on() const noexcept { return unix_on_; }
   /// A further place where peers are let in.
@@ -55,7 +55,7 @@ class ContextFabric {
 
   const std::shared_ptr<ContextCore> context_;
   const Profile profile_;
-  Dialler dialler_;
+  const std::shared_ptr<Dialler> dialler_ = std::make_shared<Dialler>();
   std::shared_ptr<Entities> entities_;
   std::shared_ptr<StaticDiscovery> discovery_;
   std::shared_ptr<Acceptor> acceptor_;  // null: there is no runtime directory

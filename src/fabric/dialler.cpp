@@ -6,7 +6,7 @@
 
 namespace tendon::v0::detail {
 
-Dialler::~Dialler() {
+void Dialler::stop() {
   std::vector<std::thread> threads;
   {
     const Lock lock(mutex_);

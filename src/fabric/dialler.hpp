@@ -27,7 +27,7 @@ namespace tendon::v0::detail {
 /// Owns:    the attempts, and at most kMostThreads threads, made when they are needed.
 /// Threads: thread-safe. Attempts run without a lock, that of one key never twice at once.
 /// Errors:  those of attempts are theirs.
-/// Blocks:  drop_all(), and the destructor, for an attempt that runs: kPatience at most.
+/// Blocks:  drop_all(), stop() and the destructor, for an attempt that runs: kPatience at most.
 /// Cost:    a look over what is wanted for each attempt.
 class Dialler {
  public:
@@ -37,7 +37,7 @@ class Dialler {
   Dialler() = default;
   Dialler(const Dialler&) = delete;
   Dialler& operator=(const Dialler&) = delete;
-  ~Dialler();
+  ~Dialler() { stop(); }
 
   /// Replaces nothing: what is wanted already stays as it is.
   void want(const std::string& key, Attempt attempt);
@@ -47,6 +47,8 @@ class Dialler {
   void drop(const std::string& key);
   /// The same for all keys that begin with `prefix`; none of their attempts runs when it returns.
   void drop_all(std::string_view prefix);
+  /// Drops everything, and ends the threads for good.
+  void stop();
 
   static constexpr std::size_t kMostThreads = 16;
   static constexpr std::chrono::milliseconds kPatience{1000};

@@ -15,8 +15,9 @@ constexpr std::string_view kDialKey = "peer ";
 }  // namespace
 
 Result<std::shared_ptr<StaticDiscovery>> StaticDiscovery::create(
-    std::shared_ptr<ContextCore> context, Profile profile, Dialler& dialler) {
-  auto discovery = std::make_shared<StaticDiscovery>(std::move(context), profile, dialler);
+    std::shared_ptr<ContextCore> context, Profile profile, std::shared_ptr<Dialler> dialler) {
+  auto discovery =
+      std::make_shared<StaticDiscovery>(std::move(context), profile, std::move(dialler));
   TENDON_CHECK(discovery->context_->purposes().add(
       Purpose::discovery, Entrance{.handler = discovery, .profile = profile}));
   return discovery;
@@ -34,14 +35,14 @@ Result<void> StaticDiscovery::add_peer(const std::string& address) {
     }
     addresses_.try_emplace(address, Dialled::not_yet);
   }
-  dialler_.want(std::string(kDialKey) + address,
-                [weak = weak_from_this(), address](Deadline deadline) {
-                  const auto self = weak.lock();
-                  if (self == nullptr) return true;
-                  const bool done = self->dial(address, deadline);
-                  self->note_dialled(address);
-                  return done;
-                });
+  dialler_->want(std::string(kDialKey) + address,
+                 [weak = weak_from_this(), address](Deadline deadline) {
+                   const auto self = weak.lock();
+                   if (self == nullptr) return true;
+                   const bool done = self->dial(address, deadline);
+                   self->note_dialled(address);
+                   return done;
+                 });
   return {};
 }
 
@@ -64,7 +65,7 @@ void StaticDiscovery::close() {
     const Lock lock(mutex_);
     closed_ = true;
   }
-  dialler_.drop_all(kDialKey);
+  dialler_->drop_all(kDialKey);
   std::vector<Channel> channels;
   {
     const Lock lock(mutex_);
@@ -142,7 +143,7 @@ void StaticDiscovery::over(const std::weak_ptr<DiscoveryChannel>& weak,
     channel->close();
   }
   changed();
-  if (!address.empty()) dialler_.again(std::string(kDialKey) + address);
+  if (!address.empty()) dialler_->again(std::string(kDialKey) + address);
 }
 
 // Announcements

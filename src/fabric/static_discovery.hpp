@@ -32,9 +32,10 @@ class StaticDiscovery final : public OpenHandler,
                               public std::enable_shared_from_this<StaticDiscovery> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<StaticDiscovery>> create(
-      std::shared_ptr<ContextCore> context, Profile profile, Dialler& dialler);
-  StaticDiscovery(std::shared_ptr<ContextCore> context, Profile profile, Dialler& dialler)
-      : context_(std::move(context)), profile_(profile), dialler_(dialler) {}
+      std::shared_ptr<ContextCore> context, Profile profile, std::shared_ptr<Dialler> dialler);
+  StaticDiscovery(std::shared_ptr<ContextCore> context, Profile profile,
+                  std::shared_ptr<Dialler> dialler)
+      : context_(std::move(context)), profile_(profile), dialler_(std::move(dialler)) {}
   ~StaticDiscovery() override;
 
   /// Another Context listens there; it is dialled until it answers, and again when it was lost.
@@ -79,7 +80,7 @@ class StaticDiscovery final : public OpenHandler,
 
   const std::shared_ptr<ContextCore> context_;
   const Profile profile_;
-  Dialler& dialler_;
+  const std::shared_ptr<Dialler> dialler_;
   std::atomic<bool> told_{false};  // call_watchers() is to run
   mutable Mutex mutex_;
   std::map<std::string, Dialled> addresses_ TENDON_GUARDED_BY(mutex_);

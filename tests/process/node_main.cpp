@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node in another process: does what the lines of its standard input say, and answers each with
+// one line. Its arguments: a name, a transport, its lease [ms], the addresses of its peers.
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <tendon/fabric/node.hpp>
+#include <vector>
+
+#include "support/batches.hpp"
+
+namespace tendon::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string told(const Error& error) {
+  std::string detail = error.detail;
+  for (char& c : detail)
+    if (c == '\n') c = '|';
+  return "error " + std::string(to_string(error.code)) + " " + detail;
+}
+
+class Program {
+ public:
+  Program(const std::string& name, const std::string& transport, int lease_ms,
+          std::vector<std::string> peers)
+      : context_(Context::create({.name = name,
+                                  .transport = transport == "tcp" ? Transport::tcp : Transport::shm,
+                                  .lease = milliseconds(lease_ms)})
+                     .value()),
+        node_(Node::join(context_, {.domain = "brain", .name = name, .peers = std::move(peers)},
+                         milliseconds(20'000))
+                  .value()) {}
+
+  std::string act(std::istringstream& words) {
+    std::string verb;
+    std::string key;
+    words >> verb >> key;
+    if (verb == "subscribe") {
+      std::string name;
+      words >> name;
+      subscribers_.insert_or_assign(name, Subscriber::declare(node_, key).value());
+      return "ok";
+    }
+    if (verb == "publisher") {
+      std::uint32_t history = 1;
+      words >> history;
+      publisher_ = Publisher::declare(node_, key, {.history = keep_last(history)}).value();
+      return "ok";
+    }
+    if (verb == "publish") {  // `publish SIZE COUNT`
+      int count = 1;
+      words >> count;
+      for (int n = 0; n < count; ++n) {
+        const auto shown = publisher_->publish(patterned(++published_, std::stoull(key)));
+        if (!shown) return told(shown.error());
+      }
+      return "ok";
+    }
+    if (verb == "wait") {  // for so many subscribers
+      const auto there = publisher_->wait_for_subscribers(std::stoull(key), milliseconds(20'000));
+      return there ? "ok" : told(there.error());
+    }
+    // `recv NAME SIZE`: "ok SEQUENCE [FIRST LAST REASON]".
+    if (verb == "recv") {
+      std::uint64_t size = 0;
+      words >> size;
+      auto sample = subscribers_.at(key).recv(milliseconds(20'000));
+      if (!sample) return told(sample.error());
+      if (const auto right = is_patterned(*sample->tensors, sample->sequence, size); !right)
+        return std::string("error wrong ") + right.message();
+      std::string text = "ok " + std::to_string(sample->sequence);
+      if (const auto& gap = sample->gap) {
+        text += ' ' + std::to_string(gap->first) + ' ' + std::to_string(gap->last) + ' ' +
+                std::string(to_string(gap->reason));
+      }
+      return text;
+    }
+    return "error unknown " + verb;
+  }
+
+ private:
+  Context context_;
+  Node node_;
+  std::optional<Publisher> publisher_;
+  std::map<std::string, Subscriber> subscribers_;
+  std::uint64_t published_ = 0;
+};
+
+}  // namespace
+}  // namespace tendon::test
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  tendon::test::Program program(argv[1], argv[2], std::stoi(argv[3]), {argv + 4, argv + argc});
+  std::cout << "ready" << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::cout << program.act(words) << std::endl;
+  }
+}
