@@ -3,6 +3,7 @@
 
 #include <map>
 #include <tendon/observe/log.hpp>
+#include <vector>
 
 #include "session/machine.hpp"
 
@@ -46,6 +47,12 @@ Result<void> ContextFabric::open() {
 }
 
 ContextFabric::~ContextFabric() {
+  if (context_->forked()) {
+    // Its threads are not here, and its lock may be held by one of them.
+    static auto& kept = *new std::vector<std::shared_ptr<Dialler>>;
+    kept.push_back(dialler_);
+    return;
+  }
   if (acceptor_ != nullptr) acceptor_->close();
   if (discovery_ != nullptr) discovery_->close();
   dialler_->stop();  // discovery may have shares of it, and of itself, in callbacks

@@ -16,7 +16,9 @@ Result<std::shared_ptr<Entities>> Entities::create(std::shared_ptr<ContextCore> 
   return entities;
 }
 
-Entities::~Entities() { context_->purposes().remove(Purpose::fabric); }
+Entities::~Entities() {
+  if (!context_->forked()) context_->purposes().remove(Purpose::fabric);
+}
 
 void Entities::add(std::uint32_t number, std::weak_ptr<PublisherCore> publisher) {
   const Lock lock(mutex_);

@@ -87,6 +87,7 @@ Result<void> NodeCore::open(Deadline deadline) {
 }
 
 void NodeCore::close() {
+  if (context()->forked()) return;
   std::vector<std::shared_ptr<SubscriberCore>> subscribers;
   {
     const Lock looking(looking_);
@@ -96,7 +97,6 @@ void NodeCore::close() {
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
     subscribers_.clear();
   }
-  if (context()->forked()) return;
   if (watching_ != 0) fabric_->discovery().unwatch(watching_);
   if (!announced_.empty()) fabric_->discovery().withdraw(announced_);
   if (acceptor_ != nullptr) acceptor_->close();
@@ -159,7 +159,6 @@ void NodeCore::remove(const SubscriberCore& subscriber) {
     const Lock lock(mutex_);
     subscribers_.erase(subscriber.entity());
   }
-  if (context()->forked()) return;
   if (const auto key = key_of(subscriber)) fabric_->discovery().withdraw(*key);
   fabric_->dialler().drop_all(prefix_of(subscriber));
 }
@@ -264,6 +263,7 @@ std::string NodeCore::name_of(const ContextId& context) const {
 
 std::vector<std::string> NodeCore::nodes() const {
   std::vector<std::string> names;
+  if (context()->forked()) return names;
   const Lock lock(mutex_);
   for (const auto& [context, nodes] : nodes_)
     for (const NodeAnnouncement& node : nodes) names.push_back(node.name);

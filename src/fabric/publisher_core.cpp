@@ -83,7 +83,9 @@ PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
       entity_(entities_->next_number()),
       history_(options.history.samples) {}
 
-PublisherCore::~PublisherCore() { entities_->remove(entity_); }
+PublisherCore::~PublisherCore() {
+  if (!context_.forked()) entities_->remove(entity_);
+}
 
 Result<void> PublisherCore::usable(std::string_view where) const {
   TENDON_CHECK(context_.usable(where));
@@ -398,6 +400,7 @@ Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline dea
 }
 
 PublisherStats PublisherCore::stats() const {
+  if (context_.forked()) return {};
   const Lock lock(mutex_);
   return {.published = history_.last(),
           .history_trimmed = trimmed_,

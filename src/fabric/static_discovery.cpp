@@ -23,7 +23,9 @@ Result<std::shared_ptr<StaticDiscovery>> StaticDiscovery::create(
   return discovery;
 }
 
-StaticDiscovery::~StaticDiscovery() { context_->purposes().remove(Purpose::discovery); }
+StaticDiscovery::~StaticDiscovery() {
+  if (!context_->forked()) context_->purposes().remove(Purpose::discovery);
+}
 
 Result<void> StaticDiscovery::add_peer(const std::string& address) {
   {

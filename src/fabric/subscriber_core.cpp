@@ -257,6 +257,7 @@ Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline dea
 }
 
 SubscriberStats SubscriberCore::stats() const {
+  if (context_->forked()) return {};
   const Lock lock(mutex_);
   SubscriberStats stats = stats_;
   stats.publishers = connections_->entries.size();
@@ -264,7 +265,7 @@ SubscriberStats SubscriberCore::stats() const {
 }
 
 void SubscriberCore::close() {
-  if (closed_.exchange(true)) return;
+  if (context_->forked() || closed_.exchange(true)) return;
   node_->remove(*this);
   std::vector<Entry> entries;
   {
@@ -272,7 +273,6 @@ void SubscriberCore::close() {
     entries = connections_->entries;
     replace({});
   }
-  if (context_->forked()) return;
   for (const Entry& entry : entries) entry.feed->close();
   context_->wake_others();
 }

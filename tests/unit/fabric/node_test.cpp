@@ -14,6 +14,7 @@
 #include "fabric/subscription_request.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
+#include "support/child.hpp"
 #include "support/pipe_pair.hpp"
 
 namespace tendon::test {
@@ -490,6 +491,43 @@ TEST_P(Nodes, EverySampleIsAccountedForUnderLoad) {
   for (int n = 1; n <= kSamples; ++n) EXPECT_TRUE(succeeds(publisher.publish(numbered(n))));
   first.join();
   second.join();
+}
+
+TEST_P(Nodes, InAForkedChildNothingWorksAndNothingHangs) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  std::optional<Publisher> publisher = Publisher::declare(vision.node, "count").value();
+  std::optional<Subscriber> subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher->wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(publisher->publish(numbered(1))));
+  const int status = run_in_child([&] {
+    if (!fails_with(publisher->publish(numbered(2)), ErrorCode::forked)) return 1;
+    if (!fails_with(subscriber->recv(kPatience), ErrorCode::forked)) return 2;
+    if (!fails_with(publisher->wait_for_subscribers(2, kPatience), ErrorCode::forked)) return 3;
+    if (!fails_with(Subscriber::declare(motor.node, "other"), ErrorCode::forked)) return 4;
+    if (!vision.node.nodes().empty()) return 5;
+    publisher.reset();
+    subscriber.reset();
+    programs_.clear();
+    return 0;
+  });
+  EXPECT_TRUE(exited_with(status, 0)) << status;
+  EXPECT_EQ(receive(*subscriber).sequence, 1u) << "the parent is not disturbed";
+}
+
+TEST_P(Nodes, WithAClosedContextEndAtOnce) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(vision.context.close(kPatience)));
+  EXPECT_TRUE(fails_with(publisher.publish(numbered(1)), ErrorCode::context_closed));
+  EXPECT_TRUE(fails_with(publisher.loan(numbered(1).schema()), ErrorCode::context_closed));
+  EXPECT_TRUE(eventually([&] { return subscriber.stats().publishers == 0; },
+                         [&] { (void)subscriber.recv(0s); }));
+  ASSERT_TRUE(succeeds(motor.context.close(kPatience)));
+  EXPECT_TRUE(fails_with(subscriber.recv(kPatience), ErrorCode::context_closed));
 }
 
 // What a caller may do wrong
