@@ -5,7 +5,9 @@
 //   topic see                      prints its address: node vision listens on 127.0.0.1:40231
 //   topic act 127.0.0.1:40231      connects to it, and receives
 //
-// Without an argument both are in one process. Prints then:
+// Without an argument both are in one process.
+//
+// Prints:
 // motor got object 1 of vision
 // motor got object 2 of vision
 // motor got object 3 of vision

@@ -96,6 +96,7 @@ NUMBERS = {
         ("`none`, or up to {} of these", "kMaxAnnouncedAddresses + 1"),
         ("Then up to {} addresses, IPv4", "kMaxAnnouncedAddresses"),
         ("the samples of history (1-{})", "kMaxHistorySamples"),
+        ("It has at most {} keys announced at a", "kMaxAnnouncements"),
         ("The whole key has at most {} bytes", "kMaxKeyBytes"),
         ("bytes and {} chunks, and is canonical", "kMaxKeyChunks"),
     ],

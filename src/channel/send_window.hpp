@@ -32,6 +32,13 @@ class SendWindow {
     const std::uint64_t shown = shown_bytes_.load(std::memory_order_relaxed);
     return shown - std::min(taken_bytes_.load(std::memory_order_acquire), shown);
   }
+  /// What was shown so far, in total, and whether all of what that was `then` has been taken.
+  [[nodiscard]] std::uint64_t shown_bytes() const noexcept {
+    return shown_bytes_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool has_taken(std::uint64_t then) const noexcept {
+    return taken_bytes_.load(std::memory_order_acquire) >= then;
+  }
   /// May a message of this size be shown?
   [[nodiscard]] bool open_for(std::uint64_t size_bytes) const noexcept {
     return untaken_messages() < window_.messages &&

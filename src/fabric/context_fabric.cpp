@@ -8,24 +8,42 @@
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
+namespace {
+
+// Which Contexts have one. An entry stays until the end of what it names is complete.
+struct Registry {
+  Mutex mutex;
+  CondVar ended;
+  std::map<const ContextCore*, std::weak_ptr<ContextFabric>> known TENDON_GUARDED_BY(mutex);
+};
+
+// Never destroyed: nodes may end after static objects do.
+Registry& registry() {
+  static Registry& registry = *new Registry;
+  return registry;
+}
+
+}  // namespace
 
 Result<std::shared_ptr<ContextFabric>> ContextFabric::of(
     const std::shared_ptr<ContextCore>& context, Profile profile) {
-  // Never destroyed: nodes may end after static objects do.
-  static Mutex& mutex = *new Mutex;
-  static auto& known = *new std::map<const ContextCore*, std::weak_ptr<ContextFabric>>;
-  const Lock lock(mutex);
-  std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
-  if (const auto found = known.find(context.get()); found != known.end()) {
-    if (auto fabric = found->second.lock()) {
-      if (fabric->profile() == profile) return fabric;
-      return Error{ErrorCode::invalid_argument, "node.join",
-                   "this context has a node of another profile: all nodes of a context have one"};
+  Registry& all = registry();
+  std::shared_ptr<ContextFabric> fabric;  // behind the lock: its end takes it
+  const Lock lock(all.mutex);
+  for (auto found = all.known.find(context.get()); found != all.known.end();
+       found = all.known.find(context.get())) {
+    fabric = found->second.lock();
+    if (fabric == nullptr) {
+      all.ended.wait(all.mutex);  // the nodes before are leaving on another thread
+      continue;
     }
+    if (fabric->profile() == profile) return fabric;
+    return Error{ErrorCode::invalid_argument, "node.join",
+                 "this context has a node of another profile: all nodes of a context have one"};
   }
-  auto fabric = std::make_shared<ContextFabric>(context, profile);
+  fabric = std::make_shared<ContextFabric>(context, profile);
+  all.known[context.get()] = fabric;
   TENDON_CHECK(fabric->open());
-  known[context.get()] = fabric;
   return fabric;
 }
 
@@ -53,9 +71,17 @@ ContextFabric::~ContextFabric() {
     kept.push_back(dialler_);
     return;
   }
+  // The handlers may live a little longer, and another node join this Context meanwhile.
+  if (entities_ != nullptr) entities_->close();
   if (acceptor_ != nullptr) acceptor_->close();
   if (discovery_ != nullptr) discovery_->close();
   dialler_->stop();  // discovery may have shares of it, and of itself, in callbacks
+  Registry& all = registry();
+  {
+    const Lock lock(all.mutex);
+    all.known.erase(context_.get());
+  }
+  all.ended.notify_all();
 }
 
 Result<std::shared_ptr<Acceptor>> ContextFabric::listen(const std::string& address) {

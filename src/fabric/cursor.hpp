@@ -47,6 +47,11 @@ class Cursor {
     return static_cast<std::uint32_t>(
         std::min<std::uint64_t>(overflowed_, std::numeric_limits<std::uint32_t>::max()));
   }
+  /// The next one cannot be shown to this subscriber: it is lost for it.
+  void pass_over() noexcept {
+    ++next_;
+    ++overflowed_;
+  }
   void shown() noexcept {
     ++next_;
     overflowed_ = 0;

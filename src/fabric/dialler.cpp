@@ -2,6 +2,8 @@
 #include "fabric/dialler.hpp"
 
 #include <algorithm>
+#include <system_error>
+#include <tendon/observe/log.hpp>
 #include <utility>
 
 namespace tendon::v0::detail {
@@ -43,7 +45,9 @@ void Dialler::again(const std::string& key) {
     const auto found = targets_.find(key);
     if (found == targets_.end() || found->second->state == State::waiting) return;
     Target& target = *found->second;
-    target.backoff = fresh_backoff();
+    const bool lasted =
+        target.state == State::settled && Clock::now() - target.settled_at > Backoff::kPeer.longest;
+    if (lasted) target.backoff = fresh_backoff();
     target.due = Clock::now() + target.backoff.next();
     // One that runs was asked before it told of its success: it waits for its turn behind it.
     if (target.state == State::running) {
@@ -77,7 +81,12 @@ void Dialler::drop_all(std::string_view prefix) {
 
 void Dialler::need_thread() {
   if (idle_count_ != 0 || threads_.size() >= kMostThreads) return;
-  threads_.emplace_back([this] { work(); });
+  try {
+    threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    // The next call tries again; until then the threads that there are do the work.
+    log(LogLevel::warn, "node.dial", std::string("no further thread: ") + error.what());
+  }
 }
 
 std::shared_ptr<Dialler::Target> Dialler::next_waiting() {
@@ -111,6 +120,7 @@ void Dialler::run(const std::shared_ptr<Target>& target) {
   mutex_.lock();
   std::erase(running_, target);
   target->state = done ? State::settled : State::waiting;
+  target->settled_at = Clock::now();
   if (!done) target->due = Clock::now() + target->backoff.next();
   changed_.notify_all();
 }

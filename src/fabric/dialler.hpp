@@ -22,7 +22,8 @@ namespace tendon::v0::detail {
 ///
 ///   want() -> waiting -> running -> waiting   it failed: after a pause that grows up to 5 s
 ///                                -> settled   it succeeded
-///             settled -> waiting              again(): after the first pause
+///             settled -> waiting              again(): after a pause, which begins anew only if
+///                                             the success has lasted
 ///
 /// Owns:    the attempts, and at most kMostThreads threads, made when they are needed.
 /// Threads: thread-safe. Attempts run without a lock, that of one key never twice at once.
@@ -61,6 +62,7 @@ class Dialler {
     Attempt attempt;
     Backoff backoff;
     Clock::time_point due;
+    Clock::time_point settled_at{};
     State state = State::waiting;
   };
   using Targets = std::map<std::string, std::shared_ptr<Target>, std::less<>>;

@@ -33,7 +33,9 @@ DiscoveryChannel::DiscoveryChannel(const std::shared_ptr<ContextCore>& context,
 
 void DiscoveryChannel::put(TokenChange change, std::string key) {
   const Lock lock(mutex_);
-  if (!over_) words_.emplace_back(change, std::move(key));
+  // A peer that takes nothing is not told for ever: what it keeps is wrong until it asks anew.
+  if (over_ || words_.size() >= 2 * kMaxAnnouncements) return;
+  words_.emplace_back(change, std::move(key));
 }
 
 // One thread at a time gets through; another one that comes meanwhile leaves its word to it.
@@ -78,8 +80,9 @@ void DiscoveryChannel::on_message(Incoming&& incoming) {
       return end();
     }
     case MessageKind::credit:
-      if (channel_->window().on_credit(descriptor)) flush();
-      return;
+      // Also one that seems to count too much: the count may be a moment behind.
+      (void)channel_->window().on_credit(descriptor);
+      return flush();
     case MessageKind::end:
     case MessageKind::cancel:
     case MessageKind::error:

@@ -17,8 +17,10 @@ Result<std::shared_ptr<Entities>> Entities::create(std::shared_ptr<ContextCore> 
 }
 
 Entities::~Entities() {
-  if (!context_->forked()) context_->purposes().remove(Purpose::fabric);
+  if (!context_->forked()) close();
 }
+
+void Entities::close() { context_->purposes().remove(Purpose::fabric, this); }
 
 void Entities::add(std::uint32_t number, std::weak_ptr<PublisherCore> publisher) {
   const Lock lock(mutex_);

@@ -32,6 +32,8 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
   explicit Entities(std::shared_ptr<ContextCore> context) : context_(std::move(context)) {}
   ~Entities() override;
 
+  /// Peers open nothing here any more.
+  void close();
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
   /// A number for an entity: never used again in this Context.
   [[nodiscard]] std::uint32_t next_number() noexcept { return next_.fetch_add(1); }

@@ -139,22 +139,30 @@ Feed::Head Feed::look() {
 }
 
 std::optional<Feed::Message> Feed::next_message() {
-  Message message;
+  std::optional<Message> message;
   Descriptor credit;
   {
     Receiving receiving(*context_, *link_);
     link_->receive_mutex().assert_held();
     Head head = look();
     if (head == Head::nothing && !link_->ended() && receiving.poll()) head = look();
-    if (head == Head::nothing) return std::nullopt;
-    Incoming& first = receiver_.front();
-    message.lent = held_->load(std::memory_order_relaxed) < max_held_ && link_->lend(first.body);
-    credit = receiver_.take_front();
-    message.incoming = receiver_.pop_front();
-    const Descriptor& descriptor = message.incoming.descriptor;
+    if (head == Head::sample) {
+      Incoming& first = receiver_.front();
+      message.emplace();
+      message->lent = held_->load(std::memory_order_relaxed) < max_held_ && link_->lend(first.body);
+      credit = receiver_.take_front();
+      message->incoming = receiver_.pop_front();
+      taking_ = true;
+      const Descriptor& descriptor = message->incoming.descriptor;
+      untold_slot_ = (untold_slot_ || !descriptor.is_inline()) && credit.pipe == 0;
+      if (descriptor.kind == MessageKind::data)
+        message->schema = receiver_.schema(descriptor.schema);
+    }
     // The publisher bounds what lies in slots by more than the window.
-    if (credit.pipe == 0 && !descriptor.is_inline() && receiver_.empty()) credit = receiver_.tell();
-    if (descriptor.kind == MessageKind::data) message.schema = receiver_.schema(descriptor.schema);
+    if (untold_slot_ && receiver_.empty()) {
+      credit = receiver_.tell();
+      untold_slot_ = false;
+    }
   }
   if (credit.pipe != 0) link_->post(credit);
   return message;
@@ -170,6 +178,7 @@ std::optional<Feed::Taken> Feed::take() {
       return std::nullopt;
     }
     const Lock receiving(link_->receive_mutex());
+    taking_ = false;
     incarnation_ = taken->header.incarnation;
     const auto found = gaps_.on_sample(taken->header.sequence, taken->tag);
     if (found.order == GapFinder::Order::repeated) continue;
@@ -237,6 +246,7 @@ void Feed::break_off(State state, Error why) {
   link_->post(error_descriptor(pipe_, why.code, why.detail.substr(0, kMaxReasonBytes)),
               as_bytes(std::string_view(why.detail).substr(0, kMaxReasonBytes)));
   const Lock receiving(link_->receive_mutex());
+  taking_ = false;
   (void)receiver_.clear();
   if (state_ == State::open) return end(state, std::move(why));
   state_ = state;  // also after its end: nothing is delivered any more
@@ -245,7 +255,7 @@ void Feed::break_off(State state, Error why) {
 
 bool Feed::is_over() const {
   const Lock receiving(link_->receive_mutex());
-  return state_ != State::open && receiver_.empty();
+  return state_ != State::open && receiver_.empty() && !taking_;
 }
 
 Feed::State Feed::state() const {

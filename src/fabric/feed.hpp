@@ -108,6 +108,8 @@ class Feed final : public MessageSink {
   GapFinder gaps_ TENDON_GUARDED_BY(link_->receive_mutex());
   std::uint64_t incarnation_ TENDON_GUARDED_BY(link_->receive_mutex()) = 0;
   std::optional<GapFinder::Missing> last_gap_ TENDON_GUARDED_BY(link_->receive_mutex());
+  bool taking_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;       // one left the inbox
+  bool untold_slot_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;  // taken since the credit
   State state_ TENDON_GUARDED_BY(link_->receive_mutex()) = State::open;
   std::optional<Error> why_ TENDON_GUARDED_BY(link_->receive_mutex());
 };

@@ -133,6 +133,10 @@ Result<std::string> NodeCore::key_of(const SubscriberCore& subscriber) const {
 }
 
 Result<void> NodeCore::add(const PublisherCore& publisher) {
+  {
+    const Lock lock(mutex_);
+    if (closed_) return Error{ErrorCode::pipe_closed, "publisher.declare", "the node was closed"};
+  }
   TENDON_TRY(key, key_of(publisher));
   return fabric_->discovery().announce(key);
 }

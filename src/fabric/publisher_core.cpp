@@ -23,7 +23,8 @@ void Subscription::on_message(Incoming&& incoming) {
   const Descriptor& descriptor = incoming.descriptor;
   switch (descriptor.kind) {
     case MessageKind::credit: {
-      if (!channel_->window().on_credit(descriptor)) return;
+      // Also one that seems to count too much: the count may be a moment behind.
+      (void)channel_->window().on_credit(descriptor);
       if (const auto publisher = publisher_.lock()) publisher->took(*this);
       return;
     }
@@ -296,26 +297,45 @@ bool PublisherCore::all_shown(std::uint64_t sequence) const {
 // Showing
 
 // A subscription that reaches its share counts as closed, so that one that keeps what it gets
-// leaves the others theirs. Each may have one sample, however large.
+// leaves the others theirs. Each may have one sample in a slot, however large.
 bool PublisherCore::has_share(const Subscription& subscription, const KeptSample& sample) const {
   if (sample.message.slot == nullptr) return true;
-  const std::uint64_t untaken = subscription.channel()->window().untaken_bytes();
-  return untaken == 0 ||
-         untaken + sample.message.descriptor.payload_bytes <= entities_->share_bytes() / 2;
+  const SendWindow& window = subscription.channel()->window();
+  if (window.has_taken(subscription.position.slots_until)) return true;
+  const std::uint64_t size = sample.message.descriptor.payload_bytes;
+  return window.untaken_bytes() + size <= entities_->share_bytes() / 2;
 }
 
 void PublisherCore::show(Subscription& subscription, SampleSender::Round& round) {
-  Cursor& cursor = subscription.position.cursor;
-  for (;;) {
+  Subscription::Position& position = subscription.position;
+  Cursor& cursor = position.cursor;
+  while (!position.over) {
     cursor.catch_up(history_);
     const auto sample = history_.find(cursor.next());
     if (sample == nullptr || !has_share(subscription, *sample)) return;
     const auto shown = round.show(subscription.channel(), sample->message, cursor.tag());
-    if (!shown) return remove(subscription);  // its link has ended, or refuses what is sent
+    if (!shown) {
+      if (subscription.link().ended()) return;  // its sink is told
+      if (shown.error().code != ErrorCode::message_too_large)
+        return give_up(subscription, shown.error());
+      cursor.pass_over();  // the caps of its link are smaller than the sample: a gap
+      continue;
+    }
     if (*shown == Shown::closed) return;
     cursor.shown();
+    if (sample->message.slot != nullptr)
+      position.slots_until = subscription.channel()->window().shown_bytes();
     if (*shown == Shown::under_way) return;
   }
+}
+
+// The link lives, and what it cannot do now it may not be able to do next time: the subscriber
+// hears why, and comes again.
+void PublisherCore::give_up(Subscription& subscription, const Error& why) {
+  const std::string_view text = std::string_view(why.detail).substr(0, kMaxReasonBytes);
+  subscription.link().post(error_descriptor(subscription.pipe(), why.code, text), as_bytes(text));
+  remove(subscription);
+  detach_soon(subscription);
 }
 
 void PublisherCore::show_what_can_be() {
@@ -348,6 +368,7 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
 void PublisherCore::took(Subscription& subscription) {
   {
     const Lock lock(mutex_);
+    if (subscription.position.over) return;
     subscription.position.excused = false;
     if (subscription.position.cursor.is_at_end(history_)) return;
     SampleSender::Round round(*sender_);
@@ -356,21 +377,28 @@ void PublisherCore::took(Subscription& subscription) {
 }
 
 void PublisherCore::ended(Subscription& subscription) {
-  {
-    const Lock lock(mutex_);
-    remove(subscription);
-  }
-  sender_->remove(subscription.channel());
-  // Behind the receive lock: there the last share of a publisher may go, and a sink does not detach
-  // itself while it is told something.
-  context_.schedule([self = shared_from_this(), link = subscription.link().shared_from_this(),
-                     pipe = subscription.pipe()] {
-    const Lock receiving(link->receive_mutex());
-    link->detach(pipe);
+  const Lock lock(mutex_);
+  if (subscription.position.over) return;
+  remove(subscription);
+  detach_soon(subscription);
+}
+
+// Behind the receive lock and the round: there the last share of a publisher may go, and a sink
+// does not detach itself while it is told something.
+void PublisherCore::detach_soon(Subscription& subscription) {
+  context_.schedule([self = shared_from_this(), known = subscription.shared_from_this()] {
+    self->detach(*known);
   });
 }
 
-void PublisherCore::remove(const Subscription& subscription) {
+void PublisherCore::detach(const Subscription& subscription) {
+  sender_->remove(subscription.channel());
+  const Lock receiving(subscription.link().receive_mutex());
+  subscription.link().detach(subscription.pipe());
+}
+
+void PublisherCore::remove(Subscription& subscription) {
+  subscription.position.over = true;
   const std::size_t removed = std::erase_if(
       subscriptions_, [&](const auto& known) { return known.get() == &subscription; });
   entities_->count_subscription(-static_cast<int>(removed));
@@ -420,13 +448,11 @@ Result<void> PublisherCore::close(Deadline deadline) {
   if (context_.forked() || closed_.exchange(true)) return {};
   node_->remove(*this);
   entities_->remove(entity_);
-  TENDON_CHECK(context_.usable("publisher.close"));
   (void)context_.wait(nullptr, deadline, [&] {
     if (context_.unusable()) return true;
     const Lock lock(mutex_);
     return is_idle();
   });
-  TENDON_CHECK(context_.usable("publisher.close"));
   std::vector<std::shared_ptr<Subscription>> ending;
   std::vector<std::string> unsent;
   std::uint64_t last = 0;
@@ -434,19 +460,20 @@ Result<void> PublisherCore::close(Deadline deadline) {
     const Lock lock(mutex_);
     last = history_.last();
     unsent = behind(last);
+    for (const auto& subscription : subscriptions_) subscription->position.over = true;
     ending.swap(subscriptions_);
     entities_->count_subscription(-static_cast<int>(ending.size()));
   }
   for (const auto& subscription : ending) {
-    sender_->remove(subscription->channel());
     Descriptor end;
     end.kind = MessageKind::end;
     end.pipe = subscription->pipe();
     end.sequence = last;
-    subscription->link().post(end);
-    const Lock receiving(subscription->link().receive_mutex());
-    subscription->link().detach(subscription->pipe());
+    sender_->remove(subscription->channel());
+    if (!context_.unusable()) subscription->link().post(end);
+    detach(*subscription);
   }
+  TENDON_CHECK(context_.usable("publisher.close"));
   if (unsent.empty()) return {};
   std::string names;
   for (const std::string& name : unsent) names += (names.empty() ? "" : ", ") + name;

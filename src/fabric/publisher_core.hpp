@@ -79,7 +79,10 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool all_shown(std::uint64_t sequence) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool is_idle() TENDON_REQUIRES(mutex_);
-  void remove(const Subscription& subscription) TENDON_REQUIRES(mutex_);
+  void give_up(Subscription& subscription, const Error& why) TENDON_REQUIRES(mutex_);
+  void remove(Subscription& subscription) TENDON_REQUIRES(mutex_);
+  void detach_soon(Subscription& subscription);
+  void detach(const Subscription& subscription);
 
   const std::shared_ptr<NodeCore> node_;
   const std::shared_ptr<Entities> entities_;

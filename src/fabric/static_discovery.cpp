@@ -24,7 +24,7 @@ Result<std::shared_ptr<StaticDiscovery>> StaticDiscovery::create(
 }
 
 StaticDiscovery::~StaticDiscovery() {
-  if (!context_->forked()) context_->purposes().remove(Purpose::discovery);
+  if (!context_->forked()) context_->purposes().remove(Purpose::discovery, this);
 }
 
 Result<void> StaticDiscovery::add_peer(const std::string& address) {
@@ -67,6 +67,7 @@ void StaticDiscovery::close() {
     const Lock lock(mutex_);
     closed_ = true;
   }
+  context_->purposes().remove(Purpose::discovery, this);
   dialler_->drop_all(kDialKey);
   std::vector<Channel> channels;
   {
@@ -92,14 +93,15 @@ bool StaticDiscovery::dial(const std::string& address, Deadline deadline) {
       link, Opening{.purpose = Purpose::discovery},
       [&](std::uint32_t pipe) { return channel = make_channel(connected->link, pipe, address); });
   if (!opened) return false;
-  add(channel);
-  return true;
+  if (add(channel)) return true;
+  channel->close();
+  return false;
 }
 
 Result<std::shared_ptr<MessageSink>> StaticDiscovery::on_open(std::shared_ptr<Link> link,
                                                               const Descriptor& open, Bytes) {
   const Channel channel = make_channel(link, open.pipe, {});
-  add(channel);
+  TENDON_CHECK(add(channel));
   return std::static_pointer_cast<MessageSink>(channel);
 }
 
@@ -120,10 +122,20 @@ StaticDiscovery::Channel StaticDiscovery::make_channel(const std::shared_ptr<Lin
   return made;
 }
 
-void StaticDiscovery::add(const Channel& channel) {
+Result<void> StaticDiscovery::add(const Channel& channel) {
   {
     const Lock lock(mutex_);
-    if (closed_) return;
+    if (closed_) {
+      return Error{ErrorCode::unreachable, "node.discovery", "the nodes of this context have left"};
+    }
+    const auto of_link = std::ranges::count_if(channels_, [&](const Channel& known) {
+      return &known->link() == &channel->link() && !known->is_over();
+    });
+    if (of_link >= kMostChannelsPerLink) {
+      return Error{
+          ErrorCode::limit_exceeded, "node.discovery",
+          "a link has at most " + std::to_string(kMostChannelsPerLink) + " channels of discovery"};
+    }
     channels_.push_back(channel);
     for (const auto& [key, count] : own_) channel->put(TokenChange::came, key);
   }
@@ -133,6 +145,7 @@ void StaticDiscovery::add(const Channel& channel) {
     std::erase(channels_, channel);
   }
   changed();  // the peer may have announced something before it was in the list
+  return {};
 }
 
 void StaticDiscovery::over(const std::weak_ptr<DiscoveryChannel>& weak,

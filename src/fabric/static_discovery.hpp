@@ -69,12 +69,15 @@ class StaticDiscovery final : public OpenHandler,
   /// `address`: what to dial again when it is over; empty: the peer made it.
   [[nodiscard]] Channel make_channel(const std::shared_ptr<Link>& link, std::uint32_t pipe,
                                      const std::string& address);
-  /// Tells it all that is announced, and of all changes from then on.
-  void add(const Channel& channel);
+  /// Tells it all that is announced, and of all changes from then on. Errors: unreachable when
+  /// this is closed; limit_exceeded.
+  [[nodiscard]] Result<void> add(const Channel& channel);
   void over(const std::weak_ptr<DiscoveryChannel>& channel, const std::string& address);
   [[nodiscard]] std::vector<Channel> put_everywhere(TokenChange change, const std::string& key)
       TENDON_REQUIRES(mutex_);
   void flush(const std::vector<Channel>& channels);
+  // A peer may know this Context under several addresses; each channel keeps what it announces.
+  static constexpr std::ptrdiff_t kMostChannelsPerLink = 8;
   void changed();
   void call_watchers();
 

@@ -148,9 +148,10 @@ void SubscriberCore::drop_what_is_over() {
       if (state != Feed::State::lost) continue;
       lost.push_back(gone.publisher);
       const GapFinder seen = gone.feed->seen();
-      // Beyond this many the first sample of a publisher shows no gap.
-      if (seen.last() != 0 && seen_.size() < kMaxAnnouncements)
-        seen_[gone.publisher] = {gone.feed->incarnation(), seen};
+      if (seen.last() == 0) continue;
+      // Most of so many are of publishers that will not come back.
+      if (seen_.size() >= kMaxAnnouncements) seen_.erase(seen_.begin());
+      seen_[gone.publisher] = {gone.feed->incarnation(), seen};
     }
     replace(std::move(entries));
   }

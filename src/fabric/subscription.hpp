@@ -25,8 +25,10 @@ class Subscription final : public MessageSink, public std::enable_shared_from_th
  public:
   struct Position {
     Cursor cursor;
-    std::uint64_t late_until = 0;  ///< the newest sample when it came: what it catches up with
-    bool excused = false;          ///< it let a deadline pass, and has taken nothing since
+    std::uint64_t late_until = 0;   ///< the newest sample when it came: what it catches up with
+    std::uint64_t slots_until = 0;  ///< bytes shown up to its last sample in a slot, this included
+    bool excused = false;           ///< it let a deadline pass, and has taken nothing since
+    bool over = false;              ///< the publisher has done with it
   };
 
   Subscription(std::weak_ptr<PublisherCore> publisher, std::shared_ptr<SampleChannel> channel,

@@ -22,22 +22,25 @@ class Purposes {
  public:
   [[nodiscard]] Result<void> add(Purpose purpose, Entrance entrance) {
     const Lock lock(mutex_);
-    Entrance& known = entrances_[purpose];
-    if (known.handler.lock() != nullptr) {
+    Served& known = entrances_[purpose];
+    if (known.entrance.handler.lock() != nullptr) {
       return Error{ErrorCode::invalid_argument, "context.purposes",
                    "this context serves purpose " + text_of(purpose) + " already"};
     }
-    known = std::move(entrance);
+    const OpenHandler* handler = entrance.handler.lock().get();
+    known = {handler, std::move(entrance)};
     return {};
   }
-  void remove(Purpose purpose) {
+  /// Nothing happens when another handler has come in the place of this one.
+  void remove(Purpose purpose, const OpenHandler* handler) {
     const Lock lock(mutex_);
-    entrances_.erase(purpose);
+    const auto found = entrances_.find(purpose);
+    if (found != entrances_.end() && found->second.of == handler) entrances_.erase(found);
   }
   [[nodiscard]] Result<Entrance> find(Purpose purpose) const {
     const Lock lock(mutex_);
     const auto found = entrances_.find(purpose);
-    if (found != entrances_.end()) return found->second;
+    if (found != entrances_.end()) return found->second.entrance;
     return Error{ErrorCode::unreachable, "context.purposes",
                  "this context serves no pipes of purpose " + text_of(purpose)};
   }
@@ -48,7 +51,11 @@ class Purposes {
   }
 
   mutable Mutex mutex_;
-  std::map<Purpose, Entrance> entrances_ TENDON_GUARDED_BY(mutex_);
+  struct Served {
+    const OpenHandler* of = nullptr;  // only compared
+    Entrance entrance;
+  };
+  std::map<Purpose, Served> entrances_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail

@@ -17,11 +17,11 @@ class PipeSender;
 class PublisherCore;
 }  // namespace detail
 
-/// A TensorDict whose leaves lie in memory that peers can read without a copy: fill it, then send or
-/// publish it.
+/// A TensorDict whose leaves lie in memory that peers can read without a copy: fill it, then send
+/// or publish it.
 ///
-/// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. To send it
-///          elsewhere is `wrong_link`.
+/// Owns:    one slot of a link, or of a publisher's Context, until it is sent or dropped. To send
+///          it elsewhere is `wrong_link`.
 /// Threads: a value; one thread at a time.
 /// Errors:  as TensorDict; an empty loan returns not_found for every leaf.
 /// Blocks:  never.

@@ -182,6 +182,78 @@ TEST_P(Nodes, OneThatTakesNothingHoldsUpNobody) {
   EXPECT_EQ(accounted, static_cast<std::uint64_t>(kFrames));
 }
 
+TEST_P(Nodes, SmallSamplesBetweenLargeOnesTakeNoShareOfMemory) {
+  Program& vision = start("vision", {.publish_bytes = 16u << 20});  // a share of 2 MiB
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "mixed", {.history = keep_last(8)}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "mixed").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  std::uint64_t sequence = 0;
+  const auto publish = [&](std::uint64_t size) {
+    ASSERT_TRUE(succeeds(publisher.publish(patterned(++sequence, size))));
+  };
+  publish(100);
+  EXPECT_EQ(receive(subscriber).sequence, 1u);
+  publish(1'500'000);  // more than half of the share, behind a small one
+  EXPECT_EQ(receive(subscriber).sequence, 2u);
+  for (int round = 0; round < 5; ++round) {
+    publish(1'500'000);
+    publish(100);
+    publish(1'500'000);
+    for (int n = 3; n >= 1; --n) {
+      const Sample sample = receive(subscriber);
+      EXPECT_EQ(sample.sequence, sequence + 1 - static_cast<std::uint64_t>(n));
+      EXPECT_EQ(sample.gap, std::nullopt);
+    }
+  }
+}
+
+TEST_P(Nodes, ASampleLargerThanALinkTakesIsAGapThere) {
+  Program& vision = start("vision");
+  Program& motor = start("motor", {.link_cap_bytes = 1u << 20});
+  Program& memory = start("memory");
+  Publisher publisher = Publisher::declare(vision.node, "frames").value();
+  Subscriber narrow = Subscriber::declare(motor.node, "frames").value();
+  Subscriber wide = Subscriber::declare(memory.node, "frames").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  for (const std::uint64_t size : {100u, 2'000'000u, 100u}) {
+    ASSERT_TRUE(succeeds(publisher.publish(patterned(1, size))));
+    EXPECT_TRUE(is_patterned(*receive(wide).tensors, 1, size));
+  }
+  EXPECT_EQ(receive(narrow).sequence, 1u);
+  const Sample next = receive(narrow);
+  if (next.sequence == 3) {  // what its link takes decides, which differs between the paths
+    EXPECT_EQ(next.gap->count(), 1u);
+  } else {
+    EXPECT_EQ(next.sequence, 2u);
+    EXPECT_EQ(receive(narrow).sequence, 3u);
+  }
+  EXPECT_TRUE(succeeds(publisher.close(kPatience)));
+}
+
+TEST_P(Nodes, OfOneContextMayLeaveAndJoinAgain) {
+  Program& vision = start("vision");
+  Context context = Context::create({.transport = way().transport, .lease = kLongLease}).value();
+  for (int round = 1; round <= 5; ++round) {
+    Node node = Node::join(context,
+                           {.domain = "brain",
+                            .name = "motor",
+                            .peers = std::vector<std::string>{vision.node.address()}},
+                           kPatience)
+                    .value();
+    Publisher there = Publisher::declare(vision.node, "there").value();
+    Publisher here = Publisher::declare(node, "here").value();
+    Subscriber to_there = Subscriber::declare(node, "there").value();
+    Subscriber to_here = Subscriber::declare(vision.node, "here").value();
+    ASSERT_TRUE(succeeds(there.wait_for_subscribers(1, kPatience)));
+    ASSERT_TRUE(succeeds(here.wait_for_subscribers(1, kPatience)));
+    ASSERT_TRUE(succeeds(there.publish(numbered(round))));
+    ASSERT_TRUE(succeeds(here.publish(numbered(-round))));
+    EXPECT_EQ(number_of(*receive(to_there).tensors), round);
+    EXPECT_EQ(number_of(*receive(to_here).tensors), -round);
+  }
+}
+
 TEST_P(Nodes, BlockWaitsForThoseThatAreBehindAndSaysWhoIs) {
   Program& vision = start("vision");
   Program& motor = start("motor");
@@ -562,6 +634,7 @@ TEST(NodeErrors, AreSaidWithTheirRemedy) {
   EXPECT_TRUE(fails_with(subscriber.recv(0s), ErrorCode::pipe_closed));
   node.close();
   EXPECT_TRUE(fails_with(Subscriber::declare(node, "a"), ErrorCode::pipe_closed));
+  EXPECT_TRUE(fails_with(Publisher::declare(node, "a"), ErrorCode::pipe_closed));
 }
 
 }  // namespace

@@ -268,6 +268,21 @@ TEST_P(Strangers, AnnounceAtMostSoMany) {
   EXPECT_TRUE(mouth.ear->was_told(ErrorCode::limit_exceeded, "4096"));
 }
 
+TEST_P(Strangers, HaveFewChannelsOfDiscovery) {
+  std::vector<Mouth> mouths;
+  for (int n = 0; n < 8; ++n) mouths.push_back(open(Purpose::discovery));
+  Mouth further = open(Purpose::discovery);
+  EXPECT_TRUE(further.ear->was_told(ErrorCode::limit_exceeded, "8"));
+  Descriptor end;
+  end.kind = MessageKind::end;
+  end.pipe = mouths.front().pipe;
+  mouths.front().link->post(end);
+  Mouth next = open(Purpose::discovery);
+  next.announce(TokenChange::came, node_key("stranger"));
+  EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
+  EXPECT_EQ(next.ear->count(MessageKind::error), 0);
+}
+
 TEST_P(Strangers, WhatTheyAnnouncedGoesWithTheirLink) {
   Mouth mouth = open(Purpose::discovery);
   mouth.announce(TokenChange::came, node_key("stranger"));
@@ -307,7 +322,7 @@ TEST_P(Strangers, ASubscriberThatLiesHarmsItselfAlone) {
   Descriptor end;
   end.kind = MessageKind::end;
   end.pipe = mouth.pipe;
-  mouth.link->post(end);
+  for (int n = 0; n < 3; ++n) mouth.link->post(end);  // once would do
   EXPECT_TRUE(eventually([&] { return publisher.stats().subscribers == 0; }));
   ASSERT_TRUE(succeeds(publisher.publish(numbered(6))));
 }
