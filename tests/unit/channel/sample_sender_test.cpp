@@ -24,9 +24,9 @@ using detail::Incoming;
 using detail::Link;
 using detail::MessageKind;
 using detail::PublishedSlot;
-using detail::SharedMessage;
 using detail::SampleChannel;
 using detail::SampleSender;
+using detail::SharedMessage;
 using detail::Shown;
 using detail::Window;
 

@@ -166,8 +166,8 @@ TEST_P(LinkUse, APurposeThatNobodyServesIsRefused) {
                          ErrorCode::invalid_argument));
   const auto other = std::make_shared<Handler>();
   purposes.remove(Purpose::call, other.get());
-  EXPECT_TRUE(fails_with(purposes.add(Purpose::call, {other, Profile::local}),
-                         ErrorCode::invalid_argument))
+  EXPECT_TRUE(
+      fails_with(purposes.add(Purpose::call, {other, Profile::local}), ErrorCode::invalid_argument))
       << "only its own handler takes it away";
   purposes.remove(Purpose::call, handler.get());
   EXPECT_TRUE(succeeds(purposes.add(Purpose::call, {handler, Profile::local})));
