@@ -15,6 +15,7 @@ struct Registry {
   Mutex mutex;
   CondVar ended;
   std::map<const ContextCore*, std::weak_ptr<ContextFabric>> known TENDON_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<Dialler>> kept;  // in a forked child, which has one thread
 };
 
 // Never destroyed: nodes may end after static objects do.
@@ -67,8 +68,7 @@ Result<void> ContextFabric::open() {
 ContextFabric::~ContextFabric() {
   if (context_->forked()) {
     // Its threads are not here, and its lock may be held by one of them.
-    static auto& kept = *new std::vector<std::shared_ptr<Dialler>>;
-    kept.push_back(dialler_);
+    registry().kept.push_back(dialler_);
     return;
   }
   // The handlers may live a little longer, and another node join this Context meanwhile.

@@ -40,7 +40,8 @@ void Node::close() { core_->close(); }
 
 // Publisher
 
-Result<Publisher> Publisher::declare(Node& node, std::string_view key, PublisherOptions options) {
+Result<Publisher> Publisher::declare(Node& node, std::string_view key,
+                                     const PublisherOptions& options) {
   const auto& core = NodeCore::of(node);
   TENDON_CHECK(core->context()->usable("publisher.declare"));
   TENDON_TRY(topic, KeyExpression::parse(key));
@@ -86,7 +87,7 @@ Result<void> Publisher::close(Deadline deadline) { return core_->close(deadline)
 // Subscriber
 
 Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
-                                       SubscriberOptions options) {
+                                       const SubscriberOptions& options) {
   const auto& core = NodeCore::of(node);
   TENDON_CHECK(core->context()->usable("subscriber.declare"));
   TENDON_TRY(expression, KeyExpression::canonize(keys));

@@ -259,6 +259,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
         links.push_back(subscription->link().shared_from_this());
   }
   std::vector<Link*> waited;
+  waited.reserve(links.size());
   for (const auto& link : links) waited.push_back(link.get());
   if (!waited.empty()) {
     (void)context_.wait(WaitedLinks(waited), deadline, [&] {
@@ -438,10 +439,11 @@ PublisherStats PublisherCore::stats() const {
 // Is everything with the subscribers, or with the kernel?
 bool PublisherCore::is_idle() {
   SampleSender::Round round(*sender_);
-  return std::ranges::all_of(subscriptions_, [&](const auto& subscription) {
-    const bool at_end = subscription->position.cursor.is_at_end(history_);
-    return at_end && round.is_idle(*subscription->channel());
-  });
+  for (const auto& subscription : subscriptions_) {
+    if (!subscription->position.cursor.is_at_end(history_)) return false;
+    if (!round.is_idle(*subscription->channel())) return false;
+  }
+  return true;
 }
 
 Result<void> PublisherCore::close(Deadline deadline) {

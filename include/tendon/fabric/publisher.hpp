@@ -63,7 +63,7 @@ class TENDON_API Publisher {
  public:
   /// `key` is a key, not a set of them: "vision/objects".
   [[nodiscard]] static Result<Publisher> declare(Node& node, std::string_view key,
-                                                 PublisherOptions options = {});
+                                                 const PublisherOptions& options = {});
   Publisher(Publisher&&) noexcept;
   Publisher& operator=(Publisher&&) noexcept;
   Publisher(const Publisher&) = delete;

@@ -53,7 +53,7 @@ class TENDON_API Subscriber {
  public:
   /// `keys`: "vision/objects", "pfc/**".
   [[nodiscard]] static Result<Subscriber> declare(Node& node, std::string_view keys,
-                                                  SubscriberOptions options = {});
+                                                  const SubscriberOptions& options = {});
   Subscriber(Subscriber&&) noexcept;
   Subscriber& operator=(Subscriber&&) noexcept;
   Subscriber(const Subscriber&) = delete;
