@@ -253,31 +253,32 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
       SampleSender::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
     }
-    published.lagging = behind(published.sequence);
-    if (options_.overflow == Overflow::block && !published.lagging.empty())
-      for (const auto& subscription : subscriptions_)
-        links.push_back(subscription->link().shared_from_this());
+    tell(published);
+    if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
+    for (const auto& subscription : subscriptions_)
+      links.push_back(subscription->link().shared_from_this());
   }
   std::vector<Link*> waited;
   waited.reserve(links.size());
   for (const auto& link : links) waited.push_back(link.get());
-  if (!waited.empty()) {
-    (void)context_.wait(WaitedLinks(waited), deadline, [&] {
-      if (context_.unusable()) return true;
-      for (Link* link : waited) context_.poll_link(*link);
-      const Lock lock(mutex_);
-      return all_shown(published.sequence);
-    });
-  }
+  (void)context_.wait(WaitedLinks(waited), deadline, [&] {
+    if (context_.unusable()) return true;
+    for (Link* link : waited) context_.poll_link(*link);
+    const Lock lock(mutex_);
+    return all_shown(published.sequence);
+  });
   const Lock lock(mutex_);
+  tell(published);
+  for (const auto& subscription : subscriptions_)
+    if (subscription->position.cursor.next() <= published.sequence)
+      subscription->position.excused = true;
+  return published;
+}
+
+// Which subscriptions have it now.
+void PublisherCore::tell(Published& published) const {
   published.lagging = behind(published.sequence);
   published.shown = static_cast<std::uint32_t>(subscriptions_.size() - published.lagging.size());
-  if (!waited.empty()) {
-    for (const auto& subscription : subscriptions_)
-      if (subscription->position.cursor.next() <= published.sequence)
-        subscription->position.excused = true;
-  }
-  return published;
 }
 
 std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
