@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What TENDON_QUICK_BUILD does. Both tricks hide a missing include, so the presets `test` and `lint`
-# compile each file as it is written.
+# What TENDON_QUICK_BUILD does. Both tricks hide a missing include, so the preset `test` compiles each file as it is
+# written, except in .ci/run, where nothing is compiled twice.
 
 # Precompiled, with what a target adds to them.
 set(TENDON_STANDARD_HEADERS
@@ -8,9 +8,9 @@ set(TENDON_STANDARD_HEADERS
     <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <thread>
     <unordered_map> <variant> <vector>)
 
-# tools/tidy.py reads here which files may be joined: lines `unit file`.
-set(units_file "${PROJECT_BINARY_DIR}/units.txt")
-file(WRITE "${units_file}" "")
+# tools/tidy.py joins files too. It reads here which names each of them defines: lines `file name...`.
+set(names_file "${PROJECT_BINARY_DIR}/names.txt")
+file(WRITE "${names_file}" "")
 
 # Sets `result` to the names that a file defines at the beginning of a line.
 function(tendon_names_in source result)
@@ -57,6 +57,7 @@ function(tendon_join_sources target unit_size)
     list(APPEND files_${unit} "${source}")
     list(APPEND names_${unit} ${names})
     set_property(SOURCE "${source}" PROPERTY UNITY_GROUP "${folder}_${unit}")
-    file(APPEND "${units_file}" "${target}_${folder}_${unit} ${source}\n")
+    list(JOIN names " " line)
+    file(APPEND "${names_file}" "${source} ${line}\n")
   endforeach()
 endfunction()

@@ -45,9 +45,7 @@ make_lint_venv() {
 }
 
 tidy() {
-  local preset=$1
-  cmake --preset "$preset" >/dev/null &&
-    python3 tools/tidy.py build/"$preset" "${JOBS:-$(nproc)}" "${@:2}"
+  cmake --preset lint >/dev/null && python3 tools/tidy.py build/lint "${JOBS:-$(nproc)}" "$@"
 }
 
 step "planted faults" finds_planted_faults
@@ -61,8 +59,7 @@ for script in tools/*.sh tests/*/*.sh .ci/run; do
 done
 if [ "${1:-}" != --without-tidy ]; then
   make_lint_venv
-  step "clang-tidy" tidy test src cli
-  step "clang-tidy, bindings" tidy lint python/bindings
+  step "clang-tidy" tidy src cli python/bindings
 fi
 
 if [ ${#failed[@]} -ne 0 ]; then

@@ -5,17 +5,18 @@
 tidy.py BUILD JOBS FOLDER...
 tidy.py --self-test   plants a fault and expects it to be reported
 
-It takes some seconds a file, most of them for its headers. Files that BUILD/units.txt puts into one
-unit (cmake/quick_build.cmake) are therefore looked at together first. A unit is only believed when it
-is clean: otherwise each of its files is looked at by itself.
+It takes some seconds a file, most of them for its headers. Files that are compiled alike are therefore joined into
+units and looked at together first, unless they define a name twice: BUILD/names.txt (cmake/quick_build.cmake) says
+what each defines. A unit is only believed when it is clean: otherwise each of its files is looked at by itself.
 
-A file that was found clean is looked at again only when it, a file of ours that it includes, or a
-.clang-tidy above it changed. What is included is asked of ninja, which knows it of files that it
-compiled: those of FOLDERs are compiled first.
+A file that was found clean leaves a stamp, the list of the files of ours that it was made of. It is looked at again
+only when one of these changed, or a .clang-tidy above it.
 """
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -27,21 +28,31 @@ ROOT = Path(__file__).resolve().parent.parent
 CLANG_TIDY = ["clang-tidy-16", "--quiet", "--extra-arg=-Wno-unknown-warning-option"]
 
 
-def included_files(build: Path) -> dict[str, list[Path]]:
-    """Files of ours that each object was made of, by ninja's record."""
-    listed = subprocess.run(["ninja", "-C", str(build), "-t", "deps"], check=True,
-                            capture_output=True, text=True).stdout
-    deps: dict[str, list[Path]] = {}
-    for line in listed.splitlines():
-        if line.startswith("    "):
-            # ccache has the compiler name them from the build folder.
-            included = Path(os.path.normpath(build.resolve() / line.strip()))
-            if included.is_relative_to(ROOT):
-                deps[output].append(included)
-        elif line:
-            output = line.split(":")[0]
-            deps[output] = []
-    return deps
+# More in a unit saves little, and a finding in it costs more.
+UNIT_FILES = 16
+
+
+def compiler_flags(entry: dict) -> list[str]:
+    """How a file is compiled, without its own name and its object's."""
+    arguments = shlex.split(entry["command"])
+    # What stands before the compiler starts it: ccache, an environment.
+    compiler = next(i for i, argument in enumerate(arguments) if re.search(r"(^|/)(clang|g|c)\+\+[-0-9.]*$", argument))
+    flags = []
+    previous = ""
+    for argument in arguments[compiler:]:
+        if argument not in ("-c", "-o", entry["file"]) and previous != "-o":
+            flags.append(argument)
+        previous = argument
+    return flags
+
+
+def included_files(entry: dict) -> list[Path]:
+    """Files of ours that a source is made of."""
+    listed = subprocess.run([*compiler_flags(entry), "-MM", "-MT", "object", entry["file"]], cwd=entry["directory"],
+                            check=True, capture_output=True, text=True).stdout
+    names = listed.replace("\\\n", " ").split()[1:]
+    paths = [Path(os.path.normpath(Path(entry["directory"]) / name)) for name in names]
+    return [path for path in paths if path.is_relative_to(ROOT)]
 
 
 def findings(folder: Path, file: Path) -> str | None:
@@ -62,29 +73,31 @@ def unit_is_clean(folder: Path, entries: list[dict]) -> bool:
     return findings(folder, unit) is None
 
 
-def units_of(build: Path, entries: dict[Path, dict]) -> dict[str, list[dict]]:
-    """Those of the files that may be joined, by the name of the unit."""
-    units: dict[str, list[dict]] = {}
-    for line in (build / "units.txt").read_text().splitlines():
-        name, source = line.split()
-        if Path(source) in entries:
-            units.setdefault(name, []).append(entries[Path(source)])
-    return {name: unit for name, unit in units.items() if len(unit) > 1}
+def units_of(build: Path, entries: dict[Path, dict]) -> list[list[dict]]:
+    """Files that may be joined, the largest units first."""
+    alike: dict[str, list[tuple[list[dict], set[str]]]] = {}
+    for line in (build / "names.txt").read_text().splitlines():
+        file, *names = line.split()
+        entry = entries.get(Path(file))
+        if entry is None:
+            continue
+        units = alike.setdefault(" ".join(compiler_flags(entry)), [])
+        for unit, taken in units:
+            if len(unit) < UNIT_FILES and taken.isdisjoint(names):
+                unit.append(entry)
+                taken.update(names)
+                break
+        else:
+            units.append(([entry], set(names)))
+    return sorted((unit for units in alike.values() for unit, _ in units if len(unit) > 1), key=len, reverse=True)
 
 
 def main(build: Path, jobs: int, folders: list[Path]) -> int:
     entries = {}
-    objects = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = Path(entry["file"])
         if any(source.is_relative_to(folder) for folder in folders):
             entries[source] = entry
-            objects[source] = entry["command"].split(" -o ")[1].split(" ")[0]
-    if subprocess.run(["ninja", "-C", str(build), "-j", str(jobs), "--quiet",
-                       *objects.values()]).returncode != 0:
-        return 1
-
-    deps = included_files(build)
     stamps = build / "tidy"
 
     def stamp_of(source: Path) -> Path:
@@ -92,33 +105,35 @@ def main(build: Path, jobs: int, folders: list[Path]) -> int:
 
     def is_unchanged(source: Path) -> bool:
         stamp = stamp_of(source)
-        rules = [path for folder in source.parents if folder.is_relative_to(ROOT)
-                 if (path := folder / ".clang-tidy").exists()]
-        return stamp.exists() and all(path.exists() and path.stat().st_mtime < stamp.stat().st_mtime
-                                      for path in [*deps[objects[source]], *rules])
+        if not stamp.is_file():
+            return False
+        made_of = [ROOT / line for line in stamp.read_text().splitlines()]
+        rules = [path for folder in source.parents if (path := folder / ".clang-tidy").exists()]
+        return len(made_of) > 0 and all(path.exists() and path.stat().st_mtime < stamp.stat().st_mtime for path in made_of + rules)
 
-    def note_clean(source: Path) -> None:
+    def note_clean(entry: dict) -> None:
+        source = Path(entry["file"])
         print(f"tidy ok   {source.relative_to(ROOT)}", flush=True)
         stamp_of(source).parent.mkdir(parents=True, exist_ok=True)
-        stamp_of(source).touch()
+        stamp_of(source).write_text("".join(f"{path.relative_to(ROOT)}\n" for path in included_files(entry)))
 
-    def tidy_unit(item: tuple[str, list[dict]]) -> None:
-        name, unit = item
-        if unit_is_clean(stamps / "units" / name, unit):
+    def tidy_unit(item: tuple[int, list[dict]]) -> None:
+        number, unit = item
+        if unit_is_clean(stamps / "units" / str(number), unit):
             for entry in unit:
-                note_clean(Path(entry["file"]))
+                note_clean(entry)
 
     def tidy_file(source: Path) -> bool:
         found = findings(build, source)
         if found is None:
-            note_clean(source)
+            note_clean(entries[source])
         else:
             print(f"tidy FAIL {source.relative_to(ROOT)}\n{found}", flush=True)
         return found is None
 
     waiting = [source for source in entries if not is_unchanged(source)]
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(tidy_unit, units_of(build, {source: entries[source] for source in waiting}).items()))
+        list(pool.map(tidy_unit, enumerate(units_of(build, {source: entries[source] for source in waiting}))))
         left = [source for source in waiting if not is_unchanged(source)]
         failed = list(pool.map(tidy_file, left)).count(False)
     print(f"tidy: {len(waiting)} files looked at, {failed} with findings")

@@ -17,7 +17,7 @@ for argument; do
 done
 
 name=${output##*/tendon_objects.dir/}
-if [ "$name" = "$output" ] || [[ $name == core/* ]] || [ ! -f "$borrowed/$name" ]; then
+if [ "$name" = "$output" ] || [[ $name == @(|Unity/unit_)core[/_]* ]] || [ ! -f "$borrowed/$name" ]; then
   exec "$@"
 fi
 cp "$borrowed/$name" "$output"
