@@ -37,7 +37,7 @@ Result<void> see(const Node& node, Publisher& objects) {
 Result<void> act(Subscriber& seen) {
   for (int count = 0; count < 3; ++count) {
     TENDON_TRY(sample, seen.recv(60s));
-    if (sample.gap) std::cout << *sample.gap << "\n";
+    for (const tendon::Gap& gap : sample.gaps) std::cout << gap << "\n";
     std::cout << "motor got object " << (*sample.tensors)["number"].item<std::int64_t>() << " of "
               << sample.publisher << "\n";
   }

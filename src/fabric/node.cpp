@@ -96,6 +96,11 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
                  "a window of " + std::to_string(options.window) + " samples; 1 to " +
                      std::to_string(kPipeWindowMessages) + " are legal"};
   }
+  if (options.max_age && *options.max_age <= std::chrono::nanoseconds::zero()) {
+    return Error{ErrorCode::invalid_argument, "subscriber.declare",
+                 "a max_age of " + std::to_string(options.max_age->count()) +
+                     " ns, which no sample is younger than; leave it out for samples of any age"};
+  }
   auto subscriber = std::make_shared<SubscriberCore>(core, std::move(expression), options);
   if (auto added = core->add(subscriber); !added) {
     subscriber->close();

@@ -7,6 +7,7 @@
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "fabric/sample_age.hpp"
 #include "fabric/subscription_request.hpp"
 #include "runtime/busy.hpp"
 
@@ -64,14 +65,18 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
   Feed::Options options{.window = Window::said(options_.window, kPipeWindowBytes),
                         .max_held = options_.max_held,
                         .seen = {}};
+  auto gaps = std::make_shared<PendingGaps>();
   {
     const Lock lock(mutex_);
     if (const auto found = seen_.find(id); found != seen_.end()) {
       request.seen_incarnation = found->second.incarnation;
       request.seen_sequence = found->second.samples.last();
       options.seen = found->second.samples;
+      gaps = found->second.gaps;
     }
   }
+  // Before the channel: the answer is here before the first sample.
+  if (options_.max_age) context_->ask_clock(*link);
   const Opening opening{.purpose = Purpose::fabric,
                         .header = std::as_bytes(std::span(&request, 1)),
                         .window_messages = options.window.messages,
@@ -94,7 +99,7 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
         connections_->entries, [&](const Entry& entry) { return entry.publisher == id; });
     if (!closed_ && !is_second) {
       auto entries = connections_->entries;
-      entries.push_back({id, publisher.topic.text(), node_name, feed});
+      entries.push_back({id, publisher.topic.text(), node_name, feed, std::move(gaps)});
       replace(std::move(entries));
       added = true;
     }
@@ -151,7 +156,7 @@ void SubscriberCore::drop_what_is_over() {
       if (seen.last() == 0) continue;
       // Most of so many are of publishers that will not come back.
       if (seen_.size() >= kMaxAnnouncements) seen_.erase(seen_.begin());
-      seen_[gone.publisher] = {gone.feed->incarnation(), seen};
+      seen_[gone.publisher] = {gone.feed->incarnation(), seen, gone.gaps};
     }
     replace(std::move(entries));
   }
@@ -189,13 +194,20 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
       drop_what_is_over();
       continue;
     }
-    if (!done) {
-      const std::size_t count = now->entries.size();
-      return Error{ErrorCode::timeout, kWhere,
-                   "nothing came on " + keys_.text() + " from " + std::to_string(count) +
-                       (count == 1 ? " publisher" : " publishers") + " before the deadline"};
-    }
+    if (!done) return Error{ErrorCode::timeout, kWhere, nothing_came(now->entries.size())};
   }
+}
+
+std::string SubscriberCore::nothing_came(std::size_t publisher_count) const {
+  std::string text = "nothing came on " + keys_.text() + " from " +
+                     std::to_string(publisher_count) +
+                     (publisher_count == 1 ? " publisher" : " publishers") + " before the deadline";
+  const Lock lock(mutex_);
+  if (stats_.expired != 0) {
+    text += "; " + std::to_string(stats_.expired) +
+            " samples so far were older than max_age, or of unknown age";
+  }
+  return text;
 }
 
 SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections, Sample& sample) {
@@ -215,9 +227,22 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
 }
 
 bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sample) {
+  std::optional<std::chrono::nanoseconds> age;
+  if (options_.max_age) {
+    const std::int64_t now = boot_time_ns();
+    age = age_at_most(taken.header, context_->links().clock_of(*entry.feed->link(), now), now);
+  }
+  if (taken.missing) entry.gaps->add(*taken.missing);
   const Lock lock(mutex_);
   if (taken.missing) stats_.missed += taken.missing->last - taken.missing->first + 1;
   if (taken.copied) ++stats_.copied;
+  if (options_.max_age && (!age || *age > *options_.max_age)) {
+    const std::uint64_t sequence = taken.header.sequence;
+    entry.gaps->add({sequence, sequence, GapReason::expired});
+    ++stats_.expired;
+    ++stats_.missed;
+    return false;
+  }
   if (options_.schema != nullptr &&
       (!taken.tensors || taken.tensors->schema()->hash() != options_.schema->hash())) {
     ++stats_.schema_mismatches;
@@ -229,11 +254,12 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
                   .incarnation = taken.header.incarnation,
                   .sequence = taken.header.sequence,
                   .stamp = taken.header.stamp,
+                  .age = age,
                   .tensors = std::move(taken.tensors),
                   .bytes = std::move(taken.bytes)};
-  if (taken.missing) {
-    sample.gap = Gap{entry.node, taken.header.incarnation, taken.missing->first,
-                     taken.missing->last, taken.missing->reason};
+  for (const PendingGaps::Missing& missing : entry.gaps->take()) {
+    sample.gaps.push_back(
+        {entry.node, taken.header.incarnation, missing.first, missing.last, missing.reason});
   }
   return true;
 }

@@ -17,6 +17,7 @@
 #include "fabric/announcement.hpp"
 #include "fabric/feed.hpp"
 #include "fabric/node_core.hpp"
+#include "fabric/pending_gaps.hpp"
 
 namespace tendon::v0::detail {
 
@@ -56,6 +57,7 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
     std::string key;
     std::string node;
     std::shared_ptr<Feed> feed;
+    std::shared_ptr<PendingGaps> gaps;  ///< of the receiver
   };
   /// As recv() sees them: it does not change.
   struct Connections {
@@ -65,6 +67,7 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   struct Seen {
     std::uint64_t incarnation = 0;
     GapFinder samples;
+    std::shared_ptr<PendingGaps> gaps;
   };
   enum class Attempt : std::uint8_t { nothing, sample, look_again };
 
@@ -73,6 +76,7 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   void replace(std::vector<Entry> entries) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
   [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);
+  [[nodiscard]] std::string nothing_came(std::size_t publisher_count) const;
   void drop_what_is_over();
 
   const std::shared_ptr<NodeCore> node_;

@@ -156,6 +156,7 @@ void ContextCore::tick(const LinkEntry& entry, Clock::time_point now) {
   if (link.role() == LinkRole::acceptor && !entry.opened && now > entry.since + kFirstPipeTimeout)
     end_if_unused(entry.link);
   link.tick(now);
+  if (entry.clock.is_due(boot_time_ns())) ask_clock(link);
   if (link.features().has(Feature::retire) && !link.ended()) {
     const Lock receiving(link.receive_mutex());
     if (links_.tick_retirement(link, use_of(link), now) == Retirement::Action::say_retire)
@@ -341,8 +342,9 @@ void ContextCore::on_open(Link& link, const Descriptor& descriptor, Bytes header
 
 void ContextCore::ask_clock(Link& link) {
   if (!link.features().has(Feature::clock)) return;
-  link.post(Descriptor{.kind = MessageKind::clock,
-                       .sequence = static_cast<std::uint64_t>(boot_time_ns())});
+  const std::int64_t now = boot_time_ns();
+  links_.note_clock_asked(link, now);
+  link.post(Descriptor{.kind = MessageKind::clock, .sequence = static_cast<std::uint64_t>(now)});
 }
 
 void ContextCore::on_word(Link& link, const Descriptor& word) {

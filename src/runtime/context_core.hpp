@@ -140,8 +140,8 @@ class ContextCore final : public LinkObserver,
     say_open(link, pipe, opening);
     return {};
   }
-  /// Asks the peer for its time; PeerClock of the link's entry has the answer. Nothing happens
-  /// where the peer does not know the word.
+  /// Asks the peer for its time, and again while the link lives: see PeerClock. LinkTable::clock_of
+  /// has the answer. Nothing happens where the peer does not know the word.
   void ask_clock(Link& link);
   /// Told when the Context closes.
   void add_handler(std::weak_ptr<OpenHandler> handler) { handlers_.add(std::move(handler)); }

@@ -172,9 +172,20 @@ void LinkTable::note_opened(const Link& link) {
   }
 }
 
+void LinkTable::note_clock_asked(const Link& link, std::int64_t now) {
+  const Lock lock(mutex_);
+  if (LinkEntry* entry = find(link)) entry->clock.note_asked(now);
+}
+
 void LinkTable::note_clock(const Link& link, const ClockExchange& exchange) {
   const Lock lock(mutex_);
   if (LinkEntry* entry = find(link)) entry->clock.add(exchange);
+}
+
+std::optional<ClockOffset> LinkTable::clock_of(const Link& link, std::int64_t now) {
+  const Lock lock(mutex_);
+  const LinkEntry* entry = find(link);
+  return entry == nullptr ? std::nullopt : entry->clock.offset(now);
 }
 
 Retirement::Action LinkTable::tick_retirement(const Link& link, Retirement::Use use,

@@ -31,7 +31,8 @@ struct ClockOffset {
   std::int64_t error_ns = 0;
 };
 
-/// The exchanges with one peer that count.
+/// The exchanges with one peer that count. Once it was asked, it is asked again every kAskEvery, so
+/// that what is known does not become vague.
 ///
 /// Owns:    the last kExchanges exchanges.
 /// Threads: none of its own.
@@ -40,11 +41,16 @@ struct ClockOffset {
 /// Cost:    a few words.
 class PeerClock {
  public:
+  void note_asked(std::int64_t now) noexcept { asked_at_ = now; }
+  [[nodiscard]] bool is_due(std::int64_t now) const noexcept {
+    return asked_at_ && now - *asked_at_ >= kAskEvery.count();
+  }
   void add(const ClockExchange& exchange) noexcept;
   /// As of `now` [ns of this clock]; nothing before the first exchange.
   [[nodiscard]] std::optional<ClockOffset> offset(std::int64_t now) const noexcept;
 
   static constexpr std::size_t kExchanges = 8;
+  static constexpr std::chrono::nanoseconds kAskEvery = std::chrono::seconds(4);
   /// Two clocks drift apart by this at most.
   static constexpr std::int64_t kDriftPerMillion = 100;
 
@@ -58,6 +64,7 @@ class PeerClock {
 
   std::array<std::optional<Kept>, kExchanges> kept_;
   std::size_t next_ = 0;
+  std::optional<std::int64_t> asked_at_;
 };
 
 }  // namespace tendon::v0::detail

@@ -68,7 +68,7 @@ class Program {
       const auto there = publisher_->wait_for_subscribers(std::stoull(key), milliseconds(20'000));
       return there ? "ok" : told(there.error());
     }
-    // `recv NAME SIZE`: "ok SEQUENCE [FIRST LAST REASON]".
+    // `recv NAME SIZE`: "ok SEQUENCE [FIRST LAST REASON]...".
     if (verb == "recv") {
       std::uint64_t size = 0;
       words >> size;
@@ -77,9 +77,9 @@ class Program {
       if (const auto right = is_patterned(*sample->tensors, sample->sequence, size); !right)
         return std::string("error wrong ") + right.message();
       std::string text = "ok " + std::to_string(sample->sequence);
-      if (const auto& gap = sample->gap) {
-        text += ' ' + std::to_string(gap->first) + ' ' + std::to_string(gap->last) + ' ' +
-                std::string(to_string(gap->reason));
+      for (const Gap& gap : sample->gaps) {
+        text += ' ' + std::to_string(gap.first) + ' ' + std::to_string(gap.last) + ' ' +
+                std::string(to_string(gap.reason));
       }
       return text;
     }

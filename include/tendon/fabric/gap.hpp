@@ -15,6 +15,7 @@ enum class GapReason : std::uint8_t {
   overflow,   ///< the subscriber was behind by more than the publisher's history
   history,    ///< the publisher gave up its history early: `publish_bytes` was short
   reconnect,  ///< they were published while there was no link, and left the history meanwhile
+  expired,    ///< they came, older than SubscriberOptions::max_age
 };
 [[nodiscard]] constexpr std::string_view to_string(GapReason reason) {
   switch (reason) {
@@ -24,6 +25,8 @@ enum class GapReason : std::uint8_t {
       return "history";
     case GapReason::reconnect:
       return "reconnect";
+    case GapReason::expired:
+      return "expired";
   }
   return "unknown";
 }

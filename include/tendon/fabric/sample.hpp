@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <tendon/fabric/gap.hpp>
 #include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
 
 namespace tendon {
 inline namespace v0 {
@@ -26,7 +28,11 @@ struct Sample {
   std::uint64_t incarnation = 0;  ///< of the node: when its Context was made [ns of wall clock]
   std::uint64_t sequence = 0;     ///< of this publisher: 1, 2, 3, ...
   std::uint64_t stamp = 0;        ///< when it was published [ns of CLOCK_BOOTTIME there]
-  std::optional<Gap> gap{};       ///< what is missing before it
+  /// How old it was when it was taken, at the most: what is uncertain about the publisher's clock
+  /// counts as age. Nothing without SubscriberOptions::max_age.
+  std::optional<std::chrono::nanoseconds> age{};
+  /// What is missing between it and the last one of this publisher, in order.
+  std::vector<Gap> gaps{};
   std::optional<TensorDict> tensors{};  ///< set when a TensorDict was published; `bytes` is empty
                                         ///< then
   Storage bytes{};

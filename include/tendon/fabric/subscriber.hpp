@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tendon/core/deadline.hpp>
@@ -26,6 +28,10 @@ struct SubscriberOptions {
   std::uint32_t window = 16;
   /// Samples of one publisher that may be kept without a copy.
   std::uint32_t max_held = 4;
+  /// Older samples are never delivered: they are in a gap (`expired`). One of which nobody can say
+  /// how old it is counts as too old: the clocks of the two Contexts are compared over their link,
+  /// to half of its round trip, which takes a peer of protocol 1.1 that makes progress.
+  std::optional<std::chrono::nanoseconds> max_age = std::nullopt;
   /// What it takes; null: everything. A publisher of another schema is not connected to.
   std::shared_ptr<const Schema> schema = nullptr;
 };
@@ -33,6 +39,7 @@ struct SubscriberOptions {
 struct SubscriberStats {
   std::uint64_t received = 0;
   std::uint64_t missed = 0;             ///< samples, in all gaps
+  std::uint64_t expired = 0;            ///< samples older than `max_age`: some of `missed`
   std::uint64_t copied = 0;             ///< samples copied because max_held were kept
   std::uint64_t schema_mismatches = 0;  ///< publishers and samples of another schema
   std::uint64_t violations = 0;         ///< publishers that broke the protocol, and were left

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes that find each other by addresses, and what their subscribers receive.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,12 +23,21 @@ namespace {
 
 using namespace std::chrono_literals;
 using detail::ContextCore;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
 /// A program of its own: a Context with a node.
 struct Program {
   Context context;
   Node node;
 };
+
+std::uint64_t missing_in(const Sample& sample) {
+  std::uint64_t count = 0;
+  for (const Gap& gap : sample.gaps) count += gap.count();
+  return count;
+}
 
 class Nodes : public PipeTest {
  protected:
@@ -91,7 +101,7 @@ TEST_P(Nodes, WhatIsPublishedComesWithAllThatIsKnownOfIt) {
   EXPECT_EQ(sample.key, "vision/objects");
   EXPECT_EQ(sample.publisher, "vision");
   EXPECT_EQ(sample.sequence, 1u);
-  EXPECT_EQ(sample.gap, std::nullopt);
+  EXPECT_THAT(sample.gaps, IsEmpty());
   EXPECT_EQ(sample.incarnation, ContextCore::of(vision.context)->identity().incarnation);
   EXPECT_NE(sample.stamp, 0u);
   ASSERT_TRUE(sample.tensors);
@@ -127,7 +137,7 @@ TEST_P(Nodes, ThoseThatComeLateGetTheHistory) {
     const Sample sample = receive(subscriber);
     EXPECT_EQ(sample.sequence, static_cast<std::uint64_t>(n));
     EXPECT_EQ(number_of(*sample.tensors), n);
-    EXPECT_EQ(sample.gap, std::nullopt) << "what was before it came is no loss";
+    EXPECT_THAT(sample.gaps, IsEmpty()) << "what was before it came is no loss";
   }
 }
 
@@ -146,9 +156,10 @@ TEST_P(Nodes, OneThatFallsBehindMissesExactlyWhatItsGapSays) {
     EXPECT_EQ(sample.sequence, sequence);
     EXPECT_EQ(number_of(*sample.tensors), static_cast<std::int64_t>(sequence));
     if (sequence == 19) {
-      EXPECT_EQ(sample.gap, (Gap{"vision", sample.incarnation, 5, 18, GapReason::overflow}));
+      EXPECT_THAT(sample.gaps,
+                  ElementsAre(Gap{"vision", sample.incarnation, 5, 18, GapReason::overflow}));
     } else {
-      EXPECT_EQ(sample.gap, std::nullopt);
+      EXPECT_THAT(sample.gaps, IsEmpty());
     }
   }
   EXPECT_EQ(subscriber.stats().missed, 14u);
@@ -167,7 +178,7 @@ TEST_P(Nodes, OneThatTakesNothingHoldsUpNobody) {
     ASSERT_TRUE(succeeds(publisher.publish(patterned(n, 1'000'000))));
     const Sample sample = receive(reader);
     ASSERT_EQ(sample.sequence, static_cast<std::uint64_t>(n));
-    ASSERT_EQ(sample.gap, std::nullopt);
+    ASSERT_THAT(sample.gaps, IsEmpty());
     ASSERT_TRUE(bitwise_equal(*sample.tensors, patterned(n, 1'000'000)));
   }
   EXPECT_EQ(publisher.stats().history_trimmed, 0u);
@@ -176,7 +187,7 @@ TEST_P(Nodes, OneThatTakesNothingHoldsUpNobody) {
   std::uint64_t accounted = 0;
   while (last < kFrames) {
     const Sample sample = receive(stopped);
-    accounted += 1 + (sample.gap ? sample.gap->count() : 0);
+    accounted += 1 + missing_in(sample);
     last = sample.sequence;
   }
   EXPECT_EQ(accounted, static_cast<std::uint64_t>(kFrames));
@@ -203,7 +214,7 @@ TEST_P(Nodes, SmallSamplesBetweenLargeOnesTakeNoShareOfMemory) {
     for (int n = 3; n >= 1; --n) {
       const Sample sample = receive(subscriber);
       EXPECT_EQ(sample.sequence, sequence + 1 - static_cast<std::uint64_t>(n));
-      EXPECT_EQ(sample.gap, std::nullopt);
+      EXPECT_THAT(sample.gaps, IsEmpty());
     }
   }
 }
@@ -223,7 +234,7 @@ TEST_P(Nodes, ASampleLargerThanALinkTakesIsAGapThere) {
   EXPECT_EQ(receive(narrow).sequence, 1u);
   const Sample next = receive(narrow);
   if (next.sequence == 3) {  // what its link takes decides, which differs between the paths
-    EXPECT_EQ(next.gap->count(), 1u);
+    EXPECT_EQ(missing_in(next), 1u);
   } else {
     EXPECT_EQ(next.sequence, 2u);
     EXPECT_EQ(receive(narrow).sequence, 3u);
@@ -254,6 +265,31 @@ TEST_P(Nodes, OfOneContextMayLeaveAndJoinAgain) {
   }
 }
 
+TEST_P(Nodes, TakeNoSampleThatIsTooOld) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "commands").value();
+  Subscriber patient = Subscriber::declare(motor.node, "commands", {.max_age = 1h}).value();
+  // Even the way here takes longer.
+  Subscriber hasty = Subscriber::declare(motor.node, "commands", {.max_age = 1ns}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  for (int n = 1; n <= 3; ++n) {
+    ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+    const Sample sample = receive(patient);
+    EXPECT_THAT(sample.gaps, IsEmpty());
+    ASSERT_TRUE(sample.age);
+    EXPECT_GT(*sample.age, 0ns);
+    EXPECT_LT(*sample.age, 1h);
+  }
+  ASSERT_TRUE(eventually([&] { return hasty.stats().expired == 3; },
+                         [&] { EXPECT_FALSE(hasty.recv(0s)); }));
+  EXPECT_THAT(hasty.recv(0s).error().detail, HasSubstr("3 samples so far were older than max_age"));
+  EXPECT_EQ(hasty.stats().missed, 3u);
+  EXPECT_EQ(hasty.stats().received, 0u);
+  EXPECT_EQ(Subscriber::declare(motor.node, "commands", {.max_age = 0ns}).error().code,
+            ErrorCode::invalid_argument);
+}
+
 TEST_P(Nodes, BlockWaitsForThoseThatAreBehindAndSaysWhoIs) {
   Program& vision = start("vision");
   Program& motor = start("motor");
@@ -273,7 +309,7 @@ TEST_P(Nodes, BlockWaitsForThoseThatAreBehindAndSaysWhoIs) {
   EXPECT_EQ(receive(subscriber).sequence, 2u);
   const Sample next = receive(subscriber);
   EXPECT_EQ(next.sequence, 4u);
-  EXPECT_EQ(next.gap->count(), 1u);
+  EXPECT_EQ(missing_in(next), 1u);
   // It has taken something: publishing waits for it again, until it takes.
   std::thread taking([&] {
     for (std::uint64_t sequence = 5; sequence <= 20; ++sequence)
@@ -297,7 +333,7 @@ TEST_P(Nodes, ALostLinkIsMadeAgainAndNothingThatIsKeptIsMissed) {
   for (std::uint64_t sequence = 2; sequence <= 5; ++sequence) {
     const Sample sample = receive(subscriber);
     EXPECT_EQ(sample.sequence, sequence);
-    EXPECT_EQ(sample.gap, std::nullopt);
+    EXPECT_THAT(sample.gaps, IsEmpty());
   }
   EXPECT_EQ(subscriber.stats().missed, 0u);
 }
@@ -316,13 +352,11 @@ TEST_P(Nodes, WhatLeftTheHistoryWithoutALinkIsOneGap) {
   Sample sample = receive(subscriber);
   // Both sides may have made a link again while samples were published.
   std::uint64_t accounted = sample.sequence - 1;
-  EXPECT_EQ(sample.gap ? sample.gap->count() + 1 : 1, accounted);
-  if (sample.gap) {
-    EXPECT_EQ(sample.gap->reason, GapReason::reconnect);
-  }
+  EXPECT_EQ(missing_in(sample) + 1, accounted);
+  for (const Gap& gap : sample.gaps) EXPECT_EQ(gap.reason, GapReason::reconnect);
   while (sample.sequence != 9) {
     sample = receive(subscriber);
-    accounted += 1 + (sample.gap ? sample.gap->count() : 0);
+    accounted += 1 + (missing_in(sample));
   }
   EXPECT_EQ(accounted, 8u);
 }
@@ -338,7 +372,7 @@ TEST_P(Nodes, APublisherThatStartsAgainIsAnotherIncarnation) {
     const Sample sample = receive(subscriber);
     EXPECT_EQ(number_of(*sample.tensors), round);
     EXPECT_EQ(sample.sequence, 1u);
-    EXPECT_EQ(sample.gap, std::nullopt);
+    EXPECT_THAT(sample.gaps, IsEmpty());
     incarnations.insert(sample.incarnation);
     ASSERT_TRUE(succeeds(publisher.close(kPatience)));
     ASSERT_TRUE(eventually([&] { return subscriber.stats().publishers == 0; },
@@ -544,13 +578,14 @@ TEST_P(Nodes, EverySampleIsAccountedForUnderLoad) {
     for (;;) {
       const auto sample = subscriber.recv(kPatience);
       ASSERT_TRUE(succeeds(sample));
-      const std::uint64_t missed = sample->gap ? sample->gap->count() : 0;
+      const std::uint64_t missed = missing_in(*sample);
       if (next != 0) {
         ASSERT_EQ(sample->sequence, next + missed);
       }
-      if (sample->gap) {
-        ASSERT_EQ(sample->gap->first, next);
-        ASSERT_EQ(sample->gap->reason, GapReason::overflow);
+      if (missed != 0) {
+        ASSERT_EQ(sample->gaps.size(), 1u);
+        ASSERT_EQ(sample->gaps.front().first, next);
+        ASSERT_EQ(sample->gaps.front().reason, GapReason::overflow);
       }
       ASSERT_EQ(number_of(*sample->tensors), static_cast<std::int64_t>(sample->sequence));
       next = sample->sequence + 1;

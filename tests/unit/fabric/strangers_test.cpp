@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers of a node that say what they may not: each is told, or passed over, and harms nobody else.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -34,6 +35,7 @@ using detail::Purpose;
 using detail::SampleHeader;
 using detail::SubscriptionRequest;
 using detail::TokenChange;
+using testing::ElementsAre;
 
 /// Keeps what a node says on one pipe.
 class Ear final : public detail::MessageSink {
@@ -340,7 +342,39 @@ TEST_P(Strangers, SamplesOfAHonestOneCome) {
   mouth.say(sample(), as_bytes("later"), header_of({.sequence = 10, .incarnation = 3}));
   received = subscriber_.recv(kPatience).value();
   EXPECT_EQ(as_text(received.bytes.bytes()), "later");
-  EXPECT_EQ(received.gap, (Gap{"stranger", 3, 8, 9, GapReason::history}));
+  EXPECT_THAT(received.gaps, ElementsAre(Gap{"stranger", 3, 8, 9, GapReason::history}));
+}
+
+TEST_P(Strangers, WhatIsTooOldIsInGapsWithAllElseThatIsMissing) {
+  const auto half_of_uptime = std::chrono::nanoseconds(detail::boot_time_ns() / 2);
+  Subscriber commands = Subscriber::declare(node_, "commands", {.max_age = half_of_uptime}).value();
+  discovery_ = open(Purpose::discovery);
+  discovery_->announce(TokenChange::came, node_key("stranger"));
+  discovery_->announce(TokenChange::came, publisher_key(1, "commands", stranger_.id()));
+  Mouth mouth = stall_->next();
+  const auto say = [&](std::uint64_t sequence, std::uint64_t stamp, std::uint32_t tag = 0) {
+    Descriptor descriptor = sample();
+    descriptor.tag = tag;
+    mouth.say(descriptor, as_bytes("go"), header_of({.sequence = sequence, .stamp = stamp}));
+  };
+  constexpr std::uint64_t kAtBoot = 0;
+  const auto now = static_cast<std::uint64_t>(detail::boot_time_ns());
+  say(1, kAtBoot);
+  say(2, kAtBoot);
+  say(5, kAtBoot, 2);
+  say(6, now);
+  const Sample fresh = commands.recv(kPatience).value();
+  EXPECT_EQ(fresh.sequence, 6u);
+  EXPECT_THAT(fresh.gaps, ElementsAre(Gap{"stranger", 0, 1, 2, GapReason::expired},
+                                      Gap{"stranger", 0, 3, 4, GapReason::overflow},
+                                      Gap{"stranger", 0, 5, 5, GapReason::expired}));
+  EXPECT_EQ(commands.stats().expired, 3u);
+  EXPECT_EQ(commands.stats().missed, 5u);
+  // A stamp that no clock shows says nothing of an age.
+  say(7, ~std::uint64_t{0});
+  say(8, now);
+  EXPECT_THAT(commands.recv(kPatience).value().gaps,
+              ElementsAre(Gap{"stranger", 0, 7, 7, GapReason::expired}));
 }
 
 TEST_P(Strangers, ALostOneIsAskedForWhatFollows) {

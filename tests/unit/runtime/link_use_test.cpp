@@ -115,7 +115,7 @@ std::optional<detail::ClockOffset> clock_offset(
   std::optional<detail::ClockOffset> offset;
   (void)eventually(
       [&] {
-        offset = core_of(context).links().entry_of(link)->clock.offset(detail::boot_time_ns());
+        offset = core_of(context).links().clock_of(link, detail::boot_time_ns());
         return offset.has_value();
       },
       step);

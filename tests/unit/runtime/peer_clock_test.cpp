@@ -47,6 +47,16 @@ TEST(PeerClock, IsSurerOfAYoungExchangeThanOfAnOldOne) {
   EXPECT_EQ(clock.offset(later + 1'000'300)->offset_ns, 40'000'000);
 }
 
+TEST(PeerClock, IsAskedAgainOnceItWasAsked) {
+  PeerClock clock;
+  EXPECT_FALSE(clock.is_due(1000 * kSecond)) << "nobody wants to know";
+  clock.note_asked(kSecond);
+  EXPECT_FALSE(clock.is_due(5 * kSecond - 1));
+  EXPECT_TRUE(clock.is_due(5 * kSecond));
+  clock.note_asked(5 * kSecond);
+  EXPECT_FALSE(clock.is_due(5 * kSecond));
+}
+
 TEST(PeerClock, ForgetsBeyondItsLastExchanges) {
   PeerClock clock;
   clock.add(exchange(kSecond, 1, 100, 100));
