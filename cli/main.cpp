@@ -160,6 +160,74 @@ void add_recv(CLI::App& app, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_recv(*options); });
 }
 
+/// What every verb of the fabric has in common.
+void add_fabric_flags(CLI::App* verb, TopicOptions& options) {
+  verb->add_option("--peer", options.peers,
+                   "Where a node of the fabric listens, HOST:PORT; once for each")
+      ->allow_extra_args(false);
+  verb->add_option("--listen", options.listen, "Where nodes find this command, HOST:PORT");
+  verb->add_option("--domain", options.domain, "Nodes of one domain find each other [default]");
+  verb->add_option("--timeout", options.timeout_s, "Seconds for nodes to be found [5]")
+      ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+  add_choice(verb, "--path", options.transport, kTransports, "auto, shm or tcp [auto]");
+  add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
+             "Let nodes of other hosts and users in, unencrypted");
+  add_json(verb, options.format);
+}
+
+void add_topic(CLI::App& app, int& exit_code) {
+  CLI::App* topic = app.add_subcommand("topic", "Samples that nodes publish");
+  topic->require_subcommand(1);
+  const auto add = [&](const std::string& name, const std::string& help, auto run) {
+    auto options = std::make_shared<TopicOptions>();
+    CLI::App* verb = topic->add_subcommand(name, help);
+    add_fabric_flags(verb, *options);
+    verb->callback([options, run, &exit_code] { exit_code = run(*options); });
+    return std::pair(verb, options);
+  };
+  const auto add_keys = [](const auto& added, bool required) {
+    added.first->add_option("KEY", added.second->key, "A key, or a set: \"vision/**\"")
+        ->required(required);
+  };
+  (void)add("list", "The keys on which nodes publish", run_topic_list);
+  add_keys(add("info", "Publishers and subscribers, of all keys or of KEY", run_topic_info), false);
+  const auto add_reader = [&](const std::string& name, const std::string& help, auto run) {
+    const auto added = add(name, help, run);
+    add_keys(added, true);
+    added.first->add_option("-n,--count", added.second->count, "End after so many samples");
+    added.first
+        ->add_option("--sample-timeout", added.second->sample_timeout_s,
+                     "Seconds to wait for a sample [no limit]")
+        ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+  };
+  add_reader("echo", "Prints samples, with statistics of their tensors", run_topic_echo);
+  const auto measure = [](TopicMeasure what) {
+    return [what](const TopicOptions& options) { return run_topic_measure(options, what); };
+  };
+  add_reader("hz", "The rate of samples", measure(TopicMeasure::rate));
+  add_reader("bw", "The bandwidth of samples", measure(TopicMeasure::bandwidth));
+  add_reader("delay", "The age of samples, at the most", measure(TopicMeasure::delay));
+
+  const auto [verb, options] = add("pub", "Publishes the tensors of a file", run_topic_pub);
+  verb->add_option("KEY", options->key, "A key: \"vision/objects\"")->required();
+  verb->add_option("FILE", options->file, "A safetensors file")->required();
+  verb->add_option("--rate", options->rate_hz, "Samples a second [1]")
+      ->check(CLI::Range(1e-6, 1e6));
+  verb->add_option("-n,--count", options->count, "End after so many samples");
+  add_switch(verb, "--once", options->count, std::uint64_t{1}, "One sample");
+  verb->add_option("--subscribers", options->subscriber_count,
+                   "Begin when so many are there, within --timeout [1]");
+}
+
+void add_node(CLI::App& app, int& exit_code) {
+  CLI::App* node = app.add_subcommand("node", "Nodes of a fabric");
+  node->require_subcommand(1);
+  auto options = std::make_shared<TopicOptions>();
+  CLI::App* verb = node->add_subcommand("list", "The names of the nodes that are found");
+  add_fabric_flags(verb, *options);
+  verb->callback([options, &exit_code] { exit_code = run_node_list(*options); });
+}
+
 /// `after_dashes` are the words from "--" on, which the parser has not seen.
 void add_launch(CLI::App& app, std::span<char*> after_dashes, int& exit_code) {
   auto options = std::make_shared<LaunchOptions>();
@@ -461,6 +529,8 @@ int run(int argc, char** argv) {
   add_recv(app, exit_code);
   add_bench(app, exit_code);
   add_launch(app, after_dashes, exit_code);
+  add_topic(app, exit_code);
+  add_node(app, exit_code);
   add_info(app, exit_code);
   add_explain(app, exit_code);
   add_completion(app, exit_code);

@@ -98,4 +98,38 @@ struct InfoCollectivesOptions {
 /// Hidden: success when both files have the same tensors.
 [[nodiscard]] int run_compare_checkpoints(const std::string& first, const std::string& second);
 
+/// How the command takes part in a fabric.
+struct FabricOptions {
+  std::string domain = "default";
+  std::vector<std::string> peers;
+  std::string listen;
+  double timeout_s = 5;  ///< for nodes to be found
+  Transport transport = Transport::automatic;
+  Profile profile = Profile::local;
+  Format format = Format::text;
+
+  [[nodiscard]] Deadline patience() const { return to_duration(timeout_s); }
+};
+
+struct TopicOptions : FabricOptions {
+  std::string key;
+  std::string file;
+  std::uint64_t count = 0;  ///< samples; 0: without end
+  double rate_hz = 1;
+  std::size_t subscriber_count = 1;
+  std::optional<double> sample_timeout_s;
+
+  [[nodiscard]] Deadline patience_for_sample() const {
+    return sample_timeout_s ? Deadline(to_duration(*sample_timeout_s)) : Deadline::never();
+  }
+};
+[[nodiscard]] int run_topic_list(const TopicOptions& options);
+[[nodiscard]] int run_topic_info(const TopicOptions& options);
+[[nodiscard]] int run_node_list(const TopicOptions& options);
+[[nodiscard]] int run_topic_echo(const TopicOptions& options);
+[[nodiscard]] int run_topic_pub(const TopicOptions& options);
+
+enum class TopicMeasure : std::uint8_t { rate, bandwidth, delay };
+[[nodiscard]] int run_topic_measure(const TopicOptions& options, TopicMeasure measure);
+
 }  // namespace tendon::cli

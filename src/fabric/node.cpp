@@ -35,6 +35,8 @@ Node::~Node() {
 const std::string& Node::domain() const& noexcept { return core_->options().domain; }
 const std::string& Node::name() const& noexcept { return core_->options().name; }
 const std::string& Node::address() const& noexcept { return core_->address(); }
+std::vector<EntityInfo> Node::publishers() const { return core_->publishers(); }
+std::vector<EntityInfo> Node::subscribers() const { return core_->subscribers(); }
 std::vector<std::string> Node::nodes() const { return core_->nodes(); }
 void Node::close() { core_->close(); }
 

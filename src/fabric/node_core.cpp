@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tendon/observe/log.hpp>
+#include <tuple>
 #include <utility>
 
 #include "fabric/name_chunk.hpp"
@@ -173,14 +174,17 @@ void NodeCore::look() {
   const Lock looking(looking_);
   std::map<ContextId, std::vector<NodeAnnouncement>> nodes;
   std::map<PublisherId, EntityAnnouncement> publishers;
+  std::map<PublisherId, EntityAnnouncement> announced_subscribers;
   for (const std::string& key : fabric_->discovery().keys()) {
     auto announcement = parse_announcement(key);
     if (!announcement) continue;
     if (auto* node = std::get_if<NodeAnnouncement>(&*announcement)) {
       if (node->domain == options_.domain) nodes[node->context].push_back(std::move(*node));
     } else if (auto* entity = std::get_if<EntityAnnouncement>(&*announcement)) {
-      if (entity->domain == options_.domain && entity->kind == EntityKind::publisher)
-        publishers.emplace(PublisherId{entity->context, entity->entity}, std::move(*entity));
+      if (entity->domain != options_.domain || entity->kind == EntityKind::responder) continue;
+      auto& of_its_kind =
+          entity->kind == EntityKind::publisher ? publishers : announced_subscribers;
+      of_its_kind.emplace(PublisherId{entity->context, entity->entity}, std::move(*entity));
     }
   }
   std::vector<std::shared_ptr<SubscriberCore>> subscribers;
@@ -192,6 +196,7 @@ void NodeCore::look() {
       if (!publishers.contains(id)) gone.push_back(id);
     nodes_ = std::move(nodes);
     publishers_ = publishers;
+    announced_subscribers_ = std::move(announced_subscribers);
     for (const auto& [entity, weak] : subscribers_)
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
   }
@@ -228,7 +233,12 @@ bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
         publisher.topic.text() + " is announced and not reached: " + link.error().message());
     return context()->unusable();
   }
-  const auto connected = subscriber->connect(publisher, name_of(publisher.context), *link);
+  std::string name;
+  {
+    const Lock lock(mutex_);
+    name = name_of(publisher.context);
+  }
+  const auto connected = subscriber->connect(publisher, name, *link);
   return connected.has_value() || connected.error().code == ErrorCode::pipe_closed;
 }
 
@@ -258,7 +268,6 @@ std::vector<std::string> NodeCore::addresses_of(const ContextId& context) const 
 // Several nodes may share a Context: then the name is that of all of them.
 std::string NodeCore::name_of(const ContextId& context) const {
   std::string names;
-  const Lock lock(mutex_);
   if (const auto found = nodes_.find(context); found != nodes_.end())
     for (const NodeAnnouncement& node : found->second)
       names += (names.empty() ? "" : "+") + node.name;
@@ -273,6 +282,27 @@ std::vector<std::string> NodeCore::nodes() const {
     for (const NodeAnnouncement& node : nodes) names.push_back(node.name);
   std::ranges::sort(names);
   return names;
+}
+
+std::vector<EntityInfo> NodeCore::described(
+    const std::map<PublisherId, EntityAnnouncement>& entities) const {
+  std::vector<EntityInfo> all;
+  for (const auto& [id, entity] : entities)
+    all.push_back({entity.topic.text(), name_of(id.context), entity.schema, entity.qos});
+  std::ranges::sort(all, {}, [](const EntityInfo& one) { return std::tie(one.key, one.node); });
+  return all;
+}
+
+std::vector<EntityInfo> NodeCore::publishers() const {
+  if (context()->forked()) return {};
+  const Lock lock(mutex_);
+  return described(publishers_);
+}
+
+std::vector<EntityInfo> NodeCore::subscribers() const {
+  if (context()->forked()) return {};
+  const Lock lock(mutex_);
+  return described(announced_subscribers_);
 }
 
 }  // namespace tendon::v0::detail

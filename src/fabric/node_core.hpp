@@ -49,6 +49,8 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   [[nodiscard]] const NodeOptions& options() const noexcept { return options_; }
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
   [[nodiscard]] std::vector<std::string> nodes() const;
+  [[nodiscard]] std::vector<EntityInfo> publishers() const;
+  [[nodiscard]] std::vector<EntityInfo> subscribers() const;
   void close();
 
   /// `publisher` can be found from now on. Errors: pipe_closed, limits.
@@ -70,7 +72,9 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
   [[nodiscard]] std::vector<std::string> addresses_of(const ContextId& context) const;
-  [[nodiscard]] std::string name_of(const ContextId& context) const;
+  [[nodiscard]] std::string name_of(const ContextId& context) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<EntityInfo> described(
+      const std::map<PublisherId, EntityAnnouncement>& entities) const TENDON_REQUIRES(mutex_);
 
   const std::shared_ptr<ContextFabric> fabric_;
   const NodeOptions options_;
@@ -82,6 +86,7 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   mutable Mutex mutex_;
   std::map<ContextId, std::vector<NodeAnnouncement>> nodes_ TENDON_GUARDED_BY(mutex_);
   std::map<PublisherId, EntityAnnouncement> publishers_ TENDON_GUARDED_BY(mutex_);
+  std::map<PublisherId, EntityAnnouncement> announced_subscribers_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };

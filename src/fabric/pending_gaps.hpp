@@ -11,8 +11,9 @@ namespace tendon::v0::detail {
 
 /// What is missing before the next sample that the program gets: the next Sample::gaps.
 ///
-/// What follows a gap for the same reason belongs to it. While no sample is taken, as when all are too old, reasons
-/// could alternate without end: beyond kMost gaps the last one goes on, with the reason that it has.
+/// What follows a gap for the same reason belongs to it. While no sample is taken, as when all are
+/// too old, reasons could alternate without end: beyond kMost gaps the last one goes on, with the
+/// reason that it has.
 ///
 /// Owns:    the gaps, each behind the one before it.
 /// Threads: none of its own.

@@ -94,7 +94,7 @@ class LinkTable {
   void note_opened(const Link& link);
   void note_clock_asked(const Link& link, std::int64_t now);
   void note_clock(const Link& link, const ClockExchange& exchange);
-  /// Of the peer's clock at `now`, by boot_time_ns(); nothing while it is unknown.
+  /// The offset of the peer's clock at `now` [ns, boot_time_ns()]; nothing while it is unknown.
   [[nodiscard]] std::optional<ClockOffset> clock_of(const Link& link, std::int64_t now);
   /// See Retirement; `nothing` for a link that has ended.
   [[nodiscard]] Retirement::Action tick_retirement(const Link& link, Retirement::Use use,

@@ -85,7 +85,8 @@ TEST(Cli, VersionAndHelpAreDataAndSucceed) {
   EXPECT_EQ(run_tendon({"--version"}).out, "tendon " + std::string(kVersion) + "\n");
   const Ended help = run_tendon({"--help"});
   EXPECT_TRUE(succeeded(help));
-  for (const char* verb : {"send", "recv", "bench", "launch", "info", "explain", "completion"})
+  for (const char* verb :
+       {"send", "recv", "bench", "launch", "topic", "node", "info", "explain", "completion"})
     EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
   EXPECT_EQ(help.out.find("make-checkpoint"), std::string::npos) << "a hidden verb is shown";
 }
@@ -865,6 +866,8 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
   EXPECT_EQ(complete("tendon recv --ke", 2), "--keep\n");
   EXPECT_EQ(complete("tendon bench de", 2), "detect deadline\n");
   EXPECT_EQ(complete("tendon bench alltoall --me", 3), "--memory\n");
+  EXPECT_EQ(complete("tendon topic e", 2), "echo\n");
+  EXPECT_EQ(complete("tendon topic pub --su", 3), "--subscribers\n");
   EXPECT_EQ(complete("tendon info co", 2), "collectives\n");
   EXPECT_EQ(complete("tendon info collectives --ho", 3), "--hosts\n");
   EXPECT_EQ(complete(TENDON_CLI_PATH " explain peer_", 2), "peer_lost\n");

@@ -15,7 +15,7 @@ _tendon() {
   esac
 
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "send recv bench launch info explain completion --help --version" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "send recv bench launch topic node info explain completion --help --version" -- "$word")
     return
   fi
   case $verb in
@@ -44,6 +44,27 @@ _tendon() {
         mapfile -t COMPREPLY < <(compgen -W "-n --ranks --path --json --help" -- "$word")
       else
         mapfile -t COMPREPLY < <(compgen -W "-n --path --json --help" -- "$word")
+      fi
+      ;;
+    topic)
+      local fabric="--peer --listen --domain --timeout --path --insecure-plaintext --json --help"
+      if [ "$COMP_CWORD" -eq 2 ]; then
+        mapfile -t COMPREPLY < <(compgen -W "list info echo hz bw delay pub" -- "$word")
+      elif [ "${COMP_WORDS[2]}" = pub ] && [[ $word != -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      elif [ "${COMP_WORDS[2]}" = pub ]; then
+        mapfile -t COMPREPLY < <(compgen -W "--rate --count --once --subscribers $fabric" -- "$word")
+      elif [[ ${COMP_WORDS[2]} =~ ^(echo|hz|bw|delay)$ ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--count --sample-timeout $fabric" -- "$word")
+      else
+        mapfile -t COMPREPLY < <(compgen -W "$fabric" -- "$word")
+      fi
+      ;;
+    node)
+      if [ "$COMP_CWORD" -eq 2 ]; then
+        mapfile -t COMPREPLY < <(compgen -W "list" -- "$word")
+      else
+        mapfile -t COMPREPLY < <(compgen -W "--peer --listen --domain --timeout --path --insecure-plaintext --json --help" -- "$word")
       fi
       ;;
     launch)

@@ -11,6 +11,7 @@
 #include <tendon/fabric/subscriber.hpp>
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/profile.hpp>
+#include <tendon/tensor/schema.hpp>
 #include <vector>
 
 namespace tendon {
@@ -35,6 +36,16 @@ struct NodeOptions {
   /// Profile::plaintext for links that are not proved to be of this host and user. All nodes of a
   /// Context have the same.
   Profile profile = Profile::local;
+};
+
+/// A publisher or a subscriber, as its node has announced it.
+struct EntityInfo {
+  std::string key;   ///< of a subscriber: its set of keys
+  std::string node;  ///< empty while the node itself is not known
+  std::optional<SchemaHash> schema;  ///< nothing: any
+  Qos qos;                           ///< of a publisher
+
+  friend bool operator==(const EntityInfo&, const EntityInfo&) = default;
 };
 
 /// A member of a fabric: a name in a domain, under which a program publishes and subscribes.
@@ -70,6 +81,9 @@ class TENDON_API Node {
   const std::string& address() const&& = delete;
   /// Names of the nodes of its domain that discovery tells of, its own among them, sorted.
   [[nodiscard]] std::vector<std::string> nodes() const;
+  /// What discovery tells of all nodes of its domain, sorted by key and node.
+  [[nodiscard]] std::vector<EntityInfo> publishers() const;
+  [[nodiscard]] std::vector<EntityInfo> subscribers() const;
   /// Withdraws its announcements and looks for nobody any more. Publishers and subscribers keep the
   /// channels that they have. Idempotent.
   void close();

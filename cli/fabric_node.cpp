@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/fabric_node.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "core/text.hpp"
+
+namespace tendon::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view kWhere = "cli.fabric";
+constexpr auto kLook = 20ms;
+/// So long nothing changes once all was said that was on its way.
+constexpr auto kQuiet = 300ms;
+
+struct Picture {
+  std::vector<std::string> nodes;
+  std::vector<EntityInfo> publishers;
+  std::vector<EntityInfo> subscribers;
+
+  friend bool operator==(const Picture&, const Picture&) = default;
+};
+
+}  // namespace
+
+Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view verb) {
+  if (options.peers.empty() && options.listen.empty()) {
+    return Error{ErrorCode::invalid_argument, kWhere,
+                 "name a node of the fabric with --peer HOST:PORT, or let nodes find this command "
+                 "with --listen HOST:PORT"};
+  }
+  const std::string name = fmt::format("tendon {} {}", verb, getpid());
+  TENDON_TRY(context, Context::create({.name = name, .transport = options.transport}));
+  TENDON_TRY(node, Node::join(context,
+                              {.domain = options.domain,
+                               .name = name,
+                               .peers = options.peers,
+                               .listen = options.listen,
+                               .profile = options.profile},
+                              options.patience()));
+  if (!node.address().empty()) say(fmt::format("tendon: listening on {}", node.address()));
+  return FabricNode{std::move(context), std::move(node)};
+}
+
+Result<void> wait_for_picture(const FabricNode& fabric, const FabricOptions& options,
+                              const Interrupt& interrupt) {
+  const Deadline deadline = options.patience();
+  const auto look = [&] {
+    return Picture{fabric.node.nodes(), fabric.node.publishers(), fabric.node.subscribers()};
+  };
+  Picture seen = look();
+  auto since = std::chrono::steady_clock::now();
+  while (!deadline.has_passed()) {
+    if (interrupt.requested()) return interrupt.error(kWhere);
+    std::this_thread::sleep_for(kLook);
+    Picture now = look();
+    if (now != seen) {
+      seen = std::move(now);
+      since = std::chrono::steady_clock::now();
+    } else if (seen.nodes.size() > 1 && std::chrono::steady_clock::now() - since > kQuiet) {
+      return {};
+    }
+  }
+  if (seen.nodes.size() > 1) return {};
+  return Error{ErrorCode::timeout, kWhere,
+               fmt::format("no node of domain '{}' was found within {} s", shown(options.domain),
+                           options.timeout_s)};
+}
+
+std::string shown(std::string_view name) { return detail::cleaned(name); }
+
+}  // namespace tendon::cli

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The node with which the command takes part in a fabric.
+#pragma once
+
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/node.hpp>
+#include <tendon/runtime/context.hpp>
+
+#include "cli/interrupt.hpp"
+#include "cli/verbs.hpp"
+
+namespace tendon::cli {
+
+/// Members are destroyed in the order that they need: the node before its Context.
+struct FabricNode {
+  Context context;
+  Node node;
+};
+
+/// Joins under a name that no other run of the command has. Errors: as Node::join, and
+/// invalid_argument without --peer and --listen: nobody could be found.
+[[nodiscard]] Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view verb);
+
+/// Waits until what discovery tells of has not changed for a moment, at most until the deadline.
+/// Without a discovery service nobody says that all was said, so this is what can be had. Errors:
+/// timeout when no other node was found, cancelled by a signal.
+[[nodiscard]] Result<void> wait_for_picture(const FabricNode& fabric, const FabricOptions& options,
+                                            const Interrupt& interrupt);
+
+/// A name that a stranger chose, as a terminal may show it.
+[[nodiscard]] std::string shown(std::string_view name);
+
+}  // namespace tendon::cli

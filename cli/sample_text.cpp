@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/sample_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <sstream>
+
+#include "cli/fabric_node.hpp"
+#include "cli/output.hpp"
+
+namespace tendon::cli {
+namespace {
+
+/// IEEE 754 binary16.
+double from_f16(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 0x1f;
+  const int fraction = bits & 0x3ff;
+  double value = 0;
+  if (exponent == 0) {
+    value = std::ldexp(fraction, -24);
+  } else if (exponent == 0x1f) {
+    value = fraction == 0 ? std::numeric_limits<double>::infinity()
+                          : std::numeric_limits<double>::quiet_NaN();
+  } else {
+    value = std::ldexp(fraction + 0x400, exponent - 25);
+  }
+  return (bits & 0x8000) != 0 ? -value : value;
+}
+
+double from_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+/// `read` makes a number of what lies at an element.
+template <class Stored, class Read>
+std::optional<TensorStatistics> count(const Tensor& tensor, Read read) {
+  TensorStatistics statistics{.min = std::numeric_limits<double>::infinity(),
+                              .max = -std::numeric_limits<double>::infinity()};
+  double sum = 0;
+  std::uint64_t numbers = 0;
+  const std::byte* at = tensor.data();
+  for (std::int64_t i = 0; i < tensor.element_count(); ++i, at += sizeof(Stored)) {
+    Stored stored;
+    std::memcpy(&stored, at, sizeof stored);
+    const double value = read(stored);
+    if (std::isnan(value)) continue;
+    statistics.min = std::min(statistics.min, value);
+    statistics.max = std::max(statistics.max, value);
+    sum += value;
+    ++numbers;
+  }
+  if (numbers == 0) return std::nullopt;
+  statistics.mean = sum / static_cast<double>(numbers);
+  return statistics;
+}
+
+template <class T>
+std::optional<TensorStatistics> count(const Tensor& tensor) {
+  return count<T>(tensor, [](T value) { return static_cast<double>(value); });
+}
+
+std::string text_of(const Value& value) {
+  std::ostringstream text;
+  text << value;
+  return shown(text.str());
+}
+
+std::string shape_of(const Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.shape();
+  return text.str();
+}
+
+}  // namespace
+
+std::optional<TensorStatistics> statistics_of(const Tensor& tensor) {
+  if (!tensor.is_contiguous() || tensor.device() != cpu()) return std::nullopt;
+  switch (tensor.dtype()) {
+    case DType::boolean:
+    case DType::u8:
+      return count<std::uint8_t>(tensor);
+    case DType::i8:
+      return count<std::int8_t>(tensor);
+    case DType::u16:
+      return count<std::uint16_t>(tensor);
+    case DType::i16:
+      return count<std::int16_t>(tensor);
+    case DType::u32:
+      return count<std::uint32_t>(tensor);
+    case DType::i32:
+      return count<std::int32_t>(tensor);
+    case DType::u64:
+      return count<std::uint64_t>(tensor);
+    case DType::i64:
+      return count<std::int64_t>(tensor);
+    case DType::f32:
+      return count<float>(tensor);
+    case DType::f64:
+      return count<double>(tensor);
+    case DType::f16:
+      return count<std::uint16_t>(tensor, from_f16);
+    case DType::bf16:
+      return count<std::uint16_t>(tensor, from_bf16);
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string describe_sample(const Sample& sample) {
+  std::string text;
+  for (const Gap& gap : sample.gaps) {
+    std::ostringstream line;
+    line << gap;
+    text += line.str() + '\n';
+  }
+  text += fmt::format("{}  {} #{}", shown(sample.key), shown(sample.publisher), sample.sequence);
+  if (sample.age)
+    text += "  age " + format_seconds(static_cast<double>(sample.age->count()) * 1e-9);
+  if (!sample.tensors) return text + fmt::format("\n  {} bytes", sample.bytes.size_bytes());
+  for (const auto& [path, tensor] : *sample.tensors) {
+    text += fmt::format("\n  {}  {} {}", shown(path), to_string(tensor.dtype()), shape_of(tensor));
+    if (const auto statistics = statistics_of(tensor)) {
+      text += tensor.element_count() == 1
+                  ? fmt::format("  {:g}", statistics->min)
+                  : fmt::format("  min {:g}  mean {:g}  max {:g}", statistics->min,
+                                statistics->mean, statistics->max);
+    }
+  }
+  if (const auto& values = sample.tensors->values())
+    for (const auto& [path, value] : values->as_map())
+      text += fmt::format("\n  {}  {}", shown(path), text_of(value));
+  return text;
+}
+
+Value::Map sample_document(const Sample& sample) {
+  Value::List gaps;
+  for (const Gap& gap : sample.gaps) {
+    gaps.push_back(
+        Value::Map{{"first", gap.first}, {"last", gap.last}, {"reason", to_string(gap.reason)}});
+  }
+  Value::Map document{{"key", sample.key},
+                      {"publisher", sample.publisher},
+                      {"incarnation", sample.incarnation},
+                      {"sequence", sample.sequence},
+                      {"stamp_ns", sample.stamp},
+                      {"gaps", std::move(gaps)}};
+  if (sample.age) document.emplace_back("age_ns", sample.age->count());
+  if (!sample.tensors) {
+    document.emplace_back("size_bytes", sample.bytes.size_bytes());
+    return document;
+  }
+  Value::Map tensors;
+  for (const auto& [path, tensor] : *sample.tensors) {
+    Value::List shape;
+    for (const std::int64_t length : tensor.shape()) shape.emplace_back(length);
+    Value::Map entry{{"dtype", to_string(tensor.dtype())}, {"shape", std::move(shape)}};
+    if (const auto statistics = statistics_of(tensor)) {
+      entry.emplace_back("min", statistics->min);
+      entry.emplace_back("mean", statistics->mean);
+      entry.emplace_back("max", statistics->max);
+    }
+    tensors.emplace_back(path, std::move(entry));
+  }
+  document.emplace_back("size_bytes", sample.tensors->size_bytes());
+  document.emplace_back("tensors", std::move(tensors));
+  if (const auto& values = sample.tensors->values()) document.emplace_back("values", *values);
+  return document;
+}
+
+}  // namespace tendon::cli

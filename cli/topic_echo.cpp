@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tendon topic echo`, `hz`, `bw` and `delay`: a subscriber that prints, or that measures.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/fabric_node.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/sample_text.hpp"
+#include "cli/verbs.hpp"
+
+namespace tendon::cli {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// Ages are measured with this; nothing is so old.
+constexpr std::chrono::nanoseconds kAnyAge = std::chrono::hours(24 * 365);
+
+/// Receives until `options.count` samples, the timeout or a signal; `on_sample` takes each.
+int receive(const TopicOptions& options, std::string_view verb, SubscriberOptions subscriber,
+            const std::function<void(const Sample&)>& on_sample,
+            const std::function<void()>& at_end) {
+  Interrupt interrupt;
+  const auto fail = [&](const Error& error) {
+    const int code = report(error, options.format);
+    return interrupt.requested() ? interrupt.exit_code() : code;
+  };
+  if (auto started = interrupt.start(); !started) return fail(started.error());
+  auto fabric = join_fabric(options, verb);
+  if (!fabric) return fail(fabric.error());
+  auto declared = Subscriber::declare(fabric->node, options.key, subscriber);
+  if (!declared) return fail(declared.error());
+  const Interrupt::Guard end_on_signal(interrupt, [&] { declared->close(); });
+  for (std::uint64_t n = 0; options.count == 0 || n < options.count; ++n) {
+    auto sample = declared->recv(options.patience_for_sample());
+    if (interrupt.requested()) break;  // the end that was asked for
+    if (!sample) return fail(sample.error());
+    on_sample(*sample);
+  }
+  at_end();
+  return 0;
+}
+
+std::uint64_t size_of(const Sample& sample) {
+  return sample.tensors ? sample.tensors->size_bytes() : sample.bytes.size_bytes();
+}
+
+/// Figures of the samples since the last line, and of all.
+class Series {
+ public:
+  void add(double value) {
+    values_.push_back(value);
+    sum_ += value;
+  }
+  [[nodiscard]] std::size_t count() const { return values_.size(); }
+  [[nodiscard]] double mean() const { return sum_ / static_cast<double>(count()); }
+  [[nodiscard]] double min() const { return *std::ranges::min_element(values_); }
+  [[nodiscard]] double max() const { return *std::ranges::max_element(values_); }
+  [[nodiscard]] double deviation() const {
+    double squares = 0;
+    for (const double value : values_) squares += (value - mean()) * (value - mean());
+    return std::sqrt(squares / static_cast<double>(count()));
+  }
+
+ private:
+  std::vector<double> values_;
+  double sum_ = 0;
+};
+
+/// Prints one line a second, and one at the end, of what came since the last line.
+class Meter {
+ public:
+  Meter(const TopicOptions& options, TopicMeasure measure) : options_(options), measure_(measure) {}
+
+  void add(const Sample& sample) {
+    const auto now = Clock::now();
+    if (last_ != Clock::time_point()) {
+      periods_.add(std::chrono::duration<double>(now - last_).count());
+    } else {
+      since_ = now;
+    }
+    last_ = now;
+    sizes_.add(static_cast<double>(size_of(sample)));
+    if (sample.age) ages_.add(static_cast<double>(sample.age->count()) * 1e-9);
+    for (const Gap& gap : sample.gaps) missed_ += gap.count();
+    if (now - since_ >= 1s) print();
+  }
+
+  void print() {
+    if (sizes_.count() == 0) return;
+    options_.format == Format::json ? print_document() : print_words();
+    periods_ = {};
+    sizes_ = {};
+    ages_ = {};
+    missed_ = 0;
+    since_ = last_;
+  }
+
+ private:
+  [[nodiscard]] const Series& series() const {
+    return measure_ == TopicMeasure::rate        ? periods_
+           : measure_ == TopicMeasure::bandwidth ? sizes_
+                                                 : ages_;
+  }
+  /// Samples in a second; none with one sample alone.
+  [[nodiscard]] double rate() const { return periods_.count() == 0 ? 0 : 1 / periods_.mean(); }
+
+  void print_words() const {
+    const std::string tail = missed_ == 0 ? "" : fmt::format("  missed {}", missed_);
+    const Series& values = series();
+    std::string text;
+    if (values.count() == 0) {
+      text = fmt::format("{} samples{}", sizes_.count(), tail);
+    } else if (measure_ == TopicMeasure::bandwidth) {
+      text =
+          fmt::format("{}  mean {}  min {}  max {}  samples {}{}",
+                      format_rate(rate() * sizes_.mean()), format_bytes(sizes_.mean()),
+                      format_bytes(sizes_.min()), format_bytes(sizes_.max()), sizes_.count(), tail);
+    } else {
+      const std::string front =
+          measure_ == TopicMeasure::rate ? format_number(rate()) + " Hz" : "age";
+      text = fmt::format("{}  mean {}  min {}  max {}  std dev {}  samples {}{}", front,
+                         format_seconds(values.mean()), format_seconds(values.min()),
+                         format_seconds(values.max()), format_seconds(values.deviation()),
+                         sizes_.count(), tail);
+    }
+    print_line(text);
+  }
+
+  void print_document() const {
+    Value::Map document{{"samples", sizes_.count()}, {"missed", missed_}};
+    if (measure_ == TopicMeasure::rate) document.emplace_back("hz", rate());
+    if (measure_ == TopicMeasure::bandwidth)
+      document.emplace_back("bytes_per_s", rate() * sizes_.mean());
+    const Series& values = series();
+    if (values.count() != 0) {
+      const std::string unit = measure_ == TopicMeasure::bandwidth ? "_bytes" : "_s";
+      document.emplace_back("mean" + unit, values.mean());
+      document.emplace_back("min" + unit, values.min());
+      document.emplace_back("max" + unit, values.max());
+      document.emplace_back("deviation" + unit, values.deviation());
+    }
+    print_json(std::move(document));
+  }
+
+  const TopicOptions& options_;
+  const TopicMeasure measure_;
+  Clock::time_point since_;
+  Clock::time_point last_;
+  Series periods_;
+  Series sizes_;
+  Series ages_;
+  std::uint64_t missed_ = 0;
+};
+
+}  // namespace
+
+int run_topic_echo(const TopicOptions& options) {
+  const auto print = [&](const Sample& sample) {
+    if (options.format == Format::json) {
+      print_json(sample_document(sample));
+    } else {
+      print_line(describe_sample(sample));
+    }
+  };
+  return receive(options, "topic echo", {.max_age = kAnyAge}, print, [] {});
+}
+
+int run_topic_measure(const TopicOptions& options, TopicMeasure measure) {
+  Meter meter(options, measure);
+  SubscriberOptions subscriber;
+  if (measure == TopicMeasure::delay) subscriber.max_age = kAnyAge;
+  return receive(
+      options, "topic", subscriber, [&](const Sample& sample) { meter.add(sample); },
+      [&] { meter.print(); });
+}
+
+}  // namespace tendon::cli

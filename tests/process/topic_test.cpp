@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tendon topic` and `tendon node` beside nodes of a program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tendon/fabric/node.hpp>
+#include <tendon/tensor/safetensors.hpp>
+#include <vector>
+
+#include "process/command.hpp"
+#include "support/batches.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+using testing::HasSubstr;
+
+class Topic : public testing::Test {
+ protected:
+  [[nodiscard]] Words with_peer(Words words) const {
+    words.insert(words.end(), {"--peer", node_.address(), "--domain", "brain", "--timeout", "20"});
+    return words;
+  }
+
+  Context context_ = Context::create({.name = "vision"}).value();
+  Node node_ = Node::join(context_,
+                          {.domain = "brain",
+                           .name = "vision",
+                           .peers = std::vector<std::string>{},
+                           .listen = "127.0.0.1:0"},
+                          kPatience)
+                   .value();
+};
+
+TEST_F(Topic, ListAndInfoSayWhatIsAnnounced) {
+  const Publisher objects =
+      Publisher::declare(node_, "vision/objects", {.history = keep_last(8)}).value();
+  const Publisher frames =
+      Publisher::declare(node_, "vision/frames", {.overflow = Overflow::block}).value();
+  const Subscriber commands = Subscriber::declare(node_, "pfc/**").value();
+  EXPECT_EQ(run_tendon(with_peer({"topic", "list"})).out, "vision/frames\nvision/objects\n");
+  EXPECT_EQ(Json::parse(run_tendon(with_peer({"topic", "list", "--json"})).out),
+            Json::parse(R"({"topics": ["vision/frames", "vision/objects"]})"));
+  EXPECT_EQ(run_tendon(with_peer({"topic", "info"})).out,
+            "vision/frames  published by vision  keep_last(1), block  schema any\n"
+            "vision/objects  published by vision  keep_last(8), drop_oldest  schema any\n"
+            "pfc/**  subscribed to by vision  schema any\n");
+  EXPECT_EQ(run_tendon(with_peer({"topic", "info", "pfc/commands"})).out,
+            "pfc/**  subscribed to by vision  schema any\n");
+  EXPECT_EQ(run_tendon(with_peer({"node", "list"})).out, "vision\n");
+  EXPECT_EQ(
+      run_tendon({"topic", "info", "--domain", "brain", "--peer", node_.address(), "pfc/*"}).out,
+      "pfc/**  subscribed to by vision  schema any\n")
+      << "a key behind an address is none";
+}
+
+TEST_F(Topic, EchoPrintsTensorsWithTheirStatistics) {
+  Publisher publisher =
+      Publisher::declare(node_, "vision/objects", {.history = keep_last(2)}).value();
+  TensorDict sample;
+  sample.set("scores", Tensor::of<float>({4}, {1, 2, 3, 6}));
+  sample.set("half", Tensor::from_bytes(DType::f16, {2},
+                                        std::as_bytes(std::span<const std::uint16_t>(
+                                            std::array<std::uint16_t, 2>{0x3c00, 0xc100})))
+                         .value());
+  sample.set("label", Value("a cup"));
+  ASSERT_TRUE(publisher.publish(sample));
+  ASSERT_TRUE(publisher.publish(sample));
+  const Ended text = run_tendon(with_peer({"topic", "echo", "vision/*", "-n", "2"}));
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("vision/objects  vision #1  age "));
+  EXPECT_THAT(text.out, HasSubstr("\n  scores  f32 [4]  min 1  mean 3  max 6\n"));
+  EXPECT_THAT(text.out, HasSubstr("\n  half  f16 [2]  min -2.5  mean -0.75  max 1\n"));
+  EXPECT_THAT(text.out, HasSubstr("\n  label  'a cup'\n"));
+  EXPECT_THAT(text.out, HasSubstr("vision #2"));
+  const Ended line = run_tendon(with_peer({"topic", "echo", "vision/*", "-n", "1", "--json"}));
+  const Json document = Json::parse(line.out);
+  EXPECT_EQ(document["sequence"], 1);
+  EXPECT_EQ(document["publisher"], "vision");
+  EXPECT_EQ(document["tensors"]["scores"],
+            Json::parse(R"({"dtype": "f32", "shape": [4], "min": 1.0, "mean": 3.0, "max": 6.0})"));
+  EXPECT_EQ(document["values"]["label"], "a cup");
+}
+
+TEST_F(Topic, MeasuresEndWithTheirFigures) {
+  Publisher publisher = Publisher::declare(node_, "frames", {.history = keep_last(3)}).value();
+  for (int n = 0; n < 3; ++n) ASSERT_TRUE(publisher.publish(as_bytes("0123456789")));
+  for (const char* verb : {"hz", "bw", "delay"}) {
+    const Ended ended = run_tendon(with_peer({"topic", verb, "frames", "-n", "3", "--json"}));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const Json figures = Json::parse(ended.out);
+    EXPECT_EQ(figures["samples"], 3) << verb;
+    EXPECT_EQ(figures["missed"], 0) << verb;
+    const std::string unit = std::string(verb) == "bw" ? "mean_bytes" : "mean_s";
+    EXPECT_GT(figures[unit].get<double>(), 0) << verb;
+    const Ended words = run_tendon(with_peer({"topic", verb, "frames", "-n", "3"}));
+    EXPECT_THAT(words.out, HasSubstr("samples 3")) << verb;
+  }
+}
+
+TEST_F(Topic, PubPublishesAFile) {
+  ScratchDir folder;
+  const std::string file = (folder.path() / "a.safetensors").string();
+  ASSERT_TRUE(save_safetensors(file, patterned(3, 10'000)));
+  Subscriber subscriber = Subscriber::declare(node_, "vision/*").value();
+  const Ended ended =
+      run_tendon(with_peer({"topic", "pub", "vision/objects", file, "-n", "3", "--rate", "1000"}));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "published 3 samples on vision/objects; the last one was shown to 1\n");
+  for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    const Sample sample = subscriber.recv(kPatience).value();
+    EXPECT_EQ(sample.sequence, sequence);
+    EXPECT_TRUE(is_patterned(*sample.tensors, 3, 10'000));
+  }
+}
+
+TEST_F(Topic, ASignalEndsWhatHasNoEnd) {
+  Publisher publisher = Publisher::declare(node_, "frames").value();
+  Command echo(with_peer({"topic", "echo", "frames"}));
+  ASSERT_TRUE(publisher.wait_for_subscribers(1, kPatience));
+  echo.signal(SIGINT);
+  const Ended ended = echo.finish();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST_F(Topic, MistakesAreNamed) {
+  const auto code = [](ErrorCode error) { return error_info(error).exit_code; };
+  const Ended nowhere = run_tendon({"topic", "list"});
+  EXPECT_EQ(nowhere.code, code(ErrorCode::invalid_argument));
+  EXPECT_THAT(nowhere.err, HasSubstr("--peer"));
+  const Ended nobody = run_tendon({"topic", "list", "--peer", node_.address(), "--timeout", "0.5"});
+  EXPECT_EQ(nobody.code, code(ErrorCode::timeout)) << "it is of another domain";
+  EXPECT_THAT(nobody.err, HasSubstr("domain 'default'"));
+  const Ended no_key = run_tendon(with_peer({"topic", "echo", "a//b"}));
+  EXPECT_EQ(no_key.code, code(ErrorCode::invalid_argument));
+  const Ended late =
+      run_tendon(with_peer({"topic", "echo", "nothing", "--sample-timeout", "0.05"}));
+  EXPECT_EQ(late.code, code(ErrorCode::timeout));
+  EXPECT_THAT(late.err, HasSubstr("nothing came on nothing"));
+}
+
+}  // namespace
+}  // namespace tendon::test
