@@ -40,8 +40,8 @@ struct NodeOptions {
 
 /// A publisher or a subscriber, as its node has announced it.
 struct EntityInfo {
-  std::string key;   ///< of a subscriber: its set of keys
-  std::string node;  ///< empty while the node itself is not known
+  std::string key;                   ///< of a subscriber: its set of keys
+  std::string node;                  ///< empty while the node itself is not known
   std::optional<SchemaHash> schema;  ///< nothing: any
   Qos qos;                           ///< of a publisher
 
