@@ -38,6 +38,20 @@ struct BenchPipeOptions {
 };
 [[nodiscard]] int run_bench_pipe(const BenchPipeOptions& options);
 
+struct BenchTopicOptions {
+  std::uint64_t begin_bytes = 8;
+  std::optional<std::uint64_t> end_bytes;  ///< 128 MiB, or begin_bytes if that is more
+  std::uint64_t factor = 8;
+  std::uint64_t iteration_count = 0;  ///< 0: by the size
+  std::uint64_t reader_count = 1;
+  std::optional<Transport> transport;  ///< without it, shm and tcp
+  std::optional<SendMode> mode;        ///< without it, both on shm and copy on tcp
+  WaitPolicy policy = WaitPolicy::latency;
+  Pinning pinning = Pinning::two_cpus;
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_topic(const BenchTopicOptions& options);
+
 struct BenchCheckpointOptions {
   std::string file;
   std::uint64_t round_count = 5;
@@ -107,5 +121,7 @@ struct BenchGroupDetectOptions {
 /// The roles that join a group instead.
 [[nodiscard]] Result<void> play_collective_rank(const Value& parameters);
 [[nodiscard]] Result<void> play_detect_rank(const Value& parameters);
+/// The role that joins a fabric.
+[[nodiscard]] Result<void> play_topic_readers(const Value& parameters);
 
 }  // namespace tendon::cli

@@ -317,6 +317,29 @@ void add_completion(CLI::App& app, int& exit_code) {
   });
 }
 
+void add_bench_topic(CLI::App* bench, int& exit_code) {
+  static const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
+  auto options = std::make_shared<BenchTopicOptions>();
+  CLI::App* verb = bench->add_subcommand("topic", "What a publisher and its subscribers take");
+  const auto size = size_value();
+  verb->add_option("-b", options->begin_bytes, "Smallest size; K, M, G are powers of 1024 [8]")
+      ->transform(size);
+  verb->add_option("-e", options->end_bytes, "Largest size [128M]")->transform(size);
+  verb->add_option("-f", options->factor, "From one size to the next [8]")
+      ->check(CLI::Range(2, 1 << 20));
+  verb->add_option("-n", options->iteration_count, "Iterations of each row [by the size]")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--readers", options->reader_count, "Subscribers, each with its Context [1]")
+      ->check(CLI::Range(1, 64));
+  add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
+  add_choice(verb, "--mode", options->mode, kModes, "loan or copy [both]");
+  add_choice(verb, "--policy", options->policy, kPolicies,
+             "latency, balanced or blocking [latency]");
+  add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");
+  add_json(verb, options->format);
+  verb->callback([options, &exit_code] { exit_code = run_bench_topic(*options); });
+}
+
 void add_bench_pipe(CLI::App* bench, int& exit_code) {
   auto options = std::make_shared<BenchPipeOptions>();
   CLI::App* verb = bench->add_subcommand("pipe", "Latency and bandwidth of a pipe, by size");
@@ -427,6 +450,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Benchmarks between processes");
   bench->require_subcommand(1);
   add_bench_pipe(bench, exit_code);
+  add_bench_topic(bench, exit_code);
   add_bench_collectives(bench, exit_code);
 
   auto checkpoint_options = std::make_shared<BenchCheckpointOptions>();

@@ -132,6 +132,20 @@ TEST_F(Topic, ASignalEndsWhatHasNoEnd) {
   EXPECT_EQ(ended.err, "");
 }
 
+TEST(TopicBench, HasARowForEachWay) {
+  const Ended ended =
+      run_tendon({"bench", "topic", "-b", "64", "-e", "32768", "-f", "512", "-n", "20", "--readers",
+                  "2", "--no-pin", "--policy", "balanced", "--json"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  const Json results = Json::parse(ended.out)["results"];
+  ASSERT_EQ(results.size(), 6u);
+  for (const Json& row : results) {
+    EXPECT_EQ(row["readers"], 2);
+    EXPECT_GT(row["publish_us_p50"].get<double>(), 0) << row;
+    EXPECT_GE(row["latency_us_p99"].get<double>(), row["latency_us_p50"].get<double>()) << row;
+  }
+}
+
 TEST_F(Topic, MistakesAreNamed) {
   const auto code = [](ErrorCode error) { return error_info(error).exit_code; };
   const Ended nowhere = run_tendon({"topic", "list"});

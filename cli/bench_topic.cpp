@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tendon bench topic`: a topic with one publisher here and subscribers in a second process, each
+// with a Context of its own.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <tendon/core/version.hpp>
+#include <tendon/fabric/node.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/bench.hpp"
+#include "cli/benchmark.hpp"
+#include "cli/output.hpp"
+
+namespace tendon::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kWhere = "cli.bench.topic";
+constexpr std::uint64_t kDefaultEndBytes = 128ull << 20;
+constexpr std::string_view kDomain = "bench";
+
+/// One row. Both processes walk through the same steps: warm_up + count round trips, then count
+/// samples one way, and an answer.
+struct Plan {
+  SendMode mode = SendMode::copy;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t warm_up_count = 0;
+  std::uint64_t count = 0;
+  std::uint64_t reader_count = 1;
+  Pinning pinning = Pinning::two_cpus;
+
+  [[nodiscard]] Value::Map to_parameters() const {
+    return {{"warm_up_count", warm_up_count},
+            {"count", count},
+            {"reader_count", reader_count},
+            {"pin", pinning == Pinning::two_cpus}};
+  }
+};
+
+double elapsed_us(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/// Publishes samples of one size.
+class Source {
+ public:
+  [[nodiscard]] static Result<Source> make(Publisher& publisher, const Plan& plan) {
+    Source source(publisher, plan.mode);
+    const Shape shape{static_cast<std::int64_t>(plan.size_bytes)};
+    TENDON_TRY(schema, Schema::make({{"x", DType::u8, shape}}));
+    source.schema_ = std::move(schema);
+    TENDON_TRY(tensor, Tensor::zeros(DType::u8, shape));
+    TENDON_CHECK(source.batch_.try_set("x", std::move(tensor)));
+    return source;
+  }
+  /// Loans are handed over as they are: what a program fills them with is the program's time.
+  [[nodiscard]] Result<void> publish() {
+    if (mode_ == SendMode::copy) return done(publisher_->publish(batch_, deadline_));
+    TENDON_TRY(loan, publisher_->loan(schema_));
+    return done(publisher_->publish(std::move(loan), deadline_));
+  }
+
+ private:
+  Source(Publisher& publisher, SendMode mode) : publisher_(&publisher), mode_(mode) {}
+  [[nodiscard]] static Result<void> done(const Result<Published>& published) {
+    return published ? Result<void>() : Result<void>(published.error());
+  }
+
+  Publisher* publisher_;
+  SendMode mode_;
+  Deadline deadline_ = row_deadline();
+  std::shared_ptr<const Schema> schema_;
+  TensorDict batch_;
+};
+
+struct Row {
+  std::string path;
+  SendMode mode = SendMode::copy;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t reader_count = 0;
+  double publish_us_p50 = 0;
+  double publish_us_p99 = 0;
+  double latency_us_p50 = 0;
+  double latency_us_p99 = 0;
+  double gb_per_s = 0;
+  double memcpy_gb_per_s = 0;
+
+  [[nodiscard]] Value::Map to_json() const {
+    return {{"path", path},
+            {"mode", to_string(mode)},
+            {"size_bytes", size_bytes},
+            {"readers", reader_count},
+            {"publish_us_p50", publish_us_p50},
+            {"publish_us_p99", publish_us_p99},
+            {"latency_us_p50", latency_us_p50},
+            {"latency_us_p99", latency_us_p99},
+            {"bandwidth_gb_per_s", gb_per_s},
+            {"ratio", Value::Map{{"memcpy", gb_per_s / memcpy_gb_per_s}}}};
+  }
+};
+
+Result<void> measure(Source& source, Subscriber& answers, const Plan& plan, Row& row) {
+  const Deadline deadline = row_deadline();
+  std::vector<double> publishing;
+  std::vector<double> trips;
+  for (std::uint64_t i = 0; i < plan.warm_up_count + plan.count; ++i) {
+    const auto start = Clock::now();
+    TENDON_CHECK(source.publish());
+    const double published = elapsed_us(start);
+    TENDON_CHECK(answers.recv(deadline));
+    if (i < plan.warm_up_count) continue;
+    trips.push_back(elapsed_us(start) / 2);
+    publishing.push_back(published);
+  }
+  std::ranges::sort(publishing);
+  std::ranges::sort(trips);
+  row.publish_us_p50 = percentile(publishing, 50);
+  row.publish_us_p99 = percentile(publishing, 99);
+  row.latency_us_p50 = percentile(trips, 50);
+  row.latency_us_p99 = percentile(trips, 99);
+  const auto start = Clock::now();
+  for (std::uint64_t i = 0; i < plan.count; ++i) TENDON_CHECK(source.publish());
+  TENDON_CHECK(answers.recv(deadline));
+  row.gb_per_s = static_cast<double>(plan.size_bytes * plan.count) / elapsed_us(start) / 1e3;
+  return {};
+}
+
+Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, SendMode mode,
+                        std::uint64_t size_bytes, std::uint64_t reader_count) {
+  constexpr std::uint64_t kTrafficBytes = 1ull << 30;
+  Plan plan{.mode = mode,
+            .size_bytes = size_bytes,
+            .reader_count = reader_count,
+            .pinning = options.pinning};
+  plan.count = options.iteration_count != 0
+                   ? options.iteration_count
+                   : std::clamp<std::uint64_t>(kTrafficBytes / size_bytes, 20, 20000);
+  plan.warm_up_count = std::max<std::uint64_t>(plan.count / 10, 5);
+  Row row{.path = std::string(to_string(transport)),
+          .mode = mode,
+          .size_bytes = size_bytes,
+          .reader_count = reader_count};
+  TENDON_TRY(copy_us, memcpy_us(size_bytes));
+  row.memcpy_gb_per_s = static_cast<double>(size_bytes) / copy_us / 1e3;
+
+  TENDON_TRY(context,
+             Context::create(
+                 {.name = "bench topic", .wait_policy = options.policy, .transport = transport}));
+  TENDON_TRY(node, Node::join(context,
+                              {.domain = std::string(kDomain),
+                               .name = "publisher",
+                               .peers = std::vector<std::string>{},
+                               .listen = "127.0.0.1:0"},
+                              row_deadline()));
+  TENDON_TRY(publisher, Publisher::declare(node, "ping", {.overflow = Overflow::block}));
+  TENDON_TRY(answers, Subscriber::declare(node, "pong"));
+  Value::Map parameters = plan.to_parameters();
+  parameters.emplace_back("address", node.address());
+  parameters.emplace_back("path", to_string(transport));
+  parameters.emplace_back("policy", to_string(options.policy));
+  TENDON_TRY(process, PeerProcess::start("topic", std::move(parameters)));
+  TENDON_CHECK(publisher.wait_for_subscribers(reader_count, row_deadline()));
+  TENDON_CHECK(answers.wait_for_publishers(1, row_deadline()));
+  TENDON_TRY(source, Source::make(publisher, plan));
+  Result<void> measured;
+  // On a thread of its own: pinning it pins neither the service thread nor the next peer.
+  std::thread([&] {
+    if (plan.pinning == Pinning::two_cpus) pin_thread(0);
+    measured = measure(source, answers, plan, row);
+  }).join();
+  TENDON_CHECK(measured);
+  if (const int code = process.wait(); code != 0) {
+    return Error{ErrorCode::internal, kWhere,
+                 fmt::format("the second process ended with exit code {}", code)};
+  }
+  return row;
+}
+
+/// A subscriber with all that it needs.
+struct Reader {
+  Context context;
+  Node node;
+  Subscriber subscriber;
+
+  [[nodiscard]] static Result<Reader> make(const Value& parameters, std::uint64_t number) {
+    TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
+    TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
+    const std::string name = fmt::format("reader {}", number);
+    TENDON_TRY(context,
+               Context::create({.name = name, .wait_policy = policy, .transport = transport}));
+    TENDON_TRY(
+        node, Node::join(
+                  context,
+                  {.domain = std::string(kDomain),
+                   .name = name,
+                   .peers = std::vector<std::string>{parameter(parameters, "address").as_string()}},
+                  row_deadline()));
+    TENDON_TRY(subscriber, Subscriber::declare(node, "ping"));
+    return Reader{std::move(context), std::move(node), std::move(subscriber)};
+  }
+};
+
+const Table& table() {
+  static const Table kTable({{"size", 10},
+                             {"readers", 8},
+                             {"path", -4},
+                             {"mode", -4},
+                             {"publish", 10},
+                             {"p99", 10},
+                             {"p50", 10},
+                             {"p99", 10},
+                             {"bandwidth", 10},
+                             {"memcpy", 8},
+                             {"ratio", 8}});
+  return kTable;
+}
+
+void print_header(const BenchTopicOptions& options) {
+  const Value::Map card = machine_card();
+  print_line(fmt::format("# tendon {}, {}, policy {}, {}", kVersion,
+                         card.front().second.as_string(), to_string(options.policy),
+                         options.pinning == Pinning::two_cpus && usable_cpu_count() >= 2
+                             ? "pinned to two CPUs"
+                             : "not pinned"));
+  print_line(
+      "# publish: time in the caller. p50: half of the way there and back; an answer has 8 bytes.");
+  print_line("# Readers have a Context each; one thread reads from them in turn.");
+  print_line("# mode loan: handed over untouched, so on shm its bandwidth is nominal.");
+  print_line(table().header());
+  print_line(
+      table().row({"(B)", "", "", "", "(us)", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""}));
+}
+
+void print_row(const Row& row) {
+  print_line(table().row({std::to_string(row.size_bytes), std::to_string(row.reader_count),
+                          row.path, std::string(to_string(row.mode)),
+                          format_number(row.publish_us_p50), format_number(row.publish_us_p99),
+                          format_number(row.latency_us_p50), format_number(row.latency_us_p99),
+                          format_number(row.gb_per_s), format_number(row.memcpy_gb_per_s),
+                          format_number(row.gb_per_s / row.memcpy_gb_per_s)}));
+}
+
+}  // namespace
+
+int run_bench_topic(const BenchTopicOptions& options) {
+  const std::uint64_t end_bytes =
+      options.end_bytes.value_or(std::max(kDefaultEndBytes, options.begin_bytes));
+  if (options.begin_bytes == 0 || options.factor < 2 || end_bytes < options.begin_bytes) {
+    return report(Error{ErrorCode::invalid_argument, kWhere,
+                        fmt::format("-b {} -e {} -f {}; legal are 1 <= b <= e and f >= 2",
+                                    options.begin_bytes, end_bytes, options.factor)},
+                  options.format);
+  }
+  if (options.format == Format::text) print_header(options);
+  Value::List rows;
+  for (const Transport transport : {Transport::shm, Transport::tcp}) {
+    if (options.transport && *options.transport != transport) continue;
+    for (const SendMode mode : {SendMode::loan, SendMode::copy}) {
+      if (options.mode ? *options.mode != mode
+                       : mode == SendMode::loan && transport == Transport::tcp)
+        continue;
+      for (std::uint64_t size = options.begin_bytes;; size *= options.factor) {
+        auto row = measure_row(options, transport, mode, size, options.reader_count);
+        if (!row) {
+          return report(with_context(std::move(row).error(),
+                                     fmt::format("{} {} {} bytes", to_string(transport),
+                                                 to_string(mode), size)),
+                        options.format);
+        }
+        if (options.format == Format::text) print_row(*row);
+        rows.emplace_back(row->to_json());
+        if (size > end_bytes / options.factor) break;
+      }
+    }
+  }
+  if (options.format == Format::json) print_json(benchmark_document("topic", std::move(rows)));
+  return 0;
+}
+
+Result<void> play_topic_readers(const Value& parameters) {
+  const auto number = [&](std::string_view key) { return parameter(parameters, key).as_u64(); };
+  std::vector<Reader> readers;
+  for (std::uint64_t n = 0; n < number("reader_count"); ++n) {
+    TENDON_TRY(reader, Reader::make(parameters, n));
+    readers.push_back(std::move(reader));
+  }
+  TENDON_TRY(answers, Publisher::declare(readers.front().node, "pong"));
+  TENDON_CHECK(answers.wait_for_subscribers(1, row_deadline()));
+  if (parameter(parameters, "pin").as_bool()) pin_thread(1);
+  const Deadline deadline = row_deadline();
+  const auto take = [&]() -> Result<void> {
+    for (Reader& reader : readers) TENDON_CHECK(reader.subscriber.recv(deadline));
+    return {};
+  };
+  constexpr std::uint64_t kAnswer = 0;
+  const Bytes answer = std::as_bytes(std::span(&kAnswer, 1));
+  for (std::uint64_t i = 0; i < number("warm_up_count") + number("count"); ++i) {
+    TENDON_CHECK(take());
+    TENDON_CHECK(answers.publish(answer));
+  }
+  for (std::uint64_t i = 0; i < number("count"); ++i) TENDON_CHECK(take());
+  TENDON_CHECK(answers.publish(answer));
+  return answers.close(row_deadline());
+}
+
+}  // namespace tendon::cli
