@@ -38,6 +38,9 @@ const std::string& Node::address() const& noexcept { return core_->address(); }
 std::vector<EntityInfo> Node::publishers() const { return core_->publishers(); }
 std::vector<EntityInfo> Node::subscribers() const { return core_->subscribers(); }
 std::vector<std::string> Node::nodes() const { return core_->nodes(); }
+void Node::on_event(std::function<void(const FabricEvent&)> callback) {
+  core_->on_event(std::move(callback));
+}
 void Node::close() { core_->close(); }
 
 // Publisher

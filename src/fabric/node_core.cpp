@@ -2,6 +2,7 @@
 #include "fabric/node_core.hpp"
 
 #include <algorithm>
+#include <sstream>
 #include <tendon/observe/log.hpp>
 #include <tuple>
 #include <utility>
@@ -104,6 +105,40 @@ void NodeCore::close() {
   for (const auto& subscriber : subscribers) fabric_->dialler().drop_all(prefix_of(*subscriber));
 }
 
+// Events
+
+void NodeCore::on_event(std::function<void(const FabricEvent&)> callback) {
+  if (!context()->forked()) event_callbacks_.add(std::move(callback));
+}
+
+void NodeCore::tell(FabricEvent event) {
+  event.when = std::chrono::steady_clock::now();
+  std::ostringstream line;
+  line << event;
+  log(event.kind == FabricEventKind::gap ? LogLevel::info : LogLevel::warn, "node.event",
+      line.str());
+  if (!event_callbacks_.admit()) return;
+  context()->schedule([self = shared_from_this(), event = std::move(event)] {
+    self->event_callbacks_.call(event);
+  });
+}
+
+// Once for each name, until there is one node of it again.
+void NodeCore::tell_of_twins(const std::map<ContextId, std::vector<NodeAnnouncement>>& nodes) {
+  std::map<std::string, std::size_t> counts;
+  for (const auto& [context, of_context] : nodes)
+    for (const NodeAnnouncement& node : of_context) ++counts[node.name];
+  std::erase_if(twins_, [&](const std::string& name) { return counts[name] < 2; });
+  for (const auto& [name, count] : counts) {
+    if (count < 2 || !twins_.insert(name).second) continue;
+    tell({.kind = FabricEventKind::duplicate_name,
+          .key = {},
+          .node = name,
+          .reason = std::to_string(count) + " nodes of domain " + options_.domain +
+                    " announce this name: subscribers get the samples of each"});
+  }
+}
+
 // Entities
 
 Result<std::string> NodeCore::key_of(const PublisherCore& publisher) const {
@@ -189,17 +224,20 @@ void NodeCore::look() {
   }
   std::vector<std::shared_ptr<SubscriberCore>> subscribers;
   std::vector<PublisherId> gone;
+  std::map<ContextId, std::vector<NodeAnnouncement>> seen;
   {
     const Lock lock(mutex_);
     if (closed_) return;
     for (const auto& [id, publisher] : publishers_)
       if (!publishers.contains(id)) gone.push_back(id);
+    seen = nodes;
     nodes_ = std::move(nodes);
     publishers_ = publishers;
     announced_subscribers_ = std::move(announced_subscribers);
     for (const auto& [entity, weak] : subscribers_)
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
   }
+  tell_of_twins(seen);
   for (const auto& subscriber : subscribers) {
     for (const PublisherId& id : gone) fabric_->dialler().drop(target_of(*subscriber, id));
     for (const auto& [id, publisher] : publishers)
@@ -233,12 +271,7 @@ bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
         publisher.topic.text() + " is announced and not reached: " + link.error().message());
     return context()->unusable();
   }
-  std::string name;
-  {
-    const Lock lock(mutex_);
-    name = name_of(publisher.context);
-  }
-  const auto connected = subscriber->connect(publisher, name, *link);
+  const auto connected = subscriber->connect(publisher, name_of_peer(publisher.context), *link);
   return connected.has_value() || connected.error().code == ErrorCode::pipe_closed;
 }
 
@@ -263,6 +296,11 @@ std::vector<std::string> NodeCore::addresses_of(const ContextId& context) const 
   for (const NodeAnnouncement& node : found->second)
     for (const Address& address : node.addresses) add(address.to_string());
   return addresses;
+}
+
+std::string NodeCore::name_of_peer(const ContextId& context) const {
+  const Lock lock(mutex_);
+  return name_of(context);
 }
 
 // Several nodes may share a Context: then the name is that of all of them.

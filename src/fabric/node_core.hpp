@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,6 +16,7 @@
 #include "fabric/announcement.hpp"
 #include "fabric/context_fabric.hpp"
 #include "fabric/feed.hpp"
+#include "runtime/event_callbacks.hpp"
 
 namespace tendon::v0::detail {
 
@@ -60,6 +62,11 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   [[nodiscard]] Result<void> add(const std::shared_ptr<SubscriberCore>& subscriber);
   /// Waits for an attempt that runs.
   void remove(const SubscriberCore& subscriber);
+  /// Empty while discovery does not tell of it.
+  [[nodiscard]] std::string name_of_peer(const ContextId& context) const;
+  void on_event(std::function<void(const FabricEvent&)> callback);
+  /// Logs it, and tells the program; under any lock.
+  void tell(FabricEvent event);
   /// Its channel to this publisher is over: it is connected again.
   void connect_again(const SubscriberCore& subscriber, const PublisherId& publisher);
 
@@ -68,6 +75,8 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   [[nodiscard]] Result<std::string> key_of(const PublisherCore& publisher) const;
   [[nodiscard]] Result<std::string> key_of(const SubscriberCore& subscriber) const;
   void look() TENDON_EXCLUDES(looking_);
+  void tell_of_twins(const std::map<ContextId, std::vector<NodeAnnouncement>>& nodes)
+      TENDON_REQUIRES(looking_);
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
@@ -82,7 +91,9 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
   std::string announced_;               // its own key
   std::uint64_t watching_ = 0;
+  EventCallbacks<FabricEvent> event_callbacks_;
   Mutex looking_;
+  std::set<std::string> twins_ TENDON_GUARDED_BY(looking_);  // names that two nodes have
   mutable Mutex mutex_;
   std::map<ContextId, std::vector<NodeAnnouncement>> nodes_ TENDON_GUARDED_BY(mutex_);
   std::map<PublisherId, EntityAnnouncement> publishers_ TENDON_GUARDED_BY(mutex_);

@@ -267,12 +267,28 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     const Lock lock(mutex_);
     return all_shown(published.sequence);
   });
+  const auto newly_excused = excuse(published);
+  for (const std::string& name : newly_excused) {
+    node_->tell(
+        {.kind = FabricEventKind::lagging,
+         .key = key_.text(),
+         .node = name,
+         .reason = "sample " + std::to_string(published.sequence) +
+                   " waited for it until the deadline; none waits again until it takes one"});
+  }
+  return published;
+}
+
+// Those that let the deadline pass are not waited for again; the names of those that are new.
+std::vector<std::string> PublisherCore::excuse(Published& published) {
+  std::vector<std::string> names;
   const Lock lock(mutex_);
   tell(published);
-  for (const auto& subscription : subscriptions_)
-    if (subscription->position.cursor.next() <= published.sequence)
-      subscription->position.excused = true;
-  return published;
+  for (const auto& subscription : subscriptions_) {
+    if (subscription->position.cursor.next() > published.sequence) continue;
+    if (!std::exchange(subscription->position.excused, true)) names.push_back(subscription->name());
+  }
+  return names;
 }
 
 // Which subscriptions have it now.

@@ -75,6 +75,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   void show(Subscription& subscription, SampleSender::Round& round) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool has_share(const Subscription& subscription, const KeptSample& sample) const
       TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<std::string> excuse(Published& published);
   void tell(Published& published) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::string> behind(std::uint64_t sequence) const
       TENDON_REQUIRES(mutex_);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
 #include <utility>
@@ -40,14 +41,18 @@ bool SubscriberCore::takes(const EntityAnnouncement& publisher) {
   if (options_.schema == nullptr || !publisher.schema ||
       *publisher.schema == options_.schema->hash())
     return true;
-  const PublisherId id{publisher.context, publisher.entity};
-  const Lock lock(mutex_);
-  if (mismatches_.size() < kMaxAnnouncements && mismatches_.insert(id).second) {
+  {
+    const Lock lock(mutex_);
+    if (mismatches_.size() >= kMaxAnnouncements ||
+        !mismatches_.insert({publisher.context, publisher.entity}).second)
+      return false;
     ++stats_.schema_mismatches;
-    log(LogLevel::warn, "subscriber.connect",
-        publisher.topic.text() + " is published with another schema than " + keys_.text() +
-            " was subscribed with");
   }
+  node_->tell({.kind = FabricEventKind::schema_mismatch,
+               .key = publisher.topic.text(),
+               .node = node_->name_of_peer(publisher.context),
+               .reason = "published with another schema than " + keys_.text() +
+                         " was subscribed with: the two are not connected"});
   return false;
 }
 
@@ -139,6 +144,7 @@ void SubscriberCore::drop_what_is_over() {
     if (entry.feed->is_over()) over.push_back(entry);
   if (over.empty()) return;
   std::vector<PublisherId> lost;
+  std::vector<std::pair<std::string, Gap>> at_the_end;  // no sample follows it
   {
     const Lock lock(mutex_);
     auto entries = connections_->entries;
@@ -146,7 +152,11 @@ void SubscriberCore::drop_what_is_over() {
       const auto removed =
           std::erase_if(entries, [&](const Entry& entry) { return entry.feed == gone.feed; });
       if (removed == 0) continue;  // another thread was faster
-      if (const auto gap = gone.feed->take_last_gap()) stats_.missed += gap->last - gap->first + 1;
+      if (const auto gap = gone.feed->take_last_gap()) {
+        stats_.missed += gap->last - gap->first + 1;
+        at_the_end.emplace_back(
+            gone.key, Gap{gone.node, gone.feed->incarnation(), gap->first, gap->last, gap->reason});
+      }
       const Feed::State state = gone.feed->state();
       seen_.erase(gone.publisher);
       if (state == Feed::State::broken) ++stats_.violations;
@@ -160,6 +170,7 @@ void SubscriberCore::drop_what_is_over() {
     }
     replace(std::move(entries));
   }
+  for (const auto& [key, gap] : at_the_end) tell(key, gap);
   for (const Entry& gone : over) {
     if (gone.feed->state() == Feed::State::broken)
       log(LogLevel::warn, "subscriber.recv", gone.feed->why().message());
@@ -188,7 +199,10 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
       result = version_.load() != version ? Attempt::look_again : try_recv(*now, sample);
       return result != Attempt::nothing;
     });
-    if (result == Attempt::sample) return sample;
+    if (result == Attempt::sample) {
+      for (const Gap& gap : sample.gaps) tell(sample.key, gap);
+      return sample;
+    }
     TENDON_CHECK(usable(kWhere));
     if (result == Attempt::look_again) {
       drop_what_is_over();
@@ -196,6 +210,16 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
     }
     if (!done) return Error{ErrorCode::timeout, kWhere, nothing_came(now->entries.size())};
   }
+}
+
+void SubscriberCore::tell(const std::string& key, const Gap& gap) const {
+  std::ostringstream words;
+  words << gap;
+  node_->tell({.kind = FabricEventKind::gap,
+               .key = key,
+               .node = gap.publisher,
+               .reason = words.str(),
+               .gap = gap});
 }
 
 std::string SubscriberCore::nothing_came(std::size_t publisher_count) const {

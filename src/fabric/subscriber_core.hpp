@@ -76,6 +76,7 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   void replace(std::vector<Entry> entries) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
   [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);
+  void tell(const std::string& key, const Gap& gap) const;
   [[nodiscard]] std::string nothing_came(std::size_t publisher_count) const;
   void drop_what_is_over();
 

@@ -17,10 +17,10 @@
 #include "memory/slot_pool.hpp"
 #include "runtime/callbacks.hpp"
 #include "runtime/context_clients.hpp"
+#include "runtime/event_callbacks.hpp"
 #include "runtime/event_loop.hpp"
 #include "runtime/life.hpp"
 #include "runtime/link_table.hpp"
-#include "runtime/member_callbacks.hpp"
 #include "runtime/open_handlers.hpp"
 #include "runtime/opening.hpp"
 #include "runtime/publishing.hpp"
@@ -200,7 +200,7 @@ class ContextCore final : public LinkObserver,
   Timers timers_;
   Callbacks callbacks_;
   Callbacks prefaults_;
-  MemberCallbacks member_callbacks_;
+  EventCallbacks<MemberEvent> member_callbacks_;
   Waiting waiting_;
   std::thread service_;
 };

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/fabric_event.hpp>
 #include <tendon/fabric/publisher.hpp>
 #include <tendon/fabric/subscriber.hpp>
 #include <tendon/runtime/context.hpp>
@@ -84,6 +86,9 @@ class TENDON_API Node {
   /// What discovery tells of all nodes of its domain, sorted by key and node.
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
+  /// `callback` gets the events from now on, where those of Context::on_member come, under no lock.
+  /// While 4096 events wait for it, further ones are only logged; gaps also come with samples.
+  void on_event(std::function<void(const FabricEvent&)> callback);
   /// Withdraws its announcements and looks for nobody any more. Publishers and subscribers keep the
   /// channels that they have. Idempotent.
   void close();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <string>
 #include <tendon/fabric/node.hpp>
@@ -38,6 +39,31 @@ std::uint64_t missing_in(const Sample& sample) {
   for (const Gap& gap : sample.gaps) count += gap.count();
   return count;
 }
+
+/// What a node tells its program.
+class Told {
+ public:
+  explicit Told(Node& node) {
+    node.on_event([state = state_](const FabricEvent& event) {
+      const std::lock_guard lock(state->mutex);
+      state->events.push_back(event);
+    });
+  }
+  [[nodiscard]] std::vector<FabricEvent> of(FabricEventKind kind) const {
+    const std::lock_guard lock(state_->mutex);
+    std::vector<FabricEvent> found;
+    for (const FabricEvent& event : state_->events)
+      if (event.kind == kind) found.push_back(event);
+    return found;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::vector<FabricEvent> events;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();  // outlives the node
+};
 
 class Nodes : public PipeTest {
  protected:
@@ -263,6 +289,69 @@ TEST_P(Nodes, OfOneContextMayLeaveAndJoinAgain) {
     EXPECT_EQ(number_of(*receive(to_there).tensors), round);
     EXPECT_EQ(number_of(*receive(to_here).tensors), -round);
   }
+}
+
+TEST_P(Nodes, TellOfGapsOnceTheyAreKnown) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  const Told told(motor.node);
+  Publisher publisher = Publisher::declare(vision.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "*", {.window = 2}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  for (int n = 1; n <= 5; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+  EXPECT_EQ(receive(subscriber).sequence, 1u);
+  EXPECT_EQ(receive(subscriber).sequence, 2u);
+  const Sample fifth = receive(subscriber);
+  ASSERT_EQ(fifth.sequence, 5u);
+  ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::gap).size() == 1; }));
+  const FabricEvent event = told.of(FabricEventKind::gap).front();
+  EXPECT_EQ(event.key, "count");
+  EXPECT_EQ(event.node, "vision");
+  EXPECT_EQ(event.gap, (Gap{"vision", fifth.incarnation, 3, 4, GapReason::overflow}));
+  // The last one, which no sample follows.
+  for (int n = 6; n <= 9; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
+  EXPECT_FALSE(publisher.close(0s)) << "some were not shown";
+  ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::gap).size() == 2; },
+                         [&] { (void)subscriber.recv(0s); }));
+  EXPECT_EQ(told.of(FabricEventKind::gap).back().gap->last, 9u);
+  EXPECT_EQ(subscriber.stats().missed + subscriber.stats().received, 9u);
+}
+
+TEST_P(Nodes, TellWhoLagsOnceUntilItTakesSomething) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  const Told told(vision.node);
+  Publisher publisher =
+      Publisher::declare(vision.node, "count", {.overflow = Overflow::block}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 1}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  for (int n = 1; n <= 4; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n), kBriefly)));
+  ASSERT_TRUE(eventually([&] { return !told.of(FabricEventKind::lagging).empty(); }));
+  const auto lagging = told.of(FabricEventKind::lagging);
+  EXPECT_EQ(lagging.size(), 1u);
+  EXPECT_THAT(lagging.front().node, HasSubstr("motor"));
+  EXPECT_THAT(lagging.front().reason, HasSubstr("sample 2"));
+}
+
+TEST_P(Nodes, TellOfWhatCannotBeConnected) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  const Told told(motor.node);
+  const auto other = Schema::make({{"y", DType::f32, {3}}}).value();
+  const Publisher publisher =
+      Publisher::declare(vision.node, "typed", {.schema = numbered(1).schema()}).value();
+  const Subscriber subscriber = Subscriber::declare(motor.node, "typed", {.schema = other}).value();
+  ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::schema_mismatch).size() == 1; }));
+  EXPECT_EQ(told.of(FabricEventKind::schema_mismatch).front().key, "typed");
+  // Twins are told of once, and again when they come back.
+  for (std::size_t round = 1; round <= 2; ++round) {
+    Program& twin = start("vision");
+    ASSERT_TRUE(
+        eventually([&] { return told.of(FabricEventKind::duplicate_name).size() == round; }));
+    stop(twin);
+    ASSERT_TRUE(eventually([&] { return motor.node.nodes().size() == 2; }));
+  }
+  EXPECT_EQ(told.of(FabricEventKind::duplicate_name).front().node, "vision");
 }
 
 TEST_P(Nodes, TakeNoSampleThatIsTooOld) {

@@ -3,23 +3,23 @@
 
 #include <cstddef>
 #include <functional>
-#include <tendon/core/member_event.hpp>
 #include <tendon/core/mutex.hpp>
 #include <utility>
 #include <vector>
 
 namespace tendon::v0::detail {
 
-/// What the program wants to be called with for each MemberEvent.
+/// What the program wants to be called with for each event of a kind.
 ///
 /// Owns:    the functions.
 /// Threads: thread-safe; they are called without its lock.
 /// Errors:  what a function throws goes to the caller, and those behind it are not called.
 /// Blocks:  call() as long as the functions do.
 /// Cost:    a copy of the list for each event.
-class MemberCallbacks {
+template <class Event>
+class EventCallbacks {
  public:
-  using Callback = std::function<void(const MemberEvent&)>;
+  using Callback = std::function<void(const Event&)>;
 
   /// Events that were not told yet, where nobody makes progress. Peers decide how many come: those
   /// beyond are in the log alone.
@@ -36,7 +36,7 @@ class MemberCallbacks {
     ++waiting_count_;
     return true;
   }
-  void call(const MemberEvent& event) {
+  void call(const Event& event) {
     std::vector<Callback> callbacks;
     {
       const Lock lock(mutex_);

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <tendon/core/export.hpp>
+#include <tendon/fabric/gap.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// What a node wants its program to know. What becomes of peers themselves is a MemberEvent of
+/// their Context.
+enum class FabricEventKind : std::uint8_t {
+  gap,              ///< a subscriber of this node will not get these samples
+  lagging,          ///< a subscriber let the deadline of a publish() with Overflow::block pass
+  schema_mismatch,  ///< a publisher has another schema than a subscriber of this node
+  duplicate_name,   ///< two live nodes of the domain have one name
+};
+[[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
+  switch (kind) {
+    case FabricEventKind::gap:
+      return "gap";
+    case FabricEventKind::lagging:
+      return "lagging";
+    case FabricEventKind::schema_mismatch:
+      return "schema_mismatch";
+    case FabricEventKind::duplicate_name:
+      return "duplicate_name";
+  }
+  return "unknown";
+}
+
+struct TENDON_API FabricEvent {
+  FabricEventKind kind = FabricEventKind::gap;
+  std::string key;     ///< of the topic; empty for duplicate_name
+  std::string node;    ///< the other one
+  std::string reason;  ///< how it is known, and what was tried
+  std::optional<Gap> gap{};
+  std::chrono::steady_clock::time_point when{};
+
+  /// "lagging: motor (host b, pid 4711) on vision/frames: sample 17 waited for it ...".
+  friend TENDON_API std::ostream& operator<<(std::ostream& out, const FabricEvent& event);
+};
+
+}  // namespace v0
+}  // namespace tendon
