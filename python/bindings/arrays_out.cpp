@@ -199,6 +199,12 @@ nb::object to_array(Tensor tensor) {
   return has_format ? numpy_array(std::move(made)) : made;
 }
 
+nb::object to_memoryview(const Storage& bytes) {
+  const auto count = static_cast<std::int64_t>(bytes.size_bytes());
+  const nb::object tensor = nb::cast(unwrap(Tensor::view(bytes, 0, DType::u8, Shape{count})));
+  return nb::steal(PyMemoryView_FromObject(tensor.ptr()));
+}
+
 void bind_tensor(nb::module_& module) {
   nb::class_<Tensor>(module, "Tensor", kTensorDoc, nb::type_slots(kSlots))
       .def(

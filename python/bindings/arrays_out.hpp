@@ -13,4 +13,7 @@ namespace nb = nanobind;
 /// has no such element type. Either keeps the memory alive.
 [[nodiscard]] nb::object to_array(Tensor tensor);
 
+/// Raw bytes as a memoryview that keeps them alive.
+[[nodiscard]] nb::object to_memoryview(const Storage& bytes);
+
 }  // namespace tendon::python

@@ -21,8 +21,9 @@ constexpr const char* kContextDoc =
     "name: said to peers, names this process in their errors.\n"
     "transport: 'automatic', 'shm' (shared memory or an error) or 'tcp'.\n"
     "wait_policy: 'latency' (spins up to a millisecond), 'balanced', 'blocking'.\n"
-    "link_cap_bytes, pool_cap_bytes: limits on memory [bytes]; 0: the smaller of\n"
-    "1 GiB and a quarter of the memory limit.\n"
+    "link_cap_bytes, pool_cap_bytes, publish_bytes: limits on memory under way to\n"
+    "one peer, for what arrives over sockets, and for what is published [bytes]; 0:\n"
+    "the smaller of 1 GiB and a quarter of the memory limit.\n"
     "streams: bulk connections of a tcp link, 1 to 16.\n"
     "linger: how long its end waits for unsent bytes [s].\n"
     "lease: silence after which a peer on another host is lost [s].\n"
@@ -56,26 +57,17 @@ Open& open_contexts() {
   return open;
 }
 
-/// The end of a Context waits for what is unsent, so it must not hold the GIL meanwhile.
-void end_context(Context* context) {
-  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
-    delete context;
-    return;
-  }
-  const WithoutGil unlocked;
-  delete context;
-}
-
 void make_context(ContextHandle* self, const std::string& name, const std::string& transport,
                   const std::string& wait_policy, std::uint64_t link_cap_bytes,
                   std::uint64_t pool_cap_bytes, std::uint32_t streams, double linger, double lease,
-                  nb::object timeout) {
+                  nb::object timeout, std::uint64_t publish_bytes) {
   ContextOptions options;
   options.name = name;
   options.transport = transport_from(transport);
   options.wait_policy = wait_policy_from(wait_policy);
   options.link_cap_bytes = link_cap_bytes;
   options.pool_cap_bytes = pool_cap_bytes;
+  options.publish_bytes = publish_bytes;
   options.streams = streams;
   options.linger = duration_of(linger, "linger");
   options.lease = duration_of(lease, "lease");
@@ -83,8 +75,7 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
   new (self) ContextHandle();
   self->timeout_s =
       timeout.is_none() ? std::numeric_limits<double>::infinity() : nb::cast<double>(timeout);
-  self->context = std::shared_ptr<Context>(new Context(unwrap(Context::create(std::move(options)))),
-                                           end_context);
+  self->context = ends_without_gil(unwrap(Context::create(std::move(options))));
   open_contexts().add(self->context);
 }
 
@@ -96,6 +87,15 @@ void close_all() {
 
 }  // namespace
 
+nb::object context_or_default(nb::object context) {
+  if (nb::isinstance<ContextHandle>(context)) return context;
+  if (!context.is_none()) {
+    raise_type_error("context is a " + quoted_type(context) +
+                     "; legal are a tendon.Context and None (that of the module)");
+  }
+  return nb::module_::import_("tendon._default").attr("default_context")();
+}
+
 double default_timeout_s(nb::handle context) {
   return nb::cast<const ContextHandle&>(context).timeout_s;
 }
@@ -106,10 +106,11 @@ void bind_context(nb::module_& module) {
            nb::arg("transport") = "automatic", nb::arg("wait_policy") = "balanced",
            nb::arg("link_cap_bytes") = 0, nb::arg("pool_cap_bytes") = 0, nb::arg("streams") = 1,
            nb::arg("linger") = 2.0, nb::arg("lease") = 3.0, nb::arg("timeout").none() = 30.0,
+           nb::arg("publish_bytes") = 0,
            nb::sig("def __init__(self, name: str = '', *, transport: str = 'automatic', "
                    "wait_policy: str = 'balanced', link_cap_bytes: int = 0, pool_cap_bytes: int = "
                    "0, streams: int = 1, linger: float = 2.0, lease: float = 3.0, timeout: float | "
-                   "None = 30.0) -> None"))
+                   "None = 30.0, publish_bytes: int = 0) -> None"))
       .def("connect", connect_pipe, nb::arg("address"), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("profile") = "local", kConnectDoc,
            nb::sig("def connect(self, address: str, timeout: float | None = ..., profile: str = "

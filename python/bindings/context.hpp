@@ -16,6 +16,9 @@ struct ContextHandle {
   double timeout_s = 30;
 };
 
+/// The Python Context that a call uses: the one it was given, or that of the module for None.
+[[nodiscard]] nb::object context_or_default(nb::object context);
+
 /// What `timeout=...` left out means for calls on a Python Context [s].
 [[nodiscard]] double default_timeout_s(nb::handle context);
 

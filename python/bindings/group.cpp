@@ -130,8 +130,7 @@ nb::object join(nb::object rendezvous, nb::object context, nb::object rank, nb::
                 const std::string& listen, const std::string& minority,
                 const std::string& profile) {
   const RendezvousHandle where = rendezvous_from(rendezvous, rank, size, address, store);
-  if (context.is_none())
-    context = nb::module_::import_("tendon._default").attr("default_context")();
+  context = context_or_default(std::move(context));
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const GroupOptions options{.name = name,
                              .listen = listen,

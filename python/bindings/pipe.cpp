@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "arrays_in.hpp"
+#include "arrays_out.hpp"
 #include "background.hpp"
 #include "bindings.hpp"
 #include "choices.hpp"
@@ -210,12 +211,6 @@ void leave(const PipeHandle& self, nb::object type, nb::object value, nb::object
   if (!closed && closed.error().code != ErrorCode::pipe_closed) unwrap(std::move(closed));
 }
 
-nb::object bytes_of(const Storage& storage) {
-  const auto count = static_cast<std::int64_t>(storage.size_bytes());
-  nb::object tensor = nb::cast(unwrap(Tensor::view(storage, 0, DType::u8, Shape{count})));
-  return nb::steal(PyMemoryView_FromObject(tensor.ptr()));
-}
-
 void bind_message(nb::module_& module) {
   nb::class_<Message>(module, "Message", "Either kind of message, as recv_message() returns it.")
       .def_ro("tag", &Message::tag, "The number that was sent with raw bytes.")
@@ -226,7 +221,7 @@ void bind_message(nb::module_& module) {
           },
           "What was sent beside raw bytes.")
       .def_prop_ro(
-          "bytes", [](const Message& self) { return bytes_of(self.bytes); },
+          "bytes", [](const Message& self) { return to_memoryview(self.bytes); },
           "Raw bytes where they arrived, without a copy; empty for a batch.",
           nb::sig("def bytes(self) -> memoryview"))
       .def_prop_ro(

@@ -5,6 +5,9 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <memory>
+#include <utility>
+
 namespace tendon::python {
 
 /// Releases the GIL for the rest of the scope.
@@ -34,6 +37,20 @@ template <class F>
 [[nodiscard]] auto without_gil(F f) {
   const WithoutGil unlocked;
   return f();
+}
+
+/// A share of something whose end waits: for what is unsent, for readers that are behind. The last
+/// one lets other threads run meanwhile.
+template <class T>
+[[nodiscard]] std::shared_ptr<T> ends_without_gil(T made) {
+  return std::shared_ptr<T>(new T(std::move(made)), [](T* last) {
+    if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
+      delete last;
+      return;
+    }
+    const WithoutGil unlocked;
+    delete last;
+  });
 }
 
 }  // namespace tendon::python
