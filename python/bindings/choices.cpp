@@ -62,4 +62,14 @@ Fence fence_from(const std::string& word) {
   return choose<Fence>("fence", word, {{"none", Fence::none}, {"kill", Fence::kill}});
 }
 
+Overflow overflow_from(const std::string& word) {
+  return choose<Overflow>("overflow", word,
+                          {{"drop_oldest", Overflow::drop_oldest}, {"block", Overflow::block}});
+}
+
+Priority priority_from(const std::string& word) {
+  return choose<Priority>("priority", word,
+                          {{"normal", Priority::normal}, {"control", Priority::control}});
+}
+
 }  // namespace tendon::python

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <tendon/fabric/qos.hpp>
 #include <tendon/group/options.hpp>
 #include <tendon/pipe/pipe.hpp>
 
@@ -14,5 +15,7 @@ namespace tendon::python {
 [[nodiscard]] RecvMode recv_mode_from(const std::string& word);
 [[nodiscard]] Minority minority_from(const std::string& word);
 [[nodiscard]] Fence fence_from(const std::string& word);
+[[nodiscard]] Overflow overflow_from(const std::string& word);
+[[nodiscard]] Priority priority_from(const std::string& word);
 
 }  // namespace tendon::python

@@ -44,6 +44,8 @@ std::string in_python(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"Profile::plaintext", "profile='plaintext'"},
       {"Pipe::loan", "pipe.loan"},
+      {"Publisher::loan", "publisher.loan"},
+      {"NodeOptions::peers", "peers"},
       {"RecvMode::view_or_copy", "mode='view_or_copy'"},
       {"ContextOptions::", "the Context's "}};
   for (const auto& [ours, theirs] : kWords)

@@ -19,6 +19,10 @@ NB_MODULE(_tendon, module) {
   bind_pipe(module);
   bind_listener(module);
   bind_context(module);
+  bind_sample(module);
+  bind_publisher(module);
+  bind_subscriber(module);
+  bind_node(module);
   bind_reduce_op(module);
   bind_rendezvous(module);
   bind_group(module);

@@ -27,6 +27,19 @@ def test_a_loader_feeds_a_training_loop(tmp_path):
     assert len(ElementTree.parse(picture).findall("{*}polyline")) == 2
 
 
+def test_a_topic():
+    """In one process, then in two that find each other by an address."""
+    program = [sys.executable, EXAMPLES / "topic.py"]
+    both = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S)
+    said = "".join(f"motor got object {number} of vision\n" for number in (1, 2, 3))
+    assert (both.returncode, both.stdout, both.stderr) == (0, said, "")
+    with subprocess.Popen([*program, "see"], stderr=subprocess.PIPE, text=True) as seeing:
+        address = seeing.stderr.readline().split()[-1]
+        acting = subprocess.run([*program, "act", address], capture_output=True, text=True, timeout=PATIENCE_S)
+        assert (acting.returncode, acting.stdout, acting.stderr) == (0, said, "")
+    assert seeing.returncode == 0
+
+
 @pytest.mark.parametrize("ranks, failure, where", [
     (2, None, ""), (3, None, ""), (4, "--kill", "2@100"), (3, "--kill", "0@40"),
     (2, "--kill", "1@5"), (4, "--replace", "2@100"), (3, "--replace", "0@40")])

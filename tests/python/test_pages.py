@@ -17,7 +17,7 @@ ANY_PROCESS = re.compile(r"host \S+, pid \d+")
 
 def programs() -> list:
     found = []
-    for page in ("README.md", "docs/python.md"):
+    for page in ("README.md", "docs/python.md", "docs/fabric.md"):
         for number, block in enumerate(BLOCK.finditer((ROOT / page).read_text())):
             found.append(pytest.param(*block.groups(), id=f"{page}-{number}"))
     return found

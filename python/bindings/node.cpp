@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "node.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "background.hpp"
+#include "bindings.hpp"
+#include "choices.hpp"
+#include "context.hpp"
+#include "publisher.hpp"
+#include "subscriber.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kNodeDoc =
+    "A member of a fabric: a name in a domain, under which a program publishes and\n"
+    "subscribes.\n\n"
+    "name: unique in its domain; subscribers know a publisher by it.\n"
+    "domain: nodes of one domain find each other.\n"
+    "peers: addresses at which other nodes listen, '10.0.0.7:7450' or 'unix:/path';\n"
+    "one of two nodes has to name the other. [] to be found by those that name\n"
+    "this one; None, discovery without addresses, is not in this version.\n"
+    "listen: where it can be reached beside the unix socket for nodes of this host\n"
+    "and user; port 0 lets the system choose, see address. '': nowhere.\n"
+    "profile: 'local' or 'plaintext', as for connect; nodes of a Context have the\n"
+    "same.\n"
+    "context: by default the one of the module.\n"
+    "timeout: it waits until each of peers was dialled once. One that is not there\n"
+    "yet is no error, and is dialled again.\n\n"
+    "Raises AddressInUse, PermissionDenied, InvalidArgument, NotSupported. Safe from\n"
+    "every thread. Use it in a `with` block, or close() it; a publisher or\n"
+    "subscriber keeps its node.";
+
+void join(NodeHandle* self, const std::string& name, const std::string& domain,
+          std::optional<std::vector<std::string>> peers, const std::string& listen,
+          const std::string& profile, nb::object context, nb::object timeout) {
+  context = context_or_default(std::move(context));
+  const auto& handle = nb::cast<const ContextHandle&>(context);
+  const NodeOptions options{.domain = domain,
+                            .name = name,
+                            .peers = std::move(peers),
+                            .listen = listen,
+                            .profile = profile_from(profile)};
+  auto joined = wait_beside(deadline_of(timeout, handle.timeout_s),
+                            [shared = handle.context, options](Deadline deadline) {
+                              return Node::join(*shared, options, deadline);
+                            });
+  auto node = ends_without_gil(unwrap(std::move(joined)));
+  new (self) NodeHandle{std::move(context), std::move(node)};
+}
+
+void close(const NodeHandle& self) {
+  const auto node = self.node;
+  const WithoutGil unlocked;
+  node->close();
+}
+
+}  // namespace
+
+Deadline until(nb::handle node, nb::handle timeout) {
+  return deadline_of(timeout, default_timeout_s(nb::cast<const NodeHandle&>(node).context));
+}
+
+void bind_node(nb::module_& module) {
+  nb::class_<NodeHandle>(module, "Node", kNodeDoc)
+      .def("__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "default",
+           nb::arg("peers").none() = nb::none(), nb::arg("listen") = "",
+           nb::arg("profile") = "local", nb::arg("context").none() = nb::none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def __init__(self, name: str, *, domain: str = 'default', peers: "
+                   "collections.abc.Sequence[str] | None = None, listen: str = '', profile: str = "
+                   "'local', context: Context | None = None, timeout: float | None = ...) -> "
+                   "None"))
+      .def("publisher", declare_publisher, nb::arg("key"), nb::kw_only(), nb::arg("history") = 1,
+           nb::arg("overflow") = "drop_oldest", nb::arg("priority") = "normal",
+           nb::arg("schema").none() = nb::none(), kPublisherDoc,
+           nb::sig("def publisher(self, key: str, *, history: int = 1, overflow: str = "
+                   "'drop_oldest', priority: str = 'normal', schema: object = None) -> Publisher"))
+      .def("subscriber", declare_subscriber, nb::arg("keys"), nb::kw_only(), nb::arg("window") = 16,
+           nb::arg("max_held") = 4, nb::arg("schema").none() = nb::none(), kSubscriberDoc,
+           nb::sig("def subscriber(self, keys: str, *, window: int = 16, max_held: int = 4, "
+                   "schema: object = None) -> Subscriber"))
+      .def_prop_ro(
+          "name", [](const NodeHandle& self) { return self.node->name(); },
+          "What subscribers know its publishers by.")
+      .def_prop_ro(
+          "domain", [](const NodeHandle& self) { return self.node->domain(); },
+          "Whose nodes it finds.")
+      .def_prop_ro(
+          "address", [](const NodeHandle& self) { return self.node->address(); },
+          "Where it listens, with the port that was chosen; '': nowhere.")
+      .def_ro("context", &NodeHandle::context, "The Context it was made from.",
+              nb::sig("def context(self) -> Context"))
+      .def(
+          "nodes", [](const NodeHandle& self) { return self.node->nodes(); },
+          "Names of the nodes of its domain that are known, its own among them, sorted.",
+          nb::sig("def nodes(self) -> list[str]"))
+      .def("close", close,
+           "Withdraws what it announces and looks for nobody any more. Publishers and\n"
+           "subscribers keep the channels that they have. May be repeated.",
+           nb::sig("def close(self) -> None"))
+      .def(
+          "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Node"))
+      .def(
+          "__exit__", [](const NodeHandle& self, nb::args) { close(self); },
+          nb::sig("def __exit__(self, *exception: object) -> None"))
+      .def("__repr__", [](const NodeHandle& self) {
+        const std::string& address = self.node->address();
+        return "tendon.Node('" + self.node->name() + "' in domain '" + self.node->domain() +
+               (address.empty() ? "')" : "' at " + address + ")");
+      });
+}
+
+}  // namespace tendon::python

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "publisher.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "arrays_in.hpp"
+#include "background.hpp"
+#include "bindings.hpp"
+#include "choices.hpp"
+#include "dicts.hpp"
+#include "loan.hpp"
+#include "node.hpp"
+#include "schema.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kClassDoc =
+    "Publishes samples on one key, to any number of subscribers that nobody has to\n"
+    "know; made by Node.publisher().\n\n"
+    "It keeps the newest samples, its history. Safe from every thread. A `with`\n"
+    "block closes it, or leaves at once when an exception leaves the block.";
+
+/// Nothing waits with 'drop_oldest'. With 'block' a call may not be cut into slices: each would
+/// publish the sample once more.
+template <class F>
+Published publish_with(const PublisherHandle& self, Deadline deadline, F call) {
+  if (self.overflow == Overflow::block) return unwrap(wait_beside(deadline, std::move(call)));
+  return unwrap(without_gil([&] { return call(Deadline::now()); }));
+}
+
+Published publish(const PublisherHandle& self, nb::object data, nb::object timeout) {
+  const Deadline deadline = until(self.node, timeout);
+  const auto publisher = self.publisher;
+  release_left_over();
+  if (SameAgain::may_know(data)) {
+    auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
+                                           : share(std::make_unique<SameAgain>());
+    same->take(data);
+    // Only shared with what may go on after Ctrl-C: then an exception leaves here.
+    Published published = publish_with(self, deadline, [publisher, same](Deadline end) {
+      return publisher->publish(same->batch(), end);
+    });
+    same->let_go();
+    self.same_again = std::move(same);
+    return published;
+  }
+  if (nb::isinstance<LoanHandle>(data)) {
+    const auto loan = nb::cast<const LoanHandle&>(data).loan;
+    return publish_with(self, deadline, [publisher, loan](Deadline end) {
+      return publisher->publish(std::move(*loan), end);
+    });
+  }
+  if (const auto bytes = bytes_from(data)) {
+    return publish_with(self, deadline, [publisher, bytes = *bytes](Deadline end) {
+      return publisher->publish(bytes.bytes(), end);
+    });
+  }
+  return publish_with(self, deadline, [publisher, batch = dict_from(data)](Deadline end) {
+    return publisher->publish(batch, end);
+  });
+}
+
+LoanHandle loan(const PublisherHandle& self, nb::object schema) {
+  const auto wanted = schema_from(schema);
+  const auto publisher = self.publisher;
+  return {std::make_shared<Loan>(unwrap(without_gil([&] { return publisher->loan(wanted); })))};
+}
+
+void wait_for_subscribers(const PublisherHandle& self, std::size_t count, nb::object timeout) {
+  const auto publisher = self.publisher;
+  unwrap(wait_in_slices(until(self.node, timeout), [&](Deadline slice) {
+    return publisher->wait_for_subscribers(count, slice);
+  }));
+}
+
+/// Not in slices: the first one that passed would end the channels.
+Result<void> close_until(const PublisherHandle& self, Deadline deadline) {
+  release_left_over();
+  return wait_beside(deadline,
+                     [publisher = self.publisher](Deadline end) { return publisher->close(end); });
+}
+
+void leave(const PublisherHandle& self, nb::object type, nb::object /*value*/,
+           nb::object /*traceback*/) {
+  if (!type.is_none()) {
+    (void)close_until(self, Deadline::now());  // those that are behind are told what they miss
+    return;
+  }
+  unwrap(close_until(self, until(self.node, nb::ellipsis())));
+}
+
+void bind_published(nb::module_& module) {
+  nb::class_<Published>(module, "Published", "What became of a sample.")
+      .def_ro("sequence", &Published::sequence, "1, 2, 3, ...")
+      .def_ro("shown", &Published::shown, "Subscribers that have it, or to which it is on its way.")
+      .def_prop_ro(
+          "lagging", [](const Published& self) { return self.lagging; },
+          "Those that are behind, by name: they see it later, or it is in a gap of theirs.",
+          nb::sig("def lagging(self) -> list[str]"))
+      .def("__repr__", [](const Published& self) {
+        std::string text = "tendon.Published(sequence " + std::to_string(self.sequence) +
+                           ", shown to " + std::to_string(self.shown);
+        for (std::string_view separator = ", lagging: "; const std::string& name : self.lagging)
+          text.append(std::exchange(separator, ", ")).append(name);
+        return text + ")";
+      });
+}
+
+void bind_stats(nb::module_& module) {
+  nb::class_<PublisherStats>(module, "PublisherStats", "What a publisher did since it was made.")
+      .def_ro("published", &PublisherStats::published, "Samples.")
+      .def_ro("history_trimmed", &PublisherStats::history_trimmed,
+              "Samples given up early, for want of the Context's publish_bytes.")
+      .def_ro("subscribers", &PublisherStats::subscribers, "Now.");
+}
+
+}  // namespace
+
+PublisherHandle declare_publisher(nb::object node, const std::string& key, std::uint32_t history,
+                                  const std::string& overflow, const std::string& priority,
+                                  nb::object schema) {
+  const PublisherOptions options{.history = keep_last(history),
+                                 .overflow = overflow_from(overflow),
+                                 .priority = priority_from(priority),
+                                 .schema = schema.is_none() ? nullptr : schema_from(schema)};
+  const auto shared = nb::cast<const NodeHandle&>(node).node;
+  auto declared = without_gil([&] { return Publisher::declare(*shared, key, options); });
+  return {std::move(node), ends_without_gil(unwrap(std::move(declared))), options.overflow};
+}
+
+void bind_publisher(nb::module_& module) {
+  bind_published(module);
+  bind_stats(module);
+  nb::class_<PublisherHandle>(module, "Publisher", kClassDoc)
+      .def("publish", publish, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
+           "Publishes a mapping of arrays and values, a Loan of this publisher, or bytes;\n"
+           "the arguments may be reused.\n\n"
+           "timeout: seconds; by default that of the context. With overflow='block' it\n"
+           "waits for those that are behind, then succeeds although some lag; one that let\n"
+           "a timeout pass is not waited for again until it took something. Otherwise it\n"
+           "never waits.\n\n"
+           "Raises ResourceExhausted, which names who holds the memory; SchemaMismatch,\n"
+           "MessageTooLarge, WrongLink, PipeClosed.",
+           nb::sig("def publish(self, data: object, timeout: float | None = ...) -> Published"))
+      .def("loan", loan, nb::arg("schema").none(),
+           "Memory in which subscribers can read: fill it and publish() it.\n\n"
+           "schema: a Schema, or a mapping from names to (dtype, shape).",
+           nb::sig("def loan(self, schema: object) -> Loan"))
+      .def("wait_for_subscribers", wait_for_subscribers, nb::arg("count"),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           "Returns when so many subscribers are there that were shown the history.",
+           nb::sig("def wait_for_subscribers(self, count: int, timeout: float | None = ...) -> "
+                   "None"))
+      .def(
+          "stats", [](const PublisherHandle& self) { return self.publisher->stats(); },
+          "Counts of samples and subscribers.")
+      .def(
+          "close",
+          [](const PublisherHandle& self, nb::object timeout) {
+            unwrap(close_until(self, until(self.node, timeout)));
+          },
+          nb::arg("timeout").none() = nb::ellipsis(),
+          "Waits for those that are behind, then ends. Timeout names those that were not\n"
+          "shown everything: they are ended too, and told what they miss.",
+          nb::sig("def close(self, timeout: float | None = ...) -> None"))
+      .def_prop_ro(
+          "key", [](const PublisherHandle& self) { return self.publisher->key(); },
+          "On which it publishes.")
+      .def_ro("node", &PublisherHandle::node, "The Node it was made from.",
+              nb::sig("def node(self) -> Node"))
+      .def(
+          "__enter__", [](nb::object self) { return self; },
+          nb::sig("def __enter__(self) -> Publisher"))
+      .def("__exit__", leave, nb::arg("type").none(), nb::arg("value").none(),
+           nb::arg("traceback").none(),
+           nb::sig("def __exit__(self, type: object, value: object, traceback: object) -> None"))
+      .def("__repr__", [](const PublisherHandle& self) {
+        return "tendon.Publisher('" + self.publisher->key() + "')";
+      });
+}
+
+}  // namespace tendon::python

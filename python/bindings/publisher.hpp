@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <tendon/fabric/publisher.hpp>
+
+#include "same_again.hpp"
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python Publisher holds. The publisher is shared with a call that goes on after Ctrl-C.
+struct PublisherHandle {
+  nb::object node;
+  std::shared_ptr<Publisher> publisher;
+  Overflow overflow;
+  /// Notes of the last dict that was published; null while a call uses it.
+  mutable std::shared_ptr<SameAgain> same_again = nullptr;
+};
+
+inline constexpr const char* kPublisherDoc =
+    "Publishes samples on a key.\n\n"
+    "key: one key, not a set of them: 'vision/objects'.\n"
+    "history: the newest samples, kept for subscribers that come late or fall\n"
+    "behind.\n"
+    "overflow: what happens to one that falls behind. 'drop_oldest': it misses\n"
+    "samples, and is told exactly which; 'block': publish() waits for it.\n"
+    "priority: 'normal', or 'control' for commands, for which places are kept.\n"
+    "schema: what its samples are, a Schema or what Schema() takes; None: anything.";
+/// `Node.publisher`.
+[[nodiscard]] PublisherHandle declare_publisher(nb::object node, const std::string& key,
+                                                std::uint32_t history, const std::string& overflow,
+                                                const std::string& priority, nb::object schema);
+
+}  // namespace tendon::python

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sample.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "arrays_out.hpp"
+#include "bindings.hpp"
+#include "dicts.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kSampleDoc =
+    "What a subscriber receives: tensors or bytes, and what is known of them.\n\n"
+    "Its arrays are read-only where the publisher is on this host, because other\n"
+    "subscribers read the same memory, and keep that memory alive. Nothing is\n"
+    "copied while fewer than max_held samples of a publisher are kept.";
+
+void bind_gap(nb::module_& module) {
+  nb::class_<Gap>(module, "Gap", "Samples of one publisher that do not come: exactly these.")
+      .def_ro("publisher", &Gap::publisher, "The node's name.")
+      .def_ro("incarnation", &Gap::incarnation,
+              "When the node's Context was made [ns of wall clock].")
+      .def_ro("first", &Gap::first, "The sequence of the first one.")
+      .def_ro("last", &Gap::last, "The sequence of the last one.")
+      .def_prop_ro("count", &Gap::count, "How many they are.")
+      .def_prop_ro(
+          "reason", [](const Gap& self) { return std::string(to_string(self.reason)); },
+          "'overflow': the subscriber was behind by more than the publisher's history;\n"
+          "'history': the history was given up early, because publish_bytes was short;\n"
+          "'reconnect': they left the history while there was no link.")
+      .def("__str__",
+           [](const Gap& self) {
+             std::ostringstream text;
+             text << self;
+             return text.str();
+           })
+      .def("__repr__", [](const Gap& self) {
+        std::ostringstream text;
+        text << "tendon.Gap(" << self << ")";
+        return text.str();
+      });
+}
+
+}  // namespace
+
+SampleHandle make_sample(Sample sample, nb::handle as) {
+  nb::object tensors =
+      sample.tensors ? converted(*std::move(sample.tensors), as) : nb::object(nb::none());
+  sample.tensors.reset();
+  return {std::move(sample), std::move(tensors)};
+}
+
+void bind_sample(nb::module_& module) {
+  bind_gap(module);
+  nb::class_<SampleHandle>(module, "Sample", kSampleDoc)
+      .def_prop_ro(
+          "key", [](const SampleHandle& self) { return self.sample.key; },
+          "On which it was published.")
+      .def_prop_ro(
+          "publisher", [](const SampleHandle& self) { return self.sample.publisher; },
+          "The name of the node that published it.")
+      .def_prop_ro(
+          "incarnation", [](const SampleHandle& self) { return self.sample.incarnation; },
+          "When that node's Context was made [ns of wall clock].")
+      .def_prop_ro(
+          "sequence", [](const SampleHandle& self) { return self.sample.sequence; },
+          "Its number among those of this publisher: 1, 2, 3, ...")
+      .def_prop_ro(
+          "stamp", [](const SampleHandle& self) { return self.sample.stamp; },
+          "When it was published [ns of CLOCK_BOOTTIME there].")
+      .def_prop_ro(
+          "gap", [](const SampleHandle& self) { return self.sample.gap; },
+          "What is missing before it, or None.", nb::sig("def gap(self) -> Gap | None"))
+      .def_ro("tensors", &SampleHandle::tensors,
+              "A TensorDict, or what as_= named; None for raw bytes.",
+              nb::sig("def tensors(self) -> typing.Any"))
+      .def_prop_ro(
+          "bytes", [](const SampleHandle& self) { return to_memoryview(self.sample.bytes); },
+          "Raw bytes where they lie, without a copy; empty for tensors.",
+          nb::sig("def bytes(self) -> memoryview"))
+      .def("__repr__", [](const SampleHandle& self) {
+        return "tendon.Sample(" + std::to_string(self.sample.sequence) + " of " +
+               self.sample.publisher + " on " +
+               nb::cast<std::string>(nb::repr(nb::cast(self.sample.key))) + ")";
+      });
+}
+
+}  // namespace tendon::python

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "subscriber.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include <utility>
+
+#include "bindings.hpp"
+#include "dicts.hpp"
+#include "node.hpp"
+#include "sample.hpp"
+#include "schema.hpp"
+#include "wait.hpp"
+
+namespace tendon::python {
+namespace {
+
+constexpr const char* kClassDoc =
+    "Receives what publishers of a set of keys publish, those too that come later;\n"
+    "made by Node.subscriber().\n\n"
+    "`for sample in subscriber` waits for the next one without end: a publisher\n"
+    "that goes is no error. Samples of one publisher come in their order, none\n"
+    "twice; what does not come is in a gap. One thread may receive at a time; a\n"
+    "second gets Busy. Use it in a `with` block, or close() it.";
+
+SampleHandle recv(const SubscriberHandle& self, nb::object timeout, nb::object as) {
+  check_conversion(as);
+  const auto subscriber = self.subscriber;
+  return make_sample(
+      unwrap(wait_in_slices(until(self.node, timeout),
+                            [&](Deadline slice) { return subscriber->recv(slice); })),
+      as);
+}
+
+void wait_for_publishers(const SubscriberHandle& self, std::size_t count, nb::object timeout) {
+  const auto subscriber = self.subscriber;
+  unwrap(wait_in_slices(until(self.node, timeout), [&](Deadline slice) {
+    return subscriber->wait_for_publishers(count, slice);
+  }));
+}
+
+void close(const SubscriberHandle& self) {
+  const auto subscriber = self.subscriber;
+  const WithoutGil unlocked;
+  subscriber->close();
+}
+
+void bind_stats(nb::module_& module) {
+  nb::class_<SubscriberStats>(module, "SubscriberStats", "What came since it was made.")
+      .def_ro("received", &SubscriberStats::received, "Samples.")
+      .def_ro("missed", &SubscriberStats::missed, "Samples, in all gaps.")
+      .def_ro("copied", &SubscriberStats::copied, "Samples copied because max_held were kept.")
+      .def_ro("schema_mismatches", &SubscriberStats::schema_mismatches,
+              "Publishers and samples of another schema.")
+      .def_ro("violations", &SubscriberStats::violations,
+              "Publishers that broke the protocol, and were left.")
+      .def_ro("publishers", &SubscriberStats::publishers, "Connected now.");
+}
+
+}  // namespace
+
+SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, std::uint32_t window,
+                                    std::uint32_t max_held, nb::object schema) {
+  const SubscriberOptions options{.window = window,
+                                  .max_held = max_held,
+                                  .schema = schema.is_none() ? nullptr : schema_from(schema)};
+  const auto shared = nb::cast<const NodeHandle&>(node).node;
+  auto declared = without_gil([&] { return Subscriber::declare(*shared, keys, options); });
+  return {std::move(node), ends_without_gil(unwrap(std::move(declared)))};
+}
+
+void bind_subscriber(nb::module_& module) {
+  bind_stats(module);
+  nb::class_<SubscriberHandle>(module, "Subscriber", kClassDoc)
+      .def("recv", recv, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("as_").none() = nb::none(),
+           "The next Sample.\n\n"
+           "as_: what its tensors are: tensordict.TensorDict, or dict for nested dicts.\n\n"
+           "Raises Timeout, PipeClosed after close(), Busy.",
+           nb::sig("def recv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
+                   "Sample"))
+      .def(
+          "__iter__", [](nb::object self) { return self; },
+          nb::sig("def __iter__(self) -> typing.Iterator[Sample]"))
+      .def("__next__",
+           [](const SubscriberHandle& self) { return recv(self, nb::none(), nb::none()); })
+      .def("wait_for_publishers", wait_for_publishers, nb::arg("count"),
+           nb::arg("timeout").none() = nb::ellipsis(),
+           "Returns when it is connected to so many publishers.",
+           nb::sig("def wait_for_publishers(self, count: int, timeout: float | None = ...) -> "
+                   "None"))
+      .def(
+          "stats", [](const SubscriberHandle& self) { return self.subscriber->stats(); },
+          "Counts of samples and publishers.")
+      .def("close", close,
+           "Ends its channels; what waits there is dropped, samples that were received\n"
+           "stay. May be repeated.",
+           nb::sig("def close(self) -> None"))
+      .def_prop_ro(
+          "keys", [](const SubscriberHandle& self) { return self.subscriber->keys(); },
+          "To which it listens, in their canonical form.")
+      .def_ro("node", &SubscriberHandle::node, "The Node it was made from.",
+              nb::sig("def node(self) -> Node"))
+      .def(
+          "__enter__", [](nb::object self) { return self; },
+          nb::sig("def __enter__(self) -> Subscriber"))
+      .def(
+          "__exit__", [](const SubscriberHandle& self, nb::args) { close(self); },
+          nb::sig("def __exit__(self, *exception: object) -> None"))
+      .def("__repr__", [](const SubscriberHandle& self) {
+        return "tendon.Subscriber('" + self.subscriber->keys() + "')";
+      });
+}
+
+}  // namespace tendon::python

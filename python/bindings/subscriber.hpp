@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <tendon/fabric/subscriber.hpp>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python Subscriber holds.
+struct SubscriberHandle {
+  nb::object node;
+  std::shared_ptr<Subscriber> subscriber;
+};
+
+inline constexpr const char* kSubscriberDoc =
+    "Receives what is published on a set of keys.\n\n"
+    "keys: 'vision/objects', or with wildcards: * is one part, ** any number of\n"
+    "parts, $* any text inside one: 'pfc/**', 'arm$*/imu'.\n"
+    "window: samples of one publisher that may be on their way or wait here.\n"
+    "max_held: samples of one publisher that may be kept without a copy.\n"
+    "schema: what it takes, a Schema or what Schema() takes; None: anything.";
+/// `Node.subscriber`.
+[[nodiscard]] SubscriberHandle declare_subscriber(nb::object node, const std::string& keys,
+                                                  std::uint32_t window, std::uint32_t max_held,
+                                                  nb::object schema);
+
+}  // namespace tendon::python

@@ -1,0 +1,636 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes, publishers and subscribers: samples, gaps, waits, lifetimes, and a C++ program at the other end."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import tendon
+from conftest import PATIENCE_S, forks
+
+LARGE = 1 << 20  # bytes: in a slot, not inline
+PEER = os.environ.get("TENDON_PYTHON_PEER", "")
+Start = Callable[..., tendon.Node]
+
+
+@pytest.fixture
+def start(transport) -> Iterator[Start]:
+    """Starts nodes with a Context each; each names those that were started before."""
+    nodes = []
+
+    def start(name: str, **options) -> tendon.Node:
+        context = tendon.Context(name, transport=transport, linger=0.1, **options)
+        nodes.append(tendon.Node(name, domain="brain", peers=[node.address for node in nodes],
+                                 listen="127.0.0.1:0", context=context, timeout=PATIENCE_S))
+        return nodes[-1]
+
+    yield start
+    for node in nodes:
+        node.close()
+        try:
+            node.context.close(PATIENCE_S)
+        except tendon.Timeout:
+            pass  # a test that leaves something unsent
+
+
+@pytest.fixture
+def connected(start):
+    """A publisher and a subscriber of one key, of two nodes that have found each other."""
+
+    def connect(publisher=None, subscriber=None, **options):
+        vision, motor = start("vision", **options), start("motor")
+        made = vision.publisher("vision/frames", **publisher or {})
+        taking = motor.subscriber("vision/*", **subscriber or {})
+        made.wait_for_subscribers(1, PATIENCE_S)
+        return made, taking
+
+    return connect
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    for _ in range(PATIENCE_S * 100):
+        if condition():
+            return True
+        waiting.wait(0.01)
+    return False
+
+
+def publish_numbers(publisher: tendon.Publisher, numbers, timeout=0) -> list[tendon.Published]:
+    return [publisher.publish({"n": n}, timeout) for n in numbers]
+
+
+# Samples and gaps
+
+
+def test_what_is_published_comes_with_all_that_is_known_of_it(start):
+    vision, motor = start("vision"), start("motor")
+    assert (vision.name, vision.domain, vision.context.name) == ("vision", "brain", "vision")
+    publisher = vision.publisher("vision/objects", history=8)
+    subscriber = motor.subscriber("**/vision/*")
+    assert (publisher.key, subscriber.keys) == ("vision/objects", "**/vision/*")
+    assert publisher.node is vision and subscriber.node is motor
+    publisher.wait_for_subscribers(1, PATIENCE_S)
+    subscriber.wait_for_publishers(1, PATIENCE_S)
+    assert vision.nodes() == motor.nodes() == ["motor", "vision"]
+    published = publisher.publish({"x": np.arange(6).reshape(2, 3), "in": {"label": "a cup"}})
+    assert (published.sequence, published.shown, published.lagging) == (1, 1, [])
+    assert repr(published) == "tendon.Published(sequence 1, shown to 1)"
+    sample = subscriber.recv(PATIENCE_S)
+    assert (sample.key, sample.publisher, sample.sequence, sample.gap) == ("vision/objects", "vision", 1, None)
+    assert sample.incarnation > 0 and sample.stamp > 0 and bytes(sample.bytes) == b""
+    np.testing.assert_array_equal(sample.tensors["x"], np.arange(6).reshape(2, 3))
+    assert sample.tensors["in", "label"] == "a cup"
+    assert repr(sample) == "tendon.Sample(1 of vision on 'vision/objects')"
+    stats = publisher.stats()
+    assert (stats.published, stats.history_trimmed, stats.subscribers) == (1, 0, 1)
+    stats = subscriber.stats()
+    assert (stats.received, stats.missed, stats.copied, stats.publishers) == (1, 0, 0, 1)
+    assert (stats.schema_mismatches, stats.violations) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE])
+def test_raw_bytes(connected, size):
+    publisher, subscriber = connected()
+    publisher.publish(b"\x07" * size)
+    sample = subscriber.recv(PATIENCE_S)
+    assert sample.tensors is None and sample.bytes.tobytes() == b"\x07" * size
+
+
+def test_one_that_comes_late_gets_the_history(start):
+    publisher = start("vision").publisher("count", history=3)
+    publish_numbers(publisher, range(1, 11))
+    with start("motor").subscriber("count") as subscriber:
+        came = [subscriber.recv(PATIENCE_S) for _ in range(3)]
+    assert [(sample.sequence, sample.tensors["n"]) for sample in came] == [(8, 8), (9, 9), (10, 10)]
+    assert [sample.gap for sample in came] == [None] * 3, "what was before it came is no loss"
+
+
+def test_one_that_falls_behind_misses_exactly_what_its_gap_says(connected):
+    publisher, subscriber = connected({"history": 2}, {"window": 4})
+    behind = [bool(each.lagging) for each in publish_numbers(publisher, range(1, 21))]
+    assert behind == [False] * 4 + [True] * 16
+    came = [subscriber.recv(PATIENCE_S) for _ in range(6)]
+    assert [sample.sequence for sample in came] == [1, 2, 3, 4, 19, 20]
+    assert [sample.tensors["n"] for sample in came] == [1, 2, 3, 4, 19, 20]
+    gap = came[4].gap
+    assert [sample.gap is None for sample in came] == [True] * 4 + [False, True]
+    assert (gap.publisher, gap.first, gap.last, gap.count, gap.reason) == ("vision", 5, 18, 14, "overflow")
+    assert gap.incarnation == came[4].incarnation
+    assert str(gap) == "samples 5 to 18 of vision are missing (overflow)"
+    assert subscriber.stats().missed == 14
+
+
+@pytest.mark.parametrize("timeout", [0.01, 0.2], ids=["within one slice", "beside the thread"])
+def test_block_waits_for_those_that_are_behind_and_says_who_is(connected, timeout):
+    publisher, subscriber = connected({"overflow": "block"}, {"window": 2})
+    assert [each.lagging for each in publish_numbers(publisher, [1, 2], PATIENCE_S)] == [[], []]
+    third = publisher.publish({"n": 3}, timeout)
+    assert third.shown == 0 and len(third.lagging) == 1 and "motor" in third.lagging[0]
+    assert "lagging: " + third.lagging[0] in repr(third)
+    assert len(publisher.publish({"n": 4}, None).lagging) == 1, "nobody waits again for one that let a deadline pass"
+    came = [subscriber.recv(PATIENCE_S) for _ in range(3)]
+    assert [sample.tensors["n"] for sample in came] == [1, 2, 4] and came[2].gap.count == 1
+    taken = []
+    taking = threading.Thread(target=lambda: taken.extend(subscriber.recv(PATIENCE_S).tensors["n"] for _ in range(16)))
+    taking.start()
+    published = publish_numbers(publisher, range(5, 21), PATIENCE_S)
+    taking.join()
+    assert [each.lagging for each in published] == [[]] * 16 and taken == list(range(5, 21))
+
+
+def test_a_loan_is_published_where_it_was_filled(connected):
+    publisher, subscriber = connected()
+    for count in (3, LARGE):
+        loan = publisher.loan({"x": ("f32", (2, count))})
+        loan["x"][:] = count
+        assert not loan.empty and publisher.publish(loan).sequence > 0 and loan.empty
+        got = subscriber.recv(PATIENCE_S).tensors["x"]
+        assert got.shape == (2, count) and (got == count).all()
+        with pytest.raises(tendon.InvalidArgument, match="take a new one with publisher.loan"):
+            publisher.publish(loan)
+        loan = publisher.loan({"x": ("f32", count)})
+        loan["x"][:] = -1
+        loan["in"] = {"label": "a cup"}
+        publisher.publish(loan)
+        got = subscriber.recv(PATIENCE_S).tensors
+        assert (got["x"] == -1).all() and got["in", "label"] == "a cup"
+
+
+def test_iteration(connected):
+    publisher, subscriber = connected({"history": 5})
+    publish_numbers(publisher, range(5))
+    came = []
+    for sample in subscriber:
+        came.append(sample.tensors["n"])
+        if len(came) == 5:
+            break
+    assert came == list(range(5))
+
+
+def test_what_the_tensors_of_a_sample_can_be(connected):
+    tensordict = pytest.importorskip("tensordict")
+    torch = pytest.importorskip("torch")
+    publisher, subscriber = connected({"history": 3})
+    sent = tensordict.TensorDict({"x": torch.arange(LARGE // 8).reshape(4, -1)}, [4])
+    for _ in range(2):
+        publisher.publish(sent)
+    publisher.publish({"x": 1, "in": {"y": 2}})
+    got = subscriber.recv(PATIENCE_S, as_=tensordict.TensorDict).tensors
+    assert got.batch_size == (4,) and (got == sent).all()
+    with pytest.raises(TypeError, match="as_ is .*legal are dict"):
+        subscriber.recv(0, as_=list)
+    assert (subscriber.recv(PATIENCE_S, as_=dict).tensors["x"] == sent["x"].numpy()).all()
+    assert subscriber.recv(PATIENCE_S, as_=dict).tensors == {"x": 1, "in": {"y": 2}}
+
+
+def test_a_schema_is_agreed_on(start):
+    vision, motor = start("vision"), start("motor")
+    numbers, images = {"n": ("i64", 3)}, {"image": ("u8", (2, 2))}
+    publisher, any_kind = vision.publisher("typed", schema=numbers), vision.publisher("any", history=2)
+    other, fitting = motor.subscriber("*", schema=images), motor.subscriber("typed", schema=numbers)
+    any_kind.wait_for_subscribers(1, PATIENCE_S)
+    publisher.wait_for_subscribers(1, PATIENCE_S)
+    assert other.stats().schema_mismatches == 1 and fitting.stats().publishers == 1
+    for wrong in ({"image": np.zeros((2, 2), "u1")}, b"raw"):
+        with pytest.raises(tendon.SchemaMismatch, match="typed"):
+            publisher.publish(wrong)
+    any_kind.publish({"n": np.arange(3)})
+    any_kind.publish({"image": np.ones((2, 2), "u1")})
+    assert other.recv(PATIENCE_S).sequence == 2, "what does not fit is passed over"
+
+
+# Memory
+
+
+def test_samples_may_be_read_not_written(connected, transport):
+    publisher, subscriber = connected({"history": 2})
+    publisher.publish({"x": np.zeros(LARGE, "u1")})
+    publisher.publish(bytes(LARGE))
+    array, raw = subscriber.recv(PATIENCE_S).tensors["x"], subscriber.recv(PATIENCE_S).bytes
+    shared = transport == "shm"
+    assert array.flags.writeable != shared and raw.readonly == shared
+    if shared:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+        torch = pytest.importorskip("torch")
+        copied = tendon.copied_read_only()
+        torch.from_dlpack(array)[0] = 1
+        assert tendon.copied_read_only() == copied + 1 and array[0] == 0
+
+
+def test_samples_outlive_all_that_made_them(connected, transport):
+    publisher, subscriber = connected({"history": 8}, {"max_held": 2})
+    kept = []
+    for i in range(5):
+        publisher.publish({"x": np.full(LARGE, i, "u1")})
+        kept.append(subscriber.recv(PATIENCE_S))
+    assert subscriber.stats().copied == (3 if transport == "shm" else 0)
+    contexts = [publisher.node.context, subscriber.node.context]
+    arrays = [sample.tensors["x"] for sample in kept]
+    kept.clear()
+    subscriber.close()
+    publisher.close()
+    for context in contexts:
+        context.close(PATIENCE_S)
+    del publisher, subscriber, contexts
+    gc.collect()
+    assert [(int(array[0]), int(array[-1])) for array in arrays] == [(i, i) for i in range(5)]
+
+
+def test_dropping_samples_gives_their_memory_back(connected):
+    """Memory that never came back would stop the publisher: its cap holds only a few."""
+    publisher, subscriber = connected(publish_bytes=16 * LARGE)
+    for i in range(64):
+        publisher.publish({"x": np.full(LARGE, i, "u1")})
+        assert subscriber.recv(PATIENCE_S).tensors["x"][-1] == i
+    assert (subscriber.stats().copied, publisher.stats().history_trimmed) == (0, 0)
+
+
+@pytest.mark.parametrize("overflow", ["drop_oldest", "block"])
+def test_publishing_lets_go_of_its_arrays(connected, overflow):
+    class Watched(np.ndarray):
+        """An array that can be watched dying."""
+
+    publisher, subscriber = connected({"overflow": overflow})
+    for _ in range(2):  # the second dict is known again
+        array = np.ones(LARGE, "u1").view(Watched)
+        alive = weakref.ref(array)
+        publisher.publish({"x": array})
+        array[:] = 2
+        del array
+        assert alive() is None
+        assert subscriber.recv(PATIENCE_S).tensors["x"].sum() == LARGE
+
+
+def test_a_publisher_keeps_its_node(start):
+    motor = start("motor")
+    context = tendon.Context("vision", linger=0.1)
+    publisher = tendon.Node("vision", domain="brain", peers=[motor.address], context=context).publisher("count")
+    gc.collect()
+    motor.subscriber("count").wait_for_publishers(1, PATIENCE_S)
+    assert motor.nodes() == ["motor", "vision"]
+    del publisher
+    gc.collect()
+    assert eventually(lambda: motor.nodes() == ["motor"])
+    context.close(PATIENCE_S)
+
+
+# Ends
+
+
+def test_close_waits_for_those_that_are_behind(connected):
+    publisher, subscriber = connected({"history": 9}, {"window": 2})
+    taken = []
+    taking = threading.Thread(target=lambda: taken.extend(subscriber.recv(PATIENCE_S).sequence for _ in range(9)))
+    with publisher:
+        publish_numbers(publisher, range(9))
+        taking.start()
+    taking.join()
+    assert taken == list(range(1, 10)) and subscriber.stats().missed == 0
+    with pytest.raises(tendon.PipeClosed, match="vision/frames"):
+        publisher.publish({"n": 10})
+    publisher.close()
+
+
+@pytest.mark.parametrize("timeout", [0.01, 0.2], ids=["within one slice", "beside the thread"])
+def test_close_names_those_that_were_not_shown_everything(connected, timeout):
+    publisher, subscriber = connected({}, {"window": 2})
+    publish_numbers(publisher, range(9))
+    with pytest.raises(tendon.Timeout, match="motor"):
+        publisher.close(timeout)
+    assert [subscriber.recv(PATIENCE_S).sequence for _ in range(2)] == [1, 2]
+    assert eventually(lambda: _is_over(subscriber))
+    assert subscriber.stats().missed == 7
+
+
+def _is_over(subscriber):
+    with pytest.raises(tendon.Timeout):
+        subscriber.recv(0)
+    return subscriber.stats().publishers == 0
+
+
+def test_an_exception_that_leaves_the_block_waits_for_nobody(connected):
+    publisher, subscriber = connected({}, {"window": 1})
+    with pytest.raises(ZeroDivisionError), publisher:
+        publish_numbers(publisher, range(3))
+        1 / 0
+    assert subscriber.recv(PATIENCE_S).sequence == 1
+    assert eventually(lambda: _is_over(subscriber)) and subscriber.stats().missed == 2
+
+
+def test_a_closed_subscriber_ends_its_wait(connected):
+    _, subscriber = connected()
+    waiting = threading.Timer(0.05, subscriber.close)
+    waiting.start()
+    with pytest.raises(tendon.PipeClosed, match="vision/"):
+        next(iter(subscriber))
+    waiting.join()
+
+
+def test_with_a_closed_context_everything_ends(connected):
+    publisher, subscriber = connected()
+    for end, call in ((publisher, lambda: publisher.publish({"n": 1})), (subscriber, lambda: subscriber.recv(None)),
+                      (publisher, lambda: publisher.loan({"x": ("u8", 1)}))):
+        end.node.context.close(PATIENCE_S)
+        with pytest.raises(tendon.ContextClosed):
+            call()
+
+
+# Waits
+
+WAITS = {
+    "join": "tendon.Node('c', domain='brain', peers=[silent], context=there, timeout=None)",
+    "recv": "subscriber.recv(None)",
+    "iteration": "next(iter(subscriber))",
+    "wait_for_publishers": "subscriber.wait_for_publishers(2, None)",
+    "wait_for_subscribers": "publisher.wait_for_subscribers(2, None)",
+    "publish": "[publisher.publish({'n': n}, None) for n in range(10)]",
+    "publish a large one": "[publisher.publish({'n': numpy.zeros(1 << 20)}, None) for n in range(10)]",
+    "publish a loan": "[publisher.publish(publisher.loan({'n': ('u8', 9)}), None) for n in range(10)]",
+    "close": "[publisher.publish({'n': n}, 0) for n in range(10)], publisher.close(None)",
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_ctrl_c_ends(what, program, transport):
+    """The child waits for ever; were the signal lost, the parent's patience would end."""
+    child = program(f"""
+        import socket, numpy, tendon
+        silence = socket.create_server(("127.0.0.1", 0))
+        silent = "127.0.0.1:%d" % silence.getsockname()[1]
+        here, there = (tendon.Context(transport={transport!r}, linger=0) for _ in range(2))
+        a = tendon.Node("a", domain="brain", peers=[], listen="127.0.0.1:0", context=here)
+        b = tendon.Node("b", domain="brain", peers=[a.address], context=there)
+        publisher = a.publisher("count", overflow="block")
+        subscriber = b.subscriber("count", window=2)
+        publisher.wait_for_subscribers(1)
+        try:
+            print("ready", flush=True)
+            {WAITS[what]}
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """)
+    assert child.line() == "ready"
+    # The signal may come before the wait, where Python answers it as well.
+    child.process.send_signal(signal.SIGINT)
+    code, out, err = child.finish()
+    assert out == "interrupted\n" and code == 0, (code, out, err)
+
+
+def test_a_handler_that_does_not_raise_does_not_end_a_wait(start, program):
+    motor = start("motor")
+    child = program("""
+        import signal, sys, tendon
+        signal.signal(signal.SIGUSR1, lambda *_: print("handled", flush=True))
+        node = tendon.Node("vision", domain="brain", peers=[sys.argv[1]])
+        subscriber = node.subscriber("count")
+        print("ready", flush=True)
+        print(subscriber.recv(None).tensors["n"], flush=True)
+    """, motor.address)
+    assert child.line() == "ready"
+    publisher = motor.publisher("count")
+    publisher.wait_for_subscribers(1, PATIENCE_S)
+    child.process.send_signal(signal.SIGUSR1)
+    assert child.line() == "handled"
+    publisher.publish({"n": 5})
+    assert child.finish() == (0, "5\n", "")
+
+
+def test_other_threads_run_meanwhile(start):
+    """What ends each wait is done by a thread that needs the GIL for it."""
+    vision, motor = start("vision"), start("motor")
+    publisher = vision.publisher("count", overflow="block")
+    subscriber = motor.subscriber("count", window=1)
+    other = vision.publisher("other")
+    publisher.wait_for_subscribers(1, PATIENCE_S)
+    kept = []
+    steps = [
+        (lambda: publisher.publish({"n": 1}), lambda: subscriber.recv(None)),
+        (lambda: kept.append(motor.subscriber("other")), lambda: other.wait_for_subscribers(1, None)),
+        (lambda: kept.append(vision.publisher("count")), lambda: subscriber.wait_for_publishers(2, None)),
+        (lambda: subscriber.recv(PATIENCE_S), lambda: publish_numbers(publisher, range(2), None)),
+        (lambda: [subscriber.recv(PATIENCE_S) for _ in range(1)], lambda: publisher.close(None)),
+    ]
+    for ends, wait in steps:
+        helper = threading.Timer(0.05, ends)
+        helper.start()
+        wait()
+        helper.join()
+
+
+@pytest.mark.parametrize("timeout", [0, 0.02, 0.12])
+def test_timeouts(start, timeout):
+    node = start("vision")
+    publisher, subscriber = node.publisher("count"), node.subscriber("nothing")
+    with pytest.raises(tendon.Timeout, match="nothing came on nothing from 0 publishers"):
+        subscriber.recv(timeout)
+    with pytest.raises(tendon.Timeout, match="count has 0 subscribers of 1"):
+        publisher.wait_for_subscribers(1, timeout)
+    with pytest.raises(TimeoutError, match="nothing is connected to 0 publishers of 2"):
+        subscriber.wait_for_publishers(2, timeout)
+
+
+def test_the_timeout_of_the_context(start):
+    node = start("vision", timeout=0.05)
+    with pytest.raises(tendon.Timeout):
+        node.subscriber("count").recv()
+
+
+def test_one_thread_receives_at_a_time(connected):
+    publisher, subscriber = connected()
+    came = []
+    waiting = threading.Thread(target=lambda: came.append(subscriber.recv(None).sequence))
+    waiting.start()
+
+    def is_busy():
+        try:
+            subscriber.recv(0)
+        except tendon.Timeout:
+            return False
+        except tendon.Busy:
+            return True
+
+    assert eventually(is_busy)
+    publisher.publish({"n": 1})
+    waiting.join()
+    assert came == [1]
+
+
+# What a caller may do wrong
+
+
+def test_errors_are_said_with_their_remedy(start):
+    node = start("vision")
+    with pytest.raises(tendon.NotSupported, match="name the addresses of other nodes in peers, or give an empty list"):
+        tendon.Node("a", context=node.context)
+    wrong = [
+        (ValueError, "nowhere", lambda: tendon.Node("a", peers=["nowhere"], context=node.context)),
+        (tendon.InvalidArgument, "the name '' is empty", lambda: tendon.Node("", peers=[], context=node.context)),
+        (tendon.PermissionDenied, "profile='plaintext'",
+         lambda: tendon.Node("a", peers=[], listen="0.0.0.0:0", context=node.context)),
+        (tendon.InvalidArgument, "profile",
+         lambda: tendon.Node("a", peers=[], profile="plaintext", context=node.context)),
+        (ValueError, "legal are 'local', 'plaintext'",
+         lambda: tendon.Node("a", peers=[], profile="secret", context=node.context)),
+        (TypeError, "Sequence", lambda: tendon.Node("a", peers="127.0.0.1:1", context=node.context)),
+        (TypeError, "Sequence", lambda: tendon.Node("a", peers=[7], context=node.context)),
+        (TypeError, "context is a 'int'; legal are a tendon.Context", lambda: tendon.Node("a", peers=[], context=7)),
+        (tendon.InvalidArgument, "wildcards", lambda: node.publisher("a/*")),
+        (tendon.InvalidArgument, "a history of 0 samples", lambda: node.publisher("a", history=0)),
+        (ValueError, "overflow is 'wait'; legal are 'drop_oldest', 'block'",
+         lambda: node.publisher("a", overflow="wait")),
+        (ValueError, "priority is 'high'; legal are 'normal', 'control'", lambda: node.publisher("a", priority="high")),
+        (tendon.InvalidArgument, "window", lambda: node.subscriber("a", window=0)),
+        (tendon.InvalidArgument, "a chunk is empty", lambda: node.subscriber("a//b")),
+        (TypeError, "timeout is a 'str'", lambda: node.subscriber("a").recv("soon")),
+        (TypeError, "is no batch", lambda: node.publisher("a").publish(7)),
+        (TypeError, "'x' is a 'set'", lambda: node.publisher("a").publish({"x": {1}})),
+        (tendon.LimitExceeded, "the Context's publish_bytes",
+         lambda: node.publisher("a", schema={"x": ("u8", 1 << 40)})),
+    ]
+    for kind, says, call in wrong:
+        with pytest.raises(kind, match=says):
+            call()
+    node.close()
+    node.close()
+    with pytest.raises(tendon.PipeClosed, match="the node was closed"):
+        node.publisher("a")
+
+
+def test_a_loan_of_another_place_is_refused(start, make_pair):
+    publisher, other = start("vision").publisher("frames"), start("motor").publisher("frames")
+    pair = make_pair("shm")
+    schema = {"x": ("u8", LARGE)}
+    with pytest.raises(tendon.WrongLink, match="take one with publisher.loan"):
+        publisher.publish(pair.here.loan(schema))
+    loan = publisher.loan(schema)
+    with pytest.raises(tendon.WrongLink):
+        pair.here.send(loan)
+    with pytest.raises(tendon.WrongLink, match="another context"):
+        other.publish(loan)
+    assert publisher.publish(loan).sequence == 1
+
+
+def test_memory_that_is_short_trims_the_history(start):
+    publisher = start("vision", publish_bytes=8 * LARGE).publisher("frames", history=100)
+    for _ in range(20):
+        publisher.publish({"x": np.zeros(LARGE, "u1")})
+    trimmed = publisher.stats().history_trimmed
+    assert trimmed >= 12
+    assert start("motor").subscriber("frames").recv(PATIENCE_S).sequence == trimmed + 1
+
+
+# Processes
+
+
+def run(source: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True,
+                          timeout=PATIENCE_S)
+
+
+@forks
+def test_fork_is_refused_in_the_child():
+    done = run("""
+        import os, tendon
+        node = tendon.Node("a", peers=[])
+        publisher, subscriber = node.publisher("count", history=2), node.subscriber("count")
+        publisher.wait_for_subscribers(1)
+        publisher.publish({"n": 1})
+        child = os.fork()
+        if child == 0:
+            calls = [lambda: publisher.publish({"n": 2}), lambda: subscriber.recv(None),
+                     lambda: publisher.wait_for_subscribers(2, None), lambda: publisher.loan({"x": ("u8", 1)}),
+                     lambda: subscriber.wait_for_publishers(2, None), lambda: node.publisher("other"),
+                     lambda: node.subscriber("other"), lambda: tendon.Node("b", peers=[])]
+            refused = 0
+            for call in calls:
+                try:
+                    call()
+                except tendon.Forked as error:
+                    assert "TD-E0008" in str(error)
+                    refused += 1
+            publisher.close(), subscriber.close(), node.close()
+            del publisher, subscriber, node
+            with tendon.Context() as mine:
+                tendon.Node("a", peers=[], context=mine).publisher("count").publish({"n": 1})
+            os._exit(0 if refused == len(calls) else 1)
+        status = os.waitpid(child, 0)[1]
+        publisher.publish({"n": "parent goes on"})
+        print(os.waitstatus_to_exitcode(status), [subscriber.recv(30).tensors["n"] for _ in range(2)])
+    """)
+    assert (done.stdout, done.stderr) == ("0 [1, 'parent goes on']\n", "")
+
+
+TWO_ENDS = """\
+import numpy, tendon
+tendon._tendon._report_leaks()
+node = tendon.Node("a", peers=[])
+assert node.context is tendon.default_context()
+publisher, subscriber = node.publisher("count", history=4), node.subscriber("count")
+publisher.wait_for_subscribers(1)
+publisher.publish({"x": numpy.zeros(100000), "y": {"v": 1}})
+publisher.publish({"x": numpy.zeros(100000), "y": {"v": 1}})
+"""
+OPEN_AT_THE_END = {
+    "both in globals": "pass",
+    "samples": "kept = [subscriber.recv(), subscriber.recv().tensors['x']]",
+    "a loan": "loan = publisher.loan({'x': ('u8', 100000)})",
+    "an iterator": "reading = iter(subscriber); next(reading)",
+    "a thread that waited":
+        "import threading\ndef read():\n try: list(subscriber)\n except tendon.ContextClosed: pass\n"
+        "thread = threading.Thread(target=read); thread.start(); tendon._tendon._close_all()",
+    "a daemon that waits":
+        "import threading\nthreading.Thread(target=subscriber.wait_for_publishers, args=(2, None), daemon=True).start()",
+}
+
+
+@pytest.mark.parametrize("what", OPEN_AT_THE_END)
+def test_the_interpreter_ends_silently(what):
+    """With nanobind's own check of leaks: it prints what is still alive."""
+    report = "\n".join(line for line in TWO_ENDS.splitlines() if "daemon" not in what or "_report_leaks" not in line)
+    done = run(report + "\n" + OPEN_AT_THE_END[what])
+    assert done.stdout == "" and done.returncode == 0
+    if "daemon" not in what:  # its last words are those of an exception, or none
+        assert done.stderr == ""
+
+
+# A C++ program at the other end
+
+mixed = pytest.mark.skipif(not os.access(PEER, os.X_OK),
+                           reason="TENDON_PYTHON_PEER is not set: run tools/python_tests.sh")
+
+
+@mixed
+def test_python_subscribes_to_what_c_plus_plus_publishes(start, transport):
+    motor = start("motor")
+    subscriber = motor.subscriber("*/frames")
+    with subprocess.Popen([PEER, transport, "publish", motor.address, "20"]) as peer:
+        kept = [subscriber.recv(PATIENCE_S) for _ in range(20)]
+    assert peer.returncode == 0
+    assert [(sample.sequence, sample.tensors["step"], sample.gap) for sample in kept] == [
+        (i + 1, i, None) for i in range(20)]
+    assert {(sample.publisher, sample.key) for sample in kept} == {("c++", "c++/frames")}
+    for i, sample in enumerate(kept):
+        assert sample.tensors["x"].shape == (64, 1024) and (sample.tensors["x"] == i).all()
+
+
+@mixed
+def test_c_plus_plus_subscribes_to_what_python_publishes(start, transport):
+    motor = start("motor")
+    publisher = motor.publisher("python/frames", history=20)
+    for i in range(20):
+        publisher.publish({"x": np.full((64, 1024), i, "f4"), "step": i})
+    done = subprocess.run([PEER, transport, "subscribe", motor.address, "20"], capture_output=True, text=True,
+                          timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{i + 1} of motor on python/frames: step {i}, x {i}" for i in range(20)]
