@@ -41,7 +41,7 @@ def public_names() -> list[str]:
 
 def test_every_name_is_exported(tmp_path):
     names = public_names()
-    assert {"connect", "serve", "bench", "Context", "Group", "Timeout", "save"} <= set(names)
+    assert {"connect", "serve", "bench", "Context", "Group", "Node", "Sample", "Timeout", "save"} <= set(names)
     assert strict("import tendon\n\nprint(tendon.__version__)\n" +
                   "".join(f"print(tendon.{name})\n" for name in names), tmp_path) == ""
 
@@ -85,3 +85,44 @@ with context.connect("127.0.0.1:1", timeout=60) as pipe:
     loan["info"] = {"step": 7}
     pipe.send(loan)
 ''', tmp_path) == ""
+
+
+def test_the_calls_of_the_fabric(tmp_path):
+    program = '''
+import numpy as np
+
+import tendon
+
+
+def see(vision: tendon.Node) -> tendon.Published:
+    with vision.publisher("vision/objects", history=8, overflow="block", priority="control",
+                          schema={"x": ("f32", 3)}) as objects:
+        objects.wait_for_subscribers(1, 60)
+        loan = objects.loan({"x": ("f32", 3)})
+        loan["x"][:] = 1
+        objects.publish(loan)
+        objects.publish(b"raw", timeout=None)
+        lagging: list[str] = objects.publish({"x": np.zeros(3, "f4")}, 0.1).lagging
+        print(objects.key, objects.node.name, objects.stats().history_trimmed, lagging)
+        return objects.publish({"x": np.zeros(3, "f4")})
+
+
+def act(motor: tendon.Node) -> None:
+    with motor.subscriber("vision/*", window=4, max_held=2) as seen:
+        seen.wait_for_publishers(1)
+        for sample in seen:
+            gap: tendon.Gap | None = sample.gap
+            if gap is not None:
+                print(gap.publisher, gap.first + gap.last + gap.count, gap.reason.upper())
+            print(sample.key, sample.publisher, sample.sequence + 1, sample.tensors["x"], sample.bytes.nbytes)
+        print(seen.recv(1.0, as_=dict).tensors["x"], seen.stats().missed)
+
+
+with tendon.Node("a", domain="brain", peers=[], listen="127.0.0.1:0", context=tendon.Context(publish_bytes=1 << 20),
+                 timeout=5) as node:
+    print(see(node).sequence, node.address, node.nodes()[0].upper())
+'''
+    assert strict(program, tmp_path) == ""
+    said = strict(program + "\nnode.publisher(7)\nprint(node.subscriber('a').recv().sequence.upper())\n", tmp_path)
+    assert 'Argument 1 to "publisher" of "Node" has incompatible type "int"' in said
+    assert '"int" has no attribute "upper"' in said
