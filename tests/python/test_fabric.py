@@ -348,16 +348,18 @@ def test_with_a_closed_context_everything_ends(connected):
 
 # Waits
 
+FULL = "[publisher.publish({'n': n}, 0) for n in range(2)]"  # as much as the window takes
 WAITS = {
     "join": "tendon.Node('c', domain='brain', peers=[silent], context=there, timeout=None)",
     "recv": "subscriber.recv(None)",
     "iteration": "next(iter(subscriber))",
     "wait_for_publishers": "subscriber.wait_for_publishers(2, None)",
     "wait_for_subscribers": "publisher.wait_for_subscribers(2, None)",
-    "publish": "[publisher.publish({'n': n}, None) for n in range(10)]",
-    "publish a large one": "[publisher.publish({'n': numpy.zeros(1 << 20)}, None) for n in range(10)]",
-    "publish a loan": "[publisher.publish(publisher.loan({'n': ('u8', 9)}), None) for n in range(10)]",
-    "close": "[publisher.publish({'n': n}, 0) for n in range(10)], publisher.close(None)",
+    "publish": "publisher.publish({'n': 3}, None)",
+    "publish a large one": "publisher.publish({'n': numpy.zeros(1 << 20)}, None)",
+    "publish bytes": "publisher.publish(b'3', None)",
+    "publish a loan": "publisher.publish(publisher.loan({'n': ('u8', 9)}), None)",
+    "close": "publisher.publish({'n': 3}, 0), publisher.close(None)",
 }
 
 
@@ -374,6 +376,7 @@ def test_ctrl_c_ends(what, program, transport):
         publisher = a.publisher("count", overflow="block")
         subscriber = b.subscriber("count", window=2)
         publisher.wait_for_subscribers(1)
+        {FULL if what.startswith(("publish", "close")) else ""}
         try:
             print("ready", flush=True)
             {WAITS[what]}
