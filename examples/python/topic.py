@@ -27,8 +27,8 @@ def see(node: tendon.Node, objects: tendon.Publisher) -> None:
 def act(seen: tendon.Subscriber) -> None:
     for _ in range(3):
         sample = seen.recv(timeout=60)
-        if sample.gap:
-            print(sample.gap)
+        for gap in sample.gaps:
+            print(gap)
         print(f"motor got object {sample.tensors['number']} of {sample.publisher}")
 
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sample.hpp"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -21,6 +22,10 @@ constexpr const char* kSampleDoc =
     "subscribers read the same memory, and keep that memory alive. Nothing is\n"
     "copied while fewer than max_held samples of a publisher are kept.";
 
+double seconds_of(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 void bind_gap(nb::module_& module) {
   nb::class_<Gap>(module, "Gap", "Samples of one publisher that do not come: exactly these.")
       .def_ro("publisher", &Gap::publisher, "The node's name.")
@@ -33,7 +38,8 @@ void bind_gap(nb::module_& module) {
           "reason", [](const Gap& self) { return std::string(to_string(self.reason)); },
           "'overflow': the subscriber was behind by more than the publisher's history;\n"
           "'history': the history was given up early, because publish_bytes was short;\n"
-          "'reconnect': they left the history while there was no link.")
+          "'reconnect': they left the history while there was no link;\n"
+          "'expired': they came, older than the subscriber's max_age.")
       .def("__str__",
            [](const Gap& self) {
              std::ostringstream text;
@@ -75,8 +81,17 @@ void bind_sample(nb::module_& module) {
           "stamp", [](const SampleHandle& self) { return self.sample.stamp; },
           "When it was published [ns of CLOCK_BOOTTIME there].")
       .def_prop_ro(
-          "gap", [](const SampleHandle& self) { return self.sample.gap; },
-          "What is missing before it, or None.", nb::sig("def gap(self) -> Gap | None"))
+          "age",
+          [](const SampleHandle& self) {
+            return self.sample.age ? nb::object(nb::float_(seconds_of(*self.sample.age)))
+                                   : nb::object(nb::none());
+          },
+          "How old it was when it was taken [s], at the most; None without max_age.",
+          nb::sig("def age(self) -> float | None"))
+      .def_prop_ro(
+          "gaps", [](const SampleHandle& self) { return self.sample.gaps; },
+          "What is missing between it and the last one of this publisher, in order.",
+          nb::sig("def gaps(self) -> list[Gap]"))
       .def_ro("tensors", &SampleHandle::tensors,
               "A TensorDict, or what as_= named; None for raw bytes.",
               nb::sig("def tensors(self) -> typing.Any"))

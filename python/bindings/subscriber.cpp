@@ -3,6 +3,9 @@
 
 #include <nanobind/stl/string.h>
 
+#include <chrono>
+#include <cmath>
+#include <optional>
 #include <utility>
 
 #include "bindings.hpp"
@@ -22,6 +25,14 @@ constexpr const char* kClassDoc =
     "that goes is no error. Samples of one publisher come in their order, none\n"
     "twice; what does not come is in a gap. One thread may receive at a time; a\n"
     "second gets Busy. Use it in a `with` block, or close() it.";
+
+std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  // Beyond any age that a sample can have; NaN is none.
+  constexpr double kMost = 3e9;
+  if (!(*seconds > 0)) return std::chrono::nanoseconds(0);
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(*seconds, kMost) * 1e9));
+}
 
 SampleHandle recv(const SubscriberHandle& self, nb::object timeout, nb::object as) {
   check_conversion(as);
@@ -49,6 +60,7 @@ void bind_stats(nb::module_& module) {
   nb::class_<SubscriberStats>(module, "SubscriberStats", "What came since it was made.")
       .def_ro("received", &SubscriberStats::received, "Samples.")
       .def_ro("missed", &SubscriberStats::missed, "Samples, in all gaps.")
+      .def_ro("expired", &SubscriberStats::expired, "Samples older than max_age: some of missed.")
       .def_ro("copied", &SubscriberStats::copied, "Samples copied because max_held were kept.")
       .def_ro("schema_mismatches", &SubscriberStats::schema_mismatches,
               "Publishers and samples of another schema.")
@@ -60,9 +72,11 @@ void bind_stats(nb::module_& module) {
 }  // namespace
 
 SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, std::uint32_t window,
-                                    std::uint32_t max_held, nb::object schema) {
+                                    std::uint32_t max_held, std::optional<double> max_age,
+                                    nb::object schema) {
   const SubscriberOptions options{.window = window,
                                   .max_held = max_held,
+                                  .max_age = nanoseconds_of(max_age),
                                   .schema = schema.is_none() ? nullptr : schema_from(schema)};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Subscriber::declare(*shared, keys, options); });

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <tendon/fabric/subscriber.hpp>
 
@@ -23,10 +24,12 @@ inline constexpr const char* kSubscriberDoc =
     "parts, $* any text inside one: 'pfc/**', 'arm$*/imu'.\n"
     "window: samples of one publisher that may be on their way or wait here.\n"
     "max_held: samples of one publisher that may be kept without a copy.\n"
+    "max_age: older samples are refused [s], and are in a gap; so is one of which\n"
+    "nobody can say how old it is.\n"
     "schema: what it takes, a Schema or what Schema() takes; None: anything.";
 /// `Node.subscriber`.
 [[nodiscard]] SubscriberHandle declare_subscriber(nb::object node, const std::string& keys,
                                                   std::uint32_t window, std::uint32_t max_held,
-                                                  nb::object schema);
+                                                  std::optional<double> max_age, nb::object schema);
 
 }  // namespace tendon::python

@@ -2,6 +2,7 @@
 """Nodes, publishers and subscribers: samples, gaps, waits, lifetimes, and a C++ program at the other end."""
 
 import gc
+import math
 import os
 import signal
 import subprocess
@@ -86,7 +87,7 @@ def test_what_is_published_comes_with_all_that_is_known_of_it(start):
     assert (published.sequence, published.shown, published.lagging) == (1, 1, [])
     assert repr(published) == "tendon.Published(sequence 1, shown to 1)"
     sample = subscriber.recv(PATIENCE_S)
-    assert (sample.key, sample.publisher, sample.sequence, sample.gap) == ("vision/objects", "vision", 1, None)
+    assert (sample.key, sample.publisher, sample.sequence, sample.gaps) == ("vision/objects", "vision", 1, [])
     assert sample.incarnation > 0 and sample.stamp > 0 and bytes(sample.bytes) == b""
     np.testing.assert_array_equal(sample.tensors["x"], np.arange(6).reshape(2, 3))
     assert sample.tensors["in", "label"] == "a cup"
@@ -112,7 +113,7 @@ def test_one_that_comes_late_gets_the_history(start):
     with start("motor").subscriber("count") as subscriber:
         came = [subscriber.recv(PATIENCE_S) for _ in range(3)]
     assert [(sample.sequence, sample.tensors["n"]) for sample in came] == [(8, 8), (9, 9), (10, 10)]
-    assert [sample.gap for sample in came] == [None] * 3, "what was before it came is no loss"
+    assert [sample.gaps for sample in came] == [[]] * 3, "what was before it came is no loss"
 
 
 def test_one_that_falls_behind_misses_exactly_what_its_gap_says(connected):
@@ -122,12 +123,33 @@ def test_one_that_falls_behind_misses_exactly_what_its_gap_says(connected):
     came = [subscriber.recv(PATIENCE_S) for _ in range(6)]
     assert [sample.sequence for sample in came] == [1, 2, 3, 4, 19, 20]
     assert [sample.tensors["n"] for sample in came] == [1, 2, 3, 4, 19, 20]
-    gap = came[4].gap
-    assert [sample.gap is None for sample in came] == [True] * 4 + [False, True]
+    assert [len(sample.gaps) for sample in came] == [0, 0, 0, 0, 1, 0]
+    gap = came[4].gaps[0]
     assert (gap.publisher, gap.first, gap.last, gap.count, gap.reason) == ("vision", 5, 18, 14, "overflow")
     assert gap.incarnation == came[4].incarnation
     assert str(gap) == "samples 5 to 18 of vision are missing (overflow)"
     assert subscriber.stats().missed == 14
+
+
+def test_what_is_too_old_is_refused(connected):
+    publisher, patient = connected({}, {"max_age": 3600})
+    hasty = patient.node.subscriber("*/frames", max_age=1e-9)
+    publisher.wait_for_subscribers(2, PATIENCE_S)
+    publish_numbers(publisher, [1, 2])
+    assert all(0 < patient.recv(PATIENCE_S).age < 3600 for _ in range(2))
+
+    def both_were_refused():
+        with pytest.raises(tendon.Timeout):
+            hasty.recv(0)
+        return hasty.stats().expired == 2
+
+    assert eventually(both_were_refused)
+    with pytest.raises(tendon.Timeout, match="2 samples so far were older than max_age"):
+        hasty.recv(0)
+    assert (hasty.stats().missed, hasty.stats().received) == (2, 0)
+    for wrong in (0, -1.0, math.nan):
+        with pytest.raises(tendon.InvalidArgument, match="max_age"):
+            patient.node.subscriber("*", max_age=wrong)
 
 
 @pytest.mark.parametrize("timeout", [0.01, 0.2], ids=["within one slice", "beside the thread"])
@@ -139,7 +161,7 @@ def test_block_waits_for_those_that_are_behind_and_says_who_is(connected, timeou
     assert "lagging: " + third.lagging[0] in repr(third)
     assert len(publisher.publish({"n": 4}, None).lagging) == 1, "nobody waits again for one that let a deadline pass"
     came = [subscriber.recv(PATIENCE_S) for _ in range(3)]
-    assert [sample.tensors["n"] for sample in came] == [1, 2, 4] and came[2].gap.count == 1
+    assert [sample.tensors["n"] for sample in came] == [1, 2, 4] and came[2].gaps[0].count == 1
     taken = []
     taking = threading.Thread(target=lambda: taken.extend(subscriber.recv(PATIENCE_S).tensors["n"] for _ in range(16)))
     taking.start()
@@ -631,8 +653,8 @@ def test_python_subscribes_to_what_c_plus_plus_publishes(start, transport):
     with subprocess.Popen([PEER, transport, "publish", motor.address, "20"]) as peer:
         kept = [subscriber.recv(PATIENCE_S) for _ in range(20)]
     assert peer.returncode == 0
-    assert [(sample.sequence, sample.tensors["step"], sample.gap) for sample in kept] == [
-        (i + 1, i, None) for i in range(20)]
+    assert [(sample.sequence, sample.tensors["step"], sample.gaps) for sample in kept] == [
+        (i + 1, i, []) for i in range(20)]
     assert {(sample.publisher, sample.key) for sample in kept} == {("c++", "c++/frames")}
     for i, sample in enumerate(kept):
         assert sample.tensors["x"].shape == (64, 1024) and (sample.tensors["x"] == i).all()

@@ -108,12 +108,13 @@ def see(vision: tendon.Node) -> tendon.Published:
 
 
 def act(motor: tendon.Node) -> None:
-    with motor.subscriber("vision/*", window=4, max_held=2) as seen:
+    with motor.subscriber("vision/*", window=4, max_held=2, max_age=0.5) as seen:
         seen.wait_for_publishers(1)
         for sample in seen:
-            gap: tendon.Gap | None = sample.gap
-            if gap is not None:
-                print(gap.publisher, gap.first + gap.last + gap.count, gap.reason.upper())
+            age: float | None = sample.age
+            gaps: list[tendon.Gap] = sample.gaps
+            for gap in gaps:
+                print(age, gap.publisher, gap.first + gap.last + gap.count, gap.reason.upper())
             print(sample.key, sample.publisher, sample.sequence + 1, sample.tensors["x"], sample.bytes.nbytes)
         print(seen.recv(1.0, as_=dict).tensors["x"], seen.stats().missed)
 
