@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Discovery by Zenoh: the crate rust/tendon-zenoh, built once into the user's cache folder. Sets
+# TENDON_HAS_ZENOH, and TENDON_ZENOH_WHY where it is off.
+set(TENDON_ZENOH "OFF" CACHE STRING "Discovery by Zenoh, which is built with cargo: AUTO, ON or OFF")
+set_property(CACHE TENDON_ZENOH PROPERTY STRINGS AUTO ON OFF)
+if(NOT TENDON_ZENOH MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "TENDON_ZENOH is '${TENDON_ZENOH}': it may be AUTO, ON or OFF")
+endif()
+
+# What the crates of the list ask for.
+set(oldest_rustc 1.85)
+set(TENDON_HAS_ZENOH OFF)
+set(TENDON_ZENOH_WHY "TENDON_ZENOH is OFF")
+if(NOT TENDON_ZENOH STREQUAL "OFF")
+  set(TENDON_ZENOH_WHY "")
+  find_program(TENDON_CARGO cargo)
+  mark_as_advanced(TENDON_CARGO)
+  find_package(Python3 3.11 COMPONENTS Interpreter)
+  if(NOT TENDON_CARGO)
+    set(TENDON_ZENOH_WHY "there is no cargo: tools/setup.sh zenoh installs it")
+  elseif(NOT Python3_FOUND)
+    set(TENDON_ZENOH_WHY "there is no Python 3.11")
+  else()
+    execute_process(COMMAND "${TENDON_CARGO}" --version OUTPUT_VARIABLE cargo_version)
+    string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" cargo_version "${cargo_version}")
+    if(NOT cargo_version OR cargo_version VERSION_LESS oldest_rustc)
+      set(TENDON_ZENOH_WHY "${TENDON_CARGO} is older than ${oldest_rustc}: '${cargo_version}'")
+    endif()
+  endif()
+  if(TENDON_ZENOH_WHY STREQUAL "")
+    set(TENDON_HAS_ZENOH ON)
+  elseif(TENDON_ZENOH STREQUAL "ON")
+    message(FATAL_ERROR "TENDON_ZENOH=ON: ${TENDON_ZENOH_WHY}")
+  endif()
+endif()
+
+# One file of each pair, in the library and in its tests: with Zenoh, or without.
+if(TENDON_HAS_ZENOH)
+  set(TENDON_ZENOH_LEAVES_OUT "/no_zenoh_session(_test)?\\.cpp$")
+else()
+  set(TENDON_ZENOH_LEAVES_OUT "/zenoh_session(_test)?\\.cpp$")
+endif()
+
+if(TENDON_HAS_ZENOH)
+  set(crate_dir "${PROJECT_SOURCE_DIR}/rust/tendon-zenoh")
+  set(crate_tool "${PROJECT_SOURCE_DIR}/tools/zenoh_crate.py")
+  # A change of these is another archive, at another place.
+  file(GLOB crate_files CONFIGURE_DEPENDS "${crate_dir}/src/*.rs")
+  list(APPEND crate_files "${crate_dir}/Cargo.toml" "${crate_dir}/crates.txt" "${crate_tool}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${crate_files})
+  execute_process(
+    COMMAND "${Python3_EXECUTABLE}" "${crate_tool}" path "${TENDON_CARGO}"
+    OUTPUT_VARIABLE TENDON_ZENOH_ARCHIVE OUTPUT_STRIP_TRAILING_WHITESPACE
+    COMMAND_ERROR_IS_FATAL ANY)
+  # On the terminal, because it takes minutes: cargo shows how far it is.
+  add_custom_command(
+    OUTPUT "${TENDON_ZENOH_ARCHIVE}"
+    COMMAND "${Python3_EXECUTABLE}" "${crate_tool}" build "${TENDON_CARGO}"
+    COMMENT "Building rust/tendon-zenoh, once for this compiler"
+    USES_TERMINAL VERBATIM)
+  add_custom_target(tendon_zenoh_crate DEPENDS "${TENDON_ZENOH_ARCHIVE}")
+endif()

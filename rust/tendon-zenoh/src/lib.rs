@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What Tendon uses of Zenoh, as a C ABI. The manual is the header, tendon_zenoh.h.
+//!
+//! No panic leaves a function: it becomes a failure. What is declared or asked is given back by
+//! one function, whatever it is.
+
+mod memory;
+mod session;
+
+use std::ffi::c_void;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use memory::{Lent, Received, Text};
+use session::Session;
+use zenoh::bytes::ZBytes;
+use zenoh::cancellation::{CancellationToken, CancellationTokenBuilderTrait};
+use zenoh::key_expr::KeyExpr;
+use zenoh::liveliness::LivelinessToken;
+use zenoh::pubsub::Subscriber;
+use zenoh::qos::CongestionControl;
+use zenoh::query::{ConsolidationMode, Query, QueryTarget, Queryable, Reply, ReplyKeyExpr};
+use zenoh::sample::{Sample, SampleKind};
+use zenoh::Wait;
+
+/// Why a call failed: text that is cut where the room ends.
+#[repr(C)]
+pub struct Failure {
+    size: usize,
+    text: [u8; 512],
+}
+
+type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+const OK: i32 = 0;
+const FAILED: i32 = 1;
+const BAD_CONFIG: i32 = 2;
+
+/// Runs `what`; an error or a panic is told in `failure`.
+fn guarded(failure: *mut Failure, what: impl FnOnce() -> Outcome) -> i32 {
+    let text = match catch_unwind(AssertUnwindSafe(what)) {
+        Ok(Ok(())) => return OK,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "a panic inside of Zenoh".to_string(),
+    };
+    // SAFETY: the caller's, for the time of the call, or null.
+    if let Some(failure) = unsafe { failure.as_mut() } {
+        failure.size = text.len().min(failure.text.len());
+        failure.text[..failure.size].copy_from_slice(&text.as_bytes()[..failure.size]);
+    }
+    FAILED
+}
+
+/// What has no error to tell: a panic ends it early.
+fn quietly(what: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(what));
+}
+
+/// A caller's context, and how to give it back.
+#[repr(C)]
+pub struct Context {
+    data: *mut c_void,
+    drop: Option<extern "C" fn(*mut c_void)>,
+}
+
+// SAFETY: the header asks that it may be used and dropped by any thread.
+unsafe impl Send for Context {}
+unsafe impl Sync for Context {}
+
+impl Context {
+    fn data(&self) -> *mut c_void {
+        self.data
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Some(drop) = self.drop {
+            drop(self.data);
+        }
+    }
+}
+
+/// Tells the end of a request when Zenoh lets go of its callback.
+struct Request {
+    context: Context,
+    on_end: extern "C" fn(*mut c_void, i32),
+    failed: AtomicBool,
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        (self.on_end)(self.context.data(), i32::from(self.failed.load(Ordering::Acquire)));
+    }
+}
+
+/// What was declared or asked; its drop withdraws it.
+pub enum Declared {
+    Token(#[allow(dead_code)] LivelinessToken),
+    Subscriber(#[allow(dead_code)] Subscriber<()>),
+    Queryable(#[allow(dead_code)] Queryable<()>),
+    Request(CancellationToken),
+}
+
+impl Drop for Declared {
+    fn drop(&mut self) {
+        if let Declared::Request(token) = self {
+            let _ = token.cancel().wait();
+        }
+    }
+}
+
+fn give(declared: *mut *mut Declared, what: Declared) -> Outcome {
+    // SAFETY: the header asks for a place to write to.
+    unsafe { *declared = Box::into_raw(Box::new(what)) };
+    Ok(())
+}
+
+fn key_of(key: &Text) -> Result<KeyExpr<'static>, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(KeyExpr::new(key.to_str()?.to_owned())?)
+}
+
+static PUTS: AtomicU64 = AtomicU64::new(0);
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub extern "C" fn tendon_zenoh_puts() -> u64 {
+    PUTS.load(Ordering::Relaxed)
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_open(
+    config: Text,
+    changes: *const session::Change,
+    change_count: usize,
+    context: Context,
+    on_state: extern "C" fn(*mut c_void, i32),
+    opened: *mut *mut Session,
+    failure: *mut Failure,
+) -> i32 {
+    let mut config_is_read = false;
+    let outcome = guarded(failure, || {
+        let changes =
+            if change_count == 0 { &[] } else { std::slice::from_raw_parts(changes, change_count) };
+        let config = session::config_of(&config, changes)?;
+        config_is_read = true;
+        *opened = Box::into_raw(Box::new(Session::open(config, context, on_state)?));
+        Ok(())
+    });
+    if outcome != OK && !config_is_read {
+        return BAD_CONFIG;
+    }
+    outcome
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_close(session: *mut Session, timeout_ms: u64) -> i32 {
+    let mut in_time = FAILED;
+    quietly(|| {
+        if Box::from_raw(session).close(Duration::from_millis(timeout_ms)) {
+            in_time = OK;
+        }
+    });
+    in_time
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_losses(session: *const Session) -> u64 {
+    let mut losses = u64::MAX;
+    quietly(|| losses = (*session).losses());
+    losses
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_token(
+    session: *const Session,
+    key: Text,
+    declared: *mut *mut Declared,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, || {
+        let token = (*session).zenoh().liveliness().declare_token(key_of(&key)?).wait()?;
+        give(declared, Declared::Token(token))
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_watch(
+    session: *const Session,
+    pattern: Text,
+    context: Context,
+    on_token: extern "C" fn(*mut c_void, i32, Text),
+    declared: *mut *mut Declared,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let callback = move |sample: Sample| {
+            let came = i32::from(sample.kind() == SampleKind::Put);
+            on_token(context.data(), came, Text::of(sample.key_expr().as_str()));
+        };
+        // Without its history a watch would not be told of tokens that come with a connection.
+        let watch = (*session)
+            .zenoh()
+            .liveliness()
+            .declare_subscriber(key_of(&pattern)?)
+            .history(true)
+            .callback(callback)
+            .wait()?;
+        give(declared, Declared::Subscriber(watch))
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_get(
+    session: *const Session,
+    pattern: Text,
+    timeout_ms: u64,
+    context: Context,
+    on_key: extern "C" fn(*mut c_void, Text),
+    on_end: extern "C" fn(*mut c_void, i32),
+    declared: *mut *mut Declared,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let request = Request { context, on_end, failed: AtomicBool::new(false) };
+        let callback = move |reply: Reply| match reply.result() {
+            Ok(sample) => on_key(request.context.data(), Text::of(sample.key_expr().as_str())),
+            Err(_) => request.failed.store(true, Ordering::Release),
+        };
+        let token = CancellationToken::default();
+        (*session)
+            .zenoh()
+            .liveliness()
+            .get(key_of(&pattern)?)
+            .timeout(Duration::from_millis(timeout_ms))
+            .cancellation_token(token.clone())
+            .callback(callback)
+            .wait()?;
+        give(declared, Declared::Request(token))
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_put(
+    session: *const Session,
+    key: Text,
+    payload: Lent,
+    attachment: Lent,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let payload: ZBytes = payload.into();
+        (*session)
+            .zenoh()
+            .put(key_of(&key)?, payload)
+            .attachment(attachment.into_option())
+            // The other kind waits for seconds, and then closes the connection.
+            .congestion_control(CongestionControl::Drop)
+            .wait()?;
+        PUTS.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+type OnMessage = extern "C" fn(*mut c_void, Text, Received, Received);
+
+fn tell(context: &Context, on_message: OnMessage, sample: &Sample) {
+    on_message(
+        context.data(),
+        Text::of(sample.key_expr().as_str()),
+        Received::of(Some(sample.payload())),
+        Received::of(sample.attachment()),
+    );
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_subscribe(
+    session: *const Session,
+    pattern: Text,
+    context: Context,
+    on_message: OnMessage,
+    declared: *mut *mut Declared,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let subscriber = (*session)
+            .zenoh()
+            .declare_subscriber(key_of(&pattern)?)
+            .callback(move |sample: Sample| tell(&context, on_message, &sample))
+            .wait()?;
+        give(declared, Declared::Subscriber(subscriber))
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_query(
+    session: *const Session,
+    key: Text,
+    payload: Lent,
+    attachment: Lent,
+    timeout_ms: u64,
+    context: Context,
+    on_answer: OnMessage,
+    on_end: extern "C" fn(*mut c_void, i32),
+    declared: *mut *mut Declared,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let request = Request { context, on_end, failed: AtomicBool::new(false) };
+        let callback = move |reply: Reply| match reply.result() {
+            Ok(sample) => tell(&request.context, on_answer, sample),
+            Err(_) => request.failed.store(true, Ordering::Release),
+        };
+        let token = CancellationToken::default();
+        let payload: ZBytes = payload.into();
+        (*session)
+            .zenoh()
+            .get(key_of(&key)?)
+            .payload(payload)
+            .attachment(attachment.into_option())
+            .target(QueryTarget::All)
+            .consolidation(ConsolidationMode::None)
+            .accept_replies(ReplyKeyExpr::Any)
+            .timeout(Duration::from_millis(timeout_ms))
+            .cancellation_token(token.clone())
+            .callback(callback)
+            .wait()?;
+        give(declared, Declared::Request(token))
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_answer(
+    session: *const Session,
+    key: Text,
+    context: Context,
+    on_question: extern "C" fn(*mut c_void, *mut Query, Text, Received, Received),
+    declared: *mut *mut Declared,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let callback = move |query: Query| {
+            let query = Box::new(query);
+            let payload = Received::of(query.payload());
+            let attachment = Received::of(query.attachment());
+            let query = Box::into_raw(query);
+            // SAFETY: the callback owns it from now on, and keeps it until it returns.
+            let key = Text::of(unsafe { &*query }.key_expr().as_str());
+            on_question(context.data(), query, key, payload, attachment);
+        };
+        let queryable =
+            (*session).zenoh().declare_queryable(key_of(&key)?).callback(callback).wait()?;
+        give(declared, Declared::Queryable(queryable))
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_reply(
+    question: *const Query,
+    key: Text,
+    payload: Lent,
+    attachment: Lent,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let payload: ZBytes = payload.into();
+        (*question).reply(key_of(&key)?, payload).attachment(attachment.into_option()).wait()?;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_question_drop(question: *mut Query) {
+    quietly(|| drop(Box::from_raw(question)));
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_undeclare(declared: *mut Declared) {
+    quietly(|| drop(Box::from_raw(declared)));
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_held_drop(held: *mut memory::Held) {
+    quietly(|| drop(Box::from_raw(held)));
+}

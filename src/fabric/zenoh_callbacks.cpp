@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/zenoh_callbacks.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <tendon/core/deadline.hpp>
+#include <utility>
+
+namespace tendon::v0::detail {
+
+namespace {
+
+/// What an event takes in the queue besides its bytes.
+constexpr std::uint64_t kEventBytes = 256;
+
+/// How long the exit of the process waits for callbacks that run.
+constexpr std::chrono::seconds kExitPatience{1};
+
+/// When the process exits, the program's objects go before Zenoh's threads do: no callback begins
+/// then, and those that run return first.
+class ExitGate {
+ public:
+  /// It is never destroyed: threads ask it until the very end.
+  static ExitGate& get() {
+    static ExitGate* const gate = [] {
+      auto* const made = new ExitGate();
+      std::atexit([] { get().shut(); });
+      return made;
+    }();
+    return *gate;
+  }
+
+  [[nodiscard]] bool is_shut() const { return shut_; }
+  /// False: the callback may not begin.
+  [[nodiscard]] bool enter() TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    if (shut_) return false;
+    ++running_;
+    inside_ = true;
+    return true;
+  }
+  void leave() TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    --running_;
+    inside_ = false;
+    left_.notify_all();
+  }
+
+ private:
+  void shut() TENDON_EXCLUDES(mutex_) {
+    const Deadline deadline = kExitPatience;
+    const Lock lock(mutex_);
+    shut_ = true;
+    const int own = inside_ ? 1 : 0;  // a callback that called exit()
+    while (running_ > own && left_.wait_until(mutex_, deadline)) {
+    }
+  }
+
+  static thread_local bool inside_;
+  Mutex mutex_;
+  CondVar left_;
+  int running_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> shut_ = false;
+};
+
+thread_local bool ExitGate::inside_ = false;
+
+std::uint64_t bytes_of(const ZenohCallbacks::Event& event) {
+  const auto* message = std::get_if<ZenohMessage>(&event);
+  if (message == nullptr) return 0;
+  return kEventBytes + message->key.size() + message->payload.size_bytes() +
+         message->attachment.size_bytes();
+}
+
+}  // namespace
+
+std::shared_ptr<ZenohCallbacks> ZenohCallbacks::start() {
+  static_cast<void>(
+      ExitGate::get());  // objects that are older than a session outlive its callbacks
+  std::shared_ptr<ZenohCallbacks> callbacks(new ZenohCallbacks());
+  // The thread keeps it: a callback may close the session that it belongs to.
+  callbacks->thread_ = std::thread([callbacks] { callbacks->run(); });
+  pthread_setname_np(callbacks->thread_.native_handle(), "tendon-zenoh");
+  return callbacks;
+}
+
+ZenohCallbacks::Number ZenohCallbacks::add(Callback callback) {
+  return add(Recipient{.callback = std::make_shared<const Callback>(std::move(callback))});
+}
+
+ZenohCallbacks::Number ZenohCallbacks::add_listener(Callback callback) {
+  return add(Recipient{.callback = std::make_shared<const Callback>(std::move(callback)),
+                       .listens = true});
+}
+
+ZenohCallbacks::Number ZenohCallbacks::add(Recipient recipient) {
+  const Lock lock(mutex_);
+  recipients_.emplace(++last_number_, std::move(recipient));
+  return last_number_;
+}
+
+void ZenohCallbacks::remove(Number number) {
+  Recipient gone;  // what the callback holds goes without the lock
+  Lock lock(mutex_);
+  const auto found = recipients_.find(number);
+  if (found != recipients_.end()) {
+    gone = std::move(found->second);
+    recipients_.erase(found);
+  }
+  if (in_callback()) return;
+  while (running_ == number && number != 0) returned_.wait(mutex_);
+}
+
+void ZenohCallbacks::close() {
+  std::map<Number, Recipient> gone;
+  std::deque<Queued> not_told;
+  {
+    const Lock lock(mutex_);
+    closed_ = true;
+    gone.swap(recipients_);
+    not_told.swap(queue_);
+    queued_.notify_one();
+  }
+  if (!thread_.joinable()) return;
+  if (in_callback()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+void ZenohCallbacks::post(Number number, Event event) noexcept {
+  if (ExitGate::get().is_shut()) return;
+  const Lock lock(mutex_);
+  const auto recipient = recipients_.find(number);
+  if (closed_ || recipient == recipients_.end()) return;
+  const std::uint64_t size_bytes = bytes_of(event);
+  if (size_bytes > 0 && queued_bytes_ + size_bytes > kMaxQueuedBytes) {
+    ++dropped_;
+    recipient->second.missed = true;
+    return;
+  }
+  if (recipient->second.missed && std::holds_alternative<Ending>(event)) {
+    event = Ending::timed_out;
+  }
+  queued_bytes_ += size_bytes;
+  queue_.push_back({number, std::move(event), size_bytes});
+  queued_.notify_one();
+}
+
+void ZenohCallbacks::set_state(SessionState state) noexcept {
+  if (ExitGate::get().is_shut()) return;
+  const Lock lock(mutex_);
+  if (closed_ || std::exchange(state_, state) == state) return;
+  for (const auto& [number, recipient] : recipients_) {
+    if (recipient.listens) queue_.push_back({number, state, 0});
+  }
+  queued_.notify_one();
+}
+
+SessionState ZenohCallbacks::state() const {
+  const Lock lock(mutex_);
+  return state_;
+}
+
+std::uint64_t ZenohCallbacks::dropped() const {
+  const Lock lock(mutex_);
+  return dropped_;
+}
+
+void ZenohCallbacks::run() {
+  while (std::optional<Call> call = begin_call()) {
+    if (call->callback == nullptr) continue;
+    if (ExitGate::get().enter()) {
+      (*call->callback)(std::move(call->event));
+      ExitGate::get().leave();
+    }
+    call.reset();  // nothing of a callback is left when its remove() returns
+    end_call();
+  }
+}
+
+std::optional<ZenohCallbacks::Call> ZenohCallbacks::begin_call() {
+  Lock lock(mutex_);
+  while (queue_.empty() && !closed_) queued_.wait(mutex_);
+  if (closed_) return std::nullopt;
+  Queued next = std::move(queue_.front());
+  queue_.pop_front();
+  queued_bytes_ -= next.size_bytes;
+  const auto recipient = recipients_.find(next.number);
+  // A question that nobody takes is given back without the lock: that may call post().
+  if (recipient == recipients_.end()) return Call{nullptr, std::move(next.event)};
+  running_ = next.number;
+  return Call{recipient->second.callback, std::move(next.event)};
+}
+
+void ZenohCallbacks::end_call() {
+  const Lock lock(mutex_);
+  running_ = 0;
+  returned_.notify_all();
+}
+
+}  // namespace tendon::v0::detail

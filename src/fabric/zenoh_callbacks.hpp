@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// From Zenoh's threads to one of ours.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/core/mutex.hpp>
+#include <thread>
+#include <variant>
+
+#include "fabric/zenoh_port.hpp"
+
+namespace tendon::v0::detail {
+
+/// The callbacks of a session. Zenoh calls from many threads, holds locks meanwhile and goes on
+/// while the process exits; what it tells is queued here, and told by one thread.
+///
+/// Owns:    the callbacks, the thread, and what is not told yet.
+/// Threads: thread-safe.
+/// Errors:  none. Messages above kMaxQueuedBytes are dropped and counted, and a request that missed
+///          one ends as `timed_out`. Nothing else is dropped.
+/// Blocks:  remove() and close(): for the callback that runs, unless they are called in it.
+/// Cost:    a lock, a place in the queue and a wake-up for all that is told.
+class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
+ public:
+  using Number = std::uint64_t;
+  struct Token {
+    TokenChange change;
+    std::string key;
+  };
+  using Event =
+      std::variant<Token, ZenohMessage, std::unique_ptr<ZenohQuestion>, SessionState, Ending>;
+  using Callback = std::function<void(Event)>;
+
+  static constexpr std::uint64_t kMaxQueuedBytes = std::uint64_t{64} << 20;
+
+  /// With its thread.
+  [[nodiscard]] static std::shared_ptr<ZenohCallbacks> start();
+  ZenohCallbacks(const ZenohCallbacks&) = delete;
+  ZenohCallbacks& operator=(const ZenohCallbacks&) = delete;
+  ~ZenohCallbacks() = default;
+
+  [[nodiscard]] Number add(Callback callback) TENDON_EXCLUDES(mutex_);
+  /// One that set_state() tells of changes.
+  [[nodiscard]] Number add_listener(Callback callback) TENDON_EXCLUDES(mutex_);
+  /// It is not called any more.
+  void remove(Number number) TENDON_EXCLUDES(mutex_);
+  /// None is called any more. The thread ends.
+  void close() TENDON_EXCLUDES(mutex_);
+
+  void post(Number number, Event event) noexcept TENDON_EXCLUDES(mutex_);
+  void set_state(SessionState state) noexcept TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] SessionState state() const TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] std::uint64_t dropped() const TENDON_EXCLUDES(mutex_);
+
+ private:
+  struct Recipient {
+    std::shared_ptr<const Callback> callback;
+    bool listens = false;  ///< to changes of the state
+    bool missed = false;   ///< a message, for want of room
+  };
+  struct Queued {
+    Number number = 0;
+    Event event;
+    std::uint64_t size_bytes = 0;
+  };
+
+  struct Call {
+    std::shared_ptr<const Callback> callback;  ///< none where the recipient is gone
+    Event event;
+  };
+
+  ZenohCallbacks() = default;
+  [[nodiscard]] Number add(Recipient recipient) TENDON_EXCLUDES(mutex_);
+  void run() TENDON_EXCLUDES(mutex_);
+  /// Waits for the next; nothing once it is closed.
+  [[nodiscard]] std::optional<Call> begin_call() TENDON_EXCLUDES(mutex_);
+  void end_call() TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool in_callback() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+  std::thread thread_;  ///< set before anybody else has this
+  mutable Mutex mutex_;
+  CondVar queued_;
+  CondVar returned_;
+  std::map<Number, Recipient> recipients_ TENDON_GUARDED_BY(mutex_);
+  std::deque<Queued> queue_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t queued_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::uint64_t dropped_ TENDON_GUARDED_BY(mutex_) = 0;
+  Number last_number_ TENDON_GUARDED_BY(mutex_) = 0;
+  Number running_ TENDON_GUARDED_BY(mutex_) = 0;  ///< 0: none
+  SessionState state_ TENDON_GUARDED_BY(mutex_) = SessionState::down;
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tendon::v0::detail

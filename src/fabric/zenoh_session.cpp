@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/zenoh_session.hpp"
+
+#include <tendon_zenoh.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "core/fork_guard.hpp"
+#include "fabric/zenoh_callbacks.hpp"
+
+namespace tendon::v0::detail {
+
+namespace {
+
+using Number = ZenohCallbacks::Number;
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kCloseMs = 2000;
+constexpr std::int64_t kFirstRetryMs = 100;
+constexpr std::int64_t kLastRetryMs = 2000;
+/// A listener waits for its place without knowing when it becomes free.
+constexpr std::int64_t kListenRetryMs = 100;
+/// Zenoh ends a get() after this time as if all had answered: longer than any of ours waits.
+constexpr std::int64_t kZenohGivesUpMs = 3'600'000;
+constexpr milliseconds kLongestRequest{kZenohGivesUpMs / 2};
+
+constexpr const char* kOverride = "ZENOH_CONFIG_OVERRIDE";
+
+tendon_zenoh_text text_of(std::string_view text) { return {text.data(), text.size()}; }
+std::string_view text_of(tendon_zenoh_text text) { return {text.data, text.size}; }
+
+Error failed(ErrorCode code, std::string_view what, const tendon_zenoh_failure& failure) {
+  return Error{code, "fabric.zenoh",
+               std::string(what) + ": " + std::string(failure.text, failure.size)};
+}
+
+// ---- memory
+
+/// Zenoh reads the storage's own bytes, and keeps a share of it meanwhile.
+tendon_zenoh_lent lend(Storage storage) {
+  if (storage.size_bytes() == 0) return {};
+  const auto* const data = reinterpret_cast<const std::uint8_t*>(storage.data());
+  const std::uint64_t size_bytes = storage.size_bytes();
+  return {data, size_bytes, new Storage(std::move(storage)),
+          [](void* owner) { delete static_cast<Storage*>(owner); }};
+}
+
+Storage storage_of(tendon_zenoh_received received) {
+  if (received.held == nullptr) return {};
+  std::shared_ptr<const void> owner(
+      received.held, [held = received.held](const void*) { tendon_zenoh_held_drop(held); });
+  // Read-only, which the storage says: the same memory may be read by other subscribers.
+  auto* const data = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(received.data));
+  return {std::move(owner), data, received.size, Access::read_only};
+}
+
+// ---- what Zenoh calls: it only queues
+
+/// The context of a callback.
+struct Told {
+  std::shared_ptr<ZenohCallbacks> callbacks;
+  Number number = 0;
+
+  void post(ZenohCallbacks::Event event) const noexcept {
+    callbacks->post(number, std::move(event));
+  }
+};
+
+const Told& told(void* context) noexcept { return *static_cast<const Told*>(context); }
+
+tendon_zenoh_context context_of(std::shared_ptr<ZenohCallbacks> callbacks, Number number) {
+  return {new Told{std::move(callbacks), number},
+          [](void* context) { delete static_cast<Told*>(context); }};
+}
+
+class Question final : public ZenohQuestion {
+ public:
+  Question(tendon_zenoh_question* question, ZenohMessage asked)
+      : question_(question), asked_(std::move(asked)) {}
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  ~Question() override {
+    if (process_ == process_number()) tendon_zenoh_question_drop(question_);
+  }
+  [[nodiscard]] const ZenohMessage& asked() const noexcept override { return asked_; }
+  void answer(ZenohMessage message) override {
+    if (process_ != process_number()) return;
+    // An asker that is gone, or has waited long enough, is no error of the one who answers.
+    static_cast<void>(tendon_zenoh_reply(question_, text_of(message.key),
+                                         lend(std::move(message.payload)),
+                                         lend(std::move(message.attachment)), nullptr));
+  }
+
+ private:
+  tendon_zenoh_question* const question_;
+  const ZenohMessage asked_;
+  const std::uint32_t process_ = process_number();
+};
+
+extern "C" {
+
+static void state_changed(void* context, std::int32_t is_up) noexcept {
+  told(context).callbacks->set_state(is_up != 0 ? SessionState::up : SessionState::down);
+}
+
+static void token_changed(void* context, std::int32_t came, tendon_zenoh_text key) noexcept {
+  told(context).post(ZenohCallbacks::Token{came != 0 ? TokenChange::came : TokenChange::went,
+                                           std::string(text_of(key))});
+}
+
+static void token_found(void* context, tendon_zenoh_text key) noexcept {
+  told(context).post(ZenohCallbacks::Token{TokenChange::came, std::string(text_of(key))});
+}
+
+static void message_came(void* context, tendon_zenoh_text key, tendon_zenoh_received payload,
+                         tendon_zenoh_received attachment) noexcept {
+  told(context).post(
+      ZenohMessage{std::string(text_of(key)), storage_of(payload), storage_of(attachment)});
+}
+
+static void question_came(void* context, tendon_zenoh_question* question, tendon_zenoh_text key,
+                          tendon_zenoh_received payload,
+                          tendon_zenoh_received attachment) noexcept {
+  ZenohMessage asked{std::string(text_of(key)), storage_of(payload), storage_of(attachment)};
+  told(context).post(std::make_unique<Question>(question, std::move(asked)));
+}
+
+static void request_ended(void* context, std::int32_t failed) noexcept {
+  told(context).post(failed != 0 ? Ending::timed_out : Ending::complete);
+}
+
+}  // extern "C"
+
+// ---- the session
+
+/// What a session returns: withdraws at Zenoh, then waits for its callback.
+class Standing final : public ZenohPort::Declared {
+ public:
+  Standing(std::shared_ptr<ZenohCallbacks> callbacks, Number number)
+      : callbacks_(std::move(callbacks)), number_(number) {}
+  Standing(const Standing&) = delete;
+  Standing& operator=(const Standing&) = delete;
+  ~Standing() override {
+    if (process_ != process_number()) return;
+    if (declared != nullptr) tendon_zenoh_undeclare(declared);
+    callbacks_->remove(number_);
+  }
+
+  tendon_zenoh_declared* declared = nullptr;  ///< to be set by who declares
+
+ private:
+  const std::shared_ptr<ZenohCallbacks> callbacks_;
+  const Number number_;
+  const std::uint32_t process_ = process_number();
+};
+
+class ZenohSession final : public ZenohPort {
+ public:
+  ZenohSession(std::shared_ptr<ZenohCallbacks> callbacks, tendon_zenoh_session* session)
+      : callbacks_(std::move(callbacks)), session_(session) {}
+  ZenohSession(const ZenohSession&) = delete;
+  ZenohSession& operator=(const ZenohSession&) = delete;
+  ~ZenohSession() override {
+    if (is_child()) return;
+    callbacks_->close();
+    static_cast<void>(tendon_zenoh_close(session_, kCloseMs));
+  }
+
+  [[nodiscard]] Result<Handle> token(const KeyExpression& key) override {
+    if (is_child()) return forked();
+    return declare(0, "token", key.text(), [&](auto** declared, auto* failure) {
+      return tendon_zenoh_token(session_, text_of(key.text()), declared, failure);
+    });
+  }
+
+  [[nodiscard]] Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) override {
+    if (is_child()) return forked();
+    const Number number =
+        callbacks_->add([on_token = std::move(on_token)](ZenohCallbacks::Event event) {
+          const auto& token = std::get<ZenohCallbacks::Token>(event);
+          on_token(token.change, token.key);
+        });
+    return declare(number, "watch", pattern.text(), [&](auto** declared, auto* failure) {
+      return tendon_zenoh_watch(session_, text_of(pattern.text()), context_of(callbacks_, number),
+                                token_changed, declared, failure);
+    });
+  }
+
+  [[nodiscard]] Result<Handle> get(const KeyExpression& pattern, milliseconds timeout, OnKey on_key,
+                                   OnEnd on_end) override {
+    if (is_child()) return forked();
+    const Number number = add_request(
+        [on_key = std::move(on_key)](ZenohCallbacks::Event& event) {
+          on_key(std::get<ZenohCallbacks::Token>(event).key);
+        },
+        std::move(on_end));
+    return declare(number, "get", pattern.text(), [&](auto** declared, auto* failure) {
+      return tendon_zenoh_get(session_, text_of(pattern.text()), whole_ms(timeout),
+                              context_of(callbacks_, number), token_found, request_ended, declared,
+                              failure);
+    });
+  }
+
+  [[nodiscard]] Result<void> put(ZenohMessage message) override {
+    if (is_child()) return forked();
+    TENDON_TRY(key, KeyExpression::parse(message.key));
+    tendon_zenoh_failure failure{};
+    if (tendon_zenoh_put(session_, text_of(key.text()), lend(std::move(message.payload)),
+                         lend(std::move(message.attachment)), &failure) != 0) {
+      return failed(ErrorCode::unreachable, "put on '" + key.text() + "'", failure);
+    }
+    return {};
+  }
+
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
+                                         OnMessage on_message) override {
+    if (is_child()) return forked();
+    const Number number =
+        callbacks_->add([on_message = std::move(on_message)](ZenohCallbacks::Event event) {
+          on_message(std::get<ZenohMessage>(event));
+        });
+    return declare(number, "subscribe", pattern.text(), [&](auto** declared, auto* failure) {
+      return tendon_zenoh_subscribe(session_, text_of(pattern.text()),
+                                    context_of(callbacks_, number), message_came, declared,
+                                    failure);
+    });
+  }
+
+  [[nodiscard]] Result<Handle> query(ZenohMessage question, milliseconds timeout,
+                                     OnMessage on_answer, OnEnd on_end) override {
+    if (is_child()) return forked();
+    TENDON_TRY(key, KeyExpression::parse(question.key));
+    const Number number =
+        add_request([on_answer = std::move(on_answer)](
+                        ZenohCallbacks::Event& event) { on_answer(std::get<ZenohMessage>(event)); },
+                    std::move(on_end));
+    return declare(number, "query", key.text(), [&](auto** declared, auto* failure) {
+      return tendon_zenoh_query(session_, text_of(key.text()), lend(std::move(question.payload)),
+                                lend(std::move(question.attachment)), whole_ms(timeout),
+                                context_of(callbacks_, number), message_came, request_ended,
+                                declared, failure);
+    });
+  }
+
+  [[nodiscard]] Result<Handle> answer(const KeyExpression& key, OnQuestion on_question) override {
+    if (is_child()) return forked();
+    const Number number =
+        callbacks_->add([on_question = std::move(on_question)](ZenohCallbacks::Event event) {
+          on_question(std::get<std::unique_ptr<ZenohQuestion>>(std::move(event)));
+        });
+    return declare(number, "answer", key.text(), [&](auto** declared, auto* failure) {
+      return tendon_zenoh_answer(session_, text_of(key.text()), context_of(callbacks_, number),
+                                 question_came, declared, failure);
+    });
+  }
+
+  [[nodiscard]] Result<Handle> on_state(OnState on_state) override {
+    if (is_child()) return forked();
+    const Number number =
+        callbacks_->add_listener([on_state = std::move(on_state)](ZenohCallbacks::Event event) {
+          on_state(std::get<SessionState>(event));
+        });
+    return Handle(std::make_unique<Standing>(callbacks_, number));
+  }
+  [[nodiscard]] SessionState state() const override {
+    return is_child() ? SessionState::down : callbacks_->state();
+  }
+
+ private:
+  /// A forked child has none of the threads, and its parent's sockets: it touches nothing.
+  [[nodiscard]] bool is_child() const { return process_ != process_number(); }
+  static Error forked() {
+    return Error{ErrorCode::forked, "fabric.zenoh",
+                 "the session belongs to the process before fork"};
+  }
+  static std::uint64_t whole_ms(milliseconds timeout) {
+    return static_cast<std::uint64_t>(
+        std::clamp(timeout, milliseconds::zero(), kLongestRequest).count());
+  }
+
+  /// Zenoh ends what it asked of a peer that is gone as if all had answered: the end is only
+  /// complete if no connection was lost since.
+  template <class F>
+  [[nodiscard]] Number add_request(F on_found, OnEnd on_end) {
+    return callbacks_->add([on_found = std::move(on_found), on_end = std::move(on_end),
+                            session = session_,
+                            losses = tendon_zenoh_losses(session_)](ZenohCallbacks::Event event) {
+      const auto* const ending = std::get_if<Ending>(&event);
+      if (ending == nullptr) {
+        on_found(event);
+      } else {
+        const bool whole = tendon_zenoh_losses(session) == losses;
+        on_end(whole ? *ending : Ending::timed_out);
+      }
+    });
+  }
+
+  template <class F>
+  [[nodiscard]] Result<Handle> declare(Number number, std::string_view what, const std::string& key,
+                                       F call) {
+    auto standing = std::make_unique<Standing>(callbacks_, number);
+    tendon_zenoh_failure failure{};
+    if (call(&standing->declared, &failure) != 0) {
+      return failed(ErrorCode::unreachable, std::string(what) + " of '" + key + "'", failure);
+    }
+    return Handle(std::move(standing));
+  }
+
+  const std::shared_ptr<ZenohCallbacks> callbacks_;
+  tendon_zenoh_session* const session_;
+  const std::uint32_t process_ = process_number();
+};
+
+// ---- its configuration
+
+std::string_view name_of(ZenohMode mode) {
+  switch (mode) {
+    case ZenohMode::client:
+      return "client";
+    case ZenohMode::peer:
+      return "peer";
+    case ZenohMode::router:
+      break;
+  }
+  return "router";
+}
+
+nlohmann::json retry(std::int64_t first_ms, std::int64_t last_ms) {
+  return {
+      {"period_init_ms", first_ms}, {"period_max_ms", last_ms}, {"period_increase_factor", 2.0}};
+}
+
+std::string configuration(const ZenohOptions& options, Deadline deadline) {
+  // A client tries until then; the others connect, and a listener waits, in the background.
+  std::int64_t connect_ms = -1;
+  if (options.mode == ZenohMode::client && !deadline.is_never()) {
+    connect_ms = std::chrono::ceil<milliseconds>(deadline.remaining()).count();
+  }
+  const bool waits = options.listening == ZenohListening::once_free;
+  const nlohmann::json whole = {
+      {"mode", name_of(options.mode)},
+      {"connect",
+       {{"endpoints", options.connect},
+        {"timeout_ms", connect_ms},
+        {"exit_on_failure", false},
+        {"retry", retry(kFirstRetryMs, kLastRetryMs)}}},
+      {"listen",
+       {{"endpoints", options.listen},
+        {"timeout_ms", waits ? -1 : 0},
+        {"exit_on_failure", !waits},
+        {"retry", retry(kListenRetryMs, kListenRetryMs)}}},
+      // It would let a router, and a peer that connects, wait that long in open().
+      {"scouting",
+       {{"delay", 0}, {"multicast", {{"enabled", false}}}, {"gossip", {{"enabled", false}}}}},
+      {"routing", {{"interests", {{"timeout", kZenohGivesUpMs}}}}},
+  };
+  return whole.dump();
+}
+
+/// The entries of the environment: "key=value;key=value".
+Result<std::vector<tendon_zenoh_change>> changes_of(std::string_view text) {
+  std::vector<tendon_zenoh_change> changes;
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find(';'));
+    text.remove_prefix(std::min(entry.size() + 1, text.size()));
+    if (entry.empty()) continue;
+    const std::size_t equals = entry.find('=');
+    if (equals == 0 || equals == std::string_view::npos) {
+      return Error{ErrorCode::invalid_argument, "fabric.zenoh",
+                   std::string(kOverride) + " has '" + std::string(entry) +
+                       "' where 'key=value' is expected"};
+    }
+    changes.push_back({text_of(entry.substr(0, equals)), text_of(entry.substr(equals + 1))});
+  }
+  return changes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& options, Deadline deadline) {
+  const char* const override_text = std::getenv(kOverride);
+  const std::string environment = override_text == nullptr ? "" : override_text;
+  TENDON_TRY(changes, changes_of(environment));
+  const std::string config = configuration(options, deadline);
+  const std::shared_ptr<ZenohCallbacks> callbacks = ZenohCallbacks::start();
+  tendon_zenoh_session* session = nullptr;
+  tendon_zenoh_failure failure{};
+  const std::int32_t outcome =
+      tendon_zenoh_open(text_of(config), changes.data(), changes.size(), context_of(callbacks, 0),
+                        state_changed, &session, &failure);
+  if (outcome != TENDON_ZENOH_OK) {
+    callbacks->close();
+    return failed(
+        outcome == TENDON_ZENOH_BAD_CONFIG ? ErrorCode::invalid_argument : ErrorCode::unreachable,
+        "a " + std::string(name_of(options.mode)) + " of Zenoh", failure);
+  }
+  return std::unique_ptr<ZenohPort>(std::make_unique<ZenohSession>(callbacks, session));
+}
+
+std::uint64_t zenoh_puts() { return tendon_zenoh_puts(); }
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions of the real Zenoh, by rust/tendon-zenoh.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+#include "fabric/zenoh_port.hpp"
+
+namespace tendon::v0::detail {
+
+/// A client talks through the one router, or listening peer, that it is connected to; a peer with
+/// all whom it names and who name it; a router passes on what its peers and clients say.
+enum class ZenohMode : std::uint8_t { client, peer, router };
+/// Where another process has the place to listen at: fail, or take it once it is free.
+enum class ZenohListening : std::uint8_t { now, once_free };
+
+/// Endpoints are Zenoh's: "unixsock-stream//run/user/1000/tendon/x.zenoh", "tcp/10.0.0.7:7447".
+struct ZenohOptions {
+  ZenohMode mode = ZenohMode::client;
+  std::vector<std::string> connect = {};  ///< a client names one or more
+  std::vector<std::string> listen = {};   ///< nothing listens unasked
+  ZenohListening listening = ZenohListening::now;
+};
+
+/// Opens a session. It neither sends nor answers multicast, and follows no gossip: it connects to
+/// what it is told. Entries of the environment variable ZENOH_CONFIG_OVERRIDE,
+/// "connect/endpoints=[...];mode=...", come last and win.
+///
+/// Threads: a thread that tells, and those of Zenoh, which all sessions of the process share.
+/// Errors:  unreachable (a client that reaches nobody until the deadline, a place to listen at that
+///          cannot be had); invalid_argument; not_supported where Tendon was built without Zenoh.
+///          A session whose connection is lost later is down, and connects again by itself.
+/// Blocks:  a client until it is connected; the destructor of the session for two seconds at most.
+///          A session is closed before the process ends: never one in a static.
+/// Cost:    about 10 MB and some threads; connecting again is tried after 0.1 s, then ever more
+///          rarely, at least every 2 s.
+[[nodiscard]] Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& options,
+                                                            Deadline deadline);
+
+/// Messages of this process that Zenoh took, in all its sessions.
+[[nodiscard]] std::uint64_t zenoh_puts();
+
+}  // namespace tendon::v0::detail

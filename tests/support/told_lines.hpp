@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/expect.hpp"
+
+namespace tendon::test {
+
+/// What other threads tell a test, as lines.
+class ToldLines {
+ public:
+  void add(std::string line) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(std::move(line));
+    added_.notify_all();
+  }
+  /// The first `count` lines, once they are there; fewer when patience ends.
+  [[nodiscard]] std::vector<std::string> take(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    added_.wait_for(lock, kPatience, [&] { return lines_.size() >= count; });
+    const auto end = lines_.begin() + static_cast<std::ptrdiff_t>(std::min(count, lines_.size()));
+    std::vector<std::string> taken(lines_.begin(), end);
+    lines_.erase(lines_.begin(), end);
+    return taken;
+  }
+  /// Waits for a line, and takes it out of the others; false when patience ends.
+  [[nodiscard]] bool has(const std::string& line) {
+    std::unique_lock lock(mutex_);
+    auto found = lines_.end();
+    added_.wait_for(lock, kPatience, [&] {
+      found = std::find(lines_.begin(), lines_.end(), line);
+      return found != lines_.end();
+    });
+    if (found == lines_.end()) return false;
+    lines_.erase(found);
+    return true;
+  }
+  /// Those that are there now.
+  [[nodiscard]] std::vector<std::string> all() const {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable added_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace tendon::test

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled where Tendon is built without Zenoh.
+#include <gtest/gtest.h>
+
+#include "fabric/zenoh_session.hpp"
+#include "support/expect.hpp"
+
+namespace {
+
+using namespace tendon::detail;
+
+TEST(NoZenohSession, SaysWhatToDo) {
+  EXPECT_TRUE(tendon::test::fails_with(open_zenoh({}, tendon::Deadline::now()),
+                                       tendon::ErrorCode::not_supported, "TENDON_ZENOH=ON"));
+  EXPECT_EQ(zenoh_puts(), 0U);
+}
+
+}  // namespace

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sessions of Zenoh tell comes from one thread, and not after it was withdrawn.
+#include "fabric/zenoh_callbacks.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/told_lines.hpp"
+
+namespace {
+
+using namespace tendon::detail;
+using tendon::Storage;
+using tendon::test::ToldLines;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Event = ZenohCallbacks::Event;
+
+Event token(const std::string& key) { return ZenohCallbacks::Token{TokenChange::came, key}; }
+std::string key_of(const Event& event) { return std::get<ZenohCallbacks::Token>(event).key; }
+
+class ZenohCallbackThread : public testing::Test {
+ protected:
+  ZenohCallbackThread() : callbacks_(ZenohCallbacks::start()) {}
+  ~ZenohCallbackThread() override { callbacks_->close(); }
+
+  ZenohCallbacks::Callback keys_to(ToldLines& lines) {
+    return [&lines](Event event) { lines.add(key_of(event)); };
+  }
+  // All that was posted before has been told.
+  void drain() {
+    ToldLines end;
+    const auto number = callbacks_->add(keys_to(end));
+    callbacks_->post(number, token("end"));
+    EXPECT_THAT(end.take(1), ElementsAre("end"));
+    callbacks_->remove(number);
+  }
+
+  std::shared_ptr<ZenohCallbacks> callbacks_;
+  ToldLines lines_;
+};
+
+TEST_F(ZenohCallbackThread, TellsInOrderAndOneAtATime) {
+  std::atomic<int> running = 0;
+  std::atomic<int> most = 0;
+  const auto count = [&](Event event) {
+    most = std::max(most.load(), ++running);
+    lines_.add(key_of(event));
+    --running;
+  };
+  const auto one = callbacks_->add(count);
+  const auto two = callbacks_->add(count);
+  std::vector<std::string> expected;
+  for (int i = 0; i < 1000; ++i) {
+    callbacks_->post(i % 2 == 0 ? one : two, token(std::to_string(i)));
+    expected.push_back(std::to_string(i));
+  }
+  EXPECT_EQ(lines_.take(1000), expected);
+  EXPECT_EQ(most, 1);
+}
+
+TEST_F(ZenohCallbackThread, NothingIsToldAfterItWasRemoved) {
+  const auto number = callbacks_->add(keys_to(lines_));
+  const auto blocker = callbacks_->add([&](Event) { callbacks_->remove(number); });
+  callbacks_->post(blocker, token(""));
+  callbacks_->post(number, token("late"));
+  drain();
+  EXPECT_THAT(lines_.all(), IsEmpty());
+}
+
+TEST_F(ZenohCallbackThread, RemoveWaitsForTheCallback) {
+  ToldLines order;
+  ToldLines go;
+  const auto kept = std::make_shared<int>();
+  const auto number = callbacks_->add([&, kept](Event) {
+    order.add("began");
+    static_cast<void>(go.take(1));
+    order.add("ends");
+  });
+  callbacks_->post(number, token(""));
+  EXPECT_THAT(order.take(1), ElementsAre("began"));
+  std::thread remover([&] {
+    go.add("");
+    callbacks_->remove(number);
+    // Nothing of the callback is left, its own memory included.
+    order.add("removed, " + std::to_string(kept.use_count()));
+  });
+  remover.join();
+  EXPECT_THAT(order.take(2), ElementsAre("ends", "removed, 1"));
+}
+
+TEST_F(ZenohCallbackThread, ACallbackMayRemoveItself) {
+  ZenohCallbacks::Number number = 0;
+  number = callbacks_->add([&](Event event) {
+    lines_.add(key_of(event));
+    callbacks_->remove(number);
+  });
+  callbacks_->post(number, token("first"));
+  callbacks_->post(number, token("second"));
+  drain();
+  EXPECT_THAT(lines_.all(), ElementsAre("first"));
+}
+
+TEST_F(ZenohCallbackThread, ACallbackMayCloseThem) {
+  const auto number = callbacks_->add([&](Event) {
+    callbacks_->close();
+    lines_.add("closed");
+  });
+  callbacks_->post(number, token(""));
+  EXPECT_THAT(lines_.take(1), ElementsAre("closed"));
+}
+
+TEST_F(ZenohCallbackThread, ChangesOfTheStateAreToldOnce) {
+  const auto number = callbacks_->add_listener([&](Event event) {
+    lines_.add(std::get<SessionState>(event) == SessionState::up ? "up" : "down");
+  });
+  static_cast<void>(number);
+  EXPECT_EQ(callbacks_->state(), SessionState::down);
+  callbacks_->set_state(SessionState::down);
+  callbacks_->set_state(SessionState::up);
+  EXPECT_EQ(callbacks_->state(), SessionState::up);
+  callbacks_->set_state(SessionState::up);
+  callbacks_->set_state(SessionState::down);
+  EXPECT_THAT(lines_.take(2), ElementsAre("up", "down"));
+}
+
+// A question that nobody takes: to give it back is to call Zenoh, which may tell at once.
+class Counted final : public ZenohQuestion {
+ public:
+  Counted(ZenohCallbacks& callbacks, ZenohCallbacks::Number number)
+      : callbacks_(callbacks), number_(number) {}
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() override { callbacks_.post(number_, token("given back")); }
+  [[nodiscard]] const ZenohMessage& asked() const noexcept override { return asked_; }
+  void answer(ZenohMessage /*message*/) override {}
+
+ private:
+  ZenohCallbacks& callbacks_;
+  const ZenohCallbacks::Number number_;
+  const ZenohMessage asked_;
+};
+
+TEST_F(ZenohCallbackThread, AQuestionThatNobodyTakesIsGivenBack) {
+  const auto number = callbacks_->add(keys_to(lines_));
+  callbacks_->post(number + 1, std::make_unique<Counted>(*callbacks_, number));
+  EXPECT_THAT(lines_.take(1), ElementsAre("given back"));
+  // One whose recipient goes while it is queued.
+  ZenohCallbacks::Number recipient = 0;
+  const auto remover = callbacks_->add([&](Event) { callbacks_->remove(recipient); });
+  recipient = callbacks_->add([](Event) {});
+  callbacks_->post(remover, token(""));
+  callbacks_->post(recipient, std::make_unique<Counted>(*callbacks_, number));
+  EXPECT_THAT(lines_.take(1), ElementsAre("given back"));
+}
+
+TEST_F(ZenohCallbackThread, WhatIsQueuedHasALimit) {
+  ToldLines go;
+  const auto blocker = callbacks_->add([&](Event) {
+    lines_.add("blocks");
+    static_cast<void>(go.take(1));
+  });
+  const auto request = callbacks_->add([&](Event event) {
+    const auto* const ending = std::get_if<Ending>(&event);
+    lines_.add(ending == nullptr ? "message" : *ending == Ending::complete ? "end" : "timeout");
+  });
+  callbacks_->post(blocker, token(""));
+  EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
+  const Storage half = Storage::allocate(ZenohCallbacks::kMaxQueuedBytes / 2).value();
+  for (int i = 0; i < 3; ++i) callbacks_->post(request, ZenohMessage{"k", half, {}});
+  callbacks_->post(request, Ending::complete);
+  EXPECT_EQ(callbacks_->dropped(), 2U);  // a message has a key and a place, too
+  go.add("");
+  EXPECT_THAT(lines_.take(2), ElementsAre("message", "timeout"));
+}
+
+}  // namespace

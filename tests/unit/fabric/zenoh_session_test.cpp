@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions of the real Zenoh: what tests/unit/fabric/zenoh_network_test.cpp says of the double.
+// Compiled where Tendon is built with Zenoh.
+#include "fabric/zenoh_session.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/child.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
+#include "support/told_lines.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace tendon::detail;
+using tendon::Access;
+using tendon::ErrorCode;
+using tendon::KeyExpression;
+using tendon::Storage;
+using tendon::test::eventually;
+using tendon::test::exited_with;
+using tendon::test::fails_with;
+using tendon::test::kBriefly;
+using tendon::test::kPatience;
+using tendon::test::run_in_child;
+using tendon::test::ScratchDir;
+using tendon::test::succeeds;
+using tendon::test::ToldLines;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+using Lines = std::vector<std::string>;
+using Port = std::unique_ptr<ZenohPort>;
+using Handle = ZenohPort::Handle;
+
+/// What no test waits for: the end comes before it.
+constexpr std::chrono::milliseconds kLong{60'000};
+
+KeyExpression key(std::string_view text) { return KeyExpression::parse(text).value(); }
+
+Storage storage(const std::string& text) {
+  const auto owner = std::make_shared<std::string>(text);
+  return {owner, reinterpret_cast<std::byte*>(owner->data()), owner->size(), Access::read_only};
+}
+std::string text(const Storage& storage) { return std::string(tendon::as_text(storage.bytes())); }
+
+ZenohMessage message(const std::string& on, const std::string& payload,
+                     const std::string& attachment = "") {
+  return {on, storage(payload), storage(attachment)};
+}
+
+// What a port tells, as lines.
+ZenohPort::OnToken tokens_to(ToldLines& lines) {
+  return [&lines](TokenChange change, std::string_view token) {
+    lines.add((change == TokenChange::came ? "+" : "-") + std::string(token));
+  };
+}
+ZenohPort::OnKey keys_to(ToldLines& lines) {
+  return [&lines](std::string_view token) { lines.add(std::string(token)); };
+}
+ZenohPort::OnMessage messages_to(ToldLines& lines) {
+  return [&lines](const ZenohMessage& one) { lines.add(one.key + "=" + text(one.payload)); };
+}
+ZenohPort::OnEnd end_to(ToldLines& lines) {
+  return [&lines](Ending ending) { lines.add(ending == Ending::complete ? "end" : "timeout"); };
+}
+
+// A star: clients of one router, which listens on a unix socket.
+class ZenohSessions : public testing::Test {
+ protected:
+  ZenohSessions() {
+    // One process may run several of these tests.
+    unsetenv("ZENOH_CONFIG_OVERRIDE");
+    start_router();
+    a_ = client();
+    b_ = client();
+    c_ = client();
+  }
+
+  void start_router() {
+    router_ = open_zenoh({.mode = ZenohMode::router, .listen = {place_}}, kPatience).value();
+  }
+  [[nodiscard]] Port client() const {
+    return open_zenoh({.mode = ZenohMode::client, .connect = {place_}}, kPatience).value();
+  }
+  // What is there: keys, then how the request ended.
+  static Lines found(ZenohPort& port, std::string_view pattern) {
+    ToldLines lines;
+    ToldLines end;
+    const Handle get = port.get(key(pattern), kLong, keys_to(lines), end_to(end)).value();
+    Lines all = end.take(1);
+    const Lines keys = lines.all();
+    all.insert(all.begin(), keys.begin(), keys.end());
+    return all;
+  }
+  // All that the port said before has come to the router, because the answer to this comes after.
+  static void settle(ZenohPort& port) { EXPECT_THAT(found(port, "settled"), ElementsAre("end")); }
+  static bool becomes(const ZenohPort& port, SessionState state) {
+    return eventually([&] { return port.state() == state; });
+  }
+
+  const ScratchDir dir_;
+  const std::string place_ = "unixsock-stream/" + (dir_.path() / "star.zenoh").string();
+  Port router_;
+  Port a_;
+  Port b_;
+  Port c_;
+  ToldLines lines_;
+};
+
+TEST_F(ZenohSessions, TellOfTokensThatComeAndGo) {
+  const Handle watch = b_->watch(key("n/*"), tokens_to(lines_)).value();
+  Handle one = a_->token(key("n/1")).value();
+  const Handle other = a_->token(key("m/1")).value();
+  const Handle own = b_->token(key("n/2")).value();
+  EXPECT_THAT(lines_.take(2), UnorderedElementsAre("+n/1", "+n/2"));
+  one.reset();
+  EXPECT_THAT(lines_.take(1), ElementsAre("-n/1"));
+  EXPECT_THAT(lines_.all(), IsEmpty());
+}
+
+TEST_F(ZenohSessions, TellOfAKeyOnceHoweverManyAnnounceIt) {
+  const Handle watch = b_->watch(key("n/*"), tokens_to(lines_)).value();
+  Handle one = a_->token(key("n/1")).value();
+  EXPECT_THAT(lines_.take(1), ElementsAre("+n/1"));
+  const Handle two = c_->token(key("n/1")).value();
+  settle(*c_);
+  one.reset();
+  const Handle last = a_->token(key("n/last")).value();
+  EXPECT_THAT(lines_.take(1), ElementsAre("+n/last"));
+}
+
+TEST_F(ZenohSessions, AWatchHearsOfWhatWasThereWhenItGoes) {
+  Handle one = a_->token(key("n/1")).value();
+  settle(*a_);
+  const Handle watch = b_->watch(key("n/*"), tokens_to(lines_)).value();
+  EXPECT_THAT(found(*b_, "n/*"), ElementsAre("n/1", "end"));
+  one.reset();
+  EXPECT_TRUE(lines_.has("-n/1"));
+}
+
+TEST_F(ZenohSessions, ADeadSessionTakesAllWithIt) {
+  const Handle watch = b_->watch(key("**"), tokens_to(lines_)).value();
+  const Handle one = a_->token(key("n/1")).value();
+  const Handle dead = a_->subscribe(key("**"), messages_to(lines_)).value();
+  EXPECT_THAT(lines_.take(1), ElementsAre("+n/1"));
+  a_.reset();
+  EXPECT_THAT(lines_.take(1), ElementsAre("-n/1"));
+  EXPECT_THAT(found(*c_, "**"), ElementsAre("end"));
+  EXPECT_TRUE(succeeds(b_->put(message("x", "1"))));
+  EXPECT_THAT(lines_.all(), IsEmpty());
+}
+
+TEST_F(ZenohSessions, NothingIsToldAfterItWasWithdrawn) {
+  Handle watch = b_->watch(key("**"), tokens_to(lines_)).value();
+  Handle subscriber = b_->subscribe(key("**"), messages_to(lines_)).value();
+  std::unique_ptr<ZenohQuestion> kept;
+  ToldLines asked;
+  const Handle answerer = c_->answer(key("ask"), [&](auto question) {
+                              kept = std::move(question);
+                              asked.add("");
+                            }).value();
+  settle(*c_);
+  Handle query = b_->query(message("ask", ""), kLong, messages_to(lines_), end_to(lines_)).value();
+  EXPECT_THAT(asked.take(1), ElementsAre(""));
+  watch.reset();
+  subscriber.reset();
+  query.reset();
+  kept->answer(message("ask", "late"));
+  kept.reset();
+
+  ToldLines seen;
+  const Handle other = b_->watch(key("**"), tokens_to(seen)).value();
+  const Handle reader = b_->subscribe(key("**"), messages_to(seen)).value();
+  settle(*b_);
+  const Handle one = a_->token(key("n/1")).value();
+  EXPECT_TRUE(succeeds(a_->put(message("x", "1"))));
+  EXPECT_THAT(seen.take(2), UnorderedElementsAre("+n/1", "x=1"));
+  EXPECT_THAT(lines_.all(), IsEmpty());
+}
+
+TEST_F(ZenohSessions, WhatIsPutArrivesInOrder) {
+  const Handle wild = b_->subscribe(key("a/**"), messages_to(lines_)).value();
+  const Handle other = b_->subscribe(key("b"), messages_to(lines_)).value();
+  settle(*b_);
+  const std::uint64_t puts = zenoh_puts();
+  Lines expected;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(succeeds(a_->put(message("a/x", std::to_string(i)))));
+    expected.push_back("a/x=" + std::to_string(i));
+  }
+  EXPECT_EQ(lines_.take(100), expected);
+  EXPECT_EQ(zenoh_puts(), puts + 100);
+  EXPECT_TRUE(fails_with(a_->put(message("a//x", "")), ErrorCode::invalid_argument, "empty"));
+}
+
+// Larger than a batch of Zenoh: it comes in several pieces.
+TEST_F(ZenohSessions, WhatIsPutKeepsItsBytesAndItsAttachment) {
+  std::string payload(300'000, ' ');
+  for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(i % 251);
+  const Handle subscriber =
+      b_->subscribe(key("x"), [&](const ZenohMessage& one) {
+          lines_.add(text(one.payload) == payload ? "the same" : "another payload");
+          lines_.add(text(one.attachment));
+          lines_.add(one.payload.access() == Access::read_only ? "read only" : "writable");
+        }).value();
+  settle(*b_);
+  EXPECT_TRUE(succeeds(a_->put(message("x", payload, "who put it"))));
+  EXPECT_THAT(lines_.take(3), ElementsAre("the same", "who put it", "read only"));
+}
+
+TEST_F(ZenohSessions, WhatIsPutIsNotCopiedInsideOfASession) {
+  const Storage mine = storage("hello");
+  const std::weak_ptr<const void> owner = mine.owner();
+  ZenohMessage sent{"x", mine, {}};
+  std::vector<Storage> got;
+  Handle subscriber = a_->subscribe(key("x"), [&](const ZenohMessage& one) {
+                          got.push_back(one.payload);
+                          lines_.add("came");
+                        }).value();
+  EXPECT_TRUE(succeeds(a_->put(std::move(sent))));
+  EXPECT_THAT(lines_.take(1), ElementsAre("came"));
+  subscriber.reset();
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_EQ(got[0].data(), mine.data());
+  EXPECT_GT(owner.use_count(), 1);  // the reader keeps it
+  got.clear();
+  EXPECT_TRUE(eventually([&] { return owner.use_count() == 1; }));
+}
+
+TEST_F(ZenohSessions, AQueryEndsWhenAllHaveAnswered) {
+  std::unique_ptr<ZenohQuestion> kept;
+  ToldLines asked;
+  const Handle at_a = a_->answer(key("ask/*"), [](auto question) {
+                          question->answer(message("ask/a", text(question->asked().payload) + "1"));
+                          question->answer(message("ask/a", "2"));
+                        }).value();
+  const Handle at_c = c_->answer(key("ask/x"), [&](auto question) {
+                          kept = std::move(question);
+                          asked.add(kept->asked().key + " " + text(kept->asked().attachment));
+                        }).value();
+  settle(*a_);
+  settle(*c_);
+  const Handle query =
+      b_->query(message("ask/x", "q", "from b"), kLong, messages_to(lines_), end_to(lines_))
+          .value();
+  EXPECT_THAT(lines_.take(2), ElementsAre("ask/a=q1", "ask/a=2"));
+  EXPECT_THAT(asked.take(1), ElementsAre("ask/x from b"));
+  kept->answer(message("ask/c", "3"));
+  kept.reset();
+  EXPECT_THAT(lines_.take(2), ElementsAre("ask/c=3", "end"));
+}
+
+TEST_F(ZenohSessions, AQueryEndsAtItsTimeout) {
+  std::unique_ptr<ZenohQuestion> kept;
+  const Handle at_a =
+      a_->answer(key("ask"), [&](auto question) { kept = std::move(question); }).value();
+  settle(*a_);
+  const Handle query =
+      b_->query(message("ask", ""), kBriefly, messages_to(lines_), end_to(lines_)).value();
+  ToldLines ends;
+  const Handle nobody =
+      b_->query(message("none", ""), kLong, messages_to(ends), end_to(ends)).value();
+  EXPECT_THAT(ends.take(1), ElementsAre("end"));
+  EXPECT_THAT(lines_.take(1), ElementsAre("timeout"));
+}
+
+TEST_F(ZenohSessions, ASessionMayWithdrawAndAskInItsCallbacks) {
+  Handle watch;
+  Handle get;
+  watch = b_->watch(key("n/*"), [&](TokenChange, std::string_view token) {
+              get = b_->get(key(token), kLong, keys_to(lines_), end_to(lines_)).value();
+              watch.reset();
+            }).value();
+  const Handle one = b_->token(key("n/1")).value();
+  EXPECT_THAT(lines_.take(2), ElementsAre("n/1", "end"));
+  const Handle two = b_->token(key("n/2")).value();
+  settle(*b_);
+  EXPECT_THAT(lines_.all(), IsEmpty());
+}
+
+TEST_F(ZenohSessions, WhatTheyReturnedMayOutliveThem) {
+  const Handle token = a_->token(key("n/1")).value();
+  const Handle watch = a_->watch(key("**"), tokens_to(lines_)).value();
+  const Handle state = a_->on_state([](SessionState) {}).value();
+  std::unique_ptr<ZenohQuestion> kept;
+  ToldLines asked;
+  const Handle answerer = a_->answer(key("ask"), [&](auto question) {
+                              kept = std::move(question);
+                              asked.add("");
+                            }).value();
+  settle(*a_);
+  const Handle query =
+      b_->query(message("ask", ""), kLong, messages_to(lines_), end_to(lines_)).value();
+  EXPECT_THAT(asked.take(1), ElementsAre(""));
+  a_.reset();
+  kept->answer(message("ask", "late"));
+  kept.reset();
+}
+
+TEST_F(ZenohSessions, ADeadRouterTakesAllTokensWhileAllLive) {
+  ToldLines states;
+  const Handle listener = b_->on_state([&](SessionState state) {
+                              states.add(state == SessionState::up ? "up" : "down");
+                            }).value();
+  const Handle watch = b_->watch(key("n/*"), tokens_to(lines_)).value();
+  const Handle one = a_->token(key("n/a")).value();
+  const Handle own = b_->token(key("n/b")).value();
+  EXPECT_THAT(lines_.take(2), UnorderedElementsAre("+n/a", "+n/b"));
+  EXPECT_EQ(b_->state(), SessionState::up);
+
+  // Asked of one that keeps the question until the router has died: the answer may be missing.
+  std::unique_ptr<ZenohQuestion> kept;
+  ToldLines asked;
+  const Handle answerer = c_->answer(key("ask"), [&](auto question) {
+                              kept = std::move(question);
+                              asked.add("");
+                            }).value();
+  settle(*c_);
+  ToldLines answers;
+  const Handle query =
+      b_->query(message("ask", ""), kLong, messages_to(answers), end_to(answers)).value();
+  EXPECT_THAT(asked.take(1), ElementsAre(""));
+
+  router_.reset();
+  EXPECT_THAT(states.take(1), ElementsAre("down"));
+  EXPECT_EQ(b_->state(), SessionState::down);
+  EXPECT_THAT(lines_.take(1), ElementsAre("-n/a"));
+  EXPECT_THAT(answers.take(1), ElementsAre("timeout"));
+  // A session that is down takes what it is told, and says it when it is up.
+  const Handle later = a_->token(key("n/later")).value();
+
+  start_router();
+  EXPECT_THAT(states.take(1), ElementsAre("up"));
+  EXPECT_THAT(lines_.take(2), UnorderedElementsAre("+n/a", "+n/later"));
+  EXPECT_THAT(lines_.all(), IsEmpty());
+}
+
+TEST_F(ZenohSessions, ARouterTakesThePlaceOfOneThatGoes) {
+  EXPECT_TRUE(fails_with(open_zenoh({.mode = ZenohMode::router, .listen = {place_}}, kPatience),
+                         ErrorCode::unreachable, "star.zenoh"));
+  const Port next =
+      open_zenoh(
+          {.mode = ZenohMode::router, .listen = {place_}, .listening = ZenohListening::once_free},
+          kPatience)
+          .value();
+  const Handle watch = b_->watch(key("n/*"), tokens_to(lines_)).value();
+  const Handle one = a_->token(key("n/1")).value();
+  EXPECT_THAT(lines_.take(1), ElementsAre("+n/1"));
+  router_.reset();
+  EXPECT_THAT(lines_.take(2), ElementsAre("-n/1", "+n/1"));
+}
+
+TEST_F(ZenohSessions, APeerNeedsNoRouter) {
+  const std::string place = "unixsock-stream/" + (dir_.path() / "peer.zenoh").string();
+  // It connects in the background.
+  const Port early = open_zenoh({.mode = ZenohMode::peer, .connect = {place}}, kPatience).value();
+  EXPECT_EQ(early->state(), SessionState::down);
+  const Port there = open_zenoh({.mode = ZenohMode::peer, .listen = {place}}, kPatience).value();
+  const Handle watch = early->watch(key("n/*"), tokens_to(lines_)).value();
+  const Handle one = there->token(key("n/1")).value();
+  EXPECT_THAT(lines_.take(1), ElementsAre("+n/1"));
+  EXPECT_TRUE(becomes(*early, SessionState::up));
+}
+
+TEST_F(ZenohSessions, AClientThatReachesNobodySaysSo) {
+  const std::string nowhere = "unixsock-stream/" + (dir_.path() / "nowhere").string();
+  EXPECT_TRUE(
+      fails_with(open_zenoh({.connect = {nowhere}}, kBriefly), ErrorCode::unreachable, "nowhere"));
+  EXPECT_TRUE(fails_with(open_zenoh({.connect = {nowhere}}, tendon::Deadline::now()),
+                         ErrorCode::unreachable, "nowhere"));
+  EXPECT_TRUE(fails_with(open_zenoh({.connect = {"no endpoint"}}, kPatience),
+                         ErrorCode::invalid_argument, "no endpoint"));
+}
+
+TEST_F(ZenohSessions, TheEnvironmentHasTheLastWord) {
+  const std::string nowhere = "unixsock-stream/" + (dir_.path() / "nowhere").string();
+  setenv("ZENOH_CONFIG_OVERRIDE", ("mode=\"peer\";connect/endpoints=[\"" + place_ + "\"]").c_str(),
+         1);
+  const Port d = open_zenoh({.connect = {nowhere}}, kPatience).value();
+  EXPECT_TRUE(becomes(*d, SessionState::up));
+  setenv("ZENOH_CONFIG_OVERRIDE", "connect", 1);
+  EXPECT_TRUE(fails_with(open_zenoh({.connect = {place_}}, kPatience), ErrorCode::invalid_argument,
+                         "ZENOH_CONFIG_OVERRIDE"));
+  setenv("ZENOH_CONFIG_OVERRIDE", "no/such/entry=1", 1);
+  EXPECT_TRUE(fails_with(open_zenoh({.connect = {place_}}, kPatience), ErrorCode::invalid_argument,
+                         "no/such/entry"));
+  unsetenv("ZENOH_CONFIG_OVERRIDE");
+}
+
+TEST_F(ZenohSessions, AForkedChildTouchesNothing) {
+  const Handle one = a_->token(key("n/1")).value();
+  EXPECT_THAT(found(*b_, "n/*"), ElementsAre("n/1", "end"));
+  const int status = run_in_child([&] {
+    if (!fails_with(a_->put(message("x", "")), ErrorCode::forked)) return 1;
+    if (!fails_with(a_->token(key("n/2")), ErrorCode::forked)) return 2;
+    if (a_->state() != SessionState::down) return 3;
+    a_.reset();
+    return 0;
+  });
+  EXPECT_TRUE(exited_with(status, 0)) << status;
+  EXPECT_THAT(found(*b_, "n/*"), ElementsAre("n/1", "end"));
+}
+
+// Objects of a program that ends are gone before Zenoh's threads are.
+class Gone {
+ public:
+  ~Gone() { alive_ = false; }
+  Gone() = default;
+  Gone(const Gone&) = delete;
+  Gone& operator=(const Gone&) = delete;
+  void use() const {
+    if (!alive_) abort();
+  }
+
+ private:
+  volatile bool alive_ = true;
+};
+const Gone used;
+
+TEST_F(ZenohSessions, NothingIsToldWhileTheProcessExits) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ToldLines lines;
+        const Handle subscriber = b_->subscribe(key("x"), [&](const ZenohMessage&) {
+                                      used.use();
+                                      lines.add("");
+                                    }).value();
+        settle(*b_);
+        std::thread flood([&] {
+          for (;;) static_cast<void>(a_->put(message("x", "")));
+        });
+        static_cast<void>(lines.take(100));
+        exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
