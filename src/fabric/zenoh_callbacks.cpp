@@ -116,7 +116,7 @@ void ZenohCallbacks::remove(Number number) {
 
 void ZenohCallbacks::close() {
   std::map<Number, Recipient> gone;
-  std::deque<Queued> not_told;
+  std::deque<std::unique_ptr<Queued>> not_told;
   {
     const Lock lock(mutex_);
     closed_ = true;
@@ -147,7 +147,7 @@ void ZenohCallbacks::post(Number number, Event event) noexcept {
     event = Ending::timed_out;
   }
   queued_bytes_ += size_bytes;
-  queue_.push_back({number, std::move(event), size_bytes});
+  queue_.push_back(std::make_unique<Queued>(Queued{number, std::move(event), size_bytes}));
   queued_.notify_one();
 }
 
@@ -156,7 +156,7 @@ void ZenohCallbacks::set_state(SessionState state) noexcept {
   const Lock lock(mutex_);
   if (closed_ || std::exchange(state_, state) == state) return;
   for (const auto& [number, recipient] : recipients_) {
-    if (recipient.listens) queue_.push_back({number, state, 0});
+    if (recipient.listens) queue_.push_back(std::make_unique<Queued>(Queued{number, state, 0}));
   }
   queued_.notify_one();
 }
@@ -172,29 +172,31 @@ std::uint64_t ZenohCallbacks::dropped() const {
 }
 
 void ZenohCallbacks::run() {
-  while (std::optional<Call> call = begin_call()) {
-    if (call->callback == nullptr) continue;
+  for (;;) {
+    Call call = begin_call();
+    if (call.what == nullptr) return;
+    if (call.callback == nullptr) continue;
     if (ExitGate::get().enter()) {
-      (*call->callback)(std::move(call->event));
+      (*call.callback)(std::move(call.what->event));
       ExitGate::get().leave();
     }
-    call.reset();  // nothing of a callback is left when its remove() returns
+    call = {};  // nothing of a callback is left when its remove() returns
     end_call();
   }
 }
 
-std::optional<ZenohCallbacks::Call> ZenohCallbacks::begin_call() {
+ZenohCallbacks::Call ZenohCallbacks::begin_call() {
   Lock lock(mutex_);
   while (queue_.empty() && !closed_) queued_.wait(mutex_);
-  if (closed_) return std::nullopt;
-  Queued next = std::move(queue_.front());
+  if (closed_) return {};
+  std::unique_ptr<Queued> next = std::move(queue_.front());
   queue_.pop_front();
-  queued_bytes_ -= next.size_bytes;
-  const auto recipient = recipients_.find(next.number);
+  queued_bytes_ -= next->size_bytes;
+  const auto recipient = recipients_.find(next->number);
   // A question that nobody takes is given back without the lock: that may call post().
-  if (recipient == recipients_.end()) return Call{nullptr, std::move(next.event)};
-  running_ = next.number;
-  return Call{recipient->second.callback, std::move(next.event)};
+  if (recipient == recipients_.end()) return {nullptr, std::move(next)};
+  running_ = next->number;
+  return {recipient->second.callback, std::move(next)};
 }
 
 void ZenohCallbacks::end_call() {

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tendon/core/mutex.hpp>
 #include <thread>
@@ -72,14 +71,14 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
 
   struct Call {
     std::shared_ptr<const Callback> callback;  ///< none where the recipient is gone
-    Event event;
+    std::unique_ptr<Queued> what;              ///< none once all is closed
   };
 
   ZenohCallbacks() = default;
   [[nodiscard]] Number add(Recipient recipient) TENDON_EXCLUDES(mutex_);
   void run() TENDON_EXCLUDES(mutex_);
-  /// Waits for the next; nothing once it is closed.
-  [[nodiscard]] std::optional<Call> begin_call() TENDON_EXCLUDES(mutex_);
+  /// Waits for the next.
+  [[nodiscard]] Call begin_call() TENDON_EXCLUDES(mutex_);
   void end_call() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool in_callback() const { return std::this_thread::get_id() == thread_.get_id(); }
 
@@ -88,7 +87,7 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   CondVar queued_;
   CondVar returned_;
   std::map<Number, Recipient> recipients_ TENDON_GUARDED_BY(mutex_);
-  std::deque<Queued> queue_ TENDON_GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<Queued>> queue_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t queued_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t dropped_ TENDON_GUARDED_BY(mutex_) = 0;
   Number last_number_ TENDON_GUARDED_BY(mutex_) = 0;

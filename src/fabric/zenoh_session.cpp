@@ -29,8 +29,6 @@ constexpr std::int64_t kListenRetryMs = 100;
 constexpr std::int64_t kZenohGivesUpMs = 3'600'000;
 constexpr milliseconds kLongestRequest{kZenohGivesUpMs / 2};
 
-constexpr const char* kOverride = "ZENOH_CONFIG_OVERRIDE";
-
 tendon_zenoh_text text_of(std::string_view text) { return {text.data(), text.size()}; }
 std::string_view text_of(tendon_zenoh_text text) { return {text.data, text.size}; }
 
@@ -371,9 +369,9 @@ Result<std::vector<tendon_zenoh_change>> changes_of(std::string_view text) {
     if (entry.empty()) continue;
     const std::size_t equals = entry.find('=');
     if (equals == 0 || equals == std::string_view::npos) {
-      return Error{ErrorCode::invalid_argument, "fabric.zenoh",
-                   std::string(kOverride) + " has '" + std::string(entry) +
-                       "' where 'key=value' is expected"};
+      return Error{
+          ErrorCode::invalid_argument, "fabric.zenoh",
+          "ZENOH_CONFIG_OVERRIDE has '" + std::string(entry) + "' where 'key=value' is expected"};
     }
     changes.push_back({text_of(entry.substr(0, equals)), text_of(entry.substr(equals + 1))});
   }
@@ -383,7 +381,7 @@ Result<std::vector<tendon_zenoh_change>> changes_of(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& options, Deadline deadline) {
-  const char* const override_text = std::getenv(kOverride);
+  const char* const override_text = std::getenv("ZENOH_CONFIG_OVERRIDE");
   const std::string environment = override_text == nullptr ? "" : override_text;
   TENDON_TRY(changes, changes_of(environment));
   const std::string config = configuration(options, deadline);
