@@ -12,6 +12,12 @@ if(TARGET tendon_shared)
     FILE_SET HEADERS COMPONENT tendon_Development
     FILE_SET tables COMPONENT tendon_Development)
 endif()
+if(TENDON_HAS_ZENOH)
+  # What the static library is linked with; the shared one has it inside.
+  install(FILES "${TENDON_ZENOH_ARCHIVE}" DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          COMPONENT tendon_Development)
+  set(pc_zenoh "-ltendon_zenoh -ldl -lm")
+endif()
 if(TARGET tendon_cli)
   install(TARGETS tendon_cli RUNTIME COMPONENT tendon_Runtime)
 endif()

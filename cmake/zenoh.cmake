@@ -8,7 +8,7 @@ if(NOT TENDON_ZENOH MATCHES "^(AUTO|ON|OFF)$")
 endif()
 
 # What the crates of the list ask for.
-set(oldest_rustc 1.85)
+set(oldest_rustc 1.89)
 set(TENDON_HAS_ZENOH OFF)
 set(TENDON_ZENOH_WHY "TENDON_ZENOH is OFF")
 if(NOT TENDON_ZENOH STREQUAL "OFF")

@@ -15,7 +15,7 @@ use std::time::Duration;
 use memory::{Lent, Received, Text};
 use session::Session;
 use zenoh::bytes::ZBytes;
-use zenoh::cancellation::{CancellationToken, CancellationTokenBuilderTrait};
+use zenoh::cancellation::CancellationToken;
 use zenoh::key_expr::KeyExpr;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Subscriber;
