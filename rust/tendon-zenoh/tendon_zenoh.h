@@ -100,7 +100,7 @@ uint64_t tendon_zenoh_losses(const tendon_zenoh_session* session);
 
 int32_t tendon_zenoh_token(const tendon_zenoh_session* session, tendon_zenoh_text key,
                            tendon_zenoh_declared** declared, tendon_zenoh_failure* failure);
-/* Tells of tokens that are there as well. */
+/* Tells of a token of this session that it went, and comes again, when a connection is lost. */
 int32_t tendon_zenoh_watch(const tendon_zenoh_session* session, tendon_zenoh_text pattern,
                            tendon_zenoh_context context, tendon_zenoh_on_token on_token,
                            tendon_zenoh_declared** declared, tendon_zenoh_failure* failure);

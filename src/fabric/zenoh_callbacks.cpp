@@ -88,12 +88,12 @@ std::shared_ptr<ZenohCallbacks> ZenohCallbacks::start() {
 }
 
 ZenohCallbacks::Number ZenohCallbacks::add(Callback callback) {
-  return add(Recipient{.callback = std::make_shared<const Callback>(std::move(callback))});
+  return add(Recipient{.callback = std::make_shared<Callback>(std::move(callback))});
 }
 
 ZenohCallbacks::Number ZenohCallbacks::add_listener(Callback callback) {
-  return add(Recipient{.callback = std::make_shared<const Callback>(std::move(callback)),
-                       .listens = true});
+  return add(
+      Recipient{.callback = std::make_shared<Callback>(std::move(callback)), .listens = true});
 }
 
 ZenohCallbacks::Number ZenohCallbacks::add(Recipient recipient) {

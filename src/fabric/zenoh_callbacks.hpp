@@ -59,7 +59,7 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
 
  private:
   struct Recipient {
-    std::shared_ptr<const Callback> callback;
+    std::shared_ptr<Callback> callback;
     bool listens = false;  ///< to changes of the state
     bool missed = false;   ///< a message, for want of room
   };
@@ -70,8 +70,8 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   };
 
   struct Call {
-    std::shared_ptr<const Callback> callback;  ///< none where the recipient is gone
-    std::unique_ptr<Queued> what;              ///< none once all is closed
+    std::shared_ptr<Callback> callback;  ///< none where the recipient is gone
+    std::unique_ptr<Queued> what;        ///< none once all is closed
   };
 
   ZenohCallbacks() = default;

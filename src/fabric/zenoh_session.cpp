@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
+#include <tendon/core/mutex.hpp>
 #include <utility>
 
 #include "core/fork_guard.hpp"
@@ -136,7 +139,45 @@ static void request_ended(void* context, std::int32_t failed) noexcept {
 
 // ---- the session
 
-/// What a session returns: withdraws at Zenoh, then waits for its callback.
+/// Keys of tokens that a session announces.
+class OwnTokens {
+ public:
+  void add(const std::string& key) TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    keys_.insert(key);
+  }
+  void remove(const std::string& key) TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    keys_.erase(keys_.find(key));
+  }
+  [[nodiscard]] bool has(const std::string& key) const TENDON_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    return keys_.contains(key);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::multiset<std::string> keys_ TENDON_GUARDED_BY(mutex_);
+};
+
+/// What a watch was told. Zenoh says of a session's own tokens that they went, and come again, when
+/// its connection is lost: they were there all the time.
+class SeenTokens {
+ public:
+  explicit SeenTokens(std::shared_ptr<const OwnTokens> own) : own_(std::move(own)) {}
+  [[nodiscard]] bool is_news(const ZenohCallbacks::Token& token) {
+    if (token.change == TokenChange::came) return there_.insert(token.key).second;
+    if (own_->has(token.key)) return false;
+    there_.erase(token.key);
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<const OwnTokens> own_;
+  std::set<std::string> there_;
+};
+
+/// What a session returns: waits for its callback, then withdraws at Zenoh.
 class Standing final : public ZenohPort::Declared {
  public:
   Standing(std::shared_ptr<ZenohCallbacks> callbacks, Number number)
@@ -145,11 +186,14 @@ class Standing final : public ZenohPort::Declared {
   Standing& operator=(const Standing&) = delete;
   ~Standing() override {
     if (process_ != process_number()) return;
-    if (declared != nullptr) tendon_zenoh_undeclare(declared);
     callbacks_->remove(number_);
+    if (on_withdrawal) on_withdrawal();
+    if (declared != nullptr) tendon_zenoh_undeclare(declared);
   }
 
-  tendon_zenoh_declared* declared = nullptr;  ///< to be set by who declares
+  // Set by the session when it has declared.
+  tendon_zenoh_declared* declared = nullptr;
+  std::function<void()> on_withdrawal;
 
  private:
   const std::shared_ptr<ZenohCallbacks> callbacks_;
@@ -171,17 +215,24 @@ class ZenohSession final : public ZenohPort {
 
   [[nodiscard]] Result<Handle> token(const KeyExpression& key) override {
     if (is_child()) return forked();
-    return declare(0, "token", key.text(), [&](auto** declared, auto* failure) {
-      return tendon_zenoh_token(session_, text_of(key.text()), declared, failure);
-    });
+    auto standing = std::make_unique<Standing>(callbacks_, 0);
+    own_tokens_->add(key.text());
+    standing->on_withdrawal = [own = own_tokens_, key = key.text()] { own->remove(key); };
+    tendon_zenoh_failure failure{};
+    if (tendon_zenoh_token(session_, text_of(key.text()), &standing->declared, &failure) !=
+        TENDON_ZENOH_OK) {
+      return failed(ErrorCode::unreachable, "token of '" + key.text() + "'", failure);
+    }
+    return Handle(std::move(standing));
   }
 
   [[nodiscard]] Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) override {
     if (is_child()) return forked();
     const Number number =
-        callbacks_->add([on_token = std::move(on_token)](ZenohCallbacks::Event event) {
+        callbacks_->add([on_token = std::move(on_token),
+                         seen = SeenTokens(own_tokens_)](ZenohCallbacks::Event event) mutable {
           const auto& token = std::get<ZenohCallbacks::Token>(event);
-          on_token(token.change, token.key);
+          if (seen.is_news(token)) on_token(token.change, token.key);
         });
     return declare(number, "watch", pattern.text(), [&](auto** declared, auto* failure) {
       return tendon_zenoh_watch(session_, text_of(pattern.text()), context_of(callbacks_, number),
@@ -209,7 +260,7 @@ class ZenohSession final : public ZenohPort {
     TENDON_TRY(key, KeyExpression::parse(message.key));
     tendon_zenoh_failure failure{};
     if (tendon_zenoh_put(session_, text_of(key.text()), lend(std::move(message.payload)),
-                         lend(std::move(message.attachment)), &failure) != 0) {
+                         lend(std::move(message.attachment)), &failure) != TENDON_ZENOH_OK) {
       return failed(ErrorCode::unreachable, "put on '" + key.text() + "'", failure);
     }
     return {};
@@ -303,7 +354,7 @@ class ZenohSession final : public ZenohPort {
                                        F call) {
     auto standing = std::make_unique<Standing>(callbacks_, number);
     tendon_zenoh_failure failure{};
-    if (call(&standing->declared, &failure) != 0) {
+    if (call(&standing->declared, &failure) != TENDON_ZENOH_OK) {
       return failed(ErrorCode::unreachable, std::string(what) + " of '" + key + "'", failure);
     }
     return Handle(std::move(standing));
@@ -311,6 +362,7 @@ class ZenohSession final : public ZenohPort {
 
   const std::shared_ptr<ZenohCallbacks> callbacks_;
   tendon_zenoh_session* const session_;
+  const std::shared_ptr<OwnTokens> own_tokens_ = std::make_shared<OwnTokens>();
   const std::uint32_t process_ = process_number();
 };
 

@@ -30,18 +30,6 @@ class ToldLines {
     lines_.erase(lines_.begin(), end);
     return taken;
   }
-  /// Waits for a line, and takes it out of the others; false when patience ends.
-  [[nodiscard]] bool has(const std::string& line) {
-    std::unique_lock lock(mutex_);
-    auto found = lines_.end();
-    added_.wait_for(lock, kPatience, [&] {
-      found = std::find(lines_.begin(), lines_.end(), line);
-      return found != lines_.end();
-    });
-    if (found == lines_.end()) return false;
-    lines_.erase(found);
-    return true;
-  }
   /// Those that are there now.
   [[nodiscard]] std::vector<std::string> all() const {
     const std::lock_guard lock(mutex_);

@@ -210,12 +210,12 @@ pub unsafe extern "C" fn tendon_zenoh_watch(
             let came = i32::from(sample.kind() == SampleKind::Put);
             on_token(context.data(), came, Text::of(sample.key_expr().as_str()));
         };
-        // Without its history a watch would not be told of tokens that come with a connection.
+        // Without the history of a subscriber: a get() that is asked together with it would end
+        // without the keys that the history has (zenoh 1.10.2).
         let watch = (*session)
             .zenoh()
             .liveliness()
             .declare_subscriber(key_of(&pattern)?)
-            .history(true)
             .callback(callback)
             .wait()?;
         give(declared, Declared::Subscriber(watch))
