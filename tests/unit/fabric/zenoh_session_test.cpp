@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -444,18 +445,24 @@ TEST_F(ZenohSessions, AForkedChildTouchesNothing) {
 // Objects of a program that ends are gone before Zenoh's threads are.
 class Gone {
  public:
-  ~Gone() { alive_ = false; }
+  ~Gone() {
+    alive_ = false;
+    // Time for what would still be told.
+    for (int i = 0; told_ && i < 10'000; ++i) std::this_thread::yield();
+  }
   Gone() = default;
   Gone(const Gone&) = delete;
   Gone& operator=(const Gone&) = delete;
-  void use() const {
+  void use() {
+    told_ = true;
     if (!alive_) abort();
   }
 
  private:
-  volatile bool alive_ = true;
+  std::atomic<bool> alive_ = true;
+  std::atomic<bool> told_ = false;
 };
-const Gone used;
+Gone used;
 
 TEST_F(ZenohSessions, NothingIsToldWhileTheProcessExits) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
