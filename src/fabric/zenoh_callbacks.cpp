@@ -25,7 +25,7 @@ class ExitGate {
  public:
   /// It is never destroyed: threads ask it until the very end.
   static ExitGate& get() {
-    static ExitGate* const gate = [] {
+    static ExitGate* gate = [] {
       auto* const made = new ExitGate();
       std::atexit([] { get().shut(); });
       return made;
