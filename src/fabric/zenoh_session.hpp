@@ -31,6 +31,9 @@ struct ZenohOptions {
 /// what it is told. Entries of the environment variable ZENOH_CONFIG_OVERRIDE,
 /// "connect/endpoints=[...];mode=...", come last and win.
 ///
+/// A router that closes in good order takes back all that it passed on, piece by piece, before its
+/// connections go: a get() or query() of that moment may end as complete without a part of it.
+///
 /// Threads: a thread that tells, and those of Zenoh, which all sessions of the process share.
 /// Errors:  unreachable (a client that reaches nobody until the deadline, a place to listen at that
 ///          cannot be had); invalid_argument; not_supported where Tendon was built without Zenoh.
