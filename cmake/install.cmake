@@ -16,7 +16,7 @@ if(TENDON_HAS_ZENOH)
   # What the static library is linked with; the shared one has it inside.
   install(FILES "${TENDON_ZENOH_ARCHIVE}" DESTINATION "${CMAKE_INSTALL_LIBDIR}"
           COMPONENT tendon_Development)
-  set(pc_zenoh "-ltendon_zenoh -ldl -lm")
+  set(pc_zenoh "-ltendon_zenoh -ldl -lm ")
 endif()
 if(TARGET tendon_cli)
   install(TARGETS tendon_cli RUNTIME COMPONENT tendon_Runtime)
