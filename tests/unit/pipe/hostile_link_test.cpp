@@ -143,16 +143,16 @@ TEST(HostileOpens, ThatComeAndGoLeaveNoMoreEventsThanALimit) {
   auto& core = *detail::ContextCore::of(victim);
   std::size_t heard = 0;
   victim.on_member([&](const MemberEvent&) { ++heard; });
-  for (std::size_t i = 0; i < 2 * detail::MemberCallbacks::kMaxWaiting; ++i)
+  for (std::size_t i = 0; i < 2 * detail::EventCallbacks<MemberEvent>::kMaxWaiting; ++i)
     core.publish({MemberEventKind::joined, "stranger", "comes", {}});
-  EXPECT_EQ(core.waiting_callbacks(), detail::MemberCallbacks::kMaxWaiting);
+  EXPECT_EQ(core.waiting_callbacks(), detail::EventCallbacks<MemberEvent>::kMaxWaiting);
   while (victim.progress()) {
   }
-  EXPECT_EQ(heard, detail::MemberCallbacks::kMaxWaiting);
+  EXPECT_EQ(heard, detail::EventCallbacks<MemberEvent>::kMaxWaiting);
   core.publish({MemberEventKind::left, "stranger", "goes", {}});
   while (victim.progress()) {
   }
-  EXPECT_EQ(heard, detail::MemberCallbacks::kMaxWaiting + 1);
+  EXPECT_EQ(heard, detail::EventCallbacks<MemberEvent>::kMaxWaiting + 1);
 }
 
 class HostileNewcomer : public PipeTest {};
