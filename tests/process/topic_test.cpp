@@ -23,6 +23,16 @@ using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 using testing::HasSubstr;
 
+/// What is printed is what has been announced so far: it may take a second try.
+testing::AssertionResult comes_to_print(const Words& words, const std::string& wanted) {
+  Ended last;
+  for (int tries = 0; tries < 5; ++tries) {
+    last = run_tendon(words);
+    if (last.code == 0 && last.out == wanted) return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << testing::PrintToString(last);
+}
+
 class Topic : public testing::Test {
  protected:
   [[nodiscard]] Words with_peer(Words words) const {
@@ -46,19 +56,19 @@ TEST_F(Topic, ListAndInfoSayWhatIsAnnounced) {
   const Publisher frames =
       Publisher::declare(node_, "vision/frames", {.overflow = Overflow::block}).value();
   const Subscriber commands = Subscriber::declare(node_, "pfc/**").value();
-  EXPECT_EQ(run_tendon(with_peer({"topic", "list"})).out, "vision/frames\nvision/objects\n");
-  EXPECT_EQ(Json::parse(run_tendon(with_peer({"topic", "list", "--json"})).out),
-            Json::parse(R"({"topics": ["vision/frames", "vision/objects"]})"));
-  EXPECT_EQ(run_tendon(with_peer({"topic", "info"})).out,
-            "vision/frames  published by vision  keep_last(1), block  schema any\n"
-            "vision/objects  published by vision  keep_last(8), drop_oldest  schema any\n"
-            "pfc/**  subscribed to by vision  schema any\n");
-  EXPECT_EQ(run_tendon(with_peer({"topic", "info", "pfc/commands"})).out,
-            "pfc/**  subscribed to by vision  schema any\n");
-  EXPECT_EQ(run_tendon(with_peer({"node", "list"})).out, "vision\n");
-  EXPECT_EQ(
-      run_tendon({"topic", "info", "--domain", "brain", "--peer", node_.address(), "pfc/*"}).out,
-      "pfc/**  subscribed to by vision  schema any\n")
+  EXPECT_TRUE(comes_to_print(with_peer({"topic", "list"}), "vision/frames\nvision/objects\n"));
+  EXPECT_TRUE(comes_to_print(with_peer({"topic", "list", "--json"}),
+                             "{\"topics\":[\"vision/frames\",\"vision/objects\"]}\n"));
+  EXPECT_TRUE(
+      comes_to_print(with_peer({"topic", "info"}),
+                     "vision/frames  published by vision  keep_last(1), block  schema any\n"
+                     "vision/objects  published by vision  keep_last(8), drop_oldest  schema any\n"
+                     "pfc/**  subscribed to by vision  schema any\n"));
+  const std::string commands_alone = "pfc/**  subscribed to by vision  schema any\n";
+  EXPECT_TRUE(comes_to_print(with_peer({"topic", "info", "pfc/commands"}), commands_alone));
+  EXPECT_TRUE(comes_to_print(with_peer({"node", "list"}), "vision\n"));
+  EXPECT_TRUE(comes_to_print(
+      {"topic", "info", "--domain", "brain", "--peer", node_.address(), "pfc/*"}, commands_alone))
       << "a key behind an address is none";
 }
 
