@@ -222,6 +222,7 @@ def test_a_schema_is_agreed_on(start):
     other, fitting = motor.subscriber("*", schema=images), motor.subscriber("typed", schema=numbers)
     any_kind.wait_for_subscribers(1, PATIENCE_S)
     publisher.wait_for_subscribers(1, PATIENCE_S)
+    fitting.wait_for_publishers(1, PATIENCE_S)
     assert other.stats().schema_mismatches == 1 and fitting.stats().publishers == 1
     for wrong in ({"image": np.zeros((2, 2), "u1")}, b"raw"):
         with pytest.raises(tendon.SchemaMismatch, match="typed"):
