@@ -325,6 +325,7 @@ std::vector<std::string> NodeCore::nodes() const {
 std::vector<EntityInfo> NodeCore::described(
     const std::map<PublisherId, EntityAnnouncement>& entities) const {
   std::vector<EntityInfo> all;
+  all.reserve(entities.size());
   for (const auto& [id, entity] : entities)
     all.push_back({entity.topic.text(), name_of(id.context), entity.schema, entity.qos});
   std::ranges::sort(all, {}, [](const EntityInfo& one) { return std::tie(one.key, one.node); });
