@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::nanoseconds kAnyAge = std::chrono::hours(24 * 365);
 
 /// Receives until `options.count` samples, the timeout or a signal; `on_sample` takes each.
-int receive(const TopicOptions& options, std::string_view verb, SubscriberOptions subscriber,
+int receive(const TopicOptions& options, std::string_view verb, const SubscriberOptions& subscriber,
             const std::function<void(const Sample&)>& on_sample,
             const std::function<void()>& at_end) {
   Interrupt interrupt;
