@@ -170,10 +170,6 @@ struct Row {
   }
 };
 
-double elapsed_us(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
 Result<void> measure(End& end, const Plan& plan, Row& row) {
   const auto round_trip = [&]() -> Result<double> {
     const auto start = Clock::now();

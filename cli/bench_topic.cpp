@@ -45,10 +45,6 @@ struct Plan {
   }
 };
 
-double elapsed_us(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
-
 /// Publishes samples of one size.
 class Source {
  public:

@@ -2,6 +2,7 @@
 // What the benchmarks share: the machine card, percentiles, memcpy, and the way to name the peer.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -25,6 +26,11 @@ namespace tendon::cli {
 [[nodiscard]] Value::Map machine_card();
 /// The document that every benchmark prints.
 [[nodiscard]] Value::Map benchmark_document(std::string_view benchmark, Value::List results);
+
+[[nodiscard]] inline double elapsed_us(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+      .count();
+}
 
 /// Nearest rank of sorted samples; 0 without samples.
 [[nodiscard]] double percentile(const std::vector<double>& sorted, double percent);

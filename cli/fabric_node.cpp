@@ -74,6 +74,15 @@ Result<void> wait_for_picture(const FabricNode& fabric, const FabricOptions& opt
                            options.timeout_s)};
 }
 
+int run_until_signal(Format format, const std::function<Result<void>(Interrupt&)>& verb) {
+  Interrupt interrupt;
+  auto done = interrupt.start();
+  if (done) done = verb(interrupt);
+  if (done) return 0;
+  const int code = report(done.error(), format);
+  return interrupt.requested() ? interrupt.exit_code() : code;
+}
+
 std::string shown(std::string_view name) { return detail::cleaned(name); }
 
 }  // namespace tendon::cli

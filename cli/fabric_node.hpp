@@ -2,6 +2,7 @@
 // The node with which the command takes part in a fabric.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
@@ -28,6 +29,10 @@ struct FabricNode {
 /// timeout when no other node was found, cancelled by a signal.
 [[nodiscard]] Result<void> wait_for_picture(const FabricNode& fabric, const FabricOptions& options,
                                             const Interrupt& interrupt);
+
+/// Runs a verb that a signal ends, reports its error and returns its exit code.
+[[nodiscard]] int run_until_signal(Format format,
+                                   const std::function<Result<void>(Interrupt&)>& verb);
 
 /// A name that a stranger chose, as a terminal may show it.
 [[nodiscard]] std::string shown(std::string_view name);

@@ -317,18 +317,24 @@ void add_completion(CLI::App& app, int& exit_code) {
   });
 }
 
+/// The rows of a benchmark by size.
+template <class Options>
+void add_sizes(CLI::App* verb, Options& options) {
+  const auto size = size_value();
+  verb->add_option("-b", options.begin_bytes, "Smallest size; K, M, G are powers of 1024 [8]")
+      ->transform(size);
+  verb->add_option("-e", options.end_bytes, "Largest size [128M]")->transform(size);
+  verb->add_option("-f", options.factor, "From one size to the next [8]")
+      ->check(CLI::Range(2, 1 << 20));
+  verb->add_option("-n", options.iteration_count, "Iterations of each row [by the size]")
+      ->check(CLI::PositiveNumber);
+}
+
 void add_bench_topic(CLI::App* bench, int& exit_code) {
   static const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
   auto options = std::make_shared<BenchTopicOptions>();
   CLI::App* verb = bench->add_subcommand("topic", "What a publisher and its subscribers take");
-  const auto size = size_value();
-  verb->add_option("-b", options->begin_bytes, "Smallest size; K, M, G are powers of 1024 [8]")
-      ->transform(size);
-  verb->add_option("-e", options->end_bytes, "Largest size [128M]")->transform(size);
-  verb->add_option("-f", options->factor, "From one size to the next [8]")
-      ->check(CLI::Range(2, 1 << 20));
-  verb->add_option("-n", options->iteration_count, "Iterations of each row [by the size]")
-      ->check(CLI::PositiveNumber);
+  add_sizes(verb, *options);
   verb->add_option("--readers", options->reader_count, "Subscribers, each with its Context [1]")
       ->check(CLI::Range(1, 64));
   add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
@@ -343,14 +349,7 @@ void add_bench_topic(CLI::App* bench, int& exit_code) {
 void add_bench_pipe(CLI::App* bench, int& exit_code) {
   auto options = std::make_shared<BenchPipeOptions>();
   CLI::App* verb = bench->add_subcommand("pipe", "Latency and bandwidth of a pipe, by size");
-  const auto size = size_value();
-  verb->add_option("-b", options->begin_bytes, "Smallest size; K, M, G are powers of 1024 [8]")
-      ->transform(size);
-  verb->add_option("-e", options->end_bytes, "Largest size [128M]")->transform(size);
-  verb->add_option("-f", options->factor, "From one size to the next [8]")
-      ->check(CLI::Range(2, 1 << 20));
-  verb->add_option("-n", options->iteration_count, "Iterations of each row [by the size]")
-      ->check(CLI::PositiveNumber);
+  add_sizes(verb, *options);
   verb->add_option("-w", options->warm_up_count, "Iterations before measuring [a tenth of -n]")
       ->check(CLI::PositiveNumber);
   add_choice(verb, "--path", options->transport, kTransports, "auto, shm or tcp [shm and tcp]");

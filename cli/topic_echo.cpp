@@ -29,25 +29,19 @@ constexpr std::chrono::nanoseconds kAnyAge = std::chrono::hours(24 * 365);
 int receive(const TopicOptions& options, std::string_view verb, const SubscriberOptions& subscriber,
             const std::function<void(const Sample&)>& on_sample,
             const std::function<void()>& at_end) {
-  Interrupt interrupt;
-  const auto fail = [&](const Error& error) {
-    const int code = report(error, options.format);
-    return interrupt.requested() ? interrupt.exit_code() : code;
-  };
-  if (auto started = interrupt.start(); !started) return fail(started.error());
-  auto fabric = join_fabric(options, verb);
-  if (!fabric) return fail(fabric.error());
-  auto declared = Subscriber::declare(fabric->node, options.key, subscriber);
-  if (!declared) return fail(declared.error());
-  const Interrupt::Guard end_on_signal(interrupt, [&] { declared->close(); });
-  for (std::uint64_t n = 0; options.count == 0 || n < options.count; ++n) {
-    auto sample = declared->recv(options.patience_for_sample());
-    if (interrupt.requested()) break;  // the end that was asked for
-    if (!sample) return fail(sample.error());
-    on_sample(*sample);
-  }
-  at_end();
-  return 0;
+  return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
+    TENDON_TRY(fabric, join_fabric(options, verb));
+    TENDON_TRY(declared, Subscriber::declare(fabric.node, options.key, subscriber));
+    const Interrupt::Guard end_on_signal(interrupt, [&] { declared.close(); });
+    for (std::uint64_t n = 0; options.count == 0 || n < options.count; ++n) {
+      auto sample = declared.recv(options.patience_for_sample());
+      if (interrupt.requested()) break;  // the end that was asked for
+      if (!sample) return std::move(sample).error();
+      on_sample(*sample);
+    }
+    at_end();
+    return {};
+  });
 }
 
 std::uint64_t size_of(const Sample& sample) {

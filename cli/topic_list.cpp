@@ -2,10 +2,12 @@
 // `tendon topic list`, `tendon topic info` and `tendon node list`: what nodes have announced.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <tendon/fabric/key_expression.hpp>
 #include <utility>
+#include <vector>
 
 #include "cli/fabric_node.hpp"
 #include "cli/interrupt.hpp"
@@ -16,8 +18,7 @@ namespace tendon::cli {
 namespace {
 
 std::string qos_of(const Qos& qos) {
-  return fmt::format("keep_last({}), {}{}", qos.history.samples,
-                     qos.overflow == Overflow::block ? "block" : "drop_oldest",
+  return fmt::format("keep_last({}), {}{}", qos.history.samples, to_string(qos.overflow),
                      qos.priority == Priority::control ? ", control" : "");
 }
 
@@ -30,10 +31,8 @@ Value::Map document_of(const EntityInfo& entity) {
 Value::Map document_of_publisher(const EntityInfo& entity) {
   Value::Map document = document_of(entity);
   document.emplace_back("history", entity.qos.history.samples);
-  document.emplace_back("overflow",
-                        entity.qos.overflow == Overflow::block ? "block" : "drop_oldest");
-  document.emplace_back("priority",
-                        entity.qos.priority == Priority::control ? "control" : "normal");
+  document.emplace_back("overflow", to_string(entity.qos.overflow));
+  document.emplace_back("priority", to_string(entity.qos.priority));
   return document;
 }
 
@@ -73,55 +72,41 @@ void print_entities(const FabricNode& fabric, const std::optional<KeyExpression>
   }
 }
 
+/// A line each, or one document with a list of this name.
+void print_names(const std::vector<std::string>& names, const char* list, Format format) {
+  if (format == Format::json) return print_json({{list, Value::List(names.begin(), names.end())}});
+  for (const std::string& name : names) print_line(shown(name));
+}
+
 void print_keys(const FabricNode& fabric, const TopicOptions& options) {
-  Value::List keys;
-  std::string last;
-  for (const EntityInfo& entity : fabric.node.publishers()) {
-    if (entity.key == last) continue;
-    last = entity.key;
-    if (options.format == Format::json) {
-      keys.emplace_back(entity.key);
-    } else {
-      print_line(shown(entity.key));
-    }
-  }
-  if (options.format == Format::json) print_json({{"topics", std::move(keys)}});
+  const std::vector<EntityInfo> publishers = fabric.node.publishers();
+  std::vector<std::string> keys;
+  keys.reserve(publishers.size());
+  for (const EntityInfo& entity : publishers) keys.push_back(entity.key);
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // they come sorted
+  print_names(keys, "topics", options.format);
 }
 
 void print_nodes(const FabricNode& fabric, const TopicOptions& options) {
-  Value::List names;
-  for (const std::string& name : fabric.node.nodes()) {
-    if (name == fabric.node.name()) continue;
-    if (options.format == Format::json) {
-      names.emplace_back(name);
-    } else {
-      print_line(shown(name));
-    }
-  }
-  if (options.format == Format::json) print_json({{"nodes", std::move(names)}});
+  std::vector<std::string> names = fabric.node.nodes();
+  std::erase(names, fabric.node.name());
+  print_names(names, "nodes", options.format);
 }
 
 /// What is known once discovery has said all.
 template <class Print>
 int list(const TopicOptions& options, std::string_view verb, Print print) {
-  Interrupt interrupt;
-  const auto fail = [&](const Error& error) {
-    const int code = report(error, options.format);
-    return interrupt.requested() ? interrupt.exit_code() : code;
-  };
-  if (auto started = interrupt.start(); !started) return fail(started.error());
-  std::optional<KeyExpression> keys;
-  if (!options.key.empty()) {
-    auto read = KeyExpression::canonize(options.key);
-    if (!read) return fail(read.error());
-    keys = *std::move(read);
-  }
-  auto fabric = join_fabric(options, verb);
-  if (!fabric) return fail(fabric.error());
-  if (auto known = wait_for_picture(*fabric, options, interrupt); !known)
-    return fail(known.error());
-  print(*fabric, keys);
-  return 0;
+  return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
+    std::optional<KeyExpression> keys;
+    if (!options.key.empty()) {
+      TENDON_TRY(read, KeyExpression::canonize(options.key));
+      keys = std::move(read);
+    }
+    TENDON_TRY(fabric, join_fabric(options, verb));
+    TENDON_CHECK(wait_for_picture(fabric, options, interrupt));
+    print(fabric, keys);
+    return {};
+  });
 }
 
 }  // namespace

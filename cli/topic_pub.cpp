@@ -63,14 +63,8 @@ Result<void> publish(const TopicOptions& options, const Interrupt& interrupt) {
 }  // namespace
 
 int run_topic_pub(const TopicOptions& options) {
-  Interrupt interrupt;
-  const auto fail = [&](const Error& error) {
-    const int code = report(error, options.format);
-    return interrupt.requested() ? interrupt.exit_code() : code;
-  };
-  if (auto started = interrupt.start(); !started) return fail(started.error());
-  if (auto published = publish(options, interrupt); !published) return fail(published.error());
-  return 0;
+  return run_until_signal(options.format,
+                          [&](Interrupt& interrupt) { return publish(options, interrupt); });
 }
 
 }  // namespace tendon::cli

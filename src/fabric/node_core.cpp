@@ -124,10 +124,7 @@ void NodeCore::tell(FabricEvent event) {
 }
 
 // Once for each name, until there is one node of it again.
-void NodeCore::tell_of_twins(const std::map<ContextId, std::vector<NodeAnnouncement>>& nodes) {
-  std::map<std::string, std::size_t> counts;
-  for (const auto& [context, of_context] : nodes)
-    for (const NodeAnnouncement& node : of_context) ++counts[node.name];
+void NodeCore::tell_of_twins(std::map<std::string, std::size_t> counts) {
   std::erase_if(twins_, [&](const std::string& name) { return counts[name] < 2; });
   for (const auto& [name, count] : counts) {
     if (count < 2 || !twins_.insert(name).second) continue;
@@ -210,11 +207,14 @@ void NodeCore::look() {
   std::map<ContextId, std::vector<NodeAnnouncement>> nodes;
   std::map<PublisherId, EntityAnnouncement> publishers;
   std::map<PublisherId, EntityAnnouncement> announced_subscribers;
+  std::map<std::string, std::size_t> name_counts;
   for (const std::string& key : fabric_->discovery().keys()) {
     auto announcement = parse_announcement(key);
     if (!announcement) continue;
     if (auto* node = std::get_if<NodeAnnouncement>(&*announcement)) {
-      if (node->domain == options_.domain) nodes[node->context].push_back(std::move(*node));
+      if (node->domain != options_.domain) continue;
+      ++name_counts[node->name];
+      nodes[node->context].push_back(std::move(*node));
     } else if (auto* entity = std::get_if<EntityAnnouncement>(&*announcement)) {
       if (entity->domain != options_.domain || entity->kind == EntityKind::responder) continue;
       auto& of_its_kind =
@@ -224,20 +224,18 @@ void NodeCore::look() {
   }
   std::vector<std::shared_ptr<SubscriberCore>> subscribers;
   std::vector<PublisherId> gone;
-  std::map<ContextId, std::vector<NodeAnnouncement>> seen;
   {
     const Lock lock(mutex_);
     if (closed_) return;
     for (const auto& [id, publisher] : publishers_)
       if (!publishers.contains(id)) gone.push_back(id);
-    seen = nodes;
     nodes_ = std::move(nodes);
     publishers_ = publishers;
     announced_subscribers_ = std::move(announced_subscribers);
     for (const auto& [entity, weak] : subscribers_)
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
   }
-  tell_of_twins(seen);
+  tell_of_twins(std::move(name_counts));
   for (const auto& subscriber : subscribers) {
     for (const PublisherId& id : gone) fabric_->dialler().drop(target_of(*subscriber, id));
     for (const auto& [id, publisher] : publishers)

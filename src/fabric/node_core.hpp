@@ -75,8 +75,7 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   [[nodiscard]] Result<std::string> key_of(const PublisherCore& publisher) const;
   [[nodiscard]] Result<std::string> key_of(const SubscriberCore& subscriber) const;
   void look() TENDON_EXCLUDES(looking_);
-  void tell_of_twins(const std::map<ContextId, std::vector<NodeAnnouncement>>& nodes)
-      TENDON_REQUIRES(looking_);
+  void tell_of_twins(std::map<std::string, std::size_t> name_counts) TENDON_REQUIRES(looking_);
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);

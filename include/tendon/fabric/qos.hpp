@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <tendon/fabric/limits.hpp>
 
 namespace tendon {
@@ -14,11 +15,19 @@ enum class Overflow : std::uint8_t {
   block = 2,        ///< the publisher waits for it, at most until its deadline
 };
 
+[[nodiscard]] constexpr std::string_view to_string(Overflow overflow) {
+  return overflow == Overflow::block ? "block" : "drop_oldest";
+}
+
 /// Which of two topics goes first. Numbers are on the wire.
 enum class Priority : std::uint8_t {
   normal = 1,
   control = 2,  ///< commands: places are kept for them, so that samples never crowd them out
 };
+
+[[nodiscard]] constexpr std::string_view to_string(Priority priority) {
+  return priority == Priority::control ? "control" : "normal";
+}
 
 /// The newest samples of a publisher, which are for those that come late or fell behind.
 struct History {
