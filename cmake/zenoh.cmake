@@ -38,7 +38,7 @@ endif()
 if(TENDON_HAS_ZENOH)
   set(TENDON_ZENOH_LEAVES_OUT "/no_zenoh_session(_test)?\\.cpp$")
 else()
-  set(TENDON_ZENOH_LEAVES_OUT "/zenoh_session(_test)?\\.cpp$")
+  set(TENDON_ZENOH_LEAVES_OUT "/zenoh_(session|session_test|node_test)\\.cpp$")
 endif()
 
 if(TENDON_HAS_ZENOH)

@@ -175,6 +175,16 @@ std::optional<E> enumerator_from(std::uint32_t number, std::initializer_list<E> 
   return std::nullopt;
 }
 
+Result<std::array<std::byte, 8>> short_hash(const std::string& input) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  if (EVP_Digest(input.data(), input.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) {
+    return Error{ErrorCode::internal, kWhere, "SHA-256 failed"};
+  }
+  std::array<std::byte, 8> hash;
+  std::memcpy(hash.data(), digest.data(), hash.size());
+  return hash;
+}
+
 Result<Qos> qos_from(std::string_view chunk) {
   const Error refused =
       bad_field("qos", chunk,
@@ -279,15 +289,11 @@ Result<Announcement> read_key(std::string_view key) {
 }  // namespace
 
 Result<BootHash> boot_hash(const Nonce128& boot_id) {
-  std::string input = "tendon boot id";
-  input += as_text(boot_id);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  if (EVP_Digest(input.data(), input.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) {
-    return Error{ErrorCode::internal, kWhere, "SHA-256 of a boot id failed"};
-  }
-  BootHash hash;
-  std::memcpy(hash.data(), digest.data(), hash.size());
-  return hash;
+  return short_hash("tendon boot id" + std::string(as_text(boot_id)));
+}
+
+Result<std::array<std::byte, 8>> domain_hash(const std::string& domain) {
+  return short_hash(domain);
 }
 
 Result<KeyExpression> to_key(const NodeAnnouncement& node) {
@@ -308,6 +314,31 @@ Result<KeyExpression> to_key(const EntityAnnouncement& entity) {
       std::string(kPrefix) + '/' + domain + '/' + std::string(to_chunk(entity.kind)) + '/' +
       entity.context.to_string() + '/' + std::to_string(entity.entity) + '/' + schema + '/' +
       to_chunk(entity.qos) + '/' + entity.topic.text());
+}
+
+Result<KeyExpression> pattern_of_domain(const std::string& domain) {
+  TENDON_TRY(chunk, name_to_chunk(domain));
+  return KeyExpression::parse(std::string(kPrefix) + '/' + chunk + "/**");
+}
+
+Result<KeyExpression> pattern_of_entities(const std::string& domain, EntityKind kind,
+                                          const KeyExpression& topics) {
+  TENDON_TRY(chunk, name_to_chunk(domain));
+  return KeyExpression::parse(std::string(kPrefix) + '/' + chunk + '/' +
+                              std::string(to_chunk(kind)) + "/*/*/*/*/" + topics.text());
+}
+
+Result<KeyExpression> pattern_of_nodes(const std::string& domain, const ContextId& context) {
+  TENDON_TRY(chunk, name_to_chunk(domain));
+  return KeyExpression::parse(std::string(kPrefix) + '/' + chunk + '/' + std::string(kNode) +
+                              "/*/" + context.to_string() + "/*/*");
+}
+
+Result<KeyExpression> pattern_of_nodes(const std::string& domain, const std::string& name) {
+  TENDON_TRY(chunk, name_to_chunk(domain));
+  TENDON_TRY(name_chunk, name_to_chunk(name));
+  return KeyExpression::parse(std::string(kPrefix) + '/' + chunk + '/' + std::string(kNode) + '/' +
+                              name_chunk + "/*/*/*");
 }
 
 Result<Announcement> parse_announcement(std::string_view key) {

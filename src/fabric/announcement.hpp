@@ -35,6 +35,9 @@ using BootHash = std::array<std::byte, 8>;
 /// The first 8 bytes of SHA-256 over "tendon boot id" and the boot id: the id itself stays with
 /// the peers that get a hello. Errors: internal.
 [[nodiscard]] Result<BootHash> boot_hash(const Nonce128& boot_id);
+/// The first 8 bytes of SHA-256 over the domain: names the place where its nodes meet. Errors:
+/// internal.
+[[nodiscard]] Result<std::array<std::byte, 8>> domain_hash(const std::string& domain);
 
 /// Says that a node is there, and where it listens.
 struct NodeAnnouncement {
@@ -74,6 +77,19 @@ using Announcement = std::variant<NodeAnnouncement, EntityAnnouncement>;
 /// the whole key has more than kMaxKeyBytes or kMaxKeyChunks.
 [[nodiscard]] Result<KeyExpression> to_key(const NodeAnnouncement& node);
 [[nodiscard]] Result<KeyExpression> to_key(const EntityAnnouncement& entity);
+
+// What to follow. Errors: as those of to_key().
+/// All of a domain.
+[[nodiscard]] Result<KeyExpression> pattern_of_domain(const std::string& domain);
+/// Entities whose topic intersects `topics`.
+[[nodiscard]] Result<KeyExpression> pattern_of_entities(const std::string& domain, EntityKind kind,
+                                                        const KeyExpression& topics);
+/// The nodes of a Context.
+[[nodiscard]] Result<KeyExpression> pattern_of_nodes(const std::string& domain,
+                                                     const ContextId& context);
+/// The nodes of a name, which should be one.
+[[nodiscard]] Result<KeyExpression> pattern_of_nodes(const std::string& domain,
+                                                     const std::string& name);
 
 /// Reads what a stranger wrote. Each announcement has one key; a qos may have parts that a newer
 /// peer added, which are skipped. Errors: protocol_violation naming the field.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/context_fabric.hpp"
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <string_view>
 #include <tendon/observe/log.hpp>
 #include <vector>
 
+#include "fabric/zenoh_membership.hpp"
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
@@ -15,13 +19,25 @@ struct Registry {
   Mutex mutex;
   CondVar ended;
   std::map<const ContextCore*, std::weak_ptr<ContextFabric>> known TENDON_GUARDED_BY(mutex);
-  std::vector<std::shared_ptr<Dialler>> kept;  // in a forked child, which has one thread
+  std::vector<std::shared_ptr<void>> kept;  // in a forked child, which has one thread
 };
 
 // Never destroyed: nodes may end after static objects do.
 Registry& registry() {
   static Registry& registry = *new Registry;
   return registry;
+}
+
+// "HOST:PORT,HOST:PORT"
+std::vector<std::string> routers_of_environment() {
+  std::vector<std::string> routers;
+  const char* const text = std::getenv("TENDON_ROUTER");
+  for (std::string_view rest = text == nullptr ? "" : text; !rest.empty();) {
+    const std::string_view one = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(one.size() + 1, rest.size()));
+    if (!one.empty()) routers.emplace_back(one);
+  }
+  return routers;
 }
 
 }  // namespace
@@ -51,8 +67,8 @@ Result<std::shared_ptr<ContextFabric>> ContextFabric::of(
 Result<void> ContextFabric::open() {
   TENDON_TRY(entities, Entities::create(context_, profile_));
   entities_ = std::move(entities);
-  TENDON_TRY(discovery, StaticDiscovery::create(context_, profile_, dialler_));
-  discovery_ = std::move(discovery);
+  TENDON_TRY(peers, StaticDiscovery::create(context_, profile_, dialler_));
+  peers_ = std::move(peers);
   auto address = unix_address(context_->id());
   if (!address) {
     log(LogLevel::warn, "node.join", "no unix socket: " + address.error().detail);
@@ -69,12 +85,13 @@ ContextFabric::~ContextFabric() {
   if (context_->forked()) {
     // Its threads are not here, and its lock may be held by one of them.
     registry().kept.push_back(dialler_);
+    for (const auto& [name, session] : sessions_) registry().kept.push_back(session.server);
     return;
   }
   // The handlers may live a little longer, and another node join this Context meanwhile.
   if (entities_ != nullptr) entities_->close();
   if (acceptor_ != nullptr) acceptor_->close();
-  if (discovery_ != nullptr) discovery_->close();
+  if (peers_ != nullptr) peers_->close();
   dialler_->stop();  // discovery may have shares of it, and of itself, in callbacks
   Registry& all = registry();
   {
@@ -82,6 +99,45 @@ ContextFabric::~ContextFabric() {
     all.known.erase(context_.get());
   }
   all.ended.notify_all();
+}
+
+Result<std::vector<std::shared_ptr<Discovery>>> ContextFabric::ways_of(const NodeOptions& options,
+                                                                       Deadline deadline) {
+  std::vector<std::shared_ptr<Discovery>> ways{peers_};
+  std::vector<std::string> routers = options.routers;
+  if (options.peers && routers.empty()) return ways;
+  if (routers.empty()) routers = routers_of_environment();
+  std::string name = routers.empty() ? "star of " + options.domain : "routers";
+  for (const std::string& router : routers) name += ' ' + router;
+  // One after another: the second node of a star finds the session of the first.
+  const Lock lock(opening_);
+  Session& session = sessions_[name];
+  if (session.discovery == nullptr) {
+    auto membership =
+        routers.empty() ? join_star(options.domain, deadline) : join_routers(routers, deadline);
+    if (!membership) {
+      sessions_.erase(name);
+      Error error = std::move(membership).error();
+      error.where = "node.join";
+      return error;
+    }
+    session.server = std::move(membership->server);
+    if (session.server != nullptr) {
+      const auto told = [server = session.server.get()](SessionState state) {
+        server->set_state(state);
+      };
+      TENDON_TRY(state, membership->client->on_state(told));
+      session.state = std::move(state);
+      told(membership->client->state());
+    }
+    TENDON_TRY(discovery, ZenohDiscovery::create(std::move(membership->client),
+                                                 [context = context_](std::function<void()> run) {
+                                                   context->schedule(std::move(run));
+                                                 }));
+    session.discovery = std::move(discovery);
+  }
+  ways.push_back(session.discovery);
+  return ways;
 }
 
 Result<std::shared_ptr<Acceptor>> ContextFabric::listen(const std::string& address) {

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/node.hpp>
 #include <tendon/session/profile.hpp>
+#include <vector>
 
 #include "fabric/announcement.hpp"
 #include "fabric/dialler.hpp"
 #include "fabric/entities.hpp"
+#include "fabric/star_server.hpp"
 #include "fabric/static_discovery.hpp"
+#include "fabric/zenoh_discovery.hpp"
 #include "runtime/acceptor.hpp"
 #include "runtime/context_core.hpp"
 
@@ -24,8 +30,8 @@ namespace tendon::v0::detail {
 /// Threads: thread-safe.
 /// Errors:  invalid_argument when the nodes of a Context differ in their profile; those of
 ///          Acceptor.
-/// Blocks:  the destructor, as Dialler.
-/// Cost:    a socket.
+/// Blocks:  the destructor, as Dialler and the sessions of Zenoh.
+/// Cost:    a socket; a session of Zenoh, where nodes find others by it.
 class ContextFabric {
  public:
   /// The one of this Context, made by its first node.
@@ -40,7 +46,13 @@ class ContextFabric {
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept { return entities_; }
-  [[nodiscard]] StaticDiscovery& discovery() noexcept { return *discovery_; }
+  [[nodiscard]] StaticDiscovery& peers() noexcept { return *peers_; }
+  /// How a node with these options finds others. Each is found by those that name it as their peer;
+  /// Zenoh comes beside it where no peers are given, or routers are. Errors: those of join_star()
+  /// and join_routers(). Blocks: while the first session to these routers is opened.
+  [[nodiscard]] Result<std::vector<std::shared_ptr<Discovery>>> ways_of(const NodeOptions& options,
+                                                                        Deadline deadline)
+      TENDON_EXCLUDES(opening_);
   [[nodiscard]] Dialler& dialler() noexcept { return *dialler_; }
   /// The host whose unix sockets reach this Context; nothing where there is no directory for them.
   [[nodiscard]] const std::optional<BootHash>& unix_on() const noexcept { return unix_on_; }
@@ -57,9 +69,17 @@ class ContextFabric {
   const Profile profile_;
   const std::shared_ptr<Dialler> dialler_ = std::make_shared<Dialler>();
   std::shared_ptr<Entities> entities_;
-  std::shared_ptr<StaticDiscovery> discovery_;
+  std::shared_ptr<StaticDiscovery> peers_;
   std::shared_ptr<Acceptor> acceptor_;  // null: there is no runtime directory
   std::optional<BootHash> unix_on_;
+  // A session for each star and each list of routers. What stands later ends first.
+  struct Session {
+    std::shared_ptr<StarServer> server;
+    std::shared_ptr<ZenohDiscovery> discovery;
+    ZenohPort::Handle state;
+  };
+  Mutex opening_;
+  std::map<std::string, Session> sessions_ TENDON_GUARDED_BY(opening_);
 };
 
 }  // namespace tendon::v0::detail

@@ -8,7 +8,7 @@ Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& /*options*/,
                                               Deadline /*deadline*/) {
   return Error{ErrorCode::not_supported, "fabric.zenoh",
                "this build has no Zenoh: build with -DTENDON_ZENOH=ON, which needs cargo "
-               "(Debian 12: cargo-web), or name addresses of nodes"};
+               "(Debian 12: cargo-web), or name addresses of nodes in NodeOptions::peers"};
 }
 
 std::uint64_t zenoh_puts() { return 0; }

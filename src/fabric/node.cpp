@@ -37,6 +37,7 @@ const std::string& Node::name() const& noexcept { return core_->options().name; 
 const std::string& Node::address() const& noexcept { return core_->address(); }
 std::vector<EntityInfo> Node::publishers() const { return core_->publishers(); }
 std::vector<EntityInfo> Node::subscribers() const { return core_->subscribers(); }
+Result<void> Node::survey(Deadline deadline) { return core_->survey(deadline); }
 std::vector<std::string> Node::nodes() const { return core_->nodes(); }
 void Node::on_event(std::function<void(const FabricEvent&)> callback) {
   core_->on_event(std::move(callback));

@@ -31,16 +31,11 @@ std::string target_of(const SubscriberCore& subscriber, const PublisherId& publi
 Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOptions options,
                             Deadline deadline) {
   TENDON_CHECK(context->usable("node.join"));
-  if (!options.peers) {
-    return Error{ErrorCode::not_supported, "node.join",
-                 "discovery by Zenoh is not in this version: name the addresses of other nodes in "
-                 "NodeOptions::peers, or give an empty list to be found by those that name this "
-                 "one"};
-  }
   TENDON_CHECK(name_to_chunk(options.domain));
   TENDON_CHECK(name_to_chunk(options.name));
   TENDON_TRY(fabric, ContextFabric::of(context, options.profile));
-  auto core = std::make_shared<NodeCore>(std::move(fabric), std::move(options));
+  TENDON_TRY(ways, fabric->ways_of(options, deadline));
+  auto core = std::make_shared<NodeCore>(std::move(fabric), std::move(options), std::move(ways));
   if (auto opened = core->open(deadline); !opened) {
     core->close();
     return std::move(opened).error();
@@ -48,8 +43,11 @@ Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOpt
   return Node(std::move(core));
 }
 
-NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options)
-    : fabric_(std::move(fabric)), options_(std::move(options)) {}
+NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
+                   std::vector<std::shared_ptr<Discovery>> ways)
+    : fabric_(std::move(fabric)),
+      options_(std::move(options)),
+      discovery_(options_.domain, std::move(ways)) {}
 
 Result<void> NodeCore::open(Deadline deadline) {
   NodeAnnouncement self{.domain = options_.domain,
@@ -69,23 +67,38 @@ Result<void> NodeCore::open(Deadline deadline) {
     if (is_number) self.addresses.push_back(address);
   }
   TENDON_TRY(key, to_key(self));
-  watching_ = fabric_->discovery().watch([weak = weak_from_this()] {
+  discovery_.watch([weak = weak_from_this()] {
     if (const auto node = weak.lock()) node->look();
   });
-  TENDON_CHECK(fabric_->discovery().announce(key.text()));
-  announced_ = key.text();
+  TENDON_CHECK(discovery_.announce(key));
+  TENDON_CHECK(discovery_.follow_name(options_.name));
   look();
-  for (const std::string& peer : *options_.peers) {
+  const std::vector<std::string> peers = options_.peers.value_or(std::vector<std::string>());
+  for (const std::string& peer : peers) {
     TENDON_CHECK(Address::parse(peer));
-    TENDON_CHECK(fabric_->discovery().add_peer(peer));
+    TENDON_CHECK(fabric_->peers().add_peer(peer));
   }
   (void)context()->wait(nullptr, deadline, [&] {
-    return context()->unusable() ||
-           std::ranges::all_of(*options_.peers, [&](const std::string& peer) {
-             return fabric_->discovery().has_dialled(peer);
+    return context()->unusable() || std::ranges::all_of(peers, [&](const std::string& peer) {
+             return fabric_->peers().has_dialled(peer);
            });
   });
   return context()->usable("node.join");
+}
+
+// Without a router nobody says that all was told: then it is what has come until the deadline.
+Result<void> NodeCore::survey(Deadline deadline) {
+  TENDON_CHECK(context()->usable("node.survey"));
+  TENDON_CHECK(discovery_.follow_all());
+  const bool complete = context()->wait(nullptr, deadline, [&] {
+    return context()->unusable() || discovery_.picture() == Picture::complete;
+  });
+  TENDON_CHECK(context()->usable("node.survey"));
+  look();
+  if (complete) return {};
+  return Error{
+      ErrorCode::timeout, "node.survey",
+      "discovery has not told all that is there until the deadline; what it told is known"};
 }
 
 void NodeCore::close() {
@@ -99,8 +112,7 @@ void NodeCore::close() {
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
     subscribers_.clear();
   }
-  if (watching_ != 0) fabric_->discovery().unwatch(watching_);
-  if (!announced_.empty()) fabric_->discovery().withdraw(announced_);
+  discovery_.close();
   if (acceptor_ != nullptr) acceptor_->close();
   for (const auto& subscriber : subscribers) fabric_->dialler().drop_all(prefix_of(*subscriber));
 }
@@ -136,9 +148,22 @@ void NodeCore::tell_of_twins(std::map<std::string, std::size_t> counts) {
   }
 }
 
+// A token is a hint: its loss ends nothing.
+void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& gone,
+                                      const std::set<ContextId>& connected) {
+  for (const auto& [context, name] : gone) {
+    if (!connected.contains(context)) continue;
+    tell({.kind = FabricEventKind::undiscoverable,
+          .key = {},
+          .node = name,
+          .reason = "discovery tells of it no more, and its link lives: samples go on, and a lost "
+                    "link is not dialled until discovery tells of it again"});
+  }
+}
+
 // Entities
 
-Result<std::string> NodeCore::key_of(const PublisherCore& publisher) const {
+Result<KeyExpression> NodeCore::key_of(const PublisherCore& publisher) const {
   const PublisherOptions& options = publisher.options();
   EntityAnnouncement said{.domain = options_.domain,
                           .kind = EntityKind::publisher,
@@ -148,11 +173,10 @@ Result<std::string> NodeCore::key_of(const PublisherCore& publisher) const {
                           .qos = {options.history, options.overflow, options.priority},
                           .topic = publisher.key()};
   if (options.schema != nullptr) said.schema = options.schema->hash();
-  TENDON_TRY(key, to_key(said));
-  return key.text();
+  return to_key(said);
 }
 
-Result<std::string> NodeCore::key_of(const SubscriberCore& subscriber) const {
+Result<KeyExpression> NodeCore::key_of(const SubscriberCore& subscriber) const {
   EntityAnnouncement said{.domain = options_.domain,
                           .kind = EntityKind::subscriber,
                           .context = context()->id(),
@@ -161,8 +185,7 @@ Result<std::string> NodeCore::key_of(const SubscriberCore& subscriber) const {
                           .qos = {},
                           .topic = subscriber.keys()};
   if (subscriber.options().schema != nullptr) said.schema = subscriber.options().schema->hash();
-  TENDON_TRY(key, to_key(said));
-  return key.text();
+  return to_key(said);
 }
 
 Result<void> NodeCore::add(const PublisherCore& publisher) {
@@ -171,11 +194,11 @@ Result<void> NodeCore::add(const PublisherCore& publisher) {
     if (closed_) return Error{ErrorCode::pipe_closed, "publisher.declare", "the node was closed"};
   }
   TENDON_TRY(key, key_of(publisher));
-  return fabric_->discovery().announce(key);
+  return discovery_.announce(key);
 }
 
 void NodeCore::remove(const PublisherCore& publisher) {
-  if (const auto key = key_of(publisher)) fabric_->discovery().withdraw(*key);
+  if (const auto key = key_of(publisher)) discovery_.withdraw(*key);
 }
 
 Result<void> NodeCore::add(const std::shared_ptr<SubscriberCore>& subscriber) {
@@ -185,7 +208,8 @@ Result<void> NodeCore::add(const std::shared_ptr<SubscriberCore>& subscriber) {
     if (closed_) return Error{ErrorCode::pipe_closed, "subscriber.declare", "the node was closed"};
     subscribers_[subscriber->entity()] = subscriber;
   }
-  TENDON_CHECK(fabric_->discovery().announce(key));
+  TENDON_CHECK(discovery_.follow(EntityKind::publisher, subscriber->keys()));
+  TENDON_CHECK(discovery_.announce(key));
   look();
   return {};
 }
@@ -194,9 +218,10 @@ void NodeCore::remove(const SubscriberCore& subscriber) {
   {
     const Lock looking(looking_);
     const Lock lock(mutex_);
-    subscribers_.erase(subscriber.entity());
+    if (subscribers_.erase(subscriber.entity()) == 0) return;
   }
-  if (const auto key = key_of(subscriber)) fabric_->discovery().withdraw(*key);
+  discovery_.unfollow(EntityKind::publisher, subscriber.keys());
+  if (const auto key = key_of(subscriber)) discovery_.withdraw(*key);
   fabric_->dialler().drop_all(prefix_of(subscriber));
 }
 
@@ -204,43 +229,35 @@ void NodeCore::remove(const SubscriberCore& subscriber) {
 
 void NodeCore::look() {
   const Lock looking(looking_);
-  std::map<ContextId, std::vector<NodeAnnouncement>> nodes;
-  std::map<PublisherId, EntityAnnouncement> publishers;
-  std::map<PublisherId, EntityAnnouncement> announced_subscribers;
-  std::map<std::string, std::size_t> name_counts;
-  for (const std::string& key : fabric_->discovery().keys()) {
-    auto announcement = parse_announcement(key);
-    if (!announcement) continue;
-    if (auto* node = std::get_if<NodeAnnouncement>(&*announcement)) {
-      if (node->domain != options_.domain) continue;
-      ++name_counts[node->name];
-      nodes[node->context].push_back(std::move(*node));
-    } else if (auto* entity = std::get_if<EntityAnnouncement>(&*announcement)) {
-      if (entity->domain != options_.domain || entity->kind == EntityKind::responder) continue;
-      auto& of_its_kind =
-          entity->kind == EntityKind::publisher ? publishers : announced_subscribers;
-      of_its_kind.emplace(PublisherId{entity->context, entity->entity}, std::move(*entity));
-    }
-  }
+  KnownPeers known = KnownPeers::read(discovery_.keys(), options_.domain);
   std::vector<std::shared_ptr<SubscriberCore>> subscribers;
   std::vector<PublisherId> gone;
+  std::map<ContextId, std::string> gone_nodes;
   {
     const Lock lock(mutex_);
     if (closed_) return;
-    for (const auto& [id, publisher] : publishers_)
-      if (!publishers.contains(id)) gone.push_back(id);
-    nodes_ = std::move(nodes);
-    publishers_ = publishers;
-    announced_subscribers_ = std::move(announced_subscribers);
+    for (const auto& [id, publisher] : known_.publishers)
+      if (!known.publishers.contains(id)) gone.push_back(id);
+    for (const auto& [id, nodes] : known_.nodes)
+      if (!known.nodes.contains(id)) gone_nodes.emplace(id, known_.name_of(id));
+    known_ = known;
     for (const auto& [entity, weak] : subscribers_)
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
   }
-  tell_of_twins(std::move(name_counts));
+  tell_of_twins(known.name_counts());
+  std::set<ContextId> contexts;
+  for (const auto& subscriber : subscribers) subscriber->add_connected_to(contexts);
+  tell_of_undiscoverable(gone_nodes, contexts);
   for (const auto& subscriber : subscribers) {
     for (const PublisherId& id : gone) fabric_->dialler().drop(target_of(*subscriber, id));
-    for (const auto& [id, publisher] : publishers)
-      if (subscriber->takes(publisher)) want(subscriber, publisher);
+    for (const auto& [id, publisher] : known.publishers) {
+      if (!subscriber->takes(publisher)) continue;
+      contexts.insert(id.context);
+      want(subscriber, publisher);
+    }
   }
+  // What is reached stays followed, so that its end is told.
+  discovery_.follow_nodes_of(contexts);
   context()->wake_others();
 }
 
@@ -277,69 +294,36 @@ void NodeCore::connect_again(const SubscriberCore& subscriber, const PublisherId
   fabric_->dialler().again(target_of(subscriber, publisher));
 }
 
-// Unix first, where the announcement says that the peer is on this host.
 std::vector<std::string> NodeCore::addresses_of(const ContextId& context) const {
-  std::vector<std::string> addresses;
   const Lock lock(mutex_);
-  const auto found = nodes_.find(context);
-  if (found == nodes_.end()) return addresses;
-  const auto add = [&](std::string address) {
-    if (std::ranges::find(addresses, address) == addresses.end())
-      addresses.push_back(std::move(address));
-  };
-  for (const NodeAnnouncement& node : found->second) {
-    if (!node.unix_on || node.unix_on != fabric_->unix_on()) continue;
-    if (auto address = ContextFabric::unix_address(context)) add(*std::move(address));
-  }
-  for (const NodeAnnouncement& node : found->second)
-    for (const Address& address : node.addresses) add(address.to_string());
-  return addresses;
+  return known_.addresses_of(context, fabric_->unix_on());
 }
 
 std::string NodeCore::name_of_peer(const ContextId& context) const {
   const Lock lock(mutex_);
-  return name_of(context);
-}
-
-// Several nodes may share a Context: then the name is that of all of them.
-std::string NodeCore::name_of(const ContextId& context) const {
-  std::string names;
-  if (const auto found = nodes_.find(context); found != nodes_.end())
-    for (const NodeAnnouncement& node : found->second)
-      names += (names.empty() ? "" : "+") + node.name;
-  return names;
+  return known_.name_of(context);
 }
 
 std::vector<std::string> NodeCore::nodes() const {
   std::vector<std::string> names;
   if (context()->forked()) return names;
   const Lock lock(mutex_);
-  for (const auto& [context, nodes] : nodes_)
+  for (const auto& [context, nodes] : known_.nodes)
     for (const NodeAnnouncement& node : nodes) names.push_back(node.name);
   std::ranges::sort(names);
   return names;
 }
 
-std::vector<EntityInfo> NodeCore::described(
-    const std::map<PublisherId, EntityAnnouncement>& entities) const {
-  std::vector<EntityInfo> all;
-  all.reserve(entities.size());
-  for (const auto& [id, entity] : entities)
-    all.push_back({entity.topic.text(), name_of(id.context), entity.schema, entity.qos});
-  std::ranges::sort(all, {}, [](const EntityInfo& one) { return std::tie(one.key, one.node); });
-  return all;
-}
-
 std::vector<EntityInfo> NodeCore::publishers() const {
   if (context()->forked()) return {};
   const Lock lock(mutex_);
-  return described(publishers_);
+  return known_.described(known_.publishers);
 }
 
 std::vector<EntityInfo> NodeCore::subscribers() const {
   if (context()->forked()) return {};
   const Lock lock(mutex_);
-  return described(announced_subscribers_);
+  return known_.described(known_.subscribers);
 }
 
 }  // namespace tendon::v0::detail

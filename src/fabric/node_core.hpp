@@ -16,6 +16,8 @@
 #include "fabric/announcement.hpp"
 #include "fabric/context_fabric.hpp"
 #include "fabric/feed.hpp"
+#include "fabric/known_peers.hpp"
+#include "fabric/node_discovery.hpp"
 #include "runtime/event_callbacks.hpp"
 
 namespace tendon::v0::detail {
@@ -40,7 +42,8 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   [[nodiscard]] static Result<Node> join(const std::shared_ptr<ContextCore>& context,
                                          NodeOptions options, Deadline deadline);
   [[nodiscard]] static const std::shared_ptr<NodeCore>& of(const Node& node) { return node.core_; }
-  NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options);
+  NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
+           std::vector<std::shared_ptr<Discovery>> ways);
 
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept {
     return fabric_->context();
@@ -53,6 +56,7 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   [[nodiscard]] std::vector<std::string> nodes() const;
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
+  [[nodiscard]] Result<void> survey(Deadline deadline);
   void close();
 
   /// `publisher` can be found from now on. Errors: pipe_closed, limits.
@@ -72,31 +76,26 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
 
  private:
   [[nodiscard]] Result<void> open(Deadline deadline);
-  [[nodiscard]] Result<std::string> key_of(const PublisherCore& publisher) const;
-  [[nodiscard]] Result<std::string> key_of(const SubscriberCore& subscriber) const;
+  [[nodiscard]] Result<KeyExpression> key_of(const PublisherCore& publisher) const;
+  [[nodiscard]] Result<KeyExpression> key_of(const SubscriberCore& subscriber) const;
   void look() TENDON_EXCLUDES(looking_);
   void tell_of_twins(std::map<std::string, std::size_t> name_counts) TENDON_REQUIRES(looking_);
+  void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone,
+                              const std::set<ContextId>& connected) TENDON_REQUIRES(looking_);
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
   [[nodiscard]] std::vector<std::string> addresses_of(const ContextId& context) const;
-  [[nodiscard]] std::string name_of(const ContextId& context) const TENDON_REQUIRES(mutex_);
-  [[nodiscard]] std::vector<EntityInfo> described(
-      const std::map<PublisherId, EntityAnnouncement>& entities) const TENDON_REQUIRES(mutex_);
-
   const std::shared_ptr<ContextFabric> fabric_;
   const NodeOptions options_;
   std::string address_;
   std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
-  std::string announced_;               // its own key
-  std::uint64_t watching_ = 0;
+  NodeDiscovery discovery_;
   EventCallbacks<FabricEvent> event_callbacks_;
   Mutex looking_;
   std::set<std::string> twins_ TENDON_GUARDED_BY(looking_);  // names that two nodes have
   mutable Mutex mutex_;
-  std::map<ContextId, std::vector<NodeAnnouncement>> nodes_ TENDON_GUARDED_BY(mutex_);
-  std::map<PublisherId, EntityAnnouncement> publishers_ TENDON_GUARDED_BY(mutex_);
-  std::map<PublisherId, EntityAnnouncement> announced_subscribers_ TENDON_GUARDED_BY(mutex_);
+  KnownPeers known_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };

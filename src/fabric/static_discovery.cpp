@@ -110,7 +110,7 @@ StaticDiscovery::Channel StaticDiscovery::make_channel(const std::shared_ptr<Lin
                                                        const std::string& address) {
   const auto channel = std::make_shared<std::weak_ptr<DiscoveryChannel>>();
   const auto changed = [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->changed();
+    if (const auto self = weak.lock()) self->watchers_->changed();
   };
   const auto over = [weak = weak_from_this(), context = context_, channel, address] {
     context->schedule([weak, channel, address] {
@@ -144,7 +144,7 @@ Result<void> StaticDiscovery::add(const Channel& channel) {
     const Lock lock(mutex_);
     std::erase(channels_, channel);
   }
-  changed();  // the peer may have announced something before it was in the list
+  watchers_->changed();  // the peer may have announced something before it was in the list
   return {};
 }
 
@@ -157,36 +157,36 @@ void StaticDiscovery::over(const std::weak_ptr<DiscoveryChannel>& weak,
     }
     channel->close();
   }
-  changed();
+  watchers_->changed();
   if (!address.empty()) dialler_->again(std::string(kDialKey) + address);
 }
 
 // Announcements
 
-Result<void> StaticDiscovery::announce(const std::string& key) {
+Result<void> StaticDiscovery::announce(const KeyExpression& key) {
   std::vector<Channel> channels;
   {
     const Lock lock(mutex_);
-    if (own_.size() >= kMaxAnnouncements && !own_.contains(key)) {
+    if (own_.size() >= kMaxAnnouncements && !own_.contains(key.text())) {
       return Error{ErrorCode::limit_exceeded, "node.announce",
                    "a context has at most " + std::to_string(kMaxAnnouncements) +
                        " nodes, publishers and subscribers (kMaxAnnouncements)"};
     }
-    if (++own_[key] > 1) return {};
-    channels = put_everywhere(TokenChange::came, key);
+    if (++own_[key.text()] > 1) return {};
+    channels = put_everywhere(TokenChange::came, key.text());
   }
   flush(channels);
   return {};
 }
 
-void StaticDiscovery::withdraw(const std::string& key) {
+void StaticDiscovery::withdraw(const KeyExpression& key) {
   std::vector<Channel> channels;
   {
     const Lock lock(mutex_);
-    const auto found = own_.find(key);
+    const auto found = own_.find(key.text());
     if (found == own_.end() || --found->second > 0) return;
     own_.erase(found);
-    channels = put_everywhere(TokenChange::went, key);
+    channels = put_everywhere(TokenChange::went, key.text());
   }
   flush(channels);
 }
@@ -200,7 +200,7 @@ std::vector<StaticDiscovery::Channel> StaticDiscovery::put_everywhere(TokenChang
 
 void StaticDiscovery::flush(const std::vector<Channel>& channels) {
   for (const Channel& channel : channels) channel->flush();
-  changed();
+  watchers_->changed();
 }
 
 std::set<std::string> StaticDiscovery::keys() const {
@@ -213,36 +213,6 @@ std::set<std::string> StaticDiscovery::keys() const {
   }
   for (const Channel& channel : channels) keys.merge(channel->keys());
   return keys;
-}
-
-// Watching
-
-std::uint64_t StaticDiscovery::watch(std::function<void()> on_change) {
-  const Lock lock(mutex_);
-  watchers_.emplace(next_watcher_, std::move(on_change));
-  return next_watcher_++;
-}
-
-void StaticDiscovery::unwatch(std::uint64_t number) {
-  const Lock lock(mutex_);
-  watchers_.erase(number);
-}
-
-void StaticDiscovery::changed() {
-  if (told_.exchange(true)) return;
-  context_->schedule([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->call_watchers();
-  });
-}
-
-void StaticDiscovery::call_watchers() {
-  told_ = false;  // before it looks: what changes from now on is told again
-  std::vector<std::function<void()>> watchers;
-  {
-    const Lock lock(mutex_);
-    for (const auto& [number, on_change] : watchers_) watchers.push_back(on_change);
-  }
-  for (const auto& on_change : watchers) on_change();
 }
 
 }  // namespace tendon::v0::detail

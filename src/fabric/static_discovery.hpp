@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "fabric/dialler.hpp"
+#include "fabric/discovery.hpp"
 #include "fabric/discovery_channel.hpp"
 #include "runtime/context_core.hpp"
 
@@ -22,13 +22,15 @@ namespace tendon::v0::detail {
 /// Discovery by a list of addresses: each Context tells those that it has a channel with what it
 /// announces, and hears the same of them. Nobody passes on what others have said.
 ///
+/// What is followed makes no difference: each Context tells all that it announces.
+///
 /// Owns:    what this Context announces; channels; a dial for each address, as long as it lives.
-/// Threads: thread-safe; its lock is taken alone, or inside of a link's receive lock. It is shared
-///          by the nodes of a Context, and not destroyed under a receive lock.
+/// Threads: as Discovery; its lock is taken alone, or inside of a link's receive lock.
 /// Errors:  limit_exceeded; those of Purposes.
 /// Blocks:  never; the Dialler's threads do.
-/// Cost:    keys() copies what is known: it is for changes, which are told once for many.
-class StaticDiscovery final : public OpenHandler,
+/// Cost:    as Discovery.
+class StaticDiscovery final : public Discovery,
+                              public OpenHandler,
                               public std::enable_shared_from_this<StaticDiscovery> {
  public:
   [[nodiscard]] static Result<std::shared_ptr<StaticDiscovery>> create(
@@ -45,15 +47,18 @@ class StaticDiscovery final : public OpenHandler,
   /// Ends all channels and dials.
   void close();
 
-  [[nodiscard]] Result<void> announce(const std::string& key);
-  void withdraw(const std::string& key);
-  /// All that is announced, by this Context too.
-  [[nodiscard]] std::set<std::string> keys() const;
-
-  /// `on_change` runs later, as ContextCore::schedule() says, when keys() has changed: once for
-  /// many changes. A number for unwatch().
-  [[nodiscard]] std::uint64_t watch(std::function<void()> on_change);
-  void unwatch(std::uint64_t number);
+  // Discovery
+  [[nodiscard]] Result<void> announce(const KeyExpression& key) override;
+  void withdraw(const KeyExpression& key) override;
+  [[nodiscard]] Result<void> follow(const KeyExpression&) override { return {}; }
+  void unfollow(const KeyExpression&) override {}
+  [[nodiscard]] std::set<std::string> keys() const override;
+  /// Nobody says that all was said.
+  [[nodiscard]] Picture picture() const override { return Picture::incomplete; }
+  [[nodiscard]] std::uint64_t watch(std::function<void()> on_change) override {
+    return watchers_->add(std::move(on_change));
+  }
+  void unwatch(std::uint64_t number) override { watchers_->remove(number); }
 
   // OpenHandler
   Result<void> may_open() override { return {}; }
@@ -78,19 +83,18 @@ class StaticDiscovery final : public OpenHandler,
   void flush(const std::vector<Channel>& channels);
   // A peer may know this Context under several addresses; each channel keeps what it announces.
   static constexpr std::ptrdiff_t kMostChannelsPerLink = 8;
-  void changed();
-  void call_watchers();
 
   const std::shared_ptr<ContextCore> context_;
   const Profile profile_;
   const std::shared_ptr<Dialler> dialler_;
-  std::atomic<bool> told_{false};  // call_watchers() is to run
+  const std::shared_ptr<ChangeWatchers> watchers_ =
+      std::make_shared<ChangeWatchers>([context = context_](std::function<void()> callback) {
+        context->schedule(std::move(callback));
+      });
   mutable Mutex mutex_;
   std::map<std::string, Dialled> addresses_ TENDON_GUARDED_BY(mutex_);
   std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // how often announced
   std::vector<Channel> channels_ TENDON_GUARDED_BY(mutex_);
-  std::map<std::uint64_t, std::function<void()>> watchers_ TENDON_GUARDED_BY(mutex_);
-  std::uint64_t next_watcher_ TENDON_GUARDED_BY(mutex_) = 1;
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };
 

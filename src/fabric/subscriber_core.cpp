@@ -62,6 +62,11 @@ bool SubscriberCore::is_connected(const PublisherId& publisher) const {
                              [&](const Entry& entry) { return entry.publisher == publisher; });
 }
 
+void SubscriberCore::add_connected_to(std::set<ContextId>& contexts) const {
+  for (const Entry& entry : connections()->entries)
+    if (!entry.feed->is_over()) contexts.insert(entry.publisher.context);
+}
+
 Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
                                      const std::string& node_name,
                                      const std::shared_ptr<Link>& link) {

@@ -26,8 +26,6 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kCloseMs = 2000;
 constexpr std::int64_t kFirstRetryMs = 100;
 constexpr std::int64_t kLastRetryMs = 2000;
-/// A listener waits for its place without knowing when it becomes free.
-constexpr std::int64_t kListenRetryMs = 100;
 /// Zenoh ends a get() after this time as if all had answered: longer than any of ours waits.
 constexpr std::int64_t kZenohGivesUpMs = 3'600'000;
 constexpr milliseconds kLongestRequest{kZenohGivesUpMs / 2};
@@ -386,12 +384,11 @@ nlohmann::json retry(std::int64_t first_ms, std::int64_t last_ms) {
 }
 
 std::string configuration(const ZenohOptions& options, Deadline deadline) {
-  // A client tries until then; the others connect, and a listener waits, in the background.
+  // A client tries until then; the others connect in the background.
   std::int64_t connect_ms = -1;
   if (options.mode == ZenohMode::client && !deadline.is_never()) {
     connect_ms = std::chrono::ceil<milliseconds>(deadline.remaining()).count();
   }
-  const bool waits = options.listening == ZenohListening::once_free;
   const nlohmann::json whole = {
       {"mode", name_of(options.mode)},
       {"connect",
@@ -399,11 +396,7 @@ std::string configuration(const ZenohOptions& options, Deadline deadline) {
         {"timeout_ms", connect_ms},
         {"exit_on_failure", false},
         {"retry", retry(kFirstRetryMs, kLastRetryMs)}}},
-      {"listen",
-       {{"endpoints", options.listen},
-        {"timeout_ms", waits ? -1 : 0},
-        {"exit_on_failure", !waits},
-        {"retry", retry(kListenRetryMs, kListenRetryMs)}}},
+      {"listen", {{"endpoints", options.listen}, {"timeout_ms", 0}, {"exit_on_failure", true}}},
       // It would let a router, and a peer that connects, wait that long in open().
       {"scouting",
        {{"delay", 0}, {"multicast", {{"enabled", false}}}, {"gossip", {{"enabled", false}}}}},

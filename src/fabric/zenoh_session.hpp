@@ -16,15 +16,12 @@ namespace tendon::v0::detail {
 /// A client talks through the one router, or listening peer, that it is connected to; a peer with
 /// all whom it names and who name it; a router passes on what its peers and clients say.
 enum class ZenohMode : std::uint8_t { client, peer, router };
-/// Where another process has the place to listen at: fail, or take it once it is free.
-enum class ZenohListening : std::uint8_t { now, once_free };
 
 /// Endpoints are Zenoh's: "unixsock-stream//run/user/1000/tendon/x.zenoh", "tcp/10.0.0.7:7447".
 struct ZenohOptions {
   ZenohMode mode = ZenohMode::client;
   std::vector<std::string> connect = {};  ///< a client names one or more
   std::vector<std::string> listen = {};   ///< nothing listens unasked
-  ZenohListening listening = ZenohListening::now;
 };
 
 /// Opens a session. It neither sends nor answers multicast, and follows no gossip: it connects to

@@ -20,6 +20,7 @@ enum class FabricEventKind : std::uint8_t {
   lagging,          ///< a subscriber let the deadline of a publish() with Overflow::block pass
   schema_mismatch,  ///< a publisher has another schema than a subscriber of this node
   duplicate_name,   ///< two live nodes of the domain have one name
+  undiscoverable,   ///< discovery tells of a node no more that a subscriber has a channel with
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -31,13 +32,15 @@ enum class FabricEventKind : std::uint8_t {
       return "schema_mismatch";
     case FabricEventKind::duplicate_name:
       return "duplicate_name";
+    case FabricEventKind::undiscoverable:
+      return "undiscoverable";
   }
   return "unknown";
 }
 
 struct TENDON_API FabricEvent {
   FabricEventKind kind = FabricEventKind::gap;
-  std::string key;     ///< of the topic; empty for duplicate_name
+  std::string key;     ///< of the topic; empty for duplicate_name and undiscoverable
   std::string node;    ///< the other one
   std::string reason;  ///< how it is known, and what was tried
   std::optional<Gap> gap{};

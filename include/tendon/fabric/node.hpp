@@ -28,9 +28,15 @@ struct NodeOptions {
   std::string domain = "default";
   /// Unique in its domain: subscribers know a publisher by it.
   std::string name = {};
+  /// Discovery by Zenoh: where its routers listen, "10.0.0.7:7447" or as Zenoh writes it,
+  /// "tcp/10.0.0.7:7447": `tendon router` or a zenohd. A router that dies costs discovery, and no
+  /// link; another one of the list is tried then. Without routers and without `peers`: those of the
+  /// environment, TENDON_ROUTER="HOST:PORT,HOST:PORT"; else nodes of one host and user find each
+  /// other by themselves.
+  std::vector<std::string> routers = {};
   /// Static discovery: where other nodes listen, "10.0.0.7:7450" or "unix:/run/brain.sock", at most
-  /// kMaxStaticPeers. One of two nodes has to name the other. Without it: discovery by Zenoh, which
-  /// this version does not have (`not_supported`).
+  /// kMaxStaticPeers. One of two nodes has to name the other. An empty list: found by those alone
+  /// that name this one.
   std::optional<std::vector<std::string>> peers = std::nullopt;
   /// Where this node can be reached beside the unix socket for nodes of this host and user; port 0
   /// lets the system choose: see address(). Empty: nowhere.
@@ -56,12 +62,13 @@ struct EntityInfo {
 ///          in any order. Any number of nodes may share a Context, its links and its memory.
 /// Threads: safe everywhere.
 /// Errors:  invalid_argument, address_in_use, permission_denied (a routable address without
-///          plaintext), not_supported.
-/// Blocks:  join() until each of `peers` was dialled once, or the deadline: one that is not there
-///          yet is no error, and is dialled again. close() and the destructor while a dial is given
-///          up, a second at most.
+///          plaintext), unreachable (no router), not_supported (Zenoh, in a build without it).
+/// Blocks:  join() until a router is connected, and until each of `peers` was dialled once or the
+///          deadline: one that is not there yet is no error, and is dialled again. close() and the
+///          destructor while a dial is given up, a second at most; with Zenoh two more.
 /// Cost:    nothing while there is nothing to connect to. A thread for each peer that is dialled,
-///          16 at most.
+///          16 at most. A session of Zenoh is about 10 MB and its threads, for all nodes of a
+///          Context; one that finds others by itself has two.
 ///
 /// A token of discovery is a hint: its coming starts connecting, its loss ends nothing. What is
 /// alive is decided by links alone.
@@ -81,9 +88,13 @@ class TENDON_API Node {
   /// Where it listens by NodeOptions::listen, with the port that was chosen; empty: nowhere.
   [[nodiscard]] const std::string& address() const& noexcept;
   const std::string& address() const&& = delete;
+  /// From now on discovery tells this node of its whole domain; returns when all that is there was
+  /// told. Before, it tells of what the node needs: nodes that have a publisher for a subscriber of
+  /// it. Errors: timeout; with `peers` alone always, because nobody knows all that is there.
+  [[nodiscard]] Result<void> survey(Deadline deadline);
   /// Names of the nodes of its domain that discovery tells of, its own among them, sorted.
   [[nodiscard]] std::vector<std::string> nodes() const;
-  /// What discovery tells of all nodes of its domain, sorted by key and node.
+  /// What discovery tells of publishers and subscribers of its domain, sorted by key and node.
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
   /// `callback` gets the events from now on, where those of Context::on_member come, under no lock.

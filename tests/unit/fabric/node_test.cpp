@@ -730,8 +730,8 @@ TEST_P(Nodes, WithAClosedContextEndAtOnce) {
 
 TEST(NodeErrors, AreSaidWithTheirRemedy) {
   Context context = Context::create({}).value();
-  EXPECT_TRUE(
-      fails_with(Node::join(context, {.name = "a"}, 1s), ErrorCode::not_supported, "peers"));
+  EXPECT_TRUE(fails_with(Node::join(context, {.name = "a", .routers = {"tcp:"}}, 1s),
+                         ErrorCode::invalid_argument, "HOST:PORT"));
   const std::vector<std::string> nobody;
   EXPECT_TRUE(fails_with(Node::join(context, {.name = "", .peers = nobody}, 1s),
                          ErrorCode::invalid_argument));

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/zenoh_membership.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <string_view>
+#include <tendon/session/address.hpp>
+#include <utility>
+
+#include "core/text.hpp"
+#include "fabric/announcement.hpp"
+#include "fabric/zenoh_session.hpp"
+#include "session/machine.hpp"
+#include "tensor/text.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+bool is_overridden() {
+  const char* const text = std::getenv("ZENOH_CONFIG_OVERRIDE");
+  return text != nullptr && std::string_view(text).find("endpoints") != std::string_view::npos;
+}
+
+}  // namespace
+
+Result<std::string> zenoh_endpoint(std::string_view router) {
+  constexpr std::array<std::string_view, 3> kTransports = {"tcp/", "tls/", "unixsock-stream/"};
+  for (const std::string_view transport : kTransports)
+    if (router.starts_with(transport) && router.size() > transport.size())
+      return std::string(router);
+  const auto address = Address::parse(router);
+  if (!address || (address->kind() == AddressKind::unix_path && address->path().starts_with('@'))) {
+    return Error{ErrorCode::invalid_argument, "fabric.router",
+                 "the router " + quote_text(router) +
+                     ": legal are HOST:PORT, unix:/PATH, tcp/HOST:PORT, tls/HOST:PORT and "
+                     "unixsock-stream//PATH"};
+  }
+  return address->kind() == AddressKind::ip ? "tcp/" + address->to_string()
+                                            : "unixsock-stream/" + address->path();
+}
+
+Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) {
+  TENDON_TRY(directory, runtime_directory());
+  TENDON_TRY(hash, domain_hash(domain));
+  const std::string path = directory + '/' + to_hex(hash) + ".zenoh";
+  ZenohMembership membership;
+  if (!is_overridden()) membership.server = std::make_shared<StarServer>(path);
+  TENDON_TRY(client, open_zenoh({.connect = {"unixsock-stream/" + path}}, deadline));
+  membership.client = std::move(client);
+  return membership;
+}
+
+Result<ZenohMembership> join_routers(const std::vector<std::string>& routers, Deadline deadline) {
+  std::vector<std::string> endpoints;
+  for (const std::string& router : routers) {
+    TENDON_TRY(endpoint, zenoh_endpoint(router));
+    endpoints.push_back(std::move(endpoint));
+  }
+  ZenohMembership membership;
+  TENDON_TRY(client, open_zenoh({.connect = endpoints}, deadline));
+  membership.client = std::move(client);
+  return membership;
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the nodes of a Context come into the network of Zenoh: by the star of this host and user, or
+// by routers that were named.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+#include "fabric/star_server.hpp"
+#include "fabric/zenoh_port.hpp"
+
+namespace tendon::v0::detail {
+
+/// A session that is a client, and what it needs beside it, which outlives it.
+struct ZenohMembership {
+  std::shared_ptr<StarServer> server;  ///< null where routers were named
+  std::unique_ptr<ZenohPort> client;
+};
+
+/// `HOST:PORT`, `unix:/path`, or as Zenoh writes it: "tcp/10.0.0.7:7447". Errors: invalid_argument.
+[[nodiscard]] Result<std::string> zenoh_endpoint(std::string_view router);
+
+/// Nodes of one domain, host and user meet at one unix socket in the runtime directory, which one
+/// of them serves. When that one goes another serves, and links do not notice. The server has to be
+/// told what the client sees.
+///
+/// Where ZENOH_CONFIG_OVERRIDE names other endpoints, nothing is served here.
+///
+/// Errors: those of runtime_directory() and open_zenoh().
+/// Blocks: until the client is connected, or the deadline.
+[[nodiscard]] Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline);
+/// Clients use the first router that they reach, and another one when it is lost.
+[[nodiscard]] Result<ZenohMembership> join_routers(const std::vector<std::string>& routers,
+                                                   Deadline deadline);
+
+}  // namespace tendon::v0::detail

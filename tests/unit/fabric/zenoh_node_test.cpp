@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that find each other by the real Zenoh. Compiled where Tendon is built with it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tendon/fabric/node.hpp>
+#include <vector>
+
+#include "fabric/zenoh_session.hpp"
+#include "support/batches.hpp"
+#include "support/child.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+
+struct Program {
+  Context context;
+  Node node;
+};
+
+class ZenohNodes : public testing::Test {
+ protected:
+  ZenohNodes() {
+    unsetenv("ZENOH_CONFIG_OVERRIDE");
+    unsetenv("TENDON_ROUTER");
+    // Another run of this test, on this host, is another domain.
+    domain_ = "test " + dir_.path().string();
+  }
+  Program start(const std::string& name, std::vector<std::string> routers = {}) {
+    Context context = Context::create({.name = name}).value();
+    NodeOptions options{.domain = domain_, .name = name, .routers = std::move(routers)};
+    Node node = Node::join(context, std::move(options), kPatience).value();
+    return {std::move(context), std::move(node)};
+  }
+  [[nodiscard]] std::string place() const { return (dir_.path() / "router.zenoh").string(); }
+  [[nodiscard]] std::unique_ptr<detail::ZenohPort> router() const {
+    return detail::open_zenoh(
+               {.mode = detail::ZenohMode::router, .listen = {"unixsock-stream/" + place()}},
+               kPatience)
+        .value();
+  }
+  // A sample that is published now arrives.
+  static bool delivers(Publisher& publisher, Subscriber& subscriber, std::int64_t number) {
+    if (!succeeds(publisher.publish(numbered(number), kPatience))) return false;
+    for (;;) {
+      const auto sample = subscriber.recv(kPatience);
+      if (!succeeds(sample)) return false;
+      if (number_of(*sample->tensors) == number) return sample->gaps.empty();
+    }
+  }
+
+  const ScratchDir dir_;
+  std::string domain_;
+};
+
+TEST_F(ZenohNodes, OfOneHostFindEachOther) {
+  Program vision = start("vision");
+  Program motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "vision/*").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  EXPECT_TRUE(delivers(publisher, subscriber, 1));
+  EXPECT_EQ(motor.node.nodes(), (std::vector<std::string>{"motor", "vision"}));
+}
+
+// A node hears of what it needs, until it asks for all.
+TEST_F(ZenohNodes, AreToldOfTheWholeDomainByASurvey) {
+  Program vision = start("vision");
+  Program motor = start("motor");
+  const Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  ASSERT_TRUE(succeeds(motor.node.survey(kPatience)));
+  EXPECT_EQ(motor.node.nodes(), (std::vector<std::string>{"motor", "vision"}));
+  ASSERT_EQ(motor.node.publishers().size(), 1U);
+  EXPECT_EQ(motor.node.publishers()[0].key, "vision/objects");
+  EXPECT_EQ(motor.node.publishers()[0].node, "vision");
+  EXPECT_EQ(vision.node.nodes(), std::vector<std::string>{"vision"});
+}
+
+TEST_F(ZenohNodes, OfAnotherDomainAreNotFound) {
+  Program vision = start("vision");
+  domain_ += " other";
+  Program stranger = start("stranger");
+  ASSERT_TRUE(succeeds(stranger.node.survey(kPatience)));
+  EXPECT_EQ(stranger.node.nodes(), std::vector<std::string>{"stranger"});
+}
+
+TEST_F(ZenohNodes, GoOnWithoutTheRouterAndFindOthersWhenItIsBack) {
+  auto first = router();
+  const std::vector<std::string> routers{"unix:" + place()};
+  Program vision = start("vision", routers);
+  Program motor = start("motor", routers);
+  std::mutex mutex;
+  std::vector<std::string> undiscoverable;
+  motor.node.on_event([&](const FabricEvent& event) {
+    if (event.kind != FabricEventKind::undiscoverable) return;
+    const std::lock_guard lock(mutex);
+    undiscoverable.push_back(event.node);
+  });
+  Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "vision/*").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  EXPECT_TRUE(delivers(publisher, subscriber, 1));
+  first.reset();
+  ASSERT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex);
+    return undiscoverable == std::vector<std::string>{"vision"};
+  })) << testing::PrintToString(undiscoverable);
+  EXPECT_TRUE(delivers(publisher, subscriber, 2));
+  EXPECT_EQ(subscriber.stats().publishers, 1U);
+  const auto second = router();
+  Program late = start("late", routers);
+  Subscriber further = Subscriber::declare(late.node, "vision/*").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  EXPECT_TRUE(delivers(publisher, further, 3));
+  EXPECT_EQ(subscriber.stats().missed, 0U);
+}
+
+// The first one serves the place where they meet.
+TEST_F(ZenohNodes, FindEachOtherAfterTheOneThatServedHasGone) {
+  auto first = std::make_unique<Program>(start("first"));
+  Program second = start("second");
+  first.reset();
+  Program third = start("third");
+  Publisher publisher = Publisher::declare(second.node, "second/state").value();
+  Subscriber subscriber = Subscriber::declare(third.node, "second/**").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  EXPECT_TRUE(delivers(publisher, subscriber, 1));
+}
+
+// Two that have no peers in common, one that names the other by its address as well.
+TEST_F(ZenohNodes, OfOneContextShareASession) {
+  Context context = Context::create({.name = "both"}).value();
+  Node a = Node::join(context, {.domain = domain_, .name = "a"}, kPatience).value();
+  Node b = Node::join(context, {.domain = domain_, .name = "b"}, kPatience).value();
+  ASSERT_TRUE(succeeds(a.survey(kPatience)));
+  EXPECT_EQ(a.nodes(), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST_F(ZenohNodes, SayThatNoRouterIsThere) {
+  Context context = Context::create({}).value();
+  EXPECT_TRUE(fails_with(Node::join(context, {.name = "a", .routers = {"unix:" + place()}}, 300ms),
+                         ErrorCode::unreachable, "Zenoh"));
+}
+
+TEST_F(ZenohNodes, TakeTheirRoutersFromTheEnvironment) {
+  const auto served = router();
+  setenv("TENDON_ROUTER", ("unix:" + place()).c_str(), 1);
+  Program a = start("a");
+  unsetenv("TENDON_ROUTER");
+  Program b = start("b", {"unix:" + place()});
+  ASSERT_TRUE(succeeds(b.node.survey(kPatience)));
+  EXPECT_EQ(b.node.nodes(), (std::vector<std::string>{"a", "b"}));
+}
+
+}  // namespace
+}  // namespace tendon::test
