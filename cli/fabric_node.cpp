@@ -28,30 +28,35 @@ struct Picture {
   friend bool operator==(const Picture&, const Picture&) = default;
 };
 
+Result<Node> hinted(Error error) {
+  if (error.code == ErrorCode::not_supported) {
+    error.detail =
+        "this build has no Zenoh: name a node of the fabric with --peer HOST:PORT, or let nodes "
+        "find this command with --listen HOST:PORT";
+  }
+  return error;
+}
+
 }  // namespace
 
 Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view verb) {
-  if (options.peers.empty() && options.listen.empty()) {
-    return Error{ErrorCode::invalid_argument, kWhere,
-                 "name a node of the fabric with --peer HOST:PORT, or let nodes find this command "
-                 "with --listen HOST:PORT"};
-  }
   const std::string name = fmt::format("tendon {} {}", verb, getpid());
   TENDON_TRY(context, Context::create({.name = name, .transport = options.transport}));
-  TENDON_TRY(node, Node::join(context,
-                              {.domain = options.domain,
-                               .name = name,
-                               .peers = options.peers,
-                               .listen = options.listen,
-                               .profile = options.profile},
-                              options.patience()));
+  NodeOptions joining{.domain = options.domain,
+                      .name = name,
+                      .routers = options.routers,
+                      .listen = options.listen,
+                      .profile = options.profile};
+  if (options.is_static() || !options.peers.empty()) joining.peers = options.peers;
+  TENDON_TRY(node, Node::join(context, std::move(joining), options.patience()).or_else(hinted));
   if (!node.address().empty()) say(fmt::format("tendon: listening on {}", node.address()));
   return FabricNode{std::move(context), std::move(node)};
 }
 
-Result<void> wait_for_picture(const FabricNode& fabric, const FabricOptions& options,
+Result<void> wait_for_picture(FabricNode& fabric, const FabricOptions& options,
                               const Interrupt& interrupt) {
   const Deadline deadline = options.patience();
+  if (!options.is_static()) return fabric.node.survey(deadline);
   const auto look = [&] {
     return Picture{fabric.node.nodes(), fabric.node.publishers(), fabric.node.subscribers()};
   };

@@ -20,14 +20,13 @@ struct FabricNode {
   Node node;
 };
 
-/// Joins under a name that no other run of the command has. Errors: as Node::join, and
-/// invalid_argument without --peer and --listen: nobody could be found.
+/// Joins under a name that no other run of the command has. Errors: as Node::join.
 [[nodiscard]] Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view verb);
 
-/// Waits until what discovery tells of has not changed for a moment, at most until the deadline.
-/// Without a discovery service nobody says that all was said, so this is what can be had. Errors:
-/// timeout when no other node was found, cancelled by a signal.
-[[nodiscard]] Result<void> wait_for_picture(const FabricNode& fabric, const FabricOptions& options,
+/// Waits until discovery has told all that is there. With addresses alone nobody says so: then,
+/// until what is told has not changed for a moment. Errors: timeout, also when no node was found by
+/// addresses; cancelled by a signal.
+[[nodiscard]] Result<void> wait_for_picture(FabricNode& fabric, const FabricOptions& options,
                                             const Interrupt& interrupt);
 
 /// Runs a verb that a signal ends, reports its error and returns its exit code.

@@ -20,6 +20,7 @@
 #include "cli/verbs.hpp"
 #include "core/failpoint.hpp"
 #include "core/fd.hpp"
+#include "fabric/zenoh_session.hpp"
 #include "runtime/settings.hpp"
 #include "session/machine.hpp"
 
@@ -127,9 +128,11 @@ ShmFacts probe_shm() {
 }
 
 Value::Map build_facts() {
+  const auto zenoh = detail::zenoh_version();
   return {{"compiler", compiler()},
           {"optimised", optimised()},
           {"failpoints", detail::failpoints_built()},
+          {"zenoh", zenoh ? *zenoh : zenoh.error().detail},
           {"sanitizer", sanitizer()}};
 }
 

@@ -162,6 +162,9 @@ void add_recv(CLI::App& app, int& exit_code) {
 
 /// What every verb of the fabric has in common.
 void add_fabric_flags(CLI::App* verb, TopicOptions& options) {
+  verb->add_option("--router", options.routers,
+                   "Where a router of the fabric listens, HOST:PORT; once for each")
+      ->allow_extra_args(false);
   verb->add_option("--peer", options.peers,
                    "Where a node of the fabric listens, HOST:PORT; once for each")
       ->allow_extra_args(false);
@@ -226,6 +229,18 @@ void add_node(CLI::App& app, int& exit_code) {
   CLI::App* verb = node->add_subcommand("list", "The names of the nodes that are found");
   add_fabric_flags(verb, *options);
   verb->callback([options, &exit_code] { exit_code = run_node_list(*options); });
+}
+
+void add_router(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<RouterOptions>();
+  CLI::App* verb = app.add_subcommand("router", "Where nodes of a fabric find each other");
+  verb->add_option("--listen", options->listen,
+                   "HOST:PORT or unix:/PATH; once for each [127.0.0.1:7447]")
+      ->allow_extra_args(false);
+  verb->add_option("--connect", options->connect, "Another router, HOST:PORT; once for each")
+      ->allow_extra_args(false);
+  add_json(verb, options->format);
+  verb->callback([options, &exit_code] { exit_code = run_router(*options); });
 }
 
 /// `after_dashes` are the words from "--" on, which the parser has not seen.
@@ -554,6 +569,7 @@ int run(int argc, char** argv) {
   add_launch(app, after_dashes, exit_code);
   add_topic(app, exit_code);
   add_node(app, exit_code);
+  add_router(app, exit_code);
   add_info(app, exit_code);
   add_explain(app, exit_code);
   add_completion(app, exit_code);

@@ -101,6 +101,7 @@ struct InfoCollectivesOptions {
 /// How the command takes part in a fabric.
 struct FabricOptions {
   std::string domain = "default";
+  std::vector<std::string> routers;
   std::vector<std::string> peers;
   std::string listen;
   double timeout_s = 5;  ///< for nodes to be found
@@ -109,6 +110,17 @@ struct FabricOptions {
   Format format = Format::text;
 
   [[nodiscard]] Deadline patience() const { return to_duration(timeout_s); }
+  /// By addresses alone, without Zenoh.
+  [[nodiscard]] bool is_static() const {
+    return routers.empty() && (!peers.empty() || !listen.empty());
+  }
+};
+
+/// Endpoints as NodeOptions::routers says.
+struct RouterOptions {
+  std::vector<std::string> listen;
+  std::vector<std::string> connect;
+  Format format = Format::text;
 };
 
 struct TopicOptions : FabricOptions {
@@ -126,6 +138,7 @@ struct TopicOptions : FabricOptions {
 [[nodiscard]] int run_topic_list(const TopicOptions& options);
 [[nodiscard]] int run_topic_info(const TopicOptions& options);
 [[nodiscard]] int run_node_list(const TopicOptions& options);
+[[nodiscard]] int run_router(const RouterOptions& options);
 [[nodiscard]] int run_topic_echo(const TopicOptions& options);
 [[nodiscard]] int run_topic_pub(const TopicOptions& options);
 

@@ -44,6 +44,8 @@ endif()
 if(TENDON_HAS_ZENOH)
   set(crate_dir "${PROJECT_SOURCE_DIR}/rust/tendon-zenoh")
   set(crate_tool "${PROJECT_SOURCE_DIR}/tools/zenoh_crate.py")
+  file(STRINGS "${crate_dir}/crates.txt" of_zenoh REGEX "^zenoh [0-9.]+ ")
+  string(REGEX REPLACE "^zenoh ([0-9.]+) .*" "\\1" TENDON_ZENOH_VERSION "${of_zenoh}")
   # A change of these is another archive, at another place.
   file(GLOB crate_files CONFIGURE_DEPENDS "${crate_dir}/src/*.rs")
   list(APPEND crate_files "${crate_dir}/Cargo.toml" "${crate_dir}/crates.txt" "${crate_tool}")

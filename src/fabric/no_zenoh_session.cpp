@@ -4,11 +4,16 @@
 
 namespace tendon::v0::detail {
 
+Result<std::string> zenoh_version() {
+  return Error{ErrorCode::not_supported, "fabric.zenoh",
+               "this build has no Zenoh (" TENDON_ZENOH_WHY
+               "): build with -DTENDON_ZENOH=ON, which needs cargo (Debian 12: cargo-web), or name "
+               "addresses of nodes in NodeOptions::peers"};
+}
+
 Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& /*options*/,
                                               Deadline /*deadline*/) {
-  return Error{ErrorCode::not_supported, "fabric.zenoh",
-               "this build has no Zenoh: build with -DTENDON_ZENOH=ON, which needs cargo "
-               "(Debian 12: cargo-web), or name addresses of nodes in NodeOptions::peers"};
+  return zenoh_version().error();
 }
 
 std::uint64_t zenoh_puts() { return 0; }

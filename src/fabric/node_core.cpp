@@ -148,17 +148,28 @@ void NodeCore::tell_of_twins(std::map<std::string, std::size_t> counts) {
   }
 }
 
-// A token is a hint: its loss ends nothing.
+// A token is a hint: its loss ends nothing. It may also come before the end of a channel, or be
+// back at once because another process serves now: so it has to last.
 void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& gone,
+                                      const KnownPeers& known,
                                       const std::set<ContextId>& connected) {
+  const auto now = std::chrono::steady_clock::now();
   for (const auto& [context, name] : gone) {
-    if (!connected.contains(context)) continue;
+    const auto due = now + kUndiscoverableAfter;
+    if (missing_.try_emplace(context, Missing{name, due}).second)
+      (void)this->context()->add_timed(Deadline::at(due), weak_from_this());
+  }
+  std::erase_if(missing_, [&](const auto& entry) {
+    const auto& [context, missing] = entry;
+    if (known.nodes.contains(context) || !connected.contains(context)) return true;
+    if (now < missing.due) return false;
     tell({.kind = FabricEventKind::undiscoverable,
           .key = {},
-          .node = name,
+          .node = missing.name,
           .reason = "discovery tells of it no more, and its link lives: samples go on, and a lost "
                     "link is not dialled until discovery tells of it again"});
-  }
+    return true;
+  });
 }
 
 // Entities
@@ -247,7 +258,7 @@ void NodeCore::look() {
   tell_of_twins(known.name_counts());
   std::set<ContextId> contexts;
   for (const auto& subscriber : subscribers) subscriber->add_connected_to(contexts);
-  tell_of_undiscoverable(gone_nodes, contexts);
+  tell_of_undiscoverable(gone_nodes, known, contexts);
   for (const auto& subscriber : subscribers) {
     for (const PublisherId& id : gone) fabric_->dialler().drop(target_of(*subscriber, id));
     for (const auto& [id, publisher] : known.publishers) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,6 +20,7 @@
 #include "fabric/known_peers.hpp"
 #include "fabric/node_discovery.hpp"
 #include "runtime/event_callbacks.hpp"
+#include "runtime/timers.hpp"
 
 namespace tendon::v0::detail {
 
@@ -37,7 +39,7 @@ class SubscriberCore;
 /// Errors:  as Node.
 /// Blocks:  close(), as Dialler::drop_all().
 /// Cost:    of a change in discovery: a look over all that is announced.
-class NodeCore final : public std::enable_shared_from_this<NodeCore> {
+class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCore> {
  public:
   [[nodiscard]] static Result<Node> join(const std::shared_ptr<ContextCore>& context,
                                          NodeOptions options, Deadline deadline);
@@ -73,14 +75,23 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   void tell(FabricEvent event);
   /// Its channel to this publisher is over: it is connected again.
   void connect_again(const SubscriberCore& subscriber, const PublisherId& publisher);
+  // Timed
+  void on_time() override { look(); }
 
  private:
+  /// A node that discovery tells of no more, while samples of it come.
+  struct Missing {
+    std::string name;
+    std::chrono::steady_clock::time_point due;  // to tell of it
+  };
+  static constexpr std::chrono::milliseconds kUndiscoverableAfter{500};
+
   [[nodiscard]] Result<void> open(Deadline deadline);
   [[nodiscard]] Result<KeyExpression> key_of(const PublisherCore& publisher) const;
   [[nodiscard]] Result<KeyExpression> key_of(const SubscriberCore& subscriber) const;
   void look() TENDON_EXCLUDES(looking_);
   void tell_of_twins(std::map<std::string, std::size_t> name_counts) TENDON_REQUIRES(looking_);
-  void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone,
+  void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone, const KnownPeers& known,
                               const std::set<ContextId>& connected) TENDON_REQUIRES(looking_);
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
@@ -94,6 +105,7 @@ class NodeCore final : public std::enable_shared_from_this<NodeCore> {
   EventCallbacks<FabricEvent> event_callbacks_;
   Mutex looking_;
   std::set<std::string> twins_ TENDON_GUARDED_BY(looking_);  // names that two nodes have
+  std::map<ContextId, Missing> missing_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;
   KnownPeers known_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);

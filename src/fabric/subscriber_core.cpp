@@ -64,7 +64,7 @@ bool SubscriberCore::is_connected(const PublisherId& publisher) const {
 
 void SubscriberCore::add_connected_to(std::set<ContextId>& contexts) const {
   for (const Entry& entry : connections()->entries)
-    if (!entry.feed->is_over()) contexts.insert(entry.publisher.context);
+    if (entry.feed->state() == Feed::State::open) contexts.insert(entry.publisher.context);
 }
 
 Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,

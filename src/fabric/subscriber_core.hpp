@@ -46,7 +46,7 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   /// Does it take what this publisher announces? A difference of schemas is counted.
   [[nodiscard]] bool takes(const EntityAnnouncement& publisher);
   [[nodiscard]] bool is_connected(const PublisherId& publisher) const;
-  /// The Contexts of publishers that it has channels with.
+  /// The Contexts of publishers whose samples come to it.
   void add_connected_to(std::set<ContextId>& contexts) const;
   /// Opens a channel on this link, which leads to the publisher's Context.
   [[nodiscard]] Result<void> connect(const EntityAnnouncement& publisher,

@@ -445,6 +445,8 @@ Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& options, Deadl
   return std::unique_ptr<ZenohPort>(std::make_unique<ZenohSession>(callbacks, session));
 }
 
+Result<std::string> zenoh_version() { return std::string(TENDON_ZENOH_VERSION); }
+
 std::uint64_t zenoh_puts() { return tendon_zenoh_puts(); }
 
 }  // namespace tendon::v0::detail

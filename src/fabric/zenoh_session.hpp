@@ -42,6 +42,9 @@ struct ZenohOptions {
 [[nodiscard]] Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& options,
                                                             Deadline deadline);
 
+/// The version of Zenoh; not_supported says why there is none.
+[[nodiscard]] Result<std::string> zenoh_version();
+
 /// Messages of this process that Zenoh took, in all its sessions.
 [[nodiscard]] std::uint64_t zenoh_puts();
 

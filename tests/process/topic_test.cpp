@@ -158,9 +158,9 @@ TEST(TopicBench, HasARowForEachWay) {
 
 TEST_F(Topic, MistakesAreNamed) {
   const auto code = [](ErrorCode error) { return error_info(error).exit_code; };
-  const Ended nowhere = run_tendon({"topic", "list"});
+  const Ended nowhere = run_tendon({"topic", "list", "--router", "nowhere"});
   EXPECT_EQ(nowhere.code, code(ErrorCode::invalid_argument));
-  EXPECT_THAT(nowhere.err, HasSubstr("--peer"));
+  EXPECT_THAT(nowhere.err, HasSubstr("HOST:PORT"));
   const Ended nobody = run_tendon({"topic", "list", "--peer", node_.address(), "--timeout", "0.5"});
   EXPECT_EQ(nobody.code, code(ErrorCode::timeout)) << "it is of another domain";
   EXPECT_THAT(nobody.err, HasSubstr("domain 'default'"));

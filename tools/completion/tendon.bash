@@ -15,7 +15,7 @@ _tendon() {
   esac
 
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "send recv bench launch topic node info explain completion --help --version" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "send recv bench launch topic node router info explain completion --help --version" -- "$word")
     return
   fi
   case $verb in
@@ -49,7 +49,7 @@ _tendon() {
       fi
       ;;
     topic)
-      local fabric="--peer --listen --domain --timeout --path --insecure-plaintext --json --help"
+      local fabric="--router --peer --listen --domain --timeout --path --insecure-plaintext --json --help"
       if [ "$COMP_CWORD" -eq 2 ]; then
         mapfile -t COMPREPLY < <(compgen -W "list info echo hz bw delay pub" -- "$word")
       elif [ "${COMP_WORDS[2]}" = pub ] && [[ $word != -* ]]; then
@@ -66,8 +66,11 @@ _tendon() {
       if [ "$COMP_CWORD" -eq 2 ]; then
         mapfile -t COMPREPLY < <(compgen -W "list" -- "$word")
       else
-        mapfile -t COMPREPLY < <(compgen -W "--peer --listen --domain --timeout --path --insecure-plaintext --json --help" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "--router --peer --listen --domain --timeout --path --insecure-plaintext --json --help" -- "$word")
       fi
+      ;;
+    router)
+      mapfile -t COMPREPLY < <(compgen -W "--listen --connect --json --help" -- "$word")
       ;;
     launch)
       # The words after the program's name are the program's own.

@@ -111,6 +111,32 @@ TEST_P(Nodes, AreJoinedByAnAddressThatOneOfThemNames) {
   EXPECT_TRUE(eventually([&] { return a.node.nodes() == std::vector<std::string>{"a"}; }));
 }
 
+// Only what goes while its samples come is worth a word.
+TEST_P(Nodes, ThatLeaveInGoodOrderAreNotUndiscoverable) {
+  Program& motor = start("motor");
+  const Told told(motor.node);
+  Subscriber subscriber = Subscriber::declare(motor.node, "**").value();
+  Program& vision = start("vision");
+  Program& stays = start("stays");
+  Publisher kept = Publisher::declare(stays.node, "stays/state").value();
+  {
+    Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+    ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+    ASSERT_TRUE(succeeds(kept.wait_for_subscribers(1, kPatience)));
+  }
+  stop(vision);
+  ASSERT_TRUE(eventually([&] {
+    return motor.node.nodes() == (std::vector<std::string>{"motor", "stays"});
+  }));
+  stays.node.close();
+  ASSERT_TRUE(eventually([&] { return !told.of(FabricEventKind::undiscoverable).empty(); }));
+  const auto events = told.of(FabricEventKind::undiscoverable);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].node, "stays");
+  ASSERT_TRUE(succeeds(kept.publish(numbered(1))));
+  EXPECT_EQ(number_of(*receive(subscriber).tensors), 1);
+}
+
 TEST_P(Nodes, WhatIsPublishedComesWithAllThatIsKnownOfIt) {
   Program& vision = start("vision");
   Program& motor = start("motor");

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tendon router`: a router of Zenoh, by which nodes find each other.
+#include <fmt/format.h>
+
+#include <string>
+#include <tendon/core/mutex.hpp>
+#include <vector>
+
+#include "cli/fabric_node.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/verbs.hpp"
+#include "fabric/zenoh_membership.hpp"
+#include "fabric/zenoh_session.hpp"
+
+namespace tendon::cli {
+namespace {
+
+// Where `zenohd` listens, and clients look for it.
+constexpr const char* kDefaultPlace = "127.0.0.1:7447";
+
+Result<std::vector<std::string>> endpoints_of(const std::vector<std::string>& routers) {
+  std::vector<std::string> endpoints;
+  for (const std::string& router : routers) {
+    TENDON_TRY(endpoint, detail::zenoh_endpoint(router));
+    endpoints.push_back(std::move(endpoint));
+  }
+  return endpoints;
+}
+
+void wait_for(Interrupt& interrupt) {
+  detail::Mutex mutex;
+  detail::CondVar came;
+  const Interrupt::Guard guard(interrupt, [&] {
+    const detail::Lock lock(mutex);
+    came.notify_all();
+  });
+  const detail::Lock lock(mutex);
+  while (!interrupt.requested()) came.wait(mutex);
+}
+
+}  // namespace
+
+int run_router(const RouterOptions& options) {
+  return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
+    TENDON_TRY(listen, endpoints_of(options.listen.empty() ? std::vector<std::string>{kDefaultPlace}
+                                                           : options.listen));
+    TENDON_TRY(connect, endpoints_of(options.connect));
+    TENDON_TRY(router, detail::open_zenoh({.mode = detail::ZenohMode::router,
+                                           .connect = std::move(connect),
+                                           .listen = listen},
+                                          Deadline::now()));
+    if (options.format == Format::json) {
+      print_json({{"listening", Value::List(listen.begin(), listen.end())}});
+    } else {
+      for (const std::string& place : listen) say(fmt::format("tendon: router on {}", place));
+    }
+    wait_for(interrupt);
+    return {};
+  });
+}
+
+}  // namespace tendon::cli

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes of several processes that find each other by Zenoh: by themselves, and through
+// `tendon router`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <tendon/fabric/node.hpp>
+#include <vector>
+
+#include "fabric/zenoh_session.hpp"
+#include "process/command.hpp"
+#include "support/batches.hpp"
+#include "support/child.hpp"
+#include "support/expect.hpp"
+#include "support/scratch_dir.hpp"
+
+namespace tendon::test {
+namespace {
+
+using Words = std::vector<std::string>;
+using testing::HasSubstr;
+
+class Router : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!detail::zenoh_version()) GTEST_SKIP() << "this build has no Zenoh";
+  }
+  [[nodiscard]] std::string place() const {
+    return "unix:" + (folder_.path() / "router.zenoh").string();
+  }
+  /// A router that nodes can reach.
+  [[nodiscard]] std::unique_ptr<Command> start_router() const {
+    auto router = std::make_unique<Command>(Words{"router", "--listen", place()});
+    EXPECT_TRUE(eventually([&] {
+      return detail::open_zenoh({.connect = {"unixsock-stream/" + place().substr(5)}}, kBriefly)
+          .has_value();
+    }));
+    return router;
+  }
+  [[nodiscard]] Node join(Context& context, const std::string& name) const {
+    return Node::join(context, {.domain = "brain", .name = name, .routers = {place()}}, kPatience)
+        .value();
+  }
+
+  const ScratchDir folder_;
+};
+
+TEST_F(Router, IsKilledAndLinksGoOn) {
+  auto router = start_router();
+  Context here = Context::create({.name = "vision"}).value();
+  Context there = Context::create({.name = "motor"}).value();
+  Node vision = join(here, "vision");
+  Node motor = join(there, "motor");
+  Publisher publisher = Publisher::declare(vision, "vision/objects").value();
+  Subscriber subscriber = Subscriber::declare(motor, "vision/*").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  router->signal(SIGKILL);
+  (void)router->finish();
+  ASSERT_TRUE(eventually([&] { return motor.nodes() == std::vector<std::string>{"motor"}; }));
+  ASSERT_TRUE(succeeds(publisher.publish(numbered(1), kPatience)));
+  const auto sample = subscriber.recv(kPatience);
+  ASSERT_TRUE(succeeds(sample));
+  EXPECT_TRUE(sample->gaps.empty());
+  router = start_router();
+  // They come back to it by themselves.
+  EXPECT_TRUE(eventually([&] {
+    return run_tendon({"node", "list", "--domain", "brain", "--router", place()}).out ==
+           "motor\nvision\n";
+  }));
+  router->signal(SIGTERM);
+  EXPECT_EQ(router->finish().code, 0);
+}
+
+TEST_F(Router, ListensWhereItSays) {
+  const auto router = start_router();
+  const Ended second = run_tendon({"router", "--listen", place()});
+  EXPECT_EQ(second.code, error_info(ErrorCode::unreachable).exit_code) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("router.zenoh"));
+}
+
+// The process that serves their meeting place is killed: another one serves, and finds the rest.
+TEST_F(Router, IsNotNeededOnOneHost) {
+  const std::string domain = "test " + folder_.path().string();
+  const Words words{"topic", "echo", "none", "--domain", domain};
+  Command first(words);
+  const auto find = [&](const std::string& verb) {
+    return run_tendon({"node", verb, "--domain", domain, "--timeout", "20"});
+  };
+  ASSERT_TRUE(eventually([&] { return find("list").out != ""; }));
+  Command second(words);
+  ASSERT_TRUE(eventually([&] {
+    const Ended list = find("list");
+    return std::count(list.out.begin(), list.out.end(), '\n') == 2;
+  }));
+  first.signal(SIGKILL);
+  (void)first.finish();
+  EXPECT_TRUE(eventually([&] {
+    const Ended list = find("list");
+    return list.code == 0 && std::count(list.out.begin(), list.out.end(), '\n') == 1;
+  }));
+}
+
+}  // namespace
+}  // namespace tendon::test
