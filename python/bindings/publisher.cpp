@@ -115,6 +115,8 @@ void bind_stats(nb::module_& module) {
       .def_ro("published", &PublisherStats::published, "Samples.")
       .def_ro("history_trimmed", &PublisherStats::history_trimmed,
               "Samples given up early, for want of the Context's publish_bytes.")
+      .def_ro("thinned", &PublisherStats::thinned,
+              "Samples left out because of a max_hz, of all subscribers.")
       .def_ro("subscribers", &PublisherStats::subscribers, "Now.");
 }
 

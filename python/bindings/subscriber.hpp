@@ -26,10 +26,13 @@ inline constexpr const char* kSubscriberDoc =
     "max_held: samples of one publisher that may be kept without a copy.\n"
     "max_age: older samples are refused [s], and are in a gap; so is one of which\n"
     "nobody can say how old it is.\n"
+    "max_hz: so many samples a second of each publisher are enough; it leaves out the\n"
+    "others, which are counted and in no gap.\n"
     "schema: what it takes, a Schema or what Schema() takes; None: anything.";
 /// `Node.subscriber`.
 [[nodiscard]] SubscriberHandle declare_subscriber(nb::object node, const std::string& keys,
                                                   std::uint32_t window, std::uint32_t max_held,
-                                                  std::optional<double> max_age, nb::object schema);
+                                                  std::optional<double> max_age,
+                                                  std::optional<double> max_hz, nb::object schema);
 
 }  // namespace tendon::python

@@ -51,7 +51,8 @@ Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std
       on_over_(std::move(on_over)),
       held_(std::make_shared<std::atomic<std::uint32_t>>(0)),
       receiver_(pipe, options.window, link_->cap_bytes(), link_->budget()),
-      gaps_(options.seen) {}
+      gaps_(options.seen.sequence, options.rate),
+      seen_(options.seen) {}
 
 // What the link hands over
 
@@ -128,7 +129,7 @@ Feed::Head Feed::look() {
         end(State::broken, violation(*link_, read.error().detail));
       }
     } else if (head.descriptor.kind == MessageKind::end) {
-      last_gap_ = gaps_.on_end(head.descriptor.sequence);
+      last_gap_ = gaps_.on_end(head.descriptor.sequence, head.descriptor.payload_bytes);
       (void)receiver_.clear();
       end(State::ended, {});
     } else {
@@ -179,10 +180,11 @@ std::optional<Feed::Taken> Feed::take() {
     }
     const Lock receiving(link_->receive_mutex());
     taking_ = false;
-    incarnation_ = taken->header.incarnation;
     const auto found = gaps_.on_sample(taken->header.sequence, taken->tag);
     if (found.order == GapFinder::Order::repeated) continue;
+    seen_ = taken->header;
     taken->missing = found.missing;
+    taken->thinned = found.thinned;
     return *std::move(taken);
   }
   return std::nullopt;
@@ -268,19 +270,14 @@ Error Feed::why() const {
   return why_.value_or(Error{ErrorCode::internal, kWhere, "the channel is open"});
 }
 
-GapFinder Feed::seen() const {
+SampleHeader Feed::seen() const {
   const Lock receiving(link_->receive_mutex());
-  return GapFinder(gaps_.last());
+  return seen_;
 }
 
-std::uint64_t Feed::incarnation() const {
+GapFinder::Found Feed::take_last_gap() {
   const Lock receiving(link_->receive_mutex());
-  return incarnation_;
-}
-
-std::optional<GapFinder::Missing> Feed::take_last_gap() {
-  const Lock receiving(link_->receive_mutex());
-  return std::exchange(last_gap_, std::nullopt);
+  return std::exchange(last_gap_, {});
 }
 
 void Feed::close() {

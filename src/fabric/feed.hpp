@@ -49,13 +49,16 @@ class Feed final : public MessageSink {
   struct Options {
     Window window;
     std::uint32_t max_held = 0;
-    GapFinder seen;
+    GapFinder::Rate rate = GapFinder::Rate::all;
+    /// The last sample that was taken over another link; a sequence of 0: none.
+    SampleHeader seen{};
   };
   /// A sample as it came, without the names that its subscriber knows.
   struct Taken {
     SampleHeader header;
     std::uint32_t tag = 0;
     std::optional<GapFinder::Missing> missing;  ///< before it
+    std::uint64_t thinned = 0;                  ///< left out by the rate, before it
     std::optional<TensorDict> tensors;
     Storage bytes;
     bool copied = false;  ///< because `max_held` are kept
@@ -73,11 +76,10 @@ class Feed final : public MessageSink {
   [[nodiscard]] State state() const;
   /// Why it is lost or broken.
   [[nodiscard]] Error why() const;
-  /// Where a new one goes on.
-  [[nodiscard]] GapFinder seen() const;
-  [[nodiscard]] std::uint64_t incarnation() const;
+  /// The last sample that was taken, here or before: where a new one goes on.
+  [[nodiscard]] SampleHeader seen() const;
   /// What is missing at the end, which no sample follows.
-  [[nodiscard]] std::optional<GapFinder::Missing> take_last_gap();
+  [[nodiscard]] GapFinder::Found take_last_gap();
   /// Says the end to the publisher, and drops what waits.
   void close();
 
@@ -106,8 +108,8 @@ class Feed final : public MessageSink {
   const std::shared_ptr<std::atomic<std::uint32_t>> held_;  // samples that the program has
   ChannelReceiver receiver_ TENDON_GUARDED_BY(link_->receive_mutex());
   GapFinder gaps_ TENDON_GUARDED_BY(link_->receive_mutex());
-  std::uint64_t incarnation_ TENDON_GUARDED_BY(link_->receive_mutex()) = 0;
-  std::optional<GapFinder::Missing> last_gap_ TENDON_GUARDED_BY(link_->receive_mutex());
+  SampleHeader seen_ TENDON_GUARDED_BY(link_->receive_mutex());  // or a sequence of 0
+  GapFinder::Found last_gap_ TENDON_GUARDED_BY(link_->receive_mutex());
   bool taking_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;       // one left the inbox
   bool untold_slot_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;  // taken since the credit
   State state_ TENDON_GUARDED_BY(link_->receive_mutex()) = State::open;

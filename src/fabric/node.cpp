@@ -107,6 +107,12 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
                  "a max_age of " + std::to_string(options.max_age->count()) +
                      " ns, which no sample is younger than; leave it out for samples of any age"};
   }
+  if (options.max_hz && !(*options.max_hz >= kLeastMaxHz && *options.max_hz <= kMostMaxHz)) {
+    return Error{ErrorCode::invalid_argument, "subscriber.declare",
+                 "a max_hz of " + std::to_string(*options.max_hz) + "; " +
+                     std::to_string(kLeastMaxHz) + " to " + std::to_string(kMostMaxHz) +
+                     " are legal; leave it out for all samples"};
+  }
   auto subscriber = std::make_shared<SubscriberCore>(core, std::move(expression), options);
   if (auto added = core->add(subscriber); !added) {
     subscriber->close();

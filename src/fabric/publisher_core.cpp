@@ -7,7 +7,6 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
-#include "runtime/peer_clock.hpp"
 #include "tensor/copy.hpp"
 
 namespace tendon::v0::detail {
@@ -46,7 +45,8 @@ void Subscription::on_link_failed(const Error&) {
 
 Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<NodeCore> node,
                                                              KeyExpression key,
-                                                             const PublisherOptions& options) {
+                                                             const PublisherOptions& options,
+                                                             Clock clock) {
   if (options.history.samples == 0 || options.history.samples > kMaxHistorySamples) {
     return Error{ErrorCode::invalid_argument, "publisher.declare",
                  "a history of " + std::to_string(options.history.samples) + " samples; 1 to " +
@@ -64,7 +64,7 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
                        ": raise ContextOptions::publish_bytes"};
     }
   }
-  auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options);
+  auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options, clock);
   core->sender_ =
       std::make_shared<SampleSender>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
@@ -75,12 +75,13 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
 }
 
 PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
-                             const PublisherOptions& options)
+                             const PublisherOptions& options, Clock clock)
     : node_(std::move(node)),
       entities_(node_->entities()),
       context_(*entities_->context()),
       key_(std::move(key)),
       options_(options),
+      clock_(clock),
       entity_(entities_->next_number()),
       history_(options.history.samples) {}
 
@@ -243,7 +244,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     TENDON_CHECK(usable(kWhere));
     published.sequence = history_.last() + 1;
     sample->header = {.sequence = published.sequence,
-                      .stamp = static_cast<std::uint64_t>(boot_time_ns()),
+                      .stamp = static_cast<std::uint64_t>(clock_()),
                       .incarnation = context_.identity().incarnation};
     const MutableBytes memory = memory_of(*sample);
     std::memcpy(memory.data() + memory.size() - sizeof(SampleHeader), &sample->header,
@@ -294,7 +295,11 @@ std::vector<std::string> PublisherCore::excuse(Published& published) {
 // Which subscriptions have it now.
 void PublisherCore::tell(Published& published) const {
   published.lagging = behind(published.sequence);
-  published.shown = static_cast<std::uint32_t>(subscriptions_.size() - published.lagging.size());
+  const auto leaving_out = std::ranges::count_if(subscriptions_, [&](const auto& subscription) {
+    return subscription->position.cursor.leaves_out(published.sequence);
+  });
+  published.shown = static_cast<std::uint32_t>(subscriptions_.size() - published.lagging.size() -
+                                               static_cast<std::size_t>(leaving_out));
 }
 
 std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
@@ -328,7 +333,7 @@ void PublisherCore::show(Subscription& subscription, SampleSender::Round& round)
   Subscription::Position& position = subscription.position;
   Cursor& cursor = position.cursor;
   while (!position.over) {
-    cursor.catch_up(history_);
+    thinned_ += cursor.catch_up(history_);
     const auto sample = history_.find(cursor.next());
     if (sample == nullptr || !has_share(subscription, *sample)) return;
     const auto shown = round.show(subscription.channel(), sample->message, cursor.tag());
@@ -340,10 +345,13 @@ void PublisherCore::show(Subscription& subscription, SampleSender::Round& round)
       continue;
     }
     if (*shown == Shown::closed) return;
-    cursor.shown();
+    cursor.shown(sample->header.stamp);
     if (sample->message.slot != nullptr)
       position.slots_until = subscription.channel()->window().shown_bytes();
-    if (*shown == Shown::under_way) return;
+    if (*shown == Shown::under_way) {
+      thinned_ += cursor.catch_up(history_);  // what is not due waits for nothing
+      return;
+    }
   }
 }
 
@@ -371,7 +379,9 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
   TENDON_CHECK(usable("publisher.subscribe"));
   const bool resumes =
       request.seen_sequence != 0 && request.seen_incarnation == context_.identity().incarnation;
-  const Cursor cursor = resumes ? Cursor(history_, request.seen_sequence) : Cursor(history_);
+  const Cursor cursor =
+      resumes ? Cursor(history_, request.seen_sequence, Pace(request.period_ns, request.seen_stamp))
+              : Cursor(history_, Pace(request.period_ns));
   if (link->traits().slots_bound_window) window = window.without_bytes();
   auto subscription = std::make_shared<Subscription>(
       weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window), pipe, cursor,
@@ -450,6 +460,7 @@ PublisherStats PublisherCore::stats() const {
   const Lock lock(mutex_);
   return {.published = history_.last(),
           .history_trimmed = trimmed_,
+          .thinned = thinned_,
           .subscribers = subscriptions_.size()};
 }
 
@@ -488,6 +499,7 @@ Result<void> PublisherCore::close(Deadline deadline) {
     end.kind = MessageKind::end;
     end.pipe = subscription->pipe();
     end.sequence = last;
+    end.payload_bytes = subscription->position.cursor.lost_until(last);
     sender_->remove(subscription->channel());
     if (!context_.unusable()) subscription->link().post(end);
     detach(*subscription);

@@ -19,6 +19,7 @@
 #include "fabric/sample_history.hpp"
 #include "fabric/subscription.hpp"
 #include "fabric/subscription_request.hpp"
+#include "runtime/peer_clock.hpp"
 
 namespace tendon::v0::detail {
 
@@ -36,10 +37,15 @@ namespace tendon::v0::detail {
 /// Cost:    of publish(): the copy of the sample, a lock, and what each open channel costs.
 class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
  public:
+  /// What stamps samples [ns].
+  using Clock = std::int64_t (*)() noexcept;
+
   /// Announced by `node`.
   [[nodiscard]] static Result<std::shared_ptr<PublisherCore>> create(
-      std::shared_ptr<NodeCore> node, KeyExpression key, const PublisherOptions& options);
-  PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key, const PublisherOptions& options);
+      std::shared_ptr<NodeCore> node, KeyExpression key, const PublisherOptions& options,
+      Clock clock = boot_time_ns);
+  PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key, const PublisherOptions& options,
+                Clock clock);
   ~PublisherCore();
 
   [[nodiscard]] const KeyExpression& key() const noexcept { return key_; }
@@ -91,11 +97,13 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   ContextCore& context_;
   const KeyExpression key_;
   const PublisherOptions options_;
+  const Clock clock_;
   const std::uint32_t entity_;
   mutable Mutex mutex_;
   SampleHistory history_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Subscription>> subscriptions_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t trimmed_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::uint64_t thinned_ TENDON_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<SampleSender> sender_;
   std::atomic<bool> closed_{false};
 };

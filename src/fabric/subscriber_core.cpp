@@ -2,6 +2,7 @@
 #include "fabric/subscriber_core.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <sstream>
 #include <tendon/fabric/limits.hpp>
@@ -16,6 +17,11 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "subscriber.recv";
+
+// As the publisher is asked for it; the rate was checked.
+std::uint64_t period_of(const std::optional<double>& max_hz) {
+  return max_hz ? static_cast<std::uint64_t>(std::llround(1e9 / *max_hz)) : 0;
+}
 
 }  // namespace
 
@@ -71,20 +77,22 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
                                      const std::string& node_name,
                                      const std::shared_ptr<Link>& link) {
   const PublisherId id{publisher.context, publisher.entity};
-  SubscriptionRequest request{.entity = publisher.entity};
   Feed::Options options{.window = Window::said(options_.window, kPipeWindowBytes),
                         .max_held = options_.max_held,
-                        .seen = {}};
+                        .rate = options_.max_hz ? GapFinder::Rate::thinned : GapFinder::Rate::all};
   auto gaps = std::make_shared<PendingGaps>();
   {
     const Lock lock(mutex_);
     if (const auto found = seen_.find(id); found != seen_.end()) {
-      request.seen_incarnation = found->second.incarnation;
-      request.seen_sequence = found->second.samples.last();
-      options.seen = found->second.samples;
+      options.seen = found->second.sample;
       gaps = found->second.gaps;
     }
   }
+  const SubscriptionRequest request{.entity = publisher.entity,
+                                    .seen_incarnation = options.seen.incarnation,
+                                    .seen_sequence = options.seen.sequence,
+                                    .seen_stamp = options.seen.stamp,
+                                    .period_ns = period_of(options_.max_hz)};
   // Before the channel: the answer is here before the first sample.
   if (options_.max_age) context_->ask_clock(*link);
   const Opening opening{.purpose = Purpose::fabric,
@@ -157,21 +165,23 @@ void SubscriberCore::drop_what_is_over() {
       const auto removed =
           std::erase_if(entries, [&](const Entry& entry) { return entry.feed == gone.feed; });
       if (removed == 0) continue;  // another thread was faster
-      if (const auto gap = gone.feed->take_last_gap()) {
+      const SampleHeader seen = gone.feed->seen();
+      const auto at_end = gone.feed->take_last_gap();
+      stats_.thinned += at_end.thinned;
+      if (const auto& gap = at_end.missing) {
         stats_.missed += gap->last - gap->first + 1;
         at_the_end.emplace_back(
-            gone.key, Gap{gone.node, gone.feed->incarnation(), gap->first, gap->last, gap->reason});
+            gone.key, Gap{gone.node, seen.incarnation, gap->first, gap->last, gap->reason});
       }
       const Feed::State state = gone.feed->state();
       seen_.erase(gone.publisher);
       if (state == Feed::State::broken) ++stats_.violations;
       if (state != Feed::State::lost) continue;
       lost.push_back(gone.publisher);
-      const GapFinder seen = gone.feed->seen();
-      if (seen.last() == 0) continue;
+      if (seen.sequence == 0) continue;
       // Most of so many are of publishers that will not come back.
       if (seen_.size() >= kMaxAnnouncements) seen_.erase(seen_.begin());
-      seen_[gone.publisher] = {gone.feed->incarnation(), seen, gone.gaps};
+      seen_[gone.publisher] = {seen, gone.gaps};
     }
     replace(std::move(entries));
   }
@@ -263,6 +273,7 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
   }
   if (taken.missing) entry.gaps->add(*taken.missing);
   const Lock lock(mutex_);
+  stats_.thinned += taken.thinned;
   if (taken.missing) stats_.missed += taken.missing->last - taken.missing->first + 1;
   if (taken.copied) ++stats_.copied;
   if (options_.max_age && (!age || *age > *options_.max_age)) {

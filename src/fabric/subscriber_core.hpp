@@ -67,8 +67,7 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
     std::vector<Link*> links;  ///< each once; the feeds keep them
   };
   struct Seen {
-    std::uint64_t incarnation = 0;
-    GapFinder samples;
+    SampleHeader sample;
     std::shared_ptr<PendingGaps> gaps;
   };
   enum class Attempt : std::uint8_t { nothing, sample, look_again };

@@ -21,10 +21,13 @@ struct SubscriptionRequest {
   /// both zero: none.
   std::uint64_t seen_incarnation = 0;
   std::uint64_t seen_sequence = 0;
+  std::uint64_t seen_stamp = 0;  ///< of that sample
+  /// Samples whose stamps are nearer than this are left out [ns]; 0: none.
+  std::uint64_t period_ns = 0;
 
   friend bool operator==(const SubscriptionRequest&, const SubscriptionRequest&) = default;
 };
-static_assert(sizeof(SubscriptionRequest) == 24 &&
+static_assert(sizeof(SubscriptionRequest) == 40 &&
               std::is_trivially_copyable_v<SubscriptionRequest>);
 
 /// Errors: protocol_violation.

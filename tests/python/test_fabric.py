@@ -152,6 +152,24 @@ def test_what_is_too_old_is_refused(connected):
             patient.node.subscriber("*", max_age=wrong)
 
 
+def test_a_subscriber_that_asks_for_fewer_samples_misses_none(connected):
+    publisher, seldom = connected({}, {"max_hz": 0.001})
+    assert [each.shown for each in publish_numbers(publisher, range(1, 6))] == [1, 0, 0, 0, 0]
+    assert seldom.recv(PATIENCE_S).sequence == 1
+    assert publisher.stats().thinned == 4
+    publisher.close()
+
+    def the_end_came():
+        with pytest.raises(tendon.Timeout):
+            seldom.recv(0)
+        return seldom.stats().publishers == 0
+
+    assert eventually(the_end_came)
+    assert (seldom.stats().thinned, seldom.stats().missed) == (4, 0)
+    with pytest.raises(tendon.InvalidArgument, match="max_hz"):
+        seldom.node.subscriber("*", max_hz=0)
+
+
 @pytest.mark.parametrize("timeout", [0.01, 0.2], ids=["within one slice", "beside the thread"])
 def test_block_waits_for_those_that_are_behind_and_says_who_is(connected, timeout):
     publisher, subscriber = connected({"overflow": "block"}, {"window": 2})

@@ -37,7 +37,9 @@ struct PublisherOptions {
 /// What became of a sample.
 struct Published {
   std::uint64_t sequence = 0;  ///< 1, 2, 3, ...
-  std::uint32_t shown = 0;     ///< subscribers that have it, or to which it is on its way
+  /// Subscribers that have it, or to which it is on its way. Those that leave it out because of
+  /// their `max_hz` are not counted.
+  std::uint32_t shown = 0;
   /// Those that are behind, by name: they see it later, or it is in a gap of theirs.
   std::vector<std::string> lagging{};
 };
@@ -45,7 +47,8 @@ struct Published {
 struct PublisherStats {
   std::uint64_t published = 0;
   std::uint64_t history_trimmed = 0;  ///< samples given up early, for want of `publish_bytes`
-  std::uint64_t subscribers = 0;      ///< now
+  std::uint64_t thinned = 0;      ///< samples left out because of a `max_hz`, of all subscribers
+  std::uint64_t subscribers = 0;  ///< now
 };
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.

@@ -32,6 +32,10 @@ struct SubscriberOptions {
   /// how old it is counts as too old: the clocks of the two Contexts are compared over their link,
   /// to half of its round trip, which takes a peer of protocol 1.1 that makes progress.
   std::optional<std::chrono::nanoseconds> max_age = std::nullopt;
+  /// So many samples a second of each publisher are enough, on the average: kLeastMaxHz to
+  /// kMostMaxHz. The publisher leaves out the others, which are counted and in no gap. What is left
+  /// out may be the newest one.
+  std::optional<double> max_hz = std::nullopt;
   /// What it takes; null: everything. A publisher of another schema is not connected to.
   std::shared_ptr<const Schema> schema = nullptr;
 };
@@ -40,6 +44,7 @@ struct SubscriberStats {
   std::uint64_t received = 0;
   std::uint64_t missed = 0;             ///< samples, in all gaps
   std::uint64_t expired = 0;            ///< samples older than `max_age`: some of `missed`
+  std::uint64_t thinned = 0;            ///< samples left out because of `max_hz`
   std::uint64_t copied = 0;             ///< samples copied because max_held were kept
   std::uint64_t schema_mismatches = 0;  ///< publishers and samples of another schema
   std::uint64_t violations = 0;         ///< publishers that broke the protocol, and were left

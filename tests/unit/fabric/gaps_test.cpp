@@ -20,13 +20,25 @@ namespace {
 using detail::Cursor;
 using detail::GapFinder;
 using detail::KeptSample;
+using detail::Pace;
 using detail::SampleHeader;
 using detail::SampleHistory;
 using Missing = GapFinder::Missing;
 using Found = GapFinder::Found;
 
+// The sample of sequence n has the stamp n * kStep.
+constexpr std::uint64_t kStep = 1000;
+
 void publish(SampleHistory& history, int count) {
-  for (int i = 0; i < count; ++i) history.push(std::make_shared<KeptSample>());
+  for (int i = 0; i < count; ++i) {
+    auto sample = std::make_shared<KeptSample>();
+    sample->header.stamp = (history.last() + 1) * kStep;
+    history.push(std::move(sample));
+  }
+}
+
+constexpr std::uint32_t short_of_memory(std::uint32_t lost) {
+  return lost | Cursor::kShortOfMemory;
 }
 
 TEST(History, KeepsTheLastSamples) {
@@ -67,8 +79,8 @@ TEST(CursorOf, ALateOneBeginsAtTheOldestSample) {
   Cursor cursor(history);
   EXPECT_EQ(cursor.next(), 4u);
   EXPECT_EQ(cursor.tag(), 0u) << "what was before it is no loss";
-  cursor.shown();
-  cursor.shown();
+  cursor.shown(0);
+  cursor.shown(0);
   EXPECT_TRUE(cursor.is_at_end(history));
 }
 
@@ -76,7 +88,7 @@ TEST(CursorOf, OneThatIsBehindCountsWhatItLost) {
   SampleHistory history(2);
   publish(history, 1);
   Cursor cursor(history);
-  cursor.shown();
+  cursor.shown(0);
   publish(history, 6);  // 2 to 7; 6 and 7 are kept
   cursor.catch_up(history);
   EXPECT_EQ(cursor.next(), 6u);
@@ -84,7 +96,7 @@ TEST(CursorOf, OneThatIsBehindCountsWhatItLost) {
   publish(history, 1);
   cursor.catch_up(history);
   EXPECT_EQ(cursor.tag(), 5u) << "until it is shown one, it loses more";
-  cursor.shown();
+  cursor.shown(0);
   EXPECT_EQ(cursor.tag(), 0u);
 }
 
@@ -96,11 +108,11 @@ TEST(CursorOf, WhatIsTrimmedIsNoOverflow) {
   EXPECT_TRUE(history.trim());
   cursor.catch_up(history);
   EXPECT_EQ(cursor.next(), 3u);
-  EXPECT_EQ(cursor.tag(), 0u);
+  EXPECT_EQ(cursor.tag(), short_of_memory(2));
   publish(history, 4);  // 5 to 8 are kept: 3 and 4 were due to go
   cursor.catch_up(history);
   EXPECT_EQ(cursor.next(), 5u);
-  EXPECT_EQ(cursor.tag(), 2u);
+  EXPECT_EQ(cursor.tag(), short_of_memory(4));
 }
 
 TEST(CursorOf, OneThatResumesBelievesNoSequenceBeyondTheLast) {
@@ -109,6 +121,117 @@ TEST(CursorOf, OneThatResumesBelievesNoSequenceBeyondTheLast) {
   EXPECT_EQ(Cursor(history, 2).next(), 3u);
   EXPECT_EQ(Cursor(history, 3).next(), 4u);
   EXPECT_EQ(Cursor(history, ~std::uint64_t{0}).next(), 4u);
+}
+
+TEST(CursorOf, OneThatIsBehindSaysAtMostWhatTheTagHolds) {
+  SampleHistory history(1);
+  publish(history, 1);
+  Cursor cursor(history);
+  cursor.pass_over();
+  EXPECT_EQ(cursor.tag(), 1u);
+  publish(history, 1);
+  EXPECT_EQ(cursor.lost_until(2), 2u) << "one passed over, one not shown yet";
+}
+
+// Rates
+
+TEST(PaceOf, ASubscriberIsItsRateOnTheAverage) {
+  Pace pace(3 * kStep);
+  int shown = 0;
+  for (std::uint64_t stamp = kStep; stamp <= 3000 * kStep; stamp += kStep) {
+    if (!pace.is_due(stamp)) continue;
+    pace.took(stamp);
+    ++shown;
+  }
+  EXPECT_NEAR(shown, 1000, 1);
+  // A rate that is no part of the publisher's is kept on the average all the same.
+  Pace odd(2500);
+  shown = 0;
+  for (std::uint64_t stamp = kStep; stamp <= 5000 * kStep; stamp += kStep) {
+    if (!odd.is_due(stamp)) continue;
+    odd.took(stamp);
+    ++shown;
+  }
+  EXPECT_NEAR(shown, 2000, 1);
+}
+
+TEST(PaceOf, APublisherOfJustThatRateIsNotHalvedByItsJitter) {
+  Pace pace(kStep);
+  std::mt19937 random(1);
+  for (std::uint64_t n = 1; n <= 1000; ++n) {
+    const std::uint64_t stamp = 10 * kStep + n * kStep + random() % (kStep / 2);
+    EXPECT_TRUE(pace.is_due(stamp)) << n;
+    pace.took(stamp);
+  }
+}
+
+TEST(PaceOf, WhatAPeerAsksForOverflowsNothing) {
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  Pace slow(kMost);
+  EXPECT_TRUE(slow.is_due(0));
+  slow.took(kMost);
+  EXPECT_FALSE(slow.is_due(kStep));
+  slow.took(kMost);
+  EXPECT_FALSE(slow.is_due(kStep));
+  EXPECT_FALSE(Pace(kStep, kMost).is_due(kStep)) << "it has said so itself";
+  EXPECT_TRUE(Pace(0, kMost).is_due(kStep));
+}
+
+TEST(CursorOf, ARateLeavesSamplesOutAndLosesNone) {
+  SampleHistory history(2);
+  publish(history, 1);
+  Cursor cursor(history, Pace(4 * kStep));
+  EXPECT_EQ(cursor.catch_up(history), 0u);
+  EXPECT_EQ(cursor.next(), 1u);
+  cursor.shown(kStep);
+  publish(history, 1);
+  EXPECT_EQ(cursor.catch_up(history), 1u);
+  EXPECT_TRUE(cursor.is_at_end(history));
+  EXPECT_TRUE(cursor.leaves_out(2));
+  EXPECT_FALSE(cursor.leaves_out(1));
+  EXPECT_FALSE(cursor.leaves_out(3));
+  publish(history, 1);
+  EXPECT_EQ(cursor.catch_up(history), 0u) << "half of the period has passed: it is early";
+  EXPECT_EQ(cursor.tag(), 0u);
+  cursor.shown(3 * kStep);
+  publish(history, 4);  // 4 to 7: what went, 4 and 5, was not due, as 6 shows
+  EXPECT_EQ(cursor.next(), 4u);
+  EXPECT_EQ(cursor.catch_up(history), 3u);
+  EXPECT_EQ(cursor.next(), 7u);
+  EXPECT_EQ(cursor.tag(), 0u);
+  EXPECT_EQ(cursor.lost_until(7), 1u);
+}
+
+TEST(CursorOf, WhatWasDueIsLostWithAllThatCameBehindIt) {
+  SampleHistory history(2);
+  publish(history, 1);
+  Cursor cursor(history, Pace(4 * kStep));
+  cursor.shown(kStep);
+  publish(history, 2);
+  EXPECT_EQ(cursor.catch_up(history), 1u);  // 2; 3 is due, and its window is closed
+  publish(history, 6);                      // 8 and 9 are kept
+  EXPECT_EQ(cursor.catch_up(history), 0u);
+  EXPECT_EQ(cursor.next(), 8u);
+  EXPECT_EQ(cursor.tag(), 5u) << "3 to 7";
+  GapFinder gaps(GapFinder::Rate::thinned);
+  EXPECT_EQ(gaps.on_sample(1, 0), Found{});
+  const Found found = gaps.on_sample(8, cursor.tag());
+  EXPECT_EQ(found.thinned, 1u);
+  EXPECT_EQ(found.missing, (Missing{3, 7, GapReason::overflow}));
+}
+
+TEST(CursorOf, OneThatResumesGoesOnAtItsRate) {
+  SampleHistory history(3);
+  publish(history, 9);
+  Cursor cursor(history, 6, Pace(8 * kStep, 6 * kStep));
+  EXPECT_EQ(cursor.catch_up(history), 3u);
+  EXPECT_TRUE(cursor.is_at_end(history));
+  Cursor late(history, 4, Pace(8 * kStep, 4 * kStep));  // 5 and 6 went; 7 was not due, 8 is
+  EXPECT_EQ(late.catch_up(history), 3u);
+  EXPECT_EQ(late.tag(), 0u);
+  Cursor later(history, 1, Pace(4 * kStep, kStep));
+  EXPECT_EQ(later.catch_up(history), 0u);
+  EXPECT_EQ(later.tag(), 5u) << "nobody knows which of 2 to 6 were due";
 }
 
 TEST(Gaps, NothingIsMissingBeforeTheFirstSample) {
@@ -122,8 +245,27 @@ TEST(Gaps, TheTagSaysWhoseFaultItWas) {
   GapFinder gaps;
   EXPECT_EQ(gaps.on_sample(1, 0), Found{});
   EXPECT_EQ(gaps.on_sample(5, 3).missing, (Missing{2, 4, GapReason::overflow}));
-  EXPECT_EQ(gaps.on_sample(9, 1).missing, (Missing{6, 8, GapReason::history}));
+  EXPECT_EQ(gaps.on_sample(9, short_of_memory(3)).missing, (Missing{6, 8, GapReason::history}));
   EXPECT_EQ(gaps.on_sample(10, 0).missing, std::nullopt);
+  EXPECT_EQ(gaps.on_sample(14, 1).missing, (Missing{11, 13, GapReason::history}))
+      << "it asked for no rate: what is not counted was given up";
+  EXPECT_EQ(gaps.on_sample(16, 1000).missing, (Missing{15, 15, GapReason::overflow}));
+}
+
+TEST(Gaps, WhatTheRateLeavesOutIsNotMissing) {
+  GapFinder gaps(GapFinder::Rate::thinned);
+  EXPECT_EQ(gaps.on_sample(3, 2), Found{});
+  EXPECT_EQ(gaps.on_sample(9, 0), (Found{.thinned = 5}));
+  EXPECT_EQ(gaps.on_sample(15, short_of_memory(2)),
+            (Found{.missing = Missing{13, 14, GapReason::history}, .thinned = 3}));
+  EXPECT_EQ(gaps.on_sample(17, Cursor::kMostInTag),
+            (Found{.missing = Missing{16, 16, GapReason::overflow}}));
+  EXPECT_EQ(gaps.on_end(20, 1),
+            (Found{.missing = Missing{20, 20, GapReason::overflow}, .thinned = 2}));
+  EXPECT_EQ(gaps.on_end(20, 1), Found{});
+  GapFinder resumed(7, GapFinder::Rate::thinned);
+  EXPECT_EQ(resumed.on_sample(12, short_of_memory(1)),
+            (Found{.missing = Missing{11, 11, GapReason::reconnect}, .thinned = 3}));
 }
 
 TEST(Gaps, ASequenceThatGoesBackIsARepetition) {
@@ -135,9 +277,9 @@ TEST(Gaps, ASequenceThatGoesBackIsARepetition) {
 }
 
 TEST(Gaps, WhatPassedWithoutALinkIsSaid) {
-  GapFinder gaps(7);
+  GapFinder gaps(7, GapFinder::Rate::all);
   EXPECT_EQ(gaps.on_sample(8, 0), Found{});
-  GapFinder later(7);
+  GapFinder later(7, GapFinder::Rate::all);
   EXPECT_EQ(later.on_sample(11, 3).missing, (Missing{8, 10, GapReason::reconnect}));
   EXPECT_EQ(later.on_sample(14, 2).missing, (Missing{12, 13, GapReason::overflow}))
       << "the first sample ends the resumption";
@@ -145,11 +287,11 @@ TEST(Gaps, WhatPassedWithoutALinkIsSaid) {
 
 TEST(Gaps, TheEndShowsWhatNoSampleFollows) {
   GapFinder gaps;
-  EXPECT_EQ(gaps.on_end(9), std::nullopt) << "it has seen nothing of this publisher";
+  EXPECT_EQ(gaps.on_end(9, 9), Found{}) << "it has seen nothing of this publisher";
   EXPECT_EQ(gaps.on_sample(3, 0), Found{});
-  EXPECT_EQ(gaps.on_end(3), std::nullopt);
-  EXPECT_EQ(gaps.on_end(0), std::nullopt);
-  EXPECT_EQ(gaps.on_end(6), (Missing{4, 6, GapReason::overflow}));
+  EXPECT_EQ(gaps.on_end(3, 0), Found{});
+  EXPECT_EQ(gaps.on_end(0, 0), Found{});
+  EXPECT_EQ(gaps.on_end(6, 3).missing, (Missing{4, 6, GapReason::overflow}));
 }
 
 TEST(Gaps, AreShownInWords) {
@@ -176,13 +318,18 @@ TEST(SampleHeaders, AreReadFromExactlyTheirBytes) {
 // between the first that it saw and the end, once, and in order.
 class Account {
  public:
-  explicit Account(const SampleHistory& history) : cursor_(history) {}
+  /// `period_ns` 0: it asked for no rate.
+  Account(const SampleHistory& history, std::uint64_t period_ns)
+      : period_(period_ns), cursor_(history, Pace(period_ns)), gaps_(rate()) {}
 
+  // What a publisher does for each subscription whenever something moves.
+  void look(const SampleHistory& history) { thinned_there_ += cursor_.catch_up(history); }
   void show_one(const SampleHistory& history) {
-    cursor_.catch_up(history);
+    look(history);
     if (cursor_.is_at_end(history)) return;
     under_way_.emplace_back(cursor_.next(), cursor_.tag());
-    cursor_.shown();
+    cursor_.shown(cursor_.next() * kStep);
+    look(history);
   }
   void take_one() {
     if (under_way_.empty()) return;
@@ -190,7 +337,7 @@ class Account {
     under_way_.pop_front();
     const Found found = gaps_.on_sample(sequence, tag);
     ASSERT_EQ(found.order, GapFinder::Order::follows);
-    note(found.missing);
+    note(found);
     if (found.missing && !resumed_ && !trimmed_) {
       EXPECT_EQ(found.missing->reason, GapReason::overflow);
     }
@@ -198,22 +345,32 @@ class Account {
       EXPECT_EQ(found.missing->reason, GapReason::reconnect);
     }
     resumed_ = false;
+    accounted_ = sequence;
     seen_.push_back(sequence);
   }
   // The link is lost with what is under way; the subscriber comes back.
   void reconnect(const SampleHistory& history) {
     under_way_.clear();
     resumed_ = gaps_.last() != 0;
-    gaps_ = GapFinder(gaps_.last());
-    cursor_ = resumed_ ? Cursor(history, gaps_.last()) : Cursor(history);
+    gaps_ = GapFinder(gaps_.last(), rate());
+    cursor_ = resumed_ ? Cursor(history, gaps_.last(), Pace(period_, gaps_.last() * kStep))
+                       : Cursor(history, Pace(period_));
+    reconnected_ = true;
   }
   void note_trimmed() { trimmed_ = true; }
   void end(const SampleHistory& history) {
     while (!under_way_.empty()) take_one();
-    note(gaps_.on_end(history.last()));
+    note(gaps_.on_end(history.last(), cursor_.lost_until(history.last())));
     if (seen_.empty()) return;
+    if (period_ == 0) {
+      EXPECT_EQ(thinned_.size(), 0u);
+    }
+    if (!reconnected_) {
+      EXPECT_EQ(thinned_.size(), thinned_there_) << "both sides count the same";
+    }
     std::vector<std::uint64_t> all = seen_;
     all.insert(all.end(), missing_.begin(), missing_.end());
+    all.insert(all.end(), thinned_.begin(), thinned_.end());
     std::ranges::sort(all);
     std::uint64_t next = seen_.front();
     for (const std::uint64_t each : all) ASSERT_EQ(each, next++);
@@ -222,17 +379,29 @@ class Account {
   }
 
  private:
-  void note(const std::optional<Missing>& missing) {
-    if (!missing) return;
-    for (std::uint64_t each = missing->first; each <= missing->last; ++each)
+  [[nodiscard]] GapFinder::Rate rate() const {
+    return period_ == 0 ? GapFinder::Rate::all : GapFinder::Rate::thinned;
+  }
+  // What was found before the sample that is about to be noted, or before the end.
+  void note(const Found& found) {
+    const std::uint64_t before = accounted_;
+    for (std::uint64_t n = 1; n <= found.thinned; ++n) thinned_.push_back(before + n);
+    if (!found.missing) return;
+    EXPECT_EQ(found.missing->first, before + found.thinned + 1);
+    for (std::uint64_t each = found.missing->first; each <= found.missing->last; ++each)
       missing_.push_back(each);
   }
 
+  const std::uint64_t period_;
   Cursor cursor_;
   GapFinder gaps_;
+  std::uint64_t accounted_ = 0;  // the last sample that was seen
+  std::uint64_t thinned_there_ = 0;
+  bool reconnected_ = false;
   std::deque<std::pair<std::uint64_t, std::uint32_t>> under_way_;
   std::vector<std::uint64_t> seen_;
   std::vector<std::uint64_t> missing_;
+  std::vector<std::uint64_t> thinned_;
   bool resumed_ = false;
   bool trimmed_ = false;
 };
@@ -247,8 +416,14 @@ TEST(Gaps, AccountForEverySampleInAnyOrderOfEvents) {
     const bool trims = draw(2) == 0;
     for (int step = 0; step < 400; ++step) {
       const std::uint32_t what = draw(20);
-      if (what < 7) publish(history, 1);
-      if (what == 7 && accounts.size() < 4) accounts.push_back(std::make_unique<Account>(history));
+      if (what < 7) {
+        publish(history, 1);
+        for (const auto& account : accounts) account->look(history);
+      }
+      if (what == 7 && accounts.size() < 4) {
+        const std::uint64_t period_ns = draw(2) == 0 ? 0 : draw(5000);
+        accounts.push_back(std::make_unique<Account>(history, period_ns));
+      }
       if (what == 8 && trims) {
         (void)history.trim();
         for (const auto& account : accounts) account->note_trimmed();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <set>
 #include <string>
 #include <tendon/fabric/node.hpp>
@@ -18,6 +17,7 @@
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/pipe_pair.hpp"
+#include "unit/fabric/nodes.hpp"
 
 namespace tendon::test {
 namespace {
@@ -28,78 +28,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// A program of its own: a Context with a node.
-struct Program {
-  Context context;
-  Node node;
-};
-
-std::uint64_t missing_in(const Sample& sample) {
-  std::uint64_t count = 0;
-  for (const Gap& gap : sample.gaps) count += gap.count();
-  return count;
-}
-
-/// What a node tells its program.
-class Told {
- public:
-  explicit Told(Node& node) {
-    node.on_event([state = state_](const FabricEvent& event) {
-      const std::lock_guard lock(state->mutex);
-      state->events.push_back(event);
-    });
-  }
-  [[nodiscard]] std::vector<FabricEvent> of(FabricEventKind kind) const {
-    const std::lock_guard lock(state_->mutex);
-    std::vector<FabricEvent> found;
-    for (const FabricEvent& event : state_->events)
-      if (event.kind == kind) found.push_back(event);
-    return found;
-  }
-
- private:
-  struct State {
-    std::mutex mutex;
-    std::vector<FabricEvent> events;
-  };
-  const std::shared_ptr<State> state_ = std::make_shared<State>();  // outlives the node
-};
-
-class Nodes : public PipeTest {
- protected:
-  /// Each one names those that were started before.
-  Program& start(const std::string& name, ContextOptions options = {}) {
-    NodeOptions node{.domain = "brain",
-                     .name = name,
-                     .peers = std::vector<std::string>{},
-                     .listen = "127.0.0.1:0"};
-    for (const auto& program : programs_) node.peers->push_back(program->node.address());
-    programs_.push_back(std::make_unique<Program>(make(std::move(options), std::move(node))));
-    return *programs_.back();
-  }
-  void stop(const Program& program) {
-    std::erase_if(programs_, [&](const auto& known) { return known.get() == &program; });
-  }
-  [[nodiscard]] Program make(ContextOptions options, NodeOptions node) const {
-    options.lease = kLongLease;
-    options.transport = way().transport;
-    options.name = node.name;
-    Context context = Context::create(options).value();
-    Node joined = Node::join(context, std::move(node), kPatience).value();
-    return {std::move(context), std::move(joined)};
-  }
-  [[nodiscard]] static Sample receive(Subscriber& subscriber) {
-    return subscriber.recv(kPatience).value();
-  }
-  // What is under way is lost.
-  static void cut_links(const Program& program) {
-    const auto links = ContextCore::of(program.context)->links().all();
-    for (const auto& link : *links)
-      link->fail(Error{ErrorCode::peer_lost, "test", "cut"}, detail::Death::not_proved);
-  }
-
-  std::vector<std::unique_ptr<Program>> programs_;
-};
+class Nodes : public NodesTest {};
 TENDON_ON_BOTH_PATHS(Nodes);
 
 TEST_P(Nodes, AreJoinedByAnAddressThatOneOfThemNames) {
