@@ -21,7 +21,7 @@ demo: ## move a real model checkpoint between two processes, on every path
 	@tools/demo.sh
 
 test: ## build and run all tests
-	@tools/setup.sh build test
+	@tools/setup.sh build test zenoh
 	@tools/run_tests.sh test
 	@tools/python_tests.sh
 

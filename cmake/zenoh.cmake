@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Discovery by Zenoh: the crate rust/tendon-zenoh, built once into the user's cache folder. Sets
 # TENDON_HAS_ZENOH, and TENDON_ZENOH_WHY where it is off.
-set(TENDON_ZENOH "OFF" CACHE STRING "Discovery by Zenoh, which is built with cargo: AUTO, ON or OFF")
+# It takes minutes: a project that has Tendon in a subdirectory asks for it.
+set(default_zenoh OFF)
+if(PROJECT_IS_TOP_LEVEL)
+  set(default_zenoh AUTO)
+endif()
+set(TENDON_ZENOH "${default_zenoh}" CACHE STRING "Discovery by Zenoh, which is built with cargo: AUTO, ON or OFF")
 set_property(CACHE TENDON_ZENOH PROPERTY STRINGS AUTO ON OFF)
 if(NOT TENDON_ZENOH MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "TENDON_ZENOH is '${TENDON_ZENOH}': it may be AUTO, ON or OFF")
@@ -25,6 +30,15 @@ if(NOT TENDON_ZENOH STREQUAL "OFF")
     string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" cargo_version "${cargo_version}")
     if(NOT cargo_version OR cargo_version VERSION_LESS oldest_rustc)
       set(TENDON_ZENOH_WHY "${TENDON_CARGO} is older than ${oldest_rustc}: '${cargo_version}'")
+    endif()
+  endif()
+  if(TENDON_ZENOH_WHY STREQUAL "")
+    # Here, where AUTO can still do without, and not in the middle of a build.
+    execute_process(
+      COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/tools/zenoh_crate.py" fetch "${TENDON_CARGO}"
+      RESULT_VARIABLE fetch_result)
+    if(NOT fetch_result EQUAL 0)
+      set(TENDON_ZENOH_WHY "its crates could not be downloaded")
     endif()
   endif()
   if(TENDON_ZENOH_WHY STREQUAL "")

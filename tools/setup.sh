@@ -26,6 +26,16 @@ if ! command -v dpkg-query >/dev/null; then
   exit 0
 fi
 
+# A compiler of Rust may be there from elsewhere; cmake/zenoh.cmake says how new it has to be.
+oldest_cargo=$(sed -n 's/^set(oldest_rustc \(.*\))$/\1/p' cmake/zenoh.cmake)
+cargo_version=$(cargo --version 2>/dev/null | awk '{print $2}' || true)
+if [ -n "$cargo_version" ] && printf '%s\n%s\n' "$oldest_cargo" "$cargo_version" | sort --version-sort --check=quiet; then
+  for index in "${!wanted[@]}"; do
+    case ${wanted[index]} in cargo-web | rustc-web) unset "wanted[$index]" ;; esac
+  done
+fi
+[ ${#wanted[@]} -eq 0 ] && exit 0
+
 # dpkg-query fails when a package is unknown to it; the ones it does not list are missing as well.
 installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null |
             awk '$2 == "installed" {print $1}' || true)

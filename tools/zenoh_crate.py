@@ -3,6 +3,7 @@
 """Builds rust/tendon-zenoh, once for each state of its sources, of its list of crates and of the compiler.
 
 zenoh_crate.py path CARGO             prints where the archive is, or will be
+zenoh_crate.py fetch CARGO            downloads what it is built of, if it is not there
 zenoh_crate.py build CARGO            builds it if it is not there
 zenoh_crate.py --write CARGO_LOCK     makes the list of crates from a Cargo.lock
 zenoh_crate.py --self-test            plants faults in a list and expects each to be reported
@@ -148,6 +149,12 @@ class Builder:
             lock = tomllib.loads((Path(folder) / "Cargo.lock").read_text())
         return next(package["source"] for package in lock["package"] if package["name"] == PROBE)
 
+    def fetch(self) -> None:
+        if self.archive.exists():
+            return
+        with tempfile.TemporaryDirectory() as work:
+            self.fetch_in(Path(work))
+
     def build(self) -> None:
         if self.archive.exists():
             return
@@ -158,13 +165,16 @@ class Builder:
             shutil.copy(made, Path(work) / ARCHIVE)
             os.replace(Path(work) / ARCHIVE, self.archive)
 
-    def build_in(self, work: Path) -> Path:
+    def fetch_in(self, work: Path) -> None:
         crates = read_list((CRATE / LIST).read_text())
         (work / "src").mkdir()
         for file in self.sources():
             shutil.copy(file, work / file.relative_to(CRATE))
         (work / "Cargo.lock").write_text(lock_of(crates, self.source_of_crates(crates)))
         self.run("fetch", "--locked", "--target", self.host(), cwd=work)
+
+    def build_in(self, work: Path) -> Path:
+        self.fetch_in(work)
         target = Path(self.target).resolve() if self.target else work / "target"
         # Texts of panics name files: none of them as this machine does. Those of ours are relative already.
         home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
@@ -200,7 +210,7 @@ def self_test() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", nargs="?", choices=["path", "build"])
+    parser.add_argument("verb", nargs="?", choices=["path", "fetch", "build"])
     parser.add_argument("cargo", nargs="?")
     parser.add_argument("--write", metavar="CARGO_LOCK", type=Path)
     parser.add_argument("--self-test", action="store_true")
@@ -215,6 +225,8 @@ def main() -> int:
         builder = Builder(arguments.cargo)
         if arguments.verb == "build":
             builder.build()
+        elif arguments.verb == "fetch":
+            builder.fetch()
         else:
             print(builder.archive)
     else:
