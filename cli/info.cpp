@@ -191,7 +191,7 @@ Result<Value::Map> effective_settings() {
       {"transport", setting(to_string(options.transport), "TENDON_TRANSPORT")},
       {"log", setting(v0::to_string(level), "TENDON_LOG")},
       {"runtime_directory",
-       setting(directory ? *directory : directory.error().message(), "XDG_RUNTIME_DIR")},
+       setting(directory ? *directory : directory.error().detail, "TENDON_RUNTIME_DIR")},
       {"progress", setting("service")},
       {"wait_policy", setting("balanced")},
       {"link_cap_bytes", setting(options.link_cap_bytes)},

@@ -132,7 +132,7 @@ def run_ranks(rate: str | None, places: list[int], name: str, command: list[str]
         def environment(rank: int) -> list[str]:
             return ["env", f"RANK={rank}", f"WORLD_SIZE={len(places)}",
                     f"TENDON_RENDEZVOUS={address(0)}:{PORT}",
-                    f"XDG_RUNTIME_DIR={folders[places[rank]]}"]
+                    f"TENDON_RUNTIME_DIR={folders[places[rank]]}"]
 
         others = []
         for rank in range(1, len(places)):

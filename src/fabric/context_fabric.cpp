@@ -71,6 +71,7 @@ Result<void> ContextFabric::open() {
   peers_ = std::move(peers);
   auto address = unix_address(context_->id());
   if (!address) {
+    if (runtime_directory_is_asked_for()) return std::move(address).error();
     log(LogLevel::warn, "node.join", "no unix socket: " + address.error().detail);
     return {};
   }

@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <tendon/session/limits.hpp>
 
@@ -47,23 +46,39 @@ Nonce128 parse_uuid(std::string_view text) {
   return digits == kTokenDigits ? token : Nonce128{};
 }
 
-std::string system_directory() { return "/tmp/tendon-" + std::to_string(user_id()); }
+// The longest name of a socket there: a node's, the id of its Context and ".node".
+constexpr std::size_t kLongestName = kTokenDigits + 5;
 
-bool fits_socket_path(const std::string& directory) {
-  return directory.size() + 1 + kTokenDigits <= kMaxUnixPathBytes;
+std::string system_directory() { return "/tmp/tendon-" + std::to_string(user_id()); }
+std::string user_base() { return "/run/user/" + std::to_string(user_id()); }
+std::string user_directory() { return user_base() + "/tendon"; }
+
+bool is_our_directory(const std::string& path) {
+  struct stat facts {};
+  return stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == user_id();
 }
 
-// `$XDG_RUNTIME_DIR/tendon`, if that base is what its specification promises: absolute and ours.
-// Under sudo the variable may still name the directory of another user.
-std::optional<std::string> user_directory() {
-  const char* base = std::getenv("XDG_RUNTIME_DIR");
-  if (base == nullptr || base[0] != '/') return std::nullopt;
-  struct stat facts {};
-  if (stat(base, &facts) != 0 || !S_ISDIR(facts.st_mode) || facts.st_uid != user_id()) {
-    return std::nullopt;
+std::string_view asked() {
+  const char* value = std::getenv("TENDON_RUNTIME_DIR");
+  return value == nullptr ? "" : value;
+}
+
+Error unusable(const std::string& why) {
+  return Error{ErrorCode::invalid_argument, kWhere,
+               "TENDON_RUNTIME_DIR='" + std::string(asked()) + "' " + why};
+}
+
+// What the environment asks for, where it does.
+Result<std::string> asked_directory() {
+  std::string directory(asked());
+  if (directory.front() != '/') return unusable("is relative; legal is an absolute path");
+  // With a slash at its end a symbolic link would look like the directory behind it.
+  while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
+  const std::size_t longest = kMaxUnixPathBytes - 1 - kLongestName;
+  if (directory.size() > longest) {
+    return unusable("has " + std::to_string(directory.size()) + " bytes; legal are 1-" +
+                    std::to_string(longest) + ", as names of sockets follow it");
   }
-  std::string directory = std::string(base) + "/tendon";
-  if (!fits_socket_path(directory)) return std::nullopt;
   return directory;
 }
 
@@ -91,6 +106,13 @@ Result<void> check_directory(const std::string& directory) {
     return unsafe_directory(directory, "has mode " + std::string(mode.data()));
   }
   return {};
+}
+
+Result<std::string> make_directory(std::string directory) {
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    return system_error(kWhere, "mkdir('" + directory + "')", errno);
+  TENDON_CHECK(check_directory(directory));
+  return directory;
 }
 
 bool is_our_socket(const struct stat& facts) {
@@ -126,20 +148,24 @@ std::string host_name() {
 std::int64_t process_id() { return getpid(); }
 std::uint32_t user_id() { return geteuid(); }
 
+bool runtime_directory_is_asked_for() { return !asked().empty(); }
+
 Result<std::string> runtime_directory() {
-  // A /run that is full or read-only is no reason to have no rendezvous: /tmp serves as well.
-  if (const auto directory = user_directory()) {
-    if (mkdir(directory->c_str(), 0700) == 0 || errno == EEXIST) {
-      TENDON_CHECK(check_directory(*directory));
-      return *directory;
+  if (runtime_directory_is_asked_for()) {
+    TENDON_TRY(directory, asked_directory());
+    auto made = make_directory(std::move(directory));
+    if (!made) made.error().detail = "TENDON_RUNTIME_DIR: " + made.error().detail;
+    return made;
+  }
+  if (is_our_directory(user_base())) {
+    // A /run that is full or read-only is no reason to have no rendezvous: /tmp serves as well.
+    std::string directory = user_directory();
+    if (mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST) {
+      TENDON_CHECK(check_directory(directory));
+      return directory;
     }
   }
-  std::string directory = system_directory();
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return system_error(kWhere, "mkdir('" + directory + "')", errno);
-  }
-  TENDON_CHECK(check_directory(directory));
-  return directory;
+  return make_directory(system_directory());
 }
 
 std::string rendezvous_path(const std::string& directory, const Nonce128& token) {
@@ -148,8 +174,11 @@ std::string rendezvous_path(const std::string& directory, const Nonce128& token)
 
 Result<std::string> find_rendezvous(const Nonce128& token) {
   std::vector<std::string> directories;
-  if (auto directory = user_directory()) directories.push_back(*std::move(directory));
-  directories.push_back("/run/user/" + std::to_string(user_id()) + "/tendon");
+  if (runtime_directory_is_asked_for()) {
+    TENDON_TRY(directory, runtime_directory());
+    directories.push_back(std::move(directory));
+  }
+  directories.push_back(user_directory());
   directories.push_back(system_directory());
   std::string searched;
   std::string refused;

@@ -26,16 +26,20 @@ namespace tendon::v0::detail {
 /// The effective uid: the one SO_PEERCRED shows to a peer.
 [[nodiscard]] std::uint32_t user_id();
 
-/// Where this process puts its rendezvous socket: `$XDG_RUNTIME_DIR/tendon`, else
-/// `/tmp/tendon-<uid>`. Made with mode 0700 if missing. Refused (permission_denied) when it is a
-/// symbolic link, no directory, another user's, or open to others.
+/// Where this process puts its sockets: `$TENDON_RUNTIME_DIR`, else `/run/user/<uid>/tendon` if
+/// `/run/user/<uid>` is ours and can be written to, else `/tmp/tendon-<uid>`. Nothing else in the
+/// environment counts, so that processes of one user meet however they were started. Made with mode
+/// 0700 if missing. Refused (permission_denied) when it is a symbolic link, no directory, another
+/// user's, or open to others; what TENDON_RUNTIME_DIR asks for and cannot be had is an error.
 [[nodiscard]] Result<std::string> runtime_directory();
+/// Whether TENDON_RUNTIME_DIR is set.
+[[nodiscard]] bool runtime_directory_is_asked_for();
 /// `<directory>/<32 hex digits>`: the one form of a rendezvous path, so that no path ever crosses
 /// the wire.
 [[nodiscard]] std::string rendezvous_path(const std::string& directory, const Nonce128& token);
 /// The peer's rendezvous socket, searched in every directory that runtime_directory() may return
-/// for a process of this user (one may have XDG_RUNTIME_DIR and the other, started by cron or sudo,
-/// not). not_found names what was searched.
+/// for a process of this user (one may have TENDON_RUNTIME_DIR and the other, started by cron or
+/// sudo, not). not_found names what was searched.
 [[nodiscard]] Result<std::string> find_rendezvous(const Nonce128& token);
 
 /// Removes the rendezvous sockets in `directory` that belong to this user, are older than `min_age`

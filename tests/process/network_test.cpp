@@ -49,7 +49,7 @@ class GroupOverNetworks : public ProcessTest {
                       setting.lease_ms};
     if (setting.listen != nullptr) peer.arguments.push_back(setting.listen(rank));
     if (setting.environment != nullptr) peer.environment = setting.environment(rank);
-    peer.environment["XDG_RUNTIME_DIR"] = folder_of(rank);
+    peer.environment["TENDON_RUNTIME_DIR"] = folder_of(rank);
     network_->inside(rank, [&] { members_.emplace_back(std::move(peer)); });
   }
   void start_members(const Setting& setting) {

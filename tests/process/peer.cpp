@@ -183,15 +183,15 @@ ProcessTest::ProcessTest() {
   std::string pattern = "/tmp/tendon-test-XXXXXX";
   EXPECT_NE(mkdtemp(pattern.data()), nullptr);
   folder_ = pattern;
-  if (const char* former = getenv("XDG_RUNTIME_DIR")) former_ = former;
-  setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
+  if (const char* former = getenv("TENDON_RUNTIME_DIR")) former_ = former;
+  setenv("TENDON_RUNTIME_DIR", folder_.c_str(), 1);
 }
 
 ProcessTest::~ProcessTest() {
   if (former_.empty())
-    unsetenv("XDG_RUNTIME_DIR");
+    unsetenv("TENDON_RUNTIME_DIR");
   else
-    setenv("XDG_RUNTIME_DIR", former_.c_str(), 1);
+    setenv("TENDON_RUNTIME_DIR", former_.c_str(), 1);
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }

@@ -46,13 +46,13 @@ TEST_F(SameHost, IsProvedBetweenTwoProcessesOfOneUser) {
 TEST_F(SameHost, AnotherRuntimeDirectoryIsNoProof) {
   const std::string elsewhere = runtime_folder() + "/elsewhere";
   ASSERT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
-  Peer peer({{"--name", "peer"}, {{"XDG_RUNTIME_DIR", elsewhere}}});
+  Peer peer({{"--name", "peer"}, {{"TENDON_RUNTIME_DIR", elsewhere}}});
   expect_no_proof(peer, "same host failed");
 }
 
 TEST_F(SameHost, AnotherUserIsNoProof) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
-  Peer peer({{"--name", "peer", "--uid", "65534"}, {{"XDG_RUNTIME_DIR", "/tmp/tendon-test-none"}}});
+  Peer peer({{"--name", "peer", "--uid", "65534"}, {{"TENDON_RUNTIME_DIR", ""}}});
   expect_no_proof(peer, "user");
 }
 
@@ -61,7 +61,7 @@ TEST_F(SameHost, AUnixSocketServesOneUser) {
   Context context = Context::create({}).value();
   const std::string name = "unix:@tendon-test-" + std::to_string(getpid());
   Listener listener = Listener::bind(context, name).value();
-  Peer stranger({{"--uid", "65534"}, {{"XDG_RUNTIME_DIR", "/tmp/tendon-test-none"}}});
+  Peer stranger({{"--uid", "65534"}, {{"TENDON_RUNTIME_DIR", ""}}});
   EXPECT_TRUE(is_error(stranger.ask("connect " + name), "permission_denied", "uid"));
   Peer same({{"--name", "same"}, {}});
   EXPECT_TRUE(value_of(same.ask("connect " + name)).starts_with("shm: "));
@@ -75,7 +75,7 @@ TEST_F(SameHost, AUnixSocketWithoutARendezvousIsTheWayItself) {
   Context context = Context::create({}).value();
   const std::string name = "unix:@tendon-test-" + std::to_string(getpid());
   Listener listener = Listener::bind(context, name).value();
-  Peer peer({{"--name", "peer"}, {{"XDG_RUNTIME_DIR", elsewhere}}});
+  Peer peer({{"--name", "peer"}, {{"TENDON_RUNTIME_DIR", elsewhere}}});
   const std::string path = value_of(peer.ask("connect " + name));
   EXPECT_TRUE(path.starts_with("tcp: ")) << path;
   EXPECT_NE(path.find("same host failed"), std::string::npos) << path;
@@ -88,9 +88,8 @@ TEST_F(SameHost, ARuntimeDirectoryOfOthersIsNotUsed) {
   // Group-writable or a symlink: somebody else could plant a rendezvous there.
   const std::string loose = runtime_folder() + "/loose";
   ASSERT_EQ(mkdir(loose.c_str(), 0700), 0);
-  ASSERT_EQ(mkdir((loose + "/tendon").c_str(), 0700), 0);
-  ASSERT_EQ(chmod((loose + "/tendon").c_str(), 0777), 0);
-  Peer peer({{"--name", "peer"}, {{"XDG_RUNTIME_DIR", loose}}});
+  ASSERT_EQ(chmod(loose.c_str(), 0777), 0);
+  Peer peer({{"--name", "peer"}, {{"TENDON_RUNTIME_DIR", loose}}});
   Survivor survivor(Transport::automatic);
   EXPECT_TRUE(is_error(peer.ask("connect " + survivor.address()), "permission_denied"));
 }
@@ -98,9 +97,10 @@ TEST_F(SameHost, ARuntimeDirectoryOfOthersIsNotUsed) {
 // Both ends look into this directory, which another user may have made: neither puts anything
 // there, and both say what is wrong with it.
 TEST_F(SameHost, ARuntimeDirectoryThatIsNotOursAloneIsNeverUsed) {
-  const std::string directory = runtime_folder() + "/tendon";
+  const std::string directory = runtime_folder() + "/directory";
   const std::string elsewhere = runtime_folder() + "/elsewhere";
   ASSERT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
+  ASSERT_EQ(setenv("TENDON_RUNTIME_DIR", directory.c_str(), 1), 0);
   const auto made = [&](mode_t mode) {
     return mkdir(directory.c_str(), 0700) == 0 && chmod(directory.c_str(), mode) == 0;
   };
@@ -132,19 +132,18 @@ TEST_F(SameHost, ARuntimeDirectoryThatIsNotOursAloneIsNeverUsed) {
 
 // The listener's directory is in order; what leads the connector there is not.
 TEST_F(SameHost, AConnectorFollowsNoLinkToTheRendezvous) {
-  const std::string base = runtime_folder() + "/base";
-  ASSERT_EQ(mkdir(base.c_str(), 0700), 0);
-  ASSERT_EQ(symlink((runtime_folder() + "/tendon").c_str(), (base + "/tendon").c_str()), 0);
-  Peer peer({{"--name", "peer"}, {{"XDG_RUNTIME_DIR", base}}});
+  const std::string link = runtime_folder() + "/link";
+  ASSERT_EQ(symlink(runtime_folder().c_str(), link.c_str()), 0);
+  Peer peer({{"--name", "peer"}, {{"TENDON_RUNTIME_DIR", link}}});
   expect_no_proof(peer, "symbolic link");
 }
 
-// A user without XDG_RUNTIME_DIR, whose directory in /tmp somebody else has made before.
+// A user without TENDON_RUNTIME_DIR, whose directory in /tmp somebody else has made before.
 TEST_F(SameHost, ADirectoryInTmpThatAnotherUserHasMadeIsNeverUsed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   const std::string uid = std::to_string(61000 + getpid() % 4000);
   const std::string directory = "/tmp/tendon-" + uid;
-  const Peer::Options victim{{"--name", "victim", "--uid", uid}, {{"XDG_RUNTIME_DIR", ""}}};
+  const Peer::Options victim{{"--name", "victim", "--uid", uid}, {{"TENDON_RUNTIME_DIR", ""}}};
   ASSERT_EQ(mkdir(directory.c_str(), 0777), 0) << "somebody has that uid";
   ASSERT_EQ(chmod(directory.c_str(), 0777), 0);
   {

@@ -696,6 +696,15 @@ TEST(NodeErrors, AreSaidWithTheirRemedy) {
   EXPECT_TRUE(
       fails_with(Node::join(context, {.name = "a", .peers = nobody, .listen = "0.0.0.0:0"}, 1s),
                  ErrorCode::permission_denied));
+  // What was asked for and cannot be had: no node without its unix socket.
+  const char* const former = std::getenv("TENDON_RUNTIME_DIR");
+  const std::optional<std::string> kept =
+      former ? std::optional<std::string>(former) : std::nullopt;
+  setenv("TENDON_RUNTIME_DIR", "relative", 1);
+  EXPECT_TRUE(fails_with(Node::join(context, {.name = "a", .peers = nobody}, 1s),
+                         ErrorCode::invalid_argument, "TENDON_RUNTIME_DIR"));
+  unsetenv("TENDON_RUNTIME_DIR");
+  if (kept) setenv("TENDON_RUNTIME_DIR", kept->c_str(), 1);
   Node node = Node::join(context, {.name = "a", .peers = nobody}, 1s).value();
   EXPECT_TRUE(fails_with(
       Node::join(context, {.name = "b", .peers = nobody, .profile = Profile::plaintext}, 1s),

@@ -63,30 +63,69 @@ TEST(Machine, FactsOfThisProcess) {
   EXPECT_LE(tendon::detail::host_name().size(), tendon::kMaxIdentityTextBytes);
 }
 
-// A private XDG_RUNTIME_DIR for each test, put back afterwards.
+// A private TENDON_RUNTIME_DIR for each test, put back afterwards.
 class RuntimeDirectory : public testing::Test {
  protected:
   void SetUp() override {
-    if (const char* value = std::getenv("XDG_RUNTIME_DIR")) former_ = value;
+    if (const char* value = std::getenv("TENDON_RUNTIME_DIR")) former_ = value;
     std::string pattern = (fs::temp_directory_path() / "tendon-test-XXXXXX").string();
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     base_ = pattern;
-    setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);
+    ask_for(ours());
   }
   void TearDown() override {
     if (former_) {
-      setenv("XDG_RUNTIME_DIR", former_->c_str(), 1);
+      ask_for(*former_);
     } else {
-      unsetenv("XDG_RUNTIME_DIR");
+      unsetenv("TENDON_RUNTIME_DIR");
     }
     std::error_code ignored;
     fs::remove_all(base_, ignored);
   }
-  std::string ours() const { return base_ + "/tendon"; }
-  static std::string fallback() { return "/tmp/tendon-" + std::to_string(geteuid()); }
+  static void ask_for(const std::string& directory) {
+    setenv("TENDON_RUNTIME_DIR", directory.c_str(), 1);
+  }
+  std::string ours() const { return base_ + "/own"; }
 
   std::string base_;
   std::optional<std::string> former_;
+};
+
+// What a user without TENDON_RUNTIME_DIR has: a user who exists in no other test.
+class DefaultDirectory : public RuntimeDirectory {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root to become a user without files";
+    RuntimeDirectory::SetUp();
+    uid_ = static_cast<uid_t>(57000 + getpid() % 4000);
+    user_base_ = "/run/user/" + std::to_string(uid_);
+    in_tmp_ = "/tmp/tendon-" + std::to_string(uid_);
+    ASSERT_FALSE(fs::exists(user_base_)) << "somebody has that uid";
+    ASSERT_FALSE(fs::exists(in_tmp_)) << "somebody has that uid";
+    unsetenv("TENDON_RUNTIME_DIR");
+    setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);  // which does not count
+    ASSERT_EQ(seteuid(uid_), 0);
+  }
+  void TearDown() override {
+    if (in_tmp_.empty()) return;
+    ASSERT_EQ(seteuid(0), 0);
+    unsetenv("XDG_RUNTIME_DIR");
+    std::error_code ignored;
+    fs::remove_all(user_base_, ignored);
+    fs::remove_all(in_tmp_, ignored);
+    RuntimeDirectory::TearDown();
+  }
+  /// What a login makes.
+  void make_user_base(uid_t owner) const {
+    ASSERT_EQ(seteuid(0), 0);
+    ASSERT_TRUE(fs::create_directories(user_base_));
+    ASSERT_EQ(chown(user_base_.c_str(), owner, owner), 0);
+    ASSERT_EQ(seteuid(uid_), 0);
+  }
+
+  uid_t uid_ = 0;
+  std::string user_base_;
+  std::string in_tmp_;
 };
 
 OwnedFd bound_socket(const std::string& path) {
@@ -143,45 +182,107 @@ TEST_F(RuntimeDirectory, SomebodyElsesIsRefused) {
   const auto found = runtime_directory();
   ASSERT_FALSE(found);
   EXPECT_THAT(found.error().detail, HasSubstr("belongs to uid 12345"));
-  // A base of another user is what sudo leaves in the environment: it is not used at all.
-  ASSERT_EQ(chown(base_.c_str(), 12345, 12345), 0);
-  EXPECT_EQ(runtime_directory().value(), fallback());
 }
 
-TEST_F(RuntimeDirectory, FallsBackToTmp) {
-  setenv("XDG_RUNTIME_DIR", (base_ + "/missing").c_str(), 1);
-  EXPECT_EQ(runtime_directory().value(), fallback());
-  setenv("XDG_RUNTIME_DIR", "relative", 1);
-  EXPECT_EQ(runtime_directory().value(), fallback());
-  unsetenv("XDG_RUNTIME_DIR");
-  EXPECT_EQ(runtime_directory().value(), fallback());
+// Nothing takes the place of what was asked for.
+TEST_F(RuntimeDirectory, WhatCannotBeHadIsAnErrorThatNamesTheVariable) {
+  const auto refused = [](const std::string& value, ErrorCode code, std::string_view reason) {
+    ask_for(value);
+    for (const auto& found : {runtime_directory(), find_rendezvous(random_nonce().value())}) {
+      ASSERT_FALSE(found) << value;
+      EXPECT_EQ(found.error().code, code) << found.error().detail;
+      EXPECT_THAT(found.error().detail, HasSubstr("TENDON_RUNTIME_DIR"));
+      EXPECT_THAT(found.error().detail, HasSubstr(value));
+      EXPECT_THAT(found.error().detail, HasSubstr(reason));
+    }
+  };
+  refused("relative", ErrorCode::invalid_argument, "absolute");
+  refused(base_ + "/missing/own", ErrorCode::file_not_found, "mkdir");
+  std::ofstream(base_ + "/file") << "x";
+  refused(base_ + "/file", ErrorCode::permission_denied, "no directory");
+  fs::create_directory_symlink(base_, base_ + "/link");
+  refused(base_ + "/link", ErrorCode::permission_denied, "symbolic link");
 }
 
-TEST_F(RuntimeDirectory, TooLongForASocketFallsBack) {
-  // "/tendon", "/" and 32 digits must fit behind it.
-  const std::size_t longest = tendon::kMaxUnixPathBytes - 33 - 7;
+TEST_F(RuntimeDirectory, ASlashAtTheEndHidesNoLink) {
+  ask_for(ours() + "//");
+  EXPECT_EQ(runtime_directory().value(), ours());
+  fs::create_directory_symlink(ours(), base_ + "/link");
+  ask_for(base_ + "/link/");
+  ASSERT_FALSE(runtime_directory());
+  EXPECT_THAT(runtime_directory().error().detail, HasSubstr("symbolic link"));
+}
+
+TEST_F(RuntimeDirectory, AnEmptyVariableIsUnset) {
+  unsetenv("TENDON_RUNTIME_DIR");
+  const std::string by_default = runtime_directory().value();
+  ask_for("");
+  EXPECT_EQ(runtime_directory().value(), by_default);
+  EXPECT_FALSE(tendon::detail::runtime_directory_is_asked_for());
+}
+
+TEST_F(RuntimeDirectory, NamesOfSocketsFitBehindIt) {
+  // "/", 32 digits and ".node" follow.
+  const std::size_t longest = tendon::kMaxUnixPathBytes - 1 - 37;
   const std::string fits = base_ + "/" + std::string(longest - base_.size() - 1, 'd');
-  ASSERT_TRUE(fs::create_directory(fits));
-  setenv("XDG_RUNTIME_DIR", fits.c_str(), 1);
-  EXPECT_EQ(runtime_directory().value(), fits + "/tendon");
-  ASSERT_TRUE(fs::create_directory(fits + "d"));
-  setenv("XDG_RUNTIME_DIR", (fits + "d").c_str(), 1);
-  EXPECT_EQ(runtime_directory().value(), fallback());
+  ask_for(fits);
+  EXPECT_EQ(runtime_directory().value(), fits);
+  ask_for(fits + "d");
+  ASSERT_FALSE(runtime_directory());
+  EXPECT_EQ(runtime_directory().error().code, ErrorCode::invalid_argument);
+  EXPECT_THAT(runtime_directory().error().detail, HasSubstr("legal are 1-69"));
 }
 
 TEST_F(RuntimeDirectory, PeersFindEachOtherWithAndWithoutTheVariable) {
   const Nonce128 token = random_nonce().value();
+  unsetenv("TENDON_RUNTIME_DIR");
+  const std::string path = rendezvous_path(runtime_directory().value(), token);
+  ask_for(ours());
   const auto missing = find_rendezvous(token);
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::not_found);
-  EXPECT_THAT(missing.error().detail, HasSubstr(fallback()));
+  for (const std::string& searched : {ours(), "/run/user/" + std::to_string(geteuid()) + "/tendon",
+                                      "/tmp/tendon-" + std::to_string(geteuid())})
+    EXPECT_THAT(missing.error().detail, HasSubstr(searched));
 
-  unsetenv("XDG_RUNTIME_DIR");
-  const std::string path = rendezvous_path(runtime_directory().value(), token);
   const OwnedFd socket = bound_socket(path);
-  setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);
   EXPECT_EQ(find_rendezvous(token).value(), path);
   unlink(path.c_str());
+}
+
+TEST_F(DefaultDirectory, LiesWhereTheLoginHasMadeAPlace) {
+  EXPECT_EQ(runtime_directory().value(), in_tmp_);
+  make_user_base(uid_);
+  EXPECT_EQ(runtime_directory().value(), user_base_ + "/tendon");
+  struct stat facts {};
+  ASSERT_EQ(lstat((user_base_ + "/tendon").c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 07777, 0700u);
+  // A process that was started before the login is found as well.
+  const Nonce128 token = random_nonce().value();
+  const std::string path = rendezvous_path(in_tmp_, token);
+  const OwnedFd socket = bound_socket(path);
+  EXPECT_EQ(find_rendezvous(token).value(), path);
+}
+
+TEST_F(DefaultDirectory, APlaceOfAnotherUserIsNoPlace) {
+  make_user_base(0);
+  EXPECT_EQ(runtime_directory().value(), in_tmp_);
+}
+
+// One without the right to write stands for one that is full or read-only.
+TEST_F(DefaultDirectory, APlaceThatTakesNothingIsReplacedByTmp) {
+  make_user_base(uid_);
+  ASSERT_EQ(chmod(user_base_.c_str(), 0500), 0);
+  EXPECT_EQ(runtime_directory().value(), in_tmp_);
+}
+
+TEST_F(DefaultDirectory, AnUnsafeOneIsNotReplaced) {
+  make_user_base(uid_);
+  const std::string directory = user_base_ + "/tendon";
+  ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(directory.c_str(), 0770), 0);
+  ASSERT_FALSE(runtime_directory());
+  EXPECT_THAT(runtime_directory().error().detail, HasSubstr(directory));
 }
 
 TEST_F(RuntimeDirectory, OnlyASocketIsARendezvous) {
