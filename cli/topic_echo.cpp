@@ -166,12 +166,13 @@ int run_topic_echo(const TopicOptions& options) {
       print_line(describe_sample(sample));
     }
   };
-  return receive(options, "topic echo", {.max_age = kAnyAge}, print, [] {});
+  return receive(options, "topic echo", {.max_age = kAnyAge, .newest_only = false}, print, [] {});
 }
 
 int run_topic_measure(const TopicOptions& options, TopicMeasure measure) {
   Meter meter(options, measure);
   SubscriberOptions subscriber;
+  subscriber.newest_only = false;
   if (measure == TopicMeasure::delay) subscriber.max_age = kAnyAge;
   return receive(
       options, "topic", subscriber, [&](const Sample& sample) { meter.add(sample); },

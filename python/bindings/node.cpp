@@ -85,11 +85,11 @@ void bind_node(nb::module_& module) {
                    "'drop_oldest', priority: str = 'normal', schema: object = None) -> Publisher"))
       .def("subscriber", declare_subscriber, nb::arg("keys"), nb::kw_only(), nb::arg("window") = 16,
            nb::arg("max_held") = 4, nb::arg("max_age").none() = nb::none(),
-           nb::arg("max_hz").none() = nb::none(), nb::arg("schema").none() = nb::none(),
-           kSubscriberDoc,
+           nb::arg("max_hz").none() = nb::none(), nb::arg("newest_only").none() = nb::none(),
+           nb::arg("schema").none() = nb::none(), kSubscriberDoc,
            nb::sig("def subscriber(self, keys: str, *, window: int = 16, max_held: int = 4, "
-                   "max_age: float | None = None, max_hz: float | None = None, schema: object = "
-                   "None) -> Subscriber"))
+                   "max_age: float | None = None, max_hz: float | None = None, newest_only: bool | "
+                   "None = None, schema: object = None) -> Subscriber"))
       .def_prop_ro(
           "name", [](const NodeHandle& self) { return self.node->name(); },
           "What subscribers know its publishers by.")

@@ -62,6 +62,7 @@ void bind_stats(nb::module_& module) {
       .def_ro("missed", &SubscriberStats::missed, "Samples, in all gaps.")
       .def_ro("expired", &SubscriberStats::expired, "Samples older than max_age: some of missed.")
       .def_ro("thinned", &SubscriberStats::thinned, "Samples left out because of max_hz.")
+      .def_ro("superseded", &SubscriberStats::superseded, "Samples dropped because of newest_only.")
       .def_ro("copied", &SubscriberStats::copied, "Samples copied because max_held were kept.")
       .def_ro("schema_mismatches", &SubscriberStats::schema_mismatches,
               "Publishers and samples of another schema.")
@@ -74,11 +75,13 @@ void bind_stats(nb::module_& module) {
 
 SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, std::uint32_t window,
                                     std::uint32_t max_held, std::optional<double> max_age,
-                                    std::optional<double> max_hz, nb::object schema) {
+                                    std::optional<double> max_hz, std::optional<bool> newest_only,
+                                    nb::object schema) {
   const SubscriberOptions options{.window = window,
                                   .max_held = max_held,
                                   .max_age = nanoseconds_of(max_age),
                                   .max_hz = max_hz,
+                                  .newest_only = newest_only,
                                   .schema = schema.is_none() ? nullptr : schema_from(schema)};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Subscriber::declare(*shared, keys, options); });

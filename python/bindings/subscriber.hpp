@@ -28,11 +28,15 @@ inline constexpr const char* kSubscriberDoc =
     "nobody can say how old it is.\n"
     "max_hz: so many samples a second of each publisher are enough; it leaves out the\n"
     "others, which are counted and in no gap.\n"
+    "newest_only: of several live nodes of one name, only the one that started last\n"
+    "is heard; None: when max_age is set.\n"
     "schema: what it takes, a Schema or what Schema() takes; None: anything.";
 /// `Node.subscriber`.
 [[nodiscard]] SubscriberHandle declare_subscriber(nb::object node, const std::string& keys,
                                                   std::uint32_t window, std::uint32_t max_held,
                                                   std::optional<double> max_age,
-                                                  std::optional<double> max_hz, nb::object schema);
+                                                  std::optional<double> max_hz,
+                                                  std::optional<bool> newest_only,
+                                                  nb::object schema);
 
 }  // namespace tendon::python

@@ -140,11 +140,12 @@ void NodeCore::tell_of_twins(std::map<std::string, std::size_t> counts) {
   std::erase_if(twins_, [&](const std::string& name) { return counts[name] < 2; });
   for (const auto& [name, count] : counts) {
     if (count < 2 || !twins_.insert(name).second) continue;
-    tell({.kind = FabricEventKind::duplicate_name,
-          .key = {},
-          .node = name,
-          .reason = std::to_string(count) + " nodes of domain " + options_.domain +
-                    " announce this name: subscribers get the samples of each"});
+    tell(
+        {.kind = FabricEventKind::duplicate_name,
+         .key = {},
+         .node = name,
+         .reason = std::to_string(count) + " nodes of domain " + options_.domain +
+                   " announce this name: subscribers without newest_only get the samples of each"});
   }
 }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
+#include <tuple>
 #include <utility>
 
 #include "fabric/sample_age.hpp"
@@ -138,6 +139,7 @@ std::shared_ptr<const SubscriberCore::Connections> SubscriberCore::connections()
 
 void SubscriberCore::replace(std::vector<Entry> entries) {
   auto connections = std::make_shared<Connections>();
+  note_newer(entries);
   for (const Entry& entry : entries) {
     Link* link = entry.feed->link().get();
     if (std::ranges::find(connections->links, link) == connections->links.end())
@@ -146,6 +148,32 @@ void SubscriberCore::replace(std::vector<Entry> entries) {
   connections->entries = std::move(entries);
   connections_ = std::move(connections);
   version_.fetch_add(1);
+}
+
+// Incarnations of a publisher: on one key, by nodes of one name.
+void SubscriberCore::note_newer(std::vector<Entry>& entries) const {
+  if (!options_.newest_only.value_or(options_.max_age.has_value())) return;
+  const auto twins_of = [](const Entry& entry) { return std::tie(entry.key, entry.node); };
+  const auto start_of = [](const Entry& entry) {
+    return std::pair(entry.feed->link()->peer().incarnation, entry.publisher.context);
+  };
+  // Those of one key and name side by side, the newest last.
+  std::ranges::sort(entries, {}, [&](const Entry& entry) {
+    return std::tuple(twins_of(entry), start_of(entry), entry.publisher.entity);
+  });
+  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+    entry->newer.clear();
+    for (auto other = entry + 1; other != entries.end(); ++other) {
+      if (twins_of(*other) != twins_of(*entry)) break;
+      if (start_of(*other) != start_of(*entry)) entry->newer.push_back(other->feed);
+    }
+  }
+}
+
+bool SubscriberCore::is_superseded(const Entry& entry) {
+  return std::ranges::any_of(entry.newer, [](const auto& feed) {
+    return !feed->link()->ended() && feed->state() == Feed::State::open;
+  });
 }
 
 // A feed that is over, and of which everything was taken, goes. Unless the publisher itself has
@@ -266,6 +294,11 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
 }
 
 bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sample) {
+  if (is_superseded(entry)) {
+    const Lock lock(mutex_);
+    ++stats_.superseded;
+    return false;
+  }
   std::optional<std::chrono::nanoseconds> age;
   if (options_.max_age) {
     const std::int64_t now = boot_time_ns();

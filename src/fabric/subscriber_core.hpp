@@ -60,6 +60,8 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
     std::string node;
     std::shared_ptr<Feed> feed;
     std::shared_ptr<PendingGaps> gaps;  ///< of the receiver
+    /// With `newest_only`: those that are followed instead of this one while their links live.
+    std::vector<std::shared_ptr<Feed>> newer{};
   };
   /// As recv() sees them: it does not change.
   struct Connections {
@@ -75,7 +77,9 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
   void replace(std::vector<Entry> entries) TENDON_REQUIRES(mutex_);
+  void note_newer(std::vector<Entry>& entries) const;
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
+  [[nodiscard]] static bool is_superseded(const Entry& entry);
   [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);
   void tell(const std::string& key, const Gap& gap) const;
   [[nodiscard]] std::string nothing_came(std::size_t publisher_count) const;

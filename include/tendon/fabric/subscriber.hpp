@@ -36,6 +36,10 @@ struct SubscriberOptions {
   /// kMostMaxHz. The publisher leaves out the others, which are counted and in no gap. What is left
   /// out may be the newest one.
   std::optional<double> max_hz = std::nullopt;
+  /// Where several live nodes of one name publish on one key, the one that started last is
+  /// followed, as long as the link to it lives; samples of the others are dropped and counted.
+  /// Nothing: when `max_age` is set.
+  std::optional<bool> newest_only = std::nullopt;
   /// What it takes; null: everything. A publisher of another schema is not connected to.
   std::shared_ptr<const Schema> schema = nullptr;
 };
@@ -45,6 +49,7 @@ struct SubscriberStats {
   std::uint64_t missed = 0;             ///< samples, in all gaps
   std::uint64_t expired = 0;            ///< samples older than `max_age`: some of `missed`
   std::uint64_t thinned = 0;            ///< samples left out because of `max_hz`
+  std::uint64_t superseded = 0;         ///< samples dropped because of `newest_only`
   std::uint64_t copied = 0;             ///< samples copied because max_held were kept
   std::uint64_t schema_mismatches = 0;  ///< publishers and samples of another schema
   std::uint64_t violations = 0;         ///< publishers that broke the protocol, and were left
