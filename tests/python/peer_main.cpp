@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ end of tests/python/test_mixed.py and test_fabric.py.
+// The C++ end of tests/python/test_mixed.py, test_fabric.py and test_brain.py.
 //
 // python_peer TRANSPORT                          listens, says where, sends back what it receives
 // python_peer TRANSPORT ADDRESS COUNT            connects, and sends COUNT batches as a loan each
 // python_peer TRANSPORT publish ADDRESS COUNT    a node: publishes COUNT samples as a loan each
 // python_peer TRANSPORT subscribe ADDRESS COUNT  a node: prints what it says of COUNT samples
+// python_peer spikes                             reads lines of hexadecimal digits, messages of
+//                                                spikes of examples/brain: prints for each what it
+//                                                has decoded, and the same encoded again
 #include <algorithm>
 #include <cstdlib>
+#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -14,6 +18,8 @@
 #include <string_view>
 #include <tendon/tendon.hpp>
 #include <vector>
+
+#include "../../examples/brain/spikes.hpp"
 
 using namespace tendon;
 using namespace std::chrono_literals;
@@ -84,10 +90,37 @@ void subscribe(Context& context, const std::string& address, int count) {
   }
 }
 
+std::vector<std::byte> from_hex(const std::string& digits) {
+  std::vector<std::byte> bytes;
+  for (std::size_t at = 0; at + 1 < digits.size(); at += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(digits.substr(at, 2), nullptr, 16)));
+  return bytes;
+}
+
+void decode_spikes() {
+  for (std::string line; std::getline(std::cin, line);) {
+    const auto spikes = brain::decode(from_hex(line));
+    if (!spikes) {
+      std::cout << to_string(spikes.error().code) << "\n";
+      continue;
+    }
+    std::cout << spikes->neurons;
+    for (const std::uint32_t neuron : spikes->fired) std::cout << ' ' << neuron;
+    std::cout << std::hex << std::setfill('0') << " = ";
+    for (const std::byte byte : brain::encode(*spikes))
+      std::cout << std::setw(2) << static_cast<int>(byte);
+    std::cout << std::dec << "\n";
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::span arguments(argv, static_cast<std::size_t>(argc));
+  if (std::string_view(arguments[1]) == "spikes") {
+    decode_spikes();
+    return 0;
+  }
   ContextOptions options;
   options.name = "c++";
   options.transport = std::string_view(arguments[1]) == "shm" ? Transport::shm : Transport::tcp;

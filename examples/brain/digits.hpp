@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the brain has a word for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace brain {
+
+inline constexpr std::uint32_t kDigits = 10;
+inline constexpr std::array<std::string_view, kDigits> kWords = {
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
+
+}  // namespace brain

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the C++ nodes of the brain share; node_program.py has the same in Python. A node joins,
+// reads each of its topics on a thread of its own, acts at the ticks of its own clock, and
+// publishes a heartbeat that says what it received, what it missed, and what became of others.
+//
+// A node ends in order when its standard input ends, so also with the program that started it.
+#pragma once
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <list>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <tendon/observe/histogram.hpp>
+#include <tendon/tendon.hpp>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace brain {
+
+using namespace std::chrono_literals;
+using tendon::Value;
+
+inline constexpr auto kPatience = 10s;
+inline constexpr std::uint32_t kHistory = 256;
+inline constexpr std::uint32_t kWindow = 128;
+
+/// The clock of Sample::stamp.
+inline std::uint64_t boottime_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+/// Reads one topic, or a set of them, on a thread of its own, and counts what comes.
+class Inbox {
+ public:
+  using OnSample = std::function<void(const tendon::Sample&)>;
+
+  /// `on_sample` is called on the thread of this inbox.
+  Inbox(tendon::Node& node, std::string_view keys, tendon::SubscriberOptions options,
+        OnSample on_sample)
+      : subscriber_(tendon::Subscriber::declare(node, keys, options).value()),
+        on_sample_(std::move(on_sample)),
+        thread_([this](const std::stop_token& stop) { read(stop); }) {}
+
+  /// For each publisher and each of its incarnations: what came, and what did not.
+  [[nodiscard]] Value::List report() const {
+    const std::lock_guard lock(mutex_);
+    Value::List list;
+    for (const auto& [name, source] : sources_) {
+      Value::Map missed;
+      for (const auto& [reason, count] : source.missed)
+        missed.emplace_back(std::string(to_string(reason)), count);
+      list.emplace_back(Value::Map{
+          {"key", std::get<0>(name)},
+          {"publisher", std::get<1>(name)},
+          {"incarnation", std::get<2>(name)},
+          {"first", source.first},
+          {"last", source.last},
+          {"received", source.received},
+          {"missed", std::move(missed)},
+          {"timed", source.latency.count()},
+          {"p50_us", static_cast<double>(source.latency.percentile(50)) / 1e3},
+          {"p99_us", static_cast<double>(source.latency.percentile(99)) / 1e3},
+      });
+    }
+    return list;
+  }
+
+ private:
+  struct Source {
+    std::uint64_t since_ns = 0;  ///< when its first sample came; older ones come from the history
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+    std::uint64_t received = 0;
+    std::map<tendon::GapReason, std::uint64_t> missed;
+    tendon::Histogram latency;
+  };
+
+  void read(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      auto sample = subscriber_.recv(100ms);
+      if (!sample) {
+        if (sample.error().code == tendon::ErrorCode::timeout) continue;
+        std::cerr << sample.error().message() << "\n";
+        return;
+      }
+      count(*sample);
+      on_sample_(*sample);
+    }
+  }
+
+  void count(const tendon::Sample& sample) {
+    const std::uint64_t now_ns = boottime_ns();
+    const std::lock_guard lock(mutex_);
+    Source& source = sources_[{sample.key, sample.publisher, sample.incarnation}];
+    if (source.received == 0) {
+      source.since_ns = now_ns;
+      source.first = sample.gaps.empty() ? sample.sequence : sample.gaps.front().first;
+    }
+    source.last = sample.sequence;
+    ++source.received;
+    for (const tendon::Gap& gap : sample.gaps) source.missed[gap.reason] += gap.count();
+    if (sample.stamp >= source.since_ns && sample.stamp <= now_ns)
+      source.latency.record(now_ns - sample.stamp);
+  }
+
+  tendon::Subscriber subscriber_;
+  OnSample on_sample_;
+  mutable std::mutex mutex_;
+  std::map<std::tuple<std::string, std::string, std::uint64_t>, Source> sources_;
+  std::jthread thread_;  // the last member: it ends before what it uses
+};
+
+class NodeProgram {
+ public:
+  static constexpr auto kTick = 10ms;  ///< 100 Hz
+
+  explicit NodeProgram(std::string name)
+      : context_(
+            tendon::Context::create({.name = name, .wait_policy = tendon::WaitPolicy::blocking})
+                .value()),
+        node_(join(context_, name)),
+        heartbeat_(publisher("heartbeat/" + name)) {
+    context_.on_member([this](const tendon::MemberEvent& event) { note(event); });
+  }
+  NodeProgram(const NodeProgram&) = delete;
+  NodeProgram& operator=(const NodeProgram&) = delete;
+
+  [[nodiscard]] tendon::Context& context() { return context_; }
+  [[nodiscard]] tendon::Publisher publisher(std::string_view key) {
+    return tendon::Publisher::declare(node_, key, {.history = tendon::keep_last(kHistory)}).value();
+  }
+  void subscribe(std::string_view keys, Inbox::OnSample on_sample,
+                 tendon::SubscriberOptions options = {.window = kWindow}) {
+    inboxes_.emplace_back(node_, keys, options, std::move(on_sample));
+  }
+
+  /// Waits for the next tick of this node's own clock; false when the node shall end.
+  [[nodiscard]] bool tick() {
+    const auto now = std::chrono::steady_clock::now();
+    next_ += kTick;
+    if (next_ + 10 * kTick < now) {  // it was stopped: what is past is not made up for
+      skipped_ += static_cast<std::uint64_t>((now - next_) / kTick);
+      next_ = now;
+    }
+    std::this_thread::sleep_until(next_);
+    ++ticks_;
+    return !ended();
+  }
+
+  /// Without a wait: a node of a group ticks with the others.
+  [[nodiscard]] bool tick_with_group() {
+    ++ticks_;
+    return !ended();
+  }
+
+  /// Publishes the heartbeat, ten times a second. `did` is what this node wants to tell of itself.
+  void beat(const Value::Map& did) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_beat_) return;
+    next_beat_ = now + 100ms;
+    publish_heartbeat(did);
+  }
+
+  /// The last heartbeat, and the end of all that this node has.
+  void leave(const Value::Map& did) {
+    publish_heartbeat(did);
+    inboxes_.clear();
+    (void)heartbeat_.close(2s);  // an observer may be gone already
+    node_.close();
+    (void)context_.close(2s);
+  }
+
+ private:
+  static tendon::Node join(tendon::Context& context, const std::string& name) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    tendon::NodeOptions options{.domain = "brain", .name = name};
+    // Nothing given: nodes find each other by themselves.
+    if (const char* given = std::getenv("BRAIN_PEERS")) {
+      std::istringstream words(given);
+      options.peers.emplace();
+      for (std::string peer; words >> peer;) options.peers->push_back(peer);
+    }
+    if (const char* address = std::getenv("BRAIN_LISTEN")) options.listen = address;
+    return tendon::Node::join(context, std::move(options), kPatience).value();
+  }
+
+  static bool ended() {
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    char byte = 0;
+    return poll(&input, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) <= 0;
+  }
+
+  void note(const tendon::MemberEvent& event) {
+    const std::lock_guard lock(mutex_);
+    members_.emplace_back(Value::Map{{"kind", to_string(event.kind)},
+                                     {"member", event.member},
+                                     {"reason", event.reason},
+                                     {"at_ns", boottime_ns()}});
+  }
+
+  void publish_heartbeat(const Value::Map& did) {
+    Value::List inbox;
+    for (const Inbox& each : inboxes_)
+      for (Value& source : each.report()) inbox.push_back(std::move(source));
+    Value::List members;
+    {
+      const std::lock_guard lock(mutex_);
+      members = members_;
+    }
+    const Value status = Value::Map{{"pid", getpid()},
+                                    {"ticks", ticks_},
+                                    {"skipped", skipped_},
+                                    {"inbox", std::move(inbox)},
+                                    {"members", std::move(members)},
+                                    {"did", did}};
+    heartbeat_.publish(tendon::as_bytes(tendon::to_json(status).value())).value();
+  }
+
+  tendon::Context context_;
+  tendon::Node node_;
+  tendon::Publisher heartbeat_;
+  std::mutex mutex_;
+  Value::List members_;  ///< what became of other nodes
+  std::list<Inbox> inboxes_;
+  std::uint64_t ticks_ = 0;
+  std::uint64_t skipped_ = 0;
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point next_beat_ = next_;
+};
+
+/// The body of main(): what fails is said, and is the exit code.
+inline int run(void (*program)()) {
+  try {
+    program();
+    return 0;
+  } catch (const tendon::Exception& failure) {
+    std::cerr << failure.error().message() << "\n";
+    return tendon::error_info(failure.code()).exit_code;
+  }
+}
+
+}  // namespace brain

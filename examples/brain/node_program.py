@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the Python nodes of the brain share; node_program.hpp has the same in C++.
+
+A node joins, reads each of its topics on a thread of its own, acts at the ticks of its own clock, and
+publishes a heartbeat that says what it received and what it missed. It ends in order when its standard
+input ends, so also with the program that started it.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import tendon
+
+TICK_S = 0.01  # 100 Hz
+HISTORY = 256
+WINDOW = 128
+BEAT_S = 0.1
+PR_SET_PDEATHSIG = 1
+
+
+def boottime_ns() -> int:
+    """The clock of Sample.stamp."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def join(name: str, environment: Mapping[str, str] = os.environ) -> tendon.Node:
+    """As all nodes of the brain join: by BRAIN_PEERS and BRAIN_LISTEN, or by themselves."""
+    peers = environment.get("BRAIN_PEERS")
+    return tendon.Node(name, domain="brain", peers=None if peers is None else peers.split(),
+                       listen=environment.get("BRAIN_LISTEN", ""),
+                       context=tendon.Context(name, wait_policy="blocking"))
+
+
+@dataclass
+class Source:
+    """What came from one incarnation of a publisher."""
+
+    since_ns: int  # when its first sample came; older ones come from the history
+    first: int
+    last: int = 0
+    received: int = 0
+    missed: Counter[str] = field(default_factory=Counter)
+    latencies_us: list[float] = field(default_factory=list)
+
+    def report(self) -> dict:
+        p50, p99 = np.percentile(self.latencies_us or [0.0], [50, 99]).tolist()
+        return {"first": self.first, "last": self.last, "received": self.received, "missed": dict(self.missed),
+                "timed": len(self.latencies_us), "p50_us": p50, "p99_us": p99}
+
+
+class Inbox:
+    """Reads one topic, or a set of them, on a thread of its own, and counts what comes."""
+
+    def __init__(self, node: tendon.Node, keys: str, on_sample: Callable[[tendon.Sample], None]) -> None:
+        self._subscriber = node.subscriber(keys, window=WINDOW)
+        self._on_sample = on_sample
+        self._lock = threading.Lock()
+        self._sources: dict[tuple[str, str, int], Source] = {}
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            for sample in self._subscriber:
+                self._count(sample)
+                self._on_sample(sample)
+        except (tendon.PipeClosed, tendon.ContextClosed):
+            return
+
+    def _count(self, sample: tendon.Sample) -> None:
+        now_ns = boottime_ns()
+        name = (sample.key, sample.publisher, sample.incarnation)
+        with self._lock:
+            source = self._sources.get(name)
+            if source is None:
+                first = sample.gaps[0].first if sample.gaps else sample.sequence
+                source = self._sources[name] = Source(now_ns, first)
+            source.last = sample.sequence
+            source.received += 1
+            for gap in sample.gaps:
+                source.missed[gap.reason] += gap.count
+            if source.since_ns <= sample.stamp <= now_ns:
+                source.latencies_us.append((now_ns - sample.stamp) / 1e3)
+
+    def report(self) -> list[dict]:
+        """For each publisher and each of its incarnations: what came, and what did not."""
+        with self._lock:
+            return [{"key": key, "publisher": publisher, "incarnation": incarnation} | source.report()
+                    for (key, publisher, incarnation), source in self._sources.items()]
+
+    def close(self) -> None:
+        self._subscriber.close()
+        self._thread.join()
+
+
+class NodeProgram:
+    def __init__(self, name: str) -> None:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        self.node = join(name)
+        self._inboxes: list[Inbox] = []
+        self._heartbeat = self.publisher(f"heartbeat/{name}")
+        self._ticks = self._skipped = 0
+        self._next = self._next_beat = time.monotonic()
+
+    def publisher(self, key: str) -> tendon.Publisher:
+        return self.node.publisher(key, history=HISTORY)
+
+    def subscribe(self, keys: str, on_sample: Callable[[tendon.Sample], None]) -> None:
+        self._inboxes.append(Inbox(self.node, keys, on_sample))
+
+    def tick(self) -> bool:
+        """Waits for the next tick of this node's own clock; false when the node shall end."""
+        now = time.monotonic()
+        self._next += TICK_S
+        if self._next + 10 * TICK_S < now:  # it was stopped: what is past is not made up for
+            self._skipped += int((now - self._next) / TICK_S)
+            self._next = now
+        time.sleep(max(0.0, self._next - now))
+        self._ticks += 1
+        readable, _, _ = select.select([sys.stdin], [], [], 0)
+        return not readable or os.read(sys.stdin.fileno(), 1) != b""
+
+    def beat(self, did: dict) -> None:
+        """Publishes the heartbeat, ten times a second. `did` is what this node wants to tell of itself."""
+        if time.monotonic() >= self._next_beat:
+            self._next_beat = time.monotonic() + BEAT_S
+            self._publish_heartbeat(did)
+
+    def leave(self, did: dict) -> None:
+        """The last heartbeat, and the end of all that this node has."""
+        self._publish_heartbeat(did)
+        for inbox in self._inboxes:
+            inbox.close()
+        try:
+            self._heartbeat.close(2)
+        except tendon.Timeout:
+            pass  # an observer may be gone already
+        self.node.close()
+
+    def _publish_heartbeat(self, did: dict) -> None:
+        status = {"pid": os.getpid(), "ticks": self._ticks, "skipped": self._skipped,
+                  "inbox": [source for inbox in self._inboxes for source in inbox.report()],
+                  "members": [], "did": did}
+        self._heartbeat.publish(json.dumps(status).encode())
