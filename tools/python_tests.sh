@@ -11,4 +11,5 @@ exec 9>build/python/lock
 flock --shared 9
 echo "== test: python"
 export TENDON_PYTHON_PEER=$PWD/build/test/tests/python_peer
+export TENDON_BRAIN_PROGRAMS=$PWD/build/test/examples/brain
 run_pytest build/python/junit.xml build/python/venv/bin/python "$@"

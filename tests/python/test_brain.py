@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The brain of examples/brain: its messages of spikes and its network."""
+"""The brain of examples/brain: its messages of spikes, its network, and the whole of it for some seconds."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +16,11 @@ import pytest
 from conftest import PATIENCE_S
 
 BRAIN = Path(__file__).parents[2] / "examples" / "brain"
+PROGRAMS = Path(os.environ.get("TENDON_BRAIN_PROGRAMS", "nowhere"))
 PEER = os.environ.get("TENDON_PYTHON_PEER", "")
 sys.path.insert(0, str(BRAIN))
+needs_programs = pytest.mark.skipif(not PROGRAMS.is_dir(),
+                                    reason="TENDON_BRAIN_PROGRAMS is not set: run tools/python_tests.sh")
 
 spikes = __import__("spikes")
 
@@ -75,3 +83,81 @@ def test_the_network_reads_digits_that_it_did_not_learn(tmp_path, monkeypatch):
     again = spiking.load_or_train(said.append)
     assert len(said) == 1, "what was learned is kept"
     assert again.accuracy() == learned.accuracy()
+
+
+class Links(HTMLParser):
+    """What a page would fetch from elsewhere, and the elements that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value or "" for name, value in attributes if name in ("src", "href", "data")]
+
+
+@needs_programs
+def test_the_brain_keeps_what_it_promises(tmp_path):
+    pytest.importorskip("sklearn")
+    done = subprocess.run([sys.executable, BRAIN / "brain.py", "--programs", PROGRAMS, "--fabric", "static", "--short",
+                           "--page", tmp_path / "page.html", "--json", tmp_path / "run.json"],
+                          capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (report,) = json.loads((tmp_path / "run.json").read_text())
+    assert all(promise["kept"] for promise in report["promises"]) and len(report["promises"]) >= 14
+    # The promises are judged by the driver; what they are made of is looked at here once more.
+    lost = {event["by"] for event in report["told"] if event["kind"] == "lost" and "vision" in event["member"]}
+    assert lost >= {"pfc", "motor"}
+    lives = sorted((life["since"], life["end"]) for life in report["lives"] if life["node"] == "vision")
+    assert [end for _, end in lives] == ["killed", "in order"]
+    for account in report["accounts"]:
+        assert account["received"] + sum(account["missed"].values()) == account["last"] - account["first"] + 1
+        assert not account["missed"] or account["subscriber"] == "motor", account
+    heard = {(account["key"], account["subscriber"]) for account in report["accounts"]}
+    assert heard >= {("pfc/control", "language"), ("pfc/control", "vision"), ("lang/features", "pfc"),
+                     ("vision/objects", "pfc"), ("vision/objects", "motor"), ("sensor/new_data", "pfc"),
+                     ("motor/status", "observer"), ("heartbeat/language-1", "observer")}
+    assert report["did"]["pfc"]["onsets"] > 0 and report["did"]["language-1"]["steps"] > 0
+    page = (tmp_path / "page.html").read_text()
+    links = Links()
+    links.feed(page)
+    assert links.fetched == [] and links.tags.count("svg") >= 6 and "url(" not in page and "@import" not in page
+
+
+@needs_programs
+def test_a_node_that_does_not_start_fails_the_run(tmp_path):
+    pytest.importorskip("sklearn")
+    for program in PROGRAMS.iterdir():
+        (tmp_path / program.name).symlink_to("/bin/false" if program.name == "motor" else program)
+    done = subprocess.run([sys.executable, BRAIN / "brain.py", "--programs", tmp_path, "--fabric", "static", "--short"],
+                          capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    assert (done.returncode, "motor ended with exit code 1" in done.stderr) == (1, True), done.stdout + done.stderr
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@needs_programs
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_no_node_outlives_the_driver(number):
+    pytest.importorskip("sklearn")
+    with subprocess.Popen([sys.executable, BRAIN / "brain.py", "--programs", PROGRAMS, "--fabric", "static"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+        assert any("5 nodes run" in line for line in driver.stdout)
+        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+        assert len(children) == 5
+        driver.send_signal(number)
+        _, said = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == (-number if number == signal.SIGKILL else 130), said
+    waiting = threading.Event()
+    deadline = time.monotonic() + PATIENCE_S
+    while left := [pid for pid in children if is_running(int(pid))]:
+        assert time.monotonic() < deadline, left
+        waiting.wait(0.01)
