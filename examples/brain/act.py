@@ -42,10 +42,11 @@ class Pace:
 class Act:
     """The base of the two acts: nodes, an observer, a clock, and what was promised."""
 
-    def __init__(self, report: Report, children: Children, observer: Observer, learned: Learned, pace: Pace) -> None:
+    observer: Observer
+
+    def __init__(self, report: Report, children: Children, learned: Learned, pace: Pace) -> None:
         self.report = report
         self.children = children
-        self.observer = observer
         self.pace = pace
         self._learned = learned
         world = f"{boottime_ns()} {pace.digit_ms * 1_000_000} {boottime_ns() % 1000}"
@@ -58,18 +59,23 @@ class Act:
         self._with_sensor_ns = 0
 
     def run(self) -> Report:
-        for name in NODES:
-            self.start(name)
-        self.wait_for("the nodes find each other", self._is_complete)
-        self._began_ns = boottime_ns()
-        self.say(f"{len(NODES)} nodes run, each on its own clock at {RATE_HZ} Hz: {', '.join(NODES)}", mark=True)
-        self.play()
-        ended_ns = boottime_ns()
-        self.children.end(PATIENCE_S)
-        self._collect(ended_ns)
+        self.prepare()
+        with Observer(self.children.joining(OBSERVER)) as self.observer:
+            for name in NODES:
+                self.start(name)
+            self.wait_for("the nodes find each other", self._is_complete)
+            self._began_ns = boottime_ns()
+            self.say(f"{len(NODES)} nodes run, each on its own clock at {RATE_HZ} Hz: {', '.join(NODES)}", mark=True)
+            self.play()
+            ended_ns = boottime_ns()
+            self.children.end(PATIENCE_S)
+            self._collect(ended_ns)
         self._judge_all()
         print(CLEAR_LINE, end="")
         return self.report
+
+    def prepare(self) -> None:
+        """What has to be there before any node is."""
 
     def play(self) -> None:
         """What happens once all nodes have found each other."""

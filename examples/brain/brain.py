@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A distributed brain: starts its nodes, lets things happen to them, and shows what became of it.
 
-brain.py --programs FOLDER [--fabric static] [--short] [--page PAGE.html] [--json FILE]
+brain.py --programs FOLDER [--tendon COMMAND] [--fabric static] [--short] [--page PAGE.html] [--json FILE]
 
-The nodes PFC, Language (two processes), Vision and Motor run on topics; a sensor joins meanwhile; Motor is
-stopped for a while; Vision is killed, and comes back. Exit code 0 when all came out as promised.
+The nodes PFC, Language (two processes), Vision and Motor run on topics. In the first act a sensor joins
+meanwhile, Motor is stopped for a while, Vision is killed and comes back; in the second all are clients of a
+router, which is killed and comes back. Exit code 0 when all came out as promised.
 """
 
 import argparse
@@ -15,29 +16,42 @@ from dataclasses import asdict
 from pathlib import Path
 
 from act import Broken, Pace
-from children import Children
-from observer import Observer
+from children import Children, RoutedChildren, StaticChildren
 from page import page
 from peers_act import PeersAct
-from report import OBSERVER, Report
+from report import Report
+from router_act import RouterAct
 from spiking import HELD_OUT, TICKS_TO_READ, Learned, load_or_train
 
 LEAST_ACCURACY = 0.9
 
 
-def peer_to_peer(programs: Path, learned: Learned, accuracy: float, pace: Pace) -> Report:
-    report = Report("peers", "Peer to peer: each node knows the addresses of those before it")
-    with Children(programs, static=True) as children, Observer(children.joining(OBSERVER)) as observer:
-        act = PeersAct(report, children, observer, learned, pace)
-        act.promise(accuracy >= LEAST_ACCURACY, f"the spiking network reads {accuracy:.1%} of the held-out digits "
-                                                f"(at least {LEAST_ACCURACY:.0%})")
-        return act.run()
+def peers_act(options: argparse.Namespace, learned: Learned, pace: Pace) -> Report:
+    static = options.fabric == "static"
+    how = "each node knows the addresses of those before it" if static else "nodes find each other by themselves"
+    report = Report("peers", f"Peer to peer: {how}")
+    accuracy = learned.accuracy()
+    report.promises.append({"kept": accuracy >= LEAST_ACCURACY, "what":
+                            f"the spiking network reads {accuracy:.1%} of {HELD_OUT} held-out digits in "
+                            f"{TICKS_TO_READ} ticks (at least {LEAST_ACCURACY:.0%})"})
+    print(report.promises[0]["what"])
+    with (StaticChildren if static else Children)(options.programs) as children:
+        return PeersAct(report, children, learned, pace).run()
+
+
+def router_act(options: argparse.Namespace, learned: Learned, pace: Pace) -> Report:
+    with RoutedChildren(options.programs, options.tendon) as children:
+        return RouterAct(Report("router", "As clients of one router, which dies and comes back"), children, learned,
+                         pace).run()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--programs", type=Path, required=True, help="where the nodes in C++ were built")
-    parser.add_argument("--fabric", choices=["static"], default="static")
+    parser.add_argument("--fabric", choices=["zenoh", "static"], default="zenoh",
+                        help="how nodes find each other: by Zenoh (the default), or by addresses; that is the first "
+                             "act alone, and needs no Zenoh")
+    parser.add_argument("--tendon", type=Path, default="tendon", help="the command, which has the router")
     parser.add_argument("--short", action="store_true", help="some seconds, for tests")
     parser.add_argument("--page", type=Path, help="writes a page with plots")
     parser.add_argument("--json", type=Path, help="writes all that the page shows")
@@ -46,20 +60,18 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     learned = load_or_train(lambda text: print(text, flush=True))
-    accuracy = learned.accuracy()
-    print(f"the spiking network reads {accuracy:.1%} of {HELD_OUT} held-out digits in {TICKS_TO_READ} ticks")
     pace = Pace(1.5, 0.8, 1.0, 400, 0.5) if options.short else Pace()
     reports: list[Report] = []
     try:
-        reports.append(peer_to_peer(options.programs, learned, accuracy, pace))
+        for act in (peers_act,) if options.fabric == "static" else (peers_act, router_act):
+            reports.append(act(options, learned, pace))
+            print("\n   " + "\n   ".join(reports[-1].lines()), flush=True)
     except Broken as failure:
         print(f"brain: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("brain: interrupted; all nodes are ended", file=sys.stderr)
         return 130
-    for report in reports:
-        print("\n   " + "\n   ".join(report.lines()))
     if options.json:
         options.json.write_text(json.dumps([asdict(report) for report in reports]))
     if options.page:

@@ -3,6 +3,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,38 +20,37 @@ PYTHON_NODES = ("vision", "sensor")
 class Children:
     """Owns what it starts: at its end nothing of it is left."""
 
-    def __init__(self, programs: Path, *, static: bool) -> None:
-        """With `static` each node is told the addresses of those before it, else they find each other."""
+    def __init__(self, programs: Path) -> None:
         self._programs = programs
-        self._static = static
         self._folder = tempfile.TemporaryDirectory(prefix="brain-")
+        self.domain = f"brain-{os.getpid()}"  # two brains on one host do not meet
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._running: dict[str, subprocess.Popen] = {}
         self.exit_codes: dict[str, int] = {}
 
     def joining(self, name: str) -> dict[str, str]:
-        """The environment by which a node joins those that run, the observer first of all."""
-        if not self._static:
-            return {}
-        others = [OBSERVER, *self._running] if name != OBSERVER else []
-        return {"BRAIN_PEERS": " ".join(self._address(other) for other in others if other != name),
-                "BRAIN_LISTEN": self._address(name)}
+        """The environment by which this node joins: here all find each other by themselves."""
+        return {"BRAIN_DOMAIN": self.domain}
 
-    def _address(self, name: str) -> str:
-        return f"unix:{self._folder.name}/{name}"
+    def path(self, name: str) -> str:
+        """A file of this run."""
+        return f"{self._folder.name}/{name}"
+
+    def command(self, name: str) -> list[str]:
+        if name in PYTHON_NODES:
+            return [sys.executable, str(HERE / f"{name}.py")]
+        return [str(self._programs / name.split("-")[0])]
 
     def start(self, name: str) -> int:
         """Starts a node. Its pid."""
         environment = self.environment | self.joining(name)
         if name in GROUP:
             environment |= {"RANK": str(GROUP[name]), "WORLD_SIZE": str(len(GROUP)),
-                            "TENDON_RENDEZVOUS": f"unix:{self._folder.name}/group"}
-        command = ([sys.executable, str(HERE / f"{name}.py")] if name in PYTHON_NODES
-                   else [str(self._programs / name.split("-")[0])])
+                            "TENDON_RENDEZVOUS": f"unix:{self.path('group')}"}
         # A session of its own: Ctrl-C is for the driver, which then ends its children.
-        self._running[name] = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE,
-                                               start_new_session=True)
+        self._running[name] = subprocess.Popen(self.command(name), env=environment, stdin=subprocess.PIPE,
+                                               stdout=subprocess.DEVNULL, start_new_session=True)
         return self._running[name].pid
 
     def names(self) -> list[str]:
@@ -74,7 +74,7 @@ class Children:
         child.stdin.close()
 
     def end(self, timeout_s: float) -> None:
-        """Tells all that it is over: the end of their standard input. Kills what does not listen."""
+        """Tells all nodes that it is over: the end of their standard input. Kills what does not listen."""
         for child in self._running.values():
             child.stdin.close()
         for name, child in self._running.items():
@@ -92,3 +92,40 @@ class Children:
         for name in self.names():
             self.kill(name)
         self._folder.cleanup()
+
+
+class StaticChildren(Children):
+    """Each node is told the addresses of those before it, the observer's first of all."""
+
+    def joining(self, name: str) -> dict[str, str]:
+        others = [other for other in (OBSERVER, *self.names()) if OBSERVER != name != other]
+        return super().joining(name) | {"BRAIN_PEERS": " ".join(f"unix:{self.path(other)}" for other in others),
+                                        "BRAIN_LISTEN": f"unix:{self.path(name)}"}
+
+
+class RoutedChildren(Children):
+    """All nodes are clients of one router, which is a process beside them."""
+
+    ROUTER = "router"
+
+    def __init__(self, programs: Path, tendon: Path) -> None:
+        super().__init__(programs)
+        self._tendon = tendon
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+
+    def joining(self, name: str) -> dict[str, str]:
+        return super().joining(name) | {"TENDON_ROUTER": self.endpoint}
+
+    def command(self, name: str) -> list[str]:
+        if name == self.ROUTER:
+            return [str(self._tendon), "router", "--listen", self.endpoint]
+        return super().command(name)
+
+    def router_answers(self) -> bool:
+        host, port = self.endpoint.split(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+        except OSError:
+            return False
+        return True

@@ -26,7 +26,7 @@ STYLE = """
 .page .curve{fill:none;stroke-width:1.8;stroke-linejoin:round}
 """
 NODE_COLOURS = {"pfc": "blue", "vision": "orange", "motor": "green", "language": "purple", "language-1": "purple",
-                "sensor": "grey"}
+                "sensor": "grey", "router": "blue"}
 TOPIC_COLOURS = {"pfc/control": "blue", "vision/objects": "orange", "lang/features": "purple",
                  "motor/status": "green", "sensor/new_data": "grey"}
 RIGHT = 14
@@ -152,7 +152,7 @@ class Timeline:
                 if life["node"] != name:
                     continue
                 since, until = self._x(life["since"]), self._x(life["until"])
-                colour = NODE_COLOURS.get(name, "blue")
+                colour = NODE_COLOURS[name]
                 drawing.box(since, y + 4, until - since, row - 8, f"{colour} on",
                             f"{name}: {life['since']:.1f} to {life['until']:.1f} s, {life['end']}")
                 if life["end"] == "killed":

@@ -141,7 +141,14 @@ class NodeProgram {
                 .value()),
         node_(join(context_, name)),
         heartbeat_(publisher("heartbeat/" + name)) {
-    context_.on_member([this](const tendon::MemberEvent& event) { note(event); });
+    context_.on_member([this](const tendon::MemberEvent& event) {
+      note(to_string(event.kind), event.member, event.reason);
+    });
+    node_.on_event([this](const tendon::FabricEvent& event) {
+      // Gaps come with samples.
+      if (event.kind != tendon::FabricEventKind::gap)
+        note(to_string(event.kind), event.node, event.reason);
+    });
   }
   NodeProgram(const NodeProgram&) = delete;
   NodeProgram& operator=(const NodeProgram&) = delete;
@@ -194,7 +201,8 @@ class NodeProgram {
  private:
   static tendon::Node join(tendon::Context& context, const std::string& name) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    tendon::NodeOptions options{.domain = "brain", .name = name};
+    const char* domain = std::getenv("BRAIN_DOMAIN");
+    tendon::NodeOptions options{.domain = domain == nullptr ? "brain" : domain, .name = name};
     // Nothing given: nodes find each other by themselves.
     if (const char* given = std::getenv("BRAIN_PEERS")) {
       std::istringstream words(given);
@@ -211,12 +219,10 @@ class NodeProgram {
     return poll(&input, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) <= 0;
   }
 
-  void note(const tendon::MemberEvent& event) {
+  void note(std::string_view kind, const std::string& member, const std::string& reason) {
     const std::lock_guard lock(mutex_);
-    members_.emplace_back(Value::Map{{"kind", to_string(event.kind)},
-                                     {"member", event.member},
-                                     {"reason", event.reason},
-                                     {"at_ns", boottime_ns()}});
+    members_.emplace_back(Value::Map{
+        {"kind", kind}, {"member", member}, {"reason", reason}, {"at_ns", boottime_ns()}});
   }
 
   void publish_heartbeat(const Value::Map& did) {
@@ -237,11 +243,11 @@ class NodeProgram {
     heartbeat_.publish(tendon::as_bytes(tendon::to_json(status).value())).value();
   }
 
+  std::mutex mutex_;
+  Value::List members_;  ///< what became of other nodes; it outlives the Context, which tells it
   tendon::Context context_;
   tendon::Node node_;
   tendon::Publisher heartbeat_;
-  std::mutex mutex_;
-  Value::List members_;  ///< what became of other nodes
   std::list<Inbox> inboxes_;
   std::uint64_t ticks_ = 0;
   std::uint64_t skipped_ = 0;

@@ -35,10 +35,10 @@ def boottime_ns() -> int:
 
 
 def join(name: str, environment: Mapping[str, str] = os.environ) -> tendon.Node:
-    """As all nodes of the brain join: by BRAIN_PEERS and BRAIN_LISTEN, or by themselves."""
+    """As all nodes of the brain join: by BRAIN_PEERS and BRAIN_LISTEN, or by themselves in BRAIN_DOMAIN."""
     peers = environment.get("BRAIN_PEERS")
-    return tendon.Node(name, domain="brain", peers=None if peers is None else peers.split(),
-                       listen=environment.get("BRAIN_LISTEN", ""),
+    return tendon.Node(name, domain=environment.get("BRAIN_DOMAIN", "brain"),
+                       peers=None if peers is None else peers.split(), listen=environment.get("BRAIN_LISTEN", ""),
                        context=tendon.Context(name, wait_policy="blocking"))
 
 
@@ -111,7 +111,7 @@ class NodeProgram:
         self._inboxes: list[Inbox] = []
         self._heartbeat = self.publisher(f"heartbeat/{name}")
         self._ticks = self._skipped = 0
-        self._next = self._next_beat = time.monotonic()
+        self._next = self._next_beat = 0.0
 
     def publisher(self, key: str) -> tendon.Publisher:
         return self.node.publisher(key, history=HISTORY)
@@ -122,7 +122,7 @@ class NodeProgram:
     def tick(self) -> bool:
         """Waits for the next tick of this node's own clock; false when the node shall end."""
         now = time.monotonic()
-        self._next += TICK_S
+        self._next = (self._next or now) + TICK_S
         if self._next + 10 * TICK_S < now:  # it was stopped: what is past is not made up for
             self._skipped += int((now - self._next) / TICK_S)
             self._next = now

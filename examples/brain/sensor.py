@@ -14,8 +14,8 @@ from world import World
 
 
 def main() -> None:
-    program = NodeProgram("sensor")
     learned = load_or_train()
+    program = NodeProgram("sensor")
     world = World.from_environment(learned.labels)
     camera = EventCamera(seed=boottime_ns())
     new_data = program.publisher("sensor/new_data")

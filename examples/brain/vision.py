@@ -33,10 +33,11 @@ class Attention:
 
 
 def main() -> None:
-    program = NodeProgram("vision")
     learned = load_or_train()
+    program = NodeProgram("vision")
     world = World.from_environment(learned.labels)
     retina, network, attention = Retina(seed=boottime_ns()), Spiking(learned), Attention()
+    network.step(retina.look(learned.images[:1]))  # the first product of matrices takes a while
     objects = program.publisher("vision/objects")
     program.subscribe("pfc/control", attention.hear)
     did = {"spikes_in": 0, "spikes_out": 0, "messages": 0, "lists": 0, "bytes": 0, "ticks_with_low_gain": 0}

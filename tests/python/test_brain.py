@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 from conftest import PATIENCE_S
 
+import tendon
+
 BRAIN = Path(__file__).parents[2] / "examples" / "brain"
 PROGRAMS = Path(os.environ.get("TENDON_BRAIN_PROGRAMS", "nowhere"))
+TENDON = PROGRAMS.parents[1] / "bin" / "tendon" if PROGRAMS.is_absolute() else "tendon"
 PEER = os.environ.get("TENDON_PYTHON_PEER", "")
 sys.path.insert(0, str(BRAIN))
 needs_programs = pytest.mark.skipif(not PROGRAMS.is_dir(),
@@ -98,28 +101,47 @@ class Links(HTMLParser):
         self.fetched += [value or "" for name, value in attributes if name in ("src", "href", "data")]
 
 
+def run_brain(fabric: str, programs: Path, *arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, BRAIN / "brain.py", "--programs", programs, "--tendon", TENDON, "--fabric",
+                           fabric, "--short", *arguments], capture_output=True, text=True, timeout=4 * PATIENCE_S)
+
+
+def skip_without_zenoh() -> None:
+    build = json.loads(subprocess.run([TENDON, "info", "--json"], check=True, capture_output=True).stdout)["build"]
+    try:
+        tendon.Node("probe", domain="test-brain").close()
+    except tendon.NotSupported:
+        pytest.skip("the package was built without Zenoh")
+    if "." not in build["zenoh"]:
+        pytest.skip(f"the nodes were built without Zenoh: {build['zenoh']}")
+
+
 @needs_programs
-def test_the_brain_keeps_what_it_promises(tmp_path):
+@pytest.mark.parametrize("fabric", ["static", "zenoh"])
+def test_the_brain_keeps_what_it_promises(fabric, tmp_path):
     pytest.importorskip("sklearn")
-    done = subprocess.run([sys.executable, BRAIN / "brain.py", "--programs", PROGRAMS, "--fabric", "static", "--short",
-                           "--page", tmp_path / "page.html", "--json", tmp_path / "run.json"],
-                          capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    if fabric == "zenoh":
+        skip_without_zenoh()
+    done = run_brain(fabric, PROGRAMS, "--page", tmp_path / "page.html", "--json", tmp_path / "run.json")
     assert done.returncode == 0, done.stdout + done.stderr
-    (report,) = json.loads((tmp_path / "run.json").read_text())
-    assert all(promise["kept"] for promise in report["promises"]) and len(report["promises"]) >= 14
+    reports = json.loads((tmp_path / "run.json").read_text())
+    assert [report["name"] for report in reports] == ["peers", "router"][:1 if fabric == "static" else 2]
     # The promises are judged by the driver; what they are made of is looked at here once more.
-    lost = {event["by"] for event in report["told"] if event["kind"] == "lost" and "vision" in event["member"]}
-    assert lost >= {"pfc", "motor"}
-    lives = sorted((life["since"], life["end"]) for life in report["lives"] if life["node"] == "vision")
-    assert [end for _, end in lives] == ["killed", "in order"]
-    for account in report["accounts"]:
-        assert account["received"] + sum(account["missed"].values()) == account["last"] - account["first"] + 1
-        assert not account["missed"] or account["subscriber"] == "motor", account
-    heard = {(account["key"], account["subscriber"]) for account in report["accounts"]}
-    assert heard >= {("pfc/control", "language"), ("pfc/control", "vision"), ("lang/features", "pfc"),
-                     ("vision/objects", "pfc"), ("vision/objects", "motor"), ("sensor/new_data", "pfc"),
-                     ("motor/status", "observer"), ("heartbeat/language-1", "observer")}
-    assert report["did"]["pfc"]["onsets"] > 0 and report["did"]["language-1"]["steps"] > 0
+    for report in reports:
+        assert all(promise["kept"] for promise in report["promises"]) and len(report["promises"]) >= 8
+        for account in report["accounts"]:
+            assert account["received"] + sum(account["missed"].values()) == account["last"] - account["first"] + 1
+            assert not account["missed"] or (report["name"], account["subscriber"]) == ("peers", "motor"), account
+        heard = {(account["key"], account["subscriber"]) for account in report["accounts"]}
+        assert heard >= {("pfc/control", "language"), ("pfc/control", "vision"), ("lang/features", "pfc"),
+                         ("vision/objects", "pfc"), ("vision/objects", "motor"), ("sensor/new_data", "pfc"),
+                         ("motor/status", "observer"), ("heartbeat/language-1", "observer")}
+        assert report["did"]["pfc"]["onsets"] > 0 and report["did"]["language-1"]["steps"] > 0
+        died = "vision" if report["name"] == "peers" else "router"
+        lives = sorted((life["since"], life["end"]) for life in report["lives"] if life["node"] == died)
+        assert len(lives) == 2 and lives[0][1] == "killed" != lives[1][1]
+        lost = {event["by"] for event in report["told"] if event["kind"] == "lost"}
+        assert lost >= {"pfc", "motor"} if died == "vision" else not lost
     page = (tmp_path / "page.html").read_text()
     links = Links()
     links.feed(page)
@@ -131,8 +153,7 @@ def test_a_node_that_does_not_start_fails_the_run(tmp_path):
     pytest.importorskip("sklearn")
     for program in PROGRAMS.iterdir():
         (tmp_path / program.name).symlink_to("/bin/false" if program.name == "motor" else program)
-    done = subprocess.run([sys.executable, BRAIN / "brain.py", "--programs", tmp_path, "--fabric", "static", "--short"],
-                          capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    done = run_brain("static", tmp_path)
     assert (done.returncode, "motor ended with exit code 1" in done.stderr) == (1, True), done.stdout + done.stderr
 
 
