@@ -17,16 +17,6 @@ using namespace std::chrono_literals;
 
 constexpr std::string_view kWhere = "cli.fabric";
 constexpr auto kLook = 20ms;
-/// So long nothing changes once all was said that was on its way.
-constexpr auto kQuiet = 300ms;
-
-struct Picture {
-  std::vector<std::string> nodes;
-  std::vector<EntityInfo> publishers;
-  std::vector<EntityInfo> subscribers;
-
-  friend bool operator==(const Picture&, const Picture&) = default;
-};
 
 Result<Node> hinted(Error error) {
   if (error.code == ErrorCode::not_supported) {
@@ -56,27 +46,17 @@ Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view ve
 Result<void> wait_for_picture(FabricNode& fabric, const FabricOptions& options,
                               const Interrupt& interrupt) {
   const Deadline deadline = options.patience();
-  if (!options.is_static()) return fabric.node.survey(deadline);
-  const auto look = [&] {
-    return Picture{fabric.node.nodes(), fabric.node.publishers(), fabric.node.subscribers()};
-  };
-  Picture seen = look();
-  auto since = std::chrono::steady_clock::now();
-  while (!deadline.has_passed()) {
+  // Found by addresses: the others need not be there yet.
+  while (options.is_static() && fabric.node.nodes().size() < 2) {
     if (interrupt.requested()) return interrupt.error(kWhere);
-    std::this_thread::sleep_for(kLook);
-    Picture now = look();
-    if (now != seen) {
-      seen = std::move(now);
-      since = std::chrono::steady_clock::now();
-    } else if (seen.nodes.size() > 1 && std::chrono::steady_clock::now() - since > kQuiet) {
-      return {};
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, kWhere,
+                   fmt::format("no node of domain '{}' was found within {} s",
+                               shown(options.domain), options.timeout_s)};
     }
+    std::this_thread::sleep_for(kLook);
   }
-  if (seen.nodes.size() > 1) return {};
-  return Error{ErrorCode::timeout, kWhere,
-               fmt::format("no node of domain '{}' was found within {} s", shown(options.domain),
-                           options.timeout_s)};
+  return fabric.node.survey(deadline);
 }
 
 int run_until_signal(Format format, const std::function<Result<void>(Interrupt&)>& verb) {

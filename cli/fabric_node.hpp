@@ -23,9 +23,8 @@ struct FabricNode {
 /// Joins under a name that no other run of the command has. Errors: as Node::join.
 [[nodiscard]] Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view verb);
 
-/// Waits until discovery has told all that is there. With addresses alone nobody says so: then,
-/// until what is told has not changed for a moment. Errors: timeout, also when no node was found by
-/// addresses; cancelled by a signal.
+/// Waits until discovery has told all that is there; with addresses alone also until another node
+/// is. Errors: timeout; cancelled by a signal.
 [[nodiscard]] Result<void> wait_for_picture(FabricNode& fabric, const FabricOptions& options,
                                             const Interrupt& interrupt);
 

@@ -24,27 +24,33 @@ constexpr const char* kNodeDoc =
     "subscribes.\n\n"
     "name: unique in its domain; subscribers know a publisher by it.\n"
     "domain: nodes of one domain find each other.\n"
-    "peers: addresses at which other nodes listen, '10.0.0.7:7450' or 'unix:/path';\n"
-    "one of two nodes has to name the other. [] to be found by those that name\n"
-    "this one; None, discovery without addresses, is not in this version.\n"
+    "routers: where routers of Zenoh listen, '10.0.0.7:7447': `tendon router`, or a\n"
+    "zenohd. With neither routers nor peers: those of the environment's\n"
+    "TENDON_ROUTER; else nodes of one host and user find each other by themselves.\n"
+    "peers: addresses at which other nodes listen, '10.0.0.7:7450' or 'unix:/path',\n"
+    "for discovery without Zenoh; one of two nodes has to name the other. [] to be\n"
+    "found by those alone that name this one.\n"
     "listen: where it can be reached beside the unix socket for nodes of this host\n"
     "and user; port 0 lets the system choose, see address. '': nowhere.\n"
     "profile: 'local' or 'plaintext', as for connect; nodes of a Context have the\n"
     "same.\n"
     "context: by default the one of the module.\n"
-    "timeout: it waits until each of peers was dialled once. One that is not there\n"
-    "yet is no error, and is dialled again.\n\n"
-    "Raises AddressInUse, PermissionDenied, InvalidArgument, NotSupported. Safe from\n"
-    "every thread. Use it in a `with` block, or close() it; a publisher or\n"
+    "timeout: it waits until a router is connected, and each of peers was dialled\n"
+    "once. One that is not there yet is no error, and is dialled again.\n\n"
+    "Raises AddressInUse, PermissionDenied, InvalidArgument, NotSupported,\n"
+    "Unreachable (no router). Safe from every thread. Use it in a `with` block, or close() it; a "
+    "publisher or\n"
     "subscriber keeps its node.";
 
 void join(NodeHandle* self, const std::string& name, const std::string& domain,
-          std::optional<std::vector<std::string>> peers, const std::string& listen,
-          const std::string& profile, nb::object context, nb::object timeout) {
+          std::vector<std::string> routers, std::optional<std::vector<std::string>> peers,
+          const std::string& listen, const std::string& profile, nb::object context,
+          nb::object timeout) {
   context = context_or_default(std::move(context));
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const NodeOptions options{.domain = domain,
                             .name = name,
+                            .routers = std::move(routers),
                             .peers = std::move(peers),
                             .listen = listen,
                             .profile = profile_from(profile)};
@@ -71,13 +77,13 @@ Deadline until(nb::handle node, nb::handle timeout) {
 void bind_node(nb::module_& module) {
   nb::class_<NodeHandle>(module, "Node", kNodeDoc)
       .def("__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "default",
-           nb::arg("peers").none() = nb::none(), nb::arg("listen") = "",
-           nb::arg("profile") = "local", nb::arg("context").none() = nb::none(),
-           nb::arg("timeout").none() = nb::ellipsis(),
-           nb::sig("def __init__(self, name: str, *, domain: str = 'default', peers: "
-                   "collections.abc.Sequence[str] | None = None, listen: str = '', profile: str = "
-                   "'local', context: Context | None = None, timeout: float | None = ...) -> "
-                   "None"))
+           nb::arg("routers") = std::vector<std::string>(), nb::arg("peers").none() = nb::none(),
+           nb::arg("listen") = "", nb::arg("profile") = "local",
+           nb::arg("context").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::sig("def __init__(self, name: str, *, domain: str = 'default', routers: "
+                   "collections.abc.Sequence[str] = (), peers: collections.abc.Sequence[str] | "
+                   "None = None, listen: str = '', profile: str = 'local', context: Context | "
+                   "None = None, timeout: float | None = ...) -> None"))
       .def("publisher", declare_publisher, nb::arg("key"), nb::kw_only(), nb::arg("history") = 1,
            nb::arg("overflow") = "drop_oldest", nb::arg("priority") = "normal",
            nb::arg("schema").none() = nb::none(), kPublisherDoc,
@@ -105,6 +111,17 @@ void bind_node(nb::module_& module) {
           "nodes", [](const NodeHandle& self) { return self.node->nodes(); },
           "Names of the nodes of its domain that are known, its own among them, sorted.",
           nb::sig("def nodes(self) -> list[str]"))
+      .def(
+          "survey",
+          [](nb::object self, nb::object timeout) {
+            const auto node = nb::cast<const NodeHandle&>(self).node;
+            unwrap(wait_beside(until(self, timeout),
+                               [node](Deadline deadline) { return node->survey(deadline); }));
+          },
+          nb::arg("timeout").none() = nb::ellipsis(),
+          "From now on nodes() tells of the whole domain, and not only of what this node\n"
+          "needs; returns when all that is there was told. Raises Timeout.",
+          nb::sig("def survey(self, timeout: float | None = ...) -> None"))
       .def("close", close,
            "Withdraws what it announces and looks for nobody any more. Publishers and\n"
            "subscribers keep the channels that they have. May be repeated.",

@@ -147,7 +147,7 @@ Result<std::shared_ptr<Acceptor>> ContextFabric::listen(const std::string& addre
 
 Result<std::string> ContextFabric::unix_address(const ContextId& context) {
   TENDON_TRY(directory, runtime_directory());
-  return "unix:" + directory + '/' + context.to_string() + ".node";
+  return "unix:" + directory + '/' + context.to_string() + std::string(kNodeSuffix);
 }
 
 }  // namespace tendon::v0::detail

@@ -31,11 +31,11 @@ DiscoveryChannel::DiscoveryChannel(const std::shared_ptr<ContextCore>& context,
 
 // Sending
 
-void DiscoveryChannel::put(TokenChange change, std::string key) {
+void DiscoveryChannel::put(DiscoveryWord word, std::string key) {
   const Lock lock(mutex_);
   // A peer that takes nothing is not told for ever: what it keeps is wrong until it asks anew.
   if (over_ || words_.size() >= 2 * kMaxAnnouncements) return;
-  words_.emplace_back(change, std::move(key));
+  words_.emplace_back(word, std::move(key));
 }
 
 // One thread at a time gets through; another one that comes meanwhile leaves its word to it.
@@ -104,9 +104,17 @@ Result<void> DiscoveryChannel::take(const Incoming& incoming) {
   if (const Error* failure = incoming.body.failure()) return *failure;
   // A copy first: the peer could change its slot while it is being read.
   const std::string key(as_text({incoming.body.data, descriptor.payload_bytes}));
-  const auto change = static_cast<TokenChange>(descriptor.tag);
-  if (descriptor.tag > static_cast<std::uint32_t>(TokenChange::went))
+  const auto word = static_cast<DiscoveryWord>(descriptor.tag);
+  if (descriptor.tag > static_cast<std::uint32_t>(DiscoveryWord::said_all))
     return refuse(ErrorCode::protocol_violation, "an announcement neither comes nor goes");
+  if (word == DiscoveryWord::said_all) {
+    {
+      const Lock lock(mutex_);
+      picture_ = Picture::complete;
+    }
+    observer_.on_change();
+    return {};
+  }
   // What this version does not know is not kept; what speaks for somebody else is a lie.
   const auto announcement = parse_announcement(key);
   if (!announcement) return {};
@@ -117,7 +125,7 @@ Result<void> DiscoveryChannel::take(const Incoming& incoming) {
   {
     const Lock lock(mutex_);
     if (over_) return {};
-    if (change == TokenChange::went) {
+    if (word == DiscoveryWord::went) {
       keys_.erase(key);
     } else {
       if (keys_.size() >= kMaxAnnouncements && !keys_.contains(key)) {
@@ -135,6 +143,11 @@ Result<void> DiscoveryChannel::take(const Incoming& incoming) {
 std::set<std::string> DiscoveryChannel::keys() const {
   const Lock lock(mutex_);
   return keys_;
+}
+
+Picture DiscoveryChannel::picture() const {
+  const Lock lock(mutex_);
+  return picture_;
 }
 
 // Its end

@@ -14,10 +14,14 @@
 
 #include "channel/receive_window.hpp"
 #include "channel/sample_sender.hpp"
-#include "fabric/zenoh_port.hpp"
+#include "fabric/discovery.hpp"
 #include "transport/message_sink.hpp"
 
 namespace tendon::v0::detail {
+
+/// A word, by its tag: of a key, that it is announced from now on, or not any more; or without one,
+/// that all that was announced before the pipe has been said.
+enum class DiscoveryWord : std::uint8_t { came, went, said_all };
 
 /// One pipe of purpose `discovery`: each side tells what it announces and withdraws, in order, and
 /// keeps what the other one has announced.
@@ -45,11 +49,13 @@ class DiscoveryChannel final : public MessageSink,
   [[nodiscard]] Link& link() const noexcept { return channel_->link(); }
   /// A word for the peer, behind those that were put before; flush() follows, without a lock that
   /// is taken here.
-  void put(TokenChange change, std::string key);
+  void put(DiscoveryWord word, std::string key);
   /// Sends what can leave now. The rest goes on with the Context.
   void flush();
   /// The peer's keys; none when the channel is over.
   [[nodiscard]] std::set<std::string> keys() const;
+  /// Has the peer said all that it announced before?
+  [[nodiscard]] Picture picture() const;
   [[nodiscard]] bool is_over() const;
   /// Says the end, and gives the pipe back.
   void close();
@@ -62,7 +68,7 @@ class DiscoveryChannel final : public MessageSink,
   void on_link_failed(const Error& error) override;
 
  private:
-  using Word = std::pair<TokenChange, std::string>;
+  using Word = std::pair<DiscoveryWord, std::string>;
   [[nodiscard]] Result<void> take(const Incoming& incoming);
   void end();
 
@@ -74,6 +80,7 @@ class DiscoveryChannel final : public MessageSink,
   mutable Mutex mutex_;
   std::deque<Word> words_ TENDON_GUARDED_BY(mutex_);
   std::set<std::string> keys_ TENDON_GUARDED_BY(mutex_);
+  Picture picture_ TENDON_GUARDED_BY(mutex_) = Picture::incomplete;
   bool over_ TENDON_GUARDED_BY(mutex_) = false;
 };
 

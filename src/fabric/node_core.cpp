@@ -86,7 +86,6 @@ Result<void> NodeCore::open(Deadline deadline) {
   return context()->usable("node.join");
 }
 
-// Without a router nobody says that all was told: then it is what has come until the deadline.
 Result<void> NodeCore::survey(Deadline deadline) {
   TENDON_CHECK(context()->usable("node.survey"));
   TENDON_CHECK(discovery_.follow_all());

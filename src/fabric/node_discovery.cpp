@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/node_discovery.hpp"
 
-#include <algorithm>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
@@ -114,10 +113,9 @@ std::set<std::string> NodeDiscovery::keys() const {
 }
 
 Picture NodeDiscovery::picture() const {
-  return std::ranges::any_of(ways_,
-                             [](const auto& way) { return way->picture() == Picture::complete; })
-             ? Picture::complete
-             : Picture::incomplete;
+  for (const auto& way : ways_)
+    if (way->picture() == Picture::incomplete) return Picture::incomplete;
+  return Picture::complete;
 }
 
 }  // namespace tendon::v0::detail

@@ -53,7 +53,7 @@ class NodeDiscovery {
   void follow_nodes_of(const std::set<ContextId>& contexts) TENDON_EXCLUDES(nodes_mutex_);
 
   [[nodiscard]] std::set<std::string> keys() const;
-  /// Complete when that of one way is: a peer is found by any of them.
+  /// Complete when that of each way is.
   [[nodiscard]] Picture picture() const;
 
  private:

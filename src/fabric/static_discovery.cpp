@@ -137,7 +137,8 @@ Result<void> StaticDiscovery::add(const Channel& channel) {
           "a link has at most " + std::to_string(kMostChannelsPerLink) + " channels of discovery"};
     }
     channels_.push_back(channel);
-    for (const auto& [key, count] : own_) channel->put(TokenChange::came, key);
+    for (const auto& [key, count] : own_) channel->put(DiscoveryWord::came, key);
+    channel->put(DiscoveryWord::said_all, {});
   }
   channel->flush();
   if (channel->is_over()) {  // over() may have looked for it before it was there
@@ -173,7 +174,7 @@ Result<void> StaticDiscovery::announce(const KeyExpression& key) {
                        " nodes, publishers and subscribers (kMaxAnnouncements)"};
     }
     if (++own_[key.text()] > 1) return {};
-    channels = put_everywhere(TokenChange::came, key.text());
+    channels = put_everywhere(DiscoveryWord::came, key.text());
   }
   flush(channels);
   return {};
@@ -186,15 +187,15 @@ void StaticDiscovery::withdraw(const KeyExpression& key) {
     const auto found = own_.find(key.text());
     if (found == own_.end() || --found->second > 0) return;
     own_.erase(found);
-    channels = put_everywhere(TokenChange::went, key.text());
+    channels = put_everywhere(DiscoveryWord::went, key.text());
   }
   flush(channels);
 }
 
 // Under the lock, so that all channels have the words about one key in one order.
-std::vector<StaticDiscovery::Channel> StaticDiscovery::put_everywhere(TokenChange change,
+std::vector<StaticDiscovery::Channel> StaticDiscovery::put_everywhere(DiscoveryWord word,
                                                                       const std::string& key) {
-  for (const Channel& channel : channels_) channel->put(change, key);
+  for (const Channel& channel : channels_) channel->put(word, key);
   return channels_;
 }
 
@@ -213,6 +214,20 @@ std::set<std::string> StaticDiscovery::keys() const {
   }
   for (const Channel& channel : channels) keys.merge(channel->keys());
   return keys;
+}
+
+Picture StaticDiscovery::picture() const {
+  std::vector<Channel> channels;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [address, dialled] : addresses_)
+      if (dialled == Dialled::not_yet) return Picture::incomplete;
+    channels = channels_;
+  }
+  for (const Channel& channel : channels)
+    if (!channel->is_over() && channel->picture() == Picture::incomplete)
+      return Picture::incomplete;
+  return Picture::complete;
 }
 
 }  // namespace tendon::v0::detail

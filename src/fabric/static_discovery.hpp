@@ -53,8 +53,8 @@ class StaticDiscovery final : public Discovery,
   [[nodiscard]] Result<void> follow(const KeyExpression&) override { return {}; }
   void unfollow(const KeyExpression&) override {}
   [[nodiscard]] std::set<std::string> keys() const override;
-  /// Nobody says that all was said.
-  [[nodiscard]] Picture picture() const override { return Picture::incomplete; }
+  /// Complete when each address was dialled once, and each that was reached has said all.
+  [[nodiscard]] Picture picture() const override;
   [[nodiscard]] std::uint64_t watch(std::function<void()> on_change) override {
     return watchers_->add(std::move(on_change));
   }
@@ -78,7 +78,7 @@ class StaticDiscovery final : public Discovery,
   /// this is closed; limit_exceeded.
   [[nodiscard]] Result<void> add(const Channel& channel);
   void over(const std::weak_ptr<DiscoveryChannel>& channel, const std::string& address);
-  [[nodiscard]] std::vector<Channel> put_everywhere(TokenChange change, const std::string& key)
+  [[nodiscard]] std::vector<Channel> put_everywhere(DiscoveryWord word, const std::string& key)
       TENDON_REQUIRES(mutex_);
   void flush(const std::vector<Channel>& channels);
   // A peer may know this Context under several addresses; each channel keeps what it announces.

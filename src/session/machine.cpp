@@ -46,8 +46,8 @@ Nonce128 parse_uuid(std::string_view text) {
   return digits == kTokenDigits ? token : Nonce128{};
 }
 
-// The longest name of a socket there: a node's, the id of its Context and ".node".
-constexpr std::size_t kLongestName = kTokenDigits + 5;
+// The longest name of a socket there: that of a node.
+constexpr std::size_t kLongestName = kTokenDigits + kNodeSuffix.size();
 
 std::string system_directory() { return "/tmp/tendon-" + std::to_string(user_id()); }
 std::string user_base() { return "/run/user/" + std::to_string(user_id()); }
@@ -203,7 +203,9 @@ std::size_t sweep_stale_sockets(const std::string& directory, std::chrono::secon
   std::size_t removed_count = 0;
   while (const dirent* entry = readdir(entries.get())) {
     const std::string_view name(entry->d_name);
-    if (name.size() != kTokenDigits || is_none(parse_uuid(name))) continue;
+    std::string_view digits = name;
+    if (digits.ends_with(kNodeSuffix)) digits.remove_suffix(kNodeSuffix.size());
+    if (digits.size() != kTokenDigits || is_none(parse_uuid(digits))) continue;
     struct stat facts {};
     if (fstatat(dirfd(entries.get()), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;
     // The kernel's stamp may be finer than time(), and a clock may be set back: no age is below 0.

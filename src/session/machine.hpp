@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tendon/core/result.hpp>
 #include <vector>
 
@@ -42,8 +43,12 @@ namespace tendon::v0::detail {
 /// sudo, not). not_found names what was searched.
 [[nodiscard]] Result<std::string> find_rendezvous(const Nonce128& token);
 
-/// Removes the rendezvous sockets in `directory` that belong to this user, are older than `min_age`
-/// (a younger one may be bound but not yet listening) and have no listener; the number removed.
+/// What follows the id of a Context in the name of its nodes' socket.
+inline constexpr std::string_view kNodeSuffix = ".node";
+
+/// Removes the sockets of rendezvous and of nodes in `directory` that belong to this user, are older
+/// than `min_age` (a younger one may be bound but not yet listening) and have no listener; the
+/// number removed.
 std::size_t sweep_stale_sockets(const std::string& directory,
                                 std::chrono::seconds min_age = std::chrono::seconds(60));
 

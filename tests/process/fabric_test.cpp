@@ -97,6 +97,44 @@ TEST_F(Fabric, AStoppedProcessKeepsItsWindowAndMissesOneGap) {
   EXPECT_EQ(publisher.stats().subscribers, 3u);
 }
 
+TEST_F(Fabric, AStoppedProcessIsWaitedForOnceWithBlock) {
+  Publisher publisher =
+      Publisher::declare(node_, "frames", {.history = keep_last(8), .overflow = Overflow::block})
+          .value();
+  Peer s(other("s", "shm", 500, node_.address()));
+  Peer t(other("t", "tcp", 500, node_.address()));
+  ASSERT_TRUE(is_ok(s.ask("subscribe frames s1")));
+  ASSERT_TRUE(is_ok(t.ask("subscribe frames t")));
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  const auto publish_until = [&](Deadline deadline) {
+    std::string names;
+    for (const std::string& name :
+         publisher.publish(patterned(++published_, kSize), deadline).value().lagging)
+      names += name.substr(0, name.find(' ')) + ';';
+    return names;
+  };
+  s.signal(SIGSTOP);
+  for (std::uint64_t sequence = 1; sequence <= 16; ++sequence) {
+    EXPECT_EQ(publish_until(Deadline::never()), "");
+    EXPECT_EQ(hear(t, "t"), Heard{sequence});
+  }
+  EXPECT_EQ(publish_until(50ms), "s;");
+  EXPECT_EQ(hear(t, "t"), Heard{17});
+  // Without end, if it waited for the one that let a deadline pass.
+  for (std::uint64_t sequence = 18; sequence <= 40; ++sequence) {
+    EXPECT_EQ(publish_until(Deadline::never()), "s;");
+    EXPECT_EQ(hear(t, "t"), Heard{sequence}) << "one that runs is not disturbed";
+  }
+  s.signal(SIGCONT);
+  for (std::uint64_t sequence = 1; sequence <= 16; ++sequence)
+    EXPECT_EQ(hear(s, "s1"), Heard{sequence});
+  EXPECT_EQ(hear(s, "s1"), (Heard{33, 17, 32, "overflow"}));
+  for (std::uint64_t sequence = 34; sequence <= 40; ++sequence)
+    EXPECT_EQ(hear(s, "s1"), Heard{sequence});
+  EXPECT_EQ(publish_until(Deadline::never()), "");
+  EXPECT_EQ(hear(s, "s1"), Heard{41});
+}
+
 TEST_F(Fabric, AProcessThatIsLostByItsLeaseComesBackAndKnowsWhatItMissed) {
   context_.on_member([this](const MemberEvent& event) {
     if (event.kind == MemberEventKind::lost) ++lost_;

@@ -90,7 +90,7 @@ class TENDON_API Node {
   const std::string& address() const&& = delete;
   /// From now on discovery tells this node of its whole domain; returns when all that is there was
   /// told. Before, it tells of what the node needs: nodes that have a publisher for a subscriber of
-  /// it. Errors: timeout; with `peers` alone always, because nobody knows all that is there.
+  /// it. Errors: timeout.
   [[nodiscard]] Result<void> survey(Deadline deadline);
   /// Names of the nodes of its domain that discovery tells of, its own among them, sorted.
   [[nodiscard]] std::vector<std::string> nodes() const;

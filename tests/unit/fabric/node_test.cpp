@@ -66,6 +66,18 @@ TEST_P(Nodes, ThatLeaveInGoodOrderAreNotUndiscoverable) {
   EXPECT_EQ(number_of(*receive(subscriber).tensors), 1);
 }
 
+TEST_P(Nodes, KnowAllThatIsThereAfterASurvey) {
+  Program& vision = start("vision");
+  std::vector<Publisher> publishers;
+  for (int n = 0; n < 100; ++n) {
+    publishers.push_back(Publisher::declare(vision.node, "vision/" + std::to_string(n)).value());
+  }
+  Program& motor = start("motor");
+  ASSERT_TRUE(succeeds(motor.node.survey(kPatience)));
+  EXPECT_EQ(motor.node.nodes(), (std::vector<std::string>{"motor", "vision"}));
+  EXPECT_EQ(motor.node.publishers().size(), publishers.size());
+}
+
 TEST_P(Nodes, WhatIsPublishedComesWithAllThatIsKnownOfIt) {
   Program& vision = start("vision");
   Program& motor = start("motor");

@@ -27,6 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using detail::ContextCore;
 using detail::Descriptor;
+using detail::DiscoveryWord;
 using detail::Incoming;
 using detail::Link;
 using detail::MessageKind;
@@ -34,7 +35,6 @@ using detail::Opening;
 using detail::Purpose;
 using detail::SampleHeader;
 using detail::SubscriptionRequest;
-using detail::TokenChange;
 using testing::ElementsAre;
 
 /// Keeps what a node says on one pipe.
@@ -94,7 +94,7 @@ struct Mouth {
       return !sent || *sent == detail::Sent::done;
     }));
   }
-  void announce(TokenChange change, std::string_view key) {
+  void announce(DiscoveryWord change, std::string_view key) {
     Descriptor word;
     word.kind = MessageKind::bytes;
     word.tag = static_cast<std::uint32_t>(change);
@@ -190,8 +190,8 @@ class Strangers : public PipeTest {
   /// The node's subscriber is connected to a publisher of the stranger's: what that one says on it.
   [[nodiscard]] Mouth published() {
     discovery_ = open(Purpose::discovery);
-    discovery_->announce(TokenChange::came, node_key("stranger"));
-    discovery_->announce(TokenChange::came, publisher_key(1, "topic", stranger_.id()));
+    discovery_->announce(DiscoveryWord::came, node_key("stranger"));
+    discovery_->announce(DiscoveryWord::came, publisher_key(1, "topic", stranger_.id()));
     return stall_->next();
   }
   [[nodiscard]] static std::vector<std::byte> header_of(const SampleHeader& header) {
@@ -221,38 +221,38 @@ TENDON_ON_BOTH_PATHS(Strangers);
 
 TEST_P(Strangers, OneThatSpeaksForAnotherIsTold) {
   Mouth mouth = open(Purpose::discovery);
-  mouth.announce(TokenChange::came, node_key("stranger"));
+  mouth.announce(DiscoveryWord::came, node_key("stranger"));
   ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
-  mouth.announce(TokenChange::came, publisher_key(1, "topic", node_context_.id()));
+  mouth.announce(DiscoveryWord::came, publisher_key(1, "topic", node_context_.id()));
   EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, "its own"));
   EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 1; })) << "and heard no more";
 }
 
 TEST_P(Strangers, WhatIsNotKnownIsPassedOver) {
   Mouth mouth = open(Purpose::discovery);
-  mouth.announce(TokenChange::came, "@tendon/brain/robot/1");
-  mouth.announce(TokenChange::came, "\xff\xfe");
-  mouth.announce(TokenChange::came, "");
-  mouth.announce(TokenChange::went, node_key("nobody"));
-  mouth.announce(TokenChange::came, node_key("stranger"));
+  mouth.announce(DiscoveryWord::came, "@tendon/brain/robot/1");
+  mouth.announce(DiscoveryWord::came, "\xff\xfe");
+  mouth.announce(DiscoveryWord::came, "");
+  mouth.announce(DiscoveryWord::went, node_key("nobody"));
+  mouth.announce(DiscoveryWord::came, node_key("stranger"));
   EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
-  mouth.announce(TokenChange::went, node_key("stranger"));
+  mouth.announce(DiscoveryWord::went, node_key("stranger"));
   EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
   EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
 }
 
 TEST_P(Strangers, AnAnnouncementNeitherOfComingNorOfGoingIsTold) {
   Mouth mouth = open(Purpose::discovery);
-  mouth.announce(static_cast<TokenChange>(2), node_key("stranger"));
+  mouth.announce(static_cast<DiscoveryWord>(3), node_key("stranger"));
   EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, "neither"));
 }
 
 TEST_P(Strangers, AnAnnouncementBeyondTheLimitEndsTheChannel) {
   Mouth mouth = open(Purpose::discovery);
-  mouth.announce(TokenChange::came, node_key("stranger"));
+  mouth.announce(DiscoveryWord::came, node_key("stranger"));
   ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
   const std::string large(kMaxKeyBytes + 1, 'a');
-  mouth.announce(TokenChange::came, large);
+  mouth.announce(DiscoveryWord::came, large);
   EXPECT_TRUE(mouth.ear->was_told(ErrorCode::limit_exceeded, "4096"));
   EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
 }
@@ -260,13 +260,13 @@ TEST_P(Strangers, AnAnnouncementBeyondTheLimitEndsTheChannel) {
 TEST_P(Strangers, AnnounceAtMostSoMany) {
   Mouth mouth = open(Purpose::discovery);
   for (std::uint32_t n = 1; n <= kMaxAnnouncements; ++n)
-    mouth.announce(TokenChange::came, publisher_key(n, "other", stranger_.id()));
-  mouth.announce(TokenChange::came, publisher_key(1, "other", stranger_.id()));
-  mouth.announce(TokenChange::went, publisher_key(2, "other", stranger_.id()));
-  mouth.announce(TokenChange::came, node_key("stranger"));
+    mouth.announce(DiscoveryWord::came, publisher_key(n, "other", stranger_.id()));
+  mouth.announce(DiscoveryWord::came, publisher_key(1, "other", stranger_.id()));
+  mouth.announce(DiscoveryWord::went, publisher_key(2, "other", stranger_.id()));
+  mouth.announce(DiscoveryWord::came, node_key("stranger"));
   ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
   EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
-  mouth.announce(TokenChange::came, publisher_key(2, "other", stranger_.id()));
+  mouth.announce(DiscoveryWord::came, publisher_key(2, "other", stranger_.id()));
   EXPECT_TRUE(mouth.ear->was_told(ErrorCode::limit_exceeded, "4096"));
 }
 
@@ -280,14 +280,14 @@ TEST_P(Strangers, HaveFewChannelsOfDiscovery) {
   end.pipe = mouths.front().pipe;
   mouths.front().link->post(end);
   Mouth next = open(Purpose::discovery);
-  next.announce(TokenChange::came, node_key("stranger"));
+  next.announce(DiscoveryWord::came, node_key("stranger"));
   EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
   EXPECT_EQ(next.ear->count(MessageKind::error), 0);
 }
 
 TEST_P(Strangers, WhatTheyAnnouncedGoesWithTheirLink) {
   Mouth mouth = open(Purpose::discovery);
-  mouth.announce(TokenChange::came, node_key("stranger"));
+  mouth.announce(DiscoveryWord::came, node_key("stranger"));
   ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
   mouth.link->fail(Error{ErrorCode::peer_lost, "test", "cut"}, detail::Death::not_proved);
   EXPECT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
@@ -349,8 +349,8 @@ TEST_P(Strangers, WhatIsTooOldIsInGapsWithAllElseThatIsMissing) {
   const auto half_of_uptime = std::chrono::nanoseconds(detail::boot_time_ns() / 2);
   Subscriber commands = Subscriber::declare(node_, "commands", {.max_age = half_of_uptime}).value();
   discovery_ = open(Purpose::discovery);
-  discovery_->announce(TokenChange::came, node_key("stranger"));
-  discovery_->announce(TokenChange::came, publisher_key(1, "commands", stranger_.id()));
+  discovery_->announce(DiscoveryWord::came, node_key("stranger"));
+  discovery_->announce(DiscoveryWord::came, publisher_key(1, "commands", stranger_.id()));
   Mouth mouth = stall_->next();
   const auto say = [&](std::uint64_t sequence, std::uint64_t stamp, std::uint32_t tag = 0) {
     Descriptor descriptor = sample();
@@ -432,8 +432,8 @@ TEST_P(Strangers, APublisherThatBreaksTheProtocolIsLeft) {
     ++broken;
     EXPECT_EQ(subscriber_.stats().publishers, 0u);
     // It is not asked again, until it is announced anew.
-    discovery_->announce(TokenChange::went, publisher_key(1, "topic", stranger_.id()));
-    discovery_->announce(TokenChange::went, node_key("stranger"));
+    discovery_->announce(DiscoveryWord::went, publisher_key(1, "topic", stranger_.id()));
+    discovery_->announce(DiscoveryWord::went, node_key("stranger"));
     ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
   }
 }

@@ -310,13 +310,16 @@ TEST_F(RuntimeDirectory, SweepTakesOnlyWhatNobodyListensOn) {
   std::ofstream(file) << "x";
   const std::string other_name = directory + "/service.sock";
   { const OwnedFd closed = bound_socket(other_name); }
+  const std::string dead_node = fresh_path() + ".node";
+  { const OwnedFd closed = bound_socket(dead_node); }
   const std::string link = fresh_path();
   fs::create_symlink(other_name, link);
 
   EXPECT_EQ(sweep_stale_sockets(directory, 3600s), 0u) << "all are younger than that";
   EXPECT_TRUE(fs::exists(dead));
-  EXPECT_EQ(sweep_stale_sockets(directory, 0s), 1u);
+  EXPECT_EQ(sweep_stale_sockets(directory, 0s), 2u);
   EXPECT_FALSE(fs::exists(dead));
+  EXPECT_FALSE(fs::exists(dead_node));
   EXPECT_TRUE(fs::exists(alive));
   EXPECT_TRUE(fs::exists(file));
   EXPECT_TRUE(fs::exists(other_name));
