@@ -46,8 +46,8 @@ namespace tendon::v0::detail {
 /// What follows the id of a Context in the name of its nodes' socket.
 inline constexpr std::string_view kNodeSuffix = ".node";
 
-/// Removes the sockets of rendezvous and of nodes in `directory` that belong to this user, are older
-/// than `min_age` (a younger one may be bound but not yet listening) and have no listener; the
+/// Removes the sockets of rendezvous and of nodes in `directory` that belong to this user, have no
+/// listener and are older than `min_age` (a younger one may be bound but not yet listening); the
 /// number removed.
 std::size_t sweep_stale_sockets(const std::string& directory,
                                 std::chrono::seconds min_age = std::chrono::seconds(60));
