@@ -15,9 +15,7 @@ help: ## list the verbs (this)
 setup: ## install the Debian packages that are missing (tools/packages.txt)
 	@tools/setup.sh build test
 
-demo: ## move a real model checkpoint between two processes, on every path
-	@tools/setup.sh build
-	@tools/build.sh release tendon tendon_cli
+demo: ## run a distributed brain, then move a real model checkpoint between two processes
 	@tools/demo.sh
 
 test: ## build and run all tests

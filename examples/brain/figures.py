@@ -163,7 +163,7 @@ class Timeline:
         """When the others knew of a death."""
         after = sorted(event["at"] - life["until"] for event in self._report.told if event["kind"] == "lost"
                        and event["member"].startswith(life["node"]) and event["at"] >= life["until"] - STILL_S)
-        return f"known: {max(after[0], 0) * 1e3:.0f} ms" if after else "killed"
+        return f"known in {max(after[0], 0) * 1e3:.0f} ms" if after else "killed"
 
     def _rates(self) -> None:
         drawing, row, most = self._drawing, 44.0, 130.0

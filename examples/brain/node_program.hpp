@@ -41,6 +41,7 @@ using tendon::Value;
 inline constexpr auto kPatience = 10s;
 inline constexpr std::uint32_t kHistory = 256;
 inline constexpr std::uint32_t kWindow = 128;
+inline constexpr std::uint64_t kHistory_ns = 1'000'000'000;
 
 /// The clock of Sample::stamp.
 inline std::uint64_t boottime_ns() {
@@ -88,7 +89,7 @@ class Inbox {
 
  private:
   struct Source {
-    std::uint64_t since_ns = 0;  ///< when its first sample came; older ones come from the history
+    std::uint64_t timed_from_ns = 0;  ///< its history is taken in by then, which is old
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     std::uint64_t received = 0;
@@ -114,13 +115,13 @@ class Inbox {
     const std::lock_guard lock(mutex_);
     Source& source = sources_[{sample.key, sample.publisher, sample.incarnation}];
     if (source.received == 0) {
-      source.since_ns = now_ns;
+      source.timed_from_ns = now_ns + kHistory_ns;
       source.first = sample.gaps.empty() ? sample.sequence : sample.gaps.front().first;
     }
     source.last = sample.sequence;
     ++source.received;
     for (const tendon::Gap& gap : sample.gaps) source.missed[gap.reason] += gap.count();
-    if (sample.stamp >= source.since_ns && sample.stamp <= now_ns)
+    if (sample.stamp >= source.timed_from_ns && sample.stamp <= now_ns)
       source.latency.record(now_ns - sample.stamp);
   }
 

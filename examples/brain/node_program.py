@@ -25,6 +25,7 @@ import tendon
 TICK_S = 0.01  # 100 Hz
 HISTORY = 256
 WINDOW = 128
+HISTORY_NS = 1_000_000_000
 BEAT_S = 0.1
 PR_SET_PDEATHSIG = 1
 
@@ -46,7 +47,7 @@ def join(name: str, environment: Mapping[str, str] = os.environ) -> tendon.Node:
 class Source:
     """What came from one incarnation of a publisher."""
 
-    since_ns: int  # when its first sample came; older ones come from the history
+    timed_from_ns: int  # its history is taken in by then, which is old
     first: int
     last: int = 0
     received: int = 0
@@ -85,12 +86,12 @@ class Inbox:
             source = self._sources.get(name)
             if source is None:
                 first = sample.gaps[0].first if sample.gaps else sample.sequence
-                source = self._sources[name] = Source(now_ns, first)
+                source = self._sources[name] = Source(now_ns + HISTORY_NS, first)
             source.last = sample.sequence
             source.received += 1
             for gap in sample.gaps:
                 source.missed[gap.reason] += gap.count
-            if source.since_ns <= sample.stamp <= now_ns:
+            if source.timed_from_ns <= sample.stamp <= now_ns:
                 source.latencies_us.append((now_ns - sample.stamp) / 1e3)
 
     def report(self) -> list[dict]:

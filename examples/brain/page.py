@@ -84,7 +84,8 @@ def act(report: Report) -> str:
                      "100 Hz; samples are counted in quarters of a second.")
             + f"<h3>What was promised</h3><ul>{promises}</ul><h3>What happened</h3><ul>{happened}</ul>"
             + "<h3>How long samples were under way</h3>"
-            + figure(latencies, report, "From publish() to the thread that took the sample, by the clock of this host."
+            + figure(latencies, report, "From publish() to the thread that took the sample, by the clock of this host, a second "
+                     "after the first sample and later."
                      + "".join(f" What {outage['node']} took after it was stopped was under way all that time."
                                for outage in report.outages if outage["what"] == "stopped"))
             + "<h3>How long it took to know a digit</h3>"

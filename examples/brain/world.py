@@ -30,7 +30,7 @@ class World:
 
     @classmethod
     def from_environment(cls, labels: np.ndarray) -> "World":
-        return cls.of(os.environ["BRAIN_WORLD"], labels)
+        return cls.of(os.environ.get("BRAIN_WORLD", "0 500000000 0"), labels)
 
     def frame_at(self, time_ns: int) -> int:
         return (time_ns - self.since_ns) // self.period_ns
