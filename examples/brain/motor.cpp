@@ -87,7 +87,8 @@ void act() {
   Motor motor;
   NodeProgram program("motor");
   tendon::Publisher status = program.publisher("motor/status");
-  const tendon::SubscriberOptions fresh{.max_age = std::chrono::nanoseconds(kFresh_ns)};
+  const tendon::SubscriberOptions fresh{.window = kWindow,
+                                        .max_age = std::chrono::nanoseconds(kFresh_ns)};
   program.subscribe(
       "vision/objects", [&](const tendon::Sample& sample) { motor.see(sample); }, fresh);
   program.subscribe(
