@@ -97,6 +97,8 @@ NUMBERS = {
         ("Then up to {} addresses, IPv4", "kMaxAnnouncedAddresses"),
         ("the samples of history (1-{})", "kMaxHistorySamples"),
         ("It has at most {} keys announced at a", "kMaxAnnouncements"),
+        ("whose payload, at most {} bytes, is", "kMaxReasonBytes"),
+        ("a pipe has at most {} open requests", "kMaxOpenCalls"),
         ("The whole key has at most {} bytes", "kMaxKeyBytes"),
         ("bytes and {} chunks, and is canonical", "kMaxKeyChunks"),
     ],
@@ -117,6 +119,8 @@ NUMBERS = {
         ("each counted with {} bytes more, those", "kStepCostBytes"),
         ("A peer has at most {} published segments", "kMaxPublished"),
         ("`ServerOptions::max_clients` | 64 | 1 to {} |", "kMostClients"),
+        ("`ResponderOptions::handlers` | 8 | 1 to {} |", "kMaxHandlers"),
+        ("`ResponderOptions::waiting` | 64 | 0 to {} |", "kMaxWaitingRequests"),
     ],
     "docs/memory.md": [
         ("at most {} long travels inline", "kMaxInlineBytes"),

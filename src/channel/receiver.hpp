@@ -72,10 +72,11 @@ class ChannelReceiver {
   }
   /// It is a message, which the program takes: pop_front() follows. The credit that is due then;
   /// its pipe is 0 when none is.
-  [[nodiscard]] Descriptor take_front() noexcept {
-    Incoming& front = inbox_.front();
-    front.held.give_back();
-    return window_.take(pipe_, front.descriptor.payload_bytes);
+  [[nodiscard]] Descriptor take_front() noexcept { return take(inbox_.front()); }
+  /// The same for one that left the inbox without it, and counts in the window until now.
+  [[nodiscard]] Descriptor take(Incoming& message) noexcept {
+    message.held.give_back();
+    return window_.take(pipe_, message.descriptor.payload_bytes);
   }
   /// The credit for what was taken and is not told yet, if there is any.
   [[nodiscard]] Descriptor tell() noexcept { return window_.tell(pipe_); }

@@ -15,18 +15,19 @@
 namespace tendon::v0::detail {
 
 class PublisherCore;
+class ResponderCore;
 
-/// The publishers of a Context, by the numbers under which peers ask for them; all that open a
-/// channel of purpose `fabric` come here.
+/// The publishers and responders of a Context, by the numbers under which peers ask for them; all
+/// that open a channel of purpose `fabric` or `call` come here.
 ///
-/// Owns:    no publisher.
+/// Owns:    none of them.
 /// Threads: thread-safe; its lock is taken alone, or inside of a link's receive lock.
 /// Errors:  those of Purposes.
 /// Blocks:  never.
-/// Cost:    a lock and a look-up for each subscription.
+/// Cost:    a lock and a look-up for each channel.
 class Entities final : public OpenHandler, public std::enable_shared_from_this<Entities> {
  public:
-  /// Registers it as where this Context's channels of purpose `fabric` are opened.
+  /// Registers it as where this Context's channels of these purposes are opened.
   [[nodiscard]] static Result<std::shared_ptr<Entities>> create(
       std::shared_ptr<ContextCore> context, Profile profile);
   explicit Entities(std::shared_ptr<ContextCore> context) : context_(std::move(context)) {}
@@ -38,6 +39,7 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
   /// A number for an entity: never used again in this Context.
   [[nodiscard]] std::uint32_t next_number() noexcept { return next_.fetch_add(1); }
   void add(std::uint32_t number, std::weak_ptr<PublisherCore> publisher);
+  void add(std::uint32_t number, std::weak_ptr<ResponderCore> responder);
   void remove(std::uint32_t number);
 
   // What one subscription may keep of the publish pool, so that none starves the others
@@ -56,12 +58,18 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
 
  private:
   static constexpr std::int64_t kLeastReaders = 4;
+  using Sink = std::shared_ptr<MessageSink>;
+  [[nodiscard]] Result<Sink> subscribe(const std::shared_ptr<Link>& link, const Descriptor& open,
+                                       Bytes said);
+  [[nodiscard]] Result<Sink> call(const std::shared_ptr<Link>& link, const Descriptor& open,
+                                  Bytes said);
 
   const std::shared_ptr<ContextCore> context_;
   std::atomic<std::uint32_t> next_{1};
   std::atomic<std::int64_t> subscriptions_{0};
   Mutex mutex_;
   std::map<std::uint32_t, std::weak_ptr<PublisherCore>> publishers_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::weak_ptr<ResponderCore>> responders_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail

@@ -6,27 +6,12 @@
 
 #include "core/peer_error.hpp"
 #include "core/text.hpp"
-#include "memory/large_copy.hpp"
 #include "runtime/waits_for.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "subscriber.recv";
-
-// A share of what a sample lies in, which counts while the program has it.
-struct HeldBody {
-  std::shared_ptr<std::atomic<std::uint32_t>> count;
-  std::shared_ptr<const void> body;
-
-  HeldBody(std::shared_ptr<std::atomic<std::uint32_t>> held, std::shared_ptr<const void> owner)
-      : count(std::move(held)), body(std::move(owner)) {
-    count->fetch_add(1, std::memory_order_relaxed);
-  }
-  HeldBody(const HeldBody&) = delete;
-  HeldBody& operator=(const HeldBody&) = delete;
-  ~HeldBody() { count->fetch_sub(1, std::memory_order_relaxed); }
-};
 
 Error violation(const Link& link, std::string_view what) {
   return Error{ErrorCode::protocol_violation, kWhere,
@@ -39,7 +24,7 @@ Error violation(const Link& link, std::string_view what) {
 struct Feed::Message {
   Incoming incoming;
   std::shared_ptr<const Schema> schema;
-  bool lent = false;
+  Lend lend = Lend::no;
 };
 
 Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
@@ -47,9 +32,8 @@ Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std
     : context_(std::move(context)),
       link_(std::move(link)),
       pipe_(pipe),
-      max_held_(options.max_held),
       on_over_(std::move(on_over)),
-      held_(std::make_shared<std::atomic<std::uint32_t>>(0)),
+      bodies_(kWhere, options.max_held),
       receiver_(pipe, options.window, link_->cap_bytes(), link_->budget()),
       gaps_(options.seen.sequence, options.rate),
       seen_(options.seen) {}
@@ -150,7 +134,7 @@ std::optional<Feed::Message> Feed::next_message() {
     if (head == Head::sample) {
       Incoming& first = receiver_.front();
       message.emplace();
-      message->lent = held_->load(std::memory_order_relaxed) < max_held_ && link_->lend(first.body);
+      message->lend = bodies_.may_lend(*link_, first.body);
       credit = receiver_.take_front();
       message->incoming = receiver_.pop_front();
       taking_ = true;
@@ -190,54 +174,25 @@ std::optional<Feed::Taken> Feed::take() {
   return std::nullopt;
 }
 
-// The body without its header, copied unless it may be kept as it is.
-Result<Storage> Feed::body_of(Message& message, std::uint64_t size_bytes, Taken& taken) {
-  IncomingBody& body = message.incoming.body;
-  if (size_bytes == 0) return Storage();
-  if (body.place == IncomingBody::Place::peer_slot && !message.lent) {
-    taken.copied = true;
-    TENDON_TRY(copy, Storage::allocate(size_bytes));
-    copy_part({copy.data(), size_bytes}, {body.data, size_bytes}, size_bytes);
-    body = {};  // the slot goes back now
-    return copy;
-  }
-  const bool is_slot = body.place == IncomingBody::Place::peer_slot;
-  return Storage(std::make_shared<HeldBody>(held_, std::move(body.owner)), body.data, size_bytes,
-                 body.access, is_slot ? Origin::peer_slot : Origin::here);
-}
-
 Result<Feed::Taken> Feed::read(Message message) {
   const Descriptor descriptor = message.incoming.descriptor;
   const IncomingBody& body = message.incoming.body;
   if (const Error* failure = body.failure()) return *failure;
-  const std::uint64_t values_at = descriptor.payload_bytes;
-  const std::uint64_t header_at = values_at + descriptor.values_bytes;
+  const std::uint64_t header_at = descriptor.payload_bytes + descriptor.values_bytes;
   Taken taken;
   TENDON_TRY(header, read_sample_header({body.data + header_at, descriptor.header_bytes}));
   taken.header = header;
   taken.tag = descriptor.tag;
+  taken.copied = body.place == IncomingBody::Place::peer_slot && descriptor.payload_bytes != 0 &&
+                 message.lend == Lend::no;
   if (descriptor.kind == MessageKind::bytes) {
-    TENDON_TRY(bytes, body_of(message, descriptor.payload_bytes, taken));
+    TENDON_TRY(bytes,
+               bodies_.bytes_of(message.incoming.body, descriptor.payload_bytes, message.lend));
     taken.bytes = std::move(bytes);
     return taken;
   }
-  if (message.schema == nullptr)
-    return violation(*link_, "sent a sample of a schema that it has not announced");
-  const std::uint64_t expected = message.schema->layout(descriptor.layout).total_bytes;
-  if (descriptor.payload_bytes != expected) {
-    return violation(*link_, "sent " + std::to_string(descriptor.payload_bytes) +
-                                 " bytes for a schema of " + std::to_string(expected));
-  }
-  std::shared_ptr<const Value> values;
-  if (descriptor.values_bytes != 0) {
-    // A copy first: the peer could change its slot while it is being read.
-    const std::vector<std::byte> json(body.data + values_at, body.data + header_at);
-    TENDON_TRY(parsed, parse_json(json));
-    values = std::make_shared<const Value>(std::move(parsed));
-  }
-  TENDON_TRY(payload, body_of(message, descriptor.payload_bytes, taken));
-  TENDON_TRY(tensors, TensorDict::from_packed(std::move(message.schema), descriptor.layout,
-                                              std::move(payload), std::move(values)));
+  TENDON_TRY(tensors,
+             bodies_.tensors_of(*link_, message.incoming, std::move(message.schema), message.lend));
   taken.tensors = std::move(tensors);
   return taken;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "channel/receiver.hpp"
+#include "fabric/body_reader.hpp"
 #include "fabric/gap_finder.hpp"
 #include "fabric/sample_header.hpp"
 #include "runtime/context_core.hpp"
@@ -96,16 +96,14 @@ class Feed final : public MessageSink {
   [[nodiscard]] Head look() TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] std::optional<Message> next_message();
   [[nodiscard]] Result<Taken> read(Message message);
-  [[nodiscard]] Result<Storage> body_of(Message& message, std::uint64_t size_bytes, Taken& taken);
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
   void break_off(State state, Error why) TENDON_EXCLUDES(link_->receive_mutex());
 
   const std::shared_ptr<ContextCore> context_;
   const std::shared_ptr<Link> link_;
   const std::uint32_t pipe_;
-  const std::uint32_t max_held_;
   const std::function<void()> on_over_;
-  const std::shared_ptr<std::atomic<std::uint32_t>> held_;  // samples that the program has
+  const BodyReader bodies_;
   ChannelReceiver receiver_ TENDON_GUARDED_BY(link_->receive_mutex());
   GapFinder gaps_ TENDON_GUARDED_BY(link_->receive_mutex());
   SampleHeader seen_ TENDON_GUARDED_BY(link_->receive_mutex());  // or a sequence of 0

@@ -18,9 +18,10 @@ KnownPeers KnownPeers::read(const std::set<std::string>& keys, const std::string
     if (auto* node = std::get_if<NodeAnnouncement>(&*announcement)) {
       if (node->domain == domain) known.nodes[node->context].push_back(std::move(*node));
     } else if (auto* entity = std::get_if<EntityAnnouncement>(&*announcement)) {
-      if (entity->domain != domain || entity->kind == EntityKind::responder) continue;
-      auto& of_its_kind =
-          entity->kind == EntityKind::publisher ? known.publishers : known.subscribers;
+      if (entity->domain != domain) continue;
+      auto& of_its_kind = entity->kind == EntityKind::publisher    ? known.publishers
+                          : entity->kind == EntityKind::subscriber ? known.subscribers
+                                                                   : known.responders;
       of_its_kind.emplace(PublisherId{entity->context, entity->entity}, std::move(*entity));
     }
   }

@@ -21,6 +21,7 @@ struct KnownPeers {
   std::map<ContextId, std::vector<NodeAnnouncement>> nodes;  ///< several may share a Context
   Entities publishers;
   Entities subscribers;
+  Entities responders;
 
   [[nodiscard]] static KnownPeers read(const std::set<std::string>& keys,
                                        const std::string& domain);

@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles of nodes, publishers and subscribers.
+// The handles of nodes, publishers, subscribers and responders.
 #include <tendon/fabric/node.hpp>
 #include <utility>
 
+#include "fabric/caller.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/publisher_core.hpp"
+#include "fabric/responder_core.hpp"
 #include "fabric/subscriber_core.hpp"
 
 namespace tendon::v0 {
+namespace {
+
+// For what has one key: a publisher, a responder, a call.
+Result<KeyExpression> parse_key(std::string_view text, std::string_view where,
+                                std::string_view what) {
+  TENDON_TRY(key, KeyExpression::parse(text));
+  if (key.is_key()) return key;
+  return Error{ErrorCode::invalid_argument, where,
+               "'" + key.text() + "' is a set of keys: a " + std::string(what) +
+                   " has one, without wildcards"};
+}
+
+}  // namespace
 
 using detail::ContextCore;
 using detail::NodeCore;
 using detail::PublisherCore;
+using detail::ResponderCore;
 using detail::SubscriberCore;
 
 // Node
@@ -38,10 +54,31 @@ const std::string& Node::address() const& noexcept { return core_->address(); }
 std::vector<EntityInfo> Node::publishers() const { return core_->publishers(); }
 std::vector<EntityInfo> Node::subscribers() const { return core_->subscribers(); }
 Result<void> Node::survey(Deadline deadline) { return core_->survey(deadline); }
+std::vector<EntityInfo> Node::responders() const { return core_->responders(); }
 std::vector<std::string> Node::nodes() const { return core_->nodes(); }
 void Node::on_event(std::function<void(const FabricEvent&)> callback) {
   core_->on_event(std::move(callback));
 }
+Result<Reply> Node::call(std::string_view key, const TensorDict& request, Deadline deadline) {
+  return call(key, request, {}, deadline);
+}
+Result<Reply> Node::call(std::string_view key, const TensorDict& request,
+                         const std::stop_token& stop, Deadline deadline) {
+  TENDON_CHECK(core_->context()->usable("node.call"));
+  TENDON_TRY(parsed, parse_key(key, "node.call", "call"));
+  return core_->caller().call(core_, {parsed, request, stop, deadline});
+}
+Result<CallAllReplies> Node::call_all(std::string_view key, const TensorDict& request,
+                                      Deadline deadline) {
+  return call_all(key, request, {}, deadline);
+}
+Result<CallAllReplies> Node::call_all(std::string_view key, const TensorDict& request,
+                                      const std::stop_token& stop, Deadline deadline) {
+  TENDON_CHECK(core_->context()->usable("node.call_all"));
+  TENDON_TRY(parsed, parse_key(key, "node.call_all", "call"));
+  return core_->caller().call_all(core_, {parsed, request, stop, deadline});
+}
+CallStats Node::call_stats() const { return core_->caller().stats(); }
 void Node::close() { core_->close(); }
 
 // Publisher
@@ -50,11 +87,7 @@ Result<Publisher> Publisher::declare(Node& node, std::string_view key,
                                      const PublisherOptions& options) {
   const auto& core = NodeCore::of(node);
   TENDON_CHECK(core->context()->usable("publisher.declare"));
-  TENDON_TRY(topic, KeyExpression::parse(key));
-  if (!topic.is_key()) {
-    return Error{ErrorCode::invalid_argument, "publisher.declare",
-                 "'" + topic.text() + "' is a set of keys: a publisher has one, without wildcards"};
-  }
+  TENDON_TRY(topic, parse_key(key, "publisher.declare", "publisher"));
   TENDON_TRY(publisher, PublisherCore::create(core, std::move(topic), options));
   return Publisher(std::move(publisher));
 }
@@ -89,6 +122,33 @@ Result<void> Publisher::wait_for_subscribers(std::size_t count, Deadline deadlin
 const std::string& Publisher::key() const& noexcept { return core_->key().text(); }
 PublisherStats Publisher::stats() const { return core_->stats(); }
 Result<void> Publisher::close(Deadline deadline) { return core_->close(deadline); }
+
+// Responder
+
+Result<Responder> Responder::declare(Node& node, std::string_view key, Handler handler,
+                                     const ResponderOptions& options) {
+  const auto& core = NodeCore::of(node);
+  TENDON_CHECK(core->context()->usable("responder.declare"));
+  TENDON_TRY(topic, parse_key(key, "responder.declare", "responder"));
+  TENDON_TRY(responder, ResponderCore::create(core, std::move(topic), std::move(handler), options));
+  return Responder(std::move(responder));
+}
+
+Responder::Responder(std::shared_ptr<ResponderCore> core) : core_(std::move(core)) {}
+Responder::Responder(Responder&&) noexcept = default;
+Responder& Responder::operator=(Responder&& other) noexcept {
+  if (this == &other) return *this;
+  if (core_ != nullptr) core_->end();
+  core_ = std::move(other.core_);
+  return *this;
+}
+Responder::~Responder() {
+  if (core_ != nullptr) core_->end();
+}
+
+const std::string& Responder::key() const& noexcept { return core_->key().text(); }
+ResponderStats Responder::stats() const { return core_->stats(); }
+Result<void> Responder::close(Deadline deadline) { return core_->close(deadline); }
 
 // Subscriber
 

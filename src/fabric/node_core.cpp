@@ -7,8 +7,10 @@
 #include <tuple>
 #include <utility>
 
+#include "fabric/caller.hpp"
 #include "fabric/name_chunk.hpp"
 #include "fabric/publisher_core.hpp"
+#include "fabric/responder_core.hpp"
 #include "fabric/subscriber_core.hpp"
 #include "runtime/reach.hpp"
 
@@ -47,6 +49,7 @@ NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
                    std::vector<std::shared_ptr<Discovery>> ways)
     : fabric_(std::move(fabric)),
       options_(std::move(options)),
+      caller_(std::make_shared<Caller>(fabric_)),
       discovery_(options_.domain, std::move(ways)) {}
 
 Result<void> NodeCore::open(Deadline deadline) {
@@ -113,6 +116,7 @@ void NodeCore::close() {
   }
   discovery_.close();
   if (acceptor_ != nullptr) acceptor_->close();
+  caller_->close();
   for (const auto& subscriber : subscribers) fabric_->dialler().drop_all(prefix_of(*subscriber));
 }
 
@@ -199,6 +203,16 @@ Result<KeyExpression> NodeCore::key_of(const SubscriberCore& subscriber) const {
   return to_key(said);
 }
 
+Result<KeyExpression> NodeCore::key_of(const ResponderCore& responder) const {
+  return to_key(EntityAnnouncement{.domain = options_.domain,
+                                   .kind = EntityKind::responder,
+                                   .context = context()->id(),
+                                   .entity = responder.entity(),
+                                   .schema = {},
+                                   .qos = {},
+                                   .topic = responder.key()});
+}
+
 Result<void> NodeCore::add(const PublisherCore& publisher) {
   {
     const Lock lock(mutex_);
@@ -236,6 +250,58 @@ void NodeCore::remove(const SubscriberCore& subscriber) {
   fabric_->dialler().drop_all(prefix_of(subscriber));
 }
 
+Result<void> NodeCore::add(const ResponderCore& responder) {
+  {
+    const Lock lock(mutex_);
+    if (closed_) return Error{ErrorCode::pipe_closed, "responder.declare", "the node was closed"};
+  }
+  TENDON_TRY(key, key_of(responder));
+  return discovery_.announce(key);
+}
+
+void NodeCore::remove(const ResponderCore& responder) {
+  if (const auto key = key_of(responder)) discovery_.withdraw(*key);
+}
+
+Result<void> NodeCore::begin_call(const KeyExpression& key) {
+  {
+    const Lock lock(mutex_);
+    const auto [called, is_new] = called_.try_emplace(key, 0);
+    ++called->second;
+    if (!is_new) return {};
+  }
+  if (auto followed = discovery_.follow(EntityKind::responder, key); !followed) {
+    const Lock lock(mutex_);
+    if (--called_[key] == 0) called_.erase(key);
+    return followed;
+  }
+  look();
+  return {};
+}
+
+void NodeCore::end_call(const KeyExpression& key) {
+  std::vector<KeyExpression> unused;
+  {
+    const Lock lock(mutex_);
+    if (const auto called = called_.find(key); called != called_.end()) --called->second;
+    if (called_.size() <= kMostCalledKeys) return;
+    std::erase_if(called_, [&](const auto& called) {
+      if (called.second != 0) return false;
+      unused.push_back(called.first);
+      return true;
+    });
+  }
+  for (const KeyExpression& one : unused) discovery_.unfollow(EntityKind::responder, one);
+}
+
+std::vector<EntityAnnouncement> NodeCore::responders_of(const KeyExpression& key) const {
+  std::vector<EntityAnnouncement> found;
+  const Lock lock(mutex_);
+  for (const auto& [id, responder] : known_.responders)
+    if (responder.topic == key) found.push_back(responder);
+  return found;
+}
+
 // What discovery says
 
 void NodeCore::look() {
@@ -244,9 +310,11 @@ void NodeCore::look() {
   std::vector<std::shared_ptr<SubscriberCore>> subscribers;
   std::vector<PublisherId> gone;
   std::map<ContextId, std::string> gone_nodes;
+  std::map<KeyExpression, std::size_t> called;
   {
     const Lock lock(mutex_);
     if (closed_) return;
+    called = called_;
     for (const auto& [id, publisher] : known_.publishers)
       if (!known.publishers.contains(id)) gone.push_back(id);
     for (const auto& [id, nodes] : known_.nodes)
@@ -255,6 +323,7 @@ void NodeCore::look() {
     for (const auto& [entity, weak] : subscribers_)
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
   }
+  looks_.fetch_add(1);
   tell_of_twins(known.name_counts());
   std::set<ContextId> contexts;
   for (const auto& subscriber : subscribers) subscriber->add_connected_to(contexts);
@@ -267,6 +336,8 @@ void NodeCore::look() {
       want(subscriber, publisher);
     }
   }
+  for (const auto& [id, responder] : known.responders)
+    if (called.contains(responder.topic)) contexts.insert(id.context);
   // What is reached stays followed, so that its end is told.
   discovery_.follow_nodes_of(contexts);
   context()->wake_others();
@@ -335,6 +406,12 @@ std::vector<EntityInfo> NodeCore::subscribers() const {
   if (context()->forked()) return {};
   const Lock lock(mutex_);
   return known_.described(known_.subscribers);
+}
+
+std::vector<EntityInfo> NodeCore::responders() const {
+  if (context()->forked()) return {};
+  const Lock lock(mutex_);
+  return known_.described(known_.responders);
 }
 
 }  // namespace tendon::v0::detail

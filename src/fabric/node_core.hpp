@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -24,7 +25,9 @@
 
 namespace tendon::v0::detail {
 
+class Caller;
 class PublisherCore;
+class ResponderCore;
 class SubscriberCore;
 
 /// A node: what it announces, and which publishers its subscribers connect to.
@@ -59,6 +62,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
   [[nodiscard]] Result<void> survey(Deadline deadline);
+  [[nodiscard]] std::vector<EntityInfo> responders() const;
+  [[nodiscard]] Caller& caller() noexcept { return *caller_; }
   void close();
 
   /// `publisher` can be found from now on. Errors: pipe_closed, limits.
@@ -68,6 +73,17 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   [[nodiscard]] Result<void> add(const std::shared_ptr<SubscriberCore>& subscriber);
   /// Waits for an attempt that runs.
   void remove(const SubscriberCore& subscriber);
+  /// `responder` can be called from now on.
+  [[nodiscard]] Result<void> add(const ResponderCore& responder);
+  void remove(const ResponderCore& responder);
+  /// From the first call on, discovery tells of the responders of a key; it may forget it when no
+  /// call of it runs. Each begin_call() that succeeds has its end_call().
+  [[nodiscard]] Result<void> begin_call(const KeyExpression& key);
+  void end_call(const KeyExpression& key);
+  [[nodiscard]] std::vector<EntityAnnouncement> responders_of(const KeyExpression& key) const;
+  /// Changes whenever what discovery tells has been looked at.
+  [[nodiscard]] std::uint64_t discovery_version() const noexcept { return looks_.load(); }
+  [[nodiscard]] std::vector<std::string> addresses_of(const ContextId& context) const;
   /// Empty while discovery does not tell of it.
   [[nodiscard]] std::string name_of_peer(const ContextId& context) const;
   void on_event(std::function<void(const FabricEvent&)> callback);
@@ -85,10 +101,13 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
     std::chrono::steady_clock::time_point due;  // to tell of it
   };
   static constexpr std::chrono::milliseconds kUndiscoverableAfter{500};
+  /// Keys that were called stay followed, for the next call: so many.
+  static constexpr std::size_t kMostCalledKeys = 64;
 
   [[nodiscard]] Result<void> open(Deadline deadline);
   [[nodiscard]] Result<KeyExpression> key_of(const PublisherCore& publisher) const;
   [[nodiscard]] Result<KeyExpression> key_of(const SubscriberCore& subscriber) const;
+  [[nodiscard]] Result<KeyExpression> key_of(const ResponderCore& responder) const;
   void look() TENDON_EXCLUDES(looking_);
   void tell_of_twins(std::map<std::string, std::size_t> name_counts) TENDON_REQUIRES(looking_);
   void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone, const KnownPeers& known,
@@ -96,18 +115,21 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
-  [[nodiscard]] std::vector<std::string> addresses_of(const ContextId& context) const;
+
   const std::shared_ptr<ContextFabric> fabric_;
   const NodeOptions options_;
+  const std::shared_ptr<Caller> caller_;
   std::string address_;
   std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
   NodeDiscovery discovery_;
   EventCallbacks<FabricEvent> event_callbacks_;
+  std::atomic<std::uint64_t> looks_{0};
   Mutex looking_;
   std::set<std::string> twins_ TENDON_GUARDED_BY(looking_);  // names that two nodes have
   std::map<ContextId, Missing> missing_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;
   KnownPeers known_ TENDON_GUARDED_BY(mutex_);
+  std::map<KeyExpression, std::size_t> called_ TENDON_GUARDED_BY(mutex_);  // and how many calls run
   std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };

@@ -7,8 +7,6 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
-#include "tensor/copy.hpp"
-
 namespace tendon::v0::detail {
 namespace {
 
@@ -106,15 +104,7 @@ Result<void> PublisherCore::check(const Schema& schema) const {
 
 Result<void> PublisherCore::check(const TensorDict& sample) const {
   TENDON_CHECK(check(*sample.schema()));
-  for (std::size_t i = 0; i < sample.leaf_count(); ++i) {
-    const Device device = sample.leaf_view(i).device;
-    if (device != cpu()) {
-      return Error{ErrorCode::unsupported_device, kWhere,
-                   "leaf '" + sample.leaf_path(i) + "' is on " + to_string(device) +
-                       "; this build moves CPU tensors only, and copies nothing in secret"};
-    }
-  }
-  return {};
+  return check_devices(sample, kWhere);
 }
 
 // When memory is short, the oldest samples are given up: first of all those that nobody waits for.
@@ -129,53 +119,22 @@ Result<std::shared_ptr<const PublishedSlot>> PublisherCore::acquire(std::uint64_
   }
 }
 
+AcquireSlot PublisherCore::acquiring() {
+  return [this](std::uint64_t size_bytes) { return acquire(size_bytes); };
+}
+
 // Memory for the body that `message` describes, its header included.
 Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage message) {
   auto kept = std::make_shared<KeptSample>();
-  message.descriptor.header_bytes = sizeof(SampleHeader);
-  const std::uint64_t size = message.descriptor.body_bytes();
-  if (size <= kMaxInlineBytes) {
-    kept->inlined.resize(size);
-    message.body = kept->inlined;
-  } else {
-    TENDON_TRY(slot, acquire(size));
-    message.body = slot->memory().first(size);
-    message.slot = std::move(slot);
-  }
-  kept->message = std::move(message);
+  TENDON_CHECK(kept->make_room(std::move(message), sizeof(SampleHeader), acquiring()));
   return kept;
 }
-
-namespace {
-
-// It is filled before anybody sees it.
-MutableBytes memory_of(KeptSample& kept) {
-  if (kept.message.slot == nullptr) return kept.inlined;
-  return kept.message.slot->memory().first(kept.message.descriptor.body_bytes());
-}
-
-}  // namespace
 
 Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline) {
   TENDON_CHECK(usable(kWhere));
   TENDON_CHECK(check(sample));
-  SharedMessage message;
-  message.schema = sample.schema();
-  Descriptor& descriptor = message.descriptor;
-  descriptor.kind = MessageKind::data;
-  descriptor.layout = Layout::aligned;
-  descriptor.payload_bytes = message.schema->layout(Layout::aligned).total_bytes;
-  std::string values;
-  if (sample.values() != nullptr) {
-    TENDON_TRY(json, to_json(*sample.values()));
-    values = std::move(json);
-    descriptor.values_bytes = static_cast<std::uint32_t>(values.size());
-  }
-  TENDON_TRY(kept, make_room(std::move(message)));
-  const MutableBytes memory = memory_of(*kept);
-  const std::uint64_t payload_bytes = kept->message.descriptor.payload_bytes;
-  pack_piece(sample, Layout::aligned, 0, memory.first(payload_bytes));
-  std::memcpy(memory.data() + payload_bytes, values.data(), values.size());
+  auto kept = std::make_shared<KeptSample>();
+  TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
   return publish(std::move(kept), deadline);
 }
 
@@ -189,7 +148,7 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline) {
   message.descriptor.kind = MessageKind::bytes;
   message.descriptor.payload_bytes = sample.size();
   TENDON_TRY(kept, make_room(std::move(message)));
-  if (!sample.empty()) std::memcpy(memory_of(*kept).data(), sample.data(), sample.size());
+  if (!sample.empty()) std::memcpy(kept->memory().data(), sample.data(), sample.size());
   return publish(std::move(kept), deadline);
 }
 
@@ -206,7 +165,7 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   message.descriptor.layout = Layout::aligned;
   message.descriptor.payload_bytes = schema->layout(Layout::aligned).total_bytes;
   TENDON_TRY(kept, make_room(std::move(message)));
-  Storage storage(kept, memory_of(*kept).data(), kept->message.descriptor.payload_bytes,
+  Storage storage(kept, kept->memory().data(), kept->message.descriptor.payload_bytes,
                   Access::read_write);
   TENDON_TRY(dict, TensorDict::from_packed(schema, Layout::aligned, std::move(storage)));
   return Loan(std::move(dict), std::move(kept));
@@ -246,9 +205,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     sample->header = {.sequence = published.sequence,
                       .stamp = static_cast<std::uint64_t>(clock_()),
                       .incarnation = context_.identity().incarnation};
-    const MutableBytes memory = memory_of(*sample);
-    std::memcpy(memory.data() + memory.size() - sizeof(SampleHeader), &sample->header,
-                sizeof(SampleHeader));
+    std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
     history_.push(std::move(sample));
     {
       SampleSender::Round round(*sender_);

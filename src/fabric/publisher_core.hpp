@@ -15,6 +15,7 @@
 
 #include "channel/sample_sender.hpp"
 #include "fabric/entities.hpp"
+#include "fabric/kept_body.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/sample_history.hpp"
 #include "fabric/subscription.hpp"
@@ -74,6 +75,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] Result<void> check(const TensorDict& sample) const;
   [[nodiscard]] Result<void> check(const Schema& schema) const;
+  [[nodiscard]] AcquireSlot acquiring();
   [[nodiscard]] Result<std::shared_ptr<KeptSample>> make_room(SharedMessage message);
   [[nodiscard]] Result<Published> publish(std::shared_ptr<KeptSample> sample, Deadline deadline);
   [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(std::uint64_t size_bytes);

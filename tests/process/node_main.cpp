@@ -5,8 +5,10 @@
 
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <iostream>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -64,6 +66,23 @@ class Program {
       }
       return "ok";
     }
+    if (verb == "responder") {  // `responder KEY echo|hold`: what holds waits for its caller's end
+      std::string how;
+      words >> how;
+      responder_ = Responder::declare(node_, key, [how, this](const Request& request) {
+                     if (how == "hold") hold(request);
+                     return Result<TensorDict>(request.tensors());
+                   }).value();
+      return "ok";
+    }
+    if (verb == "stats") {  // "ok RUNNING CANCELLED" of the responder
+      const ResponderStats stats = responder_->stats();
+      return "ok " + std::to_string(stats.running) + ' ' + std::to_string(stats.cancelled);
+    }
+    if (verb == "call") {
+      const auto reply = node_.call(key, numbered(7), milliseconds(20'000));
+      return reply ? "ok " + std::to_string(number_of(reply->tensors)) : told(reply.error());
+    }
     if (verb == "wait") {  // for so many subscribers
       const auto there = publisher_->wait_for_subscribers(std::stoull(key), milliseconds(20'000));
       return there ? "ok" : told(there.error());
@@ -87,9 +106,17 @@ class Program {
   }
 
  private:
+  void hold(const Request& request) {
+    std::unique_lock lock(mutex_);
+    std::condition_variable_any never;
+    (void)never.wait(lock, request.stop_token(), [] { return false; });
+  }
+
+  std::mutex mutex_;
   Context context_;
   Node node_;
   std::optional<Publisher> publisher_;
+  std::optional<Responder> responder_;
   std::map<std::string, Subscriber> subscribers_;
   std::uint64_t published_ = 0;
 };

@@ -24,6 +24,12 @@ inline constexpr double kLeastMaxHz = 0.001;
 inline constexpr double kMostMaxHz = 1e6;
 /// Announcements of one peer, without a discovery service.
 inline constexpr std::size_t kMaxAnnouncements = 4096;
+/// Requests of one caller to one responder that have no answer yet; further ones wait at the
+/// caller.
+inline constexpr std::size_t kMaxOpenCalls = 128;
+/// ResponderOptions::handlers, and waiting.
+inline constexpr std::uint32_t kMaxHandlers = 256;
+inline constexpr std::uint32_t kMaxWaitingRequests = 4096;
 /// Addresses in NodeOptions::peers, for all nodes of a Context.
 inline constexpr std::size_t kMaxStaticPeers = 64;
 

@@ -4,12 +4,16 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/call.hpp>
 #include <tendon/fabric/fabric_event.hpp>
 #include <tendon/fabric/publisher.hpp>
+#include <tendon/fabric/responder.hpp>
 #include <tendon/fabric/subscriber.hpp>
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/profile.hpp>
@@ -46,7 +50,7 @@ struct NodeOptions {
   Profile profile = Profile::local;
 };
 
-/// A publisher or a subscriber, as its node has announced it.
+/// A publisher, a subscriber or a responder, as its node has announced it.
 struct EntityInfo {
   std::string key;                   ///< of a subscriber: its set of keys
   std::string node;                  ///< empty while the node itself is not known
@@ -56,16 +60,19 @@ struct EntityInfo {
   friend bool operator==(const EntityInfo&, const EntityInfo&) = default;
 };
 
-/// A member of a fabric: a name in a domain, under which a program publishes and subscribes.
+/// A member of a fabric: a name in a domain, under which a program publishes, subscribes, calls and
+/// responds.
 ///
-/// Owns:    its announcements. Publishers and subscribers share its state, so they may be destroyed
-///          in any order. Any number of nodes may share a Context, its links and its memory.
+/// Owns:    its announcements, and channels to responders that it called. Publishers, subscribers
+///          and responders share its state, so they may be destroyed in any order. Any number of
+///          nodes may share a Context, its links and its memory.
 /// Threads: safe everywhere.
 /// Errors:  invalid_argument, address_in_use, permission_denied (a routable address without
 ///          plaintext), unreachable (no router), not_supported (Zenoh, in a build without it).
 /// Blocks:  join() until a router is connected, and until each of `peers` was dialled once or the
-///          deadline: one that is not there yet is no error, and is dialled again. close() and the
-///          destructor while a dial is given up, a second at most; with Zenoh two more.
+///          deadline: one that is not there yet is no error, and is dialled again. call() and
+///          call_all() until the deadline. close() and the destructor while a dial is given up, a
+///          second at most; with Zenoh two more.
 /// Cost:    nothing while there is nothing to connect to. A thread for each peer that is dialled,
 ///          16 at most. A session of Zenoh is about 10 MB and its threads, for all nodes of a
 ///          Context; one that finds others by itself has two.
@@ -97,11 +104,31 @@ class TENDON_API Node {
   /// What discovery tells of publishers and subscribers of its domain, sorted by key and node.
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
+  [[nodiscard]] std::vector<EntityInfo> responders() const;
+
+  /// Asks all responders of `key`, waiting for the first to be announced, takes the first answer,
+  /// and cancels the other requests. An error of one responder is that of the call when none
+  /// answers, and names its node. No request is sent twice to a responder.
+  /// Errors: `unreachable` without a responder, `timeout`, `peer_lost`, `server_busy`,
+  /// `handler_failed`, and what else a handler returns; resource_exhausted when `publish_bytes` is
+  /// short; pipe_closed after close().
+  [[nodiscard]] Result<Reply> call(std::string_view key, const TensorDict& request,
+                                   Deadline deadline);
+  /// The same, which is given up as `cancelled` when `stop` is requested.
+  [[nodiscard]] Result<Reply> call(std::string_view key, const TensorDict& request,
+                                   const std::stop_token& stop, Deadline deadline);
+  /// Until each responder that is announced meanwhile has answered or failed, or the deadline.
+  /// Errors: `unreachable` without a responder; what becomes of each is in the result.
+  [[nodiscard]] Result<CallAllReplies> call_all(std::string_view key, const TensorDict& request,
+                                                Deadline deadline);
+  [[nodiscard]] Result<CallAllReplies> call_all(std::string_view key, const TensorDict& request,
+                                                const std::stop_token& stop, Deadline deadline);
+  [[nodiscard]] CallStats call_stats() const;
   /// `callback` gets the events from now on, where those of Context::on_member come, under no lock.
   /// While 4096 events wait for it, further ones are only logged; gaps also come with samples.
   void on_event(std::function<void(const FabricEvent&)> callback);
-  /// Withdraws its announcements and looks for nobody any more. Publishers and subscribers keep the
-  /// channels that they have. Idempotent.
+  /// Withdraws its announcements and looks for nobody any more. Calls end. Publishers, subscribers
+  /// and responders keep the channels that they have. Idempotent.
   void close();
 
  private:

@@ -30,9 +30,9 @@ TEST(PeerError, TheCodesOfTheEndOfAPipe) {
   using enum ErrorCode;
   EXPECT_EQ(allowed(PeerSays::pipe),
             (std::set{invalid_argument, not_supported, cancelled, unreachable, permission_denied,
-                      version_mismatch, protocol_violation, server_busy, resource_exhausted,
-                      message_too_large, limit_exceeded, too_many_open_files, schema_mismatch,
-                      not_found, internal}));
+                      version_mismatch, protocol_violation, server_busy, handler_failed,
+                      resource_exhausted, message_too_large, limit_exceeded, too_many_open_files,
+                      schema_mismatch, not_found, internal}));
 }
 
 TEST(PeerError, TheCodesOfTheEndOfAnEpoch) {

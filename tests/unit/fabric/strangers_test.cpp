@@ -3,16 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <tendon/fabric/node.hpp>
+#include <thread>
 #include <vector>
 
 #include "core/peer_error.hpp"
 #include "fabric/announcement.hpp"
+#include "fabric/call_words.hpp"
 #include "fabric/context_fabric.hpp"
 #include "fabric/sample_header.hpp"
 #include "fabric/subscription_request.hpp"
@@ -25,6 +28,9 @@ namespace tendon::test {
 namespace {
 
 using namespace std::chrono_literals;
+using detail::CallOpening;
+using detail::CallWord;
+using detail::CallWordKind;
 using detail::ContextCore;
 using detail::Descriptor;
 using detail::DiscoveryWord;
@@ -111,7 +117,7 @@ class Stall final : public detail::OpenHandler {
                                                        Bytes said) override {
     const std::lock_guard lock(mutex_);
     opened_.push_back({std::move(link), open.pipe, std::make_shared<Ear>()});
-    requests_.push_back(detail::read_subscription_request(said).value());
+    said_.emplace_back(said.begin(), said.end());
     return std::static_pointer_cast<detail::MessageSink>(opened_.back().ear);
   }
   void on_context_closed() override {}
@@ -127,13 +133,13 @@ class Stall final : public detail::OpenHandler {
   }
   [[nodiscard]] SubscriptionRequest last_request() {
     const std::lock_guard lock(mutex_);
-    return requests_.back();
+    return detail::read_subscription_request(said_.back()).value();
   }
 
  private:
   std::mutex mutex_;
   std::vector<Mouth> opened_;
-  std::vector<SubscriptionRequest> requests_;
+  std::vector<std::vector<std::byte>> said_;
   std::size_t taken_ = 0;
 };
 
@@ -142,6 +148,8 @@ class Strangers : public PipeTest {
   Strangers() {
     EXPECT_TRUE(succeeds(stranger().purposes().add(
         Purpose::fabric, {.handler = stall_, .profile = Profile::local})));
+    EXPECT_TRUE(succeeds(
+        stranger().purposes().add(Purpose::call, {.handler = stall_, .profile = Profile::local})));
   }
   [[nodiscard]] static Context make(std::string_view name, const Way& way) {
     return Context::create(
@@ -174,11 +182,11 @@ class Strangers : public PipeTest {
                          .value();
     return key.text();
   }
-  [[nodiscard]] std::string publisher_key(std::uint32_t entity, std::string_view topic,
-                                          const ContextId& context) const {
+  [[nodiscard]] static std::string entity_key(detail::EntityKind kind, std::uint32_t entity,
+                                              std::string_view topic, const ContextId& context) {
     const auto key =
         detail::to_key(detail::EntityAnnouncement{.domain = "brain",
-                                                  .kind = detail::EntityKind::publisher,
+                                                  .kind = kind,
                                                   .context = context,
                                                   .entity = entity,
                                                   .schema = {},
@@ -187,6 +195,10 @@ class Strangers : public PipeTest {
             .value();
     return key.text();
   }
+  [[nodiscard]] static std::string publisher_key(std::uint32_t entity, std::string_view topic,
+                                                 const ContextId& context) {
+    return entity_key(detail::EntityKind::publisher, entity, topic, context);
+  }
   /// The node's subscriber is connected to a publisher of the stranger's: what that one says on it.
   [[nodiscard]] Mouth published() {
     discovery_ = open(Purpose::discovery);
@@ -194,7 +206,16 @@ class Strangers : public PipeTest {
     discovery_->announce(DiscoveryWord::came, publisher_key(1, "topic", stranger_.id()));
     return stall_->next();
   }
-  [[nodiscard]] static std::vector<std::byte> header_of(const SampleHeader& header) {
+  /// The stranger has a responder: what it says to the node that calls it.
+  [[nodiscard]] Mouth called() {
+    discovery_ = open(Purpose::discovery);
+    discovery_->announce(TokenChange::came, node_key("stranger"));
+    discovery_->announce(TokenChange::came,
+                         entity_key(detail::EntityKind::responder, 1, "plan", stranger_.id()));
+    return stall_->next();
+  }
+  template <class Header = SampleHeader>
+  [[nodiscard]] static std::vector<std::byte> header_of(const Header& header) {
     std::vector<std::byte> bytes(sizeof header);
     std::memcpy(bytes.data(), &header, sizeof header);
     return bytes;
@@ -436,6 +457,261 @@ TEST_P(Strangers, APublisherThatBreaksTheProtocolIsLeft) {
     discovery_->announce(DiscoveryWord::went, node_key("stranger"));
     ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
   }
+}
+
+// Callers
+
+class StrangeCallers : public Strangers {
+ protected:
+  /// A channel to the node's responder, on which the stranger knows a schema by number 1.
+  [[nodiscard]] Mouth calling() {
+    Mouth mouth = open(Purpose::call, std::as_bytes(std::span(&opening_, 1)));
+    Descriptor schema;
+    schema.kind = MessageKind::schema;
+    schema.schema = 1;
+    mouth.say(schema, numbered(1).schema()->encoding());
+    return mouth;
+  }
+  [[nodiscard]] static Descriptor request() {
+    Descriptor descriptor;
+    descriptor.kind = MessageKind::data;
+    descriptor.schema = 1;
+    descriptor.layout = Layout::aligned;
+    return descriptor;
+  }
+  static void ask(Mouth& mouth, std::uint64_t id) {
+    mouth.say(request(), payload(), header_of(CallWord{.id = id, .left_ns = CallWord::kNever}));
+  }
+  static void give_up(const Mouth& mouth, std::uint64_t id) {
+    mouth.link->post(Descriptor{.kind = MessageKind::cancel, .pipe = mouth.pipe, .sequence = id});
+  }
+  [[nodiscard]] static Bytes payload() {
+    static const std::vector<std::byte> packed = [] {
+      const TensorDict dict = numbered(7);
+      std::vector<std::byte> bytes(dict.schema()->layout(Layout::aligned).total_bytes);
+      detail::pack_piece(dict, Layout::aligned, 0, bytes);
+      return bytes;
+    }();
+    return packed;
+  }
+
+  std::atomic<bool> may_answer_{false};
+  Responder responder_ =
+      Responder::declare(
+          node_, "plan",
+          [this](const Request& request) -> Result<TensorDict> {
+            EXPECT_TRUE(eventually([&] { return may_answer_ || request.cancelled(); }));
+            return request.tensors();
+          },
+          {.handlers = 1})
+          .value();
+  const CallOpening opening_{.entity = 2};  // the subscriber of these tests is 1
+};
+TENDON_ON_BOTH_PATHS(StrangeCallers);
+
+TEST_P(StrangeCallers, OfNothingAreRefused) {
+  const CallOpening nobody{.entity = 77};
+  Mouth mouth = open(Purpose::call, std::as_bytes(std::span(&nobody, 1)));
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::unreachable, "77"));
+  Mouth shorter = open(Purpose::call, std::as_bytes(std::span(&opening_, 1)).first(7));
+  EXPECT_TRUE(shorter.ear->was_told(ErrorCode::protocol_violation, "7"));
+}
+
+TEST_P(StrangeCallers, GetOneAnswerForEachRequest) {
+  Mouth mouth = calling();
+  ask(mouth, 9);
+  ask(mouth, 3);
+  ASSERT_TRUE(eventually([&] { return responder_.stats().waiting == 1; }));
+  give_up(mouth, 3);
+  give_up(mouth, 4);  // there is none
+  EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::bytes) == 1; }));
+  may_answer_ = true;
+  EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::data) == 1; }));
+  give_up(mouth, 9);  // too late
+  ask(mouth, 9);      // its number is free again
+  EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::data) == 2; }));
+  EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
+  EXPECT_EQ(responder_.stats().cancelled, 1u);
+}
+
+TEST_P(StrangeCallers, ThatBreakTheProtocolAreToldAndStopped) {
+  const auto header = header_of(CallWord{.id = 1, .left_ns = CallWord::kNever});
+  const auto break_it = [&](Mouth& mouth, int how) {
+    Descriptor descriptor = request();
+    switch (how) {
+      case 0:
+        return mouth.say(descriptor, payload(), Bytes(header).first(23));
+      case 1:
+        return mouth.say(descriptor, payload(), header_of(CallWord{.id = 0}));
+      case 2:
+        return mouth.say(descriptor, payload(),
+                         header_of(CallWord{.id = 1, .kind = CallWordKind::answer}));
+      case 3:
+        return mouth.say(descriptor, payload(),
+                         header_of(CallWord{.id = 1, .kind = static_cast<CallWordKind>(99)}));
+      case 4:
+        descriptor = sample();
+        return mouth.say(descriptor, payload(), header);
+      case 5:
+        ask(mouth, 1);
+        return ask(mouth, 1);
+      case 6:
+        may_answer_ = true;  // what is in it is read by a handler's thread
+        descriptor.schema = 5;
+        return mouth.say(descriptor, payload(), header);
+      case 7:
+        return mouth.say(descriptor, payload().first(3), header);
+      case 8:
+        descriptor.kind = MessageKind::schema;
+        return mouth.say({.kind = MessageKind::schema, .schema = 2}, as_bytes("no schema"));
+      case 9:
+        for (int n = 0; n < 1000; ++n) give_up(mouth, 1);
+        return mouth.say(descriptor, payload(), Bytes(header).first(1));
+      default:
+        mouth.sequence = 0;
+        return ask(mouth, 1);
+    }
+  };
+  for (int how = 0; how <= 10; ++how) {
+    SCOPED_TRACE(how);
+    may_answer_ = false;
+    Mouth mouth = calling();
+    break_it(mouth, how);
+    EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, ""));
+    EXPECT_TRUE(eventually([&] {
+      const ResponderStats stats = responder_.stats();
+      return stats.running == 0 && stats.waiting == 0;
+    })) << "its requests are cancelled";
+  }
+  may_answer_ = true;
+  EXPECT_TRUE(succeeds(node_.call("plan", numbered(1), kPatience))) << "others are not disturbed";
+}
+
+TEST_P(StrangeCallers, BeyondThePlacesAreEachTold) {
+  Mouth mouth = calling();
+  constexpr int kAsked = 200;
+  constexpr int kRefused = kAsked - 1 - 64;  // one runs, 64 wait
+  for (int id = 1; id <= kAsked; ++id) ask(mouth, id);
+  EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::bytes) == kRefused; }));
+  EXPECT_EQ(responder_.stats().refused, static_cast<std::uint64_t>(kRefused));
+  EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
+}
+
+TEST_P(StrangeCallers, WhoseRequestsAreTooManyAreTold) {
+  Responder patient =
+      Responder::declare(node_, "later",
+                         [](const Request& request) {
+                           EXPECT_TRUE(eventually([&] { return request.cancelled(); }));
+                           return Result<TensorDict>(request.tensors());
+                         },
+                         {.handlers = 1, .waiting = kMaxWaitingRequests})
+          .value();
+  const CallOpening later{.entity = 3};
+  Mouth mouth = open(Purpose::call, std::as_bytes(std::span(&later, 1)));
+  mouth.say({.kind = MessageKind::schema, .schema = 1}, numbered(1).schema()->encoding());
+  for (std::uint64_t id = 1; id <= kMaxOpenCalls; ++id) ask(mouth, id);
+  EXPECT_TRUE(eventually([&] { return patient.stats().waiting == kMaxOpenCalls - 1; }));
+  EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
+  ask(mouth, kMaxOpenCalls + 1);
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, "128"));
+}
+
+// Responders
+
+class StrangeResponders : public StrangeCallers {
+ protected:
+  StrangeResponders() { EXPECT_TRUE(succeeds(responder_.close(kPatience))); }
+  /// The node calls; the stranger has the request.
+  [[nodiscard]] Mouth asked() {
+    caller_ = std::jthread([this] { result_ = node_.call("plan", numbered(1), kPatience); });
+    Mouth mouth = called();
+    EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::data) != 0; }));
+    mouth.say({.kind = MessageKind::schema, .schema = 1}, numbered(1).schema()->encoding());
+    return mouth;
+  }
+  [[nodiscard]] Result<Reply> result() {
+    caller_.join();
+    return *std::move(result_);
+  }
+  static void answer(Mouth& mouth, CallWord word) {
+    word.kind = CallWordKind::answer;
+    mouth.say(request(), payload(), header_of(word));
+  }
+
+  std::optional<Result<Reply>> result_;
+  std::jthread caller_;
+};
+TENDON_ON_BOTH_PATHS(StrangeResponders);
+
+TEST_P(StrangeResponders, AnHonestOneIsHeard) {
+  Mouth mouth = asked();
+  answer(mouth, {.id = 1});
+  const Reply reply = result().value();
+  EXPECT_EQ(reply.node, "stranger");
+  EXPECT_EQ(number_of(reply.tensors), 7);
+}
+
+TEST_P(StrangeResponders, AnAnswerThatIsLateIsDroppedAndCounted) {
+  Responder other = Responder::declare(node_, "plan", [this](const Request& request) {
+                      EXPECT_TRUE(eventually([&] { return may_answer_.load(); }));
+                      return Result<TensorDict>(request.tensors());
+                    }).value();
+  Mouth mouth = asked();
+  may_answer_ = true;
+  EXPECT_EQ(result().value().node, "node");
+  EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::cancel) == 1; }));
+  answer(mouth, {.id = 1});
+  EXPECT_TRUE(eventually([&] { return node_.call_stats().late_answers == 1; }));
+  EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
+}
+
+TEST_P(StrangeResponders, ThatBreakTheProtocolAreLeft) {
+  const auto break_it = [&](Mouth& mouth, unsigned how) {
+    const std::uint64_t id = how + 1;  // each call has the next one
+    switch (how) {
+      case 0:
+        return answer(mouth, {.id = 5});
+      case 1:
+        return mouth.say(request(), payload(), header_of(CallWord{.id = id}));
+      case 2:
+        return mouth.say(sample(), as_bytes("what"),
+                         header_of(CallWord{.id = id, .kind = CallWordKind::answer}));
+      case 3:
+        return mouth.say(request(), payload(),
+                         header_of(CallWord{.id = id, .kind = CallWordKind::error, .code = 306}));
+      case 4: {
+        const std::string large(600, 'x');
+        return mouth.say(sample(), as_bytes(large),
+                         header_of(CallWord{.id = id, .kind = CallWordKind::error, .code = 306}));
+      }
+      case 5:
+        return mouth.say(request(), payload().first(2),
+                         header_of(CallWord{.id = id, .kind = CallWordKind::answer}));
+      default:
+        return mouth.say(sample(), {}, {});
+    }
+  };
+  for (unsigned how = 0; how <= 6; ++how) {
+    SCOPED_TRACE(how);
+    Mouth mouth = asked();
+    break_it(mouth, how);
+    EXPECT_TRUE(fails_with(result(), ErrorCode::protocol_violation, "stranger"));
+    EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, ""));
+    discovery_->announce(TokenChange::went,
+                         entity_key(detail::EntityKind::responder, 1, "plan", stranger_.id()));
+    discovery_->announce(TokenChange::went, node_key("stranger"));
+    ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
+  }
+}
+
+TEST_P(StrangeResponders, SayWhatAPeerMaySay) {
+  Mouth mouth = asked();
+  const std::string text = "no\x1b[31m plan";
+  mouth.say(sample(), as_bytes(text),
+            header_of(CallWord{.id = 1, .kind = CallWordKind::error, .code = 3}));  // a timeout
+  const auto failed = result();
+  EXPECT_TRUE(fails_with(failed, ErrorCode::handler_failed, "plan"));
+  EXPECT_EQ(failed.error().detail.find('\x1b'), std::string::npos);
 }
 
 }  // namespace

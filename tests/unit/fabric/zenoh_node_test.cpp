@@ -125,6 +125,23 @@ TEST_F(ZenohNodes, GoOnWithoutTheRouterAndFindOthersWhenItIsBack) {
   EXPECT_EQ(subscriber.stats().missed, 0U);
 }
 
+TEST_F(ZenohNodes, CallThoseThatTheyHearOfAndGoOnWithoutTheRouter) {
+  auto router = this->router();
+  const std::vector<std::string> routers{"unix:" + place()};
+  Program brain = start("brain", routers);
+  Program arm = start("arm", routers);
+  const auto echo = [](const Request& request) { return Result<TensorDict>(request.tensors()); };
+  const Responder responder = Responder::declare(arm.node, "arm/plan", echo).value();
+  const Responder other = Responder::declare(arm.node, "arm/stop", echo).value();
+  EXPECT_EQ(brain.node.call("arm/plan", numbered(1), kPatience).value().node, "arm");
+  EXPECT_EQ(brain.node.responders().size(), 1U) << "it is told of what it called";
+  router.reset();
+  ASSERT_TRUE(eventually([&] { return brain.node.responders().empty(); }));
+  EXPECT_EQ(brain.node.call("arm/plan", numbered(2), kPatience).value().node, "arm");
+  EXPECT_TRUE(fails_with(brain.node.call("arm/stop", numbered(2), kBriefly), ErrorCode::unreachable,
+                         "arm/stop"));
+}
+
 // The first one serves the place where they meet.
 TEST_F(ZenohNodes, FindEachOtherAfterTheOneThatServedHasGone) {
   auto first = std::make_unique<Program>(start("first"));

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <utility>
+
+namespace tendon {
+inline namespace v0 {
+
+class Node;
+
+namespace detail {
+class ResponderCore;
+}
+
+/// What a handler is asked.
+///
+/// Owns:    a share of the memory that its tensors lie in, which is read-only where the caller is
+///          on this host. Kept beyond the answer they hold memory of the caller.
+/// Threads: a value.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    nothing is copied on one host.
+class TENDON_API Request {
+ public:
+  [[nodiscard]] const TensorDict& tensors() const& noexcept { return tensors_; }
+  const TensorDict& tensors() const&& = delete;
+  /// "motor (host b, pid 4711)".
+  [[nodiscard]] const std::string& caller() const& noexcept { return caller_; }
+  const std::string& caller() const&& = delete;
+  /// When the caller gives up.
+  [[nodiscard]] Deadline deadline() const noexcept { return deadline_; }
+  /// Nobody waits for the answer: the caller gave up, was answered by another responder, or is
+  /// lost; or the responder is being destroyed. What takes long looks now and then.
+  [[nodiscard]] bool cancelled() const noexcept { return stop_.stop_requested(); }
+  /// The same, to wait with. Its callbacks run on a thread of the Context: they only signal.
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return stop_; }
+
+ private:
+  friend class detail::ResponderCore;
+  Request(TensorDict tensors, std::string caller, Deadline deadline, std::stop_token stop)
+      : tensors_(std::move(tensors)),
+        caller_(std::move(caller)),
+        deadline_(deadline),
+        stop_(std::move(stop)) {}
+
+  TensorDict tensors_;
+  std::string caller_;
+  Deadline deadline_;
+  std::stop_token stop_;
+};
+
+struct ResponderOptions {
+  /// Handlers that run at once, each on a thread that is made when it is first needed: 1 to
+  /// kMaxHandlers.
+  std::uint32_t handlers = 8;
+  /// Requests that wait for one of these; a further one gets `server_busy`.
+  std::uint32_t waiting = 64;
+};
+
+struct ResponderStats {
+  std::uint64_t answered = 0;
+  std::uint64_t failed = 0;     ///< the handler gave an error, or its answer could not be sent
+  std::uint64_t refused = 0;    ///< `server_busy`
+  std::uint64_t cancelled = 0;  ///< given up by their callers before there was an answer
+  std::uint64_t waiting = 0;    ///< now
+  std::uint64_t running = 0;    ///< now
+};
+
+/// Answers the calls of other nodes on one key: see Node::call(). Several nodes may answer on one.
+///
+/// Owns:    threads, and a channel for each caller.
+/// Threads: safe everywhere. Handlers run on threads of the responder, several at once.
+/// Errors:  declare(): invalid_argument, pipe_closed for a node that was closed. What a handler
+///          returns or throws is its caller's error, that of one request alone.
+/// Blocks:  close() until its deadline. The destructor requests handlers to stop, and waits until
+///          they have returned: it does not run in one.
+/// Cost:    on one host an answer is copied once, into memory that its caller reads.
+class TENDON_API Responder {
+ public:
+  using Handler = std::function<Result<TensorDict>(const Request&)>;
+  /// `key` is a key, not a set of them: "arm/plan".
+  [[nodiscard]] static Result<Responder> declare(Node& node, std::string_view key, Handler handler,
+                                                 const ResponderOptions& options = {});
+  Responder(Responder&&) noexcept;
+  Responder& operator=(Responder&&) noexcept;
+  Responder(const Responder&) = delete;
+  Responder& operator=(const Responder&) = delete;
+  ~Responder();
+
+  [[nodiscard]] const std::string& key() const& noexcept;
+  const std::string& key() const&& = delete;
+  [[nodiscard]] ResponderStats stats() const;
+  /// Withdraws the announcement, refuses further requests, and waits for those that it has: until
+  /// they are answered, and their answers sent. `timeout` says how many are left: these are
+  /// cancelled. Idempotent.
+  [[nodiscard]] Result<void> close(Deadline deadline);
+
+ private:
+  explicit Responder(std::shared_ptr<detail::ResponderCore> core);
+  std::shared_ptr<detail::ResponderCore> core_;
+};
+
+}  // namespace v0
+}  // namespace tendon

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/body_reader.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memory/large_copy.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+// A share of what a body lies in, which counts while the program has it.
+struct HeldBody {
+  std::shared_ptr<std::atomic<std::uint32_t>> count;
+  std::shared_ptr<const void> body;
+
+  HeldBody(std::shared_ptr<std::atomic<std::uint32_t>> held, std::shared_ptr<const void> owner)
+      : count(std::move(held)), body(std::move(owner)) {
+    count->fetch_add(1, std::memory_order_relaxed);
+  }
+  HeldBody(const HeldBody&) = delete;
+  HeldBody& operator=(const HeldBody&) = delete;
+  ~HeldBody() { count->fetch_sub(1, std::memory_order_relaxed); }
+};
+
+}  // namespace
+
+Lend BodyReader::may_lend(Link& link, const IncomingBody& body) const {
+  return held_->load(std::memory_order_relaxed) < max_held_ && link.lend(body) ? Lend::yes
+                                                                               : Lend::no;
+}
+
+Result<Storage> BodyReader::bytes_of(IncomingBody& body, std::uint64_t size_bytes,
+                                     Lend lend) const {
+  if (size_bytes == 0) return Storage();
+  const bool is_slot = body.place == IncomingBody::Place::peer_slot;
+  if (is_slot && lend == Lend::no) {
+    TENDON_TRY(copy, Storage::allocate(size_bytes));
+    copy_part({copy.data(), size_bytes}, {body.data, size_bytes}, size_bytes);
+    body = {};  // the slot goes back now
+    return copy;
+  }
+  return Storage(std::make_shared<HeldBody>(held_, std::move(body.owner)), body.data, size_bytes,
+                 body.access, is_slot ? Origin::peer_slot : Origin::here);
+}
+
+Result<TensorDict> BodyReader::tensors_of(const Link& link, Incoming& incoming,
+                                          std::shared_ptr<const Schema> schema, Lend lend) const {
+  const Descriptor& descriptor = incoming.descriptor;
+  const auto violation = [&](std::string_view what) {
+    return Error{ErrorCode::protocol_violation, where_,
+                 "peer " + link.peer_name() + ": " + std::string(what)};
+  };
+  if (schema == nullptr) return violation("sent a message of a schema that it has not announced");
+  const std::uint64_t expected = schema->layout(descriptor.layout).total_bytes;
+  if (descriptor.payload_bytes != expected) {
+    return violation("sent " + std::to_string(descriptor.payload_bytes) +
+                     " bytes for a schema of " + std::to_string(expected));
+  }
+  std::shared_ptr<const Value> values;
+  if (descriptor.values_bytes != 0) {
+    // A copy first: the peer could change its slot while it is being read.
+    const std::byte* begin = incoming.body.data + descriptor.payload_bytes;
+    const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
+    TENDON_TRY(parsed, parse_json(json));
+    values = std::make_shared<const Value>(std::move(parsed));
+  }
+  TENDON_TRY(payload, bytes_of(incoming.body, descriptor.payload_bytes, lend));
+  return TensorDict::from_packed(std::move(schema), descriptor.layout, std::move(payload),
+                                 std::move(values));
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <tendon/memory/storage.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "transport/link.hpp"
+#include "transport/message.hpp"
+
+namespace tendon::v0::detail {
+
+/// May the program keep a body where it lies, or has it to be copied?
+enum class Lend : std::uint8_t { no, yes };
+
+/// Makes of bodies that have come what the program gets: views of the peer's memory as long as it
+/// keeps few of them, and copies of the rest.
+///
+/// Owns:    a count of the bodies that the program has.
+/// Threads: thread-safe; may_lend() needs the link's receive lock.
+/// Errors:  protocol_violation naming the peer; those of memory and of JSON.
+/// Blocks:  never.
+/// Cost:    of a copy: that.
+class BodyReader {
+ public:
+  /// `where`: of errors.
+  BodyReader(std::string_view where, std::uint32_t max_held) : where_(where), max_held_(max_held) {}
+
+  [[nodiscard]] Lend may_lend(Link& link, const IncomingBody& body) const
+      TENDON_REQUIRES(link.receive_mutex());
+  /// The first `size_bytes`.
+  [[nodiscard]] Result<Storage> bytes_of(IncomingBody& body, std::uint64_t size_bytes,
+                                         Lend lend) const;
+  /// A message of kind `data`. `schema`: what its number stands for; null: nothing.
+  [[nodiscard]] Result<TensorDict> tensors_of(const Link& link, Incoming& incoming,
+                                              std::shared_ptr<const Schema> schema,
+                                              Lend lend) const;
+
+ private:
+  const std::string_view where_;
+  const std::uint32_t max_held_;
+  const std::shared_ptr<std::atomic<std::uint32_t>> held_ =
+      std::make_shared<std::atomic<std::uint32_t>>(0);
+};
+
+}  // namespace tendon::v0::detail

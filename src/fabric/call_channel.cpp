@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/call_channel.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <tendon/fabric/limits.hpp>
+#include <tendon/session/limits.hpp>
+#include <utility>
+
+#include "core/peer_error.hpp"
+#include "core/text.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "node.call";
+/// Bodies of one channel that the program may keep without a copy.
+constexpr std::uint32_t kMaxHeld = 16;
+
+// Requests have the window of every pipe, answers that of the `open`.
+Window bounded(const Link& link, Window window) {
+  return link.traits().slots_bound_window ? window.without_bytes() : window;
+}
+
+std::uint64_t slot_bytes_of(const SharedMessage& message) {
+  return message.slot == nullptr ? 0 : message.descriptor.payload_bytes;
+}
+
+Error violation(const Link& link, std::string_view what) {
+  return Error{ErrorCode::protocol_violation, kWhere,
+               "peer " + link.peer_name() + ": " + std::string(what)};
+}
+
+}  // namespace
+
+std::shared_ptr<CallChannel> CallChannel::create(std::shared_ptr<Entities> entities,
+                                                 const std::shared_ptr<Link>& link,
+                                                 std::uint32_t pipe, Role role, Window answers,
+                                                 std::weak_ptr<Side> side) {
+  auto channel = std::make_shared<CallChannel>(std::move(entities), link, pipe, role,
+                                               std::move(answers), std::move(side));
+  channel->sender_ = std::make_shared<SampleSender>(channel->entities_->context(),
+                                                    [weak = std::weak_ptr(channel)] {
+                                                      if (const auto self = weak.lock())
+                                                        self->flush();
+                                                    });
+  return channel;
+}
+
+CallChannel::CallChannel(std::shared_ptr<Entities> entities, const std::shared_ptr<Link>& link,
+                         std::uint32_t pipe, Role role, Window answers, std::weak_ptr<Side> side)
+    : entities_(std::move(entities)),
+      pipe_(pipe),
+      role_(role),
+      side_(std::move(side)),
+      channel_(std::make_shared<SampleChannel>(
+          *entities_->context(), link, pipe,
+          bounded(*link, role == Role::caller ? Window{} : answers))),
+      bodies_(kWhere, kMaxHeld),
+      receiver_(pipe, bounded(*link, role == Role::caller ? answers : Window{}), link->cap_bytes(),
+                link->budget()) {
+  entities_->count_subscription(1);
+}
+
+CallChannel::~CallChannel() { entities_->count_subscription(-1); }
+
+bool CallChannel::is_over() const {
+  const Lock lock(mutex_);
+  return over_;
+}
+
+// Sending
+
+bool CallChannel::send(std::shared_ptr<const KeptBody> message, const CallWord& word) {
+  return put({std::move(message), word});
+}
+
+bool CallChannel::send(const CallWord& word, std::string_view text) {
+  auto message = std::make_shared<KeptBody>();
+  SharedMessage what;
+  what.descriptor.kind = MessageKind::bytes;
+  what.descriptor.payload_bytes = text.size();
+  const auto no_slot = [](std::uint64_t) -> Result<std::shared_ptr<const PublishedSlot>> {
+    return Error{ErrorCode::internal, kWhere, "the text of an error in a slot"};
+  };
+  if (!message->make_room(std::move(what), sizeof word, no_slot)) return false;
+  if (!text.empty()) std::memcpy(message->memory().data(), text.data(), text.size());
+  std::memcpy(message->header_room().data(), &word, sizeof word);
+  return put({std::move(message), word});
+}
+
+bool CallChannel::put(Outgoing outgoing) {
+  {
+    const Lock lock(mutex_);
+    if (over_) return false;
+    outgoing_bytes_ += slot_bytes_of(outgoing.message->message);
+    outgoing_.push_back(std::move(outgoing));
+  }
+  flush();
+  return true;
+}
+
+// A peer that takes nothing leaves the other channels their part of the publish pool. Each may have
+// one message in a slot, however large.
+bool CallChannel::may_show(const Outgoing& outgoing) const {
+  if (role_ == Role::caller && open_.size() >= kMaxOpenCalls) return false;
+  const std::uint64_t size = slot_bytes_of(outgoing.message->message);
+  const std::uint64_t untaken = channel_->window().untaken_bytes();
+  return size == 0 || untaken == 0 || untaken + size <= entities_->share_bytes() / 2;
+}
+
+bool CallChannel::has_room(std::uint64_t size_bytes) const {
+  const Lock lock(mutex_);
+  return outgoing_bytes_ == 0 || outgoing_bytes_ + size_bytes <= entities_->share_bytes() / 2;
+}
+
+// One thread at a time gets through; what another one puts meanwhile is sent by whichever is next.
+void CallChannel::flush() {
+  std::vector<Unsent> unsent;
+  {
+    SampleSender::Round round(*sender_);
+    const Lock lock(mutex_);
+    while (!over_ && !outgoing_.empty() && may_show(outgoing_.front())) {
+      const Outgoing& next = outgoing_.front();
+      const auto shown = round.show(channel_, next.message->message);
+      if (shown && *shown == Shown::closed) break;
+      if (!shown && link().ended()) break;  // the sink is told
+      if (!shown)
+        unsent.push_back({next.word, shown.error()});
+      else if (role_ == Role::caller)
+        open_.insert(next.word.id);
+      else
+        open_.erase(next.word.id);
+      outgoing_bytes_ -= slot_bytes_of(next.message->message);
+      outgoing_.pop_front();
+    }
+  }
+  if (unsent.empty()) return;
+  const auto side = side_.lock();
+  if (side == nullptr) return;
+  for (const Unsent& gone : unsent) side->on_unsent(*this, gone.word, gone.why);
+}
+
+bool CallChannel::is_idle() {
+  SampleSender::Round round(*sender_);
+  const Lock lock(mutex_);
+  return over_ || (outgoing_.empty() && round.is_idle(*channel_));
+}
+
+void CallChannel::cancel(std::uint64_t id) {
+  {
+    const Lock lock(mutex_);
+    if (over_) return;
+    const auto waits = std::ranges::find_if(
+        outgoing_, [&](const Outgoing& outgoing) { return outgoing.word.id == id; });
+    if (waits != outgoing_.end()) {
+      outgoing_bytes_ -= slot_bytes_of(waits->message->message);
+      outgoing_.erase(waits);
+      return;
+    }
+    if (!open_.contains(id)) return;
+  }
+  Descriptor cancel;
+  cancel.kind = MessageKind::cancel;
+  cancel.pipe = pipe_;
+  cancel.sequence = id;
+  if (!link().ended()) link().post(cancel);
+}
+
+// What the peer says
+
+bool CallChannel::admits(const Descriptor& descriptor) {
+  link().receive_mutex().assert_held();
+  if (is_over()) return false;
+  if (receiver_.admits(descriptor)) return true;
+  break_off(violation(link(), "sent more bytes of calls than the window has"));
+  return false;
+}
+
+void CallChannel::on_message(Incoming&& incoming) {
+  link().receive_mutex().assert_held();
+  if (is_over()) return;
+  const Descriptor& descriptor = incoming.descriptor;
+  switch (descriptor.kind) {
+    case MessageKind::cancel:
+      if (descriptor.sequence == 0)
+        return end(Error{ErrorCode::cancelled, kWhere, link().peer_name() + " ended its calls"});
+      [[fallthrough]];  // behind the request that it names
+    case MessageKind::data:
+    case MessageKind::bytes:
+    case MessageKind::schema:
+    case MessageKind::end:
+      if (receiver_.accept(std::move(incoming)) != ChannelReceiver::Fault::none) {
+        return break_off(
+            violation(link(), "repeated a message of a call, or sent more than the window"));
+      }
+      hand_over();
+      return flush();  // an answer makes room for a request
+    case MessageKind::credit:
+      // Also one that seems to count too much: the count may be a moment behind.
+      (void)channel_->window().on_credit(descriptor);
+      return flush();
+    case MessageKind::error: {
+      const Bytes text{incoming.body.data, descriptor.body_bytes()};
+      return end(Error{
+          code_from_peer(descriptor.tag, PeerSays::pipe).value_or(ErrorCode::cancelled), kWhere,
+          link().peer_name() + " ended its calls: " + cleaned(as_text(text), kMaxReasonBytes)});
+    }
+    default:
+      return;  // nothing else is of use here
+  }
+}
+
+void CallChannel::on_transfer_ended(const Transfer& transfer) {
+  link().receive_mutex().assert_held();
+  receiver_.on_transfer_ended(transfer);
+  hand_over();
+  flush();
+}
+
+void CallChannel::hand_over() {
+  while (!is_over() && !receiver_.empty()) {
+    Incoming& head = receiver_.front();
+    if (head.aborted()) {
+      (void)receiver_.pop_front();
+      continue;
+    }
+    if (!head.arrived()) return;
+    Incoming message = receiver_.pop_front();
+    const auto side = side_.lock();
+    switch (message.descriptor.kind) {
+      case MessageKind::schema:
+        if (auto schema = receiver_.read_schema(message); !schema)
+          return break_off(violation(link(), schema.error().detail));
+        break;
+      case MessageKind::end:
+        return end(Error{ErrorCode::unreachable, kWhere, link().peer_name() + " ended its calls"});
+      case MessageKind::cancel:
+        if (side != nullptr && role_ == Role::responder)
+          side->on_cancelled(*this, message.descriptor.sequence);
+        break;
+      default: {
+        auto received = read(std::move(message));
+        if (!received) return break_off(received.error());
+        if (side != nullptr) side->on_received(*this, *std::move(received));
+        break;
+      }
+    }
+  }
+}
+
+// Everything but the tensors, which are read where they are needed.
+Result<CallChannel::Received> CallChannel::read(Incoming&& incoming) {
+  const Descriptor& descriptor = incoming.descriptor;
+  if (const Error* failure = incoming.body.failure()) return *failure;
+  const std::uint64_t header_at = descriptor.payload_bytes + descriptor.values_bytes;
+  const auto word = read_call_word({incoming.body.data + header_at, descriptor.header_bytes});
+  if (!word) return violation(link(), word.error().detail);
+  const bool has_tensors = descriptor.kind == MessageKind::data;
+  const bool is_legal = role_ == Role::responder ? word->kind == CallWordKind::request
+                                                 : word->kind > CallWordKind::request &&
+                                                       word->kind <= CallWordKind::cancelled;
+  if (!is_legal || has_tensors != (word->kind <= CallWordKind::answer))
+    return violation(link(), "sent what is neither a request nor an answer");
+  if (!has_tensors && descriptor.body_bytes() > kMaxReasonBytes + sizeof(CallWord))
+    return violation(link(), "sent an error with a text above its limit");
+  TENDON_CHECK(open_or_close(*word));
+  Received received{*word, std::move(incoming), nullptr};
+  if (has_tensors) received.schema = receiver_.schema(received.incoming.descriptor.schema);
+  return received;
+}
+
+Result<void> CallChannel::open_or_close(const CallWord& word) {
+  const Lock lock(mutex_);
+  if (role_ == Role::caller) {
+    if (open_.erase(word.id) != 0) return {};
+    return violation(link(), "answered request " + std::to_string(word.id) + ", which is not open");
+  }
+  if (open_.size() >= kMaxOpenCalls) {
+    return violation(
+        link(), "has more than " + std::to_string(kMaxOpenCalls) + " requests open on one channel");
+  }
+  if (open_.insert(word.id).second) return {};
+  return violation(link(), "asks with number " + std::to_string(word.id) + ", which is open");
+}
+
+// Taking
+
+// The sender bounds what lies in slots by more than the window: it hears of each.
+void CallChannel::tell_taken(Incoming& incoming) {
+  Descriptor credit = receiver_.take(incoming);
+  if (credit.pipe == 0 && !incoming.descriptor.is_inline()) credit = receiver_.tell();
+  if (credit.pipe != 0 && !link().ended()) link().post(credit);
+}
+
+Result<TensorDict> CallChannel::take(Received received) {
+  Lend lend = Lend::no;
+  {
+    const Lock receiving(link().receive_mutex());
+    lend = bodies_.may_lend(link(), received.incoming.body);
+    tell_taken(received.incoming);
+  }
+  auto tensors = bodies_.tensors_of(link(), received.incoming, std::move(received.schema), lend);
+  if (tensors || tensors.error().code == ErrorCode::resource_exhausted) return tensors;
+  const Lock receiving(link().receive_mutex());
+  break_off(tensors.error());
+  return tensors;
+}
+
+std::string CallChannel::take_text(Received received) {
+  const Descriptor& descriptor = received.incoming.descriptor;
+  // A copy first: the peer could change its slot while it is being read.
+  const std::string text(as_text({received.incoming.body.data, descriptor.payload_bytes}));
+  drop(std::move(received));
+  return cleaned(text, kMaxReasonBytes);
+}
+
+void CallChannel::drop(Received&& received) {
+  const Lock receiving(link().receive_mutex());
+  drop_here(std::move(received));
+}
+
+void CallChannel::drop_here(Received&& received) {
+  tell_taken(received.incoming);
+  received.incoming = Incoming();
+}
+
+// Its end
+
+void CallChannel::on_link_failed(const Error& error) {
+  link().receive_mutex().assert_held();
+  // The last word of a peer that leaves in order is none for a call that it has not answered.
+  if (error.code == ErrorCode::end_of_stream)
+    return end(Error{ErrorCode::unreachable, kWhere, error.detail});
+  end(error);
+}
+
+void CallChannel::break_off(const Error& why) {
+  const std::string_view text = std::string_view(why.detail).substr(0, kMaxReasonBytes);
+  link().post(error_descriptor(pipe_, why.code, text), as_bytes(text));
+  end(why);
+}
+
+// True: it was open until now.
+bool CallChannel::close_for_good() {
+  const Lock lock(mutex_);
+  if (std::exchange(over_, true)) return false;
+  outgoing_.clear();
+  outgoing_bytes_ = 0;
+  return true;
+}
+
+void CallChannel::end(const Error& why) {
+  if (!close_for_good()) return;
+  (void)receiver_.clear();
+  sender_->remove(channel_);
+  if (const auto side = side_.lock()) side->on_over(*this, why);
+}
+
+void CallChannel::close() {
+  const bool said = !close_for_good();
+  sender_->remove(channel_);
+  Descriptor end;
+  end.kind = MessageKind::end;
+  end.pipe = pipe_;
+  if (!said && !link().ended()) link().post(end);
+  const Lock receiving(link().receive_mutex());
+  link().detach(pipe_);
+  (void)receiver_.clear();
+  receiver_.forget_schemas();
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/kept_body.hpp"
+
+#include <cstring>
+#include <string>
+#include <tendon/session/limits.hpp>
+#include <utility>
+
+#include "tensor/copy.hpp"
+
+namespace tendon::v0::detail {
+
+Result<void> KeptBody::make_room(SharedMessage what, std::uint16_t header_bytes,
+                                 const AcquireSlot& acquire) {
+  what.descriptor.header_bytes = header_bytes;
+  const std::uint64_t size = what.descriptor.body_bytes();
+  if (size <= kMaxInlineBytes) {
+    inlined.resize(size);
+    what.body = inlined;
+  } else {
+    TENDON_TRY(slot, acquire(size));
+    what.body = slot->memory().first(size);
+    what.slot = std::move(slot);
+  }
+  message = std::move(what);
+  return {};
+}
+
+Result<void> KeptBody::pack(const TensorDict& tensors, std::uint16_t header_bytes,
+                            const AcquireSlot& acquire) {
+  SharedMessage what;
+  what.schema = tensors.schema();
+  Descriptor& descriptor = what.descriptor;
+  descriptor.kind = MessageKind::data;
+  descriptor.layout = Layout::aligned;
+  descriptor.payload_bytes = what.schema->layout(Layout::aligned).total_bytes;
+  std::string values;
+  if (tensors.values() != nullptr) {
+    TENDON_TRY(json, to_json(*tensors.values()));
+    values = std::move(json);
+    descriptor.values_bytes = static_cast<std::uint32_t>(values.size());
+  }
+  TENDON_CHECK(make_room(std::move(what), header_bytes, acquire));
+  const MutableBytes room = memory();
+  const std::uint64_t payload_bytes = message.descriptor.payload_bytes;
+  pack_piece(tensors, Layout::aligned, 0, room.first(payload_bytes));
+  std::memcpy(room.data() + payload_bytes, values.data(), values.size());
+  return {};
+}
+
+MutableBytes KeptBody::memory() {
+  if (message.slot == nullptr) return inlined;
+  return message.slot->memory().first(message.descriptor.body_bytes());
+}
+
+Result<void> check_devices(const TensorDict& tensors, std::string_view where) {
+  for (std::size_t i = 0; i < tensors.leaf_count(); ++i) {
+    const Device device = tensors.leaf_view(i).device;
+    if (device == cpu()) continue;
+    return Error{ErrorCode::unsupported_device, where,
+                 "leaf '" + tensors.leaf_path(i) + "' is on " + to_string(device) +
+                     "; this build moves CPU tensors only, and copies nothing in secret"};
+  }
+  return {};
+}
+
+}  // namespace tendon::v0::detail

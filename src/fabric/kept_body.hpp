@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <vector>
+
+#include "channel/sample_channel.hpp"
+
+namespace tendon::v0::detail {
+
+/// A slot of the publish pool. What is given up for it when memory is short is its caller's matter.
+using AcquireSlot =
+    std::function<Result<std::shared_ptr<const PublishedSlot>>(std::uint64_t size_bytes)>;
+
+/// A message of the fabric as it is kept for those that are to see it. It does not change once one
+/// of them has.
+///
+/// Owns:    its body: a slot of the publish pool or, when the body is small, memory of its own.
+/// Threads: none of its own.
+/// Errors:  those of `acquire` and of JSON.
+/// Blocks:  never.
+/// Cost:    pack(): one copy of the tensors.
+struct KeptBody {
+  SharedMessage message;           ///< its body is all that follows, or lies in its slot
+  std::vector<std::byte> inlined;  ///< the body, without a slot
+
+  /// Memory for the body that `what` describes, and for a header at its end.
+  [[nodiscard]] Result<void> make_room(SharedMessage what, std::uint16_t header_bytes,
+                                       const AcquireSlot& acquire);
+  /// The same for a TensorDict, which is in it then.
+  [[nodiscard]] Result<void> pack(const TensorDict& tensors, std::uint16_t header_bytes,
+                                  const AcquireSlot& acquire);
+  /// To be filled before anybody sees it.
+  [[nodiscard]] MutableBytes memory();
+  /// The last part of memory().
+  [[nodiscard]] MutableBytes header_room() {
+    return memory().last(message.descriptor.header_bytes);
+  }
+};
+
+/// Errors: unsupported_device, naming a leaf that is not in the memory of the CPU.
+[[nodiscard]] Result<void> check_devices(const TensorDict& tensors, std::string_view where);
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/key_expression.hpp>
+#include <tendon/fabric/responder.hpp>
+#include <thread>
+#include <vector>
+
+#include "fabric/call_channel.hpp"
+#include "fabric/entities.hpp"
+#include "fabric/node_core.hpp"
+
+namespace tendon::v0::detail {
+
+/// The requests that a responder has, and the threads that answer them.
+///
+///   waiting -> running -> answered, failed, cancelled
+///           -> cancelled
+///
+/// Owns:    threads, made when they are needed and joined in end(); requests; a channel for each
+///          caller.
+/// Threads: thread-safe. Its lock comes after a link's receive lock; no channel is called under it.
+/// Errors:  as Responder.
+/// Blocks:  close() until the deadline, end() while handlers run.
+/// Cost:    of a request: two locks, and waking a thread.
+class ResponderCore final : public CallChannel::Side,
+                            public std::enable_shared_from_this<ResponderCore> {
+ public:
+  /// Announced by `node`.
+  [[nodiscard]] static Result<std::shared_ptr<ResponderCore>> create(
+      std::shared_ptr<NodeCore> node, KeyExpression key, Responder::Handler handler,
+      const ResponderOptions& options);
+  ResponderCore(std::shared_ptr<NodeCore> node, KeyExpression key, Responder::Handler handler,
+                const ResponderOptions& options);
+
+  [[nodiscard]] const KeyExpression& key() const noexcept { return key_; }
+  [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
+  [[nodiscard]] ResponderStats stats() const;
+  [[nodiscard]] Result<void> close(Deadline deadline);
+  /// Stops handlers and joins their threads.
+  void end();
+
+  /// A peer wants to call: the sink of its channel. The link's receive lock is held.
+  [[nodiscard]] Result<std::shared_ptr<MessageSink>> accept(const std::shared_ptr<Link>& link,
+                                                            std::uint32_t pipe, Window answers);
+  // CallChannel::Side
+  void on_received(CallChannel& channel, CallChannel::Received&& received) override;
+  void on_cancelled(CallChannel& channel, std::uint64_t id) override;
+  void on_unsent(CallChannel& channel, const CallWord& word, const Error& why) override;
+  void on_over(CallChannel& channel, const Error& why) override;
+
+ private:
+  struct Job {
+    std::shared_ptr<CallChannel> channel;
+    CallChannel::Received received;
+    Deadline deadline;
+    std::stop_source stop;
+  };
+  using Jobs = std::vector<std::shared_ptr<Job>>;
+
+  [[nodiscard]] bool admit(const std::shared_ptr<Job>& job);
+  [[nodiscard]] bool has_thread() TENDON_REQUIRES(mutex_);
+  void work();
+  void answer(Job& job);
+  [[nodiscard]] Result<TensorDict> run(const Request& request) const;
+  void send(CallChannel& channel, std::uint64_t id, const TensorDict& answer);
+  void refuse(CallChannel& channel, std::uint64_t id, const Error& why);
+  void send_cancelled(CallChannel& channel, std::uint64_t id);
+  /// Takes them out of what waits.
+  template <class F>
+  [[nodiscard]] Jobs take_waiting(F is_meant);
+  void stop_soon(std::vector<std::stop_source> stops);
+  void stop_all();
+  void stop_taking_requests();
+  void close_channels(Deadline deadline);
+
+  const std::shared_ptr<NodeCore> node_;
+  const std::shared_ptr<Entities> entities_;
+  ContextCore& context_;
+  const KeyExpression key_;
+  const Responder::Handler handler_;
+  const ResponderOptions options_;
+  const std::uint32_t entity_;
+  mutable Mutex mutex_;
+  CondVar came_;  // a request, or the end
+  CondVar done_;  // with a request
+  std::deque<std::shared_ptr<Job>> waiting_ TENDON_GUARDED_BY(mutex_);
+  Jobs running_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_ TENDON_GUARDED_BY(mutex_);
+  std::size_t idle_count_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<CallChannel>> channels_ TENDON_GUARDED_BY(mutex_);
+  ResponderStats stats_ TENDON_GUARDED_BY(mutex_);
+  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+  bool ending_ TENDON_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tendon::v0::detail
