@@ -225,10 +225,16 @@ void add_topic(CLI::App& app, int& exit_code) {
 void add_node(CLI::App& app, int& exit_code) {
   CLI::App* node = app.add_subcommand("node", "Nodes of a fabric");
   node->require_subcommand(1);
-  auto options = std::make_shared<TopicOptions>();
-  CLI::App* verb = node->add_subcommand("list", "The names of the nodes that are found");
-  add_fabric_flags(verb, *options);
-  verb->callback([options, &exit_code] { exit_code = run_node_list(*options); });
+  const auto add = [&](const std::string& name, const std::string& help, auto run) {
+    auto options = std::make_shared<TopicOptions>();
+    CLI::App* verb = node->add_subcommand(name, help);
+    add_fabric_flags(verb, *options);
+    verb->callback([options, run, &exit_code] { exit_code = run(*options); });
+    return std::pair(verb, options);
+  };
+  (void)add("list", "The names of the nodes that are found", run_node_list);
+  const auto [verb, options] = add("info", "How a node is reached, and what it has", run_node_info);
+  verb->add_option("NAME", options->node, "The node's name")->required();
 }
 
 void add_router(CLI::App& app, int& exit_code) {

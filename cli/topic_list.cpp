@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tendon topic list`, `tendon topic info` and `tendon node list`: what nodes have announced.
+// `tendon topic list`, `tendon topic info`, `tendon node list` and `tendon node info`: what nodes
+// have announced, and how one of them is reached.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,33 +44,87 @@ bool concerns(const std::optional<KeyExpression>& keys, const EntityInfo& entity
   return own && keys->intersects(*own);
 }
 
-void print_entities(const FabricNode& fabric, const std::optional<KeyExpression>& keys,
-                    const TopicOptions& options) {
-  if (options.format == Format::json) {
-    Value::List publishers;
-    for (const EntityInfo& entity : fabric.node.publishers())
-      if (concerns(keys, entity)) publishers.push_back(document_of_publisher(entity));
-    Value::List subscribers;
-    for (const EntityInfo& entity : fabric.node.subscribers())
-      if (concerns(keys, entity)) subscribers.push_back(document_of(entity));
-    print_json({{"domain", options.domain},
-                {"publishers", std::move(publishers)},
-                {"subscribers", std::move(subscribers)}});
-    return;
-  }
+/// Publishers and subscribers of which `concerns` is true.
+template <class Concerns>
+Value::Map document_of_entities(const FabricNode& fabric, Concerns concerns) {
+  Value::List publishers;
+  for (const EntityInfo& entity : fabric.node.publishers())
+    if (concerns(entity)) publishers.push_back(document_of_publisher(entity));
+  Value::List subscribers;
+  for (const EntityInfo& entity : fabric.node.subscribers())
+    if (concerns(entity)) subscribers.push_back(document_of(entity));
+  return {{"publishers", std::move(publishers)}, {"subscribers", std::move(subscribers)}};
+}
+
+template <class Concerns>
+void print_lines_of_entities(const FabricNode& fabric, std::string_view indent, Concerns concerns) {
   const auto schema = [](const EntityInfo& entity) {
     return entity.schema ? to_string(*entity.schema).substr(0, 12) : std::string("any");
   };
   for (const EntityInfo& entity : fabric.node.publishers()) {
-    if (!concerns(keys, entity)) continue;
-    print_line(fmt::format("{}  published by {}  {}  schema {}", shown(entity.key),
+    if (!concerns(entity)) continue;
+    print_line(fmt::format("{}{}  published by {}  {}  schema {}", indent, shown(entity.key),
                            shown(entity.node), qos_of(entity.qos), schema(entity)));
   }
   for (const EntityInfo& entity : fabric.node.subscribers()) {
-    if (!concerns(keys, entity)) continue;
-    print_line(fmt::format("{}  subscribed to by {}  schema {}", shown(entity.key),
+    if (!concerns(entity)) continue;
+    print_line(fmt::format("{}{}  subscribed to by {}  schema {}", indent, shown(entity.key),
                            shown(entity.node), schema(entity)));
   }
+}
+
+void print_entities(const FabricNode& fabric, const std::optional<KeyExpression>& keys,
+                    const TopicOptions& options) {
+  const auto meant = [&](const EntityInfo& entity) { return concerns(keys, entity); };
+  if (options.format != Format::json) return print_lines_of_entities(fabric, "", meant);
+  Value::Map document{{"domain", options.domain}};
+  for (auto& [list, entities] : document_of_entities(fabric, meant))
+    document.emplace_back(list, std::move(entities));
+  print_json(std::move(document));
+}
+
+/// Nodes that share a Context are announced together: "language+motor".
+bool is_of_node(const EntityInfo& entity, std::string_view name) {
+  for (std::string_view rest = entity.node;;) {
+    const std::size_t end = rest.find('+');
+    if (rest.substr(0, end) == name) return true;
+    if (end == std::string_view::npos) return entity.node == name;
+    rest.remove_prefix(end + 1);
+  }
+}
+
+Value::Map document_of_link(const PeerStats& stats) {
+  return {{"context", stats.context.to_string()},
+          {"incarnation", std::to_string(stats.incarnation)},
+          {"path", std::string(to_string(stats.path.kind))},
+          {"why", stats.path.reason},
+          {"messages_sent", stats.messages_sent},
+          {"messages_received", stats.messages_received},
+          {"bytes_sent", stats.bytes_sent},
+          {"bytes_received", stats.bytes_received},
+          {"dropped_messages", stats.dropped_messages}};
+}
+
+/// `stats`: an error where there is no link to it from here.
+void print_node(const FabricNode& fabric, const Result<PeerStats>& stats,
+                const TopicOptions& options) {
+  const auto meant = [&](const EntityInfo& entity) { return is_of_node(entity, options.node); };
+  if (options.format == Format::json) {
+    Value::Map document{{"node", options.node}};
+    if (stats) document.emplace_back("link", document_of_link(*stats));
+    for (auto& [list, entities] : document_of_entities(fabric, meant))
+      document.emplace_back(list, std::move(entities));
+    return print_json(std::move(document));
+  }
+  if (stats) {
+    print_line(fmt::format("{}  context {}", shown(options.node), stats->context.to_string()));
+    print_line(fmt::format("  reached by {}  received {} messages, {}",
+                           shown(stats->path.to_string()), stats->messages_received,
+                           format_bytes(static_cast<double>(stats->bytes_received))));
+  } else {
+    print_line(fmt::format("{}  no link from here", shown(options.node)));
+  }
+  print_lines_of_entities(fabric, "  ", meant);
 }
 
 /// A line each, or one document with a list of this name.
@@ -125,6 +180,18 @@ int run_topic_info(const TopicOptions& options) {
 int run_node_list(const TopicOptions& options) {
   return list(options, "node list",
               [&](const FabricNode& fabric, const auto&) { print_nodes(fabric, options); });
+}
+
+int run_node_info(const TopicOptions& options) {
+  return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
+    TENDON_TRY(fabric, join_fabric(options, "node info"));
+    TENDON_CHECK(wait_for_picture(fabric, options, interrupt));
+    const auto stats = fabric.node.peer_stats(options.node);
+    const auto nodes = fabric.node.nodes();
+    if (!stats && std::ranges::find(nodes, options.node) == nodes.end()) return stats.error();
+    print_node(fabric, stats, options);
+    return {};
+  });
 }
 
 }  // namespace tendon::cli

@@ -125,6 +125,7 @@ struct RouterOptions {
 
 struct TopicOptions : FabricOptions {
   std::string key;
+  std::string node;
   std::string file;
   std::uint64_t count = 0;  ///< samples; 0: without end
   double rate_hz = 1;
@@ -138,6 +139,7 @@ struct TopicOptions : FabricOptions {
 [[nodiscard]] int run_topic_list(const TopicOptions& options);
 [[nodiscard]] int run_topic_info(const TopicOptions& options);
 [[nodiscard]] int run_node_list(const TopicOptions& options);
+[[nodiscard]] int run_node_info(const TopicOptions& options);
 [[nodiscard]] int run_router(const RouterOptions& options);
 [[nodiscard]] int run_topic_echo(const TopicOptions& options);
 [[nodiscard]] int run_topic_pub(const TopicOptions& options);

@@ -56,6 +56,9 @@ std::vector<EntityInfo> Node::subscribers() const { return core_->subscribers();
 Result<void> Node::survey(Deadline deadline) { return core_->survey(deadline); }
 std::vector<EntityInfo> Node::responders() const { return core_->responders(); }
 std::vector<std::string> Node::nodes() const { return core_->nodes(); }
+Result<PeerStats> Node::peer_stats(const std::string& name) const {
+  return core_->peer_stats(name);
+}
 void Node::on_event(std::function<void(const FabricEvent&)> callback) {
   core_->on_event(std::move(callback));
 }

@@ -9,6 +9,7 @@
 
 #include "fabric/caller.hpp"
 #include "fabric/name_chunk.hpp"
+#include "fabric/peer_view.hpp"
 #include "fabric/publisher_core.hpp"
 #include "fabric/responder_core.hpp"
 #include "fabric/subscriber_core.hpp"
@@ -394,6 +395,31 @@ std::vector<std::string> NodeCore::nodes() const {
     for (const NodeAnnouncement& node : nodes) names.push_back(node.name);
   std::ranges::sort(names);
   return names;
+}
+
+Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
+  constexpr std::string_view kHere = "node.peer_stats";
+  TENDON_CHECK(context()->usable(kHere));
+  std::vector<ContextId> contexts;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [id, nodes] : known_.nodes)
+      if (std::ranges::find(nodes, name, &NodeAnnouncement::name) != nodes.end())
+        contexts.push_back(id);
+  }
+  std::optional<PeerStats> newest;
+  for (const ContextId& id : contexts) {
+    auto stats = stats_of_peer(*context(), id);
+    if (stats && (!newest || stats->incarnation > newest->incarnation)) newest = std::move(stats);
+  }
+  if (newest) {
+    newest->node = name;
+    return *std::move(newest);
+  }
+  return Error{ErrorCode::unreachable, kHere,
+               contexts.empty()
+                   ? "no node '" + name + "' was found in domain " + options_.domain
+                   : "there is no link to " + name + ": neither side has anything of the other's"};
 }
 
 std::vector<EntityInfo> NodeCore::publishers() const {

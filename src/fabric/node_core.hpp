@@ -62,6 +62,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
   [[nodiscard]] Result<void> survey(Deadline deadline);
+  [[nodiscard]] Result<PeerStats> peer_stats(const std::string& name) const;
   [[nodiscard]] std::vector<EntityInfo> responders() const;
   [[nodiscard]] Caller& caller() noexcept { return *caller_; }
   void close();

@@ -72,6 +72,26 @@ TEST_F(Topic, ListAndInfoSayWhatIsAnnounced) {
       << "a key behind an address is none";
 }
 
+TEST_F(Topic, InfoOfANodeSaysHowItIsReached) {
+  const Publisher objects = Publisher::declare(node_, "vision/objects").value();
+  const Subscriber commands = Subscriber::declare(node_, "pfc/**").value();
+  const Ended words = run_tendon(with_peer({"node", "info", "vision"}));
+  EXPECT_EQ(words.code, 0) << words.err;
+  EXPECT_THAT(words.out, HasSubstr("vision  context " + context_.id().to_string() + "\n"));
+  EXPECT_THAT(words.out, HasSubstr("  reached by shm: "));
+  EXPECT_THAT(words.out, HasSubstr("  vision/objects  published by vision"));
+  EXPECT_THAT(words.out, HasSubstr("  pfc/**  subscribed to by vision"));
+  const Ended document = run_tendon(with_peer({"node", "info", "vision", "--json"}));
+  const Json info = Json::parse(document.out);
+  EXPECT_EQ(info.at("link").at("path"), "shm");
+  EXPECT_GT(info.at("link").at("messages_received"), 0);
+  EXPECT_EQ(info.at("publishers").at(0).at("key"), "vision/objects");
+  EXPECT_EQ(info.at("subscribers").size(), 1u);
+  const Ended nobody = run_tendon(with_peer({"node", "info", "nobody"}));
+  EXPECT_NE(nobody.code, 0);
+  EXPECT_THAT(nobody.err, HasSubstr("no node 'nobody'"));
+}
+
 TEST_F(Topic, EchoPrintsTensorsWithTheirStatistics) {
   Publisher publisher =
       Publisher::declare(node_, "vision/objects", {.history = keep_last(2)}).value();

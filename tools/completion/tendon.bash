@@ -64,7 +64,7 @@ _tendon() {
       ;;
     node)
       if [ "$COMP_CWORD" -eq 2 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "list" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "list info" -- "$word")
       else
         mapfile -t COMPREPLY < <(compgen -W "--router --peer --listen --domain --timeout --path --insecure-plaintext --json --help" -- "$word")
       fi

@@ -12,6 +12,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/call.hpp>
 #include <tendon/fabric/fabric_event.hpp>
+#include <tendon/fabric/peer_stats.hpp>
 #include <tendon/fabric/publisher.hpp>
 #include <tendon/fabric/responder.hpp>
 #include <tendon/fabric/subscriber.hpp>
@@ -104,6 +105,9 @@ class TENDON_API Node {
   /// What discovery tells of publishers and subscribers of its domain, sorted by key and node.
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
+  /// What is known of a node by the links to it; of several of that name, of the one that started
+  /// last. Errors: unreachable when no such node was found, or when there is no link to it.
+  [[nodiscard]] Result<PeerStats> peer_stats(const std::string& name) const;
   [[nodiscard]] std::vector<EntityInfo> responders() const;
 
   /// Asks all responders of `key`, waiting for the first to be announced, takes the first answer,

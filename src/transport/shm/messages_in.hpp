@@ -66,8 +66,9 @@ class MessagesIn {
     memory_.wake(SleepWord<>::kForMessages);
   }
 
-  /// This message is taken in.
+  /// This message is taken in. Sizes of what has no body are numbers that it says.
   void note(const Descriptor& descriptor) noexcept {
+    if (!has_body(descriptor.kind)) return;
     add(message_count_, 1);
     add(body_bytes_, descriptor.body_bytes());
   }

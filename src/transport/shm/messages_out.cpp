@@ -72,8 +72,10 @@ Result<Sent> MessagesOut::place(Descriptor descriptor, const SendOp* op, Bytes b
     ring_.unstage();
     return Error{ErrorCode::internal, "shm.send", "failpoint shm.send.before_publish"};
   }
-  add(message_count_, 1);
-  add(body_bytes_, descriptor.body_bytes());
+  if (has_body(descriptor.kind)) {
+    add(message_count_, 1);
+    add(body_bytes_, descriptor.body_bytes());
+  }
   return Sent::done;
 }
 

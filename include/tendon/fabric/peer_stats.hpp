@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tendon/core/context_id.hpp>
+#include <tendon/session/path.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// What the live links to a node know of it. Counts are of all that this Context and that of the
+/// node have said to each other since the links were made, whatever it was for: the difference of
+/// two looks is a rate.
+struct PeerStats {
+  std::string node;
+  ContextId context;
+  std::uint64_t incarnation = 0;  ///< when its Context was made [ns of wall clock]
+  Path path;                      ///< how bytes reach it, and why so
+  std::uint64_t messages_sent = 0;
+  std::uint64_t messages_received = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t dropped_messages = 0;  ///< received for channels that were gone
+};
+
+}  // namespace v0
+}  // namespace tendon
