@@ -193,7 +193,11 @@ void add_topic(CLI::App& app, int& exit_code) {
         ->required(required);
   };
   (void)add("list", "The keys on which nodes publish", run_topic_list);
-  add_keys(add("info", "Publishers and subscribers, of all keys or of KEY", run_topic_info), false);
+  const auto info =
+      add("info", "Publishers and subscribers, of all keys or of KEY", run_topic_info);
+  add_keys(info, false);
+  add_switch(info.first, "--why", info.second->detail, TopicDetail::why,
+             "How each publisher of KEY is reached, or what was tried");
   const auto add_reader = [&](const std::string& name, const std::string& help, auto run) {
     const auto added = add(name, help, run);
     add_keys(added, true);

@@ -172,6 +172,7 @@ int run_topic_list(const TopicOptions& options) {
 }
 
 int run_topic_info(const TopicOptions& options) {
+  if (options.detail == TopicDetail::why) return run_topic_why(options);
   return list(options, "topic info", [&](const FabricNode& fabric, const auto& keys) {
     print_entities(fabric, keys, options);
   });

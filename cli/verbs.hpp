@@ -123,8 +123,12 @@ struct RouterOptions {
   Format format = Format::text;
 };
 
+/// What `topic info` says of publishers: what they announce, or how they are reached.
+enum class TopicDetail : std::uint8_t { announced, why };
+
 struct TopicOptions : FabricOptions {
   std::string key;
+  TopicDetail detail = TopicDetail::announced;
   std::string node;
   std::string file;
   std::uint64_t count = 0;  ///< samples; 0: without end
@@ -138,6 +142,7 @@ struct TopicOptions : FabricOptions {
 };
 [[nodiscard]] int run_topic_list(const TopicOptions& options);
 [[nodiscard]] int run_topic_info(const TopicOptions& options);
+[[nodiscard]] int run_topic_why(const TopicOptions& options);
 [[nodiscard]] int run_node_list(const TopicOptions& options);
 [[nodiscard]] int run_node_info(const TopicOptions& options);
 [[nodiscard]] int run_router(const RouterOptions& options);

@@ -342,11 +342,11 @@ bool Caller::connect(const NodeCore& node, const EntityAnnouncement& responder, 
     if (closed_ || !is_wanted(id)) return true;  // the calls that waited for it have ended
   }
   const auto addresses = node.addresses_of(responder.context);
-  if (addresses.empty()) {
+  if (!addresses) {
     note_unreached(id, Error{ErrorCode::unreachable, kWhere, "its node is not announced"});
     return false;
   }
-  const auto link = reach(*context_, responder.context, addresses, fabric_->profile(), deadline);
+  const auto link = reach(*context_, responder.context, *addresses, fabric_->profile(), deadline);
   if (!link) {
     note_unreached(id, link.error());
     return context_->unusable();

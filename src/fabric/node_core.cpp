@@ -318,6 +318,7 @@ void NodeCore::look() {
     called = called_;
     for (const auto& [id, publisher] : known_.publishers)
       if (!known.publishers.contains(id)) gone.push_back(id);
+    for (const PublisherId& id : gone) unreachable_.erase(id);
     for (const auto& [id, nodes] : known_.nodes)
       if (!known.nodes.contains(id)) gone_nodes.emplace(id, known_.name_of(id));
     known_ = known;
@@ -362,23 +363,52 @@ bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
                        const EntityAnnouncement& publisher, Deadline deadline) {
   if (subscriber->is_connected({publisher.context, publisher.entity})) return true;
   const auto addresses = addresses_of(publisher.context);
-  if (addresses.empty()) return false;
-  const auto link = reach(*context(), publisher.context, addresses, fabric_->profile(), deadline);
+  if (!addresses) return false;
+  const auto [link, tried] =
+      try_to_reach(*context(), publisher.context, *addresses, fabric_->profile(), deadline);
   if (!link) {
-    log(LogLevel::info, "node.connect",
-        publisher.topic.text() + " is announced and not reached: " + link.error().message());
-    return context()->unusable();
+    if (context()->unusable()) return true;
+    std::vector<DialAttempt> attempts;
+    attempts.reserve(tried.size());
+    for (const Tried& each : tried) attempts.push_back({each.address, each.error.message()});
+    tell_unreachable(publisher, link.error(), std::move(attempts));
+    return false;
   }
   const auto connected = subscriber->connect(publisher, name_of_peer(publisher.context), *link);
+  if (connected) note_reached({publisher.context, publisher.entity});
   return connected.has_value() || connected.error().code == ErrorCode::pipe_closed;
+}
+
+// Once, until it is reached or announced anew.
+void NodeCore::tell_unreachable(const EntityAnnouncement& publisher, const Error& error,
+                                std::vector<DialAttempt> tried) {
+  const PublisherId id{publisher.context, publisher.entity};
+  {
+    const Lock lock(mutex_);
+    if (!known_.publishers.contains(id) || !unreachable_.insert(id).second) return;
+  }
+  std::string reason = "announced, and not reached";
+  if (tried.empty()) reason += ": " + error.detail;
+  for (const DialAttempt& each : tried) reason += "; " + each.address + ": " + each.error;
+  tell({.kind = FabricEventKind::unreachable,
+        .key = publisher.topic.text(),
+        .node = name_of_peer(publisher.context),
+        .reason = std::move(reason),
+        .tried = std::move(tried)});
+}
+
+void NodeCore::note_reached(const PublisherId& publisher) {
+  const Lock lock(mutex_);
+  unreachable_.erase(publisher);
 }
 
 void NodeCore::connect_again(const SubscriberCore& subscriber, const PublisherId& publisher) {
   fabric_->dialler().again(target_of(subscriber, publisher));
 }
 
-std::vector<std::string> NodeCore::addresses_of(const ContextId& context) const {
+std::optional<std::vector<std::string>> NodeCore::addresses_of(const ContextId& context) const {
   const Lock lock(mutex_);
+  if (!known_.nodes.contains(context)) return std::nullopt;
   return known_.addresses_of(context, fabric_->unix_on());
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tendon/core/deadline.hpp>
@@ -84,7 +85,9 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   [[nodiscard]] std::vector<EntityAnnouncement> responders_of(const KeyExpression& key) const;
   /// Changes whenever what discovery tells has been looked at.
   [[nodiscard]] std::uint64_t discovery_version() const noexcept { return looks_.load(); }
-  [[nodiscard]] std::vector<std::string> addresses_of(const ContextId& context) const;
+  /// Nothing while the node itself is not announced; empty when it listens nowhere.
+  [[nodiscard]] std::optional<std::vector<std::string>> addresses_of(
+      const ContextId& context) const;
   /// Empty while discovery does not tell of it.
   [[nodiscard]] std::string name_of_peer(const ContextId& context) const;
   void on_event(std::function<void(const FabricEvent&)> callback);
@@ -116,6 +119,9 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
+  void tell_unreachable(const EntityAnnouncement& publisher, const Error& error,
+                        std::vector<DialAttempt> tried);
+  void note_reached(const PublisherId& publisher);
 
   const std::shared_ptr<ContextFabric> fabric_;
   const NodeOptions options_;
@@ -130,6 +136,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   std::map<ContextId, Missing> missing_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;
   KnownPeers known_ TENDON_GUARDED_BY(mutex_);
+  std::set<PublisherId> unreachable_ TENDON_GUARDED_BY(mutex_);  // as far as the program was told
   std::map<KeyExpression, std::size_t> called_ TENDON_GUARDED_BY(mutex_);  // and how many calls run
   std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/reach.hpp"
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "runtime/backoff.hpp"
 #include "runtime/connect.hpp"
@@ -28,52 +30,93 @@ Result<std::shared_ptr<Link>> dial(ContextCore& context, const ContextId& peer,
                    connected.link->peer().context.to_string()};
 }
 
-}  // namespace
+/// What one call tries.
+class Reaching {
+ public:
+  Reaching(ContextCore& context, const ContextId& peer, Profile profile)
+      : context_(context), peer_(peer), profile_(profile) {}
 
-Result<std::shared_ptr<Link>> reach(ContextCore& context, const ContextId& peer,
-                                    std::span<const std::string> addresses, Profile profile,
-                                    Deadline deadline) {
-  const auto known = [&] { return context.links().usable(peer, profile, ReachBy::context); };
+  [[nodiscard]] Result<std::shared_ptr<Link>> run(std::span<const std::string> addresses,
+                                                  Deadline deadline);
+  [[nodiscard]] std::vector<Tried> take_tried() { return std::move(tried_); }
+
+ private:
+  [[nodiscard]] std::shared_ptr<Link> known() {
+    return context_.links().usable(peer_, profile_, ReachBy::context);
+  }
+  void note(const std::string& address, const Error& error) {
+    const auto found = std::ranges::find(tried_, address, &Tried::address);
+    if (found == tried_.end()) {
+      tried_.push_back({address, error});
+    } else {
+      found->error = error;
+    }
+  }
+
+  ContextCore& context_;
+  const ContextId& peer_;
+  const Profile profile_;
+  std::vector<Tried> tried_;
+};
+
+Result<std::shared_ptr<Link>> Reaching::run(std::span<const std::string> addresses,
+                                            Deadline deadline) {
   if (auto link = known()) return link;
   if (addresses.empty()) {
     return Error{
         ErrorCode::invalid_argument, kWhere,
-        "there is no link to context " + peer.to_string() + " and no address to reach it at"};
+        "there is no link to context " + peer_.to_string() + " and no address to reach it at"};
   }
   TENDON_TRY(backoff, Backoff::seeded(Backoff::kPeer));
   std::optional<Error> last;
   for (;;) {
     {
-      DialPlace place(context, context.links().dialling(), peer);
+      DialPlace place(context_, context_.links().dialling(), peer_);
       std::shared_ptr<Link> link;
-      const bool settled = context.wait(nullptr, deadline, [&] {
-        if (context.unusable()) return true;
+      const bool settled = context_.wait(nullptr, deadline, [&] {
+        if (context_.unusable()) return true;
         link = known();
         return link != nullptr || place.take();
       });
-      TENDON_CHECK(context.usable(kWhere));
+      TENDON_CHECK(context_.usable(kWhere));
       if (link != nullptr) return link;
       if (!settled) {
         if (last) break;
         return Error{ErrorCode::timeout, kWhere,
-                     "context " + peer.to_string() + " was not dialled: this context dials " +
+                     "context " + peer_.to_string() + " was not dialled: this context dials " +
                          std::to_string(LinkTable::kMostDialling) + " others already"};
       }
       for (const std::string& address : addresses) {
-        auto dialled = dial(context, peer, address, profile, deadline);
+        auto dialled = dial(context_, peer_, address, profile_, deadline);
         if (dialled) return dialled;
         last = std::move(dialled).error();
+        note(address, *last);
         if (is_final(last->code)) return *last;
       }
     }
     const auto pause = backoff.next();
     if (deadline.remaining() <= pause) break;
-    context.wait(nullptr, pause, [&] { return context.unusable() || known() != nullptr; });
-    TENDON_CHECK(context.usable(kWhere));
+    context_.wait(nullptr, pause, [&] { return context_.unusable() || known() != nullptr; });
+    TENDON_CHECK(context_.usable(kWhere));
   }
-  return Error{
-      ErrorCode::timeout, kWhere,
-      "context " + peer.to_string() + " could not be reached before the deadline: " + last->detail};
+  return Error{ErrorCode::timeout, kWhere,
+               "context " + peer_.to_string() +
+                   " could not be reached before the deadline: " + last->detail};
+}
+
+}  // namespace
+
+Reached try_to_reach(ContextCore& context, const ContextId& peer,
+                     std::span<const std::string> addresses, Profile profile, Deadline deadline) {
+  Reaching reaching(context, peer, profile);
+  auto link = reaching.run(addresses, deadline);
+  return {std::move(link), reaching.take_tried()};
+}
+
+Result<std::shared_ptr<Link>> reach(ContextCore& context, const ContextId& peer,
+                                    std::span<const std::string> addresses, Profile profile,
+                                    Deadline deadline) {
+  return try_to_reach(context, peer, addresses, profile, deadline).link;
 }
 
 }  // namespace tendon::v0::detail

@@ -72,6 +72,17 @@ TEST_F(Topic, ListAndInfoSayWhatIsAnnounced) {
       << "a key behind an address is none";
 }
 
+TEST_F(Topic, InfoSaysHowPublishersAreReached) {
+  const Publisher objects = Publisher::declare(node_, "vision/objects").value();
+  const Ended words = run_tendon(with_peer({"topic", "info", "--why", "vision/**"}));
+  EXPECT_EQ(words.code, 0) << words.err;
+  EXPECT_THAT(words.out, HasSubstr("vision/objects  of vision  reached by shm: "));
+  const Ended document = run_tendon(with_peer({"topic", "info", "--why", "vision/**", "--json"}));
+  EXPECT_EQ(Json::parse(document.out).at("reached"), true);
+  const Ended nothing = run_tendon(with_peer({"topic", "info", "--why"}));
+  EXPECT_THAT(nothing.err, HasSubstr("name one"));
+}
+
 TEST_F(Topic, InfoOfANodeSaysHowItIsReached) {
   const Publisher objects = Publisher::declare(node_, "vision/objects").value();
   const Subscriber commands = Subscriber::declare(node_, "pfc/**").value();

@@ -37,6 +37,12 @@ inline ContextOptions with_way(ContextOptions options, const Way& way) {
   return options;
 }
 
+/// Nothing listens there any more.
+inline std::string address_of_nobody() {
+  Context context = Context::create({}).value();
+  return Listener::bind(context, "127.0.0.1:0").value().address();
+}
+
 /// `client` connected to `server`. Members are destroyed bottom up; tests that care about order
 /// move out.
 struct PipePair {

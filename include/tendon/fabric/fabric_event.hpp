@@ -9,6 +9,7 @@
 #include <string_view>
 #include <tendon/core/export.hpp>
 #include <tendon/fabric/gap.hpp>
+#include <vector>
 
 namespace tendon {
 inline namespace v0 {
@@ -21,6 +22,7 @@ enum class FabricEventKind : std::uint8_t {
   schema_mismatch,  ///< a publisher has another schema than a subscriber of this node
   duplicate_name,   ///< two live nodes of the domain have one name
   undiscoverable,   ///< discovery tells of a node no more that a subscriber has a channel with
+  unreachable,      ///< a publisher is announced, and a subscriber of this node has no link to it
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -34,9 +36,19 @@ enum class FabricEventKind : std::uint8_t {
       return "duplicate_name";
     case FabricEventKind::undiscoverable:
       return "undiscoverable";
+    case FabricEventKind::unreachable:
+      return "unreachable";
   }
   return "unknown";
 }
+
+/// An address at which a node was dialled, and why that failed.
+struct DialAttempt {
+  std::string address;
+  std::string error;
+
+  friend bool operator==(const DialAttempt&, const DialAttempt&) = default;
+};
 
 struct TENDON_API FabricEvent {
   FabricEventKind kind = FabricEventKind::gap;
@@ -44,6 +56,7 @@ struct TENDON_API FabricEvent {
   std::string node;    ///< the other one
   std::string reason;  ///< how it is known, and what was tried
   std::optional<Gap> gap{};
+  std::vector<DialAttempt> tried{};  ///< of `unreachable`: each address, in the order of dialling
   std::chrono::steady_clock::time_point when{};
 
   /// "lagging: motor (host b, pid 4711) on vision/frames: sample 17 waited for it ...".

@@ -240,6 +240,22 @@ TENDON_ON_BOTH_PATHS(Strangers);
 
 // Announcements
 
+TEST_P(Strangers, OneThatListensNowhereIsReachedByTheLinkThatItMade) {
+  discovery_ = open(Purpose::discovery);
+  const auto node = detail::to_key(detail::NodeAnnouncement{.domain = "brain",
+                                                            .name = "stranger",
+                                                            .context = stranger_.id(),
+                                                            .start = 1,
+                                                            .unix_on = {},
+                                                            .addresses = {}})
+                        .value();
+  discovery_->announce(TokenChange::came, node.text());
+  discovery_->announce(TokenChange::came, publisher_key(1, "topic", stranger_.id()));
+  Mouth mouth = stall_->next();
+  mouth.say(sample(), as_bytes("seen"), header_of({.sequence = 1}));
+  EXPECT_EQ(subscriber_.recv(kPatience).value().publisher, "stranger");
+}
+
 TEST_P(Strangers, OneThatSpeaksForAnotherIsTold) {
   Mouth mouth = open(Purpose::discovery);
   mouth.announce(DiscoveryWord::came, node_key("stranger"));

@@ -28,12 +28,6 @@ ContextId id_of(std::uint8_t number) {
   return id;
 }
 
-// Nothing listens there any more.
-std::string address_of_nobody() {
-  Context context = Context::create({}).value();
-  return Listener::bind(context, "127.0.0.1:0").value().address();
-}
-
 class Reach : public PipeTest {
  protected:
   static auto reach(const Context& from, const ContextId& peer,
