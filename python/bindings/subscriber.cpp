@@ -10,6 +10,7 @@
 
 #include "bindings.hpp"
 #include "dicts.hpp"
+#include "future.hpp"
 #include "node.hpp"
 #include "sample.hpp"
 #include "schema.hpp"
@@ -23,8 +24,9 @@ constexpr const char* kClassDoc =
     "made by Node.subscriber().\n\n"
     "`for sample in subscriber` waits for the next one without end: a publisher\n"
     "that goes is no error. Samples of one publisher come in their order, none\n"
-    "twice; what does not come is in a gap. One thread may receive at a time; a\n"
-    "second gets Busy. Use it in a `with` block, or close() it.";
+    "twice; what does not come is in a gap. One thread or task may receive at a time;\n"
+    "a second gets Busy. `async for` and `await subscriber.arecv()` let an event loop\n"
+    "go on meanwhile. Use it in a `with` block, or close() it.";
 
 std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> seconds) {
   if (!seconds) return std::nullopt;
@@ -41,6 +43,15 @@ SampleHandle recv(const SubscriberHandle& self, nb::object timeout, nb::object a
       unwrap(wait_in_slices(until(self.node, timeout),
                             [&](Deadline slice) { return subscriber->recv(slice); })),
       as);
+}
+
+std::unique_ptr<Future> recv_async(const SubscriberHandle& self, nb::object timeout,
+                                   nb::object as) {
+  check_conversion(as);
+  const auto subscriber = self.subscriber;
+  return make_future(nb::cast<const NodeHandle&>(self.node).context, timeout,
+                     without_gil([&] { return subscriber->recv_async(); }),
+                     [as](Sample sample) { return nb::cast(make_sample(std::move(sample), as)); });
 }
 
 void wait_for_publishers(const SubscriberHandle& self, std::size_t count, nb::object timeout) {
@@ -103,6 +114,23 @@ void bind_subscriber(nb::module_& module) {
           nb::sig("def __iter__(self) -> typing.Iterator[Sample]"))
       .def("__next__",
            [](const SubscriberHandle& self) { return recv(self, nb::none(), nb::none()); })
+      .def("irecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("as_").none() = nb::none(),
+           "Starts receiving and returns a Future. Until it is done it is the receiver: a\n"
+           "further one gets Busy.",
+           nb::sig("def irecv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
+                   "Future"))
+      .def("arecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("as_").none() = nb::none(), "`sample = await subscriber.arecv()`.",
+           nb::sig("def arecv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
+                   "Future"))
+      .def(
+          "__aiter__", [](nb::object self) { return self; },
+          nb::sig("def __aiter__(self) -> typing.AsyncIterator[Sample]"))
+      .def(
+          "__anext__",
+          [](const SubscriberHandle& self) { return recv_async(self, nb::none(), nb::none()); },
+          nb::sig("def __anext__(self) -> typing.Awaitable[Sample]"))
       .def("wait_for_publishers", wait_for_publishers, nb::arg("count"),
            nb::arg("timeout").none() = nb::ellipsis(),
            "Returns when it is connected to so many publishers.",

@@ -7,6 +7,7 @@
 #include "fabric/node_core.hpp"
 #include "fabric/publisher_core.hpp"
 #include "fabric/responder_core.hpp"
+#include "fabric/sample_thread.hpp"
 #include "fabric/subscriber_core.hpp"
 
 namespace tendon::v0 {
@@ -28,6 +29,7 @@ using detail::ContextCore;
 using detail::NodeCore;
 using detail::PublisherCore;
 using detail::ResponderCore;
+using detail::SampleThread;
 using detail::SubscriberCore;
 
 // Node
@@ -177,31 +179,42 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
                      " are legal; leave it out for all samples"};
   }
   auto subscriber = std::make_shared<SubscriberCore>(core, std::move(expression), options);
+  std::unique_ptr<SampleThread> thread;
+  if (options.on_sample != nullptr) {
+    TENDON_TRY(started, SampleThread::start(subscriber));
+    thread = std::move(started);
+  }
   if (auto added = core->add(subscriber); !added) {
     subscriber->close();
     return std::move(added).error();
   }
-  return Subscriber(std::move(subscriber));
+  return Subscriber(std::move(subscriber), std::move(thread));
 }
 
-Subscriber::Subscriber(std::shared_ptr<SubscriberCore> core) : core_(std::move(core)) {}
+Subscriber::Subscriber(std::shared_ptr<SubscriberCore> core, std::unique_ptr<SampleThread> thread)
+    : core_(std::move(core)), thread_(std::move(thread)) {}
 Subscriber::Subscriber(Subscriber&&) noexcept = default;
 Subscriber& Subscriber::operator=(Subscriber&& other) noexcept {
   if (this == &other) return *this;
-  if (core_ != nullptr) core_->close();
+  if (core_ != nullptr) close();
   core_ = std::move(other.core_);
+  thread_ = std::move(other.thread_);
   return *this;
 }
 Subscriber::~Subscriber() {
-  if (core_ != nullptr) core_->close();
+  if (core_ != nullptr) close();
 }
 
 Result<Sample> Subscriber::recv(Deadline deadline) { return core_->recv(deadline); }
+Completion<Sample> Subscriber::recv_async() { return core_->recv_async(); }
 Result<void> Subscriber::wait_for_publishers(std::size_t count, Deadline deadline) {
   return core_->wait_for_publishers(count, deadline);
 }
 const std::string& Subscriber::keys() const& noexcept { return core_->keys().text(); }
 SubscriberStats Subscriber::stats() const { return core_->stats(); }
-void Subscriber::close() { core_->close(); }
+void Subscriber::close() {
+  core_->close();
+  if (thread_ != nullptr) thread_->join();
+}
 
 }  // namespace tendon::v0

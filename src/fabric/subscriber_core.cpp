@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "fabric/posted_sample.hpp"
 #include "fabric/sample_age.hpp"
 #include "fabric/subscription_request.hpp"
 #include "runtime/busy.hpp"
@@ -231,6 +232,12 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
     return Error{ErrorCode::busy, kWhere,
                  "another thread receives from the subscriber of " + keys_.text()};
   }
+  return receive(deadline);
+}
+
+Result<Sample> SubscriberCore::receive(Deadline deadline) {
+  TENDON_CHECK(usable(kWhere));
+  if (auto returned = take_returned()) return std::move(returned->sample);
   Sample sample;
   for (;;) {
     TENDON_CHECK(usable(kWhere));
@@ -243,6 +250,7 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
       return result != Attempt::nothing;
     });
     if (result == Attempt::sample) {
+      ++taken_count_;
       for (const Gap& gap : sample.gaps) tell(sample.key, gap);
       return sample;
     }
@@ -253,6 +261,102 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
     }
     if (!done) return Error{ErrorCode::timeout, kWhere, nothing_came(now->entries.size())};
   }
+}
+
+std::optional<SubscriberCore::Numbered> SubscriberCore::take_returned() {
+  const Lock lock(mutex_);
+  if (returned_.empty()) return std::nullopt;
+  auto first = returned_.extract(returned_.begin());
+  return Numbered{first.key(), std::move(first.mapped())};
+}
+
+void SubscriberCore::put_back(std::uint64_t number, Sample sample) {
+  {
+    const Lock lock(mutex_);
+    if (closed_) return;
+    returned_.emplace(number, std::move(sample));
+  }
+  context_->wake_others();
+}
+
+// Receiving without a thread that waits
+
+Completion<Sample> SubscriberCore::recv_async() {
+  auto posted = std::make_shared<PostedSample>(shared_from_this());
+  if (auto still = usable(kWhere); !still) {
+    (void)posted->finish(std::move(still).error());
+  } else if (receiving_.exchange(true, std::memory_order_acquire)) {
+    (void)posted->finish(
+        Error{ErrorCode::busy, kWhere, "another receiver waits for samples of " + keys_.text()});
+  } else {
+    {
+      const Lock lock(posting_);
+      posted_ = posted;
+    }
+    if (go_on(*posted)) context_->add_work(posted);
+  }
+  return Completion<Sample>(std::move(posted));
+}
+
+std::optional<Result<SubscriberCore::Numbered>> SubscriberCore::take_now() {
+  if (auto still = usable(kWhere); !still) return std::move(still).error();
+  if (auto returned = take_returned()) return *std::move(returned);
+  for (;;) {
+    Sample sample;
+    switch (try_recv(*connections(), sample)) {
+      case Attempt::nothing:
+        return std::nullopt;
+      case Attempt::sample:
+        for (const Gap& gap : sample.gaps) tell(sample.key, gap);
+        return Numbered{++taken_count_, std::move(sample)};
+      case Attempt::look_again:
+        drop_what_is_over();
+    }
+  }
+}
+
+bool SubscriberCore::go_on(PostedSample& posted) {
+  const Lock lock(posting_);  // until it is complete: whatever drops it waits for that
+  if (posted_.get() != &posted) return false;
+  auto taken = take_now();
+  if (!taken) return true;
+  const auto kept = std::exchange(posted_, nullptr);
+  receiving_.store(false, std::memory_order_release);
+  if (*taken) {
+    posted.came_as((*taken)->number);
+    complete(posted, std::move((*taken)->sample));
+  } else {
+    complete(posted, std::move(*taken).error());
+  }
+  return false;
+}
+
+void SubscriberCore::complete(PostedSample& posted, Result<Sample> result) {
+  if (auto run = posted.finish(std::move(result))) context_->schedule(std::move(run));
+  context_->note_completed();
+  context_->wake_others();
+}
+
+void SubscriberCore::drive(PostedSample& posted, Deadline deadline) {
+  for (bool done = true; done && !posted.finished();) {
+    const std::uint64_t version = version_.load();
+    const auto now = connections();
+    done = context_->wait(WaitedLinks(now->links), deadline, [&] {
+      (void)go_on(posted);
+      return posted.finished() || version_.load() != version;
+    });
+  }
+}
+
+bool SubscriberCore::cancel(const PostedSample& posted) {
+  if (context_->forked()) return false;
+  const Lock lock(posting_);
+  if (posted_.get() != &posted) return false;
+  const auto found = std::exchange(posted_, nullptr);
+  receiving_.store(false, std::memory_order_release);
+  complete(*found, Error{ErrorCode::cancelled, "completion.cancel",
+                         "the receive was cancelled before a sample came"});
+  return true;
 }
 
 void SubscriberCore::tell(const std::string& key, const Gap& gap) const {
@@ -372,9 +476,16 @@ void SubscriberCore::close() {
     const Lock lock(mutex_);
     entries = connections_->entries;
     replace({});
+    returned_.clear();
   }
   for (const Entry& entry : entries) entry.feed->close();
   context_->wake_others();
+  std::shared_ptr<PostedSample> posted;
+  {
+    const Lock lock(posting_);
+    posted = posted_;
+  }
+  if (posted != nullptr) (void)go_on(*posted);  // it ends
 }
 
 }  // namespace tendon::v0::detail

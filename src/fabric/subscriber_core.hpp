@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <tendon/core/completion.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
@@ -21,11 +23,13 @@
 
 namespace tendon::v0::detail {
 
+class PostedSample;
+
 /// The channels of one subscriber: which publishers it is connected to, and whose turn is next.
 ///
 /// Owns:    its feeds; what it has seen of each publisher, to go on there over a new link.
-/// Threads: recv() by one thread at a time; the rest at any time. No other lock is taken under its
-///          own.
+/// Threads: recv() by one thread at a time; the rest at any time. No other lock is taken under
+///          mutex_; posting_ comes before a link's receive lock.
 /// Errors:  as Subscriber.
 /// Blocks:  recv(), wait_for_publishers(): until the deadline; close(): as NodeCore::remove().
 /// Cost:    of recv(): a look at each feed, from the one behind the last that had something.
@@ -38,7 +42,24 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
   [[nodiscard]] const SubscriberOptions& options() const noexcept { return options_; }
 
+  [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
+
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
+  [[nodiscard]] Completion<Sample> recv_async();
+  /// The caller is the receiver from now on, for good; recv() is `busy`. False: there is one.
+  [[nodiscard]] bool become_receiver() noexcept {
+    return !receiving_.exchange(true, std::memory_order_acquire);
+  }
+  /// recv() by the receiver.
+  [[nodiscard]] Result<Sample> receive(Deadline deadline);
+  // From its completion
+  /// Completes it if there is a sample. False: it is complete.
+  [[nodiscard]] bool go_on(PostedSample& posted) TENDON_EXCLUDES(posting_);
+  void drive(PostedSample& posted, Deadline deadline);
+  /// False: it is complete.
+  bool cancel(const PostedSample& posted) TENDON_EXCLUDES(posting_);
+  /// The sample that was taken as this one was not wanted: a receiver gets it again.
+  void put_back(std::uint64_t number, Sample sample);
   [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
   [[nodiscard]] SubscriberStats stats() const;
   void close();
@@ -72,6 +93,11 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
     SampleHeader sample;
     std::shared_ptr<PendingGaps> gaps;
   };
+  /// A sample, and which one it is of all that were taken.
+  struct Numbered {
+    std::uint64_t number = 0;
+    Sample sample;
+  };
   enum class Attempt : std::uint8_t { nothing, sample, look_again };
 
   [[nodiscard]] Result<void> usable(std::string_view where) const;
@@ -84,6 +110,10 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   void tell(const std::string& key, const Gap& gap) const;
   [[nodiscard]] std::string nothing_came(std::size_t publisher_count) const;
   void drop_what_is_over();
+  /// One that is there now, without a wait. Nothing: none is.
+  [[nodiscard]] std::optional<Result<Numbered>> take_now();
+  [[nodiscard]] std::optional<Numbered> take_returned();
+  void complete(PostedSample& posted, Result<Sample> result);
 
   const std::shared_ptr<NodeCore> node_;
   const std::shared_ptr<ContextCore> context_;
@@ -92,13 +122,17 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   const std::uint32_t entity_;
   std::atomic<bool> receiving_{false};
   std::atomic<bool> closed_{false};
-  std::size_t next_ = 0;  // of the receiver
+  std::size_t next_ = 0;           // of the receiver
+  std::uint64_t taken_count_ = 0;  // likewise
+  Mutex posting_;
+  std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver
   mutable Mutex mutex_;
   std::shared_ptr<const Connections> connections_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> version_{0};  // of connections_
   std::map<PublisherId, Seen> seen_ TENDON_GUARDED_BY(mutex_);
   std::set<PublisherId> mismatches_ TENDON_GUARDED_BY(mutex_);
   SubscriberStats stats_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Sample> returned_ TENDON_GUARDED_BY(mutex_);  // by when they were taken
 };
 
 }  // namespace tendon::v0::detail

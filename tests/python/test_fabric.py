@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes, publishers and subscribers: samples, gaps, waits, lifetimes, and a C++ program at the other end."""
 
+import asyncio
 import gc
 import math
 import os
@@ -150,6 +151,56 @@ def test_what_is_too_old_is_refused(connected):
     for wrong in (0, -1.0, math.nan):
         with pytest.raises(tendon.InvalidArgument, match="max_age"):
             patient.node.subscriber("*", max_age=wrong)
+
+
+def test_samples_come_while_an_event_loop_goes_on(connected):
+    publisher, subscriber = connected({"history": 8}, {})
+
+    async def one():
+        return (await subscriber.arecv(PATIENCE_S)).tensors["n"]
+
+    async def main():
+        first = asyncio.ensure_future(one())
+        await asyncio.sleep(0)
+        assert not first.done()
+        with pytest.raises(tendon.Busy):
+            await subscriber.arecv()
+        publish_numbers(publisher, range(1, 7))
+        came = [await first]
+        async for sample in subscriber:
+            came.append(sample.tensors["n"])
+            if len(came) == 5:
+                return came
+
+    assert asyncio.run(main()) == [1, 2, 3, 4, 5]
+    assert subscriber.irecv().result(PATIENCE_S).sequence == 6
+    with pytest.raises(tendon.Timeout):
+        asyncio.run(one_that_is_too_late(subscriber))
+    publish_numbers(publisher, [7])
+    assert subscriber.recv(PATIENCE_S).sequence == 7
+
+
+async def one_that_is_too_late(subscriber):
+    await subscriber.arecv(0.01)
+
+
+def test_a_task_that_is_cancelled_leaves_its_sample(connected):
+    publisher, subscriber = connected({}, {})
+
+    async def main():
+        waiting = asyncio.ensure_future(_of(subscriber.arecv()))
+        await asyncio.sleep(0)
+        publish_numbers(publisher, [1])
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return await subscriber.arecv(PATIENCE_S)
+
+    assert asyncio.run(main()).sequence == 1
+
+
+async def _of(awaitable):
+    return await awaitable
 
 
 def test_a_subscriber_that_asks_for_fewer_samples_misses_none(connected):

@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tendon/core/completion.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
@@ -20,8 +22,9 @@ inline namespace v0 {
 class Node;
 
 namespace detail {
+class SampleThread;
 class SubscriberCore;
-}
+}  // namespace detail
 
 struct SubscriberOptions {
   /// Samples of one publisher that may be on their way or wait here, 1 to kPipeWindowMessages.
@@ -40,6 +43,10 @@ struct SubscriberOptions {
   /// followed, as long as the link to it lives; samples of the others are dropped and counted.
   /// Nothing: when `max_age` is set.
   std::optional<bool> newest_only = std::nullopt;
+  /// Called with each sample, in a thread of the subscriber: recv() is its own then, and `busy` for
+  /// others. What it throws is logged, and the next sample follows. While it runs samples wait in
+  /// the window, and beyond that in no queue: see Gap.
+  std::function<void(Sample)> on_sample = nullptr;
   /// What it takes; null: everything. A publisher of another schema is not connected to.
   std::shared_ptr<const Schema> schema = nullptr;
 };
@@ -58,11 +65,13 @@ struct SubscriberStats {
 
 /// Receives what publishers of a set of keys publish, those too that come later.
 ///
-/// Owns:    a channel to each publisher; samples that wait there.
-/// Threads: one receiver at a time, else `busy`; the rest is safe everywhere.
+/// Owns:    a channel to each publisher; samples that wait there; a thread with `on_sample`.
+/// Threads: one receiver at a time, else `busy`: a recv(), a recv_async() that has no sample yet,
+///          or `on_sample`. The rest is safe everywhere.
 /// Errors:  timeout, pipe_closed after close(), context_closed. A publisher that goes is no error:
 ///          the subscriber waits for the next one.
-/// Blocks:  recv() until its deadline.
+/// Blocks:  recv() until its deadline. With `on_sample` close() and the destructor while it runs,
+///          unless they are called in it.
 /// Cost:    as Sample says.
 ///
 /// Samples of one publisher come in their order, none twice. What does not come is in a gap.
@@ -78,6 +87,9 @@ class TENDON_API Subscriber {
   ~Subscriber();
 
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
+  /// The next sample, now or later. Dropping the completion gives a sample back that has come: the
+  /// next receiver gets it.
+  [[nodiscard]] Completion<Sample> recv_async();
   /// Until it is connected to `count` publishers. Errors: timeout, with their number.
   [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
   [[nodiscard]] const std::string& keys() const& noexcept;
@@ -87,8 +99,10 @@ class TENDON_API Subscriber {
   void close();
 
  private:
-  explicit Subscriber(std::shared_ptr<detail::SubscriberCore> core);
+  Subscriber(std::shared_ptr<detail::SubscriberCore> core,
+             std::unique_ptr<detail::SampleThread> thread);
   std::shared_ptr<detail::SubscriberCore> core_;
+  std::unique_ptr<detail::SampleThread> thread_;  // null without `on_sample`
 };
 
 }  // namespace v0
