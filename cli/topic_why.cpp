@@ -43,16 +43,16 @@ class Failures {
     if (event.kind != FabricEventKind::unreachable &&
         event.kind != FabricEventKind::schema_mismatch)
       return;
-    const Lock lock(mutex_);
+    const detail::Lock lock(mutex_);
     found_[{event.key, event.node}] = event;
   }
   [[nodiscard]] std::map<Name, FabricEvent> all() const {
-    const Lock lock(mutex_);
+    const detail::Lock lock(mutex_);
     return found_;
   }
 
  private:
-  mutable Mutex mutex_;
+  mutable detail::Mutex mutex_;
   std::map<Name, FabricEvent> found_ TENDON_GUARDED_BY(mutex_);
 };
 

@@ -33,7 +33,7 @@ class CallProcesses : public ProcessTest, public testing::WithParamInterface<con
                    .value();
 };
 INSTANTIATE_TEST_SUITE_P(Paths, CallProcesses, testing::Values("shm", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& path) { return std::string(path.param); });
 
 TEST_P(CallProcesses, OfAResponderThatIsKilledFailAtOnce) {
   Peer arm(other("arm"));
