@@ -209,8 +209,8 @@ class Strangers : public PipeTest {
   /// The stranger has a responder: what it says to the node that calls it.
   [[nodiscard]] Mouth called() {
     discovery_ = open(Purpose::discovery);
-    discovery_->announce(TokenChange::came, node_key("stranger"));
-    discovery_->announce(TokenChange::came,
+    discovery_->announce(DiscoveryWord::came, node_key("stranger"));
+    discovery_->announce(DiscoveryWord::came,
                          entity_key(detail::EntityKind::responder, 1, "plan", stranger_.id()));
     return stall_->next();
   }
@@ -249,8 +249,8 @@ TEST_P(Strangers, OneThatListensNowhereIsReachedByTheLinkThatItMade) {
                                                             .unix_on = {},
                                                             .addresses = {}})
                         .value();
-  discovery_->announce(TokenChange::came, node.text());
-  discovery_->announce(TokenChange::came, publisher_key(1, "topic", stranger_.id()));
+  discovery_->announce(DiscoveryWord::came, node.text());
+  discovery_->announce(DiscoveryWord::came, publisher_key(1, "topic", stranger_.id()));
   Mouth mouth = stall_->next();
   mouth.say(sample(), as_bytes("seen"), header_of({.sequence = 1}));
   EXPECT_EQ(subscriber_.recv(kPatience).value().publisher, "stranger");
@@ -713,9 +713,9 @@ TEST_P(StrangeResponders, ThatBreakTheProtocolAreLeft) {
     break_it(mouth, how);
     EXPECT_TRUE(fails_with(result(), ErrorCode::protocol_violation, "stranger"));
     EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, ""));
-    discovery_->announce(TokenChange::went,
+    discovery_->announce(DiscoveryWord::went,
                          entity_key(detail::EntityKind::responder, 1, "plan", stranger_.id()));
-    discovery_->announce(TokenChange::went, node_key("stranger"));
+    discovery_->announce(DiscoveryWord::went, node_key("stranger"));
     ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 1; }));
   }
 }
