@@ -253,6 +253,22 @@ void add_router(CLI::App& app, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_router(*options); });
 }
 
+void add_call(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<CallOptions>();
+  CLI::App* verb =
+      app.add_subcommand("call", "Asks the responders of a key, and prints the answer");
+  verb->add_option("KEY", options->key, "A key: \"arm/plan\"")->required();
+  verb->add_option("FILE", options->file, "A safetensors file: the request [an empty one]");
+  CLI::Option* output = verb->add_option("-o,--output", options->output_file,
+                                         "Write the tensors of the answer to this file");
+  verb->add_flag_callback(
+          "--all", [options] { options->until = CallUntil::all_answers; },
+          "Wait for the answer of each responder")
+      ->excludes(output);
+  add_fabric_flags(verb, *options);
+  verb->callback([options, &exit_code] { exit_code = run_call(*options); });
+}
+
 /// `after_dashes` are the words from "--" on, which the parser has not seen.
 void add_launch(CLI::App& app, std::span<char*> after_dashes, int& exit_code) {
   auto options = std::make_shared<LaunchOptions>();
@@ -580,6 +596,7 @@ int run(int argc, char** argv) {
   add_topic(app, exit_code);
   add_node(app, exit_code);
   add_router(app, exit_code);
+  add_call(app, exit_code);
   add_info(app, exit_code);
   add_explain(app, exit_code);
   add_completion(app, exit_code);

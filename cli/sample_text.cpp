@@ -113,6 +113,41 @@ std::optional<TensorStatistics> statistics_of(const Tensor& tensor) {
   }
 }
 
+std::string describe_tensors(const TensorDict& tensors) {
+  std::string text;
+  for (const auto& [path, tensor] : tensors) {
+    text += fmt::format("\n  {}  {} {}", shown(path), to_string(tensor.dtype()), shape_of(tensor));
+    if (const auto statistics = statistics_of(tensor)) {
+      text += tensor.element_count() == 1
+                  ? fmt::format("  {:g}", statistics->min)
+                  : fmt::format("  min {:g}  mean {:g}  max {:g}", statistics->min,
+                                statistics->mean, statistics->max);
+    }
+  }
+  if (const auto& values = tensors.values())
+    for (const auto& [path, value] : values->as_map())
+      text += fmt::format("\n  {}  {}", shown(path), text_of(value));
+  return text;
+}
+
+Value::Map tensors_document(const TensorDict& dict) {
+  Value::Map tensors;
+  for (const auto& [path, tensor] : dict) {
+    Value::List shape;
+    for (const std::int64_t length : tensor.shape()) shape.emplace_back(length);
+    Value::Map entry{{"dtype", to_string(tensor.dtype())}, {"shape", std::move(shape)}};
+    if (const auto statistics = statistics_of(tensor)) {
+      entry.emplace_back("min", statistics->min);
+      entry.emplace_back("mean", statistics->mean);
+      entry.emplace_back("max", statistics->max);
+    }
+    tensors.emplace_back(path, std::move(entry));
+  }
+  Value::Map document{{"size_bytes", dict.size_bytes()}, {"tensors", std::move(tensors)}};
+  if (const auto& values = dict.values()) document.emplace_back("values", *values);
+  return document;
+}
+
 std::string describe_sample(const Sample& sample) {
   std::string text;
   for (const Gap& gap : sample.gaps) {
@@ -124,19 +159,7 @@ std::string describe_sample(const Sample& sample) {
   if (sample.age)
     text += "  age " + format_seconds(static_cast<double>(sample.age->count()) * 1e-9);
   if (!sample.tensors) return text + fmt::format("\n  {} bytes", sample.bytes.size_bytes());
-  for (const auto& [path, tensor] : *sample.tensors) {
-    text += fmt::format("\n  {}  {} {}", shown(path), to_string(tensor.dtype()), shape_of(tensor));
-    if (const auto statistics = statistics_of(tensor)) {
-      text += tensor.element_count() == 1
-                  ? fmt::format("  {:g}", statistics->min)
-                  : fmt::format("  min {:g}  mean {:g}  max {:g}", statistics->min,
-                                statistics->mean, statistics->max);
-    }
-  }
-  if (const auto& values = sample.tensors->values())
-    for (const auto& [path, value] : values->as_map())
-      text += fmt::format("\n  {}  {}", shown(path), text_of(value));
-  return text;
+  return text + describe_tensors(*sample.tensors);
 }
 
 Value::Map sample_document(const Sample& sample) {
@@ -156,21 +179,7 @@ Value::Map sample_document(const Sample& sample) {
     document.emplace_back("size_bytes", sample.bytes.size_bytes());
     return document;
   }
-  Value::Map tensors;
-  for (const auto& [path, tensor] : *sample.tensors) {
-    Value::List shape;
-    for (const std::int64_t length : tensor.shape()) shape.emplace_back(length);
-    Value::Map entry{{"dtype", to_string(tensor.dtype())}, {"shape", std::move(shape)}};
-    if (const auto statistics = statistics_of(tensor)) {
-      entry.emplace_back("min", statistics->min);
-      entry.emplace_back("mean", statistics->mean);
-      entry.emplace_back("max", statistics->max);
-    }
-    tensors.emplace_back(path, std::move(entry));
-  }
-  document.emplace_back("size_bytes", sample.tensors->size_bytes());
-  document.emplace_back("tensors", std::move(tensors));
-  if (const auto& values = sample.tensors->values()) document.emplace_back("values", *values);
+  for (auto& entry : tensors_document(*sample.tensors)) document.push_back(std::move(entry));
   return document;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `tendon topic echo` says of a sample.
+// What `tendon topic echo` says of a sample, and `tendon call` of an answer.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <tendon/fabric/sample.hpp>
 #include <tendon/tensor/tensor.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
 #include <tendon/tensor/value.hpp>
 
 namespace tendon::cli {
@@ -19,6 +20,11 @@ struct TensorStatistics {
 
 /// Nothing for a tensor without numbers, and of a type that is only moved (8-bit floats, complex).
 [[nodiscard]] std::optional<TensorStatistics> statistics_of(const Tensor& tensor);
+
+/// A line for each tensor, with its statistics, and for each value; a line break in front of each.
+[[nodiscard]] std::string describe_tensors(const TensorDict& tensors);
+/// The same as a JSON document.
+[[nodiscard]] Value::Map tensors_document(const TensorDict& dict);
 
 /// Lines: the sample, its gaps, each tensor with its statistics, each value.
 [[nodiscard]] std::string describe_sample(const Sample& sample);

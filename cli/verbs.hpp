@@ -149,6 +149,14 @@ struct TopicOptions : FabricOptions {
 [[nodiscard]] int run_topic_echo(const TopicOptions& options);
 [[nodiscard]] int run_topic_pub(const TopicOptions& options);
 
+enum class CallUntil : std::uint8_t { first_answer, all_answers };
+
+struct CallOptions : TopicOptions {
+  std::string output_file;  ///< empty: the answer is only printed
+  CallUntil until = CallUntil::first_answer;
+};
+[[nodiscard]] int run_call(const CallOptions& options);
+
 enum class TopicMeasure : std::uint8_t { rate, bandwidth, delay };
 [[nodiscard]] int run_topic_measure(const TopicOptions& options, TopicMeasure measure);
 

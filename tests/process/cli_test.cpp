@@ -85,8 +85,8 @@ TEST(Cli, VersionAndHelpAreDataAndSucceed) {
   EXPECT_EQ(run_tendon({"--version"}).out, "tendon " + std::string(kVersion) + "\n");
   const Ended help = run_tendon({"--help"});
   EXPECT_TRUE(succeeded(help));
-  for (const char* verb :
-       {"send", "recv", "bench", "launch", "topic", "node", "info", "explain", "completion"})
+  for (const char* verb : {"send", "recv", "bench", "launch", "topic", "node", "call", "info",
+                           "explain", "completion"})
     EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
   EXPECT_EQ(help.out.find("make-checkpoint"), std::string::npos) << "a hidden verb is shown";
 }

@@ -15,7 +15,7 @@ _tendon() {
   esac
 
   if [ "$COMP_CWORD" -eq 1 ]; then
-    mapfile -t COMPREPLY < <(compgen -W "send recv bench launch topic node router info explain completion --help --version" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "send recv bench launch topic node call router info explain completion --help --version" -- "$word")
     return
   fi
   case $verb in
@@ -60,6 +60,13 @@ _tendon() {
         mapfile -t COMPREPLY < <(compgen -W "--count --sample-timeout $fabric" -- "$word")
       else
         mapfile -t COMPREPLY < <(compgen -W "$fabric" -- "$word")
+      fi
+      ;;
+    call)
+      if [[ $word == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "--all --output --router --peer --listen --domain --timeout --path --insecure-plaintext --json --help" -- "$word")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
       fi
       ;;
     node)
