@@ -66,13 +66,19 @@ nb::object exception_object(const Error& original) {
   return exception;
 }
 
-Error error_from(nb::handle exception) {
+std::optional<Error> try_error_from(nb::handle exception) {
   for (const auto& [code, made] : classes()) {
     if (nb::handle(made).is(exception.type())) {
       const auto detail = nb::cast<std::string>(exception.attr("detail"));
-      return {code, "python", detail.empty() ? nb::cast<std::string>(nb::str(exception)) : detail};
+      return Error{code, "python",
+                   detail.empty() ? nb::cast<std::string>(nb::str(exception)) : detail};
     }
   }
+  return std::nullopt;
+}
+
+Error error_from(nb::handle exception) {
+  if (auto error = try_error_from(exception)) return *std::move(error);
   raise_type_error(
       "the reason is a " + quoted_type(exception) +
       "; legal is an exception of tendon, such as tendon.ServerBusy('no seat is free')");

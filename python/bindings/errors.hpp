@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <optional>
 #include <string>
 #include <tendon/core/result.hpp>
 #include <utility>
@@ -18,6 +19,8 @@ namespace nb = nanobind;
 
 /// What a user made of one of our classes and a text says; a TypeError for anything else.
 [[nodiscard]] Error error_from(nb::handle exception);
+/// The same; nullopt for anything else.
+[[nodiscard]] std::optional<Error> try_error_from(nb::handle exception);
 
 /// The value, or the exception of the error. Holds the GIL.
 template <class T>

@@ -22,6 +22,8 @@ NB_MODULE(_tendon, module) {
   bind_sample(module);
   bind_publisher(module);
   bind_subscriber(module);
+  bind_call(module);
+  bind_responder(module);
   bind_node(module);
   bind_reduce_op(module);
   bind_rendezvous(module);

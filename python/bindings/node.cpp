@@ -11,17 +11,19 @@
 
 #include "background.hpp"
 #include "bindings.hpp"
+#include "call.hpp"
 #include "choices.hpp"
 #include "context.hpp"
 #include "publisher.hpp"
+#include "responder.hpp"
 #include "subscriber.hpp"
 
 namespace tendon::python {
 namespace {
 
 constexpr const char* kNodeDoc =
-    "A member of a fabric: a name in a domain, under which a program publishes and\n"
-    "subscribes.\n\n"
+    "A member of a fabric: a name in a domain, under which a program publishes,\n"
+    "subscribes, calls and responds.\n\n"
     "name: unique in its domain; subscribers know a publisher by it.\n"
     "domain: nodes of one domain find each other.\n"
     "routers: where routers of Zenoh listen, '10.0.0.7:7447': `tendon router`, or a\n"
@@ -38,9 +40,8 @@ constexpr const char* kNodeDoc =
     "timeout: it waits until a router is connected, and each of peers was dialled\n"
     "once. One that is not there yet is no error, and is dialled again.\n\n"
     "Raises AddressInUse, PermissionDenied, InvalidArgument, NotSupported,\n"
-    "Unreachable (no router). Safe from every thread. Use it in a `with` block, or close() it; a "
-    "publisher or\n"
-    "subscriber keeps its node.";
+    "Unreachable (no router). Safe from every thread. Use it in a `with` block, or\n"
+    "close() it; a publisher, subscriber or responder keeps its node.";
 
 void join(NodeHandle* self, const std::string& name, const std::string& domain,
           std::vector<std::string> routers, std::optional<std::vector<std::string>> peers,
@@ -96,6 +97,23 @@ void bind_node(nb::module_& module) {
            nb::sig("def subscriber(self, keys: str, *, window: int = 16, max_held: int = 4, "
                    "max_age: float | None = None, max_hz: float | None = None, newest_only: bool | "
                    "None = None, schema: object = None) -> Subscriber"))
+      .def("responder", declare_responder, nb::arg("key"), nb::arg("handler"), nb::kw_only(),
+           nb::arg("handlers") = 8, nb::arg("waiting") = 64, kResponderDoc,
+           nb::sig("def responder(self, key: str, handler: collections.abc.Callable[[Request], "
+                   "object], *, handlers: int = 8, waiting: int = 64) -> Responder"))
+      .def("call", call, nb::arg("key"), nb::arg("data").none() = nb::none(),
+           nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("as_").none() = nb::none(), kCallDoc,
+           nb::sig("def call(self, key: str, data: object = None, timeout: float | None = ..., *, "
+                   "as_: typing.Any = None) -> Reply"))
+      .def("call_all", call_all, nb::arg("key"), nb::arg("data").none() = nb::none(),
+           nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("as_").none() = nb::none(), kCallAllDoc,
+           nb::sig("def call_all(self, key: str, data: object = None, timeout: float | None = "
+                   "..., *, as_: typing.Any = None) -> CallAllReplies"))
+      .def(
+          "call_stats", [](const NodeHandle& self) { return self.node->call_stats(); },
+          "Counts of its calls.")
       .def_prop_ro(
           "name", [](const NodeHandle& self) { return self.node->name(); },
           "What subscribers know its publishers by.")
@@ -123,8 +141,8 @@ void bind_node(nb::module_& module) {
           "needs; returns when all that is there was told. Raises Timeout.",
           nb::sig("def survey(self, timeout: float | None = ...) -> None"))
       .def("close", close,
-           "Withdraws what it announces and looks for nobody any more. Publishers and\n"
-           "subscribers keep the channels that they have. May be repeated.",
+           "Withdraws what it announces and looks for nobody any more. Calls end; publishers,\n"
+           "subscribers and responders keep the channels that they have. May be repeated.",
            nb::sig("def close(self) -> None"))
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Node"))

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -160,3 +161,32 @@ def members():
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def start(transport) -> Iterator[Callable[..., tendon.Node]]:
+    """Starts nodes with a Context each; each names those that were started before."""
+    nodes = []
+
+    def start(name: str, **options) -> tendon.Node:
+        context = tendon.Context(name, transport=transport, linger=0.1, **options)
+        nodes.append(tendon.Node(name, domain="brain", peers=[node.address for node in nodes],
+                                 listen="127.0.0.1:0", context=context, timeout=PATIENCE_S))
+        return nodes[-1]
+
+    yield start
+    for node in nodes:
+        node.close()
+        try:
+            node.context.close(PATIENCE_S)
+        except tendon.Timeout:
+            pass  # a test that leaves something unsent
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    for _ in range(PATIENCE_S * 100):
+        if condition():
+            return True
+        waiting.wait(0.01)
+    return False

@@ -11,37 +11,15 @@ import sys
 import textwrap
 import threading
 import weakref
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 import tendon
-from conftest import PATIENCE_S, forks
+from conftest import PATIENCE_S, eventually, forks
 
 LARGE = 1 << 20  # bytes: in a slot, not inline
 PEER = os.environ.get("TENDON_PYTHON_PEER", "")
-Start = Callable[..., tendon.Node]
-
-
-@pytest.fixture
-def start(transport) -> Iterator[Start]:
-    """Starts nodes with a Context each; each names those that were started before."""
-    nodes = []
-
-    def start(name: str, **options) -> tendon.Node:
-        context = tendon.Context(name, transport=transport, linger=0.1, **options)
-        nodes.append(tendon.Node(name, domain="brain", peers=[node.address for node in nodes],
-                                 listen="127.0.0.1:0", context=context, timeout=PATIENCE_S))
-        return nodes[-1]
-
-    yield start
-    for node in nodes:
-        node.close()
-        try:
-            node.context.close(PATIENCE_S)
-        except tendon.Timeout:
-            pass  # a test that leaves something unsent
 
 
 @pytest.fixture
@@ -56,15 +34,6 @@ def connected(start):
         return made, taking
 
     return connect
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    for _ in range(PATIENCE_S * 100):
-        if condition():
-            return True
-        waiting.wait(0.01)
-    return False
 
 
 def publish_numbers(publisher: tendon.Publisher, numbers, timeout=0) -> list[tendon.Published]:

@@ -41,7 +41,7 @@ def public_names() -> list[str]:
 
 def test_every_name_is_exported(tmp_path):
     names = public_names()
-    assert {"connect", "serve", "bench", "Context", "Group", "Node", "Sample", "Timeout", "save"} <= set(names)
+    assert {"connect", "serve", "bench", "Context", "Group", "Node", "Responder", "Sample", "Timeout", "save"} <= set(names)
     assert strict("import tendon\n\nprint(tendon.__version__)\n" +
                   "".join(f"print(tendon.{name})\n" for name in names), tmp_path) == ""
 
@@ -117,6 +117,20 @@ def act(motor: tendon.Node) -> None:
                 print(age, gap.publisher, gap.first + gap.last + gap.count, gap.reason.upper())
             print(sample.key, sample.publisher, sample.sequence + 1, sample.tensors["x"], sample.bytes.nbytes)
         print(seen.recv(1.0, as_=dict).tensors["x"], seen.stats().missed)
+
+
+def plan(request: tendon.Request) -> dict[str, object]:
+    left: float | None = request.remaining()
+    return {"n": request.tensors["n"], "late": left is not None and left < 1, "no": request.cancelled()}
+
+
+def ask(brain: tendon.Node) -> str:
+    with brain.responder("plan", plan, handlers=2, waiting=4) as responder:
+        print(responder.key.upper(), responder.stats().answered + 1)
+        came = brain.call_all("plan", {"n": 1}, 1.0, as_=dict)
+        errors: list[tendon.Error] = [one.error for one in came.unanswered]
+        print(len(came.replies), errors, brain.call_stats().late_answers + 1)
+        return brain.call("plan", timeout=None).node.upper()
 
 
 with tendon.Node("a", domain="brain", peers=[], listen="127.0.0.1:0", context=tendon.Context(publish_bytes=1 << 20),

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "node.hpp"
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python Reply holds: its tensors as `as_=` asked for them.
+struct ReplyHandle {
+  std::string node;
+  nb::object tensors;
+};
+
+/// What a Python CallAllReplies holds.
+struct CallAllHandle {
+  nb::list replies;
+  nb::list unanswered;
+};
+
+inline constexpr const char* kCallDoc =
+    "Asks the responders of a key, and returns the first answer: a Reply.\n\n"
+    "data: as for Publisher.publish, but no raw bytes; None: an empty request.\n"
+    "timeout: seconds; it also waits for a responder to be announced.\n"
+    "as_: what the tensors of the answer are: tensordict.TensorDict, or dict.\n\n"
+    "The other requests are cancelled, and the error of one responder counts only\n"
+    "when none answers: it names the node. Raises Unreachable without a responder,\n"
+    "Timeout, PeerLost, ServerBusy, HandlerFailed. Ctrl-C cancels the request.";
+inline constexpr const char* kCallAllDoc =
+    "Asks the responders of a key, and returns when each has answered or failed, or\n"
+    "the timeout has passed: a CallAllReplies.\n\n"
+    "Arguments as for call(). Raises Unreachable without a responder.";
+
+/// `Node.call`, `Node.call_all`.
+[[nodiscard]] ReplyHandle call(const NodeHandle& self, const std::string& key, nb::object data,
+                               nb::object timeout, nb::object as);
+[[nodiscard]] CallAllHandle call_all(const NodeHandle& self, const std::string& key,
+                                     nb::object data, nb::object timeout, nb::object as);
+
+}  // namespace tendon::python

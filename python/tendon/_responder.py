@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The threads of Python on which the handler of a responder runs."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from ._tendon import Request
+
+_log = logging.getLogger("tendon")
+# For handlers, once the interpreter ends [s].
+_PATIENCE_S = 2.0
+
+
+class _Task(Protocol):
+    @property
+    def request(self) -> Request: ...
+    def answer(self, data: Any) -> None: ...
+    def fail(self, failure: BaseException) -> None: ...
+
+
+class _Tasks(Protocol):
+    @property
+    def idle_count(self) -> int: ...
+    def next(self) -> _Task | None: ...
+    def close(self) -> None: ...
+
+
+Handler = Callable[[Request], object]
+
+
+def check(handler: Handler) -> None:
+    """TypeError for what is no handler."""
+    import inspect  # here and below: an import of tendon is to be quick
+
+    if not callable(handler):
+        raise TypeError(f"the handler is a {type(handler).__qualname__}; legal is a function or an "
+                        "async function of a request")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"the handler {handler!r} is a generator, which would never run; legal is a "
+                        "function or an async function, without yield")
+
+
+def start(tasks: _Tasks, handler: Handler, key: str, most: int) -> None:
+    """Runs the handler for each task, until they are closed."""
+    _Threads(tasks, handler, key, most).start_one()
+
+
+class _Threads:
+    """At most so many; one waits while fewer run."""
+
+    def __init__(self, tasks: _Tasks, handler: Handler, key: str, most: int) -> None:
+        self._tasks = tasks
+        self._handler = handler
+        self._key = key
+        self._most = most
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        # No thread may be in a wait when the interpreter takes itself apart.
+        atexit.register(self._stop)
+
+    def start_one(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"tendon responder {self._key}", daemon=True)
+        with self._lock:
+            if len(self._threads) >= self._most:
+                return
+            self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._forget(thread)
+            if not self._threads:
+                raise
+            _log.exception("no further thread for %s", self._key)
+
+    def _serve(self) -> None:
+        try:
+            while (task := self._tasks.next()) is not None:
+                if self._tasks.idle_count == 0:
+                    self.start_one()
+                self._run(task)
+                del task  # it holds memory of its caller
+        finally:
+            self._forget(threading.current_thread())
+
+    def _run(self, task: _Task) -> None:
+        try:
+            answer = self._handler(task.request)
+            if isinstance(answer, Awaitable):
+                import asyncio
+
+                answer = asyncio.run(_wait(answer))
+            task.answer(answer)
+        except BaseException as failure:  # CancelledError and SystemExit end a handler too
+            _log.exception("the handler of %s failed", self._key)
+            task.fail(failure)
+
+    def _forget(self, thread: threading.Thread) -> None:
+        with self._lock:
+            self._threads.discard(thread)
+            if not self._threads:
+                atexit.unregister(self._stop)
+
+    def _stop(self) -> None:
+        """At the end of the interpreter."""
+        self._tasks.close()
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(_PATIENCE_S)
+
+
+async def _wait(returned: Awaitable[object]) -> object:
+    return await returned
