@@ -2,9 +2,11 @@
 #include "subscriber.hpp"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <utility>
 
