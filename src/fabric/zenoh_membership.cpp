@@ -40,6 +40,7 @@ Result<std::string> zenoh_endpoint(std::string_view router) {
 }
 
 Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) {
+  TENDON_CHECK(zenoh_version());
   TENDON_TRY(directory, runtime_directory());
   TENDON_TRY(hash, domain_hash(domain));
   const std::string path = directory + '/' + to_hex(hash) + ".zenoh";

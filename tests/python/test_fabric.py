@@ -535,9 +535,8 @@ def test_one_thread_receives_at_a_time(connected):
 
 def test_errors_are_said_with_their_remedy(start):
     node = start("vision")
-    with pytest.raises(tendon.NotSupported, match="name the addresses of other nodes in peers, or give an empty list"):
-        tendon.Node("a", context=node.context)
     wrong = [
+        (tendon.InvalidArgument, "HOST:PORT", lambda: tendon.Node("a", routers=["nowhere"], context=node.context)),
         (ValueError, "nowhere", lambda: tendon.Node("a", peers=["nowhere"], context=node.context)),
         (tendon.InvalidArgument, "the name '' is empty", lambda: tendon.Node("", peers=[], context=node.context)),
         (tendon.PermissionDenied, "profile='plaintext'",
