@@ -26,6 +26,10 @@ class SampleThread;
 class SubscriberCore;
 }  // namespace detail
 
+/// What SubscriberOptions::max_hz may be.
+inline constexpr double kLeastMaxHz = 0.001;
+inline constexpr double kMostMaxHz = 1e6;
+
 struct SubscriberOptions {
   /// Samples of one publisher that may be on their way or wait here, 1 to kPipeWindowMessages.
   std::uint32_t window = 16;
