@@ -52,14 +52,19 @@ inline void look_at_signals() {
 }
 
 /// For a call that may not be cut into slices, because each would start it anew. After Ctrl-C it
-/// goes on alone.
-template <class F>
-auto wait_beside(Deadline deadline, F call) -> std::invoke_result_t<F, Deadline> {
+/// goes on alone, unless `meanwhile` ends it.
+template <class F, class Meanwhile>
+auto wait_beside(Deadline deadline, F call, Meanwhile meanwhile)
+    -> std::invoke_result_t<F, Deadline> {
   if (deadline.is_poll() || deadline.remaining() <= kSlice) {
     const WithoutGil unlocked;
     return call(deadline);
   }
-  return wait_beside(deadline, std::move(call), kSlice, look_at_signals);
+  return wait_beside(deadline, std::move(call), kSlice, std::move(meanwhile));
+}
+template <class F>
+auto wait_beside(Deadline deadline, F call) -> std::invoke_result_t<F, Deadline> {
+  return wait_beside(deadline, std::move(call), look_at_signals);
 }
 
 /// Larger messages are sent beside this thread at once: copying them may take longer than a slice,
