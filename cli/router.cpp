@@ -19,15 +19,6 @@ namespace {
 // Where `zenohd` listens, and clients look for it.
 constexpr const char* kDefaultPlace = "127.0.0.1:7447";
 
-Result<std::vector<std::string>> endpoints_of(const std::vector<std::string>& routers) {
-  std::vector<std::string> endpoints;
-  for (const std::string& router : routers) {
-    TENDON_TRY(endpoint, detail::zenoh_endpoint(router));
-    endpoints.push_back(std::move(endpoint));
-  }
-  return endpoints;
-}
-
 void wait_for(Interrupt& interrupt) {
   detail::Mutex mutex;
   detail::CondVar came;
@@ -43,9 +34,10 @@ void wait_for(Interrupt& interrupt) {
 
 int run_router(const RouterOptions& options) {
   return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
-    TENDON_TRY(listen, endpoints_of(options.listen.empty() ? std::vector<std::string>{kDefaultPlace}
-                                                           : options.listen));
-    TENDON_TRY(connect, endpoints_of(options.connect));
+    TENDON_TRY(listen, detail::zenoh_endpoints(options.listen.empty()
+                                                   ? std::vector<std::string>{kDefaultPlace}
+                                                   : options.listen));
+    TENDON_TRY(connect, detail::zenoh_endpoints(options.connect));
     TENDON_TRY(router, detail::open_zenoh({.mode = detail::ZenohMode::router,
                                            .connect = std::move(connect),
                                            .listen = listen},

@@ -23,22 +23,10 @@ cat <<PLAN
 PLAN
 tools/setup.sh build demo
 
-# The first cargo that is new enough for the crate (cmake/zenoh.cmake), or Debian's.
-find_cargo() {
-  local cargo version
-  for cargo in "$(command -v cargo || true)" /usr/bin/cargo; do
-    version=$("$cargo" --version 2>/dev/null | cut -d' ' -f2) || continue
-    if printf '1.89\n%s\n' "$version" | sort --check=quiet --version-sort; then
-      echo "$cargo"
-      return
-    fi
-  done
-  return 1
-}
 zenoh=(-DTENDON_ZENOH=OFF)
 if [ "$fabric" = zenoh ]; then
-  find_cargo >/dev/null || tools/setup.sh zenoh
-  cargo=$(find_cargo) || { echo "make demo: no cargo 1.89 or newer; FABRIC=static does without" >&2; exit 1; }
+  tools/setup.sh zenoh
+  cargo=$(tools/find_cargo.sh) || { echo "make demo: no cargo that is new enough; FABRIC=static does without" >&2; exit 1; }
   zenoh=(-DTENDON_ZENOH=ON "-DTENDON_CARGO=$cargo")
 fi
 

@@ -26,10 +26,8 @@ if ! command -v dpkg-query >/dev/null; then
   exit 0
 fi
 
-# A compiler of Rust may be there from elsewhere; cmake/zenoh.cmake says how new it has to be.
-oldest_cargo=$(sed -n 's/^set(oldest_rustc \(.*\))$/\1/p' cmake/zenoh.cmake)
-cargo_version=$(cargo --version 2>/dev/null | awk '{print $2}' || true)
-if [ -n "$cargo_version" ] && printf '%s\n%s\n' "$oldest_cargo" "$cargo_version" | sort --version-sort --check=quiet; then
+# A compiler of Rust may be there from elsewhere.
+if tools/find_cargo.sh >/dev/null; then
   for index in "${!wanted[@]}"; do
     case ${wanted[index]} in cargo-web | rustc-web) unset "wanted[$index]" ;; esac
   done

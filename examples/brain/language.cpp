@@ -2,8 +2,9 @@
 // The language module of the brain: spells the digit that the prefrontal cortex decided on. It is
 // one small network in two processes that compute together, as a group inside the same system: each
 // has half of the hidden neurons, so columns of the first matrix and rows of the second one, and
-// adds its part of the letters to the other's (all_reduce). Neither half knows all words: the codes
-// of 0 and 8, and of 1 and 9, differ in the second half only, the one of 7 has only that one.
+// adds its part of the letters to the other's (all_reduce). Neither half knows all words: 0 and 8
+// have codes that differ in the second half only, as 1 and 9 have, and the code of 7 has no first
+// half.
 //
 // Rank and rendezvous come from the environment: RANK, WORLD_SIZE, TENDON_RENDEZVOUS. Rank 0 is the
 // node "language", which publishes; rank 1, "language-1", follows it.

@@ -112,32 +112,26 @@ Result<std::vector<std::shared_ptr<Discovery>>> ContextFabric::ways_of(const Nod
   for (const std::string& router : routers) name += ' ' + router;
   // One after another: the second node of a star finds the session of the first.
   const Lock lock(opening_);
-  Session& session = sessions_[name];
-  if (session.discovery == nullptr) {
+  auto found = sessions_.find(name);
+  if (found == sessions_.end()) {
     auto membership =
         routers.empty() ? join_star(options.domain, deadline) : join_routers(routers, deadline);
     if (!membership) {
-      sessions_.erase(name);
       Error error = std::move(membership).error();
       error.where = "node.join";
       return error;
-    }
-    session.server = std::move(membership->server);
-    if (session.server != nullptr) {
-      const auto told = [server = session.server.get()](SessionState state) {
-        server->set_state(state);
-      };
-      TENDON_TRY(state, membership->client->on_state(told));
-      session.state = std::move(state);
-      told(membership->client->state());
     }
     TENDON_TRY(discovery, ZenohDiscovery::create(std::move(membership->client),
                                                  [context = context_](std::function<void()> run) {
                                                    context->schedule(std::move(run));
                                                  }));
-    session.discovery = std::move(discovery);
+    found = sessions_
+                .emplace(name, Session{.server = std::move(membership->server),
+                                       .discovery = std::move(discovery),
+                                       .state = std::move(membership->state)})
+                .first;
   }
-  ways.push_back(session.discovery);
+  ways.push_back(found->second.discovery);
   return ways;
 }
 

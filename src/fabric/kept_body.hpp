@@ -19,8 +19,8 @@ namespace tendon::v0::detail {
 using AcquireSlot =
     std::function<Result<std::shared_ptr<const PublishedSlot>>(std::uint64_t size_bytes)>;
 
-/// A message of the fabric as it is kept for those that are to see it. It does not change once one
-/// of them has.
+/// A message of the fabric as it is kept for those that are to see it. Once it was shown to one, it
+/// does not change.
 ///
 /// Owns:    its body: a slot of the publish pool or, when the body is small, memory of its own.
 /// Threads: none of its own.

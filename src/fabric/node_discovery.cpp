@@ -24,47 +24,44 @@ void NodeDiscovery::close() {
   followed_.clear();
 }
 
-// What one way refuses is withdrawn from the others: all of them say the same.
-Result<void> NodeDiscovery::announce(const KeyExpression& key) {
-  const Lock lock(mutex_);
-  if (closed_ || ++announced_[key] > 1) return {};
+// What one way refuses is taken back from the others: all of them say the same.
+Result<void> NodeDiscovery::declare(Counts& counts, const KeyExpression& key, Do act, Undo undo) {
+  if (closed_ || ++counts[key] > 1) return {};
   for (std::size_t i = 0; i < ways_.size(); ++i) {
-    auto announced = ways_[i]->announce(key);
-    if (announced) continue;
-    for (std::size_t before = 0; before < i; ++before) ways_[before]->withdraw(key);
-    announced_.erase(key);
-    return announced;
+    auto declared = ((*ways_[i]).*act)(key);
+    if (declared) continue;
+    for (std::size_t before = 0; before < i; ++before) ((*ways_[before]).*undo)(key);
+    counts.erase(key);
+    return declared;
   }
   return {};
+}
+
+void NodeDiscovery::undeclare(Counts& counts, const KeyExpression& key, Undo undo) {
+  const auto found = counts.find(key);
+  if (found == counts.end() || --found->second > 0) return;
+  counts.erase(found);
+  for (const auto& way : ways_) ((*way).*undo)(key);
+}
+
+Result<void> NodeDiscovery::announce(const KeyExpression& key) {
+  const Lock lock(mutex_);
+  return declare(announced_, key, &Discovery::announce, &Discovery::withdraw);
 }
 
 void NodeDiscovery::withdraw(const KeyExpression& key) {
   const Lock lock(mutex_);
-  const auto found = announced_.find(key);
-  if (found == announced_.end() || --found->second > 0) return;
-  announced_.erase(found);
-  for (const auto& way : ways_) way->withdraw(key);
+  undeclare(announced_, key, &Discovery::withdraw);
 }
 
 Result<void> NodeDiscovery::follow(const KeyExpression& pattern) {
   const Lock lock(mutex_);
-  if (closed_ || ++followed_[pattern] > 1) return {};
-  for (std::size_t i = 0; i < ways_.size(); ++i) {
-    auto followed = ways_[i]->follow(pattern);
-    if (followed) continue;
-    for (std::size_t before = 0; before < i; ++before) ways_[before]->unfollow(pattern);
-    followed_.erase(pattern);
-    return followed;
-  }
-  return {};
+  return declare(followed_, pattern, &Discovery::follow, &Discovery::unfollow);
 }
 
 void NodeDiscovery::unfollow(const KeyExpression& pattern) {
   const Lock lock(mutex_);
-  const auto found = followed_.find(pattern);
-  if (found == followed_.end() || --found->second > 0) return;
-  followed_.erase(found);
-  for (const auto& way : ways_) way->unfollow(pattern);
+  undeclare(followed_, pattern, &Discovery::unfollow);
 }
 
 Result<void> NodeDiscovery::follow(EntityKind kind, const KeyExpression& topics) {

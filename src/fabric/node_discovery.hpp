@@ -58,6 +58,11 @@ class NodeDiscovery {
 
  private:
   using Counts = std::map<KeyExpression, std::size_t>;
+  using Do = Result<void> (Discovery::*)(const KeyExpression&);
+  using Undo = void (Discovery::*)(const KeyExpression&);
+  [[nodiscard]] Result<void> declare(Counts& counts, const KeyExpression& key, Do act, Undo undo)
+      TENDON_REQUIRES(mutex_);
+  void undeclare(Counts& counts, const KeyExpression& key, Undo undo) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> follow(const KeyExpression& pattern) TENDON_EXCLUDES(mutex_);
   void unfollow(const KeyExpression& pattern) TENDON_EXCLUDES(mutex_);
 

@@ -115,7 +115,7 @@ void ZenohDiscovery::ask_again(const KeyExpression& pattern, Number number) {
   ended = std::move(followed->request);
   if (const auto asked = ask(pattern, *followed); !asked) {
     log(LogLevel::warn, "node.discovery",
-        "not asked who announces " + pattern.text() + ": " + asked.error().message());
+        "what is announced under " + pattern.text() + " is not asked: " + asked.error().message());
   }
 }
 

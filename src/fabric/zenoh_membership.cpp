@@ -21,9 +21,7 @@ bool is_overridden() {
   return text != nullptr && std::string_view(text).find("endpoints") != std::string_view::npos;
 }
 
-}  // namespace
-
-Result<std::string> zenoh_endpoint(std::string_view router) {
+Result<std::string> endpoint_of(std::string_view router) {
   constexpr std::array<std::string_view, 3> kTransports = {"tcp/", "tls/", "unixsock-stream/"};
   for (const std::string_view transport : kTransports)
     if (router.starts_with(transport) && router.size() > transport.size())
@@ -39,6 +37,17 @@ Result<std::string> zenoh_endpoint(std::string_view router) {
                                             : "unixsock-stream/" + address->path();
 }
 
+}  // namespace
+
+Result<std::vector<std::string>> zenoh_endpoints(const std::vector<std::string>& routers) {
+  std::vector<std::string> endpoints;
+  for (const std::string& router : routers) {
+    TENDON_TRY(endpoint, endpoint_of(router));
+    endpoints.push_back(std::move(endpoint));
+  }
+  return endpoints;
+}
+
 Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) {
   TENDON_CHECK(zenoh_version());
   TENDON_TRY(directory, runtime_directory());
@@ -48,15 +57,19 @@ Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) 
   if (!is_overridden()) membership.server = std::make_shared<StarServer>(path);
   TENDON_TRY(client, open_zenoh({.connect = {"unixsock-stream/" + path}}, deadline));
   membership.client = std::move(client);
+  if (membership.server != nullptr) {
+    const auto told = [server = membership.server.get()](SessionState state) {
+      server->set_state(state);
+    };
+    TENDON_TRY(state, membership.client->on_state(told));
+    membership.state = std::move(state);
+    told(membership.client->state());
+  }
   return membership;
 }
 
 Result<ZenohMembership> join_routers(const std::vector<std::string>& routers, Deadline deadline) {
-  std::vector<std::string> endpoints;
-  for (const std::string& router : routers) {
-    TENDON_TRY(endpoint, zenoh_endpoint(router));
-    endpoints.push_back(std::move(endpoint));
-  }
+  TENDON_TRY(endpoints, zenoh_endpoints(routers));
   ZenohMembership membership;
   TENDON_TRY(client, open_zenoh({.connect = endpoints}, deadline));
   membership.client = std::move(client);

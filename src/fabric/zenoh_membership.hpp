@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <vector>
@@ -15,18 +14,20 @@
 
 namespace tendon::v0::detail {
 
-/// A session that is a client, and what it needs beside it, which outlives it.
+/// A session that is a client, and what it needs beside it: what stands later here ends first.
 struct ZenohMembership {
   std::shared_ptr<StarServer> server;  ///< null where routers were named
   std::unique_ptr<ZenohPort> client;
+  ZenohPort::Handle state;  ///< tells the server what the client sees
 };
 
-/// `HOST:PORT`, `unix:/path`, or as Zenoh writes it: "tcp/10.0.0.7:7447". Errors: invalid_argument.
-[[nodiscard]] Result<std::string> zenoh_endpoint(std::string_view router);
+/// Each is `HOST:PORT`, `unix:/path`, or as Zenoh writes it: "tcp/10.0.0.7:7447". Errors:
+/// invalid_argument.
+[[nodiscard]] Result<std::vector<std::string>> zenoh_endpoints(
+    const std::vector<std::string>& routers);
 
-/// Nodes of one domain, host and user meet at one unix socket in the runtime directory, which one
-/// of them serves. When that one goes another serves, and links do not notice. The server has to be
-/// told what the client sees.
+/// Nodes of one domain, host and user meet at one unix socket in the runtime directory. One node
+/// serves it; when that node goes another one serves, and links do not notice.
 ///
 /// Where ZENOH_CONFIG_OVERRIDE names other endpoints, nothing is served here.
 ///
