@@ -24,6 +24,8 @@ TEST_P(StatsOfPeers, SayHowItIsReachedAndWhatCame) {
   Publisher publisher = Publisher::declare(vision.node, "frames").value();
   Subscriber subscriber = Subscriber::declare(motor.node, "frames").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  // A subscriber may come before the name of its node.
+  ASSERT_TRUE(eventually([&] { return vision.node.peer_stats("motor").has_value(); }));
   const PeerStats before = motor.node.peer_stats("vision").value();
   EXPECT_EQ(before.node, "vision");
   EXPECT_EQ(before.context, vision.context.id());
