@@ -182,23 +182,27 @@ ResponderCore::Jobs ResponderCore::take_waiting(F is_meant) {
 // Answering
 
 void ResponderCore::work() {
-  Lock lock(mutex_);
-  for (;;) {
-    while (waiting_.empty() && !ending_) {
-      ++idle_count_;
-      came_.wait(mutex_);
-      --idle_count_;
-    }
-    if (waiting_.empty()) return lock.unlock();
-    const std::shared_ptr<Job> job = waiting_.front();
-    waiting_.pop_front();
-    running_.push_back(job);
-    lock.unlock();
+  while (const std::shared_ptr<Job> job = next_job()) {
     answer(*job);
-    lock.lock();
+    const Lock lock(mutex_);
     std::erase(running_, job);
     done_.notify_all();
   }
+}
+
+// Empty at the end. The caller lets go of it without the lock: with a job may go the last reference
+// to a link, whose own lock comes first.
+std::shared_ptr<ResponderCore::Job> ResponderCore::next_job() {
+  const Lock lock(mutex_);
+  while (waiting_.empty() && !ending_) {
+    ++idle_count_;
+    came_.wait(mutex_);
+    --idle_count_;
+  }
+  if (waiting_.empty()) return nullptr;
+  running_.push_back(waiting_.front());
+  waiting_.pop_front();
+  return running_.back();
 }
 
 void ResponderCore::answer(Job& job) {

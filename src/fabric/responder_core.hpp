@@ -69,6 +69,7 @@ class ResponderCore final : public CallChannel::Side,
   [[nodiscard]] bool admit(const std::shared_ptr<Job>& job);
   [[nodiscard]] bool has_thread() TENDON_REQUIRES(mutex_);
   void work();
+  [[nodiscard]] std::shared_ptr<Job> next_job();
   void answer(Job& job);
   [[nodiscard]] Result<TensorDict> run(const Request& request) const;
   void send(CallChannel& channel, std::uint64_t id, const TensorDict& answer);
