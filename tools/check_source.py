@@ -44,6 +44,10 @@ LINE_RULES = [
     LineRule("clang cannot check this lock: use those of tendon/core/mutex.hpp",
              re.compile(r"\bstd::(\w*mutex|condition_variable\w*|(?:lock|unique|scoped|shared)_(?:guard|lock))\b"),
              (*PRODUCT, "python/bindings/"), but_for="include/tendon/core/mutex.hpp"),
+    # C++20 destroys the temporary before the first turn of the loop.
+    LineRule("the loop outlives the pointer that a call returned: give the pointer a name first",
+             re.compile(r"\bfor \([^;]*: (?:\*\s*)?\w[\w.]*\([^()]*\)->\w+\)"),
+             (*PRODUCT, "python/bindings/", "tests/", "benchmarks/", "examples/")),
     LineRule("a test waits for a condition, it never sleeps",
              re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep|sleep)\s*\("), ("tests/",)),
     LineRule("leave nothing for later without an entry in CONTRIBUTING or the tracker",
@@ -285,6 +289,7 @@ def self_test() -> None:
         ("src/core/b.cpp", head + "const std::lock_guard lock(mutex_);\n", "clang cannot check this lock"),
         ("src/core/z.hpp", head + "#pragma once\nnamespace a {\nclass EXPORT B final : public C {\n};\n}  // namespace a\n",
          "defines a::B too"),
+        ("src/core/b.cpp", head + "for (const Entry& entry : connections()->entries)\n", "outlives the pointer"),
         ("tests/unit/core/b_test.cpp", head + "std::this_thread::sleep_for(1ms);\n", "never sleeps"),
         ("tools/a.sh", "# " + head[3:] + "ldd a | grep -q b\n", "fails now and then"),
         ("src/core/b.cpp", head + "// TO" "DO later\n", "nothing for later"),

@@ -71,7 +71,8 @@ bool SubscriberCore::is_connected(const PublisherId& publisher) const {
 }
 
 void SubscriberCore::add_connected_to(std::set<ContextId>& contexts) const {
-  for (const Entry& entry : connections()->entries)
+  const auto current = connections();
+  for (const Entry& entry : current->entries)
     if (entry.feed->state() == Feed::State::open) contexts.insert(entry.publisher.context);
 }
 

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
+#include <tendon/core/mutex.hpp>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/node.hpp>
 #include <thread>
@@ -174,21 +175,30 @@ TEST_P(Calls, TheFirstAnswerWinsAndTheOtherRequestIsCancelled) {
 TEST_P(Calls, AnErrorOfAHandlerNamesItsNode) {
   Program& arm = start("arm");
   Program& brain = start("brain");
+  Mutex mutex;  // the sanitizer does not see the order that shared memory gives
   std::optional<Error> error;
   Responder responder = respond(arm, [&](const Request&) -> Result<TensorDict> {
+    const Lock lock(mutex);
     if (!error) throw std::runtime_error("a motor is hot");
     return *error;
   });
+  const auto call_that_fails = [&](ErrorCode code, std::string text) {
+    {
+      const Lock lock(mutex);
+      error = Error{code, "test", std::move(text)};
+    }
+    return call(brain);
+  };
   auto failed = call(brain);
   EXPECT_TRUE(fails_with(failed, ErrorCode::handler_failed, "arm"));
   EXPECT_TRUE(fails_with(failed, ErrorCode::handler_failed, "a motor is hot"));
-  error = Error{ErrorCode::not_found, "test", "no such plan"};
-  EXPECT_TRUE(fails_with(call(brain), ErrorCode::not_found, "no such plan"));
+  EXPECT_TRUE(fails_with(call_that_fails(ErrorCode::not_found, "no such plan"),
+                         ErrorCode::not_found, "no such plan"));
   // What would tell this caller to do something else.
-  error = Error{ErrorCode::timeout, "test", "its own deadline"};
-  EXPECT_TRUE(fails_with(call(brain), ErrorCode::handler_failed, "timeout: its own deadline"));
-  error = Error{ErrorCode::not_found, "test", std::string(10'000, 'x')};
-  EXPECT_TRUE(fails_with(call(brain), ErrorCode::not_found, std::string(512, 'x')));
+  EXPECT_TRUE(fails_with(call_that_fails(ErrorCode::timeout, "its own deadline"),
+                         ErrorCode::handler_failed, "timeout: its own deadline"));
+  EXPECT_TRUE(fails_with(call_that_fails(ErrorCode::not_found, std::string(10'000, 'x')),
+                         ErrorCode::not_found, std::string(512, 'x')));
   EXPECT_EQ(responder.stats().failed, 4u);
 }
 
