@@ -28,11 +28,11 @@ StarServer::~StarServer() {
   thread_.join();
 }
 
-void StarServer::set_state(SessionState of_client) {
+void StarServer::look_at(const ZenohPort& client) {
   {
     const Lock lock(mutex_);
     if (state_ == State::serving || state_ == State::ending) return;
-    state_ = of_client == SessionState::up ? State::idle : State::wanted;
+    state_ = client.state() == SessionState::up ? State::idle : State::wanted;
   }
   changed_.notify_all();
 }

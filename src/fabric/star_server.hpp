@@ -34,8 +34,9 @@ class StarServer {
   StarServer& operator=(const StarServer&) = delete;
   ~StarServer();
 
-  /// What a client of the place sees.
-  void set_state(SessionState of_client) TENDON_EXCLUDES(mutex_);
+  /// The state of a client of the place has changed, or is looked at for the first time. What
+  /// several threads see at once counts in the order in which they see it.
+  void look_at(const ZenohPort& client) TENDON_EXCLUDES(mutex_);
 
  private:
   enum class State : std::uint8_t { idle, wanted, serving, ending };

@@ -58,12 +58,12 @@ Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) 
   TENDON_TRY(client, open_zenoh({.connect = {"unixsock-stream/" + path}}, deadline));
   membership.client = std::move(client);
   if (membership.server != nullptr) {
-    const auto told = [server = membership.server.get()](SessionState state) {
-      server->set_state(state);
-    };
-    TENDON_TRY(state, membership.client->on_state(told));
+    StarServer& server = *membership.server;
+    const ZenohPort& client = *membership.client;
+    TENDON_TRY(state, membership.client->on_state(
+                          [&server, &client](SessionState) { server.look_at(client); }));
     membership.state = std::move(state);
-    told(membership.client->state());
+    server.look_at(client);
   }
   return membership;
 }
