@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <tendon/fabric/key_expression.hpp>
@@ -102,7 +103,8 @@ Value::Map document_of_link(const PeerStats& stats) {
           {"messages_received", stats.messages_received},
           {"bytes_sent", stats.bytes_sent},
           {"bytes_received", stats.bytes_received},
-          {"dropped_messages", stats.dropped_messages}};
+          {"dropped_messages", stats.dropped_messages},
+          {"silence_s", std::chrono::duration<double>(stats.silence).count()}};
 }
 
 /// `stats`: an error where there is no link to it from here.

@@ -25,6 +25,8 @@ void bind_publisher(nb::module_& module);
 void bind_subscriber(nb::module_& module);
 void bind_call(nb::module_& module);
 void bind_responder(nb::module_& module);
+void bind_events(nb::module_& module);
+void bind_peer_stats(nb::module_& module);
 void bind_node(nb::module_& module);
 void bind_reduce_op(nb::module_& module);
 void bind_rendezvous(nb::module_& module);

@@ -24,6 +24,8 @@ NB_MODULE(_tendon, module) {
   bind_subscriber(module);
   bind_call(module);
   bind_responder(module);
+  bind_events(module);
+  bind_peer_stats(module);
   bind_node(module);
   bind_reduce_op(module);
   bind_rendezvous(module);

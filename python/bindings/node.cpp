@@ -14,6 +14,7 @@
 #include "call.hpp"
 #include "choices.hpp"
 #include "context.hpp"
+#include "events.hpp"
 #include "publisher.hpp"
 #include "responder.hpp"
 #include "subscriber.hpp"
@@ -140,6 +141,18 @@ void bind_node(nb::module_& module) {
           "From now on nodes() tells of the whole domain, and not only of what this node\n"
           "needs; returns when all that is there was told. Raises Timeout.",
           nb::sig("def survey(self, timeout: float | None = ...) -> None"))
+      .def("events", events_of_node,
+           "What this node wants its program to know, from now on: lost samples, peers that\n"
+           "cannot be reached, names that two nodes have.",
+           nb::sig("def events(self) -> FabricEvents"))
+      .def(
+          "peer_stats",
+          [](const NodeHandle& self, const std::string& name) {
+            return unwrap(self.node->peer_stats(name));
+          },
+          nb::arg("name"),
+          "What is known of a node by the links to it. Raises Unreachable: there is none.",
+          nb::sig("def peer_stats(self, name: str) -> PeerStats"))
       .def("close", close,
            "Withdraws what it announces and looks for nobody any more. Calls end; publishers,\n"
            "subscribers and responders keep the channels that they have. May be repeated.",

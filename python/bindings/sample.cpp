@@ -12,6 +12,7 @@
 #include "arrays_out.hpp"
 #include "bindings.hpp"
 #include "dicts.hpp"
+#include "wait.hpp"
 
 namespace tendon::python {
 namespace {
@@ -21,10 +22,6 @@ constexpr const char* kSampleDoc =
     "Its arrays are read-only where the publisher is on this host, because other\n"
     "subscribers read the same memory, and keep that memory alive. Nothing is\n"
     "copied while fewer than max_held samples of a publisher are kept.";
-
-double seconds_of(std::chrono::nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 void bind_gap(nb::module_& module) {
   nb::class_<Gap>(module, "Gap", "Samples of one publisher that do not come: exactly these.")

@@ -25,6 +25,11 @@ inline constexpr std::chrono::milliseconds kSlice{50};
 /// Seconds as a duration, for options; the error names `what`.
 [[nodiscard]] std::chrono::milliseconds duration_of(double seconds, const char* what);
 
+/// As Python has durations and times.
+[[nodiscard]] inline double seconds_of(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 /// True for the error of a call whose deadline passed; it may have waited for slots.
 [[nodiscard]] inline bool ran_out(const Error& error, Deadline deadline) {
   return (error.code == ErrorCode::timeout || error.code == ErrorCode::resource_exhausted) &&

@@ -38,8 +38,8 @@ std::shared_ptr<CallChannel> CallChannel::create(std::shared_ptr<Entities> entit
                                                  const std::shared_ptr<Link>& link,
                                                  std::uint32_t pipe, Role role, Window answers,
                                                  std::weak_ptr<Side> side) {
-  auto channel = std::make_shared<CallChannel>(std::move(entities), link, pipe, role,
-                                               std::move(answers), std::move(side));
+  auto channel = std::make_shared<CallChannel>(std::move(entities), link, pipe, role, answers,
+                                               std::move(side));
   channel->sender_ = std::make_shared<SampleSender>(channel->entities_->context(),
                                                     [weak = std::weak_ptr(channel)] {
                                                       if (const auto self = weak.lock())

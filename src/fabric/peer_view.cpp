@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/peer_view.hpp"
 
+#include <algorithm>
+#include <optional>
+
 namespace tendon::v0::detail {
 
 std::optional<PeerStats> stats_of_peer(ContextCore& context, const ContextId& peer) {
   std::optional<PeerStats> found;
+  const auto least = [](const auto& a, const auto& b) { return a && b ? std::min(a, b) : a ? a : b; };
   const auto links = context.links().all();
   for (const auto& link : *links) {
     if (link->peer().context != peer || link->ended()) continue;
@@ -13,7 +17,9 @@ std::optional<PeerStats> stats_of_peer(ContextCore& context, const ContextId& pe
       found = PeerStats{.node = {},
                         .context = peer,
                         .incarnation = link->peer().incarnation,
-                        .path = link->path()};
+                        .path = link->path(),
+                        .round_trip = {},
+                        .silence = stats.silence};
     }
     // A pair may have one link for each side that made it.
     if (link->path().kind == PathKind::shm) found->path = link->path();
@@ -22,6 +28,9 @@ std::optional<PeerStats> stats_of_peer(ContextCore& context, const ContextId& pe
     found->bytes_sent += stats.bytes_sent;
     found->bytes_received += stats.bytes_received;
     found->dropped_messages += stats.dropped_messages;
+    found->silence = std::min(found->silence, stats.silence);
+    if (!context.links().clock_was_asked(*link)) context.ask_clock(*link);
+    found->round_trip = least(found->round_trip, context.links().round_trip_of(*link));
   }
   return found;
 }

@@ -59,11 +59,11 @@ Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) 
   membership.client = std::move(client);
   if (membership.server != nullptr) {
     StarServer& server = *membership.server;
-    const ZenohPort& client = *membership.client;
+    const ZenohPort& session = *membership.client;
     TENDON_TRY(state, membership.client->on_state(
-                          [&server, &client](SessionState) { server.look_at(client); }));
+                          [&server, &session](SessionState) { server.look_at(session); }));
     membership.state = std::move(state);
-    server.look_at(client);
+    server.look_at(session);
   }
   return membership;
 }

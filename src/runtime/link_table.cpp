@@ -188,6 +188,18 @@ std::optional<ClockOffset> LinkTable::clock_of(const Link& link, std::int64_t no
   return entry == nullptr ? std::nullopt : entry->clock.offset(now);
 }
 
+bool LinkTable::clock_was_asked(const Link& link) {
+  const Lock lock(mutex_);
+  const LinkEntry* entry = find(link);
+  return entry != nullptr && entry->clock.was_asked();
+}
+
+std::optional<std::chrono::nanoseconds> LinkTable::round_trip_of(const Link& link) {
+  const Lock lock(mutex_);
+  const LinkEntry* entry = find(link);
+  return entry == nullptr ? std::nullopt : entry->clock.round_trip();
+}
+
 Retirement::Action LinkTable::tick_retirement(const Link& link, Retirement::Use use,
                                               Clock::time_point now) {
   const Lock lock(mutex_);

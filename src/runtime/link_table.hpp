@@ -96,6 +96,10 @@ class LinkTable {
   void note_clock(const Link& link, const ClockExchange& exchange);
   /// The offset of the peer's clock at `now` [ns, boot_time_ns()]; nothing while it is unknown.
   [[nodiscard]] std::optional<ClockOffset> clock_of(const Link& link, std::int64_t now);
+  /// It is asked from time to time, once it was.
+  [[nodiscard]] bool clock_was_asked(const Link& link);
+  /// The least of the last exchanges; nothing before the first one.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> round_trip_of(const Link& link);
   /// See Retirement; `nothing` for a link that has ended.
   [[nodiscard]] Retirement::Action tick_retirement(const Link& link, Retirement::Use use,
                                                    Clock::time_point now);

@@ -50,4 +50,14 @@ std::optional<ClockOffset> PeerClock::offset(std::int64_t now) const noexcept {
   return best;
 }
 
+std::optional<std::chrono::nanoseconds> PeerClock::round_trip() const noexcept {
+  std::optional<std::chrono::nanoseconds> least;
+  for (const auto& kept : kept_) {
+    if (!kept) continue;
+    const std::chrono::nanoseconds took(kept->round_trip_ns);
+    if (!least || took < *least) least = took;
+  }
+  return least;
+}
+
 }  // namespace tendon::v0::detail

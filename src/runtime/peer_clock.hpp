@@ -42,12 +42,15 @@ struct ClockOffset {
 class PeerClock {
  public:
   void note_asked(std::int64_t now) noexcept { asked_at_ = now; }
+  [[nodiscard]] bool was_asked() const noexcept { return asked_at_.has_value(); }
   [[nodiscard]] bool is_due(std::int64_t now) const noexcept {
     return asked_at_ && now - *asked_at_ >= kAskEvery.count();
   }
   void add(const ClockExchange& exchange) noexcept;
   /// As of `now` [ns of this clock]; nothing before the first exchange.
   [[nodiscard]] std::optional<ClockOffset> offset(std::int64_t now) const noexcept;
+  /// The least of the exchanges that count.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> round_trip() const noexcept;
 
   static constexpr std::size_t kExchanges = 8;
   static constexpr std::chrono::nanoseconds kAskEvery = std::chrono::seconds(4);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "memory/slot_pool.hpp"
@@ -22,6 +23,7 @@ struct LinkStats {
   std::uint64_t untaken_bytes = 0;     ///< tcp: sent in frames, and not taken as far as was heard
   std::uint64_t holds = 0;             ///< shm: the peer's, of the publish pool, quarantined or not
   std::uint64_t view_count = 0;        ///< shm: slots of the peer that were lent to the user here
+  std::chrono::nanoseconds silence{};  ///< how long the peer gave no sign of life, as of a tick
   SlotPoolStats slots;                 ///< of the memory this side lends
 };
 

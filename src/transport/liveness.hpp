@@ -12,7 +12,7 @@ namespace tendon::v0::detail {
 /// How long a peer has been silent, and whether this process ran meanwhile to hear it. It reads no
 /// clock: time passes by tick().
 ///
-/// Threads: under one lock, but for heard().
+/// Threads: under one lock, but for heard() and last_silence().
 class Liveness {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,7 +32,13 @@ class Liveness {
   /// As of the last tick.
   [[nodiscard]] Clock::duration silence() {
     if (heard_.exchange(false, std::memory_order_relaxed)) last_heard_ = last_tick_;
-    return last_tick_ - last_heard_;
+    const Clock::duration silence = last_tick_ - last_heard_;
+    told_.store(silence.count(), std::memory_order_relaxed);
+    return silence;
+  }
+  /// What silence() returned last. From any thread.
+  [[nodiscard]] Clock::duration last_silence() const noexcept {
+    return Clock::duration(told_.load(std::memory_order_relaxed));
   }
   /// The silence is this side's doing: it does not read.
   void excuse() { last_heard_ = last_tick_; }
@@ -53,6 +59,7 @@ class Liveness {
   const Terms terms_;
   // Time is read in tick() only; elsewhere it is enough to note that something came since.
   std::atomic<bool> heard_{false};
+  std::atomic<Clock::duration::rep> told_{0};
   Clock::time_point last_heard_;
   Clock::time_point last_tick_;
   Clock::duration last_gap_{0};  // between the last two ticks

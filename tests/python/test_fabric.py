@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -38,6 +39,65 @@ def connected(start):
 
 def publish_numbers(publisher: tendon.Publisher, numbers, timeout=0) -> list[tendon.Published]:
     return [publisher.publish({"n": n}, timeout) for n in numbers]
+
+
+# What is known of others
+
+
+def test_what_a_node_knows_of_another(connected):
+    publisher, subscriber = connected()
+    motor = subscriber.node
+    before = motor.peer_stats("vision")
+    assert (before.node, before.context) == ("vision", publisher.node.context.id)
+    assert before.incarnation > 0 and before.path.split(":")[0] in ("shm", "tcp")
+    assert repr(before).startswith("tendon.PeerStats(vision, ")
+    publisher.publish({"x": np.zeros(1000)})
+    subscriber.recv(PATIENCE_S)
+    after = motor.peer_stats("vision")
+    assert after.messages_received > before.messages_received
+    assert after.bytes_received >= before.bytes_received + 8000
+    assert (after.dropped_messages, after.silence < PATIENCE_S) == (0, True)
+    eventually(lambda: motor.peer_stats("vision").round_trip is not None)
+    assert motor.peer_stats("vision").round_trip > 0
+    with pytest.raises(tendon.Unreachable, match="no node 'nobody'"):
+        motor.peer_stats("nobody")
+
+
+def test_events_tell_what_happens(connected):
+    publisher, subscriber = connected(subscriber={"window": 1})
+    node = subscriber.node
+    with node.events() as events, node.context.events() as members:
+        began = time.monotonic()
+        publish_numbers(publisher, range(4))
+        assert [subscriber.recv(PATIENCE_S).sequence for _ in range(2)] == [1, 4]
+        event = events.recv(PATIENCE_S)
+        assert (event.kind, event.key, event.node, event.tried) == ("gap", "vision/frames", "vision", ())
+        assert (event.gap.first, event.gap.last) == (2, 3)
+        assert 0 <= event.when - began <= PATIENCE_S
+        assert repr(event) == f"tendon.FabricEvent({event})" and str(event).startswith("gap: ")
+        with pytest.raises(tendon.Timeout):
+            events.recv(0)
+        publisher.node.context.close()
+        left = next(event for event in members if event.kind == "left")
+        assert left.member.startswith("vision (host") and len(left.context) == 32
+        assert repr(left) == f"tendon.MemberEvent({left})" and left.when >= event.when
+        assert (events.dropped, members.dropped) == (0, 0)
+        events.close()
+        events.close()
+        assert all(event.kind != "gap" for event in events)
+        with pytest.raises(tendon.PipeClosed):
+            events.recv(PATIENCE_S)
+
+
+def test_an_event_names_what_was_tried(start):
+    motor = start("motor")
+    gone = motor.events()
+    del gone  # what nobody takes goes nowhere
+    twins = motor.events()
+    other = start("motor")
+    event = twins.recv(PATIENCE_S)
+    assert (event.kind, event.node, event.key, event.gap) == ("duplicate_name", "motor", "", None)
+    other.close()
 
 
 # Samples and gaps

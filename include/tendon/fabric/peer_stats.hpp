@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tendon/core/context_id.hpp>
 #include <tendon/session/path.hpp>
@@ -22,6 +24,12 @@ struct PeerStats {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t dropped_messages = 0;  ///< received for channels that were gone
+  /// There and back for the shortest of messages, the least of the last ones: through both service
+  /// threads, which sleep between. The first look asks the peer, so a later one has it; then it is
+  /// measured every four seconds.
+  std::optional<std::chrono::nanoseconds> round_trip;
+  /// Since its last sign of life, as seen a few times a second; one that is busy gives some too.
+  std::chrono::nanoseconds silence{};
 };
 
 }  // namespace v0

@@ -685,6 +685,7 @@ Result<T> ShmLink::as_violation(Result<T> result) const {
 
 LinkStats ShmLink::stats() const {
   LinkStats stats;
+  stats.silence = liveness_.last_silence();
   stats.slots = pool_->stats();
   stats.holds = holds_.count();
   stats.doorbells = memory_->doorbell_count();

@@ -735,6 +735,7 @@ void LinkOverStreams::shut_down() {
 
 LinkStats LinkOverStreams::stats() const {
   LinkStats stats;
+  stats.silence = liveness_.last_silence();
   stats.slots = pool_->stats();
   stats.messages_sent =
       counters_.messages_sent.load(std::memory_order_relaxed) + bulk_out_.sent_messages();

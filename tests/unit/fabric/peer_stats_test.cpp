@@ -40,6 +40,10 @@ TEST_P(StatsOfPeers, SayHowItIsReachedAndWhatCame) {
   EXPECT_GE(after.messages_received, before.messages_received + 3);
   EXPECT_GE(after.bytes_received, before.bytes_received + 3 * kBytes);
   EXPECT_LT(after.bytes_sent, kBytes);
+  // The first look has asked.
+  ASSERT_TRUE(eventually([&] { return motor.node.peer_stats("vision").value().round_trip; }));
+  EXPECT_GT(*motor.node.peer_stats("vision").value().round_trip, 0ns);
+  EXPECT_LT(after.silence, kPatience);
   const PeerStats other = vision.node.peer_stats("motor").value();
   EXPECT_GE(other.bytes_sent, 3 * kBytes);
   EXPECT_GE(other.messages_sent, 3u);

@@ -24,20 +24,20 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 /// What stamps the samples of these tests [ns].
-std::atomic<std::int64_t> now{0};
+std::atomic<std::int64_t> fake_now{0};
 
 class Rates : public NodesTest {
  protected:
   /// A publisher whose samples are as far apart as the test says.
   [[nodiscard]] static std::shared_ptr<PublisherCore> declare(Program& program,
                                                               const PublisherOptions& options) {
-    now = 1'000'000'000;
+    fake_now = 1'000'000'000;
     return PublisherCore::create(NodeCore::of(program.node), KeyExpression::parse("count").value(),
-                                 options, []() noexcept { return now.load(); })
+                                 options, []() noexcept { return fake_now.load(); })
         .value();
   }
   static Published publish(PublisherCore& publisher) {
-    now += 1'000'000;  // 1 kHz
+    fake_now += 1'000'000;  // 1 kHz
     return publisher.publish(numbered(++count_), 0s).value();
   }
   static inline std::int64_t count_ = 0;
@@ -124,7 +124,7 @@ TEST_P(Rates, OneThatResumesGoesOnAtItsRate) {
   ASSERT_TRUE(eventually([&] { return publisher->stats().thinned >= 19; },
                          [&] { EXPECT_FALSE(some.recv(0s)); }))
       << publisher->stats().thinned;
-  now += 1'000'000'000;
+  fake_now += 1'000'000'000;
   publish(*publisher);
   const Sample sample = receive(some);
   EXPECT_EQ(sample.sequence, 21u);
@@ -140,7 +140,7 @@ TEST_P(Rates, BlockWaitsForNoneThatLeavesASampleOut) {
       Subscriber::declare(motor.node, "count", {.window = 1, .max_hz = 1}).value();
   ASSERT_TRUE(succeeds(publisher->wait_for_subscribers(1, kPatience)));
   for (int n = 1; n <= 5; ++n) {
-    now += 1'000'000;
+    fake_now += 1'000'000;
     const Published published = publisher->publish(numbered(n), Deadline::never()).value();
     EXPECT_EQ(published.shown, n == 1 ? 1u : 0u);
     EXPECT_THAT(published.lagging, IsEmpty());

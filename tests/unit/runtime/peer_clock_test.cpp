@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <random>
@@ -10,6 +11,7 @@
 namespace tendon::detail {
 namespace {
 
+using namespace std::chrono_literals;
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 /// An exchange that begins at `sent`, with a peer whose clock is `offset` ahead.
@@ -63,6 +65,18 @@ TEST(PeerClock, ForgetsBeyondItsLastExchanges) {
   for (std::size_t i = 0; i < PeerClock::kExchanges; ++i)
     clock.add(exchange(2 * kSecond, 2, 5000, 5000));
   EXPECT_EQ(clock.offset(2 * kSecond)->offset_ns, 2);
+}
+
+TEST(PeerClock, TheRoundTripIsTheLeastOfThoseThatCount) {
+  PeerClock clock;
+  EXPECT_FALSE(clock.round_trip());
+  clock.add({.sent = 100, .arrived = 1000, .returned = 1010, .received = 160});
+  clock.add({.sent = 200, .arrived = 1100, .returned = 1100, .received = 230});
+  clock.add({.sent = 300, .arrived = 1200, .returned = 1200, .received = 390});
+  EXPECT_EQ(clock.round_trip(), 30ns);
+  for (std::size_t i = 0; i < PeerClock::kExchanges; ++i)
+    clock.add({.sent = 400, .arrived = 1300, .returned = 1300, .received = 440});
+  EXPECT_EQ(clock.round_trip(), 40ns);
 }
 
 TEST(PeerClock, LeavesOutWhatNoExchangeCanBe) {

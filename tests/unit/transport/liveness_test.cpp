@@ -50,6 +50,16 @@ TEST_F(LivenessTest, WhoDoesNotReadHearsNothing) {
   EXPECT_EQ(peer.silence(), 0s);
 }
 
+TEST_F(LivenessTest, ToldSilenceStaysUntilTheNextLook) {
+  Liveness peer(kTerms, begin_);
+  EXPECT_EQ(peer.last_silence(), 0s);
+  peer.tick(begin_ + 2s);
+  EXPECT_EQ(peer.last_silence(), 0s);
+  EXPECT_EQ(peer.silence(), 2s);
+  peer.heard();
+  EXPECT_EQ(peer.last_silence(), 2s);
+}
+
 TEST_F(LivenessTest, KnowsThatThisProcessWasAway) {
   Liveness peer(kTerms, begin_);
   peer.tick(begin_ + 500ms);

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to nodes and peers, as Python takes it: where C++ gives a callback, which would need
+// the GIL on the service thread, Python iterates.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <tendon/core/member_event.hpp>
+#include <tendon/fabric/fabric_event.hpp>
+
+#include "event_queue.hpp"
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// What a Python FabricEvents or MemberEvents holds.
+template <class Event>
+struct EventsHandle {
+  nb::object source;  // a Node or a Context
+  std::shared_ptr<EventQueue<Event>> queue;
+};
+
+/// `Node.events()`.
+[[nodiscard]] EventsHandle<FabricEvent> events_of_node(nb::object node);
+/// `Context.events()`.
+[[nodiscard]] EventsHandle<MemberEvent> events_of_context(nb::object context);
+
+}  // namespace tendon::python
