@@ -392,21 +392,20 @@ void Caller::note_unreached(const ResponderId& responder, const Error& why) {
       if (part.responder == responder && part.state == Part::State::dialling) part.error = why;
 }
 
-void Caller::use(Connection connection) {
+void Caller::use(const Connection& connection) {
   const ResponderId responder = id_of(connection.responder);
-  const std::string name = connection.node;
-  const auto channel = connection.channel;
+  const auto& channel = connection.channel;
   std::vector<Call> to_send;
   bool added = false;
   {
     const Lock lock(mutex_);
     // Two attempts may come so far, when the calls that the first was for have ended meanwhile.
-    added = !closed_ && connections_.try_emplace(responder, std::move(connection)).second;
+    added = !closed_ && connections_.try_emplace(responder, connection).second;
     for (const auto& [number, call] : calls_) {
       for (Part& part : call->parts) {
         if (!added || part.responder != responder || part.state != Part::State::dialling) continue;
         part.state = Part::State::asked;
-        part.node = name;
+        part.node = connection.node;
         part.channel = channel;
         part.error.reset();
         call->moved = true;

@@ -120,7 +120,7 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
   [[nodiscard]] bool is_wanted(const ResponderId& responder) const TENDON_REQUIRES(mutex_);
   void note_unreached(const ResponderId& responder, const Error& why);
   /// What waits for the channel of `responder` is sent on it.
-  void use(Connection connection);
+  void use(const Connection& connection);
   void send(const std::shared_ptr<CallChannel>& channel, const OpenCall& call);
   void forget(const CallChannel& channel) TENDON_EXCLUDES(mutex_);
   /// Those that were asked on this channel get no answer.
