@@ -205,6 +205,9 @@ NUMBERS = {
     "python/bindings/context.cpp": [
         ("bulk connections of a tcp link, 1 to {}.", "kMaxStreamsPerLink"),
     ],
+    "python/bindings/events.cpp": [
+        ("that came while {} waited", "4096"),
+    ],
     "python/bindings/group.cpp": [
         ("or were waited for, for {}.", "kSuspectAfter"),
     ],

@@ -8,7 +8,9 @@ namespace tendon::v0::detail {
 
 std::optional<PeerStats> stats_of_peer(ContextCore& context, const ContextId& peer) {
   std::optional<PeerStats> found;
-  const auto least = [](const auto& a, const auto& b) { return a && b ? std::min(a, b) : a ? a : b; };
+  const auto least = [](const auto& one, const auto& other) {
+    return one && other ? std::min(one, other) : one ? one : other;
+  };
   const auto links = context.links().all();
   for (const auto& link : *links) {
     if (link->peer().context != peer || link->ended()) continue;
