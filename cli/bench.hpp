@@ -21,6 +21,8 @@ namespace tendon::cli {
 
 enum class Check : std::uint8_t { none, every_byte };
 enum class Pinning : std::uint8_t { two_cpus, none };
+/// What becomes of a loan before it is handed over.
+enum class LoanUse : std::uint8_t { untouched, filled };
 
 struct BenchPipeOptions {
   std::uint64_t begin_bytes = 8;
@@ -46,6 +48,7 @@ struct BenchTopicOptions {
   std::uint64_t reader_count = 1;
   std::optional<Transport> transport;  ///< without it, shm and tcp
   std::optional<SendMode> mode;        ///< without it, both on shm and copy on tcp
+  LoanUse loans = LoanUse::untouched;
   WaitPolicy policy = WaitPolicy::latency;
   Pinning pinning = Pinning::two_cpus;
   Format format = Format::text;

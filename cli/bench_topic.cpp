@@ -31,6 +31,7 @@ constexpr std::string_view kDomain = "bench";
 /// samples one way, and an answer.
 struct Plan {
   SendMode mode = SendMode::copy;
+  LoanUse loans = LoanUse::untouched;
   std::uint64_t size_bytes = 0;
   std::uint64_t warm_up_count = 0;
   std::uint64_t count = 0;
@@ -49,7 +50,7 @@ struct Plan {
 class Source {
  public:
   [[nodiscard]] static Result<Source> make(Publisher& publisher, const Plan& plan) {
-    Source source(publisher, plan.mode);
+    Source source(publisher, plan);
     const Shape shape{static_cast<std::int64_t>(plan.size_bytes)};
     TENDON_TRY(schema, Schema::make({{"x", DType::u8, shape}}));
     source.schema_ = std::move(schema);
@@ -57,21 +58,25 @@ class Source {
     TENDON_CHECK(source.batch_.try_set("x", std::move(tensor)));
     return source;
   }
-  /// Loans are handed over as they are: what a program fills them with is the program's time.
+  /// What a program fills a loan with is its own time, unless it is asked for here.
   [[nodiscard]] Result<void> publish() {
     if (mode_ == SendMode::copy) return done(publisher_->publish(batch_, deadline_));
     TENDON_TRY(loan, publisher_->loan(schema_));
+    if (loans_ == LoanUse::filled)
+      std::ranges::fill(loan["x"].span<std::uint8_t>(), std::uint8_t{1});
     return done(publisher_->publish(std::move(loan), deadline_));
   }
 
  private:
-  Source(Publisher& publisher, SendMode mode) : publisher_(&publisher), mode_(mode) {}
+  Source(Publisher& publisher, const Plan& plan)
+      : publisher_(&publisher), mode_(plan.mode), loans_(plan.loans) {}
   [[nodiscard]] static Result<void> done(const Result<Published>& published) {
     return published ? Result<void>() : Result<void>(published.error());
   }
 
   Publisher* publisher_;
   SendMode mode_;
+  LoanUse loans_;
   Deadline deadline_ = row_deadline();
   std::shared_ptr<const Schema> schema_;
   TensorDict batch_;
@@ -133,6 +138,7 @@ Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, S
                         std::uint64_t size_bytes, std::uint64_t reader_count) {
   constexpr std::uint64_t kTrafficBytes = 1ull << 30;
   Plan plan{.mode = mode,
+            .loans = options.loans,
             .size_bytes = size_bytes,
             .reader_count = reader_count,
             .pinning = options.pinning};
@@ -229,7 +235,9 @@ void print_header(const BenchTopicOptions& options) {
   print_line(
       "# publish: time in the caller. p50: half of the way there and back; an answer has 8 bytes.");
   print_line("# Readers have a Context each; one thread reads from them in turn.");
-  print_line("# mode loan: handed over untouched, so on shm its bandwidth is nominal.");
+  print_line(options.loans == LoanUse::filled
+                 ? "# mode loan: every byte is written before the loan is handed over."
+                 : "# mode loan: handed over untouched, so on shm its bandwidth is nominal.");
   print_line(table().header());
   print_line(
       table().row({"(B)", "", "", "", "(us)", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", ""}));

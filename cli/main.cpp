@@ -380,6 +380,8 @@ void add_bench_topic(CLI::App* bench, int& exit_code) {
       ->check(CLI::Range(1, 64));
   add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
   add_choice(verb, "--mode", options->mode, kModes, "loan or copy [both]");
+  add_switch(verb, "--fill", options->loans, LoanUse::filled,
+             "Write every byte of a loan before it is handed over");
   add_choice(verb, "--policy", options->policy, kPolicies,
              "latency, balanced or blocking [latency]");
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");

@@ -69,7 +69,8 @@ class Line:
     title: str
     subject: Key
     peers: list[Key]  # of several, the fastest of the round; none: the figure itself, in us
-    quantity: str  # "latency_us_p50", "latency_us_p99", "first_us" or "bandwidth_gb_per_s"
+    # "latency_us_p50", "latency_us_p99", "first_us", "publish_us_p50" or "bandwidth_gb_per_s"
+    quantity: str
     limit: float | None = None  # none: stated, not judged
     cause: str = ""  # what is known to keep it from its target
 
@@ -185,6 +186,18 @@ def run_iperf3(command: list[str]) -> list[dict]:
     return [row(IPERF3, None, None, bits_per_s / 8e9)]
 
 
+def run_topic(command: list[str]) -> list[dict]:
+    """`bench topic`'s rows under names that tell them from those of a pipe."""
+    policy = command[command.index("--policy") + 1]
+    loan = "filled loan" if "--fill" in command else "loan"
+    rows = run_json(command)
+    for measured in rows:
+        mode = loan if measured["mode"] == "loan" else measured["mode"]
+        measured["path"] = f"topic {measured['path']}"
+        measured["mode"] = f"{mode} {measured['readers']} {policy}"
+    return rows
+
+
 def run_memory(command: list[str]) -> list[dict]:
     """Google Benchmark's document; a row of each benchmark that is named NAME/SIZE/real_time."""
     rows = []
@@ -263,6 +276,20 @@ class Programs:
         return self.built("bin/tendon", "bench", "pipe", "--json", "--path", path, "--mode", mode,
                           "-b", size, "-e", size)
 
+    def topic(self, mode: str, size_bytes: int, readers: int, policy: str) -> Step:
+        """`mode`: "copy", "loan" or "filled loan"."""
+        size = str(size_bytes)
+        fill = ["--fill"] if mode == "filled loan" else []
+        return self.built("bin/tendon", "bench", "topic", "--json", "--path", "shm", "--mode", mode.split()[-1],
+                          *fill, "--readers", str(readers), "--policy", policy, "-b", size, "-e", size,
+                          run=run_topic)
+
+    def zenoh(self, mode: str, size_bytes: int, readers: int) -> Step:
+        step = self.own("zenoh_topic", size_bytes, "--mode", mode, "--readers", str(readers))
+        if step.missing and not shutil.which("cargo"):
+            step.missing = "not built: cargo missing"
+        return step
+
     def copy_ratio(self, size_bytes: int) -> Step:
         return self.built("benchmarks/copy_ratio", "-b", str(size_bytes), "-e", str(size_bytes))
 
@@ -287,11 +314,18 @@ AGAINST_MPI = SOFTWARE + ("The MPI peer moves bytes between two buffers of its o
 AGAINST_SOCKETS = ("Both sides make the same system calls; rounds differ by a fifth either way, "
                    "with the load of the host.")
 
+ON_PUBLISH = ("Each reader has a Context of its own here, so each costs a ring of its own and, where it sleeps, "
+              "a doorbell.")
+ON_SLEEPING = ("Waking a process is the price of both; a Tendon reader in one thread takes from its readers in turn, "
+               "and sleeps anew for each.")
+
 # Where the ranges begin for which the library tries ways to copy: LargeCopies::kFirstBytes.
 TRIED_SIZES = [8 * MIB, 12 * MIB, 16 * MIB, 24 * MIB, 32 * MIB]
 COPY_SIZES = [8, KIB, 64 * KIB, MIB, 4 * MIB, *TRIED_SIZES, LARGE]
 ROUTINE_SIZES = sorted({4 * KIB * 4**i for i in range(10)} | set(TRIED_SIZES))  # to 1 GiB
 TCP_MOVE_SIZES = [16 * MIB, LARGE]
+TOPIC_SIZE = 8 * MIB
+TOPIC_READERS = [1, 4, 16]
 MEMORY_SIZE = 64 * MIB
 
 
@@ -312,8 +346,15 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
         tcp.append([p.socket_move(size), p.tendon("tcp", "copy", size),
                     p.ucx("tcp", "tag_bw", size)])
     tcp.append([p.iperf3()])
+    topic = [[p.iceoryx2("loan", KIB), p.topic("copy", KIB, 1, "latency"), p.topic("loan", KIB, 1, "latency")],
+             *[[p.topic("copy", KIB, n, "latency")] for n in TOPIC_READERS[1:]],
+             *[[p.zenoh("ping", KIB, n), p.topic("copy", KIB, n, "blocking")] for n in (1, 4)],
+             [p.topic("loan", LARGE, 4, "latency"), p.topic("loan", KIB, 4, "latency"),
+              p.topic("copy", LARGE, 4, "latency"), p.memcpy(LARGE)],
+             [p.zenoh("put", TOPIC_SIZE, 1), p.zenoh("block", TOPIC_SIZE, 1),
+              p.topic("copy", TOPIC_SIZE, 1, "balanced"), p.topic("filled loan", TOPIC_SIZE, 1, "balanced")]]
     routine = [[p.copy_ratio(size)] for size in ROUTINE_SIZES]
-    return {"hand-over": [hand_over], "copy": copy, "routine": routine, "tcp": tcp,
+    return {"hand-over": [hand_over], "copy": copy, "routine": routine, "tcp": tcp, "topic": topic,
             "memory": [[p.memory()]],
             "waiting": [[p.waiting("detect")], [p.waiting("deadline")]]}
 
@@ -355,6 +396,26 @@ def lines(streams: int) -> list[Line]:
                           Key("tcp", "copy", size), [Key("socket", f"streams_{streams}", size)],
                           rate, 0.95, AGAINST_SOCKETS))
     found.append(Line("tcp, 100 MB / iperf3, 1 stream", Key("tcp", "copy", LARGE), [IPERF3], rate))
+    for readers in TOPIC_READERS:
+        found.append(Line(f"topic, publish of 1 KiB, time in the caller, {readers} "
+                          f"reader{'s' if readers > 1 else ''} polled by one thread",
+                          Key("topic shm", f"copy {readers} latency", KIB), [], "publish_us_p50",
+                          1 + 0.5 * (readers - 1), ON_PUBLISH))
+    found.append(Line("topic, 1 KiB one way, spinning / iceoryx2", Key("topic shm", "loan 1 latency", KIB),
+                      [Key("iceoryx2", "loan", KIB)], time_us, 1.5, SOFTWARE))
+    for readers in (1, 4):
+        found.append(Line(f"topic, 1 KiB one way, {readers} sleeping "
+                          f"reader{'s' if readers > 1 else ''} / bare Zenoh over a unix socket",
+                          Key("topic shm", f"copy {readers} blocking", KIB), [Key("zenoh", f"ping {readers}", KIB)],
+                          time_us, 0.8, ON_SLEEPING))
+    found.append(Line("topic, 100 MB loan untouched / 1 KiB, 4 readers", Key("topic shm", "loan 4 latency", LARGE),
+                      [Key("topic shm", "loan 4 latency", KIB)], time_us, 1.5))
+    found.append(Line("topic, 100 MB published once to 4 readers: share of memcpy's rate",
+                      Key("topic shm", "copy 4 latency", LARGE), [Key("memcpy", "copy", LARGE)], rate))
+    zenoh_rates = [Key("zenoh", "put 1", TOPIC_SIZE), Key("zenoh", "block 1", TOPIC_SIZE)]
+    for mode, limit in (("copy", 4), ("filled loan", 7)):
+        found.append(Line(f"topic, 8 MiB samples, {mode} / bare Zenoh over a unix socket (the faster of both kinds)",
+                          Key("topic shm", f"{mode} 1 balanced", TOPIC_SIZE), zenoh_rates, rate, limit))
     found.append(Line("64 MiB of memory, every page touched: warm slot / fresh allocation",
                       Key("memory", "slot_acquire_touch_release", MEMORY_SIZE),
                       [Key("memory", "new_first_touch_delete", MEMORY_SIZE)], time_us, 0.4))
@@ -659,7 +720,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
     parser.add_argument("--only", action="append",
-                        choices=["hand-over", "copy", "routine", "tcp", "memory", "waiting"],
+                        choices=["hand-over", "copy", "routine", "tcp", "topic", "memory", "waiting"],
                         help="measure this section only; writes no document")
     parser.add_argument("--streams", type=int, default=1, choices=range(1, 5),
                         help="tcp streams of the bare socket pair: as many as Tendon uses")

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//! A topic of bare Zenoh: a publisher here and subscribers in a second process, each with a session
+//! of its own, over a unix socket.
+//!
+//! `ping` publishes one sample at a time; the last of the subscribers to get it replies with 8
+//! bytes, from its callback. One way is half a round. `put` publishes all samples, with Zenoh's
+//! default of dropping what a connection cannot take; `block` makes the publisher wait instead. The
+//! rate of both counts the samples that arrived, and `lost` those that did not. Prints the JSON
+//! document that every benchmark of Tendon prints.
+
+use std::error::Error;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{mpsc, Arc};
+use std::time::{Duration, Instant};
+
+use zenoh::pubsub::Publisher;
+use zenoh::qos::CongestionControl;
+use zenoh::sample::Sample;
+use zenoh::{Config, Session, Wait};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const USAGE: &str = "usage: zenoh_topic [-b begin_bytes] [-e end_bytes] [-f factor] \
+                     [-n iterations] [--mode ping|put|block] [--readers N]";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Ping,
+    Put,
+    Block,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Ping => "ping",
+            Mode::Put => "put",
+            Mode::Block => "block",
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Options {
+    begin_bytes: usize,
+    end_bytes: usize,
+    factor: usize,
+    iterations: usize,
+    readers: u64,
+    mode: Mode,
+    /// The socket of the process that measures; set in the process that answers.
+    answer_to: Option<String>,
+}
+
+fn parse_size(flag: &str, text: &str) -> Outcome<usize> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'K' | 'k')) => (&text[..at], 1 << 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 1 << 20),
+        Some((at, 'G' | 'g')) => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<usize>()
+        .ok()
+        .and_then(|value| value.checked_mul(unit))
+        .filter(|value| (1..=1 << 40).contains(value))
+        .ok_or_else(|| format!("{flag}: '{text}' is not a number in 1..2^40 with K, M or G").into())
+}
+
+fn parse_options() -> Outcome<Options> {
+    let mut options = Options {
+        begin_bytes: 1 << 10,
+        end_bytes: 1 << 10,
+        factor: 2,
+        iterations: 0,
+        readers: 1,
+        mode: Mode::Ping,
+        answer_to: None,
+    };
+    let mut end_bytes = None;
+    let mut arguments = std::env::args().skip(1);
+    while let Some(flag) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{flag}: no value\n{USAGE}"))?;
+        match flag.as_str() {
+            "-b" => options.begin_bytes = parse_size(&flag, &value)?,
+            "-e" => end_bytes = Some(parse_size(&flag, &value)?),
+            "-f" => options.factor = parse_size(&flag, &value)?,
+            "-n" => options.iterations = parse_size(&flag, &value)?,
+            "--readers" => options.readers = parse_size(&flag, &value)? as u64,
+            "--mode" => {
+                options.mode = match value.as_str() {
+                    "ping" => Mode::Ping,
+                    "put" => Mode::Put,
+                    "block" => Mode::Block,
+                    _ => return Err(format!("--mode: '{value}' is not ping, put or block").into()),
+                }
+            }
+            "--answer-to" => options.answer_to = Some(value),
+            _ => return Err(format!("{flag}: unknown flag\n{USAGE}").into()),
+        }
+    }
+    options.end_bytes = end_bytes.unwrap_or(options.begin_bytes);
+    if options.factor < 2 || options.end_bytes < options.begin_bytes {
+        return Err("-f must be at least 2, and -e not smaller than -b".into());
+    }
+    Ok(options)
+}
+
+impl Options {
+    fn sizes_bytes(&self) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(Some(self.begin_bytes), |size| size.checked_mul(self.factor))
+            .take_while(|size| *size <= self.end_bytes)
+    }
+
+    /// Unless -n says otherwise: about 1 GiB of traffic, as `tendon bench topic` has.
+    fn iterations_for(&self, size_bytes: usize) -> usize {
+        match self.iterations {
+            0 => ((1 << 30) / size_bytes).clamp(20, 20000),
+            given => given,
+        }
+    }
+
+    fn warm_up_for(&self, size_bytes: usize) -> usize {
+        (self.iterations_for(size_bytes) / 10).max(5)
+    }
+}
+
+fn open(role: &str, socket: &str) -> Outcome<Session> {
+    let config = format!(
+        "{{mode: 'peer', {role}: {{endpoints: ['unixsock-stream/{socket}']}}, \
+         scouting: {{multicast: {{enabled: false}}, gossip: {{enabled: false}}}}}}"
+    );
+    zenoh::open(Config::from_json5(&config)?).wait()
+}
+
+/// Returns once somebody subscribes to its key.
+fn matched(publisher: &Publisher) -> Outcome<()> {
+    let begun = Instant::now();
+    while !publisher.matching_status().wait()?.matching() {
+        if begun.elapsed() > PATIENCE {
+            return Err("nobody subscribes".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// The second process: until `bye` comes.
+fn answer(options: &Options, socket: &str) -> Outcome<()> {
+    let back = open("connect", socket)?;
+    let pong = Arc::new(back.declare_publisher("pong").wait()?);
+    let got = Arc::new(AtomicU64::new(0));
+    let readers = options.readers;
+    let replies = options.mode == Mode::Ping;
+    let mut kept = Vec::new();
+    for _ in 0..readers {
+        let session = open("connect", socket)?;
+        let (pong, got) = (pong.clone(), got.clone());
+        let on_sample = move |_: Sample| {
+            let count = got.fetch_add(1, Ordering::AcqRel) + 1;
+            if replies && count % readers == 0 {
+                let _ = pong.put([0u8; 8].as_slice()).wait();
+            }
+        };
+        let subscriber = session.declare_subscriber("ping").callback(on_sample).wait()?;
+        kept.push((session, subscriber));
+    }
+    let (said, end) = mpsc::channel();
+    // The first subscriber's session brings the word behind all samples that come to it.
+    let counted = kept[0].0.declare_subscriber("end").callback(move |sample: Sample| {
+        let _ = said.send(sample.payload().len());
+    });
+    let _counted = counted.wait()?;
+    matched(&pong)?;
+    pong.put([1u8; 8].as_slice()).wait()?;
+    // One byte: how many came; two: bye.
+    while end.recv_timeout(PATIENCE)? == 1 {
+        let count = got.swap(0, Ordering::AcqRel);
+        pong.put(count.to_le_bytes().as_slice()).wait()?;
+    }
+    Ok(())
+}
+
+struct Measured {
+    size_bytes: usize,
+    p50_us: f64,
+    p99_us: f64,
+    gb_per_s: f64,
+    lost: Option<u64>,
+}
+
+/// Nearest-rank percentile of a sorted, non-empty slice.
+fn percentile(sorted: &[f64], quantile: f64) -> f64 {
+    let rank = (quantile * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted[rank - 1]
+}
+
+fn measure_ping(
+    options: &Options,
+    size_bytes: usize,
+    ping: &Publisher,
+    pongs: &mpsc::Receiver<u64>,
+) -> Outcome<Measured> {
+    let payload = vec![1u8; size_bytes];
+    let warm_up = options.warm_up_for(size_bytes);
+    let mut samples_us = Vec::new();
+    for round in 0..warm_up + options.iterations_for(size_bytes) {
+        let begun = Instant::now();
+        ping.put(payload.as_slice()).wait()?;
+        pongs.recv_timeout(PATIENCE)?;
+        if round >= warm_up {
+            samples_us.push(begun.elapsed().as_secs_f64() * 1e6 / 2.0);
+        }
+    }
+    samples_us.sort_by(f64::total_cmp);
+    let p50_us = percentile(&samples_us, 0.5);
+    Ok(Measured {
+        size_bytes,
+        p50_us,
+        p99_us: percentile(&samples_us, 0.99),
+        gb_per_s: size_bytes as f64 / p50_us / 1e3,
+        lost: None,
+    })
+}
+
+/// Each sample is a copy of the program's bytes, as its publisher would make it.
+fn measure_put(
+    options: &Options,
+    size_bytes: usize,
+    ping: &Publisher,
+    end: &Publisher,
+    pongs: &mpsc::Receiver<u64>,
+) -> Outcome<Measured> {
+    let payload = vec![1u8; size_bytes];
+    let count = options.iterations_for(size_bytes);
+    let mut run = |count: usize| -> Outcome<(u64, f64)> {
+        let begun = Instant::now();
+        for _ in 0..count {
+            ping.put(payload.as_slice()).wait()?;
+        }
+        end.put([0u8; 1].as_slice()).wait()?;
+        Ok((pongs.recv_timeout(PATIENCE)?, begun.elapsed().as_secs_f64()))
+    };
+    run(options.warm_up_for(size_bytes))?;
+    let (came, took_s) = run(count)?;
+    let moved = came as f64 / options.readers as f64 * size_bytes as f64;
+    Ok(Measured {
+        size_bytes,
+        p50_us: took_s * 1e6 / count as f64,
+        p99_us: took_s * 1e6 / count as f64,
+        gb_per_s: moved / took_s / 1e9,
+        lost: Some((count as u64 * options.readers).saturating_sub(came)),
+    })
+}
+
+fn measure(options: &Options, socket: &str, child: &mut Child) -> Outcome<Vec<Measured>> {
+    let session = open("listen", socket)?;
+    let (came, pongs) = mpsc::channel();
+    let _pong = session
+        .declare_subscriber("pong")
+        .callback(move |sample: Sample| {
+            let bytes = sample.payload().to_bytes();
+            let word = bytes.as_ref().try_into().map_or(0, u64::from_le_bytes);
+            let _ = came.send(word);
+        })
+        .wait()?;
+    let congestion = match options.mode {
+        Mode::Block => CongestionControl::Block,
+        _ => CongestionControl::DEFAULT,
+    };
+    let ping = session.declare_publisher("ping").congestion_control(congestion).wait()?;
+    let end = session
+        .declare_publisher("end")
+        .congestion_control(CongestionControl::Block)
+        .wait()?;
+    // Its first word comes when every subscriber is there.
+    while let Err(waited) = pongs.recv_timeout(Duration::from_millis(100)) {
+        if let Some(status) = child.try_wait()? {
+            return Err(format!("the answering process has ended: {status}").into());
+        }
+        if waited == mpsc::RecvTimeoutError::Disconnected {
+            return Err(waited.into());
+        }
+    }
+    matched(&ping)?;
+    matched(&end)?;
+    let mut results = Vec::new();
+    for size_bytes in options.sizes_bytes() {
+        results.push(match options.mode {
+            Mode::Ping => measure_ping(options, size_bytes, &ping, &pongs)?,
+            _ => measure_put(options, size_bytes, &ping, &end, &pongs)?,
+        });
+    }
+    end.put([0u8; 2].as_slice()).wait()?;
+    Ok(results)
+}
+
+fn machine_json() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpu = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown", |(_, model)| model);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
+    format!(
+        "{{\"cpu\": \"{cpu}\", \"cores\": {cores}, \"kernel\": \"Linux {}\"}}",
+        kernel.trim_end()
+    )
+}
+
+fn print_json(options: &Options, results: &[Measured]) {
+    println!("{{\"benchmark\": \"zenoh_topic\", \"machine\": {},", machine_json());
+    println!(" \"results\": [");
+    for (index, result) in results.iter().enumerate() {
+        let lost = result.lost.map_or(String::new(), |lost| format!("\"lost\": {lost}, "));
+        println!(
+            "  {{\"path\": \"zenoh\", \"mode\": \"{} {}\", \"size_bytes\": {}, \
+             \"latency_us_p50\": {:.6}, \"latency_us_p99\": {:.6}, \
+             \"bandwidth_gb_per_s\": {:.6}, {}\"ratio\": {{}}}}{}",
+            options.mode.name(),
+            options.readers,
+            result.size_bytes,
+            result.p50_us,
+            result.p99_us,
+            result.gb_per_s,
+            lost,
+            if index + 1 == results.len() { "" } else { "," }
+        );
+    }
+    println!("]}}");
+}
+
+fn run() -> Outcome<()> {
+    let options = parse_options()?;
+    if let Some(socket) = &options.answer_to {
+        return answer(&options, socket);
+    }
+    let socket = std::env::temp_dir().join(format!("zenoh_topic_{}.sock", std::process::id()));
+    let socket = socket.to_str().ok_or("the temporary directory is not UTF-8")?.to_owned();
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(std::env::args().skip(1))
+        .args(["--answer-to", &socket])
+        .spawn()?;
+    let measured = measure(&options, &socket, &mut child);
+    if measured.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    let _ = std::fs::remove_file(&socket);
+    let measured = measured?;
+    if !status.success() {
+        return Err(format!("the answering process failed: {status}").into());
+    }
+    print_json(&options, &measured);
+    Ok(())
+}
+
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
