@@ -44,10 +44,10 @@ class EventQueue {
       TENDON_EXCLUDES(mutex_) {
     const detail::Lock lock(mutex_);
     while (events_.empty()) {
-      if (closed_) return Error{ErrorCode::pipe_closed, std::string(where), "it was closed"};
+      if (closed_) return Error{ErrorCode::pipe_closed, where, "it was closed"};
       if (deadline.is_poll() || !changed_.wait_until(mutex_, deadline)) {
         if (!events_.empty()) break;
-        return Error{ErrorCode::timeout, std::string(where), "nothing happened until the deadline"};
+        return Error{ErrorCode::timeout, where, "nothing happened until the deadline"};
       }
     }
     Event event = std::move(events_.front());
