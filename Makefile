@@ -24,12 +24,13 @@ test: ## build and run all tests
 	@tools/python_tests.sh
 
 bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs/benchmarks.md
-	@tools/setup.sh build bench
+	@tools/setup.sh build bench zenoh
 	@tools/build.sh release
 	@tools/bench.sh
 	@tools/bench_python.sh
 	@tools/bench_collectives.sh
 	@tools/bench_collectives.sh --network
+	@tools/bench_fabric.sh
 
 lint: ## formatting, naming, layers and the rules of the house
 	@tools/setup.sh build test lint

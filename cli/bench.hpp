@@ -55,6 +55,20 @@ struct BenchTopicOptions {
 };
 [[nodiscard]] int run_bench_topic(const BenchTopicOptions& options);
 
+/// How the nodes of a fabric find each other.
+enum class FabricDiscovery : std::uint8_t { addresses, zenoh };
+[[nodiscard]] constexpr std::string_view to_string(FabricDiscovery discovery) {
+  return discovery == FabricDiscovery::zenoh ? "zenoh" : "static";
+}
+
+struct BenchFabricOptions {
+  std::uint64_t seconds = 60;
+  std::optional<Transport> transport;        ///< without it, shm and tcp
+  std::optional<FabricDiscovery> discovery;  ///< without it, by Zenoh where the build has it
+  Format format = Format::text;
+};
+[[nodiscard]] int run_bench_fabric(const BenchFabricOptions& options);
+
 struct BenchCheckpointOptions {
   std::string file;
   std::uint64_t round_count = 5;
@@ -124,7 +138,8 @@ struct BenchGroupDetectOptions {
 /// The roles that join a group instead.
 [[nodiscard]] Result<void> play_collective_rank(const Value& parameters);
 [[nodiscard]] Result<void> play_detect_rank(const Value& parameters);
-/// The role that joins a fabric.
+/// The roles that join a fabric.
 [[nodiscard]] Result<void> play_topic_readers(const Value& parameters);
+[[nodiscard]] Result<void> play_fabric_node(const Value& parameters);
 
 }  // namespace tendon::cli

@@ -17,6 +17,7 @@ constexpr std::string_view kWhere = "cli.bench.peer";
 Result<void> play(const std::string& role, const Value& parameters) {
   if (role == "collective") return play_collective_rank(parameters);
   if (role == "topic") return play_topic_readers(parameters);
+  if (role == "fabric") return play_fabric_node(parameters);
   if (role == "group-detect") return play_detect_rank(parameters);
   TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
   TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));

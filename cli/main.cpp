@@ -389,6 +389,22 @@ void add_bench_topic(CLI::App* bench, int& exit_code) {
   verb->callback([options, &exit_code] { exit_code = run_bench_topic(*options); });
 }
 
+void add_bench_fabric(CLI::App* bench, int& exit_code) {
+  static const Names<Transport> kPaths = {{"shm", Transport::shm}, {"tcp", Transport::tcp}};
+  static const Names<FabricDiscovery> kDiscoveries = {{"static", FabricDiscovery::addresses},
+                                                      {"zenoh", FabricDiscovery::zenoh}};
+  auto options = std::make_shared<BenchFabricOptions>();
+  CLI::App* verb = bench->add_subcommand(
+      "fabric", "A brain of 24 processes: what is lost, and what a node takes");
+  verb->add_option("--seconds", options->seconds, "How long its nodes publish [60]")
+      ->check(CLI::Range(1, 86400));
+  add_choice(verb, "--path", options->transport, kPaths, "shm or tcp [both]");
+  add_choice(verb, "--discovery", options->discovery, kDiscoveries,
+             "static or zenoh [zenoh, if this build has it]");
+  add_json(verb, options->format);
+  verb->callback([options, &exit_code] { exit_code = run_bench_fabric(*options); });
+}
+
 void add_bench_pipe(CLI::App* bench, int& exit_code) {
   auto options = std::make_shared<BenchPipeOptions>();
   CLI::App* verb = bench->add_subcommand("pipe", "Latency and bandwidth of a pipe, by size");
@@ -493,6 +509,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   bench->require_subcommand(1);
   add_bench_pipe(bench, exit_code);
   add_bench_topic(bench, exit_code);
+  add_bench_fabric(bench, exit_code);
   add_bench_collectives(bench, exit_code);
 
   auto checkpoint_options = std::make_shared<BenchCheckpointOptions>();

@@ -866,6 +866,7 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
   EXPECT_EQ(complete("tendon recv --ke", 2), "--keep\n");
   EXPECT_EQ(complete("tendon bench de", 2), "detect deadline\n");
   EXPECT_EQ(complete("tendon bench topic --re", 3), "--readers\n");
+  EXPECT_EQ(complete("tendon bench fabric --se", 3), "--seconds\n");
   EXPECT_EQ(complete("tendon bench alltoall --me", 3), "--memory\n");
   EXPECT_EQ(complete("tendon topic e", 2), "echo\n");
   EXPECT_EQ(complete("tendon topic pub --su", 3), "--subscribers\n");
