@@ -80,8 +80,8 @@ def address(host: int) -> str:
 
 
 @contextlib.contextmanager
-def network(count: int, rate: str) -> Iterator[list[Host]]:
-    """Hosts at a switch; each sends at most `rate`."""
+def network(count: int, rate: str | None) -> Iterator[list[Host]]:
+    """Hosts at a switch; each sends at most `rate`, or what it can."""
     with contextlib.ExitStack() as stack:
         def host() -> Host:
             return stack.enter_context(contextlib.closing(Host()))
@@ -97,7 +97,8 @@ def network(count: int, rate: str) -> Iterator[list[Host]]:
             made.run("ip link set lo up")
             made.run(f"ip address add {address(number)}/24 dev net0")
             made.run("ip link set net0 up")
-            made.run(f"tc qdisc add dev net0 root tbf rate {rate} burst 256kb limit 4mb")
+            if rate is not None:
+                made.run(f"tc qdisc add dev net0 root tbf rate {rate} burst 256kb limit 4mb")
             hosts.append(made)
         yield hosts
 

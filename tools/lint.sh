@@ -54,10 +54,11 @@ for checker in layers source; do
   step "$checker" python3 tools/check_$checker.py
   step "$checker, planted faults" python3 tools/check_$checker.py --self-test
 done
-for script in tools/*.sh tests/*/*.sh .ci/run; do
+for script in tools/*.sh tests/*/*.sh deploy/*.sh .ci/run; do
   step "syntax of $script" bash -n "$script"
 done
 if [ "${1:-}" != --without-tidy ]; then
+  step "deploy" tools/check_deploy.sh
   make_lint_venv
   step "clang-tidy" tidy src cli python/bindings
 fi

@@ -3,7 +3,8 @@
 // reads each of its topics on a thread of its own, acts at the ticks of its own clock, and
 // publishes a heartbeat that says what it received, what it missed, and what became of others.
 //
-// A node ends in order when its standard input ends, so also with the program that started it.
+// A node ends in order when its standard input ends, so also with the program that started it, and
+// when it gets SIGTERM, which is how containers are stopped.
 #pragma once
 
 #include <poll.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -42,6 +44,10 @@ inline constexpr auto kPatience = 10s;
 inline constexpr std::uint32_t kHistory = 256;
 inline constexpr std::uint32_t kWindow = 128;
 inline constexpr std::uint64_t kHistory_ns = 1'000'000'000;
+
+/// Set by SIGTERM.
+inline std::atomic<bool> told_to_end{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 /// The clock of Sample::stamp.
 inline std::uint64_t boottime_ns() {
@@ -202,6 +208,7 @@ class NodeProgram {
  private:
   static tendon::Node join(tendon::Context& context, const std::string& name) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)std::signal(SIGTERM, [](int) { told_to_end = true; });
     const char* domain = std::getenv("BRAIN_DOMAIN");
     tendon::NodeOptions options{.domain = domain == nullptr ? "brain" : domain, .name = name};
     // Nothing given: nodes find each other by themselves.
@@ -211,10 +218,14 @@ class NodeProgram {
       for (std::string peer; words >> peer;) options.peers->push_back(peer);
     }
     if (const char* address = std::getenv("BRAIN_LISTEN")) options.listen = address;
+    const char* profile = std::getenv("BRAIN_PROFILE");
+    if (profile != nullptr && std::string_view(profile) == "plaintext")
+      options.profile = tendon::Profile::plaintext;
     return tendon::Node::join(context, std::move(options), kPatience).value();
   }
 
   static bool ended() {
+    if (told_to_end) return true;
     pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
     char byte = 0;
     return poll(&input, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) <= 0;

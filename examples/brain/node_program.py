@@ -3,7 +3,8 @@
 
 A node joins, reads each of its topics on a thread of its own, acts at the ticks of its own clock, and
 publishes a heartbeat that says what it received and what it missed. It ends in order when its standard
-input ends, so also with the program that started it.
+input ends, so also with the program that started it, and when it gets SIGTERM, which is how containers are
+stopped.
 """
 
 import ctypes
@@ -40,6 +41,7 @@ def join(name: str, environment: Mapping[str, str] = os.environ) -> tendon.Node:
     peers = environment.get("BRAIN_PEERS")
     return tendon.Node(name, domain=environment.get("BRAIN_DOMAIN", "brain"),
                        peers=None if peers is None else peers.split(), listen=environment.get("BRAIN_LISTEN", ""),
+                       profile=environment.get("BRAIN_PROFILE", "local"),
                        context=tendon.Context(name, wait_policy="blocking"))
 
 
@@ -108,11 +110,16 @@ class Inbox:
 class NodeProgram:
     def __init__(self, name: str) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        self._told_to_end = False
+        signal.signal(signal.SIGTERM, self._end)
         self.node = join(name)
         self._inboxes: list[Inbox] = []
         self._heartbeat = self.publisher(f"heartbeat/{name}")
         self._ticks = self._skipped = 0
         self._next = self._next_beat = 0.0
+
+    def _end(self, *_: object) -> None:
+        self._told_to_end = True
 
     def publisher(self, key: str) -> tendon.Publisher:
         return self.node.publisher(key, history=HISTORY)
@@ -130,7 +137,7 @@ class NodeProgram:
         time.sleep(max(0.0, self._next - now))
         self._ticks += 1
         readable, _, _ = select.select([sys.stdin], [], [], 0)
-        return not readable or os.read(sys.stdin.fileno(), 1) != b""
+        return not self._told_to_end and (not readable or os.read(sys.stdin.fileno(), 1) != b"")
 
     def beat(self, did: dict) -> None:
         """Publishes the heartbeat, ten times a second. `did` is what this node wants to tell of itself."""
