@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::string_view kWhere = "publisher.publish";
 
+constexpr auto get_pointer = [](const auto& share) { return share.get(); };
+
 }  // namespace
 
 // What a subscriber says
@@ -378,15 +380,21 @@ void PublisherCore::detach_soon(Subscription& subscription) {
 
 void PublisherCore::detach(const Subscription& subscription) {
   sender_->remove(subscription.channel());
-  const Lock receiving(subscription.link().receive_mutex());
-  subscription.link().detach(subscription.pipe());
+  {
+    const Lock receiving(subscription.link().receive_mutex());
+    subscription.link().detach(subscription.pipe());
+  }
+  const Lock lock(mutex_);
+  std::erase_if(leaving_, [&](const auto& known) { return known.get() == &subscription; });
 }
 
 void PublisherCore::remove(Subscription& subscription) {
   subscription.position.over = true;
-  const std::size_t removed = std::erase_if(
-      subscriptions_, [&](const auto& known) { return known.get() == &subscription; });
-  entities_->count_subscription(-static_cast<int>(removed));
+  const auto found = std::ranges::find(subscriptions_, &subscription, get_pointer);
+  if (found == subscriptions_.end()) return;
+  leaving_.push_back(std::move(*found));
+  subscriptions_.erase(found);
+  entities_->count_subscription(-1);
 }
 
 // Waiting and closing
@@ -441,6 +449,7 @@ Result<void> PublisherCore::close(Deadline deadline) {
     return is_idle();
   });
   std::vector<std::shared_ptr<Subscription>> ending;
+  std::vector<std::shared_ptr<Subscription>> leaving;
   std::vector<std::string> unsent;
   std::uint64_t last = 0;
   {
@@ -449,6 +458,7 @@ Result<void> PublisherCore::close(Deadline deadline) {
     unsent = behind(last);
     for (const auto& subscription : subscriptions_) subscription->position.over = true;
     ending.swap(subscriptions_);
+    leaving = leaving_;
     entities_->count_subscription(-static_cast<int>(ending.size()));
   }
   for (const auto& subscription : ending) {
@@ -461,6 +471,8 @@ Result<void> PublisherCore::close(Deadline deadline) {
     if (!context_.unusable()) subscription->link().post(end);
     detach(*subscription);
   }
+  // None of them tells this publisher anything when its last share goes.
+  for (const auto& subscription : leaving) detach(*subscription);
   TENDON_CHECK(context_.usable("publisher.close"));
   if (unsent.empty()) return {};
   std::string names;

@@ -31,8 +31,9 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    history and subscriptions.
 /// Threads: thread-safe. Its lock comes after a link's receive lock and before that of its
-///          SampleSender. It is not destroyed under a receive lock: OpenHandler and the node keep
-///          shares.
+///          SampleSender. It must not be destroyed under a receive lock, so its owner calls end()
+///          first: no subscription has a share when that returns. OpenHandler keeps one while a
+///          peer subscribes.
 /// Errors:  as Publisher.
 /// Blocks:  as Publisher.
 /// Cost:    of publish(): the copy of the sample, a lock, and what each open channel costs.
@@ -104,6 +105,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   mutable Mutex mutex_;
   SampleHistory history_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Subscription>> subscriptions_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Subscription>> leaving_ TENDON_GUARDED_BY(mutex_);  // over, attached
   std::uint64_t trimmed_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t thinned_ TENDON_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<SampleSender> sender_;

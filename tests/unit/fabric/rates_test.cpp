@@ -28,13 +28,15 @@ std::atomic<std::int64_t> fake_now{0};
 
 class Rates : public NodesTest {
  protected:
-  /// A publisher whose samples are as far apart as the test says.
+  /// A publisher whose samples are as far apart as the test says. It ends as a Publisher does.
   [[nodiscard]] static std::shared_ptr<PublisherCore> declare(Program& program,
                                                               const PublisherOptions& options) {
     fake_now = 1'000'000'000;
-    return PublisherCore::create(NodeCore::of(program.node), KeyExpression::parse("count").value(),
-                                 options, []() noexcept { return fake_now.load(); })
-        .value();
+    auto core = PublisherCore::create(NodeCore::of(program.node),
+                                      KeyExpression::parse("count").value(), options,
+                                      []() noexcept { return fake_now.load(); })
+                    .value();
+    return {core.get(), [core](PublisherCore* publisher) { publisher->end(); }};
   }
   static Published publish(PublisherCore& publisher) {
     fake_now += 1'000'000;  // 1 kHz

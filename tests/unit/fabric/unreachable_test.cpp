@@ -101,6 +101,7 @@ TEST_P(Unreachable, APublisherIsToldOfOnceWithAllThatWasTried) {
   ASSERT_TRUE(succeeds(publisher->publish(numbered(1), 0s)));
   EXPECT_EQ(receive(subscriber).publisher, "vision");
   EXPECT_EQ(events().size(), 1u) << "it was tried more often than told";
+  publisher->end();
 }
 
 }  // namespace
