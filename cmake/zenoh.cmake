@@ -68,11 +68,19 @@ if(TENDON_HAS_ZENOH)
     COMMAND "${Python3_EXECUTABLE}" "${crate_tool}" path "${TENDON_CARGO}"
     OUTPUT_VARIABLE TENDON_ZENOH_ARCHIVE OUTPUT_STRIP_TRAILING_WHITESPACE
     COMMAND_ERROR_IS_FATAL ANY)
+  # A file of this build says that the archive is there: ninja removes what an interrupted command was to make, and other
+  # builds use the archive too.
+  string(MD5 archive_hash "${TENDON_ZENOH_ARCHIVE}")
+  set(crate_stamp "${PROJECT_BINARY_DIR}/tendon_zenoh_${archive_hash}.built")
+  if(NOT EXISTS "${TENDON_ZENOH_ARCHIVE}")
+    file(REMOVE "${crate_stamp}")
+  endif()
   # On the terminal, because it takes minutes: cargo shows how far it is.
   add_custom_command(
-    OUTPUT "${TENDON_ZENOH_ARCHIVE}"
+    OUTPUT "${crate_stamp}"
     COMMAND "${Python3_EXECUTABLE}" "${crate_tool}" build "${TENDON_CARGO}"
+    COMMAND "${CMAKE_COMMAND}" -E touch "${crate_stamp}"
     COMMENT "Building rust/tendon-zenoh, once for this compiler"
     USES_TERMINAL VERBATIM)
-  add_custom_target(tendon_zenoh_crate DEPENDS "${TENDON_ZENOH_ARCHIVE}")
+  add_custom_target(tendon_zenoh_crate DEPENDS "${crate_stamp}")
 endif()

@@ -17,6 +17,7 @@ stays there: a change of our own sources then takes seconds.
 """
 
 import argparse
+import fcntl
 import hashlib
 import os
 import re
@@ -31,6 +32,7 @@ from pathlib import Path
 CRATE = Path(__file__).resolve().parent.parent / "rust/tendon-zenoh"
 LIST = "crates.txt"
 ARCHIVE = "libtendon_zenoh.a"
+WORK = "work_"
 OURS = "-"
 # A crate with neither dependencies nor a build script: what cargo is asked about.
 PROBE = "bytes"
@@ -159,11 +161,17 @@ class Builder:
         if self.archive.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Two builds at once have a folder each; the last to end moves its archive over the other's equal one.
-        with tempfile.TemporaryDirectory(dir=self.folder) as work:
-            made = self.build_in(Path(work))
-            shutil.copy(made, Path(work) / ARCHIVE)
-            os.replace(Path(work) / ARCHIVE, self.archive)
+        # Of two builds at once one waits, and finds what the other has made. The kernel ends the lock of one that dies.
+        with open(self.folder / "lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.archive.exists():
+                return
+            for left in self.folder.glob(f"{WORK}*"):  # of a build that was killed
+                shutil.rmtree(left)
+            with tempfile.TemporaryDirectory(dir=self.folder, prefix=WORK) as work:
+                made = self.build_in(Path(work))
+                shutil.copy(made, Path(work) / ARCHIVE)
+                os.replace(Path(work) / ARCHIVE, self.archive)
 
     def fetch_in(self, work: Path) -> None:
         crates = read_list((CRATE / LIST).read_text())
