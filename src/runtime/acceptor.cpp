@@ -59,6 +59,14 @@ Result<std::shared_ptr<Acceptor>> Acceptor::bind(std::shared_ptr<ContextCore> co
   return acceptor;
 }
 
+std::shared_ptr<Acceptor> Acceptor::without_socket(std::shared_ptr<ContextCore> context,
+                                                   Profile profile,
+                                                   std::weak_ptr<OpenHandler> handler) {
+  auto acceptor = std::make_shared<Acceptor>(std::move(context), profile, std::move(handler));
+  acceptor->tickets_as_ = acceptor->context_->tickets().add({acceptor->handler_, profile});
+  return acceptor;
+}
+
 Result<void> Acceptor::open(const Address& address) {
   TENDON_TRY(addresses, resolve(address, kLookUp, ResolveFor::bind));
   const SocketAddress& chosen = addresses.front();

@@ -38,6 +38,9 @@ class Acceptor final : public FdHandler,
                                                               std::string_view address,
                                                               Profile profile,
                                                               std::weak_ptr<OpenHandler> handler);
+  /// It listens nowhere: what it lets in is handed to admit().
+  [[nodiscard]] static std::shared_ptr<Acceptor> without_socket(
+      std::shared_ptr<ContextCore> context, Profile profile, std::weak_ptr<OpenHandler> handler);
   Acceptor(std::shared_ptr<ContextCore> context, Profile profile,
            std::weak_ptr<OpenHandler> handler);
   ~Acceptor() override;

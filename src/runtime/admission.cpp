@@ -194,6 +194,7 @@ bool Admission::on_hello(const HelloMessage& hello) {
 
 // Without a rendezvous the connector goes on in another way, or says why it may not.
 Result<HelloMessage> Admission::offer_memory(HelloMessage answer) {
+  if (stream_.stream()->peer().kind == PathKind::routed) return answer;
   // The kernel has said already that a peer at a unix socket is this user.
   const bool is_unix = stream_.stream()->peer().user.has_value();
   if (is_unix && (peer_->path == PathKind::tcp || answer.path == PathKind::tcp)) return answer;
@@ -296,6 +297,11 @@ bool Admission::on_path(const HelloMessage& path) {
 bool Admission::accept_memory(const HelloMessage&) { return say_last(ready_frame()); }
 
 bool Admission::accept_stream(const HelloMessage& path) {
+  if (const PathKind kind = stream_.stream()->peer().kind; path.path != kind) {
+    return refuse({ErrorCode::protocol_violation, kWhere,
+                   "the path '" + std::string(to_string(path.path)) +
+                       "' was chosen on one that is '" + std::string(to_string(kind)) + "'"});
+  }
   if (context().options().transport == Transport::shm)
     return refuse(
         {ErrorCode::not_supported, kWhere, "this listener's context takes shared memory only"});
@@ -312,8 +318,8 @@ bool Admission::accept_stream(const HelloMessage& path) {
   std::string reason = path.reason.empty() ? "chosen by the peer" : path.reason;
   context().loop().forget(stream_.stream()->fd());
   StreamLinkOptions options =
-      stream_options(context(), *peer_, {PathKind::tcp, std::move(reason)}, stream_.release());
-  options.lanes = std::min(context().options().streams, peer_->limits->streams);
+      stream_options(context(), *peer_, {path.path, std::move(reason)}, stream_.release());
+  options.lanes = lanes_of(path.path, context().options(), *peer_->limits);
   auto link = make_stream_link(std::move(options));
   auto lane = link ? acceptor_->lanes_.issue(*link) : Result<Nonce128>(link.error());
   const HandshakeStep last = lane ? stream_.handshake().reply(ready_frame(*lane))

@@ -87,6 +87,13 @@ Result<OwnedFd> Connector::open_any(std::span<const SocketAddress> addresses) {
   return *first;
 }
 
+Result<std::unique_ptr<ByteStream>> Connector::open_stream(std::span<const SocketAddress> addresses,
+                                                           Lane lane) {
+  if (carrier_ != nullptr) return carrier_->open(lane, deadline_);
+  TENDON_TRY(fd, open_any(addresses));
+  return std::unique_ptr<ByteStream>(std::make_unique<SocketStream>(std::move(fd)));
+}
+
 // Until the machine has a message or an error, or this side has said its last frame.
 Result<HelloMessage> Connector::exchange(Talk& talk, HandshakeStep step) {
   for (;;) {
@@ -115,12 +122,13 @@ Result<void> Connector::check_user(const ByteStream& stream) const {
 Result<std::optional<Connector::Talk>> Connector::dial_once(
     std::span<const SocketAddress> addresses, const HelloMessage& first) {
   const auto is_closed = [](const Error& error) { return error.code == ErrorCode::peer_lost; };
-  auto fd = open_any(addresses);
-  if (!fd) {
-    if (is_closed(fd.error()) || fd.error().code == ErrorCode::server_busy) return std::nullopt;
-    return std::move(fd).error();
+  auto opened = open_stream(addresses, first.kind == HelloKind::lane ? Lane::bulk : Lane::control);
+  if (!opened) {
+    if (is_closed(opened.error()) || opened.error().code == ErrorCode::server_busy)
+      return std::nullopt;
+    return std::move(opened).error();
   }
-  HandshakeStream stream(std::make_unique<SocketStream>(*std::move(fd)), Handshake::connector());
+  HandshakeStream stream(*std::move(opened), Handshake::connector());
   TENDON_CHECK(check_user(*stream.stream()));
   TENDON_TRY(watch, Watch::make(context_, stream.stream()->fd(), kTalking));
   Talk talk{std::move(stream), std::move(watch), {}};
@@ -154,11 +162,18 @@ Result<Connector::Talk> Connector::dial(std::span<const SocketAddress> addresses
   }
 }
 
-Result<Connected> Connector::run() {
-  TENDON_CHECK(context_.usable(kWhere));
+Result<void> Connector::find_addresses() {
+  if (carrier_ != nullptr) return {};
   TENDON_TRY(address, Address::parse(address_text_));
   TENDON_TRY(addresses, resolve(address, deadline_, ResolveFor::connect));
-  TENDON_TRY(dialled, dial(addresses, context_.hello(profile_)));
+  addresses_ = std::move(addresses);
+  return {};
+}
+
+Result<Connected> Connector::run() {
+  TENDON_CHECK(context_.usable(kWhere));
+  TENDON_CHECK(find_addresses());
+  TENDON_TRY(dialled, dial(addresses_, context_.hello(profile_)));
   Talk& talk = talk_.emplace(std::move(dialled));
   const HelloMessage& peer = talk.peer;
   if (is_none(peer.ticket))
@@ -170,7 +185,8 @@ Result<Connected> Connector::run() {
   std::shared_ptr<Link> link;
   const auto settled = [&] {
     if (context_.unusable()) return true;
-    link = context_.links().usable(peer.context_id, profile_, ReachBy::address);
+    link = context_.links().usable(peer.context_id, profile_,
+                                   carrier_ == nullptr ? ReachBy::address : ReachBy::context);
     return link != nullptr || place.take();
   };
   if (!context_.wait(nullptr, deadline_, settled))
@@ -230,6 +246,7 @@ Result<HelloMessage> Connector::say_path(const Path& path) {
 // Another path was asked for: the proof is what the profile needs.
 Result<std::string> Connector::why_no_memory() {
   const HelloMessage& peer = talk_->peer;
+  if (stream_kind() == PathKind::routed) return talk_->stream.stream()->peer().why;
   if (is_unix() && !may_take(PathKind::shm)) return std::string("asked for; over a unix socket");
   const Nonce128 here = context_.hello(profile_).boot_id;
   if (is_none(here) || peer.boot_id != here) return std::string("another host");
@@ -296,6 +313,10 @@ Result<std::shared_ptr<Link>> Connector::link_by_memory() {
 
 // Streams
 
+Result<std::string> Connector::why_no_cable() {
+  return stream_kind() == PathKind::routed ? why_no_stream() : why_not_;
+}
+
 Result<std::string> Connector::why_no_stream() {
   if (!proofs_.satisfy(profile_)) {
     (void)talk_->stream.reject({ErrorCode::permission_denied, kWhere, why_not_});
@@ -309,7 +330,7 @@ Result<std::string> Connector::why_no_stream() {
 }
 
 Result<std::shared_ptr<Link>> Connector::link_by_stream() {
-  const Path path{PathKind::tcp, why_not_};
+  const Path path{stream_kind(), why_not_};
   TENDON_TRY(ready, say_path(path));
   const HelloMessage& peer = talk_->peer;
   talk_->watch.stop();
@@ -325,7 +346,7 @@ Result<std::shared_ptr<Link>> Connector::link_by_stream() {
 
 // Bulk lanes: each is a connection of its own, admitted by a token that is good once.
 Result<void> Connector::add_lanes(StreamLink& link, Nonce128 lane_ticket) {
-  const std::uint32_t lanes = std::min(context_.options().streams, talk_->peer.limits->streams);
+  const std::uint32_t lanes = lanes_of(link.path().kind, context_.options(), *talk_->peer.limits);
   for (std::uint32_t index = 0; index < lanes; ++index) {
     HelloMessage message;
     message.kind = HelloKind::lane;
@@ -343,6 +364,11 @@ Result<void> Connector::add_lanes(StreamLink& link, Nonce128 lane_ticket) {
 Result<Connected> connect(ContextCore& context, std::string_view address, Profile profile,
                           Deadline deadline) {
   return Connector(context, address, profile, deadline).run();
+}
+
+Result<Connected> connect(ContextCore& context, const Carrier& carrier, Profile profile,
+                          Deadline deadline) {
+  return Connector(context, carrier, profile, deadline).run();
 }
 
 }  // namespace tendon::v0::detail

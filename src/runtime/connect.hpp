@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include <tendon/session/profile.hpp>
 
 #include "runtime/context_core.hpp"
+#include "transport/stream/byte_stream.hpp"
 
 namespace tendon::v0::detail {
 
@@ -21,9 +24,22 @@ struct Connected {
   std::string local_host;
 };
 
+/// What a connection of a link is for.
+enum class Lane : std::uint8_t { control = 0, bulk = 1 };
+
+/// Connections to one peer that another layer makes, where an address would be dialled.
+struct Carrier {
+  std::string name;  ///< of the peer, for errors
+  std::function<Result<std::unique_ptr<ByteStream>>(Lane, Deadline)> open;
+};
+
 /// Finds or makes the link. Runs in the calling thread, which makes progress meanwhile, so that
 /// connecting to a listener of the same Context works.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, std::string_view address,
+                                        Profile profile, Deadline deadline);
+/// The same over what `carrier` opens: a link to the Context there, which either side may have made
+/// already, else a new one.
+[[nodiscard]] Result<Connected> connect(ContextCore& context, const Carrier& carrier,
                                         Profile profile, Deadline deadline);
 
 }  // namespace tendon::v0::detail

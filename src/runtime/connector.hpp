@@ -8,6 +8,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/path.hpp>
+#include <vector>
 
 #include "runtime/connect.hpp"
 #include "runtime/handshake_stream.hpp"
@@ -25,12 +26,19 @@ class Connector {
  public:
   Connector(ContextCore& context, std::string_view address, Profile profile, Deadline deadline)
       : context_(context), address_text_(address), profile_(profile), deadline_(deadline) {}
+  Connector(ContextCore& context, const Carrier& carrier, Profile profile, Deadline deadline)
+      : context_(context),
+        address_text_(carrier.name),
+        profile_(profile),
+        deadline_(deadline),
+        carrier_(&carrier) {}
 
   [[nodiscard]] Result<Connected> run();
 
   // For the table of link_makers.hpp, which says what they mean.
   [[nodiscard]] Result<std::string> why_no_memory();
   [[nodiscard]] Result<std::shared_ptr<Link>> link_by_memory();
+  [[nodiscard]] Result<std::string> why_no_cable();
   [[nodiscard]] Result<std::string> why_no_stream();
   [[nodiscard]] Result<std::shared_ptr<Link>> link_by_stream();
 
@@ -49,6 +57,9 @@ class Connector {
   };
   [[nodiscard]] Result<OwnedFd> open_socket(const SocketAddress& address);
   [[nodiscard]] Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
+  [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_stream(
+      std::span<const SocketAddress> addresses, Lane lane);
+  [[nodiscard]] Result<void> find_addresses();
   [[nodiscard]] Result<Talk> dial(std::span<const SocketAddress> addresses,
                                   const HelloMessage& first);
   [[nodiscard]] Result<std::optional<Talk>> dial_once(std::span<const SocketAddress> addresses,
@@ -61,6 +72,8 @@ class Connector {
   [[nodiscard]] Result<Met> meet();
   [[nodiscard]] Result<void> add_lanes(StreamLink& link, Nonce128 lane_ticket);
   [[nodiscard]] bool is_unix() const { return reached_.family() == AF_UNIX; }
+  /// What was opened: a socket, or a cable.
+  [[nodiscard]] PathKind stream_kind() const { return talk_->stream.stream()->peer().kind; }
   /// Neither side insists on another path.
   [[nodiscard]] bool may_take(PathKind kind) const {
     return wanted_ == PathKind::none || wanted_ == kind;
@@ -74,6 +87,8 @@ class Connector {
   const std::string address_text_;
   const Profile profile_;
   const Deadline deadline_;
+  const Carrier* const carrier_ = nullptr;  // null: what the address says is dialled
+  std::vector<SocketAddress> addresses_;
   SocketAddress reached_;
   std::optional<Talk> talk_;
   PathKind wanted_ = PathKind::none;  // by either side; none: by neither

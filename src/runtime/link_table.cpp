@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tendon/session/limits.hpp>
+#include <tuple>
 #include <utility>
 
 namespace tendon::v0::detail {
@@ -58,7 +59,8 @@ std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, 
   const Lock lock(mutex_);
   LinkEntry* best = nullptr;
   const auto rank = [&](const LinkEntry& entry) {
-    return std::pair(entry.proofs.any(), entry.link->role() == preferred);
+    return std::tuple(entry.proofs.any(), entry.link->path().kind != PathKind::routed,
+                      entry.link->role() == preferred);
   };
   for (LinkEntry& entry : entries_) {
     if (!entry.started || !is_of(entry, peer) || !entry.link->may_open()) continue;

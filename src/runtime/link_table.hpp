@@ -67,9 +67,9 @@ class LinkTable {
   /// Those that have started. The list does not change.
   [[nodiscard]] std::shared_ptr<const LinkList> all() const;
   /// A live link to `peer` on which this side may open a pipe that requires `profile`, made by
-  /// either side; null when there is none. One with proofs comes first, then the one that the
-  /// smaller Context id made. Without proofs and by address: only one that this side made.
-  /// It counts as used from now on.
+  /// either side; null when there is none. One with proofs comes first, then one that is not
+  /// routed, then the one that the smaller Context id made. Without proofs and by address: only one
+  /// that this side made. It counts as used from now on.
   [[nodiscard]] std::shared_ptr<Link> usable(const ContextId& peer, Profile profile, ReachBy by);
   /// permission_denied when there are live links to `peer` and none satisfies `profile`.
   [[nodiscard]] Result<void> may_reuse(const ContextId& peer, Profile profile) const;

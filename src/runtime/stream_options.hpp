@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <tendon/session/path.hpp>
 #include <utility>
@@ -9,6 +11,12 @@
 #include "transport/stream/stream_link.hpp"
 
 namespace tendon::v0::detail {
+
+/// Bulk connections of a link. A cable is as wide as its window: a second one would not help.
+[[nodiscard]] inline std::uint32_t lanes_of(PathKind kind, const ContextOptions& ours,
+                                            const LinkLimits& peers) {
+  return kind == PathKind::routed ? 1 : std::min(ours.streams, peers.streams);
+}
 
 /// What a link over `control` is made with, after the peer has said `peer`, on either side.
 [[nodiscard]] inline StreamLinkOptions stream_options(const ContextCore& context,

@@ -330,12 +330,13 @@ Result<void> read_path(const Field& field, PathKind& into) {
   switch (static_cast<PathKind>(value)) {
     case PathKind::shm:
     case PathKind::tcp:
+    case PathKind::routed:
       into = static_cast<PathKind>(value);
       return {};
     case PathKind::none:
       break;
   }
-  return wrong_value(field, value, "1 (shm), 2 (tcp)");
+  return wrong_value(field, value, "1 (shm), 2 (tcp), 3 (routed)");
 }
 
 Result<void> read_error_code(const Field& field, std::uint16_t& into) {

@@ -15,6 +15,8 @@ enum class PathKind : std::uint8_t {
   none = 0,  ///< not decided yet
   shm = 1,   ///< memory both processes map
   tcp = 2,   ///< sockets: TCP, or a unix socket running the same code
+  /// Through routers of Zenoh, where neither side reaches the other: the code of tcp on cables.
+  routed = 3,
 };
 
 [[nodiscard]] constexpr std::string_view to_string(PathKind kind) {
@@ -23,6 +25,8 @@ enum class PathKind : std::uint8_t {
       return "shm";
     case PathKind::tcp:
       return "tcp";
+    case PathKind::routed:
+      return "routed";
     case PathKind::none:
       break;
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tendon/session/path.hpp>
 
 namespace tendon::v0::detail {
 
@@ -38,7 +39,9 @@ struct StreamIo {
 struct StreamPeer {
   /// The user there, by the word of this host's kernel; nothing for a stream that may lead to
   /// another host.
-  std::optional<std::uint32_t> user;
+  std::optional<std::uint32_t> user = std::nullopt;
+  PathKind kind = PathKind::tcp;  ///< of a link over it: tcp, or routed
+  std::string why = {};           ///< of `routed`: why it is, for the link's path
 };
 
 /// Ordered bytes both ways, which the handshake, the lanes and links speak through: a socket today,

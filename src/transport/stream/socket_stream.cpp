@@ -78,7 +78,7 @@ void SocketStream::end_output() noexcept { (void)shutdown(fd(), SHUT_WR); }
 
 // TCP_USER_TIMEOUT also ends a connection whose peer is alive but does not read.
 void SocketStream::set_lease(std::chrono::milliseconds lease) noexcept {
-  if (peer_.user || lease.count() == 0) return;
+  if (peer_.user || peer_.kind == PathKind::routed || lease.count() == 0) return;
   set_tcp_option(fd(), TCP_USER_TIMEOUT, static_cast<unsigned>(lease.count()));
 }
 

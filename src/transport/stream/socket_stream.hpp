@@ -10,10 +10,13 @@ namespace tendon::v0::detail {
 /// gives none, nothing for a socket of another kind.
 [[nodiscard]] std::optional<std::uint32_t> peer_user(int socket) noexcept;
 
-/// A connected, non-blocking TCP or unix socket as a ByteStream.
+/// A connected, non-blocking TCP or unix socket as a ByteStream. A cable is the near end of a
+/// socketpair: what the kernel says of that tells nothing of the peer.
 class SocketStream final : public ByteStream {
  public:
   explicit SocketStream(OwnedFd socket);
+  SocketStream(OwnedFd socket, StreamPeer peer)
+      : socket_(std::move(socket)), peer_(std::move(peer)) {}
 
   [[nodiscard]] StreamIo read(std::span<const iovec> pieces) noexcept override;
   [[nodiscard]] StreamIo write(std::span<const iovec> pieces) noexcept override;
