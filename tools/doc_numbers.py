@@ -104,6 +104,12 @@ NUMBERS = {
         ("a pipe has at most {} open requests", "kMaxOpenCalls"),
         ("The whole key has at most {} bytes", "kMaxKeyBytes"),
         ("bytes and {} chunks, and is canonical", "kMaxKeyChunks"),
+        ("u8 1; then why, 1-{} bytes of text", "kMaxReasonBytes"),
+        ("| 40 | 0-{} | payload |", "kMaxCablePayloadBytes"),
+        ("the limit is {} bytes on a control lane", "kCableWindowBytes // 8 // (kMaxCables // 2)"),
+        ("and {} on a bulk lane", "kCableWindowBytes * 7 // 8 // (kMaxCables // 2)"),
+        ("all its cables together have {}, one part", "kCableWindowBytes"),
+        ("At most {} cables lead to a Context", "kMaxCables"),
     ],
     "docs/limits.md": [
         ("more than {} messages, schemas and ends", "2 * kPipeWindowMessages + 16"),

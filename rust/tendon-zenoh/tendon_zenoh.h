@@ -112,6 +112,10 @@ int32_t tendon_zenoh_get(const tendon_zenoh_session* session, tendon_zenoh_text 
 int32_t tendon_zenoh_put(const tendon_zenoh_session* session, tendon_zenoh_text key,
                          tendon_zenoh_lent payload, tendon_zenoh_lent attachment,
                          tendon_zenoh_failure* failure);
+/* Waits for room in Zenoh's queue instead of dropping, behind all other traffic. Where there is none
+ * for seconds, Zenoh closes the connection. Messages of one key and session keep their order. */
+int32_t tendon_zenoh_put_patiently(const tendon_zenoh_session* session, tendon_zenoh_text key,
+                                   tendon_zenoh_lent payload, tendon_zenoh_failure* failure);
 /* Puts of this process that Zenoh took. */
 uint64_t tendon_zenoh_puts(void);
 int32_t tendon_zenoh_subscribe(const tendon_zenoh_session* session, tendon_zenoh_text pattern,

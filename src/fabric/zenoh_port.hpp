@@ -45,8 +45,8 @@ class ZenohQuestion {
 ///          queue what they are told.
 /// Errors:  of the session, as `unreachable`; a session that is down is none, and what was declared
 ///          is declared again when it is up.
-/// Blocks:  never; but the destructor of what a call returns waits for its callback to return,
-///          unless it runs in that callback. None is called after it.
+/// Blocks:  never, put_patiently() apart; but the destructor of what a call returns waits for its
+///          callback to return, unless it runs in that callback. None is called after it.
 /// Cost:    one allocation or more a call: this is the way of announcements, not of samples.
 class ZenohPort {
  public:
@@ -79,6 +79,9 @@ class ZenohPort {
 
   /// Success says that Zenoh took it, never that anybody gets it.
   [[nodiscard]] virtual Result<void> put(ZenohMessage message) = 0;
+  /// Waits for room where put() drops, and goes behind all other traffic: five seconds without room
+  /// cost the connection. What is put so on one key, one after the other, keeps its order.
+  [[nodiscard]] virtual Result<void> put_patiently(const KeyExpression& key, Storage payload) = 0;
   [[nodiscard]] virtual Result<Handle> subscribe(const KeyExpression& pattern,
                                                  OnMessage on_message) = 0;
 

@@ -264,6 +264,16 @@ class ZenohSession final : public ZenohPort {
     return {};
   }
 
+  [[nodiscard]] Result<void> put_patiently(const KeyExpression& key, Storage payload) override {
+    if (is_child()) return forked();
+    tendon_zenoh_failure failure{};
+    if (tendon_zenoh_put_patiently(session_, text_of(key.text()), lend(std::move(payload)),
+                                   &failure) != TENDON_ZENOH_OK) {
+      return failed(ErrorCode::unreachable, "put on '" + key.text() + "'", failure);
+    }
+    return {};
+  }
+
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
                                          OnMessage on_message) override {
     if (is_child()) return forked();

@@ -106,6 +106,10 @@ class ZenohNetwork::Session final : public ZenohPort {
     return {};
   }
 
+  [[nodiscard]] Result<void> put_patiently(const KeyExpression& key, Storage payload) override {
+    return put({.key = key.text(), .payload = std::move(payload), .attachment = {}});
+  }
+
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
                                          OnMessage on_message) override {
     Entry entry = make(Sort::subscriber, pattern);

@@ -29,6 +29,12 @@ inline constexpr std::uint32_t kMaxHandlers = 256;
 inline constexpr std::uint32_t kMaxWaitingRequests = 4096;
 /// Addresses in NodeOptions::peers, for all nodes of a Context.
 inline constexpr std::size_t kMaxStaticPeers = 64;
+/// Bytes of a link in one frame of a cable.
+inline constexpr std::size_t kMaxCablePayloadBytes = std::size_t{48} << 10;
+/// Bytes on their way to one Context through routers, or untaken there, over all of its cables.
+inline constexpr std::uint64_t kCableWindowBytes = std::uint64_t{1} << 20;
+/// Cables of one Context; a routed link is two.
+inline constexpr std::size_t kMaxCables = 32;
 
 }  // namespace v0
 }  // namespace tendon

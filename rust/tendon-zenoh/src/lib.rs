@@ -19,7 +19,7 @@ use zenoh::cancellation::CancellationToken;
 use zenoh::key_expr::KeyExpr;
 use zenoh::liveliness::LivelinessToken;
 use zenoh::pubsub::Subscriber;
-use zenoh::qos::CongestionControl;
+use zenoh::qos::{CongestionControl, Priority};
 use zenoh::query::{ConsolidationMode, Query, QueryTarget, Queryable, Reply, ReplyKeyExpr};
 use zenoh::sample::{Sample, SampleKind};
 use zenoh::Wait;
@@ -272,6 +272,28 @@ pub unsafe extern "C" fn tendon_zenoh_put(
             .attachment(attachment.into_option())
             // The other kind waits for seconds, and then closes the connection.
             .congestion_control(CongestionControl::Drop)
+            .wait()?;
+        PUTS.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_put_patiently(
+    session: *const Session,
+    key: Text,
+    payload: Lent,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let payload: ZBytes = payload.into();
+        (*session)
+            .zenoh()
+            .put(key_of(&key)?, payload)
+            .congestion_control(CongestionControl::Block)
+            .priority(Priority::DataLow)
             .wait()?;
         PUTS.fetch_add(1, Ordering::Relaxed);
         Ok(())
