@@ -36,6 +36,7 @@ Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view ve
                       .name = name,
                       .routers = options.routers,
                       .listen = options.listen,
+                      .routed = options.routed,
                       .profile = options.profile};
   if (options.is_static() || !options.peers.empty()) joining.peers = options.peers;
   TENDON_TRY(node, Node::join(context, std::move(joining), options.patience()).or_else(hinted));

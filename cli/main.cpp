@@ -173,6 +173,7 @@ void add_fabric_flags(CLI::App* verb, TopicOptions& options) {
   verb->add_option("--timeout", options.timeout_s, "Seconds for nodes to be found [5]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
   add_choice(verb, "--path", options.transport, kTransports, "auto, shm or tcp [auto]");
+  add_switch(verb, "--no-routed", options.routed, false, "No link through routers");
   add_switch(verb, "--insecure-plaintext", options.profile, Profile::plaintext,
              "Let nodes of other hosts and users in, unencrypted");
   add_json(verb, options.format);

@@ -106,6 +106,7 @@ struct FabricOptions {
   std::string listen;
   double timeout_s = 5;  ///< for nodes to be found
   Transport transport = Transport::automatic;
+  bool routed = true;  ///< links through routers
   Profile profile = Profile::local;
   Format format = Format::text;
 

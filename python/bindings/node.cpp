@@ -35,6 +35,8 @@ constexpr const char* kNodeDoc =
     "found by those alone that name this one.\n"
     "listen: where it can be reached beside the unix socket for nodes of this host\n"
     "and user; port 0 lets the system choose, see address. '': nowhere.\n"
+    "routed: with discovery by Zenoh, may links lead through its routers, where\n"
+    "neither of two nodes reaches the other? It needs profile='plaintext'.\n"
     "profile: 'local' or 'plaintext', as for connect; nodes of a Context have the\n"
     "same.\n"
     "context: by default the one of the module.\n"
@@ -46,7 +48,7 @@ constexpr const char* kNodeDoc =
 
 void join(NodeHandle* self, const std::string& name, const std::string& domain,
           std::vector<std::string> routers, std::optional<std::vector<std::string>> peers,
-          const std::string& listen, const std::string& profile, nb::object context,
+          const std::string& listen, bool routed, const std::string& profile, nb::object context,
           nb::object timeout) {
   context = context_or_default(std::move(context));
   const auto& handle = nb::cast<const ContextHandle&>(context);
@@ -55,6 +57,7 @@ void join(NodeHandle* self, const std::string& name, const std::string& domain,
                             .routers = std::move(routers),
                             .peers = std::move(peers),
                             .listen = listen,
+                            .routed = routed,
                             .profile = profile_from(profile)};
   auto joined = wait_beside(deadline_of(timeout, handle.timeout_s),
                             [shared = handle.context, options](Deadline deadline) {
@@ -80,12 +83,12 @@ void bind_node(nb::module_& module) {
   nb::class_<NodeHandle>(module, "Node", kNodeDoc)
       .def("__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "default",
            nb::arg("routers") = std::vector<std::string>(), nb::arg("peers").none() = nb::none(),
-           nb::arg("listen") = "", nb::arg("profile") = "local",
+           nb::arg("listen") = "", nb::arg("routed") = true, nb::arg("profile") = "local",
            nb::arg("context").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def __init__(self, name: str, *, domain: str = 'default', routers: "
                    "collections.abc.Sequence[str] = (), peers: collections.abc.Sequence[str] | "
-                   "None = None, listen: str = '', profile: str = 'local', context: Context | "
-                   "None = None, timeout: float | None = ...) -> None"))
+                   "None = None, listen: str = '', routed: bool = True, profile: str = 'local', "
+                   "context: Context | None = None, timeout: float | None = ...) -> None"))
       .def("publisher", declare_publisher, nb::arg("key"), nb::kw_only(), nb::arg("history") = 1,
            nb::arg("overflow") = "drop_oldest", nb::arg("priority") = "normal",
            nb::arg("schema").none() = nb::none(), kPublisherDoc,

@@ -346,7 +346,7 @@ bool Caller::connect(const NodeCore& node, const EntityAnnouncement& responder, 
     note_unreached(id, Error{ErrorCode::unreachable, kWhere, "its node is not announced"});
     return false;
   }
-  const auto link = reach(*context_, responder.context, *addresses, fabric_->profile(), deadline);
+  const auto link = node.reach(responder.context, *addresses, deadline).link;
   if (!link) {
     note_unreached(id, link.error());
     return context_->unusable();

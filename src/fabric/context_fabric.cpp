@@ -8,7 +8,6 @@
 #include <tendon/observe/log.hpp>
 #include <vector>
 
-#include "fabric/zenoh_membership.hpp"
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
@@ -38,6 +37,16 @@ std::vector<std::string> routers_of_environment() {
     if (!one.empty()) routers.emplace_back(one);
   }
   return routers;
+}
+
+std::vector<std::string> routers_of(const NodeOptions& options) {
+  return options.routers.empty() ? routers_of_environment() : options.routers;
+}
+
+std::string name_of_session(const std::string& domain, const std::vector<std::string>& routers) {
+  std::string name = routers.empty() ? "star of " + domain : "routers";
+  for (const std::string& router : routers) name += ' ' + router;
+  return name;
 }
 
 }  // namespace
@@ -86,13 +95,17 @@ ContextFabric::~ContextFabric() {
   if (context_->forked()) {
     // Its threads are not here, and its lock may be held by one of them.
     registry().kept.push_back(dialler_);
-    for (const auto& [name, session] : sessions_) registry().kept.push_back(session.server);
+    for (const auto& [name, session] : sessions_) {
+      registry().kept.push_back(session.server);
+      registry().kept.push_back(session.detours);
+    }
     return;
   }
   // The handlers may live a little longer, and another node join this Context meanwhile.
   if (entities_ != nullptr) entities_->close();
   if (acceptor_ != nullptr) acceptor_->close();
   if (peers_ != nullptr) peers_->close();
+  for (const auto& [name, session] : sessions_) session.detours->stop();
   dialler_->stop();  // discovery may have shares of it, and of itself, in callbacks
   Registry& all = registry();
   {
@@ -102,14 +115,32 @@ ContextFabric::~ContextFabric() {
   all.ended.notify_all();
 }
 
-Result<std::vector<std::shared_ptr<Discovery>>> ContextFabric::ways_of(const NodeOptions& options,
-                                                                       Deadline deadline) {
-  std::vector<std::shared_ptr<Discovery>> ways{peers_};
-  std::vector<std::string> routers = options.routers;
-  if (options.peers && routers.empty()) return ways;
-  if (routers.empty()) routers = routers_of_environment();
-  std::string name = routers.empty() ? "star of " + options.domain : "routers";
-  for (const std::string& router : routers) name += ' ' + router;
+Result<ContextFabric::Session> ContextFabric::make_session(ZenohMembership membership) {
+  const std::shared_ptr<ZenohPort> port = std::move(membership.client);
+  TENDON_TRY(discovery,
+             ZenohDiscovery::create(port, [context = context_](std::function<void()> run) {
+               context->schedule(std::move(run));
+             }));
+  TENDON_TRY(detours, Detours::create(context_, profile_, entities_, dialler_, port));
+  return Session{.server = std::move(membership.server),
+                 .discovery = std::move(discovery),
+                 .detours = std::move(detours),
+                 .state = std::move(membership.state)};
+}
+
+Result<void> ContextFabric::use(const NodeOptions& options, ZenohMembership membership) {
+  TENDON_TRY(session, make_session(std::move(membership)));
+  const Lock lock(opening_);
+  sessions_.insert_or_assign(name_of_session(options.domain, routers_of(options)),
+                             std::move(session));
+  return {};
+}
+
+Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, Deadline deadline) {
+  Ways ways{.discoveries = {peers_}, .detours = nullptr};
+  if (options.peers && options.routers.empty()) return ways;
+  const std::vector<std::string> routers = routers_of(options);
+  const std::string name = name_of_session(options.domain, routers);
   // One after another: the second node of a star finds the session of the first.
   const Lock lock(opening_);
   auto found = sessions_.find(name);
@@ -121,17 +152,12 @@ Result<std::vector<std::shared_ptr<Discovery>>> ContextFabric::ways_of(const Nod
       error.where = "node.join";
       return error;
     }
-    TENDON_TRY(discovery, ZenohDiscovery::create(std::move(membership->client),
-                                                 [context = context_](std::function<void()> run) {
-                                                   context->schedule(std::move(run));
-                                                 }));
-    found = sessions_
-                .emplace(name, Session{.server = std::move(membership->server),
-                                       .discovery = std::move(discovery),
-                                       .state = std::move(membership->state)})
-                .first;
+    TENDON_TRY(session, make_session(*std::move(membership)));
+    found = sessions_.emplace(name, std::move(session)).first;
   }
-  ways.push_back(found->second.discovery);
+  ways.discoveries.push_back(found->second.discovery);
+  ways.detours = found->second.detours;
+  if (options.routed) ways.detours->let_in_cables();
   return ways;
 }
 

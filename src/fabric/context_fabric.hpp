@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "fabric/announcement.hpp"
+#include "fabric/detours.hpp"
 #include "fabric/dialler.hpp"
 #include "fabric/entities.hpp"
 #include "fabric/star_server.hpp"
 #include "fabric/static_discovery.hpp"
 #include "fabric/zenoh_discovery.hpp"
+#include "fabric/zenoh_membership.hpp"
 #include "runtime/acceptor.hpp"
 #include "runtime/context_core.hpp"
 
@@ -47,11 +49,18 @@ class ContextFabric {
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept { return entities_; }
   [[nodiscard]] StaticDiscovery& peers() noexcept { return *peers_; }
+  /// What discovers for a node, and how its Context comes to peers that it does not reach.
+  struct Ways {
+    std::vector<std::shared_ptr<Discovery>> discoveries;
+    std::shared_ptr<Detours> detours;  ///< null where there is no Zenoh
+  };
   /// How a node with these options finds others. Each is found by those that name it as their peer;
   /// Zenoh comes beside it where no peers are given, or routers are. Errors: those of join_star()
   /// and join_routers(). Blocks: while the first session to these routers is opened.
-  [[nodiscard]] Result<std::vector<std::shared_ptr<Discovery>>> ways_of(const NodeOptions& options,
-                                                                        Deadline deadline)
+  [[nodiscard]] Result<Ways> ways_of(const NodeOptions& options, Deadline deadline)
+      TENDON_EXCLUDES(opening_);
+  /// Nodes with these options use this session, which is open already.
+  [[nodiscard]] Result<void> use(const NodeOptions& options, ZenohMembership membership)
       TENDON_EXCLUDES(opening_);
   [[nodiscard]] Dialler& dialler() noexcept { return *dialler_; }
   /// The host whose unix sockets reach this Context; nothing where there is no directory for them.
@@ -76,8 +85,10 @@ class ContextFabric {
   struct Session {
     std::shared_ptr<StarServer> server;
     std::shared_ptr<ZenohDiscovery> discovery;
+    std::shared_ptr<Detours> detours;
     ZenohPort::Handle state;
   };
+  [[nodiscard]] Result<Session> make_session(ZenohMembership membership);
   Mutex opening_;
   std::map<std::string, Session> sessions_ TENDON_GUARDED_BY(opening_);
 };

@@ -47,19 +47,20 @@ Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOpt
 }
 
 NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
-                   std::vector<std::shared_ptr<Discovery>> ways)
+                   ContextFabric::Ways ways)
     : fabric_(std::move(fabric)),
       options_(std::move(options)),
       caller_(std::make_shared<Caller>(fabric_)),
-      discovery_(options_.domain, std::move(ways)) {}
+      discovery_(options_.domain, std::move(ways.discoveries)),
+      detours_(std::move(ways.detours)) {}
 
 Result<void> NodeCore::open(Deadline deadline) {
-  NodeAnnouncement self{.domain = options_.domain,
-                        .name = options_.name,
-                        .context = context()->id(),
-                        .start = context()->identity().incarnation,
-                        .unix_on = fabric_->unix_on(),
-                        .addresses = {}};
+  self_ = {.domain = options_.domain,
+           .name = options_.name,
+           .context = context()->id(),
+           .start = context()->identity().incarnation,
+           .unix_on = fabric_->unix_on(),
+           .addresses = {}};
   if (!options_.listen.empty()) {
     TENDON_TRY(acceptor, fabric_->listen(options_.listen));
     acceptor_ = std::move(acceptor);
@@ -68,9 +69,9 @@ Result<void> NodeCore::open(Deadline deadline) {
     // What others cannot dial is not said: a name, a path of this host, or every interface.
     const bool is_number =
         address.kind() == AddressKind::ip && address.host() != "0.0.0.0" && address.host() != "::";
-    if (is_number) self.addresses.push_back(address);
+    if (is_number) self_.addresses.push_back(address);
   }
-  TENDON_TRY(key, to_key(self));
+  TENDON_TRY(key, to_key(self_));
   discovery_.watch([weak = weak_from_this()] {
     if (const auto node = weak.lock()) node->look();
   });
@@ -364,19 +365,35 @@ bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
   if (subscriber->is_connected({publisher.context, publisher.entity})) return true;
   const auto addresses = addresses_of(publisher.context);
   if (!addresses) return false;
-  const auto [link, tried] =
-      try_to_reach(*context(), publisher.context, *addresses, fabric_->profile(), deadline);
-  if (!link) {
+  const Approach approach = reach(publisher.context, *addresses, deadline);
+  if (!approach.link) {
     if (context()->unusable()) return true;
+    if (approach.next == Approach::Next::other_way) return false;
     std::vector<DialAttempt> attempts;
-    attempts.reserve(tried.size());
-    for (const Tried& each : tried) attempts.push_back({each.address, each.error.message()});
-    tell_unreachable(publisher, link.error(), std::move(attempts));
+    attempts.reserve(approach.tried.size());
+    for (const Tried& each : approach.tried)
+      attempts.push_back({each.address, each.error.message()});
+    tell_unreachable(publisher, approach.link.error(), std::move(attempts));
     return false;
   }
-  const auto connected = subscriber->connect(publisher, name_of_peer(publisher.context), *link);
+  const auto connected =
+      subscriber->connect(publisher, name_of_peer(publisher.context), *approach.link);
   if (connected) note_reached({publisher.context, publisher.entity});
   return connected.has_value() || connected.error().code == ErrorCode::pipe_closed;
+}
+
+Approach NodeCore::reach(const ContextId& context, const std::vector<std::string>& addresses,
+                         Deadline deadline) const {
+  if (detours_ != nullptr) {
+    return detours_->reach({.context = context,
+                            .addresses = addresses,
+                            .asker = self_,
+                            .routed = options_.routed ? Routed::yes : Routed::no},
+                           deadline);
+  }
+  auto [link, tried] =
+      try_to_reach(*this->context(), context, addresses, fabric_->profile(), deadline);
+  return {.link = std::move(link), .tried = std::move(tried)};
 }
 
 // Once, until it is reached or announced anew.

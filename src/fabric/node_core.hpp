@@ -48,8 +48,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   [[nodiscard]] static Result<Node> join(const std::shared_ptr<ContextCore>& context,
                                          NodeOptions options, Deadline deadline);
   [[nodiscard]] static const std::shared_ptr<NodeCore>& of(const Node& node) { return node.core_; }
-  NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
-           std::vector<std::shared_ptr<Discovery>> ways);
+  NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options, ContextFabric::Ways ways);
 
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept {
     return fabric_->context();
@@ -88,6 +87,10 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   /// Nothing while the node itself is not announced; empty when it listens nowhere.
   [[nodiscard]] std::optional<std::vector<std::string>> addresses_of(
       const ContextId& context) const;
+  /// A link to a Context that is announced, by whichever way: direct, dialled back, routed. On a
+  /// thread that may wait.
+  [[nodiscard]] Approach reach(const ContextId& context, const std::vector<std::string>& addresses,
+                               Deadline deadline) const;
   /// Empty while discovery does not tell of it.
   [[nodiscard]] std::string name_of_peer(const ContextId& context) const;
   void on_event(std::function<void(const FabricEvent&)> callback);
@@ -129,6 +132,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   std::string address_;
   std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
   NodeDiscovery discovery_;
+  const std::shared_ptr<Detours> detours_;  // null: without Zenoh
+  NodeAnnouncement self_;
   EventCallbacks<FabricEvent> event_callbacks_;
   std::atomic<std::uint64_t> looks_{0};
   Mutex looking_;

@@ -8,7 +8,7 @@
 
 namespace tendon::v0::detail {
 
-Result<std::shared_ptr<ZenohDiscovery>> ZenohDiscovery::create(std::unique_ptr<ZenohPort> session,
+Result<std::shared_ptr<ZenohDiscovery>> ZenohDiscovery::create(std::shared_ptr<ZenohPort> session,
                                                                ChangeWatchers::Schedule schedule) {
   auto discovery = std::make_shared<ZenohDiscovery>(std::move(session), std::move(schedule));
   TENDON_CHECK(discovery->open());

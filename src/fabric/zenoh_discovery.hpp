@@ -25,7 +25,7 @@ namespace tendon::v0::detail {
 ///   complete -> incomplete                 the session is down: nothing of others is known. All is
 ///                                          followed anew when it is up
 ///
-/// Owns:    the session and what it declared; kMostKeys keys of others at most.
+/// Owns:    a share of the session, and what it declared; kMostKeys keys of others at most.
 /// Threads: thread-safe. Its lock is never held while something of the session is destroyed, which
 ///          waits for callbacks.
 /// Errors:  those of ZenohPort.
@@ -35,8 +35,8 @@ class ZenohDiscovery final : public Discovery, public std::enable_shared_from_th
  public:
   /// `schedule` runs what it is given later, under no lock.
   [[nodiscard]] static Result<std::shared_ptr<ZenohDiscovery>> create(
-      std::unique_ptr<ZenohPort> session, ChangeWatchers::Schedule schedule);
-  ZenohDiscovery(std::unique_ptr<ZenohPort> session, ChangeWatchers::Schedule schedule)
+      std::shared_ptr<ZenohPort> session, ChangeWatchers::Schedule schedule);
+  ZenohDiscovery(std::shared_ptr<ZenohPort> session, ChangeWatchers::Schedule schedule)
       : schedule_(schedule),
         watchers_(std::make_shared<ChangeWatchers>(std::move(schedule))),
         session_(std::move(session)) {}
@@ -92,7 +92,7 @@ class ZenohDiscovery final : public Discovery, public std::enable_shared_from_th
 
   const ChangeWatchers::Schedule schedule_;
   const std::shared_ptr<ChangeWatchers> watchers_;
-  const std::unique_ptr<ZenohPort> session_;
+  const std::shared_ptr<ZenohPort> session_;
   // Behind the session, so that they end before it.
   ZenohPort::Handle state_;
   mutable Mutex mutex_;

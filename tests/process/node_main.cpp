@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node in another process: does what the lines of its standard input say, and answers each with
-// one line. Its arguments: a name, a transport, its lease [ms], the addresses of its peers.
+// one line. Its arguments: a name, a transport (shm, tcp, auto), its lease [ms], the addresses of
+// its peers. "router=ADDR" and "listen=ADDR" among them make it a node that other hosts find.
 #include <unistd.h>
 
 #include <charconv>
@@ -29,17 +30,36 @@ std::string told(const Error& error) {
   return "error " + std::string(to_string(error.code)) + " " + detail;
 }
 
+Transport transport_of(const std::string& word) {
+  if (word == "auto") return Transport::automatic;
+  return word == "tcp" ? Transport::tcp : Transport::shm;
+}
+
+NodeOptions options_of(const std::string& name, const std::vector<std::string>& words) {
+  NodeOptions options{.domain = "brain", .name = name, .peers = std::vector<std::string>{}};
+  for (const std::string& word : words) {
+    const std::string value = word.substr(word.find('=') + 1);
+    if (word.starts_with("router=")) {
+      options.routers.push_back(value);
+      options.profile = Profile::plaintext;
+    } else if (word.starts_with("listen=")) {
+      options.listen = value;
+    } else {
+      options.peers->push_back(word);
+    }
+  }
+  return options;
+}
+
 class Program {
  public:
   Program(const std::string& name, const std::string& transport, int lease_ms,
-          std::vector<std::string> peers)
+          const std::vector<std::string>& words)
       : context_(Context::create({.name = name,
-                                  .transport = transport == "tcp" ? Transport::tcp : Transport::shm,
+                                  .transport = transport_of(transport),
                                   .lease = milliseconds(lease_ms)})
                      .value()),
-        node_(Node::join(context_, {.domain = "brain", .name = name, .peers = std::move(peers)},
-                         milliseconds(20'000))
-                  .value()) {}
+        node_(Node::join(context_, options_of(name, words), milliseconds(20'000)).value()) {}
 
   std::string act(std::istringstream& words) {
     std::string verb;
@@ -82,6 +102,10 @@ class Program {
     if (verb == "call") {
       const auto reply = node_.call(key, numbered(7), milliseconds(20'000));
       return reply ? "ok " + std::to_string(number_of(reply->tensors)) : told(reply.error());
+    }
+    if (verb == "path") {  // to a node: "ok KIND: REASON"
+      const auto stats = node_.peer_stats(key);
+      return stats ? "ok " + stats->path.to_string() : told(stats.error());
     }
     if (verb == "wait") {  // for so many subscribers
       const auto there = publisher_->wait_for_subscribers(std::stoull(key), milliseconds(20'000));

@@ -590,6 +590,12 @@ def test_one_thread_receives_at_a_time(connected):
     assert came == [1]
 
 
+def test_a_node_may_want_no_routed_links(start):
+    node = start("vision")
+    with tendon.Node("motor", domain="brain", peers=[node.address], routed=False, context=tendon.Context()) as motor:
+        assert motor.name == "motor"
+
+
 # What a caller may do wrong
 
 

@@ -52,7 +52,7 @@ _tendon() {
       fi
       ;;
     topic)
-      local fabric="--router --peer --listen --domain --timeout --path --insecure-plaintext --json --help"
+      local fabric="--router --peer --listen --domain --timeout --path --no-routed --insecure-plaintext --json --help"
       if [ "$COMP_CWORD" -eq 2 ]; then
         mapfile -t COMPREPLY < <(compgen -W "list info echo hz bw delay pub" -- "$word")
       elif [ "${COMP_WORDS[2]}" = pub ] && [[ $word != -* ]]; then
@@ -67,7 +67,7 @@ _tendon() {
       ;;
     call)
       if [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "--all --output --router --peer --listen --domain --timeout --path --insecure-plaintext --json --help" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "--all --output --router --peer --listen --domain --timeout --path --no-routed --insecure-plaintext --json --help" -- "$word")
       else
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
       fi
@@ -76,7 +76,7 @@ _tendon() {
       if [ "$COMP_CWORD" -eq 2 ]; then
         mapfile -t COMPREPLY < <(compgen -W "list info" -- "$word")
       else
-        mapfile -t COMPREPLY < <(compgen -W "--router --peer --listen --domain --timeout --path --insecure-plaintext --json --help" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "--router --peer --listen --domain --timeout --path --no-routed --insecure-plaintext --json --help" -- "$word")
       fi
       ;;
     router)

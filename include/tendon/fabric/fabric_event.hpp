@@ -42,7 +42,8 @@ enum class FabricEventKind : std::uint8_t {
   return "unknown";
 }
 
-/// An address at which a node was dialled, and why that failed.
+/// An address at which a node was dialled, or another way that was tried: "direct" where it
+/// announces no address, "dial-back", "routed". And why that failed.
 struct DialAttempt {
   std::string address;
   std::string error;

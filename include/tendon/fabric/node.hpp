@@ -46,6 +46,11 @@ struct NodeOptions {
   /// Where this node can be reached beside the unix socket for nodes of this host and user; port 0
   /// lets the system choose: see address(). Empty: nowhere.
   std::string listen = {};
+  /// With discovery by Zenoh: where neither of two nodes reaches the other, their link may lead
+  /// through its routers. It needs plaintext, is slower than any other path, and costs the routers
+  /// what it carries. False: such a node is `unreachable`, and no link of this kind is let in for
+  /// this one.
+  bool routed = true;
   /// Profile::plaintext for links that are not proved to be of this host and user. All nodes of a
   /// Context have the same.
   Profile profile = Profile::local;

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that do not reach each other: dial-back, and links through routers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tendon/fabric/node.hpp>
+#include <vector>
+
+#include "fabric/cable_frame.hpp"
+#include "fabric/context_fabric.hpp"
+#include "fabric/node_core.hpp"
+#include "fabric/publisher_core.hpp"
+#include "support/batches.hpp"
+#include "support/child.hpp"
+#include "support/live_zenoh.hpp"
+#include "support/member_events.hpp"
+#include "unit/fabric/nodes.hpp"
+
+namespace tendon::test {
+namespace {
+
+using namespace std::chrono_literals;
+using detail::ContextCore;
+using detail::ContextFabric;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class RoutedLinks : public testing::Test {
+ protected:
+  struct Options {
+    std::string listen = {};
+    bool routed = true;
+    Progress progress = Progress::service;
+  };
+  // Each on a host of its own.
+  [[nodiscard]] Program start(const std::string& name, const Options& options) {
+    ContextOptions its{.name = name, .lease = kLongLease};
+    its.progress = options.progress;
+    Context context = Context::create(its).value();
+    NodeOptions node{.domain = "brain",
+                     .name = name,
+                     .routers = {"the double"},
+                     .listen = options.listen,
+                     .routed = options.routed,
+                     .profile = Profile::plaintext};
+    const auto fabric = ContextFabric::of(ContextCore::of(context), Profile::plaintext).value();
+    EXPECT_TRUE(succeeds(fabric->use(
+        node, {.server = nullptr, .client = network_.open(++last_host_), .state = nullptr})));
+    Node joined = Node::join(context, std::move(node), kPatience).value();
+    return {std::move(context), std::move(joined)};
+  }
+  [[nodiscard]] Program start(const std::string& name) { return start(name, Options{}); }
+  [[nodiscard]] static Path path_to(const Program& program, const std::string& name) {
+    const auto stats = program.node.peer_stats(name);
+    return stats ? stats->path : Path{};
+  }
+  /// The next sample, which has to be the one of this number, and what was lost before it.
+  [[nodiscard]] static std::uint64_t take(Subscriber& subscriber, std::uint64_t sequence,
+                                          std::uint64_t size_bytes) {
+    const auto sample = subscriber.recv(kPatience);
+    if (!succeeds(sample)) {
+      ADD_FAILURE() << sample.error().message();
+      return 0;
+    }
+    EXPECT_EQ(sample->sequence, sequence);
+    EXPECT_TRUE(is_patterned(*sample->tensors, sequence, size_bytes));
+    return missing_in(*sample);
+  }
+  static void publish(Publisher& publisher, std::uint64_t sequence, std::uint64_t size_bytes) {
+    const auto shown = publisher.publish(patterned(sequence, size_bytes), kPatience);
+    ASSERT_TRUE(succeeds(shown));
+    ASSERT_EQ(shown->sequence, sequence);
+  }
+
+  LiveZenoh network_;
+  MemberEventLog members_;
+  std::uint8_t last_host_ = 0;
+};
+
+constexpr std::uint64_t kSmall = 64;
+constexpr std::uint64_t kLarge = 300'000;  // on the bulk lane, in several frames
+
+TEST_F(RoutedLinks, CarrySamplesInOrder) {
+  Program vision = start("vision");
+  Program motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count",
+                                           {.history = keep_last(4), .overflow = Overflow::block})
+                            .value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  const Path path = path_to(motor, "vision");
+  EXPECT_EQ(path.kind, PathKind::routed);
+  EXPECT_THAT(path.reason, AllOf(HasSubstr("announces no address"), HasSubstr("dial-back"),
+                                 HasSubstr("window 1024 KiB"), HasSubstr("round trip")));
+  // It has heard of no subscriber's node before.
+  ASSERT_TRUE(succeeds(vision.node.survey(kPatience)));
+  EXPECT_EQ(path_to(vision, "motor").kind, PathKind::routed);
+  for (std::uint64_t sequence = 1; sequence <= 100; ++sequence) {
+    const std::uint64_t size_bytes = sequence % 3 == 0 ? kLarge : kSmall;
+    publish(publisher, sequence, size_bytes);
+    EXPECT_EQ(take(subscriber, sequence, size_bytes), 0u);
+  }
+}
+
+TEST_F(RoutedLinks, CarryCalls) {
+  Program arm = start("arm");
+  Program brain = start("brain");
+  Responder responder = Responder::declare(arm.node, "arm/plan", [](const Request& request) {
+                          return Result<TensorDict>(numbered(number_of(request.tensors()) + 1));
+                        }).value();
+  const auto reply = brain.node.call("arm/plan", numbered(7), kPatience);
+  ASSERT_TRUE(succeeds(reply));
+  EXPECT_EQ(number_of(reply->tensors), 8);
+  EXPECT_EQ(path_to(brain, "arm").kind, PathKind::routed);
+}
+
+// One frame of the 3rd sample, or so, is lost on the way: nothing that is in the history is.
+TEST_F(RoutedLinks, AreMadeAgainWhenAFrameIsLost) {
+  Program vision = start("vision");
+  Program motor = start("motor");
+  members_.watch(motor.context);
+  Publisher publisher =
+      Publisher::declare(vision.node, "count", {.history = keep_last(64)}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count", {.window = 64}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  const auto count = std::make_shared<std::atomic<int>>(0);
+  const std::string to_motor = "/cable/" + motor.context.id().to_string();
+  network_.lose([=](std::string_view key, const Storage& frame) {
+    const auto read = detail::read_cable_frame(frame.bytes());
+    return read->header.kind == detail::CableFrameKind::data &&
+           key.find(to_motor) != std::string_view::npos && count->fetch_add(1) == 2;
+  });
+  for (std::uint64_t sequence = 1; sequence <= 40; ++sequence) publish(publisher, sequence, kLarge);
+  for (std::uint64_t sequence = 1; sequence <= 40; ++sequence)
+    EXPECT_EQ(take(subscriber, sequence, kLarge), 0u) << sequence;
+  EXPECT_GT(count->load(), 3);
+  EXPECT_TRUE(members_.wait_for(MemberEventKind::lost, vision.context.id()));
+  EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
+}
+
+TEST_F(RoutedLinks, AreLostWithTheRouterAndResumeWithIt) {
+  Program vision = start("vision");
+  Program motor = start("motor");
+  members_.watch(motor.context);
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  publish(publisher, 1, kSmall);
+  EXPECT_EQ(take(subscriber, 1, kSmall), 0u);
+  network_.stop_router();
+  ASSERT_TRUE(members_.wait_for(MemberEventKind::lost, vision.context.id()));
+  for (std::uint64_t sequence = 2; sequence <= 11; ++sequence) publish(publisher, sequence, kSmall);
+  network_.heal();
+  // The last four are in the history; the others are one gap.
+  const auto first = subscriber.recv(kPatience);
+  ASSERT_TRUE(succeeds(first));
+  EXPECT_EQ(first->sequence, 8u);
+  ASSERT_EQ(first->gaps.size(), 1u);
+  EXPECT_EQ(first->gaps[0].first, 2u);
+  EXPECT_EQ(first->gaps[0].last, 7u);
+  EXPECT_EQ(first->gaps[0].reason, GapReason::reconnect);
+  for (std::uint64_t sequence = 9; sequence <= 11; ++sequence)
+    EXPECT_EQ(take(subscriber, sequence, kSmall), 0u);
+  EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
+}
+
+// A stranger that reaches a router reads and writes everything: it puts back what it saw, changed
+// and as it was, on the key of every cable.
+TEST_F(RoutedLinks, AreNotMovedByStrangers) {
+  Program vision = start("vision");
+  Program motor = start("motor");
+  members_.watch(motor.context);
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  const auto stranger = network_.open(++last_host_);
+  std::atomic<int> written{0};
+  const auto pattern = KeyExpression::parse("@tendon/*/cable/**").value();
+  const auto seen = stranger->subscribe(pattern, [&](const detail::ZenohMessage& frame) {
+    if (written.load() > 100) return;  // its own come as well
+    std::string changed(reinterpret_cast<const char*>(frame.payload.data()),
+                        frame.payload.size_bytes());
+    changed[changed.size() / 2] = static_cast<char>(changed[changed.size() / 2] + 1);
+    const auto owner = std::make_shared<std::string>(std::move(changed));
+    const Storage forged(owner, reinterpret_cast<std::byte*>(owner->data()), owner->size(),
+                         Access::read_only);
+    for (const Storage& one : {forged, frame.payload}) {
+      for (const std::string& key : {frame.key, std::string("@tendon/*/cable/**")})
+        (void)stranger->put({.key = key, .payload = one, .attachment = {}});
+      ++written;
+    }
+  });
+  for (std::uint64_t sequence = 1; sequence <= 30; ++sequence) {
+    publish(publisher, sequence, kLarge);
+    EXPECT_EQ(take(subscriber, sequence, kLarge), 0u);
+  }
+  EXPECT_GT(written.load(), 50);
+  EXPECT_EQ(members_.count(MemberEventKind::lost), 0u);
+  EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
+}
+
+// A program that takes nothing of its link keeps its window; the others go on.
+TEST_F(RoutedLinks, AStoppedReaderHoldsUpNobody) {
+  Program vision = start("vision");
+  Program stopped = start("stopped", {.progress = Progress::manual});
+  Program motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Subscriber never = Subscriber::declare(stopped.node, "count").value();
+  // Somebody has to make progress for it until it is connected.
+  ASSERT_TRUE(eventually([&] {
+    (void)stopped.context.progress();
+    return publisher.wait_for_subscribers(1, kBriefly).has_value();
+  }));
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  for (std::uint64_t sequence = 1; sequence <= 60; ++sequence) {
+    publish(publisher, sequence, kLarge);
+    EXPECT_EQ(take(subscriber, sequence, kLarge), 0u) << sequence;
+  }
+}
+
+TEST_F(RoutedLinks, AreNotMadeWhereANodeWantsNone) {
+  Program vision = start("vision");
+  Program motor = start("motor", {.routed = false});
+  const Told told(motor.node);
+  Publisher publisher = Publisher::declare(vision.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(eventually([&] { return !told.of(FabricEventKind::unreachable).empty(); }));
+  const FabricEvent event = told.of(FabricEventKind::unreachable)[0];
+  ASSERT_EQ(event.tried.size(), 3u);
+  EXPECT_EQ(event.tried[0].address, "direct");
+  EXPECT_EQ(event.tried[1].address, "dial-back");
+  EXPECT_EQ(event.tried[2].address, "routed");
+  EXPECT_THAT(event.tried[2].error, HasSubstr("routed = false"));
+}
+
+TEST_F(RoutedLinks, AreNotLetInWhereANodeWantsNone) {
+  Program vision = start("vision", {.routed = false});
+  Program motor = start("motor");
+  const Told told(motor.node);
+  Publisher publisher = Publisher::declare(vision.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(eventually([&] { return !told.of(FabricEventKind::unreachable).empty(); }));
+  const FabricEvent event = told.of(FabricEventKind::unreachable)[0];
+  EXPECT_THAT(event.tried.back().error, HasSubstr("the peer says: its nodes take no routed links"));
+}
+
+// The publisher listens nowhere, and reaches the subscriber.
+TEST_F(RoutedLinks, AreNotNeededWhereThePublisherDialsBack) {
+  Program vision = start("vision", {.routed = false});
+  Program motor = start("motor", {.listen = "127.0.0.1:0", .routed = false});
+  Publisher publisher = Publisher::declare(vision.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  publish(publisher, 1, kLarge);
+  EXPECT_EQ(take(subscriber, 1, kLarge), 0u);
+  // It dialled 127.0.0.1, and found itself on the same host.
+  EXPECT_EQ(path_to(motor, "vision").kind, PathKind::shm);
+}
+
+}  // namespace
+}  // namespace tendon::test
