@@ -47,10 +47,11 @@ Result<Storage> Cable::cut() {
 
 Result<Storage> Cable::bare(CableFrameKind kind) {
   TENDON_TRY(memory, Storage::allocate(kMinCableFrameBytes));
-  return sealed(std::move(memory), kind, 0);
+  return sealed(memory, kind, 0);
 }
 
-Result<Storage> Cable::sealed(Storage frame, CableFrameKind kind, std::size_t payload_bytes) {
+Result<Storage> Cable::sealed(const Storage& frame, CableFrameKind kind,
+                              std::size_t payload_bytes) {
   const CableFrameHeader header{.connection = connection_,
                                 .sequence = next_sequence_++,
                                 .limit = limit_,

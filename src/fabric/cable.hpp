@@ -80,7 +80,7 @@ class Cable {
   static constexpr std::size_t kHeaderBytes = sizeof(CableFrameHeader);
 
   [[nodiscard]] Result<Storage> bare(CableFrameKind kind);
-  [[nodiscard]] Result<Storage> sealed(Storage frame, CableFrameKind kind,
+  [[nodiscard]] Result<Storage> sealed(const Storage& frame, CableFrameKind kind,
                                        std::size_t payload_bytes);
   Verdict breaks(std::string why);
 

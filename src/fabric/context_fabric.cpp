@@ -128,11 +128,11 @@ Result<ContextFabric::Session> ContextFabric::make_session(ZenohMembership membe
                  .state = std::move(membership.state)};
 }
 
-Result<void> ContextFabric::use(const NodeOptions& options, ZenohMembership membership) {
+Result<void> ContextFabric::adopt(const std::vector<std::string>& routers,
+                                  ZenohMembership membership) {
   TENDON_TRY(session, make_session(std::move(membership)));
   const Lock lock(opening_);
-  sessions_.insert_or_assign(name_of_session(options.domain, routers_of(options)),
-                             std::move(session));
+  sessions_.insert_or_assign(name_of_session({}, routers), std::move(session));
   return {};
 }
 

@@ -59,9 +59,9 @@ class ContextFabric {
   /// and join_routers(). Blocks: while the first session to these routers is opened.
   [[nodiscard]] Result<Ways> ways_of(const NodeOptions& options, Deadline deadline)
       TENDON_EXCLUDES(opening_);
-  /// Nodes with these options use this session, which is open already.
-  [[nodiscard]] Result<void> use(const NodeOptions& options, ZenohMembership membership)
-      TENDON_EXCLUDES(opening_);
+  /// Nodes that name these routers use this session, which is open already.
+  [[nodiscard]] Result<void> adopt(const std::vector<std::string>& routers,
+                                   ZenohMembership membership) TENDON_EXCLUDES(opening_);
   [[nodiscard]] Dialler& dialler() noexcept { return *dialler_; }
   /// The host whose unix sockets reach this Context; nothing where there is no directory for them.
   [[nodiscard]] const std::optional<BootHash>& unix_on() const noexcept { return unix_on_; }

@@ -307,6 +307,7 @@ void Detours::dial_for(const DialBackQuestion& asked,
   const auto attempt = [context = context_, profile = profile_, asked, question, counted, key,
                         weak = std::weak_ptr(dialler_)](Deadline) {
     std::vector<std::string> addresses;
+    addresses.reserve(asked.asker.addresses.size());
     for (const Address& address : asked.asker.addresses) addresses.push_back(address.to_string());
     const auto link =
         detail::reach(*context, asked.asker.context, addresses, profile, kPatienceForOthers);

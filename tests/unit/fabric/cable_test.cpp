@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/cables.hpp"
 #include "support/expect.hpp"
 
 namespace tendon::test {
@@ -216,6 +217,17 @@ TEST_F(CableEnds, CarryAStreamAmongStrangers) {
   }
   EXPECT_EQ(left, came);
   EXPECT_GT(left.size(), 50 * kFirstLimit / 8);
+}
+
+// ---- the window of a Context
+
+TEST(CableWindow, IsSharedByAllCables) {
+  EXPECT_EQ(Cables::share(Lane::control, 1) + Cables::share(Lane::bulk, 1), kCableWindowBytes);
+  EXPECT_EQ(Cables::share(Lane::bulk, 4), Cables::share(Lane::bulk, 1) / 4);
+  EXPECT_EQ(Cables::first_grant(Lane::control), 8192u);
+  EXPECT_EQ(Cables::first_grant(Lane::bulk), 57344u);
+  EXPECT_EQ(kMaxCables / 2 * (Cables::first_grant(Lane::control) + Cables::first_grant(Lane::bulk)),
+            kCableWindowBytes);
 }
 
 // ---- the frame

@@ -50,8 +50,9 @@ class RoutedLinks : public testing::Test {
                      .routed = options.routed,
                      .profile = Profile::plaintext};
     const auto fabric = ContextFabric::of(ContextCore::of(context), Profile::plaintext).value();
-    EXPECT_TRUE(succeeds(fabric->use(
-        node, {.server = nullptr, .client = network_.open(++last_host_), .state = nullptr})));
+    EXPECT_TRUE(succeeds(fabric->adopt(
+        node.routers,
+        {.server = nullptr, .client = network_.open(++last_host_), .state = nullptr})));
     Node joined = Node::join(context, std::move(node), kPatience).value();
     return {std::move(context), std::move(joined)};
   }
@@ -83,6 +84,7 @@ class RoutedLinks : public testing::Test {
   std::uint8_t last_host_ = 0;
 };
 
+constexpr std::size_t kSequenceAt = 16;  // in a frame
 constexpr std::uint64_t kSmall = 64;
 constexpr std::uint64_t kLarge = 300'000;  // on the bulk lane, in several frames
 
@@ -187,6 +189,7 @@ TEST_F(RoutedLinks, AreNotMovedByStrangers) {
     std::string changed(reinterpret_cast<const char*>(frame.payload.data()),
                         frame.payload.size_bytes());
     changed[changed.size() / 2] = static_cast<char>(changed[changed.size() / 2] + 1);
+    changed[kSequenceAt] = static_cast<char>(changed[kSequenceAt] + 1);  // the next to come
     const auto owner = std::make_shared<std::string>(std::move(changed));
     const Storage forged(owner, reinterpret_cast<std::byte*>(owner->data()), owner->size(),
                          Access::read_only);
@@ -219,10 +222,19 @@ TEST_F(RoutedLinks, AStoppedReaderHoldsUpNobody) {
   }));
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  const auto sent_bytes = std::make_shared<std::atomic<std::uint64_t>>(0);
+  const std::string to_stopped = "/cable/" + stopped.context.id().to_string();
+  network_.lose([=](std::string_view key, const Storage& frame) {
+    if (key.find(to_stopped) != std::string_view::npos) sent_bytes->fetch_add(frame.size_bytes());
+    return false;
+  });
   for (std::uint64_t sequence = 1; sequence <= 60; ++sequence) {
     publish(publisher, sequence, kLarge);
     EXPECT_EQ(take(subscriber, sequence, kLarge), 0u) << sequence;
   }
+  // The window, and what the socketpairs there hold of what was taken.
+  EXPECT_GT(sent_bytes->load(), kLarge);
+  EXPECT_LT(sent_bytes->load(), 2 * kCableWindowBytes);
 }
 
 TEST_F(RoutedLinks, AreNotMadeWhereANodeWantsNone) {

@@ -190,6 +190,9 @@ class CountingPort final : public ZenohPort {
   [[nodiscard]] Result<void> put(ZenohMessage message) override {
     return port_->put(std::move(message));
   }
+  [[nodiscard]] Result<void> put_patiently(const KeyExpression& key, Storage payload) override {
+    return port_->put_patiently(key, std::move(payload));
+  }
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage call) override {
     return port_->subscribe(pattern, std::move(call));
   }

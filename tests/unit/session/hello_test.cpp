@@ -70,6 +70,13 @@ HelloMessage attach_message() {
   return message;
 }
 
+HelloMessage routed_message() {
+  HelloMessage message;
+  message.kind = HelloKind::path;
+  message.path = PathKind::routed;
+  return message;
+}
+
 HelloMessage path_message() {
   HelloMessage message;
   message.kind = HelloKind::path;
@@ -126,6 +133,7 @@ std::vector<Golden> golden_frames() {
       {path_message(),
        "544e444e01000100010000002c00000001800100030c00100040414243444546"
        "4748494a4b4c4d4e4f128001000213000a006f7468657220686f7374"},
+      {routed_message(), "544e444e01000100010000000a00000001800100031280010003"},
       {ready_message(), "544e444e0100010001000000050000000180010004"},
       {reject_message(),
        "544e444e0100010001000000110000000180010005130002006e6f1400020068"
@@ -416,7 +424,7 @@ TEST(Hello, ChoicesOutsideTheirRangeAreRefused) {
     std::uint8_t greatest;
   };
   for (const Case& one : {Case{0x8001, 1, 6}, Case{0x8002, 1, 2}, Case{0x000E, 1, 2},
-                          Case{0x800F, 1, 2}, Case{0x8012, 1, 2}}) {
+                          Case{0x800F, 1, 2}, Case{0x8012, 1, 3}}) {
     SCOPED_TRACE(one.type);
     for (int value = 0; value < 256; ++value) {
       Frame frame = one.type == 0x8001 ? Frame() : ready_frame();
