@@ -207,14 +207,18 @@ void add_topic(CLI::App& app, int& exit_code) {
         ->add_option("--sample-timeout", added.second->sample_timeout_s,
                      "Seconds to wait for a sample [no limit]")
         ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
+    return added;
   };
-  add_reader("echo", "Prints samples, with statistics of their tensors", run_topic_echo);
+  const auto echo =
+      add_reader("echo", "Prints samples, with statistics of their tensors", run_topic_echo);
+  add_switch(echo.first, "--plain", echo.second->sources, TopicSources::plain_too,
+             "Those of plain Zenoh peers, too");
   const auto measure = [](TopicMeasure what) {
     return [what](const TopicOptions& options) { return run_topic_measure(options, what); };
   };
-  add_reader("hz", "The rate of samples", measure(TopicMeasure::rate));
-  add_reader("bw", "The bandwidth of samples", measure(TopicMeasure::bandwidth));
-  add_reader("delay", "The age of samples, at the most", measure(TopicMeasure::delay));
+  (void)add_reader("hz", "The rate of samples", measure(TopicMeasure::rate));
+  (void)add_reader("bw", "The bandwidth of samples", measure(TopicMeasure::bandwidth));
+  (void)add_reader("delay", "The age of samples, at the most", measure(TopicMeasure::delay));
 
   const auto [verb, options] = add("pub", "Publishes the tensors of a file", run_topic_pub);
   verb->add_option("KEY", options->key, "A key: \"vision/objects\"")->required();

@@ -155,7 +155,9 @@ std::string describe_sample(const Sample& sample) {
     line << gap;
     text += line.str() + '\n';
   }
-  text += fmt::format("{}  {} #{}", shown(sample.key), shown(sample.publisher), sample.sequence);
+  text += sample.plain ? shown(sample.key) + "  a plain Zenoh peer"
+                       : fmt::format("{}  {} #{}", shown(sample.key), shown(sample.publisher),
+                                     sample.sequence);
   if (sample.age)
     text += "  age " + format_seconds(static_cast<double>(sample.age->count()) * 1e-9);
   if (!sample.tensors) return text + fmt::format("\n  {} bytes", sample.bytes.size_bytes());
@@ -174,6 +176,7 @@ Value::Map sample_document(const Sample& sample) {
                       {"sequence", sample.sequence},
                       {"stamp_ns", sample.stamp},
                       {"gaps", std::move(gaps)}};
+  if (sample.plain) document.emplace_back("plain", true);
   if (sample.age) document.emplace_back("age_ns", sample.age->count());
   if (!sample.tensors) {
     document.emplace_back("size_bytes", sample.bytes.size_bytes());

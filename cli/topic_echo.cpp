@@ -25,16 +25,33 @@ using Clock = std::chrono::steady_clock;
 /// Ages are measured with this; nothing is so old.
 constexpr std::chrono::nanoseconds kAnyAge = std::chrono::hours(24 * 365);
 
+/// So long a reader waits in silence for a first sample, while it knows of no publisher.
+constexpr auto kSilence = 1s;
+
+/// As recv(); says, while it waits, when no node publishes on the key.
+Result<Sample> first_sample(Subscriber& subscriber, const TopicOptions& options,
+                            std::string_view hint) {
+  const Deadline deadline = options.patience_for_sample();
+  auto sample = subscriber.recv(earlier(deadline, Deadline(kSilence)));
+  if (sample || sample.error().code != ErrorCode::timeout || deadline.has_passed()) return sample;
+  if (subscriber.stats().publishers == 0)
+    say(fmt::format("tendon: no node was found that publishes on {}; {}", shown(options.key),
+                    hint));
+  return subscriber.recv(deadline);
+}
+
 /// Receives until `options.count` samples, the timeout or a signal; `on_sample` takes each.
+/// `hint`: what else may be meant where nobody publishes; empty: nothing.
 int receive(const TopicOptions& options, std::string_view verb, const SubscriberOptions& subscriber,
-            const std::function<void(const Sample&)>& on_sample,
+            std::string_view hint, const std::function<void(const Sample&)>& on_sample,
             const std::function<void()>& at_end) {
   return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
     TENDON_TRY(fabric, join_fabric(options, verb));
     TENDON_TRY(declared, Subscriber::declare(fabric.node, options.key, subscriber));
     const Interrupt::Guard end_on_signal(interrupt, [&] { declared.close(); });
     for (std::uint64_t n = 0; options.count == 0 || n < options.count; ++n) {
-      auto sample = declared.recv(options.patience_for_sample());
+      auto sample = n == 0 && !hint.empty() ? first_sample(declared, options, hint)
+                                            : declared.recv(options.patience_for_sample());
       if (interrupt.requested()) break;  // the end that was asked for
       if (!sample) return std::move(sample).error();
       on_sample(*sample);
@@ -166,7 +183,17 @@ int run_topic_echo(const TopicOptions& options) {
       print_line(describe_sample(sample));
     }
   };
-  return receive(options, "topic echo", {.max_age = kAnyAge, .newest_only = false}, print, [] {});
+  SubscriberOptions subscriber{.newest_only = false};
+  if (options.sources == TopicSources::plain_too) {
+    subscriber.plain = true;  // without ages, which plain samples do not have
+  } else {
+    subscriber.max_age = kAnyAge;
+  }
+  return receive(options, "topic echo", subscriber,
+                 options.sources == TopicSources::plain_too
+                     ? "waiting for it, and for plain Zenoh peers"
+                     : "--plain hears plain Zenoh peers, too",
+                 print, [] {});
 }
 
 int run_topic_measure(const TopicOptions& options, TopicMeasure measure) {
@@ -175,7 +202,7 @@ int run_topic_measure(const TopicOptions& options, TopicMeasure measure) {
   subscriber.newest_only = false;
   if (measure == TopicMeasure::delay) subscriber.max_age = kAnyAge;
   return receive(
-      options, "topic", subscriber, [&](const Sample& sample) { meter.add(sample); },
+      options, "topic", subscriber, {}, [&](const Sample& sample) { meter.add(sample); },
       [&] { meter.print(); });
 }
 

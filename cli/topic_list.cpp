@@ -74,13 +74,36 @@ void print_lines_of_entities(const FabricNode& fabric, std::string_view indent, 
   }
 }
 
-void print_entities(const FabricNode& fabric, const std::optional<KeyExpression>& keys,
+/// The published keys that somebody subscribes to by Zenoh; nothing where that cannot be known.
+std::optional<std::vector<std::string>> keys_put_by_zenoh(FabricNode& fabric,
+                                                          const std::optional<KeyExpression>& keys,
+                                                          const TopicOptions& options) {
+  std::vector<std::string> put;
+  for (const EntityInfo& entity : fabric.node.publishers()) {
+    if (!concerns(keys, entity) || (!put.empty() && put.back() == entity.key)) continue;
+    const auto plain = fabric.node.has_plain_subscribers(entity.key, options.patience());
+    if (!plain) return std::nullopt;
+    if (*plain) put.push_back(entity.key);
+  }
+  return put;
+}
+
+void print_entities(FabricNode& fabric, const std::optional<KeyExpression>& keys,
                     const TopicOptions& options) {
   const auto meant = [&](const EntityInfo& entity) { return concerns(keys, entity); };
-  if (options.format != Format::json) return print_lines_of_entities(fabric, "", meant);
+  const auto plain = keys_put_by_zenoh(fabric, keys, options);
+  if (options.format != Format::json) {
+    print_lines_of_entities(fabric, "", meant);
+    if (!plain) return;
+    for (const std::string& key : *plain)
+      print_line(fmt::format(
+          "{}  subscribed to by Zenoh: publishers put their newest samples there", shown(key)));
+    return;
+  }
   Value::Map document{{"domain", options.domain}};
   for (auto& [list, entities] : document_of_entities(fabric, meant))
     document.emplace_back(list, std::move(entities));
+  if (plain) document.emplace_back("plain_subscribed", Value::List(plain->begin(), plain->end()));
   print_json(std::move(document));
 }
 
@@ -175,9 +198,8 @@ int run_topic_list(const TopicOptions& options) {
 
 int run_topic_info(const TopicOptions& options) {
   if (options.detail == TopicDetail::why) return run_topic_why(options);
-  return list(options, "topic info", [&](const FabricNode& fabric, const auto& keys) {
-    print_entities(fabric, keys, options);
-  });
+  return list(options, "topic info",
+              [&](FabricNode& fabric, const auto& keys) { print_entities(fabric, keys, options); });
 }
 
 int run_node_list(const TopicOptions& options) {

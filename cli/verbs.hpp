@@ -126,6 +126,8 @@ struct RouterOptions {
 
 /// What `topic info` says of publishers: what they announce, or how they are reached.
 enum class TopicDetail : std::uint8_t { announced, why };
+/// Whose samples: those of publishers of Tendon, or of plain Zenoh peers as well.
+enum class TopicSources : std::uint8_t { publishers, plain_too };
 
 struct TopicOptions : FabricOptions {
   std::string key;
@@ -136,6 +138,7 @@ struct TopicOptions : FabricOptions {
   double rate_hz = 1;
   std::size_t subscriber_count = 1;
   std::optional<double> sample_timeout_s;
+  TopicSources sources = TopicSources::publishers;
 
   [[nodiscard]] Deadline patience_for_sample() const {
     return sample_timeout_s ? Deadline(to_duration(*sample_timeout_s)) : Deadline::never();

@@ -83,6 +83,8 @@ NUMBERS = {
         ("counts as one of the {} of its Context", "kMaxLinksPerContext"),
         ("64 of the {} segments", "SlotPool::kMaxSegments"),
         ("waits, up to {} messages and 32 MiB; steps", "kMostEarly"),
+        ("65536 messages and {}; steps", "kMostEarlyBytes"),
+        ("is a stranger's: at most {} with its attachment", "kMaxPlainBytes"),
         ("each message with {} bytes more than its payload", "kMessageCostBytes"),
         ("The window is {}, or the receiver's", "kPipeWindowBytes"),
         ("| why; at most {} bytes |", "Channel::kMaxPostBytes"),
@@ -219,6 +221,9 @@ NUMBERS = {
     ],
     "python/bindings/listener.cpp": [
         ("Up to {} pipes wait to be accepted", "kBacklog"),
+    ],
+    "python/bindings/node.cpp": [
+        ("'auto', plain_bytes: int = {})", "kDefaultPlainBytes"),
     ],
     "python/bindings/schema.cpp": [
         ("nested deeper than {} levels", "kMaxDepth"),

@@ -72,4 +72,9 @@ Priority priority_from(const std::string& word) {
                           {{"normal", Priority::normal}, {"control", Priority::control}});
 }
 
+PlainPeers plain_peers_from(const std::string& word) {
+  return choose<PlainPeers>("plain", word,
+                            {{"auto", PlainPeers::automatic}, {"off", PlainPeers::off}});
+}
+
 }  // namespace tendon::python

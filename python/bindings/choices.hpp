@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <tendon/fabric/publisher.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/group/options.hpp>
 #include <tendon/pipe/pipe.hpp>
@@ -17,5 +18,6 @@ namespace tendon::python {
 [[nodiscard]] Fence fence_from(const std::string& word);
 [[nodiscard]] Overflow overflow_from(const std::string& word);
 [[nodiscard]] Priority priority_from(const std::string& word);
+[[nodiscard]] PlainPeers plain_peers_from(const std::string& word);
 
 }  // namespace tendon::python

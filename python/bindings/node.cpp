@@ -37,6 +37,8 @@ constexpr const char* kNodeDoc =
     "and user; port 0 lets the system choose, see address. '': nowhere.\n"
     "routed: with discovery by Zenoh, may links lead through its routers, where\n"
     "neither of two nodes reaches the other? It needs profile='plaintext'.\n"
+    "plain: sets of keys; subscribers whose keys are all in one of them also hear\n"
+    "plain Zenoh peers.\n"
     "profile: 'local' or 'plaintext', as for connect; nodes of a Context have the\n"
     "same.\n"
     "context: by default the one of the module.\n"
@@ -48,8 +50,8 @@ constexpr const char* kNodeDoc =
 
 void join(NodeHandle* self, const std::string& name, const std::string& domain,
           std::vector<std::string> routers, std::optional<std::vector<std::string>> peers,
-          const std::string& listen, bool routed, const std::string& profile, nb::object context,
-          nb::object timeout) {
+          const std::string& listen, bool routed, const std::string& profile,
+          std::vector<std::string> plain, nb::object context, nb::object timeout) {
   context = context_or_default(std::move(context));
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const NodeOptions options{.domain = domain,
@@ -58,7 +60,8 @@ void join(NodeHandle* self, const std::string& name, const std::string& domain,
                             .peers = std::move(peers),
                             .listen = listen,
                             .routed = routed,
-                            .profile = profile_from(profile)};
+                            .profile = profile_from(profile),
+                            .plain = std::move(plain)};
   auto joined = wait_beside(deadline_of(timeout, handle.timeout_s),
                             [shared = handle.context, options](Deadline deadline) {
                               return Node::join(*shared, options, deadline);
@@ -84,23 +87,28 @@ void bind_node(nb::module_& module) {
       .def("__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "default",
            nb::arg("routers") = std::vector<std::string>(), nb::arg("peers").none() = nb::none(),
            nb::arg("listen") = "", nb::arg("routed") = true, nb::arg("profile") = "local",
-           nb::arg("context").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
+           nb::arg("plain") = std::vector<std::string>(), nb::arg("context").none() = nb::none(),
+           nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def __init__(self, name: str, *, domain: str = 'default', routers: "
                    "collections.abc.Sequence[str] = (), peers: collections.abc.Sequence[str] | "
                    "None = None, listen: str = '', routed: bool = True, profile: str = 'local', "
-                   "context: Context | None = None, timeout: float | None = ...) -> None"))
+                   "plain: collections.abc.Sequence[str] = (), context: Context | None = None, "
+                   "timeout: float | None = ...) -> None"))
       .def("publisher", declare_publisher, nb::arg("key"), nb::kw_only(), nb::arg("history") = 1,
            nb::arg("overflow") = "drop_oldest", nb::arg("priority") = "normal",
-           nb::arg("schema").none() = nb::none(), kPublisherDoc,
+           nb::arg("schema").none() = nb::none(), nb::arg("plain") = "auto",
+           nb::arg("plain_bytes") = kDefaultPlainBytes, kPublisherDoc,
            nb::sig("def publisher(self, key: str, *, history: int = 1, overflow: str = "
-                   "'drop_oldest', priority: str = 'normal', schema: object = None) -> Publisher"))
+                   "'drop_oldest', priority: str = 'normal', schema: object = None, plain: str = "
+                   "'auto', plain_bytes: int = 49152) -> Publisher"))
       .def("subscriber", declare_subscriber, nb::arg("keys"), nb::kw_only(), nb::arg("window") = 16,
            nb::arg("max_held") = 4, nb::arg("max_age").none() = nb::none(),
            nb::arg("max_hz").none() = nb::none(), nb::arg("newest_only").none() = nb::none(),
-           nb::arg("schema").none() = nb::none(), kSubscriberDoc,
+           nb::arg("schema").none() = nb::none(), nb::arg("plain").none() = nb::none(),
+           kSubscriberDoc,
            nb::sig("def subscriber(self, keys: str, *, window: int = 16, max_held: int = 4, "
                    "max_age: float | None = None, max_hz: float | None = None, newest_only: bool | "
-                   "None = None, schema: object = None) -> Subscriber"))
+                   "None = None, schema: object = None, plain: bool | None = None) -> Subscriber"))
       .def("responder", declare_responder, nb::arg("key"), nb::arg("handler"), nb::kw_only(),
            nb::arg("handlers") = 8, nb::arg("waiting") = 64, kResponderDoc,
            nb::sig("def responder(self, key: str, handler: collections.abc.Callable[[Request], "
@@ -156,6 +164,19 @@ void bind_node(nb::module_& module) {
           nb::arg("name"),
           "What is known of a node by the links to it. Raises Unreachable: there is none.",
           nb::sig("def peer_stats(self, name: str) -> PeerStats"))
+      .def(
+          "has_plain_subscribers",
+          [](nb::object self, const std::string& keys, nb::object timeout) {
+            const auto node = nb::cast<const NodeHandle&>(self).node;
+            return unwrap(wait_beside(until(self, timeout), [node, keys](Deadline deadline) {
+              return node->has_plain_subscribers(keys, deadline);
+            }));
+          },
+          nb::arg("keys"), nb::arg("timeout").none() = nb::ellipsis(),
+          "Does somebody subscribe to one of these keys by Zenoh: a plain peer, or a\n"
+          "subscriber that hears plain ones? Raises NotSupported without Zenoh, Timeout.",
+          nb::sig("def has_plain_subscribers(self, keys: str, timeout: float | None = ...) -> "
+                  "bool"))
       .def("close", close,
            "Withdraws what it announces and looks for nobody any more. Calls end; publishers,\n"
            "subscribers and responders keep the channels that they have. May be repeated.",

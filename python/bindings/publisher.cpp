@@ -117,18 +117,25 @@ void bind_stats(nb::module_& module) {
               "Samples given up early, for want of the Context's publish_bytes.")
       .def_ro("thinned", &PublisherStats::thinned,
               "Samples left out because of a max_hz, of all subscribers.")
-      .def_ro("subscribers", &PublisherStats::subscribers, "Now.");
+      .def_ro("subscribers", &PublisherStats::subscribers, "Now.")
+      .def_ro("plain_put", &PublisherStats::plain_put, "Samples put for plain Zenoh peers.")
+      .def_ro("plain_dropped", &PublisherStats::plain_dropped,
+              "Samples not put while somebody subscribed by Zenoh: a newer one came, they\n"
+              "were larger than plain_bytes, or Zenoh did not take them.");
 }
 
 }  // namespace
 
 PublisherHandle declare_publisher(nb::object node, const std::string& key, std::uint32_t history,
                                   const std::string& overflow, const std::string& priority,
-                                  nb::object schema) {
+                                  nb::object schema, const std::string& plain,
+                                  std::uint64_t plain_bytes) {
   const PublisherOptions options{.history = keep_last(history),
                                  .overflow = overflow_from(overflow),
                                  .priority = priority_from(priority),
-                                 .schema = schema.is_none() ? nullptr : schema_from(schema)};
+                                 .schema = schema.is_none() ? nullptr : schema_from(schema),
+                                 .plain = plain_peers_from(plain),
+                                 .plain_bytes = plain_bytes};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Publisher::declare(*shared, key, options); });
   return {std::move(node), ends_without_gil(unwrap(std::move(declared))), options.overflow};

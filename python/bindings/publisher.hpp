@@ -30,10 +30,15 @@ inline constexpr const char* kPublisherDoc =
     "overflow: what happens to one that falls behind. 'drop_oldest': it misses\n"
     "samples, and is told exactly which; 'block': publish() waits for it.\n"
     "priority: 'normal', or 'control' for commands, for which places are kept.\n"
-    "schema: what its samples are, a Schema or what Schema() takes; None: anything.";
+    "schema: what its samples are, a Schema or what Schema() takes; None: anything.\n"
+    "plain: 'auto': while somebody subscribes by Zenoh and not by Tendon, the newest\n"
+    "sample is also put there, as safetensors; 'off'.\n"
+    "plain_bytes: a sample that is larger then is not put.";
 /// `Node.publisher`.
 [[nodiscard]] PublisherHandle declare_publisher(nb::object node, const std::string& key,
                                                 std::uint32_t history, const std::string& overflow,
-                                                const std::string& priority, nb::object schema);
+                                                const std::string& priority, nb::object schema,
+                                                const std::string& plain,
+                                                std::uint64_t plain_bytes);
 
 }  // namespace tendon::python

@@ -67,7 +67,7 @@ void bind_sample(nb::module_& module) {
           "On which it was published.")
       .def_prop_ro(
           "publisher", [](const SampleHandle& self) { return self.sample.publisher; },
-          "The name of the node that published it.")
+          "The name of the node that published it; '' for a plain Zenoh peer.")
       .def_prop_ro(
           "incarnation", [](const SampleHandle& self) { return self.sample.incarnation; },
           "When that node's Context was made [ns of wall clock].")
@@ -89,6 +89,9 @@ void bind_sample(nb::module_& module) {
           "gaps", [](const SampleHandle& self) { return self.sample.gaps; },
           "What is missing between it and the last one of this publisher, in order.",
           nb::sig("def gaps(self) -> list[Gap]"))
+      .def_prop_ro(
+          "plain", [](const SampleHandle& self) { return self.sample.plain; },
+          "A plain Zenoh peer put it: it has no sequence, and stamp is when it came here.")
       .def_ro("tensors", &SampleHandle::tensors,
               "A TensorDict, or what as_= named; None for raw bytes.",
               nb::sig("def tensors(self) -> typing.Any"))
@@ -97,9 +100,11 @@ void bind_sample(nb::module_& module) {
           "Raw bytes where they lie, without a copy; empty for tensors.",
           nb::sig("def bytes(self) -> memoryview"))
       .def("__repr__", [](const SampleHandle& self) {
-        return "tendon.Sample(" + std::to_string(self.sample.sequence) + " of " +
-               self.sample.publisher + " on " +
-               nb::cast<std::string>(nb::repr(nb::cast(self.sample.key))) + ")";
+        return "tendon.Sample(" +
+               (self.sample.plain
+                    ? std::string("of a plain Zenoh peer")
+                    : std::to_string(self.sample.sequence) + " of " + self.sample.publisher) +
+               " on " + nb::cast<std::string>(nb::repr(nb::cast(self.sample.key))) + ")";
       });
 }
 

@@ -81,7 +81,13 @@ void bind_stats(nb::module_& module) {
               "Publishers and samples of another schema.")
       .def_ro("violations", &SubscriberStats::violations,
               "Publishers that broke the protocol, and were left.")
-      .def_ro("publishers", &SubscriberStats::publishers, "Connected now.");
+      .def_ro("publishers", &SubscriberStats::publishers, "Connected now.")
+      .def_ro("plain_received", &SubscriberStats::plain_received,
+              "Samples of plain Zenoh peers: some of received.")
+      .def_ro("plain_dropped", &SubscriberStats::plain_dropped,
+              "Of them, dropped because newer ones came meanwhile.")
+      .def_ro("plain_refused", &SubscriberStats::plain_refused,
+              "Of them, that are no safetensors, or too large.");
 }
 
 }  // namespace
@@ -89,13 +95,14 @@ void bind_stats(nb::module_& module) {
 SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, std::uint32_t window,
                                     std::uint32_t max_held, std::optional<double> max_age,
                                     std::optional<double> max_hz, std::optional<bool> newest_only,
-                                    nb::object schema) {
+                                    nb::object schema, std::optional<bool> plain) {
   const SubscriberOptions options{.window = window,
                                   .max_held = max_held,
                                   .max_age = nanoseconds_of(max_age),
                                   .max_hz = max_hz,
                                   .newest_only = newest_only,
-                                  .schema = schema.is_none() ? nullptr : schema_from(schema)};
+                                  .schema = schema.is_none() ? nullptr : schema_from(schema),
+                                  .plain = plain};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Subscriber::declare(*shared, keys, options); });
   return {std::move(node), ends_without_gil(unwrap(std::move(declared)))};

@@ -30,13 +30,15 @@ inline constexpr const char* kSubscriberDoc =
     "others, which are counted and in no gap.\n"
     "newest_only: of several live nodes of one name, only the one that started last\n"
     "is heard; None: when max_age is set.\n"
-    "schema: what it takes, a Schema or what Schema() takes; None: anything.";
+    "schema: what it takes, a Schema or what Schema() takes; None: anything.\n"
+    "plain: also what plain Zenoh peers put as safetensors (Sample.plain). Excludes\n"
+    "max_age: such samples have no age. None: where the node says so.";
 /// `Node.subscriber`.
 [[nodiscard]] SubscriberHandle declare_subscriber(nb::object node, const std::string& keys,
                                                   std::uint32_t window, std::uint32_t max_held,
                                                   std::optional<double> max_age,
                                                   std::optional<double> max_hz,
                                                   std::optional<bool> newest_only,
-                                                  nb::object schema);
+                                                  nb::object schema, std::optional<bool> plain);
 
 }  // namespace tendon::python

@@ -73,6 +73,8 @@ typedef struct {
 
 typedef void (*tendon_zenoh_on_state)(void* context, int32_t is_up);
 typedef void (*tendon_zenoh_on_token)(void* context, int32_t came, tendon_zenoh_text key);
+/* Whether anybody outside of the session takes what the publisher puts, as far as Zenoh knows. */
+typedef void (*tendon_zenoh_on_matching)(void* context, int32_t somebody);
 typedef void (*tendon_zenoh_on_key)(void* context, tendon_zenoh_text key);
 /* The last call of a request, also where it was given up or never made. `failed`: somebody asked
  * did not answer in time, or answered with an error. */
@@ -116,8 +118,20 @@ int32_t tendon_zenoh_put(const tendon_zenoh_session* session, tendon_zenoh_text 
  * for seconds, Zenoh closes the connection. Messages of one key and session keep their order. */
 int32_t tendon_zenoh_put_patiently(const tendon_zenoh_session* session, tendon_zenoh_text key,
                                    tendon_zenoh_lent payload, tendon_zenoh_failure* failure);
+/* A publisher for many puts on one key. Tells of each change, beginning with "nobody". What it puts
+ * comes to no subscriber of this session. */
+int32_t tendon_zenoh_publisher(const tendon_zenoh_session* session, tendon_zenoh_text key,
+                               tendon_zenoh_context context, tendon_zenoh_on_matching on_matching,
+                               tendon_zenoh_declared** declared, tendon_zenoh_failure* failure);
+/* What on_matching says or is about to say; 0: nobody takes it. */
+int32_t tendon_zenoh_publisher_matches(const tendon_zenoh_declared* publisher);
+/* `encoding` as Zenoh writes it: "application/octet-stream;safetensors". */
+int32_t tendon_zenoh_publisher_put(const tendon_zenoh_declared* publisher,
+                                   tendon_zenoh_text encoding, tendon_zenoh_lent payload,
+                                   tendon_zenoh_lent attachment, tendon_zenoh_failure* failure);
 /* Puts of this process that Zenoh took. */
 uint64_t tendon_zenoh_puts(void);
+/* Tells of puts, and not of deletes. */
 int32_t tendon_zenoh_subscribe(const tendon_zenoh_session* session, tendon_zenoh_text pattern,
                                tendon_zenoh_context context, tendon_zenoh_on_message on_message,
                                tendon_zenoh_declared** declared, tendon_zenoh_failure* failure);

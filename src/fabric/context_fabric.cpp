@@ -95,6 +95,7 @@ ContextFabric::~ContextFabric() {
   if (context_->forked()) {
     // Its threads are not here, and its lock may be held by one of them.
     registry().kept.push_back(dialler_);
+    registry().kept.push_back(plain_outlet_);
     for (const auto& [name, session] : sessions_) {
       registry().kept.push_back(session.server);
       registry().kept.push_back(session.detours);
@@ -105,6 +106,7 @@ ContextFabric::~ContextFabric() {
   if (entities_ != nullptr) entities_->close();
   if (acceptor_ != nullptr) acceptor_->close();
   if (peers_ != nullptr) peers_->close();
+  plain_outlet_->stop();
   for (const auto& [name, session] : sessions_) session.detours->stop();
   dialler_->stop();  // discovery may have shares of it, and of itself, in callbacks
   Registry& all = registry();
@@ -123,6 +125,7 @@ Result<ContextFabric::Session> ContextFabric::make_session(ZenohMembership membe
              }));
   TENDON_TRY(detours, Detours::create(context_, profile_, entities_, dialler_, port));
   return Session{.server = std::move(membership.server),
+                 .client = port,
                  .discovery = std::move(discovery),
                  .detours = std::move(detours),
                  .state = std::move(membership.state)};
@@ -137,14 +140,15 @@ Result<void> ContextFabric::adopt(const std::vector<std::string>& routers,
 }
 
 Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, Deadline deadline) {
-  Ways ways{.discoveries = {peers_}, .detours = nullptr};
+  Ways ways{.discoveries = {peers_}, .detours = nullptr, .zenoh = nullptr};
   if (options.peers && options.routers.empty()) return ways;
   const std::vector<std::string> routers = routers_of(options);
   const std::string name = name_of_session(options.domain, routers);
   // One after another: the second node of a star finds the session of the first.
   const Lock lock(opening_);
-  auto found = sessions_.find(name);
-  if (found == sessions_.end()) {
+  const auto found = sessions_.find(name);
+  Session* session = found == sessions_.end() ? nullptr : &found->second;
+  if (session == nullptr) {
     auto membership =
         routers.empty() ? join_star(options.domain, deadline) : join_routers(routers, deadline);
     if (!membership) {
@@ -152,11 +156,12 @@ Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, D
       error.where = "node.join";
       return error;
     }
-    TENDON_TRY(session, make_session(*std::move(membership)));
-    found = sessions_.emplace(name, std::move(session)).first;
+    TENDON_TRY(made, make_session(*std::move(membership)));
+    session = &sessions_.emplace(name, std::move(made)).first->second;
   }
-  ways.discoveries.push_back(found->second.discovery);
-  ways.detours = found->second.detours;
+  ways.discoveries.push_back(session->discovery);
+  ways.detours = session->detours;
+  ways.zenoh = session->client;
   if (options.routed) ways.detours->let_in_cables();
   return ways;
 }

@@ -16,6 +16,7 @@
 #include "fabric/detours.hpp"
 #include "fabric/dialler.hpp"
 #include "fabric/entities.hpp"
+#include "fabric/plain_outlet.hpp"
 #include "fabric/star_server.hpp"
 #include "fabric/static_discovery.hpp"
 #include "fabric/zenoh_discovery.hpp"
@@ -49,10 +50,12 @@ class ContextFabric {
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept { return entities_; }
   [[nodiscard]] StaticDiscovery& peers() noexcept { return *peers_; }
-  /// What discovers for a node, and how its Context comes to peers that it does not reach.
+  /// What discovers for a node, how its Context comes to peers that it does not reach, and its
+  /// session of Zenoh. The last two are null where there is none.
   struct Ways {
     std::vector<std::shared_ptr<Discovery>> discoveries;
-    std::shared_ptr<Detours> detours;  ///< null where there is no Zenoh
+    std::shared_ptr<Detours> detours;
+    std::shared_ptr<ZenohPort> zenoh;
   };
   /// How a node with these options finds others. Each is found by those that name it as their peer;
   /// Zenoh comes beside it where no peers are given, or routers are. Errors: those of join_star()
@@ -62,6 +65,9 @@ class ContextFabric {
   /// Nodes that name these routers use this session, which is open already.
   [[nodiscard]] Result<void> adopt(const std::vector<std::string>& routers,
                                    ZenohMembership membership) TENDON_EXCLUDES(opening_);
+  [[nodiscard]] const std::shared_ptr<PlainOutlet>& plain_outlet() const noexcept {
+    return plain_outlet_;
+  }
   [[nodiscard]] Dialler& dialler() noexcept { return *dialler_; }
   /// The host whose unix sockets reach this Context; nothing where there is no directory for them.
   [[nodiscard]] const std::optional<BootHash>& unix_on() const noexcept { return unix_on_; }
@@ -79,11 +85,13 @@ class ContextFabric {
   const std::shared_ptr<Dialler> dialler_ = std::make_shared<Dialler>();
   std::shared_ptr<Entities> entities_;
   std::shared_ptr<StaticDiscovery> peers_;
+  const std::shared_ptr<PlainOutlet> plain_outlet_ = std::make_shared<PlainOutlet>();
   std::shared_ptr<Acceptor> acceptor_;  // null: there is no runtime directory
   std::optional<BootHash> unix_on_;
   // A session for each star and each list of routers. What stands later ends first.
   struct Session {
     std::shared_ptr<StarServer> server;
+    std::shared_ptr<ZenohPort> client;
     std::shared_ptr<ZenohDiscovery> discovery;
     std::shared_ptr<Detours> detours;
     ZenohPort::Handle state;

@@ -57,6 +57,10 @@ std::vector<EntityInfo> Node::publishers() const { return core_->publishers(); }
 std::vector<EntityInfo> Node::subscribers() const { return core_->subscribers(); }
 Result<void> Node::survey(Deadline deadline) { return core_->survey(deadline); }
 std::vector<EntityInfo> Node::responders() const { return core_->responders(); }
+Result<bool> Node::has_plain_subscribers(std::string_view keys, Deadline deadline) {
+  TENDON_TRY(expression, KeyExpression::canonize(keys));
+  return core_->has_plain_subscribers(expression, deadline);
+}
 std::vector<std::string> Node::nodes() const { return core_->nodes(); }
 Result<PeerStats> Node::peer_stats(const std::string& name) const {
   return core_->peer_stats(name);
@@ -178,7 +182,14 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
                      std::to_string(kLeastMaxHz) + " to " + std::to_string(kMostMaxHz) +
                      " are legal; leave it out for all samples"};
   }
+  if (options.plain.value_or(false) && options.max_age) {
+    return Error{
+        ErrorCode::invalid_argument, "subscriber.declare",
+        "`plain` with a max_age: samples of plain Zenoh peers have no age; declare another "
+        "subscriber for them"};
+  }
   auto subscriber = std::make_shared<SubscriberCore>(core, std::move(expression), options);
+  TENDON_CHECK(subscriber->listen_to_plain_peers());
   std::unique_ptr<SampleThread> thread;
   if (options.on_sample != nullptr) {
     TENDON_TRY(started, SampleThread::start(subscriber));

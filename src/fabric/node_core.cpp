@@ -37,7 +37,9 @@ Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOpt
   TENDON_CHECK(name_to_chunk(options.domain));
   TENDON_CHECK(name_to_chunk(options.name));
   TENDON_TRY(fabric, ContextFabric::of(context, options.profile));
+  for (const std::string& keys : options.plain) TENDON_CHECK(KeyExpression::canonize(keys));
   TENDON_TRY(ways, fabric->ways_of(options, deadline));
+  if (!options.plain.empty() && ways.zenoh == nullptr) return no_plain_peers("node.join");
   auto core = std::make_shared<NodeCore>(std::move(fabric), std::move(options), std::move(ways));
   if (auto opened = core->open(deadline); !opened) {
     core->close();
@@ -50,6 +52,7 @@ NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
                    ContextFabric::Ways ways)
     : fabric_(std::move(fabric)),
       options_(std::move(options)),
+      zenoh_(std::move(ways.zenoh)),
       caller_(std::make_shared<Caller>(fabric_)),
       discovery_(options_.domain, std::move(ways.discoveries)),
       detours_(std::move(ways.detours)) {}
@@ -120,6 +123,51 @@ void NodeCore::close() {
   if (acceptor_ != nullptr) acceptor_->close();
   caller_->close();
   for (const auto& subscriber : subscribers) fabric_->dialler().drop_all(prefix_of(*subscriber));
+}
+
+// Plain Zenoh peers
+
+Error no_plain_peers(std::string_view where) {
+  return Error{
+      ErrorCode::not_supported, where,
+      "plain Zenoh peers are heard by nodes that are found by Zenoh: join without `peers`, "
+      "or name `routers`"};
+}
+
+bool NodeCore::hears_plain_peers_on(const KeyExpression& keys) const {
+  return std::ranges::any_of(options_.plain, [&](const std::string& text) {
+    const auto pattern = KeyExpression::canonize(text);
+    return pattern && pattern->includes(keys);
+  });
+}
+
+Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline deadline) {
+  constexpr std::string_view kHere = "node.has_plain_subscribers";
+  TENDON_CHECK(context()->usable(kHere));
+  if (zenoh_ == nullptr) return no_plain_peers(kHere);
+  TENDON_TRY(publisher, zenoh_->publisher(keys, [](Matching) {}));
+  // A router says what it knows of subscribers before it ends a request that came later.
+  struct Asked {
+    std::atomic<bool> over{false};
+    std::atomic<bool> whole{false};
+  };
+  const auto asked = std::make_shared<Asked>();
+  const auto on_end = [asked, context = context()](Ending ending) {
+    asked->whole = ending == Ending::complete;
+    asked->over = true;
+    context->wake_others();
+  };
+  constexpr std::chrono::milliseconds kMost = std::chrono::minutes(1);
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min<Deadline::Clock::duration>(deadline.remaining(), kMost));
+  TENDON_TRY(request, zenoh_->get(
+                          keys, timeout, [](std::string_view) {}, on_end));
+  (void)context()->wait(nullptr, deadline, [&] { return context()->unusable() || asked->over; });
+  TENDON_CHECK(context()->usable(kHere));
+  if (publisher->matching() == Matching::somebody) return true;
+  if (asked->whole) return false;
+  return Error{ErrorCode::timeout, kHere,
+               "no router said until the deadline who subscribes to " + keys.text()};
 }
 
 // Events

@@ -58,6 +58,14 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   }
   [[nodiscard]] const NodeOptions& options() const noexcept { return options_; }
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  /// Null: the node has no Zenoh.
+  [[nodiscard]] const std::shared_ptr<ZenohPort>& zenoh() const noexcept { return zenoh_; }
+  [[nodiscard]] const std::shared_ptr<PlainOutlet>& plain_outlet() const noexcept {
+    return fabric_->plain_outlet();
+  }
+  /// Does NodeOptions::plain say so of a subscriber of these keys?
+  [[nodiscard]] bool hears_plain_peers_on(const KeyExpression& keys) const;
+  [[nodiscard]] Result<bool> has_plain_subscribers(const KeyExpression& keys, Deadline deadline);
   [[nodiscard]] std::vector<std::string> nodes() const;
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
@@ -128,6 +136,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
 
   const std::shared_ptr<ContextFabric> fabric_;
   const NodeOptions options_;
+  const std::shared_ptr<ZenohPort> zenoh_;
   const std::shared_ptr<Caller> caller_;
   std::string address_;
   std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
@@ -146,5 +155,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };
+
+/// not_supported: the node has no Zenoh.
+[[nodiscard]] Error no_plain_peers(std::string_view where);
 
 }  // namespace tendon::v0::detail

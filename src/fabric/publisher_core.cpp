@@ -64,11 +64,24 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
                        ": raise ContextOptions::publish_bytes"};
     }
   }
+  if (options.plain_bytes == 0 || options.plain_bytes > kMaxPlainBytes) {
+    return Error{ErrorCode::invalid_argument, "publisher.declare",
+                 "plain_bytes is " + std::to_string(options.plain_bytes) + "; 1 to " +
+                     std::to_string(kMaxPlainBytes) + " are legal"};
+  }
   auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options, clock);
   core->sender_ =
       std::make_shared<SampleSender>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
       });
+  if (const auto& zenoh = core->node_->zenoh();
+      zenoh != nullptr && options.plain == PlainPeers::automatic) {
+    TENDON_TRY(plain, PlainTopic::declare(*zenoh, core->node_->plain_outlet(), core->key_,
+                                          {.context = core->context_.id(),
+                                           .entity = core->entity_,
+                                           .most_bytes = options.plain_bytes}));
+    core->plain_ = std::move(plain);
+  }
   core->entities_->add(core->entity_, core);
   TENDON_CHECK(core->node_->add(*core));
   return core;
@@ -213,6 +226,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
       SampleSender::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
     }
+    if (plain_ != nullptr && plain_->matches()) plain_->offer(history_.find(published.sequence));
     tell(published);
     if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
     for (const auto& subscription : subscriptions_)
@@ -422,11 +436,14 @@ Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline dea
 
 PublisherStats PublisherCore::stats() const {
   if (context_.forked()) return {};
+  const auto plain = plain_ == nullptr ? PlainTopic::Counts() : plain_->counts();
   const Lock lock(mutex_);
   return {.published = history_.last(),
           .history_trimmed = trimmed_,
           .thinned = thinned_,
-          .subscribers = subscriptions_.size()};
+          .subscribers = subscriptions_.size(),
+          .plain_put = plain.put,
+          .plain_dropped = plain.dropped};
 }
 
 // Is everything with the subscribers, or with the kernel?
@@ -443,6 +460,7 @@ Result<void> PublisherCore::close(Deadline deadline) {
   if (context_.forked() || closed_.exchange(true)) return {};
   node_->remove(*this);
   entities_->remove(entity_);
+  if (plain_ != nullptr) plain_->close(deadline);
   (void)context_.wait(nullptr, deadline, [&] {
     if (context_.unusable()) return true;
     const Lock lock(mutex_);

@@ -17,6 +17,7 @@
 #include "fabric/entities.hpp"
 #include "fabric/kept_body.hpp"
 #include "fabric/node_core.hpp"
+#include "fabric/plain_topic.hpp"
 #include "fabric/sample_history.hpp"
 #include "fabric/subscription.hpp"
 #include "fabric/subscription_request.hpp"
@@ -109,6 +110,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   std::uint64_t trimmed_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t thinned_ TENDON_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<SampleSender> sender_;
+  std::shared_ptr<PlainTopic> plain_;  // null: nothing is put for plain Zenoh peers
   std::atomic<bool> closed_{false};
 };
 

@@ -42,6 +42,22 @@ Result<void> SubscriberCore::usable(std::string_view where) const {
   return Error{ErrorCode::pipe_closed, where, "the subscriber of " + keys_.text() + " was closed"};
 }
 
+Result<void> SubscriberCore::listen_to_plain_peers() {
+  const bool asked_by_node = !options_.max_age && node_->hears_plain_peers_on(keys_);
+  if (!options_.plain.value_or(asked_by_node)) return {};
+  if (node_->zenoh() == nullptr) return no_plain_peers("subscriber.declare");
+  TENDON_TRY(inbox, PlainInbox::listen(
+                        *node_->zenoh(),
+                        {.keys = keys_, .most_samples = options_.window, .schema = options_.schema},
+                        {.on_came = [context = context_] { context->wake_for_work(); },
+                         .on_event =
+                             [weak = std::weak_ptr(node_)](FabricEvent event) {
+                               if (const auto node = weak.lock()) node->tell(std::move(event));
+                             }}));
+  plain_ = std::move(inbox);
+  return {};
+}
+
 // Connecting
 
 bool SubscriberCore::takes(const EntityAnnouncement& publisher) {
@@ -371,9 +387,10 @@ void SubscriberCore::tell(const std::string& key, const Gap& gap) const {
 }
 
 std::string SubscriberCore::nothing_came(std::size_t publisher_count) const {
-  std::string text = "nothing came on " + keys_.text() + " from " +
-                     std::to_string(publisher_count) +
-                     (publisher_count == 1 ? " publisher" : " publishers") + " before the deadline";
+  std::string text =
+      "nothing came on " + keys_.text() + " from " + std::to_string(publisher_count) +
+      (publisher_count == 1 ? " publisher" : " publishers") +
+      (plain_ == nullptr ? "" : " or from plain Zenoh peers") + " before the deadline";
   const Lock lock(mutex_);
   if (stats_.expired != 0) {
     text += "; " + std::to_string(stats_.expired) +
@@ -383,10 +400,17 @@ std::string SubscriberCore::nothing_came(std::size_t publisher_count) const {
 }
 
 SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections, Sample& sample) {
-  const std::size_t count = connections.entries.size();
+  // Plain peers have the last turn, together.
+  const std::size_t feed_count = connections.entries.size();
+  const std::size_t count = feed_count + (plain_ == nullptr ? 0 : 1);
   Attempt result = Attempt::nothing;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t place = (next_ + i) % count;
+    if (place == feed_count) {
+      if (!take_plain(sample)) continue;
+      next_ = place + 1;
+      return Attempt::sample;
+    }
     const Entry& entry = connections.entries[place];
     while (auto taken = entry.feed->take()) {
       if (!accept(entry, *std::move(taken), sample)) continue;
@@ -396,6 +420,15 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
     if (entry.feed->is_over()) result = Attempt::look_again;
   }
   return result;
+}
+
+bool SubscriberCore::take_plain(Sample& sample) {
+  auto taken = plain_->take();
+  if (!taken) return false;
+  sample = *std::move(taken);
+  const Lock lock(mutex_);
+  ++stats_.received;
+  return true;
 }
 
 bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sample) {
@@ -463,9 +496,14 @@ Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline dea
 
 SubscriberStats SubscriberCore::stats() const {
   if (context_->forked()) return {};
+  const auto plain = plain_ == nullptr ? PlainInbox::Counts() : plain_->counts();
   const Lock lock(mutex_);
   SubscriberStats stats = stats_;
   stats.publishers = connections_->entries.size();
+  stats.schema_mismatches += plain.mismatches;
+  stats.plain_received = plain.taken;
+  stats.plain_dropped = plain.dropped;
+  stats.plain_refused = plain.refused;
   return stats;
 }
 
@@ -480,6 +518,7 @@ void SubscriberCore::close() {
     returned_.clear();
   }
   for (const Entry& entry : entries) entry.feed->close();
+  if (plain_ != nullptr) plain_->close();
   context_->wake_others();
   std::shared_ptr<PostedSample> posted;
   {

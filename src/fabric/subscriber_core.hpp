@@ -20,6 +20,7 @@
 #include "fabric/feed.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/pending_gaps.hpp"
+#include "fabric/plain_inbox.hpp"
 
 namespace tendon::v0::detail {
 
@@ -44,6 +45,9 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
 
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
 
+  /// Where its options or its node say so. Before anybody else has it. Errors: not_supported, for a
+  /// node without Zenoh.
+  [[nodiscard]] Result<void> listen_to_plain_peers();
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
   [[nodiscard]] Completion<Sample> recv_async();
   /// The caller is the receiver from now on, for good; recv() is `busy`. False: there is one.
@@ -105,6 +109,7 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   void replace(std::vector<Entry> entries) TENDON_REQUIRES(mutex_);
   void note_newer(std::vector<Entry>& entries) const;
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
+  [[nodiscard]] bool take_plain(Sample& sample);
   [[nodiscard]] static bool is_superseded(const Entry& entry);
   [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);
   void tell(const std::string& key, const Gap& gap) const;
@@ -120,6 +125,7 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   const KeyExpression keys_;
   const SubscriberOptions options_;
   const std::uint32_t entity_;
+  std::shared_ptr<PlainInbox> plain_;  // null: it does not hear plain Zenoh peers
   std::atomic<bool> receiving_{false};
   std::atomic<bool> closed_{false};
   std::size_t next_ = 0;           // of the receiver

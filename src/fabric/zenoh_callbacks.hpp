@@ -32,8 +32,8 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
     TokenChange change;
     std::string key;
   };
-  using Event =
-      std::variant<Token, ZenohMessage, std::unique_ptr<ZenohQuestion>, SessionState, Ending>;
+  using Event = std::variant<Token, ZenohMessage, std::unique_ptr<ZenohQuestion>, SessionState,
+                             Ending, Matching>;
   using Callback = std::function<void(Event)>;
 
   static constexpr std::uint64_t kMaxQueuedBytes = std::uint64_t{64} << 20;

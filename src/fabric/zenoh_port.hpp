@@ -17,6 +17,8 @@
 
 namespace tendon::v0::detail {
 
+/// Does anybody outside of a session take what it puts on a key, as far as Zenoh knows?
+enum class Matching : std::uint8_t { nobody, somebody };
 enum class TokenChange : std::uint8_t { came, went };
 enum class SessionState : std::uint8_t { up, down };
 /// How a get() or query() ended. Only after `complete` what was not told of is not there.
@@ -36,6 +38,20 @@ class ZenohQuestion {
   virtual ~ZenohQuestion() = default;
   [[nodiscard]] virtual const ZenohMessage& asked() const noexcept = 0;
   virtual void answer(ZenohMessage message) = 0;
+};
+
+/// Puts on one key, which its destructor ends as ZenohPort::Declared does.
+///
+/// Threads: any.
+/// Blocks:  put(): a moment, where a connection has no room; then Zenoh drops the message.
+class ZenohPublisher {
+ public:
+  virtual ~ZenohPublisher() = default;
+  /// `encoding` as Zenoh writes it: "zenoh/bytes". Success as that of ZenohPort::put(). It comes to
+  /// no subscriber of the same session.
+  [[nodiscard]] virtual Result<void> put(Storage payload, Storage attachment,
+                                         std::string_view encoding) = 0;
+  [[nodiscard]] virtual Matching matching() const = 0;
 };
 
 /// A session of Zenoh.
@@ -62,6 +78,7 @@ class ZenohPort {
   using OnQuestion = std::function<void(std::unique_ptr<ZenohQuestion>)>;
   using OnState = std::function<void(SessionState)>;
   using OnEnd = std::function<void(Ending)>;
+  using OnMatching = std::function<void(Matching)>;
 
   virtual ~ZenohPort() = default;
 
@@ -82,6 +99,9 @@ class ZenohPort {
   /// Waits for room where put() drops, and goes behind all other traffic: five seconds without room
   /// cost the connection. What is put so on one key, one after the other, keeps its order.
   [[nodiscard]] virtual Result<void> put_patiently(const KeyExpression& key, Storage payload) = 0;
+  /// The same for many puts on one key. Tells of each change, beginning with "nobody".
+  [[nodiscard]] virtual Result<std::unique_ptr<ZenohPublisher>> publisher(
+      const KeyExpression& key, OnMatching on_matching) = 0;
   [[nodiscard]] virtual Result<Handle> subscribe(const KeyExpression& pattern,
                                                  OnMessage on_message) = 0;
 

@@ -129,6 +129,10 @@ static void question_came(void* context, tendon_zenoh_question* question, tendon
   told(context).post(std::make_unique<Question>(question, std::move(asked)));
 }
 
+static void matching_changed(void* context, std::int32_t somebody) noexcept {
+  told(context).post(somebody != 0 ? Matching::somebody : Matching::nobody);
+}
+
 static void request_ended(void* context, std::int32_t failed) noexcept {
   told(context).post(failed != 0 ? Ending::timed_out : Ending::complete);
 }
@@ -196,6 +200,34 @@ class Standing final : public ZenohPort::Declared {
  private:
   const std::shared_ptr<ZenohCallbacks> callbacks_;
   const Number number_;
+  const std::uint32_t process_ = process_number();
+};
+
+/// A declared publisher.
+class StandingPublisher final : public ZenohPublisher {
+ public:
+  StandingPublisher(std::shared_ptr<ZenohCallbacks> callbacks, Number number)
+      : standing_(std::move(callbacks), number) {}
+  [[nodiscard]] tendon_zenoh_declared** declared() noexcept { return &standing_.declared; }
+
+  [[nodiscard]] Result<void> put(Storage payload, Storage attachment,
+                                 std::string_view encoding) override {
+    tendon_zenoh_failure failure{};
+    if (process_ == process_number() &&
+        tendon_zenoh_publisher_put(standing_.declared, text_of(encoding), lend(std::move(payload)),
+                                   lend(std::move(attachment)), &failure) == TENDON_ZENOH_OK) {
+      return {};
+    }
+    return failed(ErrorCode::unreachable, "put", failure);
+  }
+  [[nodiscard]] Matching matching() const override {
+    const bool somebody =
+        process_ == process_number() && tendon_zenoh_publisher_matches(standing_.declared) != 0;
+    return somebody ? Matching::somebody : Matching::nobody;
+  }
+
+ private:
+  Standing standing_;
   const std::uint32_t process_ = process_number();
 };
 
@@ -272,6 +304,23 @@ class ZenohSession final : public ZenohPort {
       return failed(ErrorCode::unreachable, "put on '" + key.text() + "'", failure);
     }
     return {};
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  OnMatching on_matching) override {
+    if (is_child()) return forked();
+    const Number number =
+        callbacks_->add([on_matching = std::move(on_matching)](ZenohCallbacks::Event event) {
+          on_matching(std::get<Matching>(event));
+        });
+    auto publisher = std::make_unique<StandingPublisher>(callbacks_, number);
+    tendon_zenoh_failure failure{};
+    if (tendon_zenoh_publisher(session_, text_of(key.text()), context_of(callbacks_, number),
+                               matching_changed, publisher->declared(),
+                               &failure) != TENDON_ZENOH_OK) {
+      return failed(ErrorCode::unreachable, "publisher of '" + key.text() + "'", failure);
+    }
+    return std::unique_ptr<ZenohPublisher>(std::move(publisher));
   }
 
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,

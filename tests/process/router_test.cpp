@@ -16,6 +16,7 @@
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"
+#include "support/safetensors_text.hpp"
 #include "support/scratch_dir.hpp"
 
 namespace tendon::test {
@@ -102,6 +103,41 @@ TEST_F(Router, IsNotNeededOnOneHost) {
     const Ended list = find("list");
     return list.code == 0 && std::count(list.out.begin(), list.out.end(), '\n') == 1;
   }));
+}
+
+TEST_F(Router, TellsTheCommandOfPlainPeers) {
+  const auto router = start_router();
+  Context context = Context::create({.name = "vision"}).value();
+  Node vision = join(context, "vision");
+  const Publisher publisher = Publisher::declare(vision, "vision/objects").value();
+  const auto peer =
+      detail::open_zenoh({.connect = {"unixsock-stream/" + place().substr(5)}}, kPatience).value();
+  const auto key = [](std::string_view text) { return KeyExpression::parse(text).value(); };
+  const auto with_router = [&](Words words) {
+    words.insert(words.end(), {"--domain", "brain", "--router", place()});
+    return words;
+  };
+  const Words info = with_router({"topic", "info", "vision/**", "--json"});
+  EXPECT_THAT(run_tendon(info).out, HasSubstr("\"plain_subscribed\":[]"));
+  const auto listening =
+      peer->subscribe(key("vision/*"), [](const detail::ZenohMessage&) {}).value();
+  EXPECT_TRUE(eventually([&] {
+    return run_tendon(info).out.find("\"plain_subscribed\":[\"vision/objects\"]") !=
+           std::string::npos;
+  }));
+
+  // A reader that waits says what it waits for.
+  Command deaf(with_router({"topic", "echo", "sensors/*"}));
+  EXPECT_THAT(deaf.wait_for_err("tendon: no node was found that publishes on sensors/*; "),
+              HasSubstr("--plain"));
+  Command echo(with_router({"topic", "echo", "sensors/*", "--plain", "-n", "1"}));
+  (void)echo.wait_for_err("tendon: no node was found that publishes on sensors/*; ");
+  const Storage payload =
+      safetensors_text(R"({"n":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "\7");
+  ASSERT_TRUE(succeeds(peer->put({"sensors/imu", payload, {}})));
+  const Ended ended = echo.finish();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("sensors/imu  a plain Zenoh peer\n  n  u8 [1]"));
 }
 
 }  // namespace

@@ -60,6 +60,35 @@ class LiveZenoh::Standing final : public ZenohPort::Declared {
   const ZenohCallbacks::Number number_;
 };
 
+class LiveZenoh::Publisher final : public ZenohPublisher {
+ public:
+  Publisher(LiveZenoh& live, std::shared_ptr<ZenohCallbacks> callbacks,
+            ZenohCallbacks::Number number)
+      : live_(live), callbacks_(std::move(callbacks)), number_(number) {}
+  Publisher(const Publisher&) = delete;
+  Publisher& operator=(const Publisher&) = delete;
+  ~Publisher() override {
+    callbacks_->remove(number_);
+    live_.with([this](ZenohNetwork&) { declared.reset(); });
+  }
+  [[nodiscard]] Result<void> put(Storage payload, Storage attachment,
+                                 std::string_view encoding) override {
+    return live_.with([&](ZenohNetwork&) {
+      return declared->put(std::move(payload), std::move(attachment), encoding);
+    });
+  }
+  [[nodiscard]] Matching matching() const override {
+    return live_.with([&](ZenohNetwork&) { return declared->matching(); });
+  }
+
+  std::unique_ptr<ZenohPublisher> declared;
+
+ private:
+  LiveZenoh& live_;
+  const std::shared_ptr<ZenohCallbacks> callbacks_;
+  const ZenohCallbacks::Number number_;
+};
+
 class LiveZenoh::Session final : public ZenohPort {
  public:
   Session(LiveZenoh& live, std::unique_ptr<ZenohPort> port, std::uint8_t host)
@@ -114,6 +143,19 @@ class LiveZenoh::Session final : public ZenohPort {
       if (live_.loses_ && live_.loses_(key.text(), payload)) return {};
       return port_->put_patiently(key, std::move(payload));
     });
+  }
+  [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  OnMatching on_matching) override {
+    const Number number =
+        callbacks_->add([on_matching](Event event) { on_matching(std::get<Matching>(event)); });
+    auto publisher = std::make_unique<Publisher>(live_, callbacks_, number);
+    auto declared = live_.with([&](ZenohNetwork&) {
+      return port_->publisher(
+          key, [this, number](Matching matching) { callbacks_->post(number, matching); });
+    });
+    if (!declared) return std::move(declared).error();
+    publisher->declared = *std::move(declared);
+    return std::unique_ptr<ZenohPublisher>(std::move(publisher));
   }
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
                                          OnMessage on_message) override {

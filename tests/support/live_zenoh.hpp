@@ -36,6 +36,7 @@ class LiveZenoh {
   class Session;
   class Question;
   class Standing;
+  class Publisher;
 
   /// Runs `what` in the network's thread, so to speak.
   template <class F>

@@ -13,7 +13,10 @@ class ZenohNetwork::Record final : public ZenohPort::Declared {
   Record(ZenohNetwork& network, Number number) : network_(network), number_(number) {}
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
-  ~Record() override { network_.withdraw(number_); }
+  ~Record() override {
+    const Locked locked(network_.mutex_);
+    network_.withdraw(number_);
+  }
 
  private:
   ZenohNetwork& network_;
@@ -31,11 +34,13 @@ class ZenohNetwork::Question final : public ZenohQuestion {
   Question(const Question&) = delete;
   Question& operator=(const Question&) = delete;
   ~Question() override {
+    const Locked locked(network_.mutex_);
     network_.send(here_, asker_, Order::of_sender,
                   [&network = network_, request = request_] { network.finish_one(request); });
   }
   [[nodiscard]] const ZenohMessage& asked() const noexcept override { return asked_; }
   void answer(ZenohMessage message) override {
+    const Locked locked(network_.mutex_);
     network_.send(here_, asker_, Order::of_sender,
                   [&network = network_, request = request_, message] {
                     network.call(request, [&](Entry& entry) { entry.on_message(message); });
@@ -55,10 +60,14 @@ class ZenohNetwork::Session final : public ZenohPort {
   Session(ZenohNetwork& network, Number number) : network_(network), number_(number) {}
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  ~Session() override { network_.close(number_); }
+  ~Session() override {
+    const Locked locked(network_.mutex_);
+    network_.close(number_);
+  }
   [[nodiscard]] Number number() const { return number_; }
 
   [[nodiscard]] Result<Handle> token(const KeyExpression& key) override {
+    const Locked locked(network_.mutex_);
     Entry entry = make(Sort::token, key);
     const Number token = network_.add(std::move(entry));
     network_.tell_watches(token, *network_.find(token), TokenChange::came);
@@ -66,6 +75,7 @@ class ZenohNetwork::Session final : public ZenohPort {
   }
 
   [[nodiscard]] Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) override {
+    const Locked locked(network_.mutex_);
     Entry entry = make(Sort::watch, pattern);
     entry.on_token = std::move(on_token);
     // What is there already is not told, but it will be when it goes.
@@ -80,6 +90,7 @@ class ZenohNetwork::Session final : public ZenohPort {
 
   [[nodiscard]] Result<Handle> get(const KeyExpression& pattern, std::chrono::milliseconds timeout,
                                    OnKey on_key, OnEnd on_end) override {
+    const Locked locked(network_.mutex_);
     Entry entry = make(Sort::request, pattern);
     entry.on_key = std::move(on_key);
     entry.on_end = std::move(on_end);
@@ -93,16 +104,9 @@ class ZenohNetwork::Session final : public ZenohPort {
   }
 
   [[nodiscard]] Result<void> put(ZenohMessage message) override {
+    const Locked locked(network_.mutex_);
     TENDON_TRY(key, KeyExpression::parse(message.key));
-    for (const Number subscriber : network_.numbers_of_[Sort::subscriber]) {
-      const Entry& there = *network_.find(subscriber);
-      if (!network_.reach(number_, there.session) || !there.key->intersects(key)) continue;
-      if (network_.loses(network_.manner_.loses_put_in)) continue;
-      network_.send(number_, there.session, Order::of_sender,
-                    [&network = network_, subscriber, message] {
-                      network.call(subscriber, [&](Entry& entry) { entry.on_message(message); });
-                    });
-    }
+    network_.put(number_, Own::included, key, message);
     return {};
   }
 
@@ -110,15 +114,22 @@ class ZenohNetwork::Session final : public ZenohPort {
     return put({.key = key.text(), .payload = std::move(payload), .attachment = {}});
   }
 
+  [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  OnMatching on_matching) override;
+
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
                                          OnMessage on_message) override {
+    const Locked locked(network_.mutex_);
     Entry entry = make(Sort::subscriber, pattern);
     entry.on_message = std::move(on_message);
-    return handle(network_.add(std::move(entry)));
+    const Number subscriber = network_.add(std::move(entry));
+    network_.tell_publishers();
+    return handle(subscriber);
   }
 
   [[nodiscard]] Result<Handle> query(ZenohMessage question, std::chrono::milliseconds timeout,
                                      OnMessage on_answer, OnEnd on_end) override {
+    const Locked locked(network_.mutex_);
     TENDON_TRY(key, KeyExpression::parse(question.key));
     Entry entry = make(Sort::request, key);
     entry.on_message = std::move(on_answer);
@@ -144,17 +155,22 @@ class ZenohNetwork::Session final : public ZenohPort {
   }
 
   [[nodiscard]] Result<Handle> answer(const KeyExpression& key, OnQuestion on_question) override {
+    const Locked locked(network_.mutex_);
     Entry entry = make(Sort::answerer, key);
     entry.on_question = std::move(on_question);
     return handle(network_.add(std::move(entry)));
   }
 
   [[nodiscard]] Result<Handle> on_state(OnState on_state) override {
+    const Locked locked(network_.mutex_);
     Entry entry = make(Sort::state, std::nullopt);
     entry.on_state = std::move(on_state);
     return handle(network_.add(std::move(entry)));
   }
-  [[nodiscard]] SessionState state() const override { return network_.router_; }
+  [[nodiscard]] SessionState state() const override {
+    const Locked locked(network_.mutex_);
+    return network_.router_;
+  }
 
  private:
   [[nodiscard]] Entry make(Sort sort, std::optional<KeyExpression> key) const {
@@ -175,9 +191,50 @@ class ZenohNetwork::Session final : public ZenohPort {
   const Number number_;
 };
 
+class ZenohNetwork::Publisher final : public ZenohPublisher {
+ public:
+  Publisher(ZenohNetwork& network, Number number, Number session, KeyExpression key)
+      : network_(network),
+        record_(network, number),
+        number_(number),
+        session_(session),
+        key_(key) {}
+  [[nodiscard]] Result<void> put(Storage payload, Storage attachment,
+                                 std::string_view /*encoding*/) override {
+    const Locked locked(network_.mutex_);
+    network_.put(session_, Own::left_out, key_,
+                 {key_.text(), std::move(payload), std::move(attachment)});
+    return {};
+  }
+  [[nodiscard]] Matching matching() const override {
+    const Locked locked(network_.mutex_);
+    const Entry* const entry = network_.find(number_);
+    return entry == nullptr ? Matching::nobody : network_.matching_of(*entry);
+  }
+
+ private:
+  ZenohNetwork& network_;
+  const Record record_;
+  const Number number_;
+  const Number session_;
+  const KeyExpression key_;
+};
+
+Result<std::unique_ptr<ZenohPublisher>> ZenohNetwork::Session::publisher(const KeyExpression& key,
+                                                                         OnMatching on_matching) {
+  const Locked locked(network_.mutex_);
+  Entry entry = make(Sort::publisher, key);
+  entry.on_matching = std::move(on_matching);
+  const Number number = network_.add(std::move(entry));
+  network_.tell_publishers();
+  return std::unique_ptr<ZenohPublisher>(
+      std::make_unique<Publisher>(network_, number, number_, key));
+}
+
 // ---- what sessions declare
 
 std::unique_ptr<ZenohPort> ZenohNetwork::open() {
+  const Locked locked(mutex_);
   const Number number = ++last_number_;
   sessions_.insert(number);
   if (router_ == SessionState::down) groupings_.back()[number] = number;
@@ -201,7 +258,14 @@ void ZenohNetwork::call(Number number, F&& what) {
   const auto found = entries_.find(number);
   if (found == entries_.end()) return;
   const std::shared_ptr<Entry> kept = found->second;
-  what(*kept);
+  outside([&] { what(*kept); });
+}
+
+template <class F>
+void ZenohNetwork::outside(F&& what) {
+  mutex_.unlock();
+  what();
+  mutex_.lock();
 }
 
 void ZenohNetwork::withdraw(Number number) {
@@ -211,6 +275,7 @@ void ZenohNetwork::withdraw(Number number) {
   entries_.erase(found);
   numbers_of_[entry->sort].erase(number);
   if (entry->sort == Sort::token) tell_watches(number, *entry, TokenChange::went);
+  if (entry->sort == Sort::subscriber) tell_publishers();
 }
 
 void ZenohNetwork::close(Number session) {
@@ -239,6 +304,7 @@ bool ZenohNetwork::reach_since(Number a, Number b, std::size_t grouping) const {
 }
 
 void ZenohNetwork::part(std::span<const ZenohPort* const> sessions) {
+  const Locked locked(mutex_);
   std::map<Number, Number> groups = groupings_.back();
   const Number group = ++last_number_;
   for (const ZenohPort* one : sessions) groups[dynamic_cast<const Session&>(*one).number()] = group;
@@ -246,6 +312,7 @@ void ZenohNetwork::part(std::span<const ZenohPort* const> sessions) {
 }
 
 void ZenohNetwork::stop_router() {
+  const Locked locked(mutex_);
   std::map<Number, Number> groups;
   for (const Number session : sessions_) groups[session] = session;
   regroup(std::move(groups));
@@ -253,6 +320,7 @@ void ZenohNetwork::stop_router() {
 }
 
 void ZenohNetwork::heal() {
+  const Locked locked(mutex_);
   regroup({});
   set_state(SessionState::up);
 }
@@ -270,6 +338,7 @@ void ZenohNetwork::set_state(SessionState state) {
 void ZenohNetwork::regroup(std::map<Number, Number> groups) {
   const std::size_t before = groupings_.size() - 1;
   groupings_.push_back(std::move(groups));
+  tell_publishers();
   for (const Number watch : numbers_of_[Sort::watch]) {
     tell_what_is_cut_off(watch);
     const Entry& watcher = *find(watch);
@@ -305,16 +374,19 @@ void ZenohNetwork::schedule(Time when, Waits waits, std::function<void()> what) 
 }
 
 void ZenohNetwork::after(Time delay, std::function<void()> what) {
-  schedule(now_ + delay, Waits::yes, std::move(what));
+  const Locked locked(mutex_);
+  schedule(now_ + delay, Waits::yes, [this, what = std::move(what)] { outside(what); });
 }
 
 void ZenohNetwork::run_for(Time duration) {
+  const Locked locked(mutex_);
   const Time end = now_ + duration;
   while (!events_.empty() && events_.begin()->first.first <= end) step();
   now_ = end;
 }
 
 void ZenohNetwork::run_until_quiet() {
+  const Locked locked(mutex_);
   while (awaited_events_ > 0) step();
 }
 
@@ -334,6 +406,44 @@ void ZenohNetwork::send(Number from, Number to, Order order, std::function<void(
            [this, from, to, sent_in = groupings_.size() - 1, what = std::move(what)] {
              if (reach_since(from, to, sent_in)) what();
            });
+}
+
+// ---- puts
+
+void ZenohNetwork::put(Number from, Own own, const KeyExpression& key,
+                       const ZenohMessage& message) {
+  ++put_count_;
+  for (const Number subscriber : numbers_of_[Sort::subscriber]) {
+    const Entry& there = *find(subscriber);
+    if (own == Own::left_out && there.session == from) continue;
+    if (!reach(from, there.session) || !there.key->intersects(key)) continue;
+    if (loses(manner_.loses_put_in)) continue;
+    send(from, there.session, Order::of_sender, [this, subscriber, message] {
+      call(subscriber, [&](Entry& entry) { entry.on_message(message); });
+    });
+  }
+}
+
+Matching ZenohNetwork::matching_of(const Entry& publisher) {
+  const auto& subscribers = numbers_of_[Sort::subscriber];
+  const bool somebody = std::any_of(subscribers.begin(), subscribers.end(), [&](Number number) {
+    const Entry& there = *find(number);
+    return there.session != publisher.session && reach(there.session, publisher.session) &&
+           there.key->intersects(*publisher.key);
+  });
+  return somebody ? Matching::somebody : Matching::nobody;
+}
+
+// Each of a change for it.
+void ZenohNetwork::tell_publishers() {
+  for (const Number number : numbers_of_[Sort::publisher]) {
+    Entry& publisher = *find(number);
+    const Matching now = matching_of(publisher);
+    if (std::exchange(publisher.matching, now) == now) continue;
+    // A router that dies is told of by the session itself.
+    schedule(now_ + manner_.most_delay, Waits::yes,
+             [this, number, now] { call(number, [&](Entry& entry) { entry.on_matching(now); }); });
+  }
 }
 
 // ---- tokens
@@ -407,11 +517,11 @@ void ZenohNetwork::finish_one(Number request) {
 }
 
 void ZenohNetwork::end(Number request, Ending ending) {
-  // No answer comes behind the end.
-  call(request, [&](Entry& entry) {
-    withdraw(request);
-    entry.on_end(ending);
-  });
+  const auto found = entries_.find(request);
+  if (found == entries_.end()) return;
+  const std::shared_ptr<Entry> kept = found->second;
+  withdraw(request);  // no answer comes behind the end
+  outside([&] { kept->on_end(ending); });
 }
 
 }  // namespace tendon::test

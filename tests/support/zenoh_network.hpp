@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole network of Zenoh sessions in one thread and in its own time: what is said takes a while,
+// A whole network of Zenoh sessions in one process and in its own time: what is said takes a while,
 // may be lost, and does not cross a partition. One seed, one course of events.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
@@ -23,7 +24,8 @@ namespace tendon::test {
 
 /// Owns:    what is under way, and what the sessions declared. It outlives its sessions, what they
 ///          returned and the questions that came.
-/// Threads: one. Only run_for() and run_until_quiet() run callbacks, which may call all but these.
+/// Threads: any; time is one thread's, always the same. Only run_for() and run_until_quiet() run
+///          callbacks, under no lock; they may call all but these.
 class ZenohNetwork {
  public:
   using Time = std::chrono::microseconds;
@@ -51,6 +53,11 @@ class ZenohNetwork {
   void heal();
 
   [[nodiscard]] Time now() const { return now_; }
+  /// Messages that sessions put, one way or the other, whether anybody got them or not.
+  [[nodiscard]] std::uint64_t put_count() const {
+    const Locked locked(mutex_);
+    return put_count_;
+  }
   /// Runs `what` after `delay`, as if it were a program's own doing.
   void after(Time delay, std::function<void()> what);
   void run_for(Time duration);
@@ -61,8 +68,10 @@ class ZenohNetwork {
   class Session;
   class Record;
   class Question;
+  class Publisher;
+  using Locked = std::lock_guard<std::recursive_mutex>;
   using Number = std::uint64_t;
-  enum class Sort : std::uint8_t { token, watch, subscriber, answerer, state, request };
+  enum class Sort : std::uint8_t { token, watch, subscriber, publisher, answerer, state, request };
   /// What a session declared or asked.
   struct Entry {
     Sort sort = Sort::token;
@@ -74,9 +83,11 @@ class ZenohNetwork {
     detail::ZenohPort::OnQuestion on_question;
     detail::ZenohPort::OnState on_state;
     detail::ZenohPort::OnEnd on_end;
+    detail::ZenohPort::OnMatching on_matching;
     /// By a watch: tokens by their key, with their sessions.
     std::map<std::string, std::map<Number, Number>> seen;
     std::size_t awaited = 0;  ///< by a request: words that somebody is done
+    detail::Matching matching = detail::Matching::nobody;  ///< what a publisher was told
   };
   enum class Waits : std::uint8_t { yes, no };  ///< for it, does run_until_quiet()?
   struct Event {
@@ -90,6 +101,9 @@ class ZenohNetwork {
   /// `what` is a callback of it, if it is still declared; it may withdraw itself.
   template <class F>
   void call(Number number, F&& what);
+  /// Runs `what` without the lock, which step() has.
+  template <class F>
+  void outside(F&& what);
   void withdraw(Number number);
   void close(Number session);
   [[nodiscard]] Number group_of(Number session, std::size_t grouping) const;
@@ -99,6 +113,10 @@ class ZenohNetwork {
   [[nodiscard]] bool reach_since(Number a, Number b, std::size_t grouping) const;
   void regroup(std::map<Number, Number> groups);
   void set_state(detail::SessionState state);
+  enum class Own : std::uint8_t { included, left_out };  ///< subscribers of the session that puts
+  void put(Number from, Own own, const KeyExpression& key, const detail::ZenohMessage& message);
+  [[nodiscard]] detail::Matching matching_of(const Entry& publisher);
+  void tell_publishers();
 
   void step();
   void schedule(Time when, Waits waits, std::function<void()> what);
@@ -117,7 +135,9 @@ class ZenohNetwork {
   [[nodiscard]] bool loses(std::uint64_t one_in) { return one_in != 0 && random_() % one_in == 0; }
 
   const Manner manner_;
+  mutable std::recursive_mutex mutex_;  // what a callback keeps may go while it is held
   std::mt19937_64 random_;
+  std::uint64_t put_count_ = 0;
   Time now_{0};
   Number last_number_ = 0;
   std::map<std::pair<Time, Number>, Event> events_;

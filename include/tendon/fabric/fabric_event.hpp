@@ -23,6 +23,7 @@ enum class FabricEventKind : std::uint8_t {
   duplicate_name,   ///< two live nodes of the domain have one name
   undiscoverable,   ///< discovery tells of a node no more that a subscriber has a channel with
   unreachable,      ///< a publisher is announced, and a subscriber of this node has no link to it
+  plain_refused,    ///< a plain Zenoh peer put something on a key that is no sample
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -38,6 +39,8 @@ enum class FabricEventKind : std::uint8_t {
       return "undiscoverable";
     case FabricEventKind::unreachable:
       return "unreachable";
+    case FabricEventKind::plain_refused:
+      return "plain_refused";
   }
   return "unknown";
 }

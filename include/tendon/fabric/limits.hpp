@@ -35,6 +35,12 @@ inline constexpr std::size_t kMaxCablePayloadBytes = std::size_t{48} << 10;
 inline constexpr std::uint64_t kCableWindowBytes = std::uint64_t{1} << 20;
 /// Cables of one Context; a routed link is two.
 inline constexpr std::size_t kMaxCables = 32;
+/// PublisherOptions::plain_bytes, where nothing else is said.
+inline constexpr std::uint64_t kDefaultPlainBytes = 49152;
+/// A sample for plain Zenoh peers, or of one [bytes].
+inline constexpr std::uint64_t kMaxPlainBytes = 33554432;
+/// What plain Zenoh peers put and a subscriber has not taken yet, together [bytes].
+inline constexpr std::uint64_t kMaxPlainWaitingBytes = 67108864;
 
 }  // namespace v0
 }  // namespace tendon

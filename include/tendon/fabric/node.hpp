@@ -54,6 +54,9 @@ struct NodeOptions {
   /// Profile::plaintext for links that are not proved to be of this host and user. All nodes of a
   /// Context have the same.
   Profile profile = Profile::local;
+  /// Sets of keys, "sensors/**": subscribers whose keys are all in one of them also hear plain
+  /// Zenoh peers, where they say nothing (SubscriberOptions::plain) and have no `max_age`.
+  std::vector<std::string> plain = {};
 };
 
 /// A publisher, a subscriber or a responder, as its node has announced it.
@@ -114,6 +117,9 @@ class TENDON_API Node {
   /// last. Errors: unreachable when no such node was found, or when there is no link to it.
   [[nodiscard]] Result<PeerStats> peer_stats(const std::string& name) const;
   [[nodiscard]] std::vector<EntityInfo> responders() const;
+  /// Does somebody subscribe to one of these keys by Zenoh: a plain peer, or a subscriber of Tendon
+  /// that listens to plain ones? Errors: not_supported (a node without Zenoh), timeout.
+  [[nodiscard]] Result<bool> has_plain_subscribers(std::string_view keys, Deadline deadline);
 
   /// Asks all responders of `key`, waiting for the first to be announced, takes the first answer,
   /// and cancels the other requests. An error of one responder is that of the call when none

@@ -10,6 +10,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/tensor/loan.hpp>
 #include <tendon/tensor/schema.hpp>
@@ -25,6 +26,12 @@ namespace detail {
 class PublisherCore;
 }
 
+/// Does a publisher also serve plain Zenoh peers: programs that use Zenoh and not Tendon?
+enum class PlainPeers : std::uint8_t {
+  automatic,  ///< while Zenoh says that somebody subscribes to the key
+  off,
+};
+
 struct PublisherOptions {
   /// The newest samples, for subscribers that come late or fall behind: 1 to kMaxHistorySamples.
   History history = keep_last(1);
@@ -32,6 +39,11 @@ struct PublisherOptions {
   Priority priority = Priority::normal;
   /// What its samples are; null: any TensorDict, and raw bytes.
   std::shared_ptr<const Schema> schema = nullptr;
+  /// While somebody subscribes by Zenoh, the newest sample is also put there, as safetensors, by a
+  /// thread of the Context: see docs/fabric.md. Tendon's subscribers get samples as ever.
+  PlainPeers plain = PlainPeers::automatic;
+  /// A sample that is larger then is not put: 1 to kMaxPlainBytes.
+  std::uint64_t plain_bytes = kDefaultPlainBytes;
 };
 
 /// What became of a sample.
@@ -49,6 +61,10 @@ struct PublisherStats {
   std::uint64_t history_trimmed = 0;  ///< samples given up early, for want of `publish_bytes`
   std::uint64_t thinned = 0;      ///< samples left out because of a `max_hz`, of all subscribers
   std::uint64_t subscribers = 0;  ///< now
+  std::uint64_t plain_put = 0;    ///< samples that Zenoh took for plain peers
+  /// Samples that were not put while somebody subscribed by Zenoh: a newer one took their place,
+  /// they were larger than `plain_bytes`, or Zenoh did not take them.
+  std::uint64_t plain_dropped = 0;
 };
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.

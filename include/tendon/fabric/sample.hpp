@@ -24,7 +24,7 @@ inline namespace v0 {
 ///          publisher are kept; beyond that, one copy.
 struct Sample {
   std::string key;                ///< on which it was published
-  std::string publisher;          ///< the node's name
+  std::string publisher;          ///< the node's name; empty for a plain Zenoh peer
   std::uint64_t incarnation = 0;  ///< of the node: when its Context was made [ns of wall clock]
   std::uint64_t sequence = 0;     ///< of this publisher: 1, 2, 3, ...
   std::uint64_t stamp = 0;        ///< when it was published [ns of CLOCK_BOOTTIME there]
@@ -36,6 +36,10 @@ struct Sample {
   std::optional<TensorDict> tensors{};  ///< set when a TensorDict was published; `bytes` is empty
                                         ///< then
   Storage bytes{};
+  /// A plain Zenoh peer put it (SubscriberOptions::plain): any program that reaches the routers may
+  /// have. Such a peer has no name, sequence or incarnation, and nothing tells of what is missing;
+  /// `stamp` is when the sample came here.
+  bool plain = false;
 };
 
 }  // namespace v0

@@ -53,6 +53,11 @@ struct SubscriberOptions {
   std::function<void(Sample)> on_sample = nullptr;
   /// What it takes; null: everything. A publisher of another schema is not connected to.
   std::shared_ptr<const Schema> schema = nullptr;
+  /// Samples of plain Zenoh peers, too (Sample::plain): those that put safetensors on the keys.
+  /// Each publisher of these keys puts everything twice then, because Zenoh cannot tell this
+  /// subscriber from a plain one. Their samples have no age, so it excludes `max_age`, and `max_hz`
+  /// is not for them. Nothing: where NodeOptions::plain says so.
+  std::optional<bool> plain = std::nullopt;
 };
 
 struct SubscriberStats {
@@ -65,6 +70,9 @@ struct SubscriberStats {
   std::uint64_t schema_mismatches = 0;  ///< publishers and samples of another schema
   std::uint64_t violations = 0;         ///< publishers that broke the protocol, and were left
   std::uint64_t publishers = 0;         ///< connected now
+  std::uint64_t plain_received = 0;     ///< samples of plain Zenoh peers: some of `received`
+  std::uint64_t plain_dropped = 0;      ///< of them, dropped because newer ones came meanwhile
+  std::uint64_t plain_refused = 0;      ///< of them, that are no safetensors, or too large
 };
 
 /// Receives what publishers of a set of keys publish, those too that come later.

@@ -18,10 +18,11 @@ use zenoh::bytes::ZBytes;
 use zenoh::cancellation::CancellationToken;
 use zenoh::key_expr::KeyExpr;
 use zenoh::liveliness::LivelinessToken;
-use zenoh::pubsub::Subscriber;
+use zenoh::matching::{MatchingListener, MatchingStatus};
+use zenoh::pubsub::{Publisher, Subscriber};
 use zenoh::qos::{CongestionControl, Priority};
 use zenoh::query::{ConsolidationMode, Query, QueryTarget, Queryable, Reply, ReplyKeyExpr};
-use zenoh::sample::{Sample, SampleKind};
+use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::Wait;
 
 /// Why a call failed: text that is cut where the room ends.
@@ -95,11 +96,19 @@ impl Drop for Request {
     }
 }
 
+/// A publisher, and what tells whether anybody takes what it puts, which ends first.
+pub struct Publication {
+    #[allow(dead_code)]
+    matching: MatchingListener<()>,
+    publisher: Publisher<'static>,
+}
+
 /// What was declared or asked; its drop withdraws it.
 pub enum Declared {
     Token(#[allow(dead_code)] LivelinessToken),
     Subscriber(#[allow(dead_code)] Subscriber<()>),
     Queryable(#[allow(dead_code)] Queryable<()>),
+    Publisher(Publication),
     Request(CancellationToken),
 }
 
@@ -300,6 +309,74 @@ pub unsafe extern "C" fn tendon_zenoh_put_patiently(
     })
 }
 
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_publisher(
+    session: *const Session,
+    key: Text,
+    context: Context,
+    on_matching: extern "C" fn(*mut c_void, i32),
+    declared: *mut *mut Declared,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let publisher = (*session)
+            .zenoh()
+            .declare_publisher(key_of(&key)?)
+            // The other kind waits for seconds, and then closes the connection.
+            .congestion_control(CongestionControl::Drop)
+            // What subscribes by this session is ours: it has another way.
+            .allowed_destination(Locality::Remote)
+            .wait()?;
+        let callback = move |status: MatchingStatus| {
+            on_matching(context.data(), i32::from(status.matching()));
+        };
+        let matching = publisher.matching_listener().callback(callback).wait()?;
+        give(declared, Declared::Publisher(Publication { matching, publisher }))
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_publisher_matches(publisher: *const Declared) -> i32 {
+    let mut matches = 0;
+    quietly(|| {
+        if let Declared::Publisher(publication) = &*publisher {
+            let status = publication.publisher.matching_status().wait();
+            matches = i32::from(status.is_ok_and(|status| status.matching()));
+        }
+    });
+    matches
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_publisher_put(
+    publisher: *const Declared,
+    encoding: Text,
+    payload: Lent,
+    attachment: Lent,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        let Declared::Publisher(publication) = &*publisher else {
+            return Err("what was declared is no publisher".into());
+        };
+        let payload: ZBytes = payload.into();
+        publication
+            .publisher
+            .put(payload)
+            .encoding(encoding.to_str()?)
+            .attachment(attachment.into_option())
+            .wait()?;
+        PUTS.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
 type OnMessage = extern "C" fn(*mut c_void, Text, Received, Received);
 
 fn tell(context: &Context, on_message: OnMessage, sample: &Sample) {
@@ -326,7 +403,11 @@ pub unsafe extern "C" fn tendon_zenoh_subscribe(
         let subscriber = (*session)
             .zenoh()
             .declare_subscriber(key_of(&pattern)?)
-            .callback(move |sample: Sample| tell(&context, on_message, &sample))
+            .callback(move |sample: Sample| {
+                if sample.kind() == SampleKind::Put {
+                    tell(&context, on_message, &sample);
+                }
+            })
             .wait()?;
         give(declared, Declared::Subscriber(subscriber))
     })

@@ -193,6 +193,10 @@ class CountingPort final : public ZenohPort {
   [[nodiscard]] Result<void> put_patiently(const KeyExpression& key, Storage payload) override {
     return port_->put_patiently(key, std::move(payload));
   }
+  [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  OnMatching call) override {
+    return port_->publisher(key, std::move(call));
+  }
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage call) override {
     return port_->subscribe(pattern, std::move(call));
   }

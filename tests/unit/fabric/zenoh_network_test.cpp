@@ -404,4 +404,32 @@ TEST(ZenohNetworkCrowd, TakesTheSameCourseFromTheSameSeed) {
   EXPECT_NE(logs[0], logs[2]);
 }
 
+TEST_F(ZenohNetworks, TellsPublishersWhetherAnybodyTakesWhatTheyPut) {
+  Lines told;
+  const auto publisher = a_->publisher(key("n/1"), [&](Matching matching) {
+                             told.emplace_back(matching == Matching::somebody ? "+" : "-");
+                           }).value();
+  const Handle own = a_->subscribe(key("n/*"), messages_to(lines_)).value();
+  network_.run_until_quiet();
+  EXPECT_THAT(taken(told), IsEmpty());
+  EXPECT_EQ(publisher->matching(), Matching::nobody);
+  Handle other = b_->subscribe(key("n/*"), messages_to(lines_)).value();
+  EXPECT_EQ(publisher->matching(), Matching::somebody);
+  network_.run_until_quiet();
+  EXPECT_THAT(taken(told), ElementsAre("+"));
+  ASSERT_TRUE(publisher->put(storage("x"), {}, "zenoh/bytes").has_value());
+  network_.run_until_quiet();
+  EXPECT_THAT(taken(lines_), ElementsAre("n/1=x"));
+  EXPECT_EQ(network_.put_count(), 1U);
+  network_.stop_router();
+  network_.run_until_quiet();
+  EXPECT_THAT(taken(told), ElementsAre("-"));
+  network_.heal();
+  network_.run_until_quiet();
+  EXPECT_THAT(taken(told), ElementsAre("+"));
+  other = nullptr;
+  network_.run_until_quiet();
+  EXPECT_THAT(taken(told), ElementsAre("-"));
+}
+
 }  // namespace

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -141,6 +142,31 @@ TEST_F(ZenohNodes, CallThoseThatTheyHearOfAndGoOnWithoutTheRouter) {
   EXPECT_EQ(brain.node.call("arm/plan", numbered(2), kPatience).value().node, "arm");
   EXPECT_TRUE(fails_with(brain.node.call("arm/stop", numbered(2), kBriefly), ErrorCode::unreachable,
                          "arm/stop"));
+}
+
+TEST_F(ZenohNodes, PutNothingByZenohWithoutPlainPeers) {
+  const auto served = router();
+  const std::vector<std::string> routers{"unix:" + place()};
+  Program vision = start("vision", routers);
+  Program motor = start("motor", routers);
+  Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "vision/*").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  const std::uint64_t puts = detail::zenoh_puts();
+  for (std::int64_t n = 1; n <= 10; ++n) EXPECT_TRUE(delivers(publisher, subscriber, n));
+  EXPECT_FALSE(vision.node.has_plain_subscribers("vision/objects", kPatience).value());
+  EXPECT_EQ(detail::zenoh_puts(), puts);
+  const auto peer = detail::open_zenoh({.connect = {"unixsock-stream/" + place()}}, kPatience);
+  const auto came = std::make_shared<std::atomic<int>>(0);
+  auto listening = (*peer)->subscribe(KeyExpression::parse("vision/**").value(),
+                                      [came](const detail::ZenohMessage&) { ++*came; });
+  ASSERT_TRUE(eventually(
+      [&] { return vision.node.has_plain_subscribers("vision/objects", kPatience).value(); }));
+  ASSERT_TRUE(eventually([&] { return succeeds(publisher.publish(numbered(11))) && *came > 0; }));
+  EXPECT_GT(detail::zenoh_puts(), puts);
+  *listening = nullptr;
+  ASSERT_TRUE(eventually(
+      [&] { return !vision.node.has_plain_subscribers("vision/objects", kPatience).value(); }));
 }
 
 // The first one serves the place where they meet.

@@ -224,6 +224,44 @@ TEST_F(ZenohSessions, WhatIsPutArrivesInOrder) {
   EXPECT_TRUE(fails_with(a_->put(message("a//x", "")), ErrorCode::invalid_argument, "empty"));
 }
 
+TEST_F(ZenohSessions, PublishersAreToldWhetherAnybodyTakesWhatTheyPut) {
+  ToldLines told;
+  auto publisher = a_->publisher(key("n/1"), [&](Matching matching) {
+                       told.add(matching == Matching::somebody ? "+" : "-");
+                     }).value();
+  // Its own session has another way to itself.
+  const Handle own = a_->subscribe(key("n/*"), messages_to(lines_)).value();
+  settle(*a_);
+  EXPECT_EQ(publisher->matching(), Matching::nobody);
+  ToldLines came;
+  Handle other = b_->subscribe(key("n/*"), messages_to(came)).value();
+  EXPECT_THAT(told.take(1), ElementsAre("+"));
+  EXPECT_EQ(publisher->matching(), Matching::somebody);
+  const std::uint64_t puts = zenoh_puts();
+  EXPECT_TRUE(succeeds(publisher->put(storage("x"), storage("who"), "zenoh/bytes")));
+  EXPECT_THAT(came.take(1), ElementsAre("n/1=x"));
+  EXPECT_EQ(zenoh_puts(), puts + 1);
+  other = nullptr;
+  EXPECT_THAT(told.take(1), ElementsAre("-"));
+  publisher = nullptr;
+  settle(*a_);
+  EXPECT_THAT(lines_.all(), IsEmpty());
+}
+
+TEST_F(ZenohSessions, PublishersHearOfSubscribersThatWereThereBeforeAndOfARouterThatDies) {
+  const Handle subscriber = b_->subscribe(key("n/**"), messages_to(lines_)).value();
+  settle(*b_);
+  ToldLines told;
+  const auto publisher = a_->publisher(key("n/*"), [&](Matching matching) {
+                             told.add(matching == Matching::somebody ? "+" : "-");
+                           }).value();
+  EXPECT_THAT(told.take(1), ElementsAre("+"));
+  router_.reset();
+  EXPECT_THAT(told.take(1), ElementsAre("-"));
+  start_router();
+  EXPECT_THAT(told.take(1), ElementsAre("+"));
+}
+
 // Larger than a batch of Zenoh: it comes in several pieces.
 TEST_F(ZenohSessions, WhatIsPutKeepsItsBytesAndItsAttachment) {
   std::string payload(300'000, ' ');

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain Zenoh peers, in both directions: the other end is eclipse-zenoh and safetensors alone."""
+
+import json
+import queue
+import struct
+
+import numpy as np
+import pytest
+
+import tendon
+from conftest import PATIENCE_S, eventually, free_address
+
+zenoh = pytest.importorskip("zenoh", reason="eclipse-zenoh is not installed")
+files = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+
+
+def open_session(mode: str, **endpoints: str):
+    config = zenoh.Config()
+    config.insert_json5("mode", json.dumps(mode))
+    config.insert_json5("scouting/multicast/enabled", "false")
+    for what, endpoint in endpoints.items():
+        config.insert_json5(f"{what}/endpoints", json.dumps([endpoint]))
+    return zenoh.open(config)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Where a router listens that is none of Tendon's."""
+    monkeypatch.delenv("ZENOH_CONFIG_OVERRIDE", raising=False)
+    address = free_address()
+    with open_session("router", listen=f"tcp/{address}"):
+        yield address
+
+
+@pytest.fixture
+def peer(hub):
+    with open_session("client", connect=f"tcp/{hub}") as session:
+        yield session
+
+
+@pytest.fixture
+def join(hub):
+    """Starts nodes that find each other by the router, with a Context each."""
+    nodes = []
+
+    def join(name: str, **options) -> tendon.Node:
+        context = tendon.Context(name, linger=0.1)
+        try:
+            nodes.append(tendon.Node(name, routers=[hub], context=context, timeout=PATIENCE_S, **options))
+        except tendon.NotSupported as error:
+            pytest.skip(str(error))
+        return nodes[-1]
+
+    yield join
+    for node in nodes:
+        node.close()
+        node.context.close(PATIENCE_S)
+
+
+def matched(put) -> object:
+    """A publisher of Zenoh, once somebody takes what it puts."""
+    assert eventually(lambda: put.matching_status.matching)
+    return put
+
+
+def put_one(publisher: tendon.Publisher, data) -> tendon.Published:
+    """Publishes until a sample was put: from then on each one is put or counted."""
+    before = publisher.stats().plain_put
+    last = []
+
+    def try_it() -> bool:
+        if publisher.stats().plain_put == before:
+            last.append(publisher.publish(data))
+        return publisher.stats().plain_put > before
+
+    assert eventually(try_it)
+    return last[-1]
+
+
+def test_a_plain_peer_gets_what_is_published(join, peer):
+    vision = join("vision")
+    publisher = vision.publisher("vision/objects")
+    publisher.publish({"position": np.zeros(3, "f4")})
+    assert not vision.has_plain_subscribers("vision/**", PATIENCE_S)
+    assert publisher.stats().plain_put == 0
+    came: queue.Queue = queue.Queue()
+    with peer.declare_subscriber("vision/**", came.put):
+        assert eventually(lambda: vision.has_plain_subscribers("vision/objects", PATIENCE_S))
+        put_one(publisher, {"position": np.arange(3, dtype="f4"), "hand": {"closed": np.ones(2, "u1")}, "label": "cup"})
+        sample = came.get(timeout=PATIENCE_S)
+        assert (str(sample.key_expr), str(sample.encoding)) == ("vision/objects",
+                                                               "application/octet-stream;safetensors")
+        tensors = files.load(sample.payload.to_bytes())
+        assert sorted(tensors) == ["hand.closed", "position"]
+        np.testing.assert_array_equal(tensors["position"], np.arange(3, dtype="f4"))
+        mark, version, sequence, stamp, incarnation, _, _, flags, _ = struct.unpack(
+            "<7sBQQQ16sII16s", sample.attachment.to_bytes())
+        assert (mark, version, flags) == (b"tendon\0", 1, 0)
+        assert sequence > 1 and stamp > 0 and incarnation > 0
+        # Raw bytes stay what they are.
+        published = put_one(publisher, b"hello")
+        while str((sample := came.get(timeout=PATIENCE_S)).encoding) != "zenoh/bytes":
+            pass
+        assert sample.payload.to_bytes() == b"hello" and published.shown == 0
+    stats = publisher.stats()
+    assert stats.plain_put + stats.plain_dropped <= stats.published
+
+
+def test_a_publisher_may_leave_them_out(join, peer):
+    vision = join("vision")
+    off = vision.publisher("vision/objects", plain="off")
+    small = vision.publisher("vision/objects", plain_bytes=1000)
+    with peer.declare_subscriber("vision/**", lambda sample: None):
+        put_one(small, {"x": np.zeros(10, "u1")})
+
+        def is_counted() -> bool:
+            small.publish({"x": np.zeros(1000, "u1")})
+            return small.stats().plain_dropped > 0
+
+        assert eventually(is_counted)
+        off.publish({"x": np.zeros(10, "u1")})
+        off.close(PATIENCE_S)
+        assert off.stats().plain_put == off.stats().plain_dropped == 0
+    with pytest.raises(ValueError, match="auto"):
+        vision.publisher("vision/objects", plain="on")
+    with pytest.raises(tendon.InvalidArgument, match="plain_bytes"):
+        vision.publisher("vision/objects", plain_bytes=0)
+
+
+def test_a_subscriber_hears_a_plain_peer(join, peer):
+    motor = join("motor")
+    subscriber = motor.subscriber("sensors/*", plain=True)
+    put = matched(peer.declare_publisher("sensors/imu"))
+    put.put(b"no safetensors")
+    put.put(files.save({"b": np.arange(4, dtype="i2"), "a": np.eye(2)}))
+    sample = subscriber.recv(PATIENCE_S)
+    assert (sample.key, sample.plain, sample.publisher, sample.sequence) == ("sensors/imu", True, "", 0)
+    assert sample.stamp > 0 and sample.age is None and sample.gaps == []
+    assert repr(sample) == "tendon.Sample(of a plain Zenoh peer on 'sensors/imu')"
+    np.testing.assert_array_equal(sample.tensors["b"], np.arange(4))
+    np.testing.assert_array_equal(sample.tensors["a"], np.eye(2))
+    sample.tensors["b"][0] = 7  # it is this program's own
+    stats = subscriber.stats()
+    assert (stats.received, stats.plain_received, stats.plain_refused, stats.plain_dropped) == (1, 1, 1, 0)
+    with pytest.raises(tendon.InvalidArgument, match="no age"):
+        motor.subscriber("sensors/*", plain=True, max_age=1)
+
+
+def test_a_schema_is_met_in_whatever_order(join, peer):
+    motor = join("motor", plain=["sensors/**"])
+    schema = {"small": ("u8", (3,)), "large": ("f64", (2, 2))}
+    subscriber = motor.subscriber("sensors/*", schema=schema)
+    put = matched(peer.declare_publisher("sensors/imu"))
+    put.put(files.save({"small": np.zeros(3, "u1")}))
+    put.put(files.save({"large": np.eye(2), "small": np.arange(3, dtype="u1")}))  # the file begins with the large one
+    sample = subscriber.recv(PATIENCE_S)
+    assert list(sample.tensors) == ["small", "large"]
+    np.testing.assert_array_equal(sample.tensors["large"], np.eye(2))
+    assert subscriber.stats().schema_mismatches == 1
+
+
+def test_samples_of_tendon_are_not_heard_twice(join, peer):
+    vision, motor = join("vision"), join("motor")
+    publisher = vision.publisher("vision/objects", history=1000)
+    subscriber = motor.subscriber("vision/*", plain=True, window=256)
+    publisher.wait_for_subscribers(1, PATIENCE_S)
+    last = put_one(publisher, {"n": 1}).sequence  # because of a subscriber that has it already
+    put = matched(peer.declare_publisher("vision/objects"))
+    put.put(files.save({"n": np.zeros(1)}))
+    plain, sequences = 0, []
+    while plain == 0 or len(sequences) < last:
+        sample = subscriber.recv(PATIENCE_S)
+        plain += sample.plain
+        if not sample.plain:
+            sequences.append(sample.sequence)
+    assert plain == 1 and sequences == list(range(1, last + 1))
+    with pytest.raises(tendon.Timeout):
+        subscriber.recv(0)
+
+
+def test_without_zenoh_there_are_none(start):
+    node = start("alone")
+    node.publisher("a")
+    with pytest.raises(tendon.NotSupported, match="routers"):
+        node.subscriber("a", plain=True)
+    with pytest.raises(tendon.NotSupported):
+        node.has_plain_subscribers("a")
