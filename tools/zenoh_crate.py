@@ -161,7 +161,7 @@ class Builder:
         if self.archive.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Of two builds at once one waits, and finds what the other has made. The kernel ends the lock of one that dies.
+        # A second build at once waits, and finds what the first has made. The kernel ends the lock of one that dies.
         with open(self.folder / "lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.archive.exists():

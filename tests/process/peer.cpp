@@ -107,7 +107,15 @@ std::string Peer::line() {
   }
 }
 
-void Peer::signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
+void Peer::signal(int number) const {
+  EXPECT_EQ(kill(pid_, number), 0);
+  if (number != SIGSTOP) return;
+  // Until then its threads may go on.
+  siginfo_t stopped{};
+  while (waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT) != 0 &&
+         errno == EINTR) {
+  }
+}
 
 int Peer::wait() {
   while (!ended_) {

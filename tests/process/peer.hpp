@@ -33,6 +33,7 @@ class Peer {
   void tell(const std::string& command);
   /// Its next line; "" when it ended.
   std::string line();
+  /// Returns when it has stopped, after SIGSTOP.
   void signal(int number) const;
   /// Waits for its end; the status as <sys/wait.h> reads it.
   int wait();
