@@ -200,7 +200,7 @@ void add_topic(CLI::App& app, int& exit_code) {
   add_switch(info.first, "--why", info.second->detail, TopicDetail::why,
              "How each publisher of KEY is reached, or what was tried");
   const auto add_reader = [&](const std::string& name, const std::string& help, auto run) {
-    const auto added = add(name, help, run);
+    auto added = add(name, help, run);
     add_keys(added, true);
     added.first->add_option("-n,--count", added.second->count, "End after so many samples");
     added.first

@@ -147,8 +147,8 @@ void bind_context(nb::module_& module) {
             return names;
           },
           "The peers it has links to now.", nb::sig("def members(self) -> list[str]"))
-      .def("events", events_of_context,
-           "What happens to its peers from now on.", nb::sig("def events(self) -> MemberEvents"))
+      .def("events", events_of_context, "What happens to its peers from now on.",
+           nb::sig("def events(self) -> MemberEvents"))
       .def(
           "describe", [](const ContextHandle& self) { return self.context->describe(); },
           "Links, their paths and reasons, slots held and free: text for people.")

@@ -156,12 +156,11 @@ void bind_events(nb::module_& module) {
                            "def __next__(self) -> FabricEvent",
                            "def __enter__(self) -> FabricEvents",
                            "def __iter__(self) -> typing.Iterator[FabricEvent]");
-  bind_events<MemberEvent>(module, "MemberEvents",
-                           "The events of a Context since this was made; of Context.events().",
-                           "def recv(self, timeout: float | None = None) -> MemberEvent",
-                           "def __next__(self) -> MemberEvent",
-                           "def __enter__(self) -> MemberEvents",
-                           "def __iter__(self) -> typing.Iterator[MemberEvent]");
+  bind_events<MemberEvent>(
+      module, "MemberEvents", "The events of a Context since this was made; of Context.events().",
+      "def recv(self, timeout: float | None = None) -> MemberEvent",
+      "def __next__(self) -> MemberEvent", "def __enter__(self) -> MemberEvents",
+      "def __iter__(self) -> typing.Iterator[MemberEvent]");
 }
 
 }  // namespace tendon::python

@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::string_view kWhere = "publisher.publish";
 
-constexpr auto get_pointer = [](const auto& share) { return share.get(); };
-
 }  // namespace
 
 // What a subscriber says
@@ -404,7 +402,8 @@ void PublisherCore::detach(const Subscription& subscription) {
 
 void PublisherCore::remove(Subscription& subscription) {
   subscription.position.over = true;
-  const auto found = std::ranges::find(subscriptions_, &subscription, get_pointer);
+  const auto found = std::ranges::find_if(
+      subscriptions_, [&](const auto& known) { return known.get() == &subscription; });
   if (found == subscriptions_.end()) return;
   leaving_.push_back(std::move(*found));
   subscriptions_.erase(found);

@@ -32,10 +32,10 @@ class Rates : public NodesTest {
   [[nodiscard]] static std::shared_ptr<PublisherCore> declare(Program& program,
                                                               const PublisherOptions& options) {
     fake_now = 1'000'000'000;
-    auto core = PublisherCore::create(NodeCore::of(program.node),
-                                      KeyExpression::parse("count").value(), options,
-                                      []() noexcept { return fake_now.load(); })
-                    .value();
+    auto core =
+        PublisherCore::create(NodeCore::of(program.node), KeyExpression::parse("count").value(),
+                              options, []() noexcept { return fake_now.load(); })
+            .value();
     return {core.get(), [core](PublisherCore* publisher) { publisher->end(); }};
   }
   static Published publish(PublisherCore& publisher) {
