@@ -198,7 +198,7 @@ class ZenohNetwork::Publisher final : public ZenohPublisher {
         record_(network, number),
         number_(number),
         session_(session),
-        key_(key) {}
+        key_(std::move(key)) {}
   [[nodiscard]] Result<void> put(Storage payload, Storage attachment,
                                  std::string_view /*encoding*/) override {
     const Locked locked(network_.mutex_);

@@ -85,6 +85,7 @@ class PlainZenohPeers : public testing::Test {
   }
   [[nodiscard]] std::vector<std::uint64_t> sequences() const {
     std::vector<std::uint64_t> found;
+    found.reserve(came_.size());
     for (const ZenohMessage& message : came_)
       found.push_back(detail::read_plain_origin(message.attachment.bytes()).value()->sequence);
     return found;
@@ -265,9 +266,9 @@ TEST_F(PlainZenohPeers, AreToldFromPublishersOfTendon) {
   ASSERT_TRUE(settles(publisher, 1));
   EXPECT_EQ(network_.put_count(), 1U);
   put("vision/objects", a_number(2));
-  std::vector<bool> plain;
-  for (int i = 0; i < 2; ++i) plain.push_back(subscriber.recv(kPatience).value().plain);
-  EXPECT_THAT(plain, testing::UnorderedElementsAre(false, true));
+  const bool first = subscriber.recv(kPatience).value().plain;
+  const bool second = subscriber.recv(kPatience).value().plain;
+  EXPECT_NE(first, second) << "one by the link, one of the peer";
   EXPECT_TRUE(fails_with(subscriber.recv(Deadline::now()), ErrorCode::timeout));
   EXPECT_EQ(subscriber.stats().plain_refused, 0U);
 }
