@@ -464,12 +464,21 @@ void Caller::on_unsent(CallChannel& channel, const CallWord& word, const Error& 
 
 void Caller::on_over(CallChannel& channel, const Error& why) {
   fail_parts(channel, why);
+  {
+    const Lock lock(mutex_);
+    leaving_.push_back(channel.shared_from_this());
+  }
   forget(channel);
   // Behind the receive lock: a sink does not detach itself while it is told something.
-  context_->schedule([context = context_, known = channel.shared_from_this()] {
-    known->close();
-    context->wake_others();
-  });
+  context_->schedule(
+      [weak = weak_from_this(), context = context_, known = channel.shared_from_this()] {
+        known->close();
+        if (const auto self = weak.lock()) {
+          const Lock lock(self->mutex_);
+          std::erase(self->leaving_, known);
+        }
+        context->wake_others();
+      });
 }
 
 void Caller::forget(const CallChannel& channel) {
@@ -505,6 +514,8 @@ void Caller::close() {
     if (std::exchange(closed_, true)) return;
     for (const auto& [responder, connection] : connections_) channels.push_back(connection.channel);
     connections_.clear();
+    // None of them tells this caller anything when its last share goes.
+    channels.insert(channels.end(), leaving_.begin(), leaving_.end());
   }
   fabric_->dialler().drop_all(prefix_);
   for (const auto& channel : channels) channel->close();

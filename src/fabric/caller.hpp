@@ -34,7 +34,8 @@ class NodeCore;
 ///
 /// Owns:    channels, and calls while a thread waits for them.
 /// Threads: thread-safe. Its lock comes after a link's receive lock and before that of the node; no
-///          channel is called under it.
+///          channel is called under it. Its last share must not go under a receive lock, where a
+///          Context's fabric would go with it: no channel has one when close() returns.
 /// Errors:  as Node::call().
 /// Blocks:  call() until the deadline; close() as Dialler::drop_all().
 /// Cost:    of a call: one copy of its tensors in all, a message for each responder.
@@ -132,6 +133,7 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
   mutable Mutex mutex_;
   std::map<std::uint64_t, Call> calls_ TENDON_GUARDED_BY(mutex_);
   std::map<ResponderId, Connection> connections_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<CallChannel>> leaving_ TENDON_GUARDED_BY(mutex_);  // over, attached
   std::uint64_t last_id_ TENDON_GUARDED_BY(mutex_) = 0;
   CallStats stats_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
