@@ -275,12 +275,11 @@ TEST_P(Nodes, TellOfGapsOnceTheyAreKnown) {
   EXPECT_EQ(event.key, "count");
   EXPECT_EQ(event.node, "vision");
   EXPECT_EQ(event.gap, (Gap{"vision", fifth.incarnation, 3, 4, GapReason::overflow}));
-  // The last one, which no sample follows.
+  // The last one, which no sample follows. A credit that comes late makes one more before it.
   for (int n = 6; n <= 9; ++n) ASSERT_TRUE(succeeds(publisher.publish(numbered(n))));
   EXPECT_FALSE(publisher.close(0s)) << "some were not shown";
-  ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::gap).size() == 2; },
+  EXPECT_TRUE(eventually([&] { return told.of(FabricEventKind::gap).back().gap->last == 9; },
                          [&] { (void)subscriber.recv(0s); }));
-  EXPECT_EQ(told.of(FabricEventKind::gap).back().gap->last, 9u);
   EXPECT_EQ(subscriber.stats().missed + subscriber.stats().received, 9u);
 }
 

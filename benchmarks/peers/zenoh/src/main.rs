@@ -25,6 +25,8 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const USAGE: &str = "usage: zenoh_topic [-b begin_bytes] [-e end_bytes] [-f factor] \
                      [-n iterations] [--mode ping|put|block] [--readers N]";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What the subscribers say when each has the sample; other words are counts.
+const ALL_HAVE_IT: u64 = u64::MAX;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
@@ -162,7 +164,7 @@ fn answer(options: &Options, socket: &str) -> Outcome<()> {
         let on_sample = move |_: Sample| {
             let count = got.fetch_add(1, Ordering::AcqRel) + 1;
             if replies && count % readers == 0 {
-                let _ = pong.put([0u8; 8].as_slice()).wait();
+                let _ = pong.put(ALL_HAVE_IT.to_le_bytes().as_slice()).wait();
             }
         };
         let subscriber = session.declare_subscriber("ping").callback(on_sample).wait()?;
@@ -226,6 +228,34 @@ fn measure_ping(
     })
 }
 
+/// Returns once a sample comes to every subscriber: the publisher hears of one after the other.
+fn reaches_all(
+    options: &Options,
+    ping: &Publisher,
+    end: &Publisher,
+    pongs: &mpsc::Receiver<u64>,
+) -> Outcome<()> {
+    let count = || -> Outcome<u64> {
+        end.put([0u8; 1].as_slice()).wait()?;
+        loop {
+            match pongs.recv_timeout(PATIENCE)? {
+                ALL_HAVE_IT => continue,
+                count => return Ok(count),
+            }
+        }
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        ping.put([1u8; 8].as_slice()).wait()?;
+        if count()? == options.readers {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        count()?;
+    }
+    Err("not every subscriber is reached".into())
+}
+
 /// Each sample is a copy of the program's bytes, as its publisher would make it.
 fn measure_put(
     options: &Options,
@@ -236,7 +266,7 @@ fn measure_put(
 ) -> Outcome<Measured> {
     let payload = vec![1u8; size_bytes];
     let count = options.iterations_for(size_bytes);
-    let mut run = |count: usize| -> Outcome<(u64, f64)> {
+    let run = |count: usize| -> Outcome<(u64, f64)> {
         let begun = Instant::now();
         for _ in 0..count {
             ping.put(payload.as_slice()).wait()?;
@@ -287,6 +317,7 @@ fn measure(options: &Options, socket: &str, child: &mut Child) -> Outcome<Vec<Me
     }
     matched(&ping)?;
     matched(&end)?;
+    reaches_all(options, &ping, &end, &pongs)?;
     let mut results = Vec::new();
     for size_bytes in options.sizes_bytes() {
         results.push(match options.mode {
