@@ -36,6 +36,7 @@ if(NOT TENDON_ZENOH STREQUAL "OFF")
     # Here, where AUTO can still do without, and not in the middle of a build.
     execute_process(
       COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/tools/zenoh_crate.py" fetch "${TENDON_CARGO}"
+      TIMEOUT 600  # seconds: a registry that does not reply is one that is not there
       RESULT_VARIABLE fetch_result)
     if(NOT fetch_result EQUAL 0)
       set(TENDON_ZENOH_WHY "its crates could not be downloaded")
