@@ -5,7 +5,9 @@
 //! `loan` hands samples over untouched, `written` fills every byte before each send. Both sides
 //! spin. Prints the JSON document that every benchmark of Tendon prints.
 
-use std::error::Error;
+#[path = "../../common.rs"]
+mod common;
+
 use std::process::{Child, Command};
 use std::time::Instant;
 
@@ -13,7 +15,7 @@ use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+use common::{machine_json, parse_size, percentile, Outcome};
 
 const USAGE: &str = "usage: iceoryx2_ping_pong [-b begin_bytes] [-e end_bytes] [-f factor] \
                      [-n iterations] [-w warm_up] [--mode loan|written]";
@@ -36,21 +38,6 @@ struct Options {
     mode: Mode,
     /// The service prefix of the process that measures; set in the process that answers.
     answer_to: Option<String>,
-}
-
-fn parse_size(flag: &str, text: &str) -> Outcome<usize> {
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'K' | 'k')) => (&text[..at], 1 << 10),
-        Some((at, 'M' | 'm')) => (&text[..at], 1 << 20),
-        Some((at, 'G' | 'g')) => (&text[..at], 1 << 30),
-        _ => (text, 1),
-    };
-    digits
-        .parse::<usize>()
-        .ok()
-        .and_then(|value| value.checked_mul(unit))
-        .filter(|value| (1..=1 << 40).contains(value))
-        .ok_or_else(|| format!("{flag}: '{text}' is not a number in 1..2^40 with K, M or G").into())
 }
 
 fn parse_options() -> Outcome<Options> {
@@ -227,12 +214,6 @@ struct Measured {
     p99_us: f64,
 }
 
-/// Nearest-rank percentile of a sorted, non-empty slice.
-fn percentile(sorted: &[f64], quantile: f64) -> f64 {
-    let rank = (quantile * sorted.len() as f64).ceil().max(1.0) as usize;
-    sorted[rank - 1]
-}
-
 fn measure(options: &Options, prefix: &str, child: &mut Child) -> Outcome<Vec<Measured>> {
     let node = NodeBuilder::new().create::<ipc::Service>()?;
     let mut child_lives = || match child.try_wait()? {
@@ -270,20 +251,6 @@ fn measure(options: &Options, prefix: &str, child: &mut Child) -> Outcome<Vec<Me
         });
     }
     Ok(results)
-}
-
-fn machine_json() -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cpu = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown", |(_, model)| model);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
-    format!(
-        "{{\"cpu\": \"{cpu}\", \"cores\": {cores}, \"kernel\": \"Linux {}\"}}",
-        kernel.trim_end()
-    )
 }
 
 fn print_json(mode: Mode, results: &[Measured]) {
