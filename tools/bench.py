@@ -656,16 +656,11 @@ def machine_card(build_dir: str) -> dict[str, str]:
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
              result: Measurement) -> str:
-    loads = ", ".join(f"{load:.1f}" for load in result.load)
     parts = [
         "# Benchmarks",
         "Written by `make bench` (`tools/bench.py`); do not edit. Figures of one machine, one "
         "day: the ratios travel, the microseconds do not.",
-        table(["machine", ""], [[name, value] for name, value in machine.items()]
-              + [["date", datetime.date.today().isoformat()],
-                 ["command", f"`tools/bench.py --rounds {arguments.rounds} "
-                             f"--streams {arguments.streams}`"],
-                 ["load average at the start of each round", loads]]),
+        machine_table(machine, f"tools/bench.py --rounds {arguments.rounds} --streams {arguments.streams}", result),
         "## Promises and comparisons",
         f"Each program ran once in each of {arguments.rounds} rounds, the compared ones directly "
         "after each other. A cell is the median of the rounds with their range, `median "
@@ -682,6 +677,14 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
     if result.not_measured:
         parts += ["## Not measured", missing_table(result)]
     return "\n\n".join(parts) + "\n"
+
+
+def machine_table(machine: dict[str, str], command: str, result: Measurement) -> str:
+    """Where, when and how a part of the document was made."""
+    loads = ", ".join(f"{load:.1f}" for load in result.load)
+    return table(["machine", ""], [*map(list, machine.items()), ["date", datetime.date.today().isoformat()],
+                                   ["command", f"`{command}`"],
+                                   ["load average at the start of each round", loads]])
 
 
 def as_json(benchmark: str, machine: dict[str, str], verdicts: list[Verdict],

@@ -7,7 +7,6 @@ tools/bench_collectives.sh makes what it needs first.
 """
 
 import argparse
-import datetime
 import functools
 import os
 import pathlib
@@ -17,9 +16,9 @@ import sys
 
 import bench_plot
 from bench import (KIB, MIB, ROOT, Key, Line, Measurement, NotMeasured, Step, Verdict, as_json,
-                   compiler, comparison_table, figure_table, first_line, host_card, judge, measure,
-                   missing_table, run_json, say, shortfalls, size_text, spread, table, tell_load,
-                   write_part)
+                   compiler, comparison_table, figure_table, first_line, host_card, judge,
+                   machine_table, measure, missing_table, run_json, say, shortfalls, size_text,
+                   spread, table, tell_load, write_part)
 from bench_python import PROGRAMS, PYTHON, TimesFaster
 
 P50, P99 = "latency_us_p50", "latency_us_p99"
@@ -250,7 +249,6 @@ def machine_card(build_dir: str, python: str) -> dict[str, str]:
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
              result: Measurement, picture: str) -> str:
-    loads = ", ".join(f"{load:.1f}" for load in result.load)
     parts = [
         "# Collectives",
         "Written by `make bench` (`tools/bench_collectives.py`); do not edit. f32, sum, in place; "
@@ -268,10 +266,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "OpenMPI runs with `--oversubscribe --bind-to none`, by which it yields when it is idle "
         "(`mpi_yield_when_idle` is left at its default), gloo sleeps as always.",
         f"![Time of all_reduce by size: Tendon, OpenMPI, gloo]({picture})",
-        table(["machine", ""], [[name, value] for name, value in machine.items()]
-              + [["date", datetime.date.today().isoformat()],
-                 ["command", f"`tools/bench_collectives.sh --rounds {arguments.rounds}`"],
-                 ["load average at the start of each round", loads]]),
+        machine_table(machine, f"tools/bench_collectives.sh --rounds {arguments.rounds}", result),
         "## Collectives: all_reduce by size",
         f"{arguments.rounds} rounds, in turns forwards and backwards; a cell is `median "
         "(min..max)` of the rounds' p50s, a ratio is that of the medians.",

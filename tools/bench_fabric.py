@@ -8,13 +8,12 @@ tools/bench_fabric.sh builds the release first.
 """
 
 import argparse
-import datetime
 import json
 import pathlib
 import sys
 
-from bench import (ROOT, Key, Measurement, NotMeasured, Step, as_json, compiler, execute, host_card, measure,
-                   missing_table, number, run_json, say, spread, table, tell_load, write_part)
+from bench import (ROOT, Key, Measurement, NotMeasured, Step, as_json, compiler, execute, host_card, machine_table,
+                   measure, missing_table, number, run_json, say, spread, table, tell_load, write_part)
 
 PATHS = ["shm", "tcp"]
 FIGURES = ["cpu_percent", "rss_mb", "private_mb"]
@@ -51,7 +50,6 @@ def brain_table(result: Measurement) -> str:
 
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], result: Measurement) -> str:
-    loads = ", ".join(f"{load:.1f}" for load in result.load)
     parts = [
         "# A brain of full size",
         "Written by `make bench` (`tools/bench_fabric.py`); do not edit. 24 nodes, each a process with a clock of its own at "
@@ -59,10 +57,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], result: Mea
         "Each subscriber counts what came of each publisher, and compares it with what that publisher says that it published: "
         "a sample counts once for each subscriber. On shm all share one runtime directory; on tcp each has its own, as on a host "
         "of its own, and what another host's network would add is missing.",
-        table(["machine", ""], [[name, value] for name, value in machine.items()]
-              + [["date", datetime.date.today().isoformat()],
-                 ["command", f"`tools/bench_fabric.sh --rounds {arguments.rounds} --seconds {arguments.seconds}`"],
-                 ["load average at the start of each round", loads]]),
+        machine_table(machine, f"tools/bench_fabric.sh --rounds {arguments.rounds} --seconds {arguments.seconds}", result),
         "CPU (of one CPU, while a node publishes) and memory are `median (min..max)` of the nodes; *its own* is what it shares "
         "with nobody (RssAnon). A latency is that of a map, from `publish` to the function that takes it: the median of the "
         "nodes' p50, and the largest p99 of a node. Nodes sleep when nothing comes, and there are more of them than CPUs.",

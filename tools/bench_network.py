@@ -11,7 +11,6 @@ those of tools/bench.py. `make bench` runs this after tools/bench_collectives.py
 
 import argparse
 import contextlib
-import datetime
 import functools
 import pathlib
 import shutil
@@ -22,7 +21,7 @@ from typing import Iterator
 
 from bench import (KIB, MIB, ROOT, TIME_LIMIT_S, Key, Line, Measurement, NotMeasured, Step, Verdict,
                    as_json, compiler, comparison_table, execute, figure_table, host_card, judge,
-                   measure, missing_table, run_json, say, shortfalls, size_text, table,
+                   machine_table, measure, missing_table, run_json, say, shortfalls, size_text,
                    tell_load, write_part)
 
 P50, RATE = "latency_us_p50", "bandwidth_gb_per_s"
@@ -257,7 +256,6 @@ def lines(rate: str) -> list[Line]:
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
              result: Measurement) -> str:
-    loads = ", ".join(f"{load:.1f}" for load in result.load)
     parts = [
         "# Collectives over networks",
         "Written by `make bench` (`tools/bench_network.py`); do not edit. Hosts are network "
@@ -266,11 +264,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "of slow networks, not of fast ones. Hosts have runtime directories of their own, so "
         "nothing proves that they are one; ranks on the same one use shared memory. Ranks are not "
         "pinned.",
-        table(["machine", ""], [[name, value] for name, value in machine.items()]
-              + [["date", datetime.date.today().isoformat()],
-                 ["command", f"`tools/bench_collectives.sh --network --rounds {arguments.rounds} "
-                             f"--rate {arguments.rate}`"],
-                 ["load average at the start of each round", loads]]),
+        machine_table(machine, f"tools/bench_collectives.sh --network --rounds {arguments.rounds} --rate {arguments.rate}", result),
         "## Collectives over networks: promises and comparisons",
         "A ring sends 2(n-1)/n of the tensor over each link, so at best it takes as long as the link "
         "takes for that. The link's rate is that of one plain TCP connection in the same round "

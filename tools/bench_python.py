@@ -7,7 +7,6 @@ tools/bench_python.sh makes the environment first.
 """
 
 import argparse
-import datetime
 import pathlib
 import platform
 import statistics
@@ -16,8 +15,8 @@ from dataclasses import dataclass
 
 import bench_plot
 from bench import (KIB, LARGE, MIB, ROOT, Key, Line, Measurement, Step, Verdict, as_json,
-                   comparison_table, execute, figure_table, host_card, judge, measure,
-                   missing_table, run_json, say, shortfalls, size_text, table, tell_load,
+                   comparison_table, execute, figure_table, host_card, judge, machine_table,
+                   measure, missing_table, run_json, say, shortfalls, size_text, table, tell_load,
                    write_part)
 
 PYTHON = "build/python/venv/bin/python"
@@ -188,7 +187,6 @@ def first_table(result: Measurement) -> str:
 
 def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: list[Verdict],
              result: Measurement, picture: str) -> str:
-    loads = ", ".join(f"{load:.1f}" for load in result.load)
     parts = [
         "# Python",
         "Written by `make bench` (`tools/bench_python.py`); do not edit. Two processes throw one "
@@ -199,10 +197,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "call that sends to both arrays of the answer in hand; the first send is the first round "
         "of a connection. Tendon waits by the policy `latency`; nobody is pinned to a core.",
         f"![One way by size: Tendon and its peers]({picture})",
-        table(["machine", ""], [[name, value] for name, value in machine.items()]
-              + [["date", datetime.date.today().isoformat()],
-                 ["command", f"`tools/bench_python.sh --rounds {arguments.rounds}`"],
-                 ["load average at the start of each round", loads]]),
+        machine_table(machine, f"tools/bench_python.sh --rounds {arguments.rounds}", result),
         "## Python: promises and comparisons",
         f"{arguments.rounds} rounds, in turns forwards and backwards; a cell is `median "
         "(min..max)` of the rounds, a ratio is formed inside each.",
