@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -20,6 +19,7 @@
 #include "cli/bench.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/fabric_profile.hpp"
+#include "runtime/peer_clock.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -31,13 +31,6 @@ constexpr std::string_view kWhere = "cli.bench.fabric";
 // A machine that is busy with other things may let a node wait for seconds.
 constexpr std::uint32_t kHistory = 256;
 constexpr std::uint32_t kWindow = 128;
-
-std::uint64_t boottime_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 double cpu_seconds() {
   rusage used{};
@@ -66,7 +59,7 @@ class Tally {
   Tally(const Node& node, std::uint64_t source_count) : node_(node), source_count_(source_count) {}
 
   void take(const Sample& sample) {
-    const std::uint64_t now_ns = boottime_ns();
+    const auto now_ns = static_cast<std::uint64_t>(detail::boot_time_ns());
     if (sample.stamp <= now_ns) latency_.record(now_ns - sample.stamp);
     const detail::Lock lock(mutex_);
     Source& source = sources_[sample.publisher];

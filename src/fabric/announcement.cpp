@@ -19,7 +19,6 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "fabric.announcement";
-constexpr std::string_view kPrefix = "@tendon";
 constexpr std::string_view kNode = "node";
 constexpr std::string_view kAnySchema = "any";
 constexpr std::string_view kNoAddress = "none";
@@ -75,7 +74,7 @@ Result<void> check(const EntityAnnouncement& entity) {
                      std::to_string(kMaxHistorySamples)};
   }
   const std::string_view topic = entity.topic.text();
-  if (topic.substr(0, topic.find('/')) == kPrefix) {
+  if (topic.substr(0, topic.find('/')) == kOwnChunk) {
     return invalid("the topic " + quote_text(topic) + " begins with '@tendon', which is reserved");
   }
   if (entity.kind != EntityKind::subscriber && !entity.topic.is_key()) {
@@ -274,8 +273,8 @@ Result<Announcement> read_key(std::string_view key) {
   // The limits first, for all that follows.
   TENDON_CHECK(KeyExpression::parse(key));
   Fields fields(key);
-  if (const auto first = fields.take(); first != kPrefix) {
-    return bad_field("prefix", first, kPrefix);
+  if (const auto first = fields.take(); first != kOwnChunk) {
+    return bad_field("prefix", first, kOwnChunk);
   }
   TENDON_TRY(domain, name_from_chunk(fields.take()));
   const std::string_view kind = fields.take();
@@ -300,8 +299,8 @@ Result<KeyExpression> to_key(const NodeAnnouncement& node) {
   TENDON_CHECK(check(node));
   TENDON_TRY(domain, name_to_chunk(node.domain));
   TENDON_TRY(name, name_to_chunk(node.name));
-  return KeyExpression::parse(std::string(kPrefix) + '/' + domain + '/' + std::string(kNode) + '/' +
-                              name + '/' + node.context.to_string() + '/' +
+  return KeyExpression::parse(std::string(kOwnChunk) + '/' + domain + '/' + std::string(kNode) +
+                              '/' + name + '/' + node.context.to_string() + '/' +
                               std::to_string(node.start) + '/' + addresses_to_chunk(node));
 }
 
@@ -311,34 +310,34 @@ Result<KeyExpression> to_key(const EntityAnnouncement& entity) {
   const std::string schema =
       entity.schema ? tendon::to_string(*entity.schema) : std::string(kAnySchema);
   return KeyExpression::parse(
-      std::string(kPrefix) + '/' + domain + '/' + std::string(to_chunk(entity.kind)) + '/' +
+      std::string(kOwnChunk) + '/' + domain + '/' + std::string(to_chunk(entity.kind)) + '/' +
       entity.context.to_string() + '/' + std::to_string(entity.entity) + '/' + schema + '/' +
       to_chunk(entity.qos) + '/' + entity.topic.text());
 }
 
 Result<KeyExpression> pattern_of_domain(const std::string& domain) {
   TENDON_TRY(chunk, name_to_chunk(domain));
-  return KeyExpression::parse(std::string(kPrefix) + '/' + chunk + "/**");
+  return KeyExpression::parse(std::string(kOwnChunk) + '/' + chunk + "/**");
 }
 
 Result<KeyExpression> pattern_of_entities(const std::string& domain, EntityKind kind,
                                           const KeyExpression& topics) {
   TENDON_TRY(chunk, name_to_chunk(domain));
-  return KeyExpression::parse(std::string(kPrefix) + '/' + chunk + '/' +
+  return KeyExpression::parse(std::string(kOwnChunk) + '/' + chunk + '/' +
                               std::string(to_chunk(kind)) + "/*/*/*/*/" + topics.text());
 }
 
 Result<KeyExpression> pattern_of_nodes(const std::string& domain, const ContextId& context) {
   TENDON_TRY(chunk, name_to_chunk(domain));
-  return KeyExpression::parse(std::string(kPrefix) + '/' + chunk + '/' + std::string(kNode) +
+  return KeyExpression::parse(std::string(kOwnChunk) + '/' + chunk + '/' + std::string(kNode) +
                               "/*/" + context.to_string() + "/*/*");
 }
 
 Result<KeyExpression> pattern_of_nodes(const std::string& domain, const std::string& name) {
   TENDON_TRY(chunk, name_to_chunk(domain));
   TENDON_TRY(name_chunk, name_to_chunk(name));
-  return KeyExpression::parse(std::string(kPrefix) + '/' + chunk + '/' + std::string(kNode) + '/' +
-                              name_chunk + "/*/*/*");
+  return KeyExpression::parse(std::string(kOwnChunk) + '/' + chunk + '/' + std::string(kNode) +
+                              '/' + name_chunk + "/*/*/*");
 }
 
 Result<Announcement> parse_announcement(std::string_view key) {

@@ -19,7 +19,6 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "fabric.cable";
-constexpr std::string_view kPrefix = "@tendon/";
 
 // One part in eight is for control lanes.
 constexpr std::uint64_t window_of(Lane lane) {
@@ -44,7 +43,7 @@ Result<std::shared_ptr<Cables>> Cables::create(std::shared_ptr<ZenohPort> port,
 Result<void> Cables::listen(const ContextId& self) {
   if (!wake_.open()) return system_error(kWhere, "eventfd", errno);
   TENDON_TRY(pattern,
-             KeyExpression::parse(std::string(kPrefix) + "*/cable/" + self.to_string() + "/*"));
+             KeyExpression::parse(std::string(kOwnChunk) + "/*/cable/" + self.to_string() + "/*"));
   TENDON_TRY(frames, port_->subscribe(pattern, [weak = weak_from_this()](const ZenohMessage& came) {
     if (const auto cables = weak.lock()) cables->on_frame(came.payload);
   }));
@@ -67,7 +66,7 @@ Result<void> Cables::listen(const ContextId& self) {
 
 Result<OwnedFd> Cables::lay(const CableTerms& terms) {
   TENDON_TRY(domain, name_to_chunk(terms.domain));
-  TENDON_TRY(key, KeyExpression::parse(std::string(kPrefix) + domain + "/cable/" +
+  TENDON_TRY(key, KeyExpression::parse(std::string(kOwnChunk) + '/' + domain + "/cable/" +
                                        terms.peer.to_string() + '/' + to_hex(terms.connection)));
   TENDON_TRY(seal, CableSeal::make(terms.key));
   std::array<int, 2> ends{};
@@ -141,7 +140,7 @@ void Cables::on_frame(const Storage& payload) {
       return;
     }
     queued_bytes_ += payload.size_bytes();
-    work_.frames.push_back(payload);
+    work_.frames.push_back({payload, *frame});
   }
   wake_.signal();
 }
@@ -184,7 +183,7 @@ void Cables::work_once() {
   (void)wake_.take();
   Work work = take_work();
   for (auto& [connection, laid] : work.laid) every_.emplace(connection, std::move(laid));
-  for (const Storage& frame : work.frames) hear(frame);
+  for (const Came& came : work.frames) hear(came);
   if (!work.why_cut_all.empty()) cut_all(work.why_cut_all);
   for (const auto& task : work.tasks) task();
 }
@@ -205,17 +204,16 @@ void Cables::cut_all(const std::string& why) {
   for (const auto& [connection, laid] : every_) cut(*laid, why);
 }
 
-void Cables::hear(const Storage& bytes) {
-  const auto frame = read_cable_frame(bytes.bytes());
-  const auto found = frame ? every_.find(frame->header.connection) : every_.end();
+void Cables::hear(const Came& came) {
+  const auto found = every_.find(came.frame.header.connection);
   if (found == every_.end()) {
     dropped_frames_.fetch_add(1);
     return;
   }
   Laid& laid = *found->second;
-  switch (laid.cable.hear(*frame)) {
+  switch (laid.cable.hear(came.frame)) {
     case Cable::Verdict::taken:
-      if (!frame->payload.empty()) laid.frames.push_back(bytes);
+      if (!came.frame.payload.empty()) laid.frames.push_back(came.bytes);
       return;
     case Cable::Verdict::dropped:
       dropped_frames_.fetch_add(1);

@@ -65,11 +65,6 @@ class Cables : public std::enable_shared_from_this<Cables> {
   /// What links have said leaves, for two seconds at most. Then all are cut, and the thread ends.
   void stop() TENDON_EXCLUDES(mutex_);
 
-  /// Cables there are.
-  [[nodiscard]] std::size_t count() const TENDON_EXCLUDES(mutex_) {
-    const Lock lock(mutex_);
-    return known_.size();
-  }
   /// Frames that were no part of a cable of ours, or came again.
   [[nodiscard]] std::uint64_t dropped_frames() const noexcept { return dropped_frames_.load(); }
 
@@ -93,10 +88,15 @@ class Cables : public std::enable_shared_from_this<Cables> {
     Clock::time_point hung_up_at = {};  // by the link, while there was no room for its last bytes
   };
   using Every = std::map<Nonce128, std::unique_ptr<Laid>>;
+  /// A frame that came, and the memory that it lies in.
+  struct Came {
+    Storage bytes;
+    CableFrame frame;
+  };
   /// What other threads have left for this one.
   struct Work {
     std::vector<std::pair<Nonce128, std::unique_ptr<Laid>>> laid;
-    std::vector<Storage> frames;
+    std::vector<Came> frames;
     std::vector<std::function<void()>> tasks;
     std::string why_cut_all;
   };
@@ -111,7 +111,7 @@ class Cables : public std::enable_shared_from_this<Cables> {
   [[nodiscard]] bool is_drained() const;
   void cut_all(const std::string& why);
   [[nodiscard]] Work take_work() TENDON_EXCLUDES(mutex_);
-  void hear(const Storage& bytes);
+  void hear(const Came& came);
   /// One step of each. True: there is more to do at once.
   [[nodiscard]] bool serve_all();
   [[nodiscard]] bool serve(Laid& laid, Clock::time_point now);
@@ -131,7 +131,7 @@ class Cables : public std::enable_shared_from_this<Cables> {
   const std::shared_ptr<ZenohPort> port_;
   std::atomic<std::uint64_t> dropped_frames_{0};
   UserEvent wake_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::set<Nonce128> known_ TENDON_GUARDED_BY(mutex_);
   Work work_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t queued_bytes_ TENDON_GUARDED_BY(mutex_) = 0;

@@ -83,8 +83,6 @@ class Detours : public std::enable_shared_from_this<Detours> {
 
   [[nodiscard]] Approach reach(const PeerTarget& target, Deadline deadline);
 
-  [[nodiscard]] const std::shared_ptr<Cables>& cables() const noexcept { return cables_; }
-
  private:
   enum class Way : std::uint8_t { direct, dialled_back, routed };
   struct Attempt {

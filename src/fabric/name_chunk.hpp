@@ -9,6 +9,9 @@
 
 namespace tendon::v0::detail {
 
+/// The first chunk of every key that is Tendon's own and no topic.
+inline constexpr std::string_view kOwnChunk = "@tendon";
+
 /// `name` with %XX for each of "%/*$#?" and for '@' at its front, so that it is one chunk that
 /// wildcards match. A name is UTF-8 without hidden characters, so that two that look alike are not
 /// told apart by what nobody sees. Errors: invalid_argument; limit_exceeded when the chunk has more

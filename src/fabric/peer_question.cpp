@@ -122,11 +122,11 @@ Result<PeerAnswer> read_peer_answer(Bytes bytes) {
 
 Result<KeyExpression> ask_key(const std::string& domain, const ContextId& context) {
   TENDON_TRY(chunk, name_to_chunk(domain));
-  return KeyExpression::parse("@tendon/" + chunk + "/ask/" + context.to_string());
+  return KeyExpression::parse(std::string(kOwnChunk) + '/' + chunk + "/ask/" + context.to_string());
 }
 
 Result<KeyExpression> answer_key(const ContextId& self) {
-  return KeyExpression::parse("@tendon/*/ask/" + self.to_string());
+  return KeyExpression::parse(std::string(kOwnChunk) + "/*/ask/" + self.to_string());
 }
 
 }  // namespace tendon::v0::detail
