@@ -133,6 +133,7 @@ Value::Map build_facts() {
           {"optimised", optimised()},
           {"failpoints", detail::failpoints_built()},
           {"zenoh", zenoh ? *zenoh : zenoh.error().detail},
+          {"control", TENDON_CONTROL_WHY},
           {"sanitizer", sanitizer()}};
 }
 

@@ -63,6 +63,7 @@ Result<Group> Group::join(Context& context, const Rendezvous& rendezvous, Deadli
 GroupRank Group::rank() const { return core_->epoch()->self; }
 std::uint32_t Group::size() const { return core_->epoch()->size(); }
 std::uint64_t Group::epoch() const { return core_->epochs_entered(); }
+std::uint64_t Group::epoch_number() const { return core_->epoch()->number(); }
 std::string Group::name() const { return core_->name(); }
 std::uint64_t Group::last_complete_sequence() const { return core_->calls().last_complete(); }
 

@@ -90,6 +90,9 @@ class TENDON_API Group {
   [[nodiscard]] std::uint32_t size() const;
   /// 1 after join(), one more after each shrink(), grow() and rebuild().
   [[nodiscard]] std::uint64_t epoch() const;
+  /// What the members of this epoch agreed to call it: the same on all of them, also on one that
+  /// came later, and never used for another epoch of this group. It rises, with holes.
+  [[nodiscard]] std::uint64_t epoch_number() const;
   [[nodiscard]] std::string name() const;
   [[nodiscard]] std::vector<GroupMember> members() const;
   /// Members, paths, the algorithm of each operation and size: text for people.

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# The control plane: Controller and Worker over ZeroMQ and Protobuf, a library of its own, so that what does not use it
+# links neither. Sets TENDON_HAS_CONTROL, and TENDON_CONTROL_WHY: what it was built with, or why it was not.
+set(default_control OFF)
+if(PROJECT_IS_TOP_LEVEL)
+  set(default_control AUTO)
+endif()
+set(TENDON_CONTROL "${default_control}" CACHE STRING "The control plane, which needs ZeroMQ and Protobuf: AUTO, ON or OFF")
+set_property(CACHE TENDON_CONTROL PROPERTY STRINGS AUTO ON OFF)
+if(NOT TENDON_CONTROL MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "TENDON_CONTROL is '${TENDON_CONTROL}': it may be AUTO, ON or OFF")
+endif()
+
+set(TENDON_HAS_CONTROL OFF)
+set(TENDON_CONTROL_WHY "TENDON_CONTROL is OFF")
+if(NOT TENDON_CONTROL STREQUAL "OFF")
+  find_package(Protobuf 3.21 QUIET)
+  find_package(cppzmq 4.9 QUIET)
+  if(NOT Protobuf_FOUND OR NOT Protobuf_PROTOC_EXECUTABLE)
+    set(TENDON_CONTROL_WHY "there is no Protobuf 3.21: tools/setup.sh control installs it")
+  elseif(NOT cppzmq_FOUND)
+    set(TENDON_CONTROL_WHY "there is no cppzmq 4.9: tools/setup.sh control installs it")
+  else()
+    set(TENDON_HAS_CONTROL ON)
+    set(TENDON_CONTROL_WHY "Protobuf ${Protobuf_VERSION}, cppzmq ${cppzmq_VERSION}")
+  endif()
+  if(TENDON_CONTROL STREQUAL "ON" AND NOT TENDON_HAS_CONTROL)
+    message(FATAL_ERROR "TENDON_CONTROL=ON: ${TENDON_CONTROL_WHY}")
+  endif()
+endif()
+
+# tendon_proto(<target> <file below proto/>...): an object library of what protoc makes, with the lite runtime: two
+# libraries with the full one and the same messages end a process. Its headers are those of a system, as no warning or
+# check of ours is for them.
+function(tendon_proto target)
+  set(generated "${PROJECT_BINARY_DIR}/proto/${target}")
+  set(made)
+  foreach(file IN LISTS ARGN)
+    cmake_path(REMOVE_EXTENSION file LAST_ONLY OUTPUT_VARIABLE stem)
+    add_custom_command(
+      OUTPUT "${generated}/${stem}.pb.cc" "${generated}/${stem}.pb.h"
+      COMMAND "${CMAKE_COMMAND}" -E make_directory "${generated}"
+      COMMAND "${Protobuf_PROTOC_EXECUTABLE}" "--cpp_out=lite:${generated}" -I "${PROJECT_SOURCE_DIR}/proto" "${file}"
+      DEPENDS "${PROJECT_SOURCE_DIR}/proto/${file}"
+      VERBATIM)
+    list(APPEND made "${generated}/${stem}.pb.cc")
+  endforeach()
+  add_library(${target} OBJECT ${made})
+  set_target_properties(${target} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  if(TENDON_SANITIZE)
+    target_compile_options(${target} PRIVATE ${sanitize_flags})
+  endif()
+  target_include_directories(${target} SYSTEM PUBLIC "${generated}")
+  target_link_libraries(${target} PUBLIC protobuf::libprotobuf-lite)
+endfunction()

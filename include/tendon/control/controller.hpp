@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tendon/control/step.hpp>
+#include <tendon/control/worker_status.hpp>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/parallel_layout.hpp>
+#include <tendon/core/rank.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/runtime/context.hpp>
+#include <vector>
+
+namespace tendon {
+inline namespace v0 {
+
+namespace detail {
+class ControllerCore;
+}
+
+/// Every member has a default; name the ones you set.
+struct ControllerOptions {
+  /// Names the version of the messages in the payloads: a worker with another one is refused.
+  std::uint64_t schema_hash = 0;
+  /// Between heartbeats to each worker and back, without and with a step in flight.
+  std::chrono::milliseconds idle_heartbeat{1000};
+  std::chrono::milliseconds step_heartbeat{100};
+  /// Starts a process that connects as this rank: called by wait_for_workers() and rebuild() for
+  /// each place that is empty, once an attempt. Without it they wait for one that comes by itself.
+  std::function<Result<void>(GlobalRank)> start_worker = {};
+};
+
+/// One controller gives steps to many workers and collects what they make of them.
+///
+/// Two ways lead to each worker. The *worker pipe* is open for its whole life: what the worker
+/// waits for, and its death, are heard there. Steps go over three flows of ZeroMQ: inputs to all
+/// (PUB), outputs and microbatch signals back (PULL). Every message of a flow is numbered, kept
+/// until it is applied, and sent again on the worker pipe when it was lost on its way.
+///
+/// The set of workers has a number, the *roster*. When one is lost the roster is closed: its steps
+/// are void, and the others wait for rebuild(), which forms the next one with a replacement.
+///
+/// Owns:    a listener, the worker pipes, three sockets, one thread for heartbeats.
+/// Threads: safe everywhere; a caller that waits reads the sockets for all.
+/// Errors:  worker_lost (a worker died or failed; names rank, host and cause), roster_closed (a
+///          call that needs a running roster), timeout (names the ranks that are behind),
+///          divergence, message_too_large, invalid_argument, forked.
+/// Blocks:  calls with a Deadline, until then.
+/// Cost:    of a step: one message, whatever the number of workers, and one from each rank that
+///          sends outputs.
+class TENDON_API Controller {
+ public:
+  /// Listens for workers at `address`, as Listener::bind(). The Context needs its service thread:
+  /// invalid_argument under Progress::manual.
+  [[nodiscard]] static Result<Controller> bind(Context& context, const ParallelLayout& layout,
+                                               std::string_view address,
+                                               ControllerOptions options = {});
+  Controller(Controller&&) noexcept;
+  Controller& operator=(Controller&&) noexcept;
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
+  ~Controller();
+
+  [[nodiscard]] std::string address() const;
+  [[nodiscard]] const ParallelLayout& layout() const& noexcept;
+  const ParallelLayout& layout() const&& = delete;
+
+  /// Waits until each rank has a worker, forms the groups and flows, and has seen a probe come
+  /// through to each of them.
+  [[nodiscard]] Result<void> wait_for_workers(Deadline deadline);
+  /// After worker_lost: the next roster. Waits for replacements, and for the survivors to have
+  /// freed what they held. What ran before is void; no step is given out a second time.
+  [[nodiscard]] Result<void> rebuild(Deadline deadline);
+
+  /// Gives a step to all workers. At most pipeline stages + 1 are in flight: beyond that it waits
+  /// for outputs, which stay for collect(). On an error no worker has it.
+  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline);
+  /// The outputs of a step, by rank: one from each KV-parallel rank of the last stage. In any order
+  /// of steps; once for each.
+  [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
+                                                         Deadline deadline);
+  /// Returns when the first stage has passed on its part of this step.
+  [[nodiscard]] Result<void> wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline);
+  /// Tells every worker that this step is no longer wanted, and waits for their word that they
+  /// heard it: Step::cancelled() is true there. Its outputs still come.
+  [[nodiscard]] Result<void> cancel_step(std::uint64_t schedule_id, Deadline deadline);
+
+  /// Asks a worker on its pipe, whatever its program does meanwhile.
+  [[nodiscard]] Result<WorkerStatus> ask(GlobalRank rank, Deadline deadline);
+  [[nodiscard]] ControllerStatus status() const;
+  [[nodiscard]] FlowStats stats() const;
+
+  /// Waits until no step is in flight; outputs stay for collect(). No step is accepted meanwhile.
+  [[nodiscard]] Result<void> drain(Deadline deadline);
+  /// Tells all workers to end after the steps that they were given, and waits until their pipes
+  /// have ended. `timeout` names those that are left. The destructor tells them, and does not wait.
+  [[nodiscard]] Result<void> stop(std::string_view reason, Deadline deadline);
+
+ private:
+  explicit Controller(std::shared_ptr<detail::ControllerCore> core);
+  std::shared_ptr<detail::ControllerCore> core_;
+};
+
+}  // namespace v0
+}  // namespace tendon

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The limits of the control plane. They hold for what is sent and for what peers say, and are
+// compared before anything is kept.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tendon {
+inline namespace v0 {
+
+/// StepInputs::payload, StepOutputs::payload [bytes]. What is larger goes as tensors beside it.
+inline constexpr std::uint64_t kMaxStepPayloadBytes = std::uint64_t{16} << 20;
+/// What a sender of a flow keeps to send it again [bytes]. A receiver that needs an older message
+/// takes no further part in this roster.
+inline constexpr std::uint64_t kMaxRetainedBytes = std::uint64_t{64} << 20;
+/// Messages of one flow that came before an earlier one did.
+inline constexpr std::size_t kMaxParkedMessages = 1024;
+/// Words to one peer that its pipe has not sent yet. A peer that reads no more of them is given up.
+inline constexpr std::size_t kMaxUnsentWords = 1024;
+/// Texts that workers leave at the controller to find each other, and the bytes of one.
+inline constexpr std::size_t kMaxStoreKeys = 4096;
+inline constexpr std::size_t kMaxStoreValueBytes = 65536;
+/// Connections to a controller that have not said which rank they are: the oldest gives way.
+inline constexpr std::size_t kMaxUnseatedWorkers = 64;
+/// Steps whose outputs are all there and were not collected: broadcast() accepts no further ones.
+inline constexpr std::size_t kMaxUncollectedSteps = 1024;
+/// Attempts of a controller to form one roster.
+inline constexpr std::uint32_t kMaxRosterAttempts = 3;
+
+}  // namespace v0
+}  // namespace tendon

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <tendon/control/limits.hpp>
+#include <tendon/core/rank.hpp>
+#include <tendon/memory/storage.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// One step, as a controller gives it to all of its workers.
+///
+/// Owns:    shares of its bytes and tensors.
+/// Threads: a value.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    no copy.
+struct StepInputs {
+  /// Above those of all steps before it.
+  std::uint64_t schedule_id = 0;
+  /// At most kMaxStepPayloadBytes. Tendon does not look into it: a serialized
+  /// `tendon.v1.StepInputs` (proto/tendon/v1/step.proto), or a message of yours.
+  Storage payload = {};
+  /// Travel on the worker pipes, by shared memory within a host; may be empty.
+  TensorDict tensors = {};
+};
+
+/// What one rank made of a step.
+struct StepOutputs {
+  std::uint64_t schedule_id = 0;
+  GlobalRank rank = {};  ///< of the sender; set by collect()
+  Storage payload = {};
+  /// Any number that must be the same on all ranks that send outputs, such as a hash of the tokens:
+  /// else collect() returns `divergence`. 0: nothing to compare.
+  std::uint64_t agreement = 0;
+};
+
+}  // namespace v0
+}  // namespace tendon

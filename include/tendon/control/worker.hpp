@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tendon/control/step.hpp>
+#include <tendon/control/worker_status.hpp>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/parallel_layout.hpp>
+#include <tendon/core/rank.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/group/group.hpp>
+#include <tendon/runtime/context.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+namespace detail {
+class WorkerCore;
+}
+
+/// Every member has a default; name the ones you set.
+struct WorkerOptions {
+  /// As ControllerOptions::schema_hash.
+  std::uint64_t schema_hash = 0;
+  /// As GroupOptions::listen, for the groups.
+  std::string listen = {};
+  /// In WorkerStatus: KV blocks that this worker has room for, or what else the controller counts.
+  std::uint64_t free_blocks = 0;
+};
+
+/// A step as a worker gets it.
+struct Step {
+  StepInputs inputs = {};
+  /// Set by Controller::cancel_step() while the step is at work.
+  std::shared_ptr<const std::atomic<bool>> cancel_flag = {};
+
+  [[nodiscard]] bool cancelled() const noexcept {
+    return cancel_flag != nullptr && cancel_flag->load(std::memory_order_relaxed);
+  }
+};
+
+/// The groups of a worker in one roster.
+struct WorkerGroups {
+  std::shared_ptr<Group> world;
+  std::shared_ptr<Group> tensor;
+  std::shared_ptr<Group> kv;
+  std::shared_ptr<Group> pipeline;  ///< its rank in it is its stage
+};
+
+/// One of the processes that a Controller gives steps to.
+///
+///   for (;;) {
+///     Result<Step> step = worker.next_step(Deadline::never());
+///     if (step.has_value()) { compute; worker.send_outputs(...); continue; }
+///     if (step.error().code == ErrorCode::end_of_stream) break;
+///     free all sequences; worker.rebuild(step.error(), 60s).value();
+///   }
+///
+/// Owns:    the worker pipe, three sockets, its groups, one thread for heartbeats. The controller's
+///          questions are answered while the program computes, waits in a collective, or holds
+///          Python's lock.
+/// Threads: next_step(), send_outputs(), signal_microbatch(), rebuild() by one thread at a time,
+///          else `busy`; the rest at any time.
+/// Errors:  end_of_stream (the controller stopped), roster_closed (free all sequences, then
+///          rebuild()), peer_lost (the controller died: end), timeout, message_too_large, forked.
+/// Blocks:  calls with a Deadline, until then.
+/// Cost:    two threads beside the program's own: the Context's and the heartbeats'.
+class TENDON_API Worker {
+ public:
+  /// Joins the controller at `address` as `rank`, then makes the groups and flows of the first
+  /// roster with the others: returns when all of them are there. Errors: permission_denied or
+  /// invalid_argument in the controller's words (the rank is taken, another layout or schema).
+  [[nodiscard]] static Result<Worker> connect(Context& context, std::string_view address,
+                                              const ParallelLayout& layout, GlobalRank rank,
+                                              Deadline deadline, WorkerOptions options = {});
+  Worker(Worker&&) noexcept;
+  Worker& operator=(Worker&&) noexcept;
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker();
+
+  [[nodiscard]] GlobalRank rank() const noexcept;
+  [[nodiscard]] ParallelCoordinates place() const noexcept;
+  [[nodiscard]] std::uint64_t roster() const;
+  /// Those of this roster; rebuild() makes new ones.
+  [[nodiscard]] WorkerGroups groups() const;
+  /// Whether the controller waits for outputs of this rank: tensor rank 0 of the last stage.
+  [[nodiscard]] bool sends_outputs() const noexcept;
+  /// Whether the controller listens to its microbatch signals: rank 0 of the first stage.
+  [[nodiscard]] bool signals_microbatches() const noexcept;
+
+  /// The next step, in the controller's order, each once.
+  [[nodiscard]] Result<Step> next_step(Deadline deadline);
+  /// The end of a step. On a rank that sends no outputs it says only that the step is over.
+  [[nodiscard]] Result<void> send_outputs(const StepOutputs& outputs, Deadline deadline);
+  /// This rank's part of the step's first stage is over; elsewhere it does nothing.
+  [[nodiscard]] Result<void> signal_microbatch(std::uint64_t schedule_id, Deadline deadline);
+  /// After roster_closed, or after a collective that failed: says why, waits for the controller to
+  /// have a full roster again, and enters it with new groups and flows.
+  [[nodiscard]] Result<void> rebuild(const Error& cause, Deadline deadline);
+
+  /// In WorkerStatus::load from now on.
+  void set_load(double load);
+  [[nodiscard]] FlowStats stats() const;
+  /// Leaves in order: the controller closes the roster.
+  void leave(std::string_view reason);
+
+ private:
+  explicit Worker(std::shared_ptr<detail::WorkerCore> core);
+  std::shared_ptr<detail::WorkerCore> core_;
+};
+
+}  // namespace v0
+}  // namespace tendon

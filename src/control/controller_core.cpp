@@ -1,0 +1,579 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/controller_core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tendon::v0::detail {
+
+ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions options,
+                               std::shared_ptr<StepNetwork> network, WakeFd wake,
+                               std::string run_id)
+    : layout_(layout),
+      options_(std::move(options)),
+      network_(std::move(network)),
+      wake_(std::move(wake)),
+      seats_(layout.world_size()),
+      roster_{.id = {.run = std::move(run_id), .roster = 0}},
+      steps_(layout) {
+  heart_.emplace([this] { return beat(); });
+}
+
+ControllerCore::~ControllerCore() = default;
+
+// --- New workers
+
+void ControllerCore::serve(Listener listener) {
+  listener_.emplace(std::move(listener));
+  accept_next();
+}
+
+void ControllerCore::accept_next() {
+  Completion<Pipe> next = listener_->accept_async();
+  next.on_done([weak = weak_from_this()](Result<Pipe> pipe) {
+    if (const auto self = weak.lock()) self->accepted(std::move(pipe));
+  });
+  accepting_.emplace(std::move(next));
+}
+
+void ControllerCore::accepted(Result<Pipe> pipe) {
+  if (!pipe.has_value()) return;  // the listener or the Context was closed
+  const auto worker = std::make_shared<WorkerPipe>(*std::move(pipe), weak_from_this());
+  std::shared_ptr<WorkerPipe> gives_way;
+  {
+    const Lock lock(mutex_);
+    if (roster_.state == RosterState::stopped) {
+      gives_way = worker;
+    } else {
+      unseated_.push_back(worker);
+      if (unseated_.size() > kMaxUnseatedWorkers) {
+        gives_way = unseated_.front();
+        unseated_.pop_front();
+      }
+    }
+  }
+  if (gives_way != nullptr) {
+    gives_way->cancel(Error{ErrorCode::server_busy, "control.join",
+                            "the controller has stopped, or too many connections to it do not say "
+                            "which rank they are"});
+  }
+  worker->start();
+  accept_next();
+}
+
+Result<void> ControllerCore::may_join(const v1::Join& join) const {
+  const auto refuse = [](std::string text) {
+    return Error{ErrorCode::invalid_argument, "control.join", std::move(text)};
+  };
+  if (join.version() != kControlVersion) {
+    return Error{ErrorCode::version_mismatch, "control.join",
+                 "the worker speaks version " + std::to_string(join.version()) +
+                     " of the control protocol, the controller " + std::to_string(kControlVersion)};
+  }
+  const ParallelSizes& sizes = layout_.sizes();
+  if (join.tensor_parallel_size() != sizes.tensor ||
+      join.pipeline_parallel_size() != sizes.pipeline || join.kv_parallel_size() != sizes.kv) {
+    return refuse("the worker's layout is tensor " + std::to_string(join.tensor_parallel_size()) +
+                  ", pipeline " + std::to_string(join.pipeline_parallel_size()) + ", kv " +
+                  std::to_string(join.kv_parallel_size()) + "; the controller's is tensor " +
+                  std::to_string(sizes.tensor) + ", pipeline " + std::to_string(sizes.pipeline) +
+                  ", kv " + std::to_string(sizes.kv));
+  }
+  if (join.rank() >= seats_.size()) {
+    return refuse("rank " + std::to_string(join.rank()) + " of " + std::to_string(seats_.size()) +
+                  " workers");
+  }
+  if (join.schema_hash() != options_.schema_hash) {
+    return refuse("the worker's messages have the schema hash " +
+                  std::to_string(join.schema_hash()) + ", the controller's " +
+                  std::to_string(options_.schema_hash));
+  }
+  if (seats_.at({join.rank()}).state != SeatState::empty) {
+    return refuse(name_of({join.rank()}) + " is there already");
+  }
+  return {};
+}
+
+void ControllerCore::seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Join& join) {
+  WorkerSeat& seat = seats_.at({join.rank()});
+  seat = WorkerSeat{};
+  seat.state = SeatState::waiting;
+  seat.pipe = pipe;
+  seat.incarnation = join.incarnation();
+  seat.heard.rank = {join.rank()};
+  seat.heard.identity = pipe->peer();
+  seat.heard_at = Clock::now();
+  v1::Word welcome = word();
+  welcome.mutable_welcome()->set_idle_heartbeat_ms(
+      static_cast<std::uint32_t>(options_.idle_heartbeat.count()));
+  welcome.mutable_welcome()->set_step_heartbeat_ms(
+      static_cast<std::uint32_t>(options_.step_heartbeat.count()));
+  pipe->send(welcome);
+  changed();
+}
+
+std::string ControllerCore::name_of(GlobalRank rank) const {
+  return "rank " + std::to_string(rank.value) + " (" + seats_.at(rank).heard.identity.to_string() +
+         ")";
+}
+
+// --- What comes on worker pipes
+
+void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) {
+  std::optional<Error> refused;
+  {
+    const Lock lock(mutex_);
+    if (const auto rank = seats_.rank_of(*pipe)) {
+      heard(*rank, word);
+    } else if (const auto at = std::ranges::find(unseated_, pipe); at != unseated_.end()) {
+      unseated_.erase(at);
+      if (!word.has_join()) {
+        refused = Error{ErrorCode::protocol_violation, "control.join",
+                        "the first word of a worker is Join"};
+      } else if (auto may = may_join(word.join()); !may.has_value()) {
+        refused = may.error();
+      } else {
+        seat(pipe, word.join());
+      }
+    }
+  }
+  if (refused) pipe->cancel(*refused);
+}
+
+void ControllerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
+  (void)tensors;
+  pipe->cancel(Error{ErrorCode::protocol_violation, "control.pipe",
+                     "a worker sends no tensors on its worker pipe"});
+}
+
+void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) {
+  const Lock lock(mutex_);
+  std::erase(unseated_, pipe);
+  store_.forget(pipe);
+  const auto rank = seats_.rank_of(*pipe);
+  if (!rank) return;
+  const SeatState was = seats_.at(*rank).state;
+  Error lost{
+      ErrorCode::worker_lost, "control.roster",
+      name_of(*rank) + (why.code == ErrorCode::end_of_stream ? " has left" : ": " + why.detail)};
+  seats_.at(*rank) = WorkerSeat{};
+  const bool part_of_roster = was == SeatState::ready || was == SeatState::forming;
+  if (part_of_roster && (runs() || roster_.state == RosterState::forming))
+    close_roster(std::move(lost));
+  changed();
+}
+
+void ControllerCore::heard(GlobalRank rank, const v1::Word& word) {
+  WorkerSeat& seat = seats_.at(rank);
+  switch (word.word_case()) {
+    case v1::Word::kHeartbeat:
+      return heard(rank, word.roster(), word.heartbeat());
+    case v1::Word::kReady:
+      if (word.roster() == roster_.id.roster && seat.state == SeatState::forming) {
+        seat.ready = word.ready();
+        seat.heard.free_blocks = word.ready().free_blocks();
+        seat.state = SeatState::ready;
+      }
+      break;
+    case v1::Word::kStepFailed:
+      return failed(rank, word.step_failed());
+    case v1::Word::kResendRequest:
+      if (word.roster() == roster_.id.roster) resend(rank, word.resend_request());
+      break;
+    case v1::Word::kResent:
+      // As if it had come through its flow.
+      if (check(word.resent(), roster_.id).has_value() &&
+          word.resent().sender_rank() == rank.value) {
+        arrived(word.resent());
+      } else {
+        ++stats_.refused;
+      }
+      break;
+    case v1::Word::kNotRetained:
+      if (word.roster() == roster_.id.roster && runs()) {
+        close_roster({ErrorCode::worker_lost, "control.roster",
+                      name_of(rank) + " has outputs no more that were lost on their way"});
+      }
+      break;
+    case v1::Word::kCancelAcknowledged:
+      seat.cancelled_id = std::max(seat.cancelled_id, word.cancel_acknowledged().schedule_id());
+      break;
+    case v1::Word::kStoreSet:
+      store_.set(word.store_set().key(), word.store_set().value());
+      break;
+    case v1::Word::kStoreGet:
+      store_.get(seat.pipe, word.store_get().key());
+      break;
+    default:
+      ++stats_.refused;  // of a newer worker, or not for a controller
+      break;
+  }
+  changed();
+}
+
+void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Heartbeat& heartbeat) {
+  WorkerSeat& seat = seats_.at(rank);
+  seat.heard_at = Clock::now();
+  seat.heard.schedule_id = heartbeat.schedule_id();
+  seat.heard.waiting = heartbeat.waiting();
+  seat.heard.load = heartbeat.load();
+  if (heartbeat.ping() != 0) seat.ping = heartbeat.ping();
+  changed();
+  if (roster != roster_.id.roster || seat.state != SeatState::ready) return;
+  const auto number = [](const auto& map, v1::Flow flow) {
+    const auto found = map.find(static_cast<std::uint32_t>(flow));
+    return found == map.end() ? std::uint64_t{0} : found->second;
+  };
+  // More than was sent is a lie, or a fault: it must not free what others need.
+  seat.heard.applied_inputs =
+      std::max(seat.heard.applied_inputs,
+               std::min(number(heartbeat.applied(), v1::FLOW_STEP_INPUTS), inputs_.sent()));
+  inputs_.applied(seats_.applied_by_all());
+  ask_again(rank, v1::FLOW_STEP_OUTPUTS,
+            seat.outputs.missing_after_announced(number(heartbeat.sent(), v1::FLOW_STEP_OUTPUTS),
+                                                 seat.heard_at));
+  ask_again(rank, v1::FLOW_STEP_MICROBATCH_OUTPUTS,
+            seat.microbatches.missing_after_announced(
+                number(heartbeat.sent(), v1::FLOW_STEP_MICROBATCH_OUTPUTS), seat.heard_at));
+}
+
+void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
+  WorkerSeat& seat = seats_.at(rank);
+  if (seat.state == SeatState::empty || seat.state == SeatState::waiting) return;
+  const bool first = seat.state == SeatState::ready || seat.state == SeatState::forming;
+  seat.state = SeatState::waiting;
+  if (first && (runs() || roster_.state == RosterState::forming)) {
+    close_roster(
+        {ErrorCode::worker_lost, "control.roster",
+         name_of(rank) + " failed" +
+             (failure.schedule_id() == 0 ? std::string()
+                                         : " in step " + std::to_string(failure.schedule_id())) +
+             ": " + failure.error().substr(0, 1024)});
+  }
+  changed();
+}
+
+void ControllerCore::resend(GlobalRank rank, const v1::ResendRequest& request) {
+  WorkerSeat& seat = seats_.at(rank);
+  if (request.flow() != v1::FLOW_STEP_INPUTS || seat.state != SeatState::ready) {
+    ++stats_.refused;
+    return;
+  }
+  if (request.first() < inputs_.first_kept()) {
+    v1::Word reply = word();
+    reply.mutable_not_retained()->set_flow(v1::FLOW_STEP_INPUTS);
+    reply.mutable_not_retained()->set_first(inputs_.first_kept());
+    return seat.pipe->send(reply);
+  }
+  const std::uint64_t last = request.last() == 0 ? inputs_.sent() : request.last();
+  for (const FlowSender::Kept& message : inputs_.between(request.first(), last)) {
+    v1::Word reply = word();
+    if (!reply.mutable_resent()->ParseFromString(*message)) continue;
+    seat.pipe->send(reply);
+    ++stats_.resent;
+  }
+}
+
+// --- Flows
+
+void ControllerCore::arrived(const v1::StepMessage& message) {
+  if ((message.flow() != v1::FLOW_STEP_OUTPUTS &&
+       message.flow() != v1::FLOW_STEP_MICROBATCH_OUTPUTS) ||
+      message.sender_rank() >= seats_.size()) {
+    ++stats_.refused;
+    return;
+  }
+  const GlobalRank rank{message.sender_rank()};
+  WorkerSeat& seat = seats_.at(rank);
+  if (seat.state != SeatState::ready || seat.incarnation != message.incarnation()) {
+    ++stats_.refused;
+    return;
+  }
+  WorkerSeat::Flow& flow = seat.flow(message.flow());
+  switch (flow.take(message.sequence(), message)) {
+    case WorkerSeat::Flow::Arrival::doubled:
+      ++stats_.doubled;
+      return;
+    case WorkerSeat::Flow::Arrival::early:
+      ++stats_.parked;
+      return ask_again(rank, message.flow(), flow.missing_before_parked());
+    case WorkerSeat::Flow::Arrival::too_early:
+      return;
+    case WorkerSeat::Flow::Arrival::in_order:
+      return apply(rank, message.flow());
+  }
+}
+
+void ControllerCore::apply(GlobalRank rank, v1::Flow flow) {
+  while (auto message = seats_.at(rank).flow(flow).next()) {
+    ++stats_.received;
+    const std::uint64_t schedule_id = message->schedule_id();
+    const std::uint64_t agreement = message->agreement();
+    if (flow == v1::FLOW_STEP_MICROBATCH_OUTPUTS) {
+      // The step may be over already: its outputs came by another flow.
+      (void)steps_.add_microbatch(schedule_id);
+    } else if (!steps_.add({.schedule_id = schedule_id,
+                            .rank = rank,
+                            .payload = payload_of(*std::move(message)),
+                            .agreement = agreement})) {
+      ++stats_.refused;
+    }
+  }
+  changed();
+}
+
+void ControllerCore::ask_again(GlobalRank rank, v1::Flow flow,
+                               std::optional<MissingRange> missing) {
+  if (!missing) return;
+  v1::Word request = word();
+  request.mutable_resend_request()->set_flow(flow);
+  request.mutable_resend_request()->set_first(missing->first);
+  request.mutable_resend_request()->set_last(missing->last);
+  seats_.at(rank).pipe->send(request);
+}
+
+void ControllerCore::service(Deadline deadline) {
+  const std::shared_ptr<ControllerSockets> sockets = sockets_;
+  if (reading_ || sockets == nullptr) {
+    (void)changed_.wait_until(mutex_, deadline);
+    return;
+  }
+  reading_ = true;
+  const RosterId expected = roster_.id;
+  std::vector<v1::StepMessage> messages;
+  std::uint64_t refused = 0;
+  mutex_.unlock();
+  sockets->wait(wake_.get(), deadline);
+  wake_.clear();
+  while (const auto bytes = sockets->take()) {
+    if (auto message = decode(bytes->bytes(), expected); message.has_value()) {
+      messages.push_back(*std::move(message));
+    } else {
+      ++refused;
+    }
+  }
+  mutex_.lock();
+  reading_ = false;
+  stats_.refused += refused;
+  // A roster may have been closed meanwhile.
+  if (expected.roster == roster_.id.roster) {
+    for (const v1::StepMessage& message : messages) arrived(message);
+  }
+  changed_.notify_all();
+}
+
+void ControllerCore::changed() {
+  changed_.notify_all();
+  if (reading_) wake_.wake();
+}
+
+v1::Word ControllerCore::word() const {
+  v1::Word word;
+  word.set_run_id(roster_.id.run);
+  word.set_roster(roster_.id.roster);
+  return word;
+}
+
+std::chrono::nanoseconds ControllerCore::beat() {
+  const Lock lock(mutex_);
+  for (const GlobalRank rank : seats_.in(SeatState::ready)) {
+    const WorkerSeat& seat = seats_.at(rank);
+    v1::Word beat = word();
+    v1::Heartbeat& heartbeat = *beat.mutable_heartbeat();
+    (*heartbeat.mutable_sent())[v1::FLOW_STEP_INPUTS] = inputs_.sent();
+    (*heartbeat.mutable_applied())[v1::FLOW_STEP_OUTPUTS] = seat.outputs.applied();
+    (*heartbeat.mutable_applied())[v1::FLOW_STEP_MICROBATCH_OUTPUTS] = seat.microbatches.applied();
+    seat.pipe->send_if_idle(beat);
+  }
+  return steps_.is_idle() ? options_.idle_heartbeat : options_.step_heartbeat;
+}
+
+// --- Steps
+
+Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadline) {
+  if (inputs.payload.size_bytes() > kMaxStepPayloadBytes) {
+    return Error{ErrorCode::message_too_large, "control.broadcast",
+                 "a payload of " + std::to_string(inputs.payload.size_bytes()) +
+                     " bytes; at most " + std::to_string(kMaxStepPayloadBytes) +
+                     " are legal: put large inputs in StepInputs::tensors"};
+  }
+  Lock lock(mutex_);
+  while (roster_.state == RosterState::running && !steps_.has_room()) {
+    if (deadline.has_passed()) {
+      const auto behind = steps_.in_flight();
+      return Error{ErrorCode::timeout, "control.broadcast",
+                   std::to_string(behind.size()) + " steps are in flight, the oldest is " +
+                       std::to_string(behind.front()) + ", which waits for " +
+                       text_of(steps_.missing(behind.front()))};
+    }
+    service(deadline);
+  }
+  if (roster_.state != RosterState::running) return roster_error("control.broadcast");
+  if (inputs.schedule_id <= last_schedule_id_) {
+    return Error{ErrorCode::invalid_argument, "control.broadcast",
+                 "schedule_id " + std::to_string(inputs.schedule_id) + " is not above " +
+                     std::to_string(last_schedule_id_) + ", that of an earlier step"};
+  }
+  if (steps_.uncollected() >= kMaxUncollectedSteps) {
+    return Error{ErrorCode::limit_exceeded, "control.broadcast",
+                 std::to_string(kMaxUncollectedSteps) +
+                     " steps are complete and were not collected: call collect()"};
+  }
+  v1::StepMessage message;
+  message.set_version(kControlVersion);
+  message.set_run_id(roster_.id.run);
+  message.set_roster(roster_.id.roster);
+  message.set_flow(v1::FLOW_STEP_INPUTS);
+  message.set_sequence(inputs_.next_sequence());
+  message.set_schedule_id(inputs.schedule_id);
+  message.set_payload(inputs.payload.data(), inputs.payload.size_bytes());
+  message.set_has_tensors(!inputs.tensors.empty());
+  const auto encoded = encode(message);
+  TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
+  inputs_.keep(encoded);
+  ++stats_.sent;
+  last_schedule_id_ = inputs.schedule_id;
+  if (steps_.is_idle()) heart_->wake();
+  steps_.begin(inputs.schedule_id);
+  if (inputs.tensors.empty()) return {};
+  v1::Word announced = word();
+  announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
+  std::vector<std::shared_ptr<WorkerPipe>> pipes;
+  for (const GlobalRank rank : seats_.in(SeatState::ready)) pipes.push_back(seats_.at(rank).pipe);
+  lock.unlock();
+  // They are copied now.
+  for (const auto& pipe : pipes) pipe->send(announced, inputs.tensors);
+  return {};
+}
+
+Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_id,
+                                                         Deadline deadline) {
+  const Lock lock(mutex_);
+  while (true) {
+    if (steps_.is_complete(schedule_id)) return steps_.collect(schedule_id);
+    if (!runs()) return roster_error("control.collect");
+    if (!steps_.has(schedule_id)) {
+      return Error{ErrorCode::invalid_argument, "control.collect",
+                   "step " + std::to_string(schedule_id) +
+                       " was not given out in this roster, or was collected before"};
+    }
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.collect",
+                   "step " + std::to_string(schedule_id) + " waits for " +
+                       text_of(steps_.missing(schedule_id))};
+    }
+    service(deadline);
+  }
+}
+
+Result<void> ControllerCore::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
+  const Lock lock(mutex_);
+  while (!steps_.has_microbatch(schedule_id)) {
+    if (!runs()) return roster_error("control.microbatch");
+    if (!steps_.has(schedule_id)) {
+      return Error{ErrorCode::invalid_argument, "control.microbatch",
+                   "step " + std::to_string(schedule_id) + " is not in flight"};
+    }
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.microbatch",
+                   "rank 0 has not passed on step " + std::to_string(schedule_id)};
+    }
+    service(deadline);
+  }
+  return {};
+}
+
+Result<void> ControllerCore::cancel_step(std::uint64_t schedule_id, Deadline deadline) {
+  const Lock lock(mutex_);
+  if (!steps_.has(schedule_id)) {
+    return Error{ErrorCode::invalid_argument, "control.cancel",
+                 "step " + std::to_string(schedule_id) + " is not in flight"};
+  }
+  v1::Word cancel = word();
+  cancel.mutable_cancel()->set_schedule_id(schedule_id);
+  seats_.tell_all(cancel);
+  while (true) {
+    if (!runs()) return roster_error("control.cancel");
+    std::vector<GlobalRank> silent = seats_.in(SeatState::ready);
+    std::erase_if(silent, [&](GlobalRank rank) TENDON_REQUIRES(mutex_) {
+      return seats_.at(rank).cancelled_id >= schedule_id;
+    });
+    if (silent.empty()) return {};
+    if (deadline.has_passed()) {
+      return Error{
+          ErrorCode::timeout, "control.cancel",
+          text_of(silent) + " did not acknowledge the end of step " + std::to_string(schedule_id)};
+    }
+    (void)changed_.wait_until(mutex_, deadline);
+  }
+}
+
+Result<WorkerStatus> ControllerCore::ask(GlobalRank rank, Deadline deadline) {
+  const Lock lock(mutex_);
+  if (rank.value >= seats_.size()) {
+    return Error{
+        ErrorCode::invalid_argument, "control.ask",
+        "rank " + std::to_string(rank.value) + " of " + std::to_string(seats_.size()) + " workers"};
+  }
+  const std::shared_ptr<WorkerPipe> pipe = seats_.at(rank).pipe;
+  if (pipe == nullptr) {
+    return Error{ErrorCode::not_found, "control.ask",
+                 "rank " + std::to_string(rank.value) + " has no worker now"};
+  }
+  const std::uint64_t nonce = ++nonce_;
+  v1::Word ping = word();
+  ping.mutable_ping()->set_nonce(nonce);
+  pipe->send(ping);
+  while (seats_.at(rank).pipe == pipe && seats_.at(rank).ping < nonce) {
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.ask", name_of(rank) + " does not reply"};
+    }
+    (void)changed_.wait_until(mutex_, deadline);
+  }
+  if (seats_.at(rank).pipe != pipe) {
+    return Error{ErrorCode::worker_lost, "control.ask",
+                 "rank " + std::to_string(rank.value) + " was lost while it was asked"};
+  }
+  WorkerStatus status = seats_.at(rank).heard;
+  status.age = Clock::now() - seats_.at(rank).heard_at;
+  return status;
+}
+
+ControllerStatus ControllerCore::status() const {
+  const Lock lock(mutex_);
+  ControllerStatus status{.state = roster_.state,
+                          .roster = roster_.id.roster,
+                          .reason = roster_.why_closed.detail,
+                          .steps_in_flight = steps_.in_flight()};
+  for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    const WorkerSeat& seat = seats_.at({rank});
+    if (seat.state == SeatState::empty) continue;
+    status.workers.push_back(seat.heard);
+    status.workers.back().age = Clock::now() - seat.heard_at;
+  }
+  return status;
+}
+
+FlowStats ControllerCore::stats() const {
+  const Lock lock(mutex_);
+  return stats_;
+}
+
+Result<void> ControllerCore::drain(Deadline deadline) {
+  const Lock lock(mutex_);
+  if (roster_.state == RosterState::running) roster_.state = RosterState::draining;
+  while (!steps_.is_idle()) {
+    if (!runs()) return roster_error("control.drain");
+    if (deadline.has_passed()) {
+      const auto left = steps_.in_flight();
+      return Error{ErrorCode::timeout, "control.drain",
+                   std::to_string(left.size()) + " steps are in flight, the oldest is " +
+                       std::to_string(left.front()) + ", which waits for " +
+                       text_of(steps_.missing(left.front()))};
+    }
+    service(deadline);
+  }
+  return {};
+}
+
+}  // namespace tendon::v0::detail

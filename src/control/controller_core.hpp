@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/control/controller.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/pipe/listener.hpp>
+#include <vector>
+
+#include "control/flow_sender.hpp"
+#include "control/heart.hpp"
+#include "control/step_ledger.hpp"
+#include "control/step_message.hpp"
+#include "control/step_sockets.hpp"
+#include "control/store_book.hpp"
+#include "control/wake_fd.hpp"
+#include "control/worker_pipe.hpp"
+#include "control/worker_seats.hpp"
+
+namespace tendon::v0::detail {
+
+/// The state of a Controller: its workers, the roster that runs, the steps in flight.
+///
+/// The roster's states: docs/control.md. Whatever a worker says moves them on the service thread; a
+/// caller that waits reads the sockets, one at a time, and the others are woken by it.
+///
+/// Owns:    all that a Controller does.
+/// Threads: safe everywhere. No lock of anything else is held while mutex_ is taken, but that of a
+///          pipe may be taken under it.
+/// Errors, Blocks: as Controller.
+/// Cost:    as Controller.
+class ControllerCore final : public PipeListener,
+                             public std::enable_shared_from_this<ControllerCore> {
+ public:
+  ControllerCore(const ParallelLayout& layout, ControllerOptions options,
+                 std::shared_ptr<StepNetwork> network, WakeFd wake, std::string run_id);
+  ~ControllerCore() override;
+
+  /// Workers are let in from now on.
+  void serve(Listener listener);
+
+  [[nodiscard]] const ParallelLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] std::string address() const { return listener_->address(); }
+
+  [[nodiscard]] Result<void> wait_for_workers(Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline)
+      TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
+                                                         Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline)
+      TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> cancel_step(std::uint64_t schedule_id, Deadline deadline)
+      TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<WorkerStatus> ask(GlobalRank rank, Deadline deadline)
+      TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] ControllerStatus status() const TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] FlowStats stats() const TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> drain(Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> stop(std::string_view reason, Deadline deadline)
+      TENDON_EXCLUDES(mutex_);
+  /// The handle is gone: workers are told, nothing is waited for.
+  void abandon() TENDON_EXCLUDES(mutex_);
+
+  void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) override
+      TENDON_EXCLUDES(mutex_);
+  void on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) override;
+  void on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) override
+      TENDON_EXCLUDES(mutex_);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // New workers
+  void accept_next();
+  void accepted(Result<Pipe> pipe);
+  void seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Join& join) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> may_join(const v1::Join& join) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::string name_of(GlobalRank rank) const TENDON_REQUIRES(mutex_);
+
+  // Rosters: roster.cpp
+  [[nodiscard]] Result<void> form(Deadline deadline) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> fill_seats(Deadline deadline) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> open_roster() TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> probe(Deadline deadline) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> compare_ready() const TENDON_REQUIRES(mutex_);
+  void close_roster(Error why) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Error roster_error(std::string_view where) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool runs() const TENDON_REQUIRES(mutex_) {
+    return roster_.state == RosterState::running || roster_.state == RosterState::draining;
+  }
+
+  // What a seated worker says
+  void heard(GlobalRank rank, const v1::Word& word) TENDON_REQUIRES(mutex_);
+  void heard(GlobalRank rank, std::uint64_t roster, const v1::Heartbeat& heartbeat)
+      TENDON_REQUIRES(mutex_);
+  void failed(GlobalRank rank, const v1::StepFailed& failure) TENDON_REQUIRES(mutex_);
+  void resend(GlobalRank rank, const v1::ResendRequest& request) TENDON_REQUIRES(mutex_);
+
+  // Flows
+  void arrived(const v1::StepMessage& message) TENDON_REQUIRES(mutex_);
+  void apply(GlobalRank rank, v1::Flow flow) TENDON_REQUIRES(mutex_);
+  void ask_again(GlobalRank rank, v1::Flow flow, std::optional<MissingRange> missing)
+      TENDON_REQUIRES(mutex_);
+  /// Reads the sockets, or waits while another caller does, until something changed or the deadline
+  /// has passed.
+  void service(Deadline deadline) TENDON_REQUIRES(mutex_);
+  void changed() TENDON_REQUIRES(mutex_);
+  [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_);
+  std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
+
+  const ParallelLayout layout_;
+  const ControllerOptions options_;
+  const std::shared_ptr<StepNetwork> network_;
+  const WakeFd wake_;
+  std::optional<Listener> listener_;
+  std::optional<Completion<Pipe>> accepting_;  // by the service thread, after serve()
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<WorkerPipe>> unseated_ TENDON_GUARDED_BY(mutex_);
+  WorkerSeats seats_ TENDON_GUARDED_BY(mutex_);
+  StoreBook store_ TENDON_GUARDED_BY(mutex_);
+  struct Roster {
+    RosterState state = RosterState::gathering;
+    RosterId id = {};
+    Error why_closed = {};
+  };
+  Roster roster_ TENDON_GUARDED_BY(mutex_);
+  std::shared_ptr<ControllerSockets> sockets_ TENDON_GUARDED_BY(mutex_);
+  bool reading_ TENDON_GUARDED_BY(mutex_) = false;  // a caller is in the sockets' wait()
+  FlowSender inputs_ TENDON_GUARDED_BY(mutex_);
+  StepLedger steps_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t last_schedule_id_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::uint64_t nonce_ TENDON_GUARDED_BY(mutex_) = 0;  // of probes and pings, rising
+  FlowStats stats_ TENDON_GUARDED_BY(mutex_);
+  std::optional<Heart> heart_;  // last: it ends before what it looks at
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tendon/control/limits.hpp>
+#include <utility>
+
+namespace tendon::v0::detail {
+
+/// Messages that a receiver has to ask for.
+struct MissingRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  friend bool operator==(const MissingRange&, const MissingRange&) = default;
+};
+
+/// The receiving end of a flow: gives out its messages in order and once, whichever way and in
+/// whichever order they come.
+///
+/// A hole before a message that came is missing at once, because ZeroMQ keeps the order of a
+/// connection. What the sender announces and nothing came after may still be under way: it is
+/// missing when the sender announces it again some time later.
+///
+/// Owns:    messages that came too early, at most kMaxParkedMessages.
+/// Threads: one at a time.
+/// Errors:  none: what cannot be parked is dropped, and asked for again.
+/// Blocks:  never.
+/// Cost:    nothing for a message in order.
+template <class T>
+class FlowReceiver {
+ public:
+  enum class Arrival : std::uint8_t {
+    in_order,
+    early,
+    doubled,
+    too_early,  ///< no place left; it will be sent again
+  };
+
+  Arrival take(std::uint64_t sequence, T message) {
+    if (sequence < next_ || waiting_.contains(sequence)) return Arrival::doubled;
+    if (sequence > next_ && waiting_.size() >= kMaxParkedMessages) return Arrival::too_early;
+    waiting_.emplace(sequence, std::move(message));
+    return sequence == next_ ? Arrival::in_order : Arrival::early;
+  }
+  /// The next message, which stays; nullptr when it has not come.
+  [[nodiscard]] const T* peek() const {
+    const auto found = waiting_.find(next_);
+    return found == waiting_.end() ? nullptr : &found->second;
+  }
+  /// The next message, once.
+  [[nodiscard]] std::optional<T> next() {
+    const auto found = waiting_.find(next_);
+    if (found == waiting_.end()) return std::nullopt;
+    T message = std::move(found->second);
+    waiting_.erase(found);
+    ++next_;
+    return message;
+  }
+  /// The highest number that next() gave out.
+  [[nodiscard]] std::uint64_t applied() const noexcept { return next_ - 1; }
+
+  /// What to ask for after a message came; each hole once.
+  [[nodiscard]] std::optional<MissingRange> missing_before_parked() {
+    const std::uint64_t first = first_absent();
+    const auto later = waiting_.upper_bound(first);
+    if (later == waiting_.end() || first <= asked_up_to_) return std::nullopt;
+    asked_up_to_ = later->first - 1;
+    return MissingRange{.first = first, .last = asked_up_to_};
+  }
+  /// What to ask for when the sender says at `now` that it has sent this many. Called for each of
+  /// its heartbeats, so a request that was lost is made again.
+  [[nodiscard]] std::optional<MissingRange> missing_after_announced(
+      std::uint64_t sent, std::chrono::steady_clock::time_point now) {
+    if (now - announced_at_ < kUnderWay) return std::nullopt;
+    const std::uint64_t before = std::exchange(announced_, sent);
+    announced_at_ = now;
+    const std::uint64_t first = first_absent();
+    if (first > before) return std::nullopt;
+    asked_up_to_ = before;
+    return MissingRange{.first = first, .last = before};
+  }
+
+  /// How long a message may take that is not lost. Asking too early costs a double.
+  static constexpr std::chrono::milliseconds kUnderWay{50};
+
+ private:
+  [[nodiscard]] std::uint64_t first_absent() const {
+    std::uint64_t absent = next_;
+    for (auto at = waiting_.find(absent); at != waiting_.end() && at->first == absent; ++at)
+      ++absent;
+    return absent;
+  }
+
+  std::map<std::uint64_t, T> waiting_;  // in order and early ones
+  std::uint64_t next_ = 1;
+  std::uint64_t announced_ = 0;  // by a heartbeat before
+  std::chrono::steady_clock::time_point announced_at_ = {};
+  std::uint64_t asked_up_to_ = 0;  // by missing_before_parked
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rosters of a controller: how one is formed, and how it ends.
+#include <array>
+#include <utility>
+
+#include "control/controller_core.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::chrono::milliseconds kProbeInterval{10};
+
+}  // namespace
+
+Result<void> ControllerCore::wait_for_workers(Deadline deadline) {
+  const Lock lock(mutex_);
+  if (runs()) return {};
+  // A loss is not passed over: rebuild() says that its caller knows of it.
+  if (roster_.state == RosterState::closed) return roster_error("control.form");
+  return form(deadline);
+}
+
+Result<void> ControllerCore::rebuild(Deadline deadline) {
+  const Lock lock(mutex_);
+  if (runs()) return {};
+  if (roster_.state == RosterState::closed) roster_.state = RosterState::gathering;
+  return form(deadline);
+}
+
+Result<void> ControllerCore::form(Deadline deadline) {
+  Error last;
+  for (std::uint32_t attempt = 0; attempt < kMaxRosterAttempts; ++attempt) {
+    if (roster_.state == RosterState::stopped || roster_.state == RosterState::failed) {
+      return roster_error("control.form");
+    }
+    if (roster_.state !=
+        RosterState::forming) {  // else an earlier call's deadline passed in the midst
+      roster_.state = RosterState::gathering;
+      TENDON_CHECK(fill_seats(deadline));
+      TENDON_CHECK(open_roster());
+    }
+    const Result<void> probed = probe(deadline);
+    if (probed.has_value()) return {};
+    if (probed.error().code == ErrorCode::timeout || roster_.state == RosterState::stopped)
+      return probed;
+    last = probed.error();
+  }
+  roster_.state = RosterState::failed;
+  roster_.why_closed = {ErrorCode::worker_lost, "control.form",
+                        std::to_string(kMaxRosterAttempts) +
+                            " attempts to form a roster failed; the last: " + last.detail};
+  changed();
+  return roster_.why_closed;
+}
+
+Result<void> ControllerCore::fill_seats(Deadline deadline) {
+  if (options_.start_worker) {
+    for (const GlobalRank rank : seats_.in(SeatState::empty)) {
+      mutex_.unlock();
+      const Result<void> started = options_.start_worker(rank);
+      mutex_.lock();
+      if (!started.has_value()) return started;
+    }
+  }
+  while (!seats_.all(SeatState::waiting)) {
+    if (roster_.state == RosterState::stopped) return roster_error("control.form");
+    if (deadline.has_passed()) {
+      std::string text;
+      if (const auto empty = seats_.in(SeatState::empty); !empty.empty()) {
+        text = text_of(empty) + " of " + std::to_string(seats_.size()) + " did not come";
+      }
+      if (const auto failing = seats_.in(SeatState::failing); !failing.empty()) {
+        text += (text.empty() ? "" : "; ") + text_of(failing) +
+                " did not say that they are done with the roster before";
+      }
+      return Error{ErrorCode::timeout, "control.form", std::move(text)};
+    }
+    (void)changed_.wait_until(mutex_, deadline);
+  }
+  return {};
+}
+
+Result<void> ControllerCore::open_roster() {
+  TENDON_TRY(sockets, network_->bind());
+  // What was published in an earlier roster goes with its sockets.
+  sockets_ = std::move(sockets);
+  ++roster_.id.roster;
+  inputs_ = FlowSender();
+  roster_.state = RosterState::forming;
+  roster_.why_closed = {};
+  const StepEndpoints endpoints = sockets_->endpoints();
+  v1::Word rebuild = word();
+  rebuild.mutable_rebuild()->set_inputs_endpoint(endpoints.inputs);
+  rebuild.mutable_rebuild()->set_outputs_endpoint(endpoints.outputs);
+  rebuild.mutable_rebuild()->set_microbatch_endpoint(endpoints.microbatches);
+  for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    WorkerSeat& seat = seats_.at({rank});
+    seat.state = SeatState::forming;
+    seat.heard.applied_inputs = 0;
+    seat.outputs = {};
+    seat.microbatches = {};
+  }
+  seats_.tell_all(rebuild);
+  return {};
+}
+
+Result<void> ControllerCore::probe(Deadline deadline) {
+  v1::StepMessage probe;
+  probe.set_version(kControlVersion);
+  probe.set_run_id(roster_.id.run);
+  probe.set_roster(roster_.id.roster);
+  probe.set_flow(v1::FLOW_PROBE);
+  probe.set_nonce(++nonce_);
+  const auto encoded = encode(probe);
+  while (roster_.state == RosterState::forming) {
+    if (seats_.all(SeatState::ready)) {
+      if (auto same = compare_ready(); !same.has_value()) {
+        close_roster(same.error());
+        return same;
+      }
+      roster_.state = RosterState::running;
+      changed();
+      return {};
+    }
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.form",
+                   text_of(seats_.in(SeatState::forming)) + " did not become ready in roster " +
+                       std::to_string(roster_.id.roster)};
+    }
+    TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
+    (void)changed_.wait_until(mutex_, earlier(deadline, Deadline(kProbeInterval)));
+  }
+  return roster_error("control.form");
+}
+
+Result<void> ControllerCore::compare_ready() const {
+  const v1::Ready& first = seats_.at({0}).ready;
+  for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    const v1::Ready& ready = seats_.at({rank}).ready;
+    if (ready.group_epoch() == first.group_epoch() && ready.members() == seats_.size()) continue;
+    return Error{ErrorCode::mismatch, "control.form",
+                 name_of({rank}) + " is in epoch " + std::to_string(ready.group_epoch()) +
+                     " of the world group with " + std::to_string(ready.members()) + " members, " +
+                     name_of({0}) + " in epoch " + std::to_string(first.group_epoch()) + " with " +
+                     std::to_string(first.members())};
+  }
+  return {};
+}
+
+void ControllerCore::close_roster(Error why) {
+  roster_.state = RosterState::closed;
+  stats_.void_outputs += steps_.clear();
+  for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
+    WorkerSeat& seat = seats_.at({rank});
+    if (seat.state == SeatState::ready || seat.state == SeatState::forming) {
+      seat.state = SeatState::failing;
+    }
+  }
+  v1::Word closed = word();
+  closed.mutable_roster_closed()->set_code(static_cast<std::uint32_t>(why.code));
+  closed.mutable_roster_closed()->set_reason(why.detail);
+  seats_.tell_all(closed);
+  roster_.why_closed = std::move(why);
+  changed();
+}
+
+Error ControllerCore::roster_error(std::string_view where) const {
+  switch (roster_.state) {
+    case RosterState::stopped:
+      return {ErrorCode::roster_closed, where, "the controller has stopped"};
+    case RosterState::draining:
+      return {ErrorCode::roster_closed, where, "the controller drains: it accepts no further step"};
+    case RosterState::closed:
+    case RosterState::failed:
+      return {roster_.why_closed.code, where, roster_.why_closed.detail};
+    default:
+      return {ErrorCode::roster_closed, where,
+              "no roster runs: call wait_for_workers() or rebuild()"};
+  }
+}
+
+Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
+  {
+    const Lock lock(mutex_);
+    roster_.state = RosterState::stopped;
+    v1::Word stop = word();
+    stop.mutable_stop()->set_reason(std::string(reason.substr(0, 1024)));
+    stop.mutable_stop()->set_last_inputs(inputs_.sent());
+    seats_.tell_all(stop);
+    changed();
+  }
+  listener_->close();
+  const Lock lock(mutex_);
+  while (!seats_.all(SeatState::empty)) {
+    if (deadline.has_passed()) {
+      std::vector<GlobalRank> left;
+      for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
+        if (seats_.at({rank}).state != SeatState::empty) left.push_back({rank});
+      }
+      return Error{ErrorCode::timeout, "control.stop", text_of(left) + " did not end"};
+    }
+    // Outputs of the last steps are read, so that no worker waits for room.
+    service(deadline);
+  }
+  return {};
+}
+
+void ControllerCore::abandon() {
+  listener_->close();
+  std::vector<std::shared_ptr<WorkerPipe>> pipes;
+  {
+    const Lock lock(mutex_);
+    if (roster_.state != RosterState::stopped) {
+      roster_.state = RosterState::stopped;
+      v1::Word stop = word();
+      stop.mutable_stop()->set_reason("the controller is gone");
+      // It sends nothing again: what has not come is not waited for.
+      seats_.tell_all(stop);
+    }
+    for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
+      if (auto& pipe = seats_.at({rank}).pipe; pipe != nullptr) pipes.push_back(pipe);
+    }
+    pipes.insert(pipes.end(), unseated_.begin(), unseated_.end());
+    changed();
+  }
+  for (const auto& pipe : pipes) (void)pipe->close(Deadline::now());
+}
+
+}  // namespace tendon::v0::detail

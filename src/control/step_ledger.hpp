@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <tendon/control/step.hpp>
+#include <tendon/core/parallel_layout.hpp>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+namespace tendon::v0::detail {
+
+/// The ranks whose outputs a controller waits for: tensor rank 0 of the last stage, one for each KV
+/// rank. By rising rank.
+[[nodiscard]] std::vector<GlobalRank> output_ranks(const ParallelLayout& layout);
+
+/// Steps of one roster that were given out and are not collected.
+///
+/// Owns:    their outputs.
+/// Threads: one at a time.
+/// Errors:  divergence, invalid_argument (a step that is not there).
+/// Blocks:  never.
+/// Cost:    a lookup.
+class StepLedger {
+ public:
+  explicit StepLedger(const ParallelLayout& layout)
+      : senders_(output_ranks(layout)), limit_(layout.sizes().pipeline + 1) {}
+
+  void begin(std::uint64_t schedule_id) {
+    steps_[schedule_id];
+    ++in_flight_;
+  }
+  /// False: no such step, or it has this rank's already.
+  bool add(StepOutputs outputs);
+  /// The first stage has passed on its part. False: no such step.
+  bool add_microbatch(std::uint64_t schedule_id);
+
+  [[nodiscard]] bool has_room() const noexcept { return in_flight_ < limit_; }
+  [[nodiscard]] bool is_idle() const noexcept { return in_flight_ == 0; }
+  [[nodiscard]] std::size_t uncollected() const noexcept { return steps_.size() - in_flight_; }
+  [[nodiscard]] bool has(std::uint64_t schedule_id) const { return steps_.contains(schedule_id); }
+  [[nodiscard]] bool is_complete(std::uint64_t schedule_id) const;
+  [[nodiscard]] bool has_microbatch(std::uint64_t schedule_id) const;
+  /// Ranks whose outputs of this step are missing.
+  [[nodiscard]] std::vector<GlobalRank> missing(std::uint64_t schedule_id) const;
+  [[nodiscard]] std::vector<std::uint64_t> in_flight() const;
+  /// The outputs of a complete step, by rank.
+  [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id);
+  /// Forgets all; the number of outputs that had come of steps that were not complete.
+  std::uint64_t clear();
+
+ private:
+  struct Record {
+    std::map<GlobalRank, StepOutputs> outputs;
+    bool microbatch = false;
+  };
+  [[nodiscard]] bool is_complete(const Record& record) const {
+    return record.outputs.size() == senders_.size();
+  }
+
+  std::vector<GlobalRank> senders_;
+  std::size_t limit_;
+  std::map<std::uint64_t, Record> steps_;
+  std::size_t in_flight_ = 0;
+};
+
+}  // namespace tendon::v0::detail

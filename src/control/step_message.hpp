@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A message of a step flow as bytes, and what must hold before anything of it is used.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tendon/core/bytes.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/memory/storage.hpp>
+
+#include "tendon/v1/control.pb.h"
+
+namespace tendon::v0::detail {
+
+inline constexpr std::uint32_t kControlVersion = 1;
+inline constexpr std::size_t kRunIdBytes = 16;
+
+/// The run and the roster that a message must be of.
+struct RosterId {
+  std::string run;
+  std::uint64_t roster = 0;
+};
+
+[[nodiscard]] std::shared_ptr<const std::string> encode(const v1::StepMessage& message);
+/// A message of this roster. Errors: corrupt_data, version_mismatch, and protocol_violation for one
+/// of another run or roster, or with a flow that is not `flow`, or larger than the limits.
+[[nodiscard]] Result<v1::StepMessage> decode(Bytes bytes, const RosterId& expected);
+/// The checks of decode() for one that came inside a word.
+[[nodiscard]] Result<void> check(const v1::StepMessage& message, const RosterId& expected);
+/// A share of the bytes in a message, with the message kept by it.
+[[nodiscard]] Storage payload_of(v1::StepMessage message);
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/worker_core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tendon::v0::detail {
+
+/// One thread at a time moves steps.
+class WorkerCore::Turn {
+ public:
+  explicit Turn(WorkerCore& core)
+      : core_(core), holds_(!core.has_turn_.exchange(true, std::memory_order_acquire)) {}
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    if (holds_) core_.has_turn_.store(false, std::memory_order_release);
+  }
+  [[nodiscard]] Result<void> check(std::string_view where) const {
+    if (holds_) return {};
+    return Error{ErrorCode::busy, where, "another thread moves the steps of this worker"};
+  }
+
+ private:
+  WorkerCore& core_;
+  const bool holds_;
+};
+
+WorkerCore::~WorkerCore() = default;
+
+Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
+  const Turn turn(*this);
+  pipe_ = std::make_shared<WorkerPipe>(std::move(pipe), weak_from_this());
+  store_ = std::make_shared<PipeStore>(pipe_);
+  pipe_->start();
+  v1::Word word;
+  v1::Join& join = *word.mutable_join();
+  const ParallelSizes& sizes = place_.layout.sizes();
+  join.set_version(kControlVersion);
+  join.set_rank(place_.rank.value);
+  join.set_tensor_parallel_size(sizes.tensor);
+  join.set_pipeline_parallel_size(sizes.pipeline);
+  join.set_kv_parallel_size(sizes.kv);
+  join.set_incarnation(place_.incarnation);
+  join.set_schema_hash(place_.options.schema_hash);
+  pipe_->send(word);
+  heart_.emplace([this] { return beat(); });
+  return enter(&context, deadline);
+}
+
+std::uint64_t WorkerCore::roster() const {
+  const Lock lock(mutex_);
+  return id_.roster;
+}
+
+WorkerGroups WorkerCore::groups() const {
+  const Lock lock(mutex_);
+  return groups_;
+}
+
+FlowStats WorkerCore::stats() const {
+  const Lock lock(mutex_);
+  return stats_;
+}
+
+// --- Steps
+
+Result<Step> WorkerCore::next_step(Deadline deadline) {
+  const Turn turn(*this);
+  TENDON_CHECK(turn.check("control.next_step"));
+  const Lock lock(mutex_);
+  while (true) {
+    if (!moves_steps()) {
+      return state_error("control.next_step");
+    }
+    if (auto step = take_step()) return *std::move(step);
+    if (state_ == WorkerState::stopping && flows_.inputs.applied() >= told_.last_inputs) {
+      return state_error("control.next_step");
+    }
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.next_step", "no step came"};
+    }
+    service(deadline);
+  }
+}
+
+std::optional<Step> WorkerCore::take_step() {
+  const v1::StepMessage* next = flows_.inputs.peek();
+  if (next == nullptr) return std::nullopt;
+  Step step;
+  step.inputs.schedule_id = next->schedule_id();
+  if (next->has_tensors()) {
+    const auto tensors = flows_.tensors.find(step.inputs.schedule_id);
+    if (tensors == flows_.tensors.end()) return std::nullopt;  // still on the worker pipe
+    step.inputs.tensors = std::move(tensors->second);
+    flows_.tensors.erase(tensors);
+  }
+  step.inputs.payload = payload_of(*flows_.inputs.next());
+  at_work_ = {.schedule_id = step.inputs.schedule_id,
+              .cancelled = std::make_shared<std::atomic<bool>>(false)};
+  step.cancel_flag = at_work_.cancelled;
+  ++stats_.received;
+  heart_->wake();
+  return step;
+}
+
+Result<void> WorkerCore::send_outputs(const StepOutputs& outputs, Deadline deadline) {
+  const Turn turn(*this);
+  TENDON_CHECK(turn.check("control.send_outputs"));
+  if (sends_outputs()) {
+    v1::StepMessage message;
+    message.set_schedule_id(outputs.schedule_id);
+    message.set_agreement(outputs.agreement);
+    if (outputs.payload.size_bytes() > kMaxStepPayloadBytes) {
+      return Error{ErrorCode::message_too_large, "control.send_outputs",
+                   "a payload of " + std::to_string(outputs.payload.size_bytes()) +
+                       " bytes; at most " + std::to_string(kMaxStepPayloadBytes) + " are legal"};
+    }
+    message.set_payload(outputs.payload.data(), outputs.payload.size_bytes());
+    TENDON_CHECK(send(v1::FLOW_STEP_OUTPUTS, std::move(message), deadline));
+  }
+  const Lock lock(mutex_);
+  if (at_work_.schedule_id == outputs.schedule_id) at_work_ = {};
+  return {};
+}
+
+Result<void> WorkerCore::signal_microbatch(std::uint64_t schedule_id, Deadline deadline) {
+  const Turn turn(*this);
+  TENDON_CHECK(turn.check("control.signal_microbatch"));
+  if (!signals_microbatches()) return {};
+  v1::StepMessage message;
+  message.set_schedule_id(schedule_id);
+  return send(v1::FLOW_STEP_MICROBATCH_OUTPUTS, std::move(message), deadline);
+}
+
+Result<void> WorkerCore::send(v1::Flow flow, v1::StepMessage message, Deadline deadline) {
+  std::shared_ptr<const std::string> encoded;
+  bool reconnect = false;
+  {
+    const Lock lock(mutex_);
+    if (!moves_steps()) {
+      return state_error("control.send");
+    }
+    message.set_version(kControlVersion);
+    message.set_run_id(id_.run);
+    message.set_roster(id_.roster);
+    message.set_incarnation(place_.incarnation);
+    message.set_sender_rank(place_.rank.value);
+    message.set_flow(flow);
+    message.set_sequence(sender_of(flow).next_sequence());
+    encoded = encode(message);
+    reconnect = std::exchange(flows_.outputs_break, false);
+  }
+  if (reconnect) {
+    TENDON_CHECK(sockets_->reconnect(v1::FLOW_STEP_OUTPUTS));
+    TENDON_CHECK(sockets_->reconnect(v1::FLOW_STEP_MICROBATCH_OUTPUTS));
+  }
+  TENDON_CHECK(sockets_->send(flow, as_bytes(*encoded), deadline));
+  const Lock lock(mutex_);
+  // Kept after it was sent: the controller cannot ask for it before the next heartbeat.
+  sender_of(flow).keep(std::move(encoded));
+  ++stats_.sent;
+  return {};
+}
+
+void WorkerCore::service(Deadline deadline) {
+  const RosterId expected = id_;
+  const bool reconnect = std::exchange(flows_.inputs_break, false);
+  std::vector<v1::StepMessage> messages;
+  std::uint64_t refused = 0;
+  mutex_.unlock();
+  if (reconnect) (void)sockets_->reconnect(v1::FLOW_STEP_INPUTS);  // else asked for once more
+  sockets_->wait(wake_.get(), deadline);
+  wake_.clear();
+  while (const auto bytes = sockets_->take()) {
+    if (auto message = decode(bytes->bytes(), expected); message.has_value()) {
+      messages.push_back(*std::move(message));
+    } else {
+      ++refused;
+    }
+  }
+  mutex_.lock();
+  stats_.refused += refused;
+  if (expected.roster != id_.roster) return;
+  for (v1::StepMessage& message : messages) arrived(std::move(message));
+}
+
+void WorkerCore::arrived(v1::StepMessage message) {
+  if (message.flow() == v1::FLOW_PROBE) {
+    flows_.probe = message.nonce();
+    return changed();
+  }
+  if (message.flow() != v1::FLOW_STEP_INPUTS) {
+    ++stats_.refused;
+    return;
+  }
+  const std::uint64_t sequence = message.sequence();
+  switch (flows_.inputs.take(sequence, std::move(message))) {
+    case Inputs::Arrival::doubled:
+      ++stats_.doubled;
+      return;
+    case Inputs::Arrival::early:
+      ++stats_.parked;
+      return ask_again(flows_.inputs.missing_before_parked());
+    case Inputs::Arrival::too_early:
+      return;
+    case Inputs::Arrival::in_order:
+      return changed();
+  }
+}
+
+void WorkerCore::ask_again(std::optional<MissingRange> missing) {
+  if (!missing) return;
+  v1::Word request = word();
+  request.mutable_resend_request()->set_flow(v1::FLOW_STEP_INPUTS);
+  request.mutable_resend_request()->set_first(missing->first);
+  request.mutable_resend_request()->set_last(missing->last);
+  pipe_->send(request);
+}
+
+// --- What comes on the worker pipe
+
+void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) {
+  (void)pipe;
+  std::string abort_reason;
+  {
+    const Lock lock(mutex_);
+    const bool mine = word.roster() == id_.roster;
+    switch (word.word_case()) {
+      case v1::Word::kWelcome:
+        if (state_ != WorkerState::joining) break;
+        id_.run = word.run_id();
+        told_.idle_heartbeat =
+            std::chrono::milliseconds(std::max(word.welcome().idle_heartbeat_ms(), 1U));
+        told_.step_heartbeat =
+            std::chrono::milliseconds(std::max(word.welcome().step_heartbeat_ms(), 1U));
+        state_ = WorkerState::waiting;
+        break;
+      case v1::Word::kRebuild:
+        if (word.roster() > id_.roster) told_.rebuild = std::move(word);
+        break;
+      case v1::Word::kRosterClosed:
+        if (mine && (state_ == WorkerState::running || state_ == WorkerState::entering)) {
+          state_ = WorkerState::closed;
+          why_ = {ErrorCode::roster_closed, "control.roster",
+                  word.roster_closed().reason().substr(0, 2048)};
+          abort_reason = why_.detail;
+        }
+        break;
+      case v1::Word::kHeartbeat:
+        if (mine && moves_steps()) heard(word.heartbeat());
+        break;
+      case v1::Word::kResendRequest:
+        if (mine && moves_steps()) resend(word.resend_request());
+        break;
+      case v1::Word::kResent:
+        if (moves_steps() && check(word.resent(), id_).has_value()) {
+          arrived(std::move(*word.mutable_resent()));
+        } else {
+          ++stats_.refused;
+        }
+        break;
+      case v1::Word::kNotRetained:
+        if (mine && state_ == WorkerState::running) {
+          state_ = WorkerState::closed;
+          why_ = {ErrorCode::roster_closed, "control.roster",
+                  "StepInputs were lost that the controller no longer has"};
+          abort_reason = why_.detail;
+        }
+        break;
+      case v1::Word::kStepTensors:
+        flows_.tensors_next = mine ? word.step_tensors().schedule_id() : 0;
+        break;
+      case v1::Word::kCancel: {
+        if (at_work_.cancelled != nullptr && at_work_.schedule_id == word.cancel().schedule_id()) {
+          at_work_.cancelled->store(true, std::memory_order_relaxed);
+        }
+        v1::Word reply = this->word();
+        reply.mutable_cancel_acknowledged()->set_schedule_id(word.cancel().schedule_id());
+        pipe_->send(reply);
+        break;
+      }
+      case v1::Word::kPing:
+        pipe_->send(heartbeat(word.ping().nonce()));
+        break;
+      case v1::Word::kStop:
+        if (state_ != WorkerState::ended) {
+          // A worker that is making groups would wait for others that have ended.
+          if (state_ == WorkerState::entering) abort_reason = "the controller stopped";
+          state_ = moves_steps() ? WorkerState::stopping : WorkerState::ended;
+          told_.last_inputs = word.stop().last_inputs();
+          why_ = {ErrorCode::end_of_stream, "control.stop",
+                  "the controller stopped: " + word.stop().reason().substr(0, 1024)};
+        }
+        break;
+      case v1::Word::kStoreValue:
+        store_->came(word.store_value());
+        break;
+      default:
+        ++stats_.refused;
+        break;
+    }
+    changed();
+  }
+  if (!abort_reason.empty()) abort_groups(abort_reason);
+}
+
+void WorkerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
+  (void)pipe;
+  const Lock lock(mutex_);
+  const std::uint64_t schedule_id = std::exchange(flows_.tensors_next, 0);
+  if (schedule_id == 0 || flows_.tensors.size() >= kMaxParkedMessages) return;
+  flows_.tensors[schedule_id] = std::move(tensors);
+  changed();
+}
+
+void WorkerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) {
+  (void)pipe;
+  std::string reason;
+  {
+    const Lock lock(mutex_);
+    const bool in_order = state_ == WorkerState::stopping || state_ == WorkerState::ended;
+    if (!in_order) {
+      reason = "the controller is gone: " + why.detail;
+      // A refusal is the controller's own word.
+      const bool lost = why.code == ErrorCode::peer_lost || why.code == ErrorCode::end_of_stream;
+      why_ = {lost ? ErrorCode::peer_lost : why.code, "control.controller",
+              lost ? reason : why.detail};
+      state_ = WorkerState::ended;
+    }
+    changed();
+  }
+  store_->end();
+  if (!reason.empty()) abort_groups(reason);
+}
+
+void WorkerCore::heard(const v1::Heartbeat& heartbeat) {
+  const auto number = [](const auto& map, v1::Flow flow) {
+    const auto found = map.find(static_cast<std::uint32_t>(flow));
+    return found == map.end() ? std::uint64_t{0} : found->second;
+  };
+  flows_.outputs.applied(
+      std::min(number(heartbeat.applied(), v1::FLOW_STEP_OUTPUTS), flows_.outputs.sent()));
+  flows_.microbatches.applied(std::min(
+      number(heartbeat.applied(), v1::FLOW_STEP_MICROBATCH_OUTPUTS), flows_.microbatches.sent()));
+  const auto missing = flows_.inputs.missing_after_announced(
+      number(heartbeat.sent(), v1::FLOW_STEP_INPUTS), std::chrono::steady_clock::now());
+  if (!missing) return;
+  // A program that computes has not looked into its sockets: what it misses may lie there. It is
+  // asked for all the same, so that it need not wait; the double is dropped.
+  flows_.inputs_break = at_work_.schedule_id == 0;
+  ask_again(missing);
+}
+
+void WorkerCore::resend(const v1::ResendRequest& request) {
+  const bool outputs = request.flow() == v1::FLOW_STEP_OUTPUTS;
+  if (!outputs && request.flow() != v1::FLOW_STEP_MICROBATCH_OUTPUTS) {
+    ++stats_.refused;
+    return;
+  }
+  flows_.outputs_break = true;
+  const FlowSender& sender = outputs ? flows_.outputs : flows_.microbatches;
+  if (request.first() < sender.first_kept()) {
+    v1::Word reply = word();
+    reply.mutable_not_retained()->set_flow(request.flow());
+    reply.mutable_not_retained()->set_first(sender.first_kept());
+    return pipe_->send(reply);
+  }
+  const std::uint64_t last = request.last() == 0 ? sender.sent() : request.last();
+  for (const FlowSender::Kept& message : sender.between(request.first(), last)) {
+    v1::Word reply = word();
+    if (!reply.mutable_resent()->ParseFromString(*message)) continue;
+    pipe_->send(reply);
+    ++stats_.resent;
+  }
+}
+
+std::string WorkerCore::waiting() const {
+  for (const auto& group : {groups_.tensor, groups_.kv, groups_.pipeline, groups_.world}) {
+    if (group == nullptr) continue;
+    const GroupStatus status = group->status();
+    if (status.state == GroupStatus::State::in_operation) {
+      return to_string(status) + " on group \"" + status.group + "\"";
+    }
+  }
+  return {};
+}
+
+v1::Word WorkerCore::heartbeat(std::uint64_t ping) {
+  v1::Word beat = word();
+  v1::Heartbeat& heartbeat = *beat.mutable_heartbeat();
+  (*heartbeat.mutable_sent())[v1::FLOW_STEP_OUTPUTS] = flows_.outputs.sent();
+  (*heartbeat.mutable_sent())[v1::FLOW_STEP_MICROBATCH_OUTPUTS] = flows_.microbatches.sent();
+  (*heartbeat.mutable_applied())[v1::FLOW_STEP_INPUTS] = flows_.inputs.applied();
+  heartbeat.set_schedule_id(at_work_.schedule_id);
+  heartbeat.set_waiting(waiting());
+  heartbeat.set_load(load_.load(std::memory_order_relaxed));
+  heartbeat.set_ping(ping);
+  return beat;
+}
+
+std::chrono::nanoseconds WorkerCore::beat() {
+  const Lock lock(mutex_);
+  if (moves_steps()) {
+    pipe_->send_if_idle(heartbeat(0));
+  }
+  return at_work_.schedule_id == 0 ? told_.idle_heartbeat : told_.step_heartbeat;
+}
+
+v1::Word WorkerCore::word() const {
+  v1::Word word;
+  word.set_run_id(id_.run);
+  word.set_roster(id_.roster);
+  return word;
+}
+
+void WorkerCore::changed() {
+  changed_.notify_all();
+  wake_.wake();
+}
+
+void WorkerCore::leave(std::string_view reason) {
+  {
+    const Lock lock(mutex_);
+    if (state_ != WorkerState::ended) {
+      state_ = WorkerState::ended;
+      why_ = {ErrorCode::end_of_stream, "control.leave", std::string(reason)};
+    }
+    changed();
+  }
+  abort_groups("this worker leaves: " + std::string(reason));
+  if (pipe_ != nullptr) (void)pipe_->close(Deadline::now());
+}
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/control/limits.hpp>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/pipe/pipe.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+#include "tendon/v1/control.pb.h"
+
+namespace tendon::v0::detail {
+
+class WorkerPipe;
+
+/// What hears a worker pipe: on the service thread, one call at a time for each pipe, under no
+/// lock.
+class PipeListener {
+ public:
+  virtual ~PipeListener() = default;
+  virtual void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) = 0;
+  virtual void on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) = 0;
+  /// The last call. `end_of_stream` when the peer closed in order.
+  virtual void on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) = 0;
+};
+
+/// A worker pipe at either end: words and tensors, whatever threads do meanwhile.
+///
+/// Owns:    the pipe, words that it has not sent yet.
+/// Threads: safe everywhere.
+/// Errors:  through on_end(): those of Pipe, protocol_violation for what is no word, and
+///          resource_exhausted when the peer reads no more words.
+/// Blocks:  only close().
+/// Cost:    one message a word.
+class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
+ public:
+  WorkerPipe(Pipe pipe, std::weak_ptr<PipeListener> listener)
+      : pipe_(std::move(pipe)), listener_(std::move(listener)) {}
+
+  /// Calls of the listener begin.
+  void start() { listen(); }
+  /// Never waits. A word that cannot be sent ends the pipe.
+  void send(const v1::Word& word) TENDON_EXCLUDES(mutex_);
+  /// The same, unless words wait already: one that is out of date when it arrives is not worth it.
+  void send_if_idle(const v1::Word& word) TENDON_EXCLUDES(mutex_);
+  /// The word, and these tensors behind it.
+  void send(const v1::Word& word, const TensorDict& tensors) TENDON_EXCLUDES(mutex_);
+  /// Sends what waits, then the end. Blocks until the deadline.
+  [[nodiscard]] Result<void> close(Deadline deadline) { return pipe_.close(deadline); }
+  /// Ends it now; the peer gets the reason.
+  void cancel(const Error& reason) { pipe_.cancel(reason); }
+
+  [[nodiscard]] PeerIdentity peer() const { return pipe_.peer(); }
+  [[nodiscard]] Path path() const { return pipe_.path(); }
+
+ private:
+  void listen() TENDON_EXCLUDES(mutex_);
+  void arrived(Result<Message> message);
+  void post(const v1::Word& word) TENDON_REQUIRES(mutex_);
+  /// How many words wait.
+  [[nodiscard]] std::size_t unsent() TENDON_REQUIRES(mutex_);
+
+  Pipe pipe_;
+  const std::weak_ptr<PipeListener> listener_;
+  Mutex mutex_;
+  std::deque<Completion<void>> sending_ TENDON_GUARDED_BY(mutex_);
+  std::optional<Completion<Message>> receiving_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rosters of a worker: how it enters one, and how it gets out of it.
+#include <utility>
+#include <vector>
+
+#include "control/worker_core.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::chrono::milliseconds kRebuildPiece{500};
+
+}  // namespace
+
+Result<void> WorkerCore::rebuild(const Error& cause, Deadline deadline) {
+  const bool first = !has_turn_.exchange(true, std::memory_order_acquire);
+  if (!first) {
+    return Error{ErrorCode::busy, "control.rebuild",
+                 "another thread moves the steps of this worker"};
+  }
+  {
+    const Lock lock(mutex_);
+    if (state_ == WorkerState::running || state_ == WorkerState::closed) say_failed(cause);
+  }
+  Result<void> entered = enter(nullptr, deadline);
+  has_turn_.store(false, std::memory_order_release);
+  return entered;
+}
+
+void WorkerCore::say_failed(const Error& cause) {
+  v1::Word failed = word();
+  failed.mutable_step_failed()->set_schedule_id(at_work_.schedule_id);
+  failed.mutable_step_failed()->set_code(static_cast<std::uint32_t>(cause.code));
+  failed.mutable_step_failed()->set_error(cause.detail.substr(0, 2048));
+  if (groups_.world != nullptr) {
+    failed.mutable_step_failed()->set_last_complete_sequence(
+        groups_.world->last_complete_sequence());
+  }
+  at_work_ = {};
+  flows_ = Flows();
+  state_ = WorkerState::waiting;
+  pipe_->send(failed);
+}
+
+Result<void> WorkerCore::enter(Context* context, Deadline deadline) {
+  while (true) {
+    StepEndpoints endpoints;
+    {
+      const Lock lock(mutex_);
+      TENDON_CHECK(await_rebuild(deadline));
+      const v1::Word rebuild = *std::exchange(told_.rebuild, std::nullopt);
+      id_.roster = rebuild.roster();
+      state_ = WorkerState::entering;
+      flows_ = Flows();
+      endpoints = {.inputs = rebuild.rebuild().inputs_endpoint(),
+                   .outputs = rebuild.rebuild().outputs_endpoint(),
+                   .microbatches = rebuild.rebuild().microbatch_endpoint()};
+    }
+    sockets_ = nullptr;  // those of the roster before
+    Result<WorkerGroups> groups = make_groups(context, deadline);
+    Result<std::shared_ptr<WorkerSockets>> sockets =
+        groups.has_value() ? network_->connect(endpoints)
+                           : Result<std::shared_ptr<WorkerSockets>>(groups.error());
+    const Lock lock(mutex_);
+    if (sockets.has_value()) {
+      sockets_ = *std::move(sockets);
+      const Result<void> probed = await_probe(deadline);
+      if (probed.has_value()) return {};
+      if (state_ == WorkerState::entering) say_failed(probed.error());
+      if (probed.error().code == ErrorCode::timeout) return probed;
+    } else {
+      const Error why = sockets.error();
+      if (state_ == WorkerState::entering || state_ == WorkerState::closed) say_failed(why);
+      if (why.code == ErrorCode::timeout || why.code == ErrorCode::not_supported) return why;
+    }
+    if (state_ == WorkerState::closed) say_failed(why_);
+    // The controller forms another roster, and says so.
+  }
+}
+
+Result<void> WorkerCore::await_rebuild(Deadline deadline) {
+  while (true) {
+    if (state_ == WorkerState::ended || state_ == WorkerState::stopping) {
+      return state_error("control.roster");
+    }
+    if (state_ == WorkerState::waiting && told_.rebuild.has_value()) return {};
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.roster",
+                   state_ == WorkerState::joining
+                       ? "the controller did not say whether there is a place for this worker"
+                       : "the controller has no full roster: other workers are missing"};
+    }
+    (void)changed_.wait_until(mutex_, deadline);
+  }
+}
+
+Result<WorkerGroups> WorkerCore::make_groups(Context* context, Deadline deadline) {
+  WorkerGroups groups;
+  {
+    const Lock lock(mutex_);
+    groups.world = groups_.world;
+    groups_ = {};
+    groups_.world = groups.world;  // so that it can be aborted meanwhile
+  }
+  if (groups.world != nullptr) {
+    // In pieces: one more loss closes the roster, and the wait for the member that is gone with it.
+    while (true) {
+      const auto rebuilt = groups.world->rebuild(earlier(deadline, Deadline(kRebuildPiece)));
+      if (rebuilt.has_value()) break;
+      if (rebuilt.error().code != ErrorCode::timeout || deadline.has_passed()) {
+        return rebuilt.error();
+      }
+      const Lock lock(mutex_);
+      if (state_ != WorkerState::entering) return state_error("control.roster");
+    }
+  } else {
+    GroupOptions options{.name = "world"};
+    options.listen = place_.options.listen;
+    TENDON_TRY(world, Group::join(*context,
+                                  Rendezvous::through(store_, GroupRank{place_.rank.value},
+                                                      place_.layout.world_size()),
+                                  deadline, options));
+    groups.world = std::make_shared<Group>(std::move(world));
+    const Lock lock(mutex_);
+    groups_.world = groups.world;
+  }
+  const auto split = [&](Result<std::vector<GlobalRank>> members,
+                         std::string_view name) -> Result<std::shared_ptr<Group>> {
+    if (!members.has_value()) return members.error();
+    TENDON_TRY(part, groups.world->split(*members, deadline, name));
+    return std::make_shared<Group>(std::move(part));
+  };
+  TENDON_TRY(tensor, split(place_.layout.tensor_group_of(place_.rank), "tensor"));
+  TENDON_TRY(kv, split(place_.layout.kv_group_of(place_.rank), "kv"));
+  TENDON_TRY(pipeline, split(place_.layout.pipeline_group_of(place_.rank), "pipeline"));
+  groups.tensor = std::move(tensor);
+  groups.kv = std::move(kv);
+  groups.pipeline = std::move(pipeline);
+  const Lock lock(mutex_);
+  groups_ = groups;
+  return groups;
+}
+
+Result<void> WorkerCore::await_probe(Deadline deadline) {
+  while (!flows_.probe) {
+    if (state_ != WorkerState::entering) return state_error("control.roster");
+    if (deadline.has_passed()) {
+      return Error{ErrorCode::timeout, "control.roster",
+                   "no probe of the controller came through the flow of StepInputs"};
+    }
+    service(deadline);
+  }
+  if (state_ != WorkerState::entering) return state_error("control.roster");
+  v1::Word ready = word();
+  ready.mutable_ready()->set_rank(place_.rank.value);
+  ready.mutable_ready()->set_nonce(*flows_.probe);
+  ready.mutable_ready()->set_group_epoch(groups_.world->epoch_number());
+  ready.mutable_ready()->set_members(groups_.world->size());
+  ready.mutable_ready()->set_free_blocks(place_.options.free_blocks);
+  pipe_->send(ready);
+  state_ = WorkerState::running;
+  return {};
+}
+
+Error WorkerCore::state_error(std::string_view where) const {
+  switch (state_) {
+    case WorkerState::closed:
+    case WorkerState::stopping:
+    case WorkerState::ended:
+      return {why_.code, where, why_.detail};
+    default:
+      return {ErrorCode::roster_closed, where, "this worker is in no roster: call rebuild()"};
+  }
+}
+
+void WorkerCore::abort_groups(const std::string& reason) {
+  WorkerGroups groups = this->groups();
+  for (const auto& group : {groups.tensor, groups.kv, groups.pipeline, groups.world}) {
+    if (group != nullptr) group->abort(reason);
+  }
+}
+
+}  // namespace tendon::v0::detail

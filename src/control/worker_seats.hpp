@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/control/worker_status.hpp>
+#include <tendon/core/rank.hpp>
+#include <vector>
+
+#include "control/flow_receiver.hpp"
+#include "control/worker_pipe.hpp"
+
+namespace tendon::v0::detail {
+
+/// How far the worker of a rank is.
+///
+///   empty --Join--> waiting --Rebuild sent--> forming --Ready--> ready
+///                      ^                         |                 |
+///                      +------- StepFailed ------+-- (failing) <---+ roster closed
+///   any --pipe ended--> empty
+enum class SeatState : std::uint8_t {
+  empty,
+  waiting,  ///< for a roster to be formed; it holds nothing of an earlier one
+  forming,
+  ready,
+  failing,  ///< the roster was closed, and it has not said that it freed everything
+};
+
+/// The place of one rank at the controller.
+struct WorkerSeat {
+  using Flow = FlowReceiver<v1::StepMessage>;
+
+  SeatState state = SeatState::empty;
+  std::shared_ptr<WorkerPipe> pipe = {};
+  std::uint64_t incarnation = 0;
+  WorkerStatus heard = {};  // by the last heartbeat
+  std::chrono::steady_clock::time_point heard_at = {};
+  v1::Ready ready = {};
+  std::uint64_t ping = 0;          // the last that was answered
+  std::uint64_t cancelled_id = 0;  // the last Cancel that was acknowledged
+  Flow outputs = {};
+  Flow microbatches = {};
+
+  [[nodiscard]] Flow& flow(v1::Flow which) {
+    return which == v1::FLOW_STEP_OUTPUTS ? outputs : microbatches;
+  }
+};
+
+/// All places of a layout.
+///
+/// Owns:    the worker pipes.
+/// Threads: one at a time.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    a look at each rank.
+class WorkerSeats {
+ public:
+  explicit WorkerSeats(std::uint32_t world_size) : seats_(world_size) {}
+
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return static_cast<std::uint32_t>(seats_.size());
+  }
+  [[nodiscard]] WorkerSeat& at(GlobalRank rank) { return seats_[rank.value]; }
+  [[nodiscard]] const WorkerSeat& at(GlobalRank rank) const { return seats_[rank.value]; }
+  [[nodiscard]] std::optional<GlobalRank> rank_of(const WorkerPipe& pipe) const {
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+      if (seats_[rank].pipe.get() == &pipe) return GlobalRank{rank};
+    }
+    return std::nullopt;
+  }
+  /// Those in this state, by rank.
+  [[nodiscard]] std::vector<GlobalRank> in(SeatState state) const {
+    std::vector<GlobalRank> ranks;
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+      if (seats_[rank].state == state) ranks.push_back({rank});
+    }
+    return ranks;
+  }
+  [[nodiscard]] bool all(SeatState state) const { return in(state).size() == seats_.size(); }
+  /// A word to each worker that is there.
+  void tell_all(const v1::Word& word) const {
+    for (const WorkerSeat& seat : seats_) {
+      if (seat.pipe != nullptr) seat.pipe->send(word);
+    }
+  }
+  /// Inputs that all workers have applied.
+  [[nodiscard]] std::uint64_t applied_by_all() const {
+    std::uint64_t lowest = UINT64_MAX;
+    for (const WorkerSeat& seat : seats_) lowest = std::min(lowest, seat.heard.applied_inputs);
+    return lowest;
+  }
+
+ private:
+  std::vector<WorkerSeat> seats_;
+};
+
+/// "rank 2", "ranks 1, 2 and 5".
+[[nodiscard]] inline std::string text_of(const std::vector<GlobalRank>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i].value);
+  }
+  return text;
+}
+
+}  // namespace tendon::v0::detail

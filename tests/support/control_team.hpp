@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A controller and its workers as threads of a test, each with a Context of its own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <tendon/control/controller.hpp>
+#include <tendon/control/worker.hpp>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/expect.hpp"
+
+namespace tendon::test {
+
+inline Storage storage_of(std::string_view text) {
+  const auto kept = std::make_shared<std::string>(text);
+  return Storage(kept, reinterpret_cast<std::byte*>(kept->data()), kept->size(),
+                 Access::read_write);
+}
+inline std::string text_of(const Storage& storage) { return std::string(as_text(storage.bytes())); }
+
+inline ParallelLayout layout_of(std::uint32_t tensor, std::uint32_t pipeline, std::uint32_t kv) {
+  return ParallelLayout::make({.tensor = tensor, .pipeline = pipeline, .kv = kv}).value();
+}
+
+/// Gives each step back as "rank R: PAYLOAD" until the controller stops; enters each new roster.
+inline void echo_steps(Worker& worker) {
+  while (true) {
+    const Result<Step> step = worker.next_step(kPatience);
+    if (!step.has_value()) {
+      if (step.error().code == ErrorCode::end_of_stream) return;
+      if (step.error().code != ErrorCode::roster_closed) {
+        ADD_FAILURE() << step.error().message();
+        return;
+      }
+      if (const auto entered = worker.rebuild(step.error(), kPatience); !entered.has_value()) {
+        // The end may come while a roster is formed.
+        if (entered.error().code != ErrorCode::end_of_stream) {
+          ADD_FAILURE() << entered.error().message();
+        }
+        return;
+      }
+      continue;
+    }
+    ASSERT_TRUE(succeeds(worker.signal_microbatch(step->inputs.schedule_id, kPatience)));
+    ASSERT_TRUE(succeeds(
+        worker.send_outputs({.schedule_id = step->inputs.schedule_id,
+                             .payload = storage_of("rank " + std::to_string(worker.rank().value) +
+                                                   ": " + text_of(step->inputs.payload))},
+                            kPatience)));
+  }
+}
+
+/// Workers in threads.
+class WorkerThreads {
+ public:
+  using Body = std::function<void(Worker&)>;
+
+  explicit WorkerThreads(const Controller& controller)
+      : address_(controller.address()), layout_(controller.layout()) {}
+  ~WorkerThreads() { join(); }
+
+  void start(std::uint32_t rank, Body body = echo_steps, WorkerOptions options = {}) {
+    threads_.emplace_back([this, rank, body = std::move(body), options] {
+      Context context = Context::create({.name = "worker " + std::to_string(rank)}).value();
+      auto worker = Worker::connect(context, address_, layout_, {rank}, kPatience, options);
+      ASSERT_TRUE(succeeds(worker));
+      body(*worker);
+    });
+  }
+  void start_all(const Body& body = echo_steps) {
+    for (std::uint32_t rank = 0; rank < layout_.world_size(); ++rank) start(rank, body);
+  }
+  void join() {
+    for (std::thread& thread : std::exchange(threads_, {})) thread.join();
+  }
+
+ private:
+  std::string address_;
+  ParallelLayout layout_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tendon::test
