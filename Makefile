@@ -30,6 +30,7 @@ bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs
 	@tools/bench_python.sh
 	@tools/bench_collectives.sh
 	@tools/bench_collectives.sh --network
+	@tools/bench_fabric.sh --topics
 	@tools/bench_fabric.sh
 
 lint: ## formatting, naming, layers and the rules of the house

@@ -51,7 +51,13 @@ struct BenchTopicOptions {
   LoanUse loans = LoanUse::untouched;
   WaitPolicy policy = WaitPolicy::latency;
   Pinning pinning = Pinning::two_cpus;
+  // As between hosts, unencrypted, when one of these is given.
+  std::string listen;      ///< where the publisher listens; without it, on 127.0.0.1
+  std::string router;      ///< both find each other by it, and listen nowhere else
+  std::string readers_by;  ///< a command that executes the second process: "nsenter --net=..."
   Format format = Format::text;
+
+  [[nodiscard]] bool between_hosts() const { return !listen.empty() || !router.empty(); }
 };
 [[nodiscard]] int run_bench_topic(const BenchTopicOptions& options);
 

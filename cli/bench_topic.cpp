@@ -2,10 +2,13 @@
 // `tendon bench topic`: a topic with one publisher here and subscribers in a second process, each
 // with a Context of its own.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <tendon/core/version.hpp>
 #include <tendon/fabric/node.hpp>
@@ -25,7 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kWhere = "cli.bench.topic";
 constexpr std::uint64_t kDefaultEndBytes = 128ull << 20;
-constexpr std::string_view kDomain = "bench";
 
 /// One row. Both processes walk through the same steps: warm_up + count round trips, then count
 /// samples one way, and an answer.
@@ -93,6 +95,8 @@ struct Row {
   double latency_us_p99 = 0;
   double gb_per_s = 0;
   double memcpy_gb_per_s = 0;
+  std::uint64_t lost = 0;
+  std::string link{};  ///< to the first subscriber: its kind, and why so
 
   [[nodiscard]] Value::Map to_json() const {
     return {{"path", path},
@@ -104,6 +108,8 @@ struct Row {
             {"latency_us_p50", latency_us_p50},
             {"latency_us_p99", latency_us_p99},
             {"bandwidth_gb_per_s", gb_per_s},
+            {"lost", lost},
+            {"link", link},
             {"ratio", Value::Map{{"memcpy", gb_per_s / memcpy_gb_per_s}}}};
   }
 };
@@ -129,9 +135,25 @@ Result<void> measure(Source& source, Subscriber& answers, const Plan& plan, Row&
   row.latency_us_p99 = percentile(trips, 99);
   const auto start = Clock::now();
   for (std::uint64_t i = 0; i < plan.count; ++i) TENDON_CHECK(source.publish());
-  TENDON_CHECK(answers.recv(deadline));
+  TENDON_TRY(last, answers.recv(deadline));
   row.gb_per_s = static_cast<double>(plan.size_bytes * plan.count) / elapsed_us(start) / 1e3;
+  std::memcpy(&row.lost, last.bytes.bytes().data(), sizeof row.lost);
   return {};
+}
+
+std::string reader_name(std::uint64_t number) { return fmt::format("reader {}", number); }
+
+/// What both nodes have.
+NodeOptions node_options(const std::string& domain, std::string name, const std::string& router,
+                         bool between_hosts) {
+  NodeOptions options{.domain = domain, .name = std::move(name)};
+  if (between_hosts) options.profile = Profile::plaintext;
+  if (router.empty()) {
+    options.peers.emplace();
+  } else {
+    options.routers.push_back(router);
+  }
+  return options;
 }
 
 Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, SendMode mode,
@@ -156,21 +178,26 @@ Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, S
   TENDON_TRY(context,
              Context::create(
                  {.name = "bench topic", .wait_policy = options.policy, .transport = transport}));
-  TENDON_TRY(node, Node::join(context,
-                              {.domain = std::string(kDomain),
-                               .name = "publisher",
-                               .peers = std::vector<std::string>{},
-                               .listen = "127.0.0.1:0"},
-                              row_deadline()));
+  const std::string domain = fmt::format("bench {}", getpid());
+  NodeOptions joining = node_options(domain, "publisher", options.router, options.between_hosts());
+  joining.listen = options.between_hosts() ? options.listen : "127.0.0.1:0";
+  TENDON_TRY(node, Node::join(context, std::move(joining), row_deadline()));
   TENDON_TRY(publisher, Publisher::declare(node, "ping", {.overflow = Overflow::block}));
   TENDON_TRY(answers, Subscriber::declare(node, "pong"));
   Value::Map parameters = plan.to_parameters();
+  parameters.emplace_back("domain", domain);
   parameters.emplace_back("address", node.address());
+  parameters.emplace_back("router", options.router);
+  parameters.emplace_back("between_hosts", options.between_hosts());
   parameters.emplace_back("path", to_string(transport));
   parameters.emplace_back("policy", to_string(options.policy));
-  TENDON_TRY(process, PeerProcess::start("topic", std::move(parameters)));
+  std::istringstream by(options.readers_by);
+  TENDON_TRY(process, PeerProcess::start("topic", std::move(parameters),
+                                         {std::istream_iterator<std::string>(by), {}}));
   TENDON_CHECK(publisher.wait_for_subscribers(reader_count, row_deadline()));
   TENDON_CHECK(answers.wait_for_publishers(1, row_deadline()));
+  TENDON_TRY(reader, node.peer_stats(reader_name(0)));
+  row.link = reader.path.to_string();
   TENDON_TRY(source, Source::make(publisher, plan));
   Result<void> measured;
   // On a thread of its own: pinning it pins neither the service thread nor the next peer.
@@ -191,20 +218,30 @@ struct Reader {
   Context context;
   Node node;
   Subscriber subscriber;
+  std::uint64_t last = 0;  ///< the sequence of what came last
+  std::uint64_t lost = 0;
+
+  /// Until the sample of this sequence came, or a later one.
+  [[nodiscard]] Result<void> take(std::uint64_t sequence, Deadline deadline) {
+    while (last < sequence) {
+      TENDON_TRY(sample, subscriber.recv(deadline));
+      lost += sample.sequence - last - 1;
+      last = sample.sequence;
+    }
+    return {};
+  }
 
   [[nodiscard]] static Result<Reader> make(const Value& parameters, std::uint64_t number) {
     TENDON_TRY(transport, parse_transport(parameter(parameters, "path").as_string()));
     TENDON_TRY(policy, parse_wait_policy(parameter(parameters, "policy").as_string()));
-    const std::string name = fmt::format("reader {}", number);
+    const std::string name = reader_name(number);
     TENDON_TRY(context,
                Context::create({.name = name, .wait_policy = policy, .transport = transport}));
-    TENDON_TRY(
-        node, Node::join(
-                  context,
-                  {.domain = std::string(kDomain),
-                   .name = name,
-                   .peers = std::vector<std::string>{parameter(parameters, "address").as_string()}},
-                  row_deadline()));
+    NodeOptions joining = node_options(parameter(parameters, "domain").as_string(), name,
+                                       parameter(parameters, "router").as_string(),
+                                       parameter(parameters, "between_hosts").as_bool());
+    if (joining.peers) joining.peers->push_back(parameter(parameters, "address").as_string());
+    TENDON_TRY(node, Node::join(context, std::move(joining), row_deadline()));
     TENDON_TRY(subscriber, Subscriber::declare(node, "ping"));
     return Reader{std::move(context), std::move(node), std::move(subscriber)};
   }
@@ -300,18 +337,24 @@ Result<void> play_topic_readers(const Value& parameters) {
   TENDON_CHECK(answers.wait_for_subscribers(1, row_deadline()));
   if (parameter(parameters, "pin").as_bool()) pin_thread(1);
   const Deadline deadline = row_deadline();
-  const auto take = [&]() -> Result<void> {
-    for (Reader& reader : readers) TENDON_CHECK(reader.subscriber.recv(deadline));
+  const auto take = [&](std::uint64_t sequence) -> Result<void> {
+    for (Reader& reader : readers) TENDON_CHECK(reader.take(sequence, deadline));
     return {};
   };
-  constexpr std::uint64_t kAnswer = 0;
-  const Bytes answer = std::as_bytes(std::span(&kAnswer, 1));
-  for (std::uint64_t i = 0; i < number("warm_up_count") + number("count"); ++i) {
-    TENDON_CHECK(take());
-    TENDON_CHECK(answers.publish(answer));
+  // What was lost until then, by all.
+  const auto answer = [&]() -> Result<void> {
+    std::uint64_t lost = 0;
+    for (const Reader& reader : readers) lost += reader.lost;
+    const auto answered = answers.publish(std::as_bytes(std::span(&lost, 1)));
+    return answered ? Result<void>() : Result<void>(answered.error());
+  };
+  const std::uint64_t trips = number("warm_up_count") + number("count");
+  for (std::uint64_t i = 1; i <= trips; ++i) {
+    TENDON_CHECK(take(i));
+    TENDON_CHECK(answer());
   }
-  for (std::uint64_t i = 0; i < number("count"); ++i) TENDON_CHECK(take());
-  TENDON_CHECK(answers.publish(answer));
+  for (std::uint64_t i = 1; i <= number("count"); ++i) TENDON_CHECK(take(trips + i));
+  TENDON_CHECK(answer());
   return answers.close(row_deadline());
 }
 

@@ -390,6 +390,12 @@ void add_bench_topic(CLI::App* bench, int& exit_code) {
   add_choice(verb, "--policy", options->policy, kPolicies,
              "latency, balanced or blocking [latency]");
   add_switch(verb, "--no-pin", options->pinning, Pinning::none, "Leave both processes unpinned");
+  verb->add_option("--listen", options->listen,
+                   "Where the publisher listens, unencrypted: HOST:PORT [on 127.0.0.1]");
+  verb->add_option("--router", options->router,
+                   "Find each other by this router, unencrypted: HOST:PORT");
+  verb->add_option("--readers-by", options->readers_by,
+                   "A command that executes the second process: 'nsenter --net=FILE'");
   add_json(verb, options->format);
   verb->callback([options, &exit_code] { exit_code = run_bench_topic(*options); });
 }

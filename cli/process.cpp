@@ -7,28 +7,42 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 extern char** environ;
 
 namespace tendon::cli {
 
-Result<PeerProcess> PeerProcess::start(std::string_view role, Value::Map parameters) {
+Result<PeerProcess> PeerProcess::start(std::string_view role, Value::Map parameters,
+                                       std::vector<std::string> by) {
   parameters.emplace_back("parent", static_cast<std::int64_t>(getpid()));
   TENDON_TRY(json, to_json(Value(std::move(parameters))));
-  std::string role_text(role);
-  std::array<std::string, 3> words = {"tendon", "bench", "peer"};
-  std::array<char*, 6> arguments = {words[0].data(),  words[1].data(), words[2].data(),
-                                    role_text.data(), json.data(),     nullptr};
+  std::vector<std::string> words = std::move(by);
+  std::string program = "/proc/self/exe";
+  // Another program executes this one by its name: "self" would be that one.
+  if (!words.empty()) {
+    std::error_code failed;
+    const std::string self = std::filesystem::read_symlink(program, failed).string();
+    if (failed) return system_error("cli.process", "readlink('/proc/self/exe')", failed.value());
+    words.push_back(self);
+    program = words.front();
+  } else {
+    words.emplace_back("tendon");
+  }
+  words.insert(words.end(), {"bench", "peer", std::string(role), std::move(json)});
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   pid_t pid = 0;
   // posix_spawn, because fork() would run every fork handler of the library for nothing.
   const int failure =
-      posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ);
-  if (failure != 0) return system_error("cli.process", "posix_spawn('/proc/self/exe')", failure);
+      posix_spawnp(&pid, program.c_str(), nullptr, nullptr, arguments.data(), environ);
+  if (failure != 0) return system_error("cli.process", "posix_spawnp('" + program + "')", failure);
   return PeerProcess(pid);
 }
 

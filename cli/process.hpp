@@ -10,6 +10,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/value.hpp>
 #include <utility>
+#include <vector>
 
 namespace tendon::cli {
 
@@ -23,7 +24,9 @@ namespace tendon::cli {
 /// Cost:    a process.
 class PeerProcess {
  public:
-  [[nodiscard]] static Result<PeerProcess> start(std::string_view role, Value::Map parameters);
+  /// `by`: a command that executes what follows it, `nsenter --net=...`, in the same process.
+  [[nodiscard]] static Result<PeerProcess> start(std::string_view role, Value::Map parameters,
+                                                 std::vector<std::string> by = {});
   PeerProcess(PeerProcess&& other) noexcept : pid_(std::exchange(other.pid_, 0)) {}
   PeerProcess& operator=(PeerProcess&& other) noexcept;
   ~PeerProcess() { end(); }

@@ -42,6 +42,11 @@ class Key(NamedTuple):
     size_bytes: int
 
 
+# Units of quantities that are not times.
+UNITS = {"bandwidth_gb_per_s": "GB/s", "lost": "samples", "rss_mib": "MiB", "events": "events",
+         "exponent": ""}
+
+
 @dataclass
 class Step:
     """One program at one size. `run` returns rows in the shape that all benchmarks print."""
@@ -69,14 +74,13 @@ class Line:
     title: str
     subject: Key
     peers: list[Key]  # of several, the fastest of the round; none: the figure itself, in us
-    # "latency_us_p50", "latency_us_p99", "first_us", "publish_us_p50" or "bandwidth_gb_per_s"
-    quantity: str
+    quantity: str  # of a row: "latency_us_p50", "bandwidth_gb_per_s", ...
     limit: float | None = None  # none: stated, not judged
     cause: str = ""  # what is known to keep it from its target
 
     @property
     def unit(self) -> str:
-        return "GB/s" if self.quantity == "bandwidth_gb_per_s" else "us"
+        return UNITS.get(self.quantity, "us")
 
     @property
     def larger_is_better(self) -> bool:
@@ -119,11 +123,13 @@ def free_port() -> int:
 
 
 def wait_until_listening(port: int, server: subprocess.Popen) -> None:
-    """Reads the kernel's table: a trial connection would be taken for the client."""
+    """Reads the kernel's table, of the server's network: a trial connection would be taken for the
+    client."""
     give_up = time.monotonic() + 10
     while time.monotonic() < give_up:
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-            with contextlib.suppress(OSError), open(table, encoding="ascii") as lines:
+        for table in ("tcp", "tcp6"):
+            with contextlib.suppress(OSError), open(f"/proc/{server.pid}/net/{table}",
+                                                    encoding="ascii") as lines:
                 if any(f":{port:04X} " in line and " 0A " in line for line in lines):
                     return
         if server.poll() is not None:
@@ -177,8 +183,11 @@ def run_ucx(transport: str) -> Callable[[list[str]], list[dict]]:
 
 def run_iperf3(command: list[str]) -> list[dict]:
     port = free_port()
-    text = run_client_and_server([command[0], "-s", "-1", "-p", str(port)],
-                                 [*command, "-p", str(port)], port, {})
+    return iperf3_rows(run_client_and_server([command[0], "-s", "-1", "-p", str(port)],
+                                             [*command, "-p", str(port)], port, {}))
+
+
+def iperf3_rows(text: str) -> list[dict]:
     try:
         bits_per_s = json.loads(text)["end"]["sum_received"]["bits_per_second"]
     except (ValueError, KeyError):
@@ -550,7 +559,8 @@ def spread(values: list[float]) -> str:
 def limit_text(line: Line) -> str:
     if line.limit is None:
         return "-"
-    return f"{'>=' if line.larger_is_better else '<='} {line.limit:,g}{'' if line.peers else ' us'}"
+    unit = "" if line.peers else f" {line.unit}"
+    return f"{'>=' if line.larger_is_better else '<='} {line.limit:,g}{unit}".rstrip()
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -566,7 +576,7 @@ def comparison_table(verdicts: list[Verdict], result: Measurement) -> str:
     def figure(key: Key, line: Line) -> str:
         series = result.series.get(key)
         values = series.values(line.quantity) if series else []
-        return f"{spread(values)} {line.unit}" if values else "-"
+        return f"{spread(values)} {line.unit}".rstrip() if values else "-"
 
     rows = []
     for verdict in verdicts:

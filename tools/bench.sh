@@ -4,25 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tools/build.sh release
-
-# The peers in another language are optional: without cargo or its registry the table says so.
-peers=build/release/benchmarks/peers
-rust_peer() {
-  local folder=$1 program=$2
-  echo "== build: $folder peer"
-  if cargo build --release --manifest-path "benchmarks/peers/$folder/Cargo.toml" \
-      --target-dir "$peers/$folder" --jobs "${JOBS:-$(nproc)}"; then
-    install "$peers/$folder/release/$program" "$peers/$program"
-  else
-    echo "bench: the $folder peer could not be built; it needs Rust 1.89 and the registry" >&2
-    rm -f "$peers/$program"
-  fi
-}
-if command -v cargo >/dev/null; then
-  mkdir -p "$peers"
-  rust_peer iceoryx2 iceoryx2_ping_pong
-  rust_peer zenoh zenoh_topic
-fi
-
+tools/bench_peers.sh
 exec python3 tools/bench.py "$@"

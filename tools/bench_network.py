@@ -79,8 +79,9 @@ def address(host: int) -> str:
 
 
 @contextlib.contextmanager
-def network(count: int, rate: str | None) -> Iterator[list[Host]]:
-    """Hosts at a switch; each sends at most `rate`, or what it can."""
+def network(count: int, rate: str | None, apart: bool = False) -> Iterator[list[Host]]:
+    """Hosts at a switch; each sends at most `rate`, or what it can. `apart`: the last one reaches
+    the others, and these reach nobody but it."""
     with contextlib.ExitStack() as stack:
         def host() -> Host:
             return stack.enter_context(contextlib.closing(Host()))
@@ -93,6 +94,8 @@ def network(count: int, rate: str | None) -> Iterator[list[Host]]:
             made = host()
             switch.run(f"ip link add p{number} type veth peer name net0 netns {made.holder.pid}")
             switch.run(f"ip link set p{number} master br0 up")
+            if apart and number + 1 < count:
+                switch.run(f"ip link set p{number} type bridge_slave isolated on")
             made.run("ip link set lo up")
             made.run(f"ip address add {address(number)}/24 dev net0")
             made.run("ip link set net0 up")

@@ -237,6 +237,8 @@ struct Result {
   double latency_us_p99;
   std::optional<CollectiveFigures> collective = {};
   std::optional<double> cpu_us = {};  // of all processes, for a call
+  std::map<std::string, double> more = {};
+  std::optional<double> rate_gb_per_s = {};  // where the latency does not say it; 0: none
 };
 
 /// Nearest-rank percentiles of `samples_us` (sorted in place).
@@ -269,7 +271,8 @@ inline void print_json(std::string_view benchmark, std::span<const Result> resul
   std::printf("\"kernel\": \"%s %s\"}, \"results\": [", system.sysname, system.release);
   const char* separator = "\n";
   for (const Result& result : results) {
-    const double gb_per_s = static_cast<double>(result.size_bytes) / result.latency_us_p50 / 1e3;
+    const double gb_per_s = result.rate_gb_per_s.value_or(static_cast<double>(result.size_bytes) /
+                                                          result.latency_us_p50 / 1e3);
     std::printf("%s  {\"path\": \"%s\", \"mode\": \"%s\", \"size_bytes\": %zu, ", separator,
                 result.path.c_str(), result.mode.c_str(), result.size_bytes);
     std::printf("\"latency_us_p50\": %.6g, \"latency_us_p99\": %.6g, ", result.latency_us_p50,
@@ -280,7 +283,13 @@ inline void print_json(std::string_view benchmark, std::span<const Result> resul
       std::printf("\"ranks\": %d, \"memory\": \"ordinary\", ", collective->ranks);
     }
     if (result.cpu_us) std::printf("\"cpu_us\": %.6g, ", *result.cpu_us);
-    std::printf("\"bandwidth_gb_per_s\": %.6g, \"ratio\": {}}", gb_per_s);
+    for (const auto& [name, value] : result.more)
+      std::printf("\"%s\": %.6g, ", name.c_str(), value);
+    if (gb_per_s > 0) {
+      std::printf("\"bandwidth_gb_per_s\": %.6g, \"ratio\": {}}", gb_per_s);
+    } else {
+      std::printf("\"bandwidth_gb_per_s\": null, \"ratio\": {}}");
+    }
     separator = ",\n";
   }
   std::printf("\n]}\n");

@@ -111,10 +111,12 @@ void Cable::grant(std::uint64_t size_bytes) noexcept {
   limit_ = std::max(limit_, taken_bytes_ + size_bytes);
 }
 
-// Before the far side has used up what it knows of: half of that is under way meanwhile.
+// What the far side has not heard of is a part of the window that lies idle for a round trip: so
+// there are words for small parts of it, for half of it where all of it is small.
 bool Cable::owes_word() const noexcept {
   if (!may_speak() || (state_ != State::open && state_ != State::ended_here)) return false;
-  return limit_ > told_limit_ && told_limit_ - heard_bytes_ <= (limit_ - heard_bytes_) / 2;
+  const std::uint64_t untold = limit_ - told_limit_;
+  return untold != 0 && (untold >= kMostUntoldBytes || 2 * untold >= limit_ - heard_bytes_);
 }
 
 }  // namespace tendon::v0::detail

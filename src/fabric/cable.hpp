@@ -78,6 +78,7 @@ class Cable {
 
  private:
   static constexpr std::size_t kHeaderBytes = sizeof(CableFrameHeader);
+  static constexpr std::uint64_t kMostUntoldBytes = 2 * kMaxCablePayloadBytes;
 
   [[nodiscard]] Result<Storage> bare(CableFrameKind kind);
   [[nodiscard]] Result<Storage> sealed(const Storage& frame, CableFrameKind kind,

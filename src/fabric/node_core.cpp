@@ -384,7 +384,8 @@ void NodeCore::look() {
     for (const auto& [id, publisher] : known.publishers) {
       if (!subscriber->takes(publisher)) continue;
       contexts.insert(id.context);
-      want(subscriber, publisher);
+      // Its node is told of later, by itself: one that is dialled before would wait for its turn.
+      if (known.nodes.contains(id.context)) want(subscriber, publisher);
     }
   }
   for (const auto& [id, responder] : known.responders)
@@ -407,7 +408,7 @@ void NodeCore::want(const std::shared_ptr<SubscriberCore>& subscriber,
                           });
 }
 
-// On a thread of the Dialler. A publisher whose node is not announced yet is tried again.
+// On a thread of the Dialler. A publisher whose node is not announced any more is tried again.
 bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
                        const EntityAnnouncement& publisher, Deadline deadline) {
   if (subscriber->is_connected({publisher.context, publisher.entity})) return true;

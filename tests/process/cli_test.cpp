@@ -852,6 +852,22 @@ TEST(CliBench, DeadlineRunsEveryCallIntoIt) {
   }
 }
 
+// With a runtime directory of their own they are to the publisher as on another host.
+TEST(CliBench, TopicStartsItsReadersByACommand) {
+  const ScratchDir folder;
+  const std::string other_host = "env TENDON_RUNTIME_DIR=" + (folder.path() / "run").string();
+  const Ended ended = run_tendon({"bench", "topic", "--json", "--path", "tcp", "--mode", "copy",
+                                  "--policy", "blocking", "-b", "64", "-e", "64", "-n", "5",
+                                  "--listen", "127.0.0.1:0", "--readers-by", other_host});
+  ASSERT_TRUE(succeeded(ended));
+  const Json results = Json::parse(ended.out)["results"];
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0]["lost"], 0);
+  EXPECT_TRUE(results[0]["link"].get<std::string>().starts_with("tcp: ")) << results[0];
+  EXPECT_TRUE(has_benchmark_shape(results[0])) << results[0];
+  EXPECT_NE(run_tendon({"bench", "topic", "-n", "1", "--readers-by", "/no/such/program"}).code, 0);
+}
+
 TEST(Cli, CompletionCompletesVerbsAndFlags) {
   ScratchDir folder;
   const std::string script = (folder.path() / "tendon.bash").string();
@@ -865,7 +881,7 @@ TEST(Cli, CompletionCompletesVerbsAndFlags) {
   EXPECT_EQ(complete("tendon se", 1), "send\n");
   EXPECT_EQ(complete("tendon recv --ke", 2), "--keep\n");
   EXPECT_EQ(complete("tendon bench de", 2), "detect deadline\n");
-  EXPECT_EQ(complete("tendon bench topic --re", 3), "--readers\n");
+  EXPECT_EQ(complete("tendon bench topic --re", 3), "--readers --readers-by\n");
   EXPECT_EQ(complete("tendon bench fabric --se", 3), "--seconds\n");
   EXPECT_EQ(complete("tendon bench alltoall --me", 3), "--memory\n");
   EXPECT_EQ(complete("tendon topic e", 2), "echo\n");

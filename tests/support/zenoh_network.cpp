@@ -79,7 +79,7 @@ class ZenohNetwork::Session final : public ZenohPort {
     Entry entry = make(Sort::watch, pattern);
     entry.on_token = std::move(on_token);
     // What is there already is not told, but it will be when it goes.
-    for (const Number token : network_.numbers_of_[Sort::token]) {
+    for (const Number token : network_.tokens_.near(pattern)) {
       const Entry& there = *network_.find(token);
       if (network_.reach(there.session, number_) && there.key->intersects(pattern)) {
         entry.seen[there.key->text()].emplace(token, there.session);
@@ -244,6 +244,8 @@ std::unique_ptr<ZenohPort> ZenohNetwork::open() {
 ZenohNetwork::Number ZenohNetwork::add(Entry entry) {
   const Number number = ++last_number_;
   numbers_of_[entry.sort].insert(number);
+  if (entry.sort == Sort::token) tokens_.add(*entry.key, number);
+  if (entry.sort == Sort::watch) watches_.add(*entry.key, number);
   entries_.emplace(number, std::make_shared<Entry>(std::move(entry)));
   return number;
 }
@@ -274,6 +276,8 @@ void ZenohNetwork::withdraw(Number number) {
   const std::shared_ptr<Entry> entry = found->second;
   entries_.erase(found);
   numbers_of_[entry->sort].erase(number);
+  if (entry->sort == Sort::token) tokens_.remove(*entry->key, number);
+  if (entry->sort == Sort::watch) watches_.remove(*entry->key, number);
   if (entry->sort == Sort::token) tell_watches(number, *entry, TokenChange::went);
   if (entry->sort == Sort::subscriber) tell_publishers();
 }
@@ -457,7 +461,7 @@ void ZenohNetwork::tell(Number watch, Number token, const Entry& entry, TokenCha
 }
 
 void ZenohNetwork::tell_watches(Number token, const Entry& entry, TokenChange change) {
-  for (const Number watch : numbers_of_[Sort::watch]) {
+  for (const Number watch : watches_.near(*entry.key)) {
     const Entry& watcher = *find(watch);
     if (reach(entry.session, watcher.session) && watcher.key->intersects(*entry.key)) {
       tell(watch, token, entry, change);
@@ -489,7 +493,7 @@ void ZenohNetwork::look_up_tokens(Number request, std::size_t asked_in) {
   const Entry* const asked = find(request);
   if (asked == nullptr) return;
   std::map<std::string, std::set<Number>> found;  // sessions
-  for (const Number token : numbers_of_[Sort::token]) {
+  for (const Number token : tokens_.near(*asked->key)) {
     const Entry& there = *find(token);
     if (reach(there.session, asked->session) && there.key->intersects(*asked->key)) {
       found[there.key->text()].insert(there.session);

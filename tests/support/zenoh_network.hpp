@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "fabric/zenoh_port.hpp"
+#include "support/key_index.hpp"
 
 namespace tendon::test {
 
@@ -144,6 +145,8 @@ class ZenohNetwork {
   std::size_t awaited_events_ = 0;
   std::map<Number, std::shared_ptr<Entry>> entries_;
   std::map<Sort, std::set<Number>> numbers_of_;
+  KeyIndex tokens_;
+  KeyIndex watches_;
   detail::SessionState router_ = detail::SessionState::up;
   std::set<Number> sessions_;
   /// Which group each session was in, one map for each time that this changed: sessions of one

@@ -36,7 +36,7 @@ _tendon() {
       elif [ "${COMP_WORDS[2]}" = pipe ]; then
         mapfile -t COMPREPLY < <(compgen -W "-b -e -f -n -w --path --mode --policy --streams --check --no-pin --json --help" -- "$word")
       elif [ "${COMP_WORDS[2]}" = topic ]; then
-        mapfile -t COMPREPLY < <(compgen -W "-b -e -f -n --readers --path --mode --fill --policy --no-pin --json --help" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "-b -e -f -n --readers --path --mode --fill --policy --no-pin --listen --router --readers-by --json --help" -- "$word")
       elif [ "${COMP_WORDS[2]}" = fabric ]; then
         mapfile -t COMPREPLY < <(compgen -W "--seconds --path --discovery --json --help" -- "$word")
       elif [ "${COMP_WORDS[2]}" = checkpoint ] && [[ $word != -* ]]; then

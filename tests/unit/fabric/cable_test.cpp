@@ -126,6 +126,28 @@ TEST_F(CableEnds, SendNoMoreThanTheReaderGrants) {
   EXPECT_EQ(near_.may_send(), kFirstLimit);
 }
 
+// While the rest is under way: half a window that is not told of would be half of the rate.
+TEST_F(CableEnds, TellOfSmallPartsOfALargeWindow) {
+  constexpr std::size_t kFrames = 16;
+  constexpr std::uint64_t kWindow = kFrames * kMaxCablePayloadBytes;
+  ASSERT_EQ(hear(far_, near_.word().value()), Verdict::taken);
+  far_.grant(kWindow);
+  ASSERT_EQ(hear(near_, far_.word().value()), Verdict::taken);
+  std::vector<Storage> under_way;
+  while (near_.may_send() != 0) under_way.push_back(say(near_, std::string(near_.may_send(), 'x')));
+  ASSERT_EQ(under_way.size(), kFrames);
+  std::size_t words = 0;
+  for (const Storage& frame : under_way) {
+    ASSERT_EQ(hear(far_, frame), Verdict::taken);
+    far_.note_taken(kMaxCablePayloadBytes);
+    far_.grant(kWindow);
+    if (!far_.owes_word()) continue;
+    ++words;
+    ASSERT_EQ(hear(near_, far_.word().value()), Verdict::taken);
+  }
+  EXPECT_EQ(words, kFrames / 2);
+}
+
 // Before that the asker may not be listening, and what it missed would be a gap.
 TEST_F(CableEnds, TheAskerSpeaksFirst) {
   far_.grant(10 * kFirstLimit);

@@ -11,9 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/known_peers.hpp"
-#include "fabric/node_discovery.hpp"
 #include "support/expect.hpp"
+#include "support/node_crowd.hpp"
 #include "support/zenoh_network.hpp"
 
 namespace tendon::test {
@@ -25,14 +24,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 KeyExpression key(std::string_view text) { return KeyExpression::parse(text).value(); }
-
-ContextId context_id(std::uint32_t number) {
-  ContextId id;
-  for (std::size_t i = 0; i < sizeof number; ++i)
-    id.bytes[i] = static_cast<std::byte>(number >> (8 * i));
-  id.bytes.back() = std::byte{1};
-  return id;
-}
 
 class DiscoveryByZenoh : public testing::Test {
  protected:
@@ -162,130 +153,14 @@ TEST_F(DiscoveryByZenoh, EndsWhileItIsAsked) {
 
 // ---- how much each node hears
 
-/// A session that counts what it is told.
-class CountingPort final : public ZenohPort {
- public:
-  CountingPort(std::unique_ptr<ZenohPort> port, std::size_t& count)
-      : port_(std::move(port)), count_(count) {}
-  [[nodiscard]] Result<Handle> token(const KeyExpression& key) override {
-    return port_->token(key);
-  }
-  [[nodiscard]] Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) override {
-    return port_->watch(pattern, [&count = count_, on_token = std::move(on_token)](
-                                     TokenChange change, std::string_view key) {
-      ++count;
-      on_token(change, key);
-    });
-  }
-  [[nodiscard]] Result<Handle> get(const KeyExpression& pattern, std::chrono::milliseconds timeout,
-                                   OnKey on_key, OnEnd on_end) override {
-    return port_->get(
-        pattern, timeout,
-        [&count = count_, on_key = std::move(on_key)](std::string_view key) {
-          ++count;
-          on_key(key);
-        },
-        std::move(on_end));
-  }
-  [[nodiscard]] Result<void> put(ZenohMessage message) override {
-    return port_->put(std::move(message));
-  }
-  [[nodiscard]] Result<void> put_patiently(const KeyExpression& key, Storage payload) override {
-    return port_->put_patiently(key, std::move(payload));
-  }
-  [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
-                                                                  OnMatching call) override {
-    return port_->publisher(key, std::move(call));
-  }
-  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage call) override {
-    return port_->subscribe(pattern, std::move(call));
-  }
-  [[nodiscard]] Result<Handle> query(ZenohMessage question, std::chrono::milliseconds timeout,
-                                     OnMessage call, OnEnd end) override {
-    return port_->query(std::move(question), timeout, std::move(call), std::move(end));
-  }
-  [[nodiscard]] Result<Handle> answer(const KeyExpression& key, OnQuestion call) override {
-    return port_->answer(key, std::move(call));
-  }
-  [[nodiscard]] Result<Handle> on_state(OnState call) override {
-    return port_->on_state(std::move(call));
-  }
-  [[nodiscard]] SessionState state() const override { return port_->state(); }
-
- private:
-  const std::unique_ptr<ZenohPort> port_;
-  std::size_t& count_;
-};
-
-/// A node with ten publishers and ten subscribers: each topic has one of each.
-struct CountedNode {
-  std::size_t events = 0;
-  std::shared_ptr<ZenohDiscovery> way;
-  std::unique_ptr<NodeDiscovery> node;
-};
-
-constexpr std::uint32_t kTopics = 10;
-
-std::unique_ptr<CountedNode> start_counted(ZenohNetwork& network, std::uint32_t number,
-                                           std::uint32_t node_count) {
-  auto counted = std::make_unique<CountedNode>();
-  counted->way = ZenohDiscovery::create(
-                     std::make_unique<CountingPort>(network.open(), counted->events),
-                     [&network](std::function<void()> run) { network.after(0us, std::move(run)); })
-                     .value();
-  counted->node = std::make_unique<NodeDiscovery>(
-      "brain", std::vector<std::shared_ptr<Discovery>>{counted->way});
-  NodeDiscovery& node = *counted->node;
-  const std::string name = "n" + std::to_string(number);
-  node.watch([&node] {
-    std::set<ContextId> contexts;
-    const KnownPeers known = KnownPeers::read(node.keys(), "brain");
-    for (const auto& [id, publisher] : known.publishers) contexts.insert(id.context);
-    node.follow_nodes_of(contexts);
-  });
-  const NodeAnnouncement self{.domain = "brain",
-                              .name = name,
-                              .context = context_id(number),
-                              .start = 1,
-                              .unix_on = {},
-                              .addresses = {}};
-  EXPECT_TRUE(succeeds(node.announce(to_key(self).value())));
-  EXPECT_TRUE(succeeds(node.follow_name(name)));
-  for (std::uint32_t topic = 0; topic < kTopics; ++topic) {
-    // The node behind this one, around the ring.
-    const std::string of_next = "n" + std::to_string((number + 1) % node_count);
-    EntityAnnouncement entity{.domain = "brain",
-                              .kind = EntityKind::publisher,
-                              .context = context_id(number),
-                              .entity = topic,
-                              .schema = {},
-                              .qos = {},
-                              .topic = key(name + "/t" + std::to_string(topic))};
-    EXPECT_TRUE(succeeds(node.announce(to_key(entity).value())));
-    entity.kind = EntityKind::subscriber;
-    entity.entity = kTopics + topic;
-    entity.topic = key(of_next + "/t" + std::to_string(topic));
-    EXPECT_TRUE(succeeds(node.follow(EntityKind::publisher, entity.topic)));
-    EXPECT_TRUE(succeeds(node.announce(to_key(entity).value())));
-  }
-  return counted;
-}
-
 // Ten publishers match, and one node has them: what the others do is not heard.
 TEST_F(DiscoveryByZenoh, ANodeHearsOfWhatMatchesHoweverManyThereAre) {
   for (const std::uint32_t node_count : {12U, 48U}) {
     ZenohNetwork network({.seed = node_count});
-    std::vector<std::unique_ptr<CountedNode>> nodes;
-    for (std::uint32_t number = 0; number < node_count; ++number)
-      nodes.push_back(start_counted(network, number, node_count));
+    const NodeCrowd crowd(network, node_count);
     network.run_until_quiet();
-    for (const auto& counted : nodes) {
-      const KnownPeers known = KnownPeers::read(counted->node->keys(), "brain");
-      EXPECT_EQ(known.publishers.size(), 2 * kTopics);  // its own ones, and those of the next
-      EXPECT_EQ(known.nodes.size(), 2U);
-      EXPECT_LE(counted->events, 2 * kTopics + 40) << node_count << " nodes";
-    }
-    for (const auto& counted : nodes) counted->node->close();
+    EXPECT_EQ(crowd.matched_count(), node_count);
+    EXPECT_LE(crowd.most_events(), 2 * NodeCrowd::kMatching + 40) << node_count << " nodes";
   }
 }
 

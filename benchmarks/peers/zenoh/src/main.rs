@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 //! A topic of bare Zenoh: a publisher here and subscribers in a second process, each with a session
-//! of its own, over a unix socket.
+//! of its own, over a unix socket; with `--at` over another endpoint, and with `--router` both are
+//! clients of a router. `--readers-by` is a command that executes the second process.
 //!
 //! `ping` publishes one sample at a time; the last of the subscribers to get it replies with 8
 //! bytes, from its callback. One way is half a round. `put` publishes all samples, with Zenoh's
 //! default of dropping what a connection cannot take; `block` makes the publisher wait instead. The
-//! rate of both counts the samples that arrived, and `lost` those that did not. Prints the JSON
-//! document that every benchmark of Tendon prints.
+//! rate of both counts the samples that arrived, and `lost` those that did not. `join` is the time
+//! from the opening of a session until the first sample, while the second process puts one every
+//! millisecond. Prints the JSON document that every benchmark of Tendon prints.
 
 #[path = "../../common.rs"]
 mod common;
@@ -25,7 +27,8 @@ use zenoh::{Config, Session, Wait};
 use common::{machine_json, parse_size, percentile, Outcome};
 
 const USAGE: &str = "usage: zenoh_topic [-b begin_bytes] [-e end_bytes] [-f factor] \
-                     [-n iterations] [--mode ping|put|block] [--readers N]";
+                     [-n iterations] [--mode ping|put|block|join] [--readers N] \
+                     [--at ENDPOINT] [--router ENDPOINT] [--readers-by COMMAND]";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What the subscribers say when each has the sample; other words are counts.
 const ALL_HAVE_IT: u64 = u64::MAX;
@@ -35,6 +38,7 @@ enum Mode {
     Ping,
     Put,
     Block,
+    Join,
 }
 
 impl Mode {
@@ -43,6 +47,7 @@ impl Mode {
             Mode::Ping => "ping",
             Mode::Put => "put",
             Mode::Block => "block",
+            Mode::Join => "join",
         }
     }
 }
@@ -55,8 +60,13 @@ struct Options {
     iterations: usize,
     readers: u64,
     mode: Mode,
-    /// The socket of the process that measures; set in the process that answers.
-    answer_to: Option<String>,
+    /// Where one of the two processes listens; without it, at a unix socket.
+    at: Option<String>,
+    /// Neither listens: both are clients of this router.
+    router: Option<String>,
+    /// What executes the second process.
+    readers_by: Vec<String>,
+    answers: bool,
 }
 
 fn parse_options() -> Outcome<Options> {
@@ -67,7 +77,10 @@ fn parse_options() -> Outcome<Options> {
         iterations: 0,
         readers: 1,
         mode: Mode::Ping,
-        answer_to: None,
+        at: None,
+        router: None,
+        readers_by: Vec::new(),
+        answers: false,
     };
     let mut end_bytes = None;
     let mut arguments = std::env::args().skip(1);
@@ -84,10 +97,16 @@ fn parse_options() -> Outcome<Options> {
                     "ping" => Mode::Ping,
                     "put" => Mode::Put,
                     "block" => Mode::Block,
-                    _ => return Err(format!("--mode: '{value}' is not ping, put or block").into()),
+                    "join" => Mode::Join,
+                    _ => return Err(format!("--mode: there is no '{value}'").into()),
                 }
             }
-            "--answer-to" => options.answer_to = Some(value),
+            "--at" => options.at = Some(value),
+            "--router" => options.router = Some(value),
+            "--readers-by" => {
+                options.readers_by = value.split_whitespace().map(str::to_owned).collect()
+            }
+            "--answers" => options.answers = value == "yes",
             _ => return Err(format!("{flag}: unknown flag\n{USAGE}").into()),
         }
     }
@@ -117,9 +136,22 @@ impl Options {
     }
 }
 
-fn open(role: &str, socket: &str) -> Outcome<Session> {
+#[derive(Clone, Copy)]
+enum Role {
+    Listens,
+    Connects,
+}
+
+fn open(options: &Options, role: Role, at: &str) -> Outcome<Session> {
+    let (mode, way, endpoint) = match (&options.router, role) {
+        (Some(router), _) => ("client", "connect", router.as_str()),
+        (None, Role::Listens) => ("peer", "listen", at),
+        // What joins needs no more than a client does.
+        (None, Role::Connects) if options.mode == Mode::Join => ("client", "connect", at),
+        (None, Role::Connects) => ("peer", "connect", at),
+    };
     let config = format!(
-        "{{mode: 'peer', {role}: {{endpoints: ['unixsock-stream/{socket}']}}, \
+        "{{mode: '{mode}', {way}: {{endpoints: ['{endpoint}']}}, \
          scouting: {{multicast: {{enabled: false}}, gossip: {{enabled: false}}}}}}"
     );
     zenoh::open(Config::from_json5(&config)?).wait()
@@ -138,15 +170,15 @@ fn matched(publisher: &Publisher) -> Outcome<()> {
 }
 
 /// The second process: until `bye` comes.
-fn answer(options: &Options, socket: &str) -> Outcome<()> {
-    let back = open("connect", socket)?;
+fn answer(options: &Options, at: &str) -> Outcome<()> {
+    let back = open(options, Role::Connects, at)?;
     let pong = Arc::new(back.declare_publisher("pong").wait()?);
     let got = Arc::new(AtomicU64::new(0));
     let readers = options.readers;
     let replies = options.mode == Mode::Ping;
     let mut kept = Vec::new();
     for _ in 0..readers {
-        let session = open("connect", socket)?;
+        let session = open(options, Role::Connects, at)?;
         let (pong, got) = (pong.clone(), got.clone());
         let on_sample = move |_: Sample| {
             let count = got.fetch_add(1, Ordering::AcqRel) + 1;
@@ -177,7 +209,7 @@ struct Measured {
     size_bytes: usize,
     p50_us: f64,
     p99_us: f64,
-    gb_per_s: f64,
+    gb_per_s: Option<f64>,
     lost: Option<u64>,
 }
 
@@ -204,7 +236,7 @@ fn measure_ping(
         size_bytes,
         p50_us,
         p99_us: percentile(&samples_us, 0.99),
-        gb_per_s: size_bytes as f64 / p50_us / 1e3,
+        gb_per_s: Some(size_bytes as f64 / p50_us / 1e3),
         lost: None,
     })
 }
@@ -262,13 +294,61 @@ fn measure_put(
         size_bytes,
         p50_us: took_s * 1e6 / count as f64,
         p99_us: took_s * 1e6 / count as f64,
-        gb_per_s: moved / took_s / 1e9,
+        gb_per_s: Some(moved / took_s / 1e9),
         lost: Some((count as u64 * options.readers).saturating_sub(came)),
     })
 }
 
-fn measure(options: &Options, socket: &str, child: &mut Child) -> Outcome<Vec<Measured>> {
-    let session = open("listen", socket)?;
+/// The second process: until it is killed, or a killed one cannot have done so.
+fn put_for_ever(options: &Options, at: &str) -> Outcome<()> {
+    let session = open(options, Role::Listens, at)?;
+    let ping = session.declare_publisher("ping").wait()?;
+    let payload = vec![1u8; options.begin_bytes];
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * PATIENCE {
+        ping.put(payload.as_slice()).wait()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn measure_joins(options: &Options, at: &str) -> Outcome<Vec<Measured>> {
+    // One whose connection is refused tries again a second later: that is not measured.
+    let begun = Instant::now();
+    while open(options, Role::Connects, at).is_err() {
+        if begun.elapsed() > PATIENCE {
+            return Err("the other process does not listen".into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut joins_us = Vec::new();
+    for _ in 0..options.iterations.max(1) {
+        let begun = Instant::now();
+        let session = open(options, Role::Connects, at)?;
+        let (came, samples) = mpsc::channel();
+        let subscriber = session
+            .declare_subscriber("ping")
+            .callback(move |_: Sample| {
+                let _ = came.send(());
+            })
+            .wait()?;
+        samples.recv_timeout(PATIENCE)?;
+        joins_us.push(begun.elapsed().as_secs_f64() * 1e6);
+        subscriber.undeclare().wait()?;
+        session.close().wait()?;
+    }
+    joins_us.sort_by(f64::total_cmp);
+    Ok(vec![Measured {
+        size_bytes: options.begin_bytes,
+        p50_us: percentile(&joins_us, 0.5),
+        p99_us: percentile(&joins_us, 0.99),
+        gb_per_s: None,
+        lost: None,
+    }])
+}
+
+fn measure(options: &Options, at: &str, child: &mut Child) -> Outcome<Vec<Measured>> {
+    let session = open(options, Role::Listens, at)?;
     let (came, pongs) = mpsc::channel();
     let _pong = session
         .declare_subscriber("pong")
@@ -315,16 +395,17 @@ fn print_json(options: &Options, results: &[Measured]) {
     println!(" \"results\": [");
     for (index, result) in results.iter().enumerate() {
         let lost = result.lost.map_or(String::new(), |lost| format!("\"lost\": {lost}, "));
+        let rate = result.gb_per_s.map_or("null".to_owned(), |rate| format!("{rate:.6}"));
         println!(
             "  {{\"path\": \"zenoh\", \"mode\": \"{} {}\", \"size_bytes\": {}, \
              \"latency_us_p50\": {:.6}, \"latency_us_p99\": {:.6}, \
-             \"bandwidth_gb_per_s\": {:.6}, {}\"ratio\": {{}}}}{}",
+             \"bandwidth_gb_per_s\": {}, {}\"ratio\": {{}}}}{}",
             options.mode.name(),
             options.readers,
             result.size_bytes,
             result.p50_us,
             result.p99_us,
-            result.gb_per_s,
+            rate,
             lost,
             if index + 1 == results.len() { "" } else { "," }
         );
@@ -334,23 +415,35 @@ fn print_json(options: &Options, results: &[Measured]) {
 
 fn run() -> Outcome<()> {
     let options = parse_options()?;
-    if let Some(socket) = &options.answer_to {
-        return answer(&options, socket);
-    }
     let socket = std::env::temp_dir().join(format!("zenoh_topic_{}.sock", std::process::id()));
     let socket = socket.to_str().ok_or("the temporary directory is not UTF-8")?.to_owned();
-    let mut child = Command::new(std::env::current_exe()?)
+    let at = options.at.clone().unwrap_or(format!("unixsock-stream/{socket}"));
+    if options.answers {
+        return match options.mode {
+            Mode::Join => put_for_ever(&options, &at),
+            _ => answer(&options, &at),
+        };
+    }
+    let this = std::env::current_exe()?.into_os_string();
+    let mut words: Vec<_> = options.readers_by.iter().map(Into::into).collect();
+    words.push(this);
+    let mut child = Command::new(&words[0])
+        .args(&words[1..])
         .args(std::env::args().skip(1))
-        .args(["--answer-to", &socket])
+        .args(["--at", &at, "--answers", "yes"])
         .spawn()?;
-    let measured = measure(&options, &socket, &mut child);
-    if measured.is_err() {
+    let measured = match options.mode {
+        Mode::Join => measure_joins(&options, &at),
+        _ => measure(&options, &at, &mut child),
+    };
+    let never_ends = options.mode == Mode::Join;
+    if measured.is_err() || never_ends {
         let _ = child.kill();
     }
     let status = child.wait()?;
     let _ = std::fs::remove_file(&socket);
     let measured = measured?;
-    if !status.success() {
+    if !status.success() && !never_ends {
         return Err(format!("the answering process failed: {status}").into());
     }
     print_json(&options, &measured);

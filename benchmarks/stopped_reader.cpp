@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A publisher and three subscribers, each a process of its own on one host: by themselves, or
+// beside a fourth one that is stopped (SIGSTOP) before anything is measured. `lost` counts what the
+// three missed, `rss_mib` is how much the publisher's resident memory has grown at most.
+#include <sys/types.h>
+
+#include <array>
+#include <tendon/fabric/node.hpp>
+#include <tendon/runtime/context.hpp>
+#include <utility>
+
+#include "peers/peer.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using tendon::Context;
+using tendon::Node;
+using tendon::TensorDict;
+
+constexpr auto kLimit = 60s;
+constexpr std::uint64_t kPublishBytes = 2ull << 30;
+constexpr const char* kKey = "stream";
+constexpr const char* kLast = "last";
+
+/// A pipe of the system, for whole words.
+class Words {
+ public:
+  Words() {
+    if (pipe(ends_.data()) != 0) peer::fail_errno("pipe");
+  }
+  void write(std::uint64_t word) const {
+    if (::write(ends_[1], &word, sizeof word) != sizeof word) peer::fail_errno("write");
+  }
+  [[nodiscard]] std::uint64_t read() const {
+    std::uint64_t word = 0;
+    if (::read(ends_[0], &word, sizeof word) != sizeof word) peer::fail_errno("read");
+    return word;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+/// A subscriber's process: says when its first sample is there, and at the last how many it missed.
+struct Reader {
+  std::string name;
+  Words port;
+  Words said;
+  pid_t process = 0;
+
+  void run() const {
+    const std::uint64_t at = port.read();
+    Context context =
+        Context::create({.name = name, .wait_policy = tendon::WaitPolicy::blocking}).value();
+    Node node = Node::join(context,
+                           {.domain = "bench",
+                            .name = name,
+                            .peers = std::vector{"127.0.0.1:" + std::to_string(at)}},
+                           kLimit)
+                    .value();
+    tendon::Subscriber subscriber = tendon::Subscriber::declare(node, kKey).value();
+    std::uint64_t lost = 0;
+    for (std::uint64_t last = 0;;) {
+      const tendon::Sample sample = subscriber.recv(kLimit).value();
+      if (last == 0) said.write(sample.sequence);
+      if (last != 0) lost += sample.sequence - last - 1;
+      last = sample.sequence;
+      if (sample.tensors->find_value(kLast)) break;
+    }
+    said.write(lost);
+    (void)port.read();  // until it is killed
+  }
+};
+
+/// "VmRSS" or its peak "VmHWM" of this process [MiB].
+double status_mib(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != name + ":") continue;
+    double kib = 0;
+    status >> kib;
+    return kib / 1024;
+  }
+  peer::fail("/proc/self/status has no " + name);
+}
+
+/// Publishes until `reader`, stopped now, is behind and no longer waited for.
+void stop(const Reader& reader, tendon::Publisher& publisher, const TensorDict& content) {
+  if (kill(reader.process, SIGSTOP) != 0) peer::fail_errno("kill");
+  const auto give_up = peer::Clock::now() + kLimit;
+  while (peer::Clock::now() < give_up) {
+    const auto lagging = publisher.publish(content, 500ms).value().lagging;
+    if (lagging.size() == 1 && lagging.front().starts_with(reader.name)) return;
+  }
+  peer::fail("the stopped subscriber is not behind");
+}
+
+peer::Result measure(std::size_t size_bytes, bool one_stops, const peer::Options& options) {
+  std::vector<Reader> readers(one_stops ? 4 : 3);
+  for (std::size_t n = 0; n < readers.size(); ++n) {
+    readers[n].name = "reader " + std::to_string(n);
+    readers[n].process = peer::spawn([&] { readers[n].run(); });
+  }
+  Context context = Context::create({.name = "publisher",
+                                     .wait_policy = tendon::WaitPolicy::blocking,
+                                     .publish_bytes = kPublishBytes})
+                        .value();
+  Node node = Node::join(context,
+                         {.domain = "bench",
+                          .name = "publisher",
+                          .peers = std::vector<std::string>{},
+                          .listen = "127.0.0.1:0"},
+                         kLimit)
+                  .value();
+  const std::string& address = node.address();
+  for (const Reader& reader : readers)
+    reader.port.write(std::stoull(address.substr(address.rfind(':') + 1)));
+  tendon::Publisher publisher =
+      tendon::Publisher::declare(node, kKey, {.overflow = tendon::Overflow::block}).value();
+  publisher.wait_for_subscribers(readers.size(), kLimit).value();
+  TensorDict content;
+  content.set(
+      "x",
+      tendon::Tensor::zeros(tendon::DType::u8, {static_cast<std::int64_t>(size_bytes)}).value());
+  const double start_mib = status_mib("VmRSS");
+  (void)publisher.publish(content, kLimit).value();
+  for (const Reader& reader : readers) (void)reader.said.read();
+  if (one_stops) stop(readers.back(), publisher, content);
+  // Until the memory for all that is under way has been touched.
+  for (std::size_t i = 0; i < options.warm_up_for(size_bytes); ++i)
+    (void)publisher.publish(content, kLimit).value();
+
+  std::vector<double> samples_us(options.iterations_for(size_bytes));
+  const auto begun = peer::Clock::now();
+  for (double& sample : samples_us) {
+    const auto before = peer::Clock::now();
+    if (&sample == &samples_us.back()) content.set(kLast, tendon::Value(true));
+    (void)publisher.publish(content, kLimit).value();
+    sample = peer::elapsed_us(before, peer::Clock::now());
+  }
+  std::uint64_t lost = 0;
+  for (std::size_t n = 0; n < 3; ++n) lost += readers[n].said.read();
+  const double all_us = peer::elapsed_us(begun, peer::Clock::now());
+  const double moved = static_cast<double>(size_bytes * samples_us.size());
+  peer::Result result = peer::summarize("topic shm", one_stops ? "3 beside a stopped one" : "3",
+                                        size_bytes, samples_us);
+  result.rate_gb_per_s = moved / all_us / 1e3;
+  result.more = {{"lost", static_cast<double>(lost)}, {"rss_mib", status_mib("VmHWM") - start_mib}};
+  for (const Reader& reader : readers) {
+    kill(reader.process, SIGKILL);
+    waitpid(reader.process, nullptr, 0);
+  }
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const peer::Options options =
+      peer::parse_options(argc, argv, {.begin_bytes = 1024}, {"--stopped"});
+  // A process has one size: what an earlier one took would be in its memory.
+  const peer::Result result =
+      measure(options.begin_bytes, options.extra_or("--stopped", "no") == "yes", options);
+  peer::print_json("stopped_reader", std::span(&result, 1));
+}

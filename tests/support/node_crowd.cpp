@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/node_crowd.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "fabric/announcement.hpp"
+#include "fabric/known_peers.hpp"
+
+namespace tendon::test {
+
+using namespace tendon::detail;
+using Counts = Stopwatch::Counts;
+using Turn = Stopwatch::Turn;
+
+namespace {
+
+constexpr const char* kDomain = "brain";
+
+KeyExpression key(const std::string& text) { return KeyExpression::parse(text).value(); }
+
+/// A session that counts what it is told; the time of its calls is its own, that of its callbacks
+/// the node's.
+class CountingPort final : public ZenohPort {
+ public:
+  CountingPort(std::unique_ptr<ZenohPort> port, std::size_t& count, Stopwatch& watch)
+      : port_(std::move(port)), count_(count), watch_(watch) {}
+  [[nodiscard]] Result<Handle> token(const KeyExpression& key) override {
+    const Turn own(watch_, Counts::no);
+    return port_->token(key);
+  }
+  [[nodiscard]] Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) override {
+    const Turn own(watch_, Counts::no);
+    return port_->watch(
+        pattern, [this, on_token = std::move(on_token)](TokenChange change, std::string_view key) {
+          const Turn node(watch_, Counts::yes);
+          ++count_;
+          on_token(change, key);
+        });
+  }
+  [[nodiscard]] Result<Handle> get(const KeyExpression& pattern, std::chrono::milliseconds timeout,
+                                   OnKey on_key, OnEnd on_end) override {
+    const Turn own(watch_, Counts::no);
+    return port_->get(
+        pattern, timeout,
+        [this, on_key = std::move(on_key)](std::string_view key) {
+          const Turn node(watch_, Counts::yes);
+          ++count_;
+          on_key(key);
+        },
+        [this, on_end = std::move(on_end)](Ending ending) {
+          const Turn node(watch_, Counts::yes);
+          on_end(ending);
+        });
+  }
+  [[nodiscard]] Result<void> put(ZenohMessage message) override {
+    return port_->put(std::move(message));
+  }
+  [[nodiscard]] Result<void> put_patiently(const KeyExpression& key, Storage payload) override {
+    return port_->put_patiently(key, std::move(payload));
+  }
+  [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  OnMatching call) override {
+    return port_->publisher(key, std::move(call));
+  }
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage call) override {
+    return port_->subscribe(pattern, std::move(call));
+  }
+  [[nodiscard]] Result<Handle> query(ZenohMessage question, std::chrono::milliseconds timeout,
+                                     OnMessage call, OnEnd end) override {
+    return port_->query(std::move(question), timeout, std::move(call), std::move(end));
+  }
+  [[nodiscard]] Result<Handle> answer(const KeyExpression& key, OnQuestion call) override {
+    return port_->answer(key, std::move(call));
+  }
+  [[nodiscard]] Result<Handle> on_state(OnState call) override {
+    return port_->on_state(std::move(call));
+  }
+  [[nodiscard]] SessionState state() const override { return port_->state(); }
+
+ private:
+  const std::unique_ptr<ZenohPort> port_;
+  std::size_t& count_;
+  Stopwatch& watch_;
+};
+
+std::string name(std::uint32_t number) { return "n" + std::to_string(number); }
+
+void announce_entity(NodeDiscovery& node, EntityKind kind, std::uint32_t number,
+                     std::uint32_t entity, const KeyExpression& topic) {
+  const EntityAnnouncement announced{.domain = kDomain,
+                                     .kind = kind,
+                                     .context = context_id(number),
+                                     .entity = entity,
+                                     .schema = {},
+                                     .qos = {},
+                                     .topic = topic};
+  node.announce(to_key(announced).value()).value();
+}
+
+}  // namespace
+
+ContextId context_id(std::uint32_t number) {
+  ContextId id;
+  for (std::size_t i = 0; i < sizeof number; ++i)
+    id.bytes[i] = static_cast<std::byte>(number >> (8 * i));
+  id.bytes.back() = std::byte{1};
+  return id;
+}
+
+NodeCrowd::NodeCrowd(ZenohNetwork& network, std::uint32_t count) : network_(network) {
+  for (std::uint32_t number = 0; number < count; ++number) members_.push_back(start(number, count));
+}
+
+NodeCrowd::~NodeCrowd() {
+  for (const auto& member : members_) member->node->close();
+}
+
+std::unique_ptr<NodeCrowd::Member> NodeCrowd::start(std::uint32_t number, std::uint32_t count) {
+  const Turn all(watch_, Counts::yes);
+  auto member = std::make_unique<Member>();
+  member->way = ZenohDiscovery::create(
+                    std::make_unique<CountingPort>(network_.open(), member->events, watch_),
+                    [this](std::function<void()> run) {
+                      const Turn own(watch_, Counts::no);
+                      network_.after(std::chrono::microseconds(0), [this, run = std::move(run)] {
+                        const Turn node(watch_, Counts::yes);
+                        run();
+                      });
+                    })
+                    .value();
+  member->node = std::make_unique<NodeDiscovery>(
+      kDomain, std::vector<std::shared_ptr<Discovery>>{member->way});
+  NodeDiscovery& node = *member->node;
+  node.watch([&node] {
+    std::set<ContextId> contexts;
+    const KnownPeers known = KnownPeers::read(node.keys(), kDomain);
+    for (const auto& [id, publisher] : known.publishers) contexts.insert(id.context);
+    node.follow_nodes_of(contexts);
+  });
+  const NodeAnnouncement self{.domain = kDomain,
+                              .name = name(number),
+                              .context = context_id(number),
+                              .start = 1,
+                              .unix_on = {},
+                              .addresses = {}};
+  node.announce(to_key(self).value()).value();
+  node.follow_name(self.name).value();
+  const std::string next = name((number + 1) % count);
+  for (std::uint32_t topic = 0; topic < kTopics; ++topic) {
+    const std::string of = "t" + std::to_string(topic) + '/';
+    const KeyExpression wanted = key(of + next);
+    announce_entity(node, EntityKind::publisher, number, topic, key(of + self.name));
+    node.follow(EntityKind::publisher, wanted).value();
+    announce_entity(node, EntityKind::subscriber, number, kTopics + topic, wanted);
+  }
+  return member;
+}
+
+std::size_t NodeCrowd::matched_count() const {
+  return static_cast<std::size_t>(
+      std::count_if(members_.begin(), members_.end(), [](const auto& member) {
+        const KnownPeers known = KnownPeers::read(member->node->keys(), kDomain);
+        return known.publishers.size() == kTopics + kMatching && known.nodes.size() == 2;
+      }));
+}
+
+std::size_t NodeCrowd::most_events() const {
+  std::size_t most = 0;
+  for (const auto& member : members_) most = std::max(most, member->events);
+  return most;
+}
+
+}  // namespace tendon::test
