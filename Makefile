@@ -19,7 +19,7 @@ demo: ## run a distributed brain, then move a real model checkpoint between two 
 	@tools/demo.sh
 
 test: ## build and run all tests
-	@tools/setup.sh build test zenoh
+	@tools/setup.sh build test zenoh control
 	@tools/run_tests.sh test
 	@tools/python_tests.sh
 

@@ -29,6 +29,8 @@ if(NOT TENDON_CONTROL STREQUAL "OFF")
   endif()
 endif()
 
+set(TENDON_CONTROL_BUILT ${TENDON_HAS_CONTROL} CACHE INTERNAL "")
+
 # tendon_proto(<target> <file below proto/>...): an object library of what protoc makes, with the lite runtime: two
 # libraries with the full one and the same messages end a process. Its headers are those of a system, as no warning or
 # check of ours is for them.

@@ -12,6 +12,12 @@ if(TARGET tendon_shared)
     FILE_SET HEADERS COMPONENT tendon_Development
     FILE_SET tables COMPONENT tendon_Development)
 endif()
+if(TENDON_HAS_CONTROL)
+  # find_package(tendon COMPONENTS control): a program without it needs neither ZeroMQ nor Protobuf.
+  install(TARGETS tendon_control EXPORT tendonControlTargets ARCHIVE COMPONENT tendon_Development)
+  install(DIRECTORY proto/tendon DESTINATION "${CMAKE_INSTALL_DATADIR}/tendon/proto"
+          COMPONENT tendon_Development FILES_MATCHING PATTERN "*.proto")
+endif()
 if(TENDON_HAS_ZENOH)
   # What the static library is linked with; the shared one has it inside.
   install(FILES "${TENDON_ZENOH_ARCHIVE}" DESTINATION "${CMAKE_INSTALL_LIBDIR}"
@@ -25,6 +31,10 @@ endif()
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tendon")
 install(EXPORT tendonTargets NAMESPACE tendon:: DESTINATION "${package_dir}"
         COMPONENT tendon_Development)
+if(TENDON_HAS_CONTROL)
+  install(EXPORT tendonControlTargets NAMESPACE tendon:: DESTINATION "${package_dir}"
+          COMPONENT tendon_Development)
+endif()
 configure_package_config_file(cmake/tendonConfig.cmake.in "${PROJECT_BINARY_DIR}/tendonConfig.cmake"
   INSTALL_DESTINATION "${package_dir}" NO_SET_AND_CHECK_MACRO)
 # 0.x breaks in minor versions.

@@ -39,7 +39,7 @@ if ! unchanged "$folder/venv.stamp" "$requirements"; then
   mv "$folder/venv.stamp.new" "$folder/venv.stamp"
 fi
 
-mapfile -t inputs < <(find include src cli cmake python docs/errors tools/completion CMakeLists.txt \
+mapfile -t inputs < <(find include src cli cmake proto python docs/errors tools/completion CMakeLists.txt \
                            pyproject.toml README.md LICENSE -type f -not -name '*.pyc' | sort)
 if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
   echo "== python: the wheel"

@@ -9,14 +9,15 @@ cd "$(dirname "$0")/.."
 tools/python_env.sh
 exec 9>build/python/lock
 flock --shared 9
-tools/build.sh python-asan tendon_python python_peer
+tools/build.sh python-asan tendon_python_modules python_peer
 
 # The package as a wheel lays it out; it goes before the installed one.
 folder=build/python-asan
 rm -rf "$folder/package"
 mkdir "$folder/package"
 cp -r python/tendon "$folder/package"
-cp "$folder"/python/_tendon*.so "$folder/package/tendon"
+cp "$folder"/python/_*.so "$folder/package/tendon"
+if [ -f "$folder/python/tendon_v1.binpb" ]; then cp "$folder/python/tendon_v1.binpb" "$folder/package/tendon/control"; fi
 
 # Python is not linked with them: without the second, the first finds no __cxa_throw to watch.
 preload=$(g++ -print-file-name=libasan.so):$(g++ -print-file-name=libstdc++.so)

@@ -7,6 +7,8 @@
 #include <string>
 #include <tendon/tensor/tensor.hpp>
 
+#include "shared.hpp"
+
 namespace tendon::python {
 
 namespace nb = nanobind;
@@ -20,6 +22,6 @@ namespace nb = nanobind;
 [[nodiscard]] std::optional<Tensor> tensor_from(nb::handle object, const std::string& name);
 
 /// The bytes of a contiguous buffer as a Storage that keeps its owner alive: a raw message.
-[[nodiscard]] std::optional<Storage> bytes_from(nb::handle object);
+TENDON_BETWEEN_MODULES [[nodiscard]] std::optional<Storage> bytes_from(nb::handle object);
 
 }  // namespace tendon::python

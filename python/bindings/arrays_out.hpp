@@ -5,6 +5,8 @@
 
 #include <tendon/tensor/tensor.hpp>
 
+#include "shared.hpp"
+
 namespace tendon::python {
 
 namespace nb = nanobind;
@@ -14,6 +16,6 @@ namespace nb = nanobind;
 [[nodiscard]] nb::object to_array(Tensor tensor);
 
 /// Raw bytes as a memoryview that keeps them alive.
-[[nodiscard]] nb::object to_memoryview(const Storage& bytes);
+TENDON_BETWEEN_MODULES [[nodiscard]] nb::object to_memoryview(const Storage& bytes);
 
 }  // namespace tendon::python

@@ -6,6 +6,8 @@
 #include <memory>
 #include <tendon/runtime/context.hpp>
 
+#include "shared.hpp"
+
 namespace tendon::python {
 
 namespace nb = nanobind;
@@ -17,9 +19,9 @@ struct ContextHandle {
 };
 
 /// The Python Context that a call uses: the one it was given, or that of the module for None.
-[[nodiscard]] nb::object context_or_default(nb::object context);
+TENDON_BETWEEN_MODULES [[nodiscard]] nb::object context_or_default(nb::object context);
 
 /// What `timeout=...` left out means for calls on a Python Context [s].
-[[nodiscard]] double default_timeout_s(nb::handle context);
+TENDON_BETWEEN_MODULES [[nodiscard]] double default_timeout_s(nb::handle context);
 
 }  // namespace tendon::python

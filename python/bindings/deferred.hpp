@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "shared.hpp"
+
 namespace tendon::python {
 
 /// Something that holds references to Python objects and is kept by the library: a buffer that is
@@ -14,9 +16,9 @@ struct Deferred {
 };
 
 /// Deletes now if this thread holds the GIL, else soon.
-void release(Deferred* held) noexcept;
+TENDON_BETWEEN_MODULES void release(Deferred* held) noexcept;
 /// Deletes what other threads left. Holds the GIL.
-void release_left_over() noexcept;
+TENDON_BETWEEN_MODULES void release_left_over() noexcept;
 
 /// A share that may be dropped by any thread.
 template <class T>

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <tendon/tensor/tensor_dict.hpp>
 
+#include "shared.hpp"
+
 namespace tendon::python {
 
 namespace nb = nanobind;
@@ -17,7 +19,7 @@ class SameAgain;
 /// A mapping from names to arrays, values and mappings of these; a tendon.TensorDict or a
 /// tensordict.TensorDict is taken as it is. No element is copied. TypeError and ValueError name
 /// the key, its type, dtype and shape, and what is legal.
-[[nodiscard]] TensorDict dict_from(nb::handle object);
+TENDON_BETWEEN_MODULES [[nodiscard]] TensorDict dict_from(nb::handle object);
 /// Tells `notes` of every entry of a plain dict.
 [[nodiscard]] TensorDict dict_from(nb::handle object, SameAgain* notes);
 /// The same for a file, where lazy stacks and tensorclasses are plain TensorDicts.

@@ -8,19 +8,21 @@
 #include <tendon/core/result.hpp>
 #include <utility>
 
+#include "shared.hpp"
+
 namespace tendon::python {
 
 namespace nb = nanobind;
 
 /// The Python exception of `error`, ready to be thrown; holds the GIL.
-[[nodiscard]] nb::python_error to_exception(const Error& error);
+TENDON_BETWEEN_MODULES [[nodiscard]] nb::python_error to_exception(const Error& error);
 /// The Python exception object of `error`, not raised.
-[[nodiscard]] nb::object exception_object(const Error& error);
+TENDON_BETWEEN_MODULES [[nodiscard]] nb::object exception_object(const Error& error);
 
 /// What a user made of one of our classes and a text says; a TypeError for anything else.
-[[nodiscard]] Error error_from(nb::handle exception);
+TENDON_BETWEEN_MODULES [[nodiscard]] Error error_from(nb::handle exception);
 /// The same; nullopt for anything else.
-[[nodiscard]] std::optional<Error> try_error_from(nb::handle exception);
+TENDON_BETWEEN_MODULES [[nodiscard]] std::optional<Error> try_error_from(nb::handle exception);
 
 /// The value, or the exception of the error. Holds the GIL.
 template <class T>
@@ -30,13 +32,13 @@ T unwrap(Result<T> result) {
 }
 
 /// A TypeError or ValueError of the caller's own arguments: says what is legal.
-[[noreturn]] void raise_type_error(const std::string& text);
-[[noreturn]] void raise_value_error(const std::string& text);
+TENDON_BETWEEN_MODULES [[noreturn]] void raise_type_error(const std::string& text);
+TENDON_BETWEEN_MODULES [[noreturn]] void raise_value_error(const std::string& text);
 
 /// "'numpy.ndarray'": how messages name the type of an object.
-[[nodiscard]] std::string quoted_type(nb::handle object);
+TENDON_BETWEEN_MODULES [[nodiscard]] std::string quoted_type(nb::handle object);
 /// "ValueError: why", of any exception: what cannot be said in UTF-8 is escaped, what raises while
 /// it is said is left out.
-[[nodiscard]] std::string exception_text(nb::handle type, nb::handle value);
+TENDON_BETWEEN_MODULES [[nodiscard]] std::string exception_text(nb::handle type, nb::handle value);
 
 }  // namespace tendon::python

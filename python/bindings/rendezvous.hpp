@@ -7,6 +7,8 @@
 #include <memory>
 #include <tendon/group/rendezvous.hpp>
 
+#include "shared.hpp"
+
 namespace tendon::python {
 
 namespace nb = nanobind;
@@ -30,7 +32,7 @@ void serve(PythonStore& store);
 void stop_serving(PythonStore& store);
 
 /// A number of a member, or of members; TypeError and ValueError call it `name`.
-[[nodiscard]] std::uint32_t rank_from(nb::handle object, const char* name);
+TENDON_BETWEEN_MODULES [[nodiscard]] std::uint32_t rank_from(nb::handle object, const char* name);
 
 /// What the arguments of Group.join mean together; ValueError where they contradict.
 [[nodiscard]] RendezvousHandle rendezvous_from(nb::handle rendezvous, nb::handle rank,

@@ -13,6 +13,7 @@
 
 #include "deferred.hpp"
 #include "errors.hpp"
+#include "shared.hpp"
 #include "without_gil.hpp"
 
 namespace tendon::python {
@@ -21,9 +22,10 @@ namespace tendon::python {
 inline constexpr std::chrono::milliseconds kSlice{50};
 
 /// The deadline that a `timeout=` argument means: seconds, None (never), or ... (the default).
-[[nodiscard]] Deadline deadline_of(nb::handle timeout, double default_s);
+TENDON_BETWEEN_MODULES [[nodiscard]] Deadline deadline_of(nb::handle timeout, double default_s);
 /// Seconds as a duration, for options; the error names `what`.
-[[nodiscard]] std::chrono::milliseconds duration_of(double seconds, const char* what);
+TENDON_BETWEEN_MODULES [[nodiscard]] std::chrono::milliseconds duration_of(double seconds,
+                                                                           const char* what);
 
 /// As Python has durations and times.
 [[nodiscard]] inline double seconds_of(std::chrono::nanoseconds duration) {

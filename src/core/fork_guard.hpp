@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tendon/core/export.hpp>
 #include <tendon/core/version.hpp>
 
 namespace tendon::v0::detail {
@@ -13,11 +14,11 @@ namespace tendon::v0::detail {
 ///
 /// Two sources keep it right: a pthread_atfork child handler, and a page under MADV_WIPEONFORK for
 /// children made without that handler (a raw clone). getpid() on each call would be a system call.
-[[nodiscard]] std::uint32_t process_number() noexcept;
+[[nodiscard]] TENDON_API std::uint32_t process_number() noexcept;
 
 /// Marks a descriptor to be closed in a forked child at once, so that peers of the parent see EOF
 /// when the parent dies although the child lives on.
-void close_in_child(int fd) noexcept;
-void forget_in_child(int fd) noexcept;
+TENDON_API void close_in_child(int fd) noexcept;
+TENDON_API void forget_in_child(int fd) noexcept;
 
 }  // namespace tendon::v0::detail

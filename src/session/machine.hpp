@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <vector>
 
@@ -32,12 +33,13 @@ namespace tendon::v0::detail {
 /// environment counts, so that processes of one user meet however they were started. Made with mode
 /// 0700 if missing. Refused (permission_denied) when it is a symbolic link, no directory, another
 /// user's, or open to others; what TENDON_RUNTIME_DIR asks for and cannot be had is an error.
-[[nodiscard]] Result<std::string> runtime_directory();
+[[nodiscard]] TENDON_API Result<std::string> runtime_directory();
 /// Whether TENDON_RUNTIME_DIR is set.
 [[nodiscard]] bool runtime_directory_is_asked_for();
 /// `<directory>/<32 hex digits>`: the one form of a rendezvous path, so that no path ever crosses
 /// the wire.
-[[nodiscard]] std::string rendezvous_path(const std::string& directory, const Nonce128& token);
+[[nodiscard]] TENDON_API std::string rendezvous_path(const std::string& directory,
+                                                     const Nonce128& token);
 /// The peer's rendezvous socket, searched in every directory that runtime_directory() may return
 /// for a process of this user (one may have TENDON_RUNTIME_DIR and the other, started by cron or
 /// sudo, not). not_found names what was searched.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <tendon/core/bytes.hpp>
+#include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 
 #include "core/text.hpp"
@@ -15,6 +16,6 @@ using Nonce128 = std::array<std::byte, 16>;
 
 [[nodiscard]] inline bool is_none(const Nonce128& token) { return token == Nonce128{}; }
 /// Fresh random bytes from the kernel; never all zero.
-[[nodiscard]] Result<Nonce128> random_nonce();
+[[nodiscard]] TENDON_API Result<Nonce128> random_nonce();
 
 }  // namespace tendon::v0::detail

@@ -29,11 +29,12 @@ use_prefix() {
 
 with_cmake() {
   cmake -S "$here/cmake" -B "$out/cmake" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" \
-    -DCMAKE_PREFIX_PATH="$prefix" -DTENDON_WANTED="$series" >"$out/cmake.log" ||
+    -DCMAKE_PREFIX_PATH="$prefix" -DTENDON_WANTED="$series" -DTENDON_WITH_CONTROL="$control" >"$out/cmake.log" ||
     { cat "$out/cmake.log"; fail "the consumer does not configure"; }
   cmake --build "$out/cmake"
   run "$out/cmake/with_tendon"
   run "$out/cmake/with_tendon_shared"
+  if [ "$control" = ON ]; then run "$out/cmake/with_control"; fi
 }
 
 with_pkg_config() {
@@ -47,6 +48,9 @@ with_pkg_config() {
   "$cxx" -std=c++20 "$here/consumer.cpp" $flags -o "$out/pkg_config"
   run "$out/pkg_config"
 }
+
+control=OFF
+if grep -q '^TENDON_CONTROL_BUILT:[A-Z]*=ON$' "$build/CMakeCache.txt"; then control=ON; fi
 
 rm -rf "$work"
 mkdir -p "$work"

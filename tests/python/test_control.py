@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Controller and Worker: steps, what a worker's program may do, what happens when one is lost."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import tendon
+from conftest import PATIENCE_S
+
+control = pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
+
+
+class Team:
+    """Workers in threads, each with a Context of its own."""
+
+    def __init__(self, controller):
+        self.controller = controller
+        self.threads = []
+        self.failures = []
+
+    def start(self, rank, body, **options):
+        def run():
+            try:
+                with tendon.Context(name=f"worker {rank}") as context:
+                    with control.Worker(self.controller.address, self.controller.layout, rank, context=context,
+                                        timeout=PATIENCE_S, **options) as worker:
+                        body(worker)
+            except BaseException as error:  # noqa: BLE001: shown by join()
+                self.failures.append(error)
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.threads.append(thread)
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+        assert self.failures == []
+
+
+def echo(worker):
+    """Gives each step back until the controller stops; enters each new roster."""
+    while True:
+        try:
+            step = worker.next_step(timeout=PATIENCE_S)
+        except tendon.EndOfStream:
+            return
+        except tendon.RosterClosed as error:
+            worker.rebuild(error, timeout=PATIENCE_S)
+            continue
+        worker.signal_microbatch(step.schedule_id)
+        worker.send_outputs(step.schedule_id, b"rank %d: " % worker.rank + step.payload)
+
+
+@pytest.fixture
+def controller(request):
+    layout = tendon.ParallelLayout(**getattr(request, "param", {"tensor": 2}))
+    with tendon.Context(name="controller") as context:
+        with control.Controller(layout, context=context) as made:
+            yield made
+
+
+@pytest.fixture
+def team(controller):
+    return Team(controller)
+
+
+def start_all(team, body=echo):
+    for rank in range(team.controller.layout.world_size):
+        team.start(rank, body)
+    team.controller.wait_for_workers(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("controller", [{"tensor": 2}, {"pipeline": 2}, {"kv": 2}], indirect=True)
+def test_steps_and_outputs(controller, team):
+    start_all(team)
+    status = controller.status()
+    assert (status.state, status.roster, len(status.workers)) == ("running", 1, 2)
+    for schedule_id in range(1, 6):
+        controller.broadcast(schedule_id, b"step %d" % schedule_id)
+        controller.wait_for_microbatch(schedule_id)
+        outputs = controller.collect(schedule_id, timeout=PATIENCE_S)
+        senders = [output.rank for output in outputs]
+        assert senders == {(2, 1, 1): [0], (1, 2, 1): [1], (1, 1, 2): [0, 1]}[
+            controller.layout.tensor, controller.layout.pipeline, controller.layout.kv]
+        for output in outputs:
+            assert output.payload == b"rank %d: step %d" % (output.rank, schedule_id)
+    controller.stop("the test is over", timeout=PATIENCE_S)
+    team.join()
+    assert controller.status().state == "stopped"
+    assert controller.stats().sent == 5
+
+
+def test_tensors_travel_with_a_step_and_groups_compute(controller, team):
+    def add(worker):
+        step = worker.next_step(timeout=PATIENCE_S)
+        values = np.array(step.tensors["values"])
+        worker.tensor_group.all_reduce(values, "sum", timeout=PATIENCE_S)
+        assert (worker.world.size, worker.kv_group.size, worker.pipeline_group.size) == (2, 1, 1)
+        worker.send_outputs(step.schedule_id, values.tobytes(), agreement=7)
+        echo(worker)
+
+    start_all(team, add)
+    controller.broadcast(3, tensors={"values": np.arange(4, dtype="f4")})
+    [output] = controller.collect(3, timeout=PATIENCE_S)
+    np.testing.assert_array_equal(np.frombuffer(output.payload, "f4"), 2 * np.arange(4))
+    assert output.agreement == 7
+    controller.stop(timeout=PATIENCE_S)
+    team.join()
+
+
+def test_a_lost_worker_is_replaced(controller, team):
+    at_work = threading.Event()
+
+    def wait_for_the_other(worker):
+        worker.next_step(timeout=PATIENCE_S)
+        at_work.set()
+        with pytest.raises((tendon.PeerLost, tendon.GroupAborted, tendon.Cancelled)) as caught:
+            worker.tensor_group.barrier(timeout=PATIENCE_S)
+        worker.rebuild(caught.value, timeout=PATIENCE_S)
+        assert worker.roster == 2
+        echo(worker)
+
+    def leave(worker):
+        worker.next_step(timeout=PATIENCE_S)
+        assert at_work.wait(PATIENCE_S)
+        worker.leave("a test")
+
+    team.start(0, wait_for_the_other)
+    team.start(1, leave)
+    controller.wait_for_workers(timeout=PATIENCE_S)
+    controller.broadcast(1)
+    with pytest.raises(tendon.WorkerLost, match="rank 1"):
+        controller.collect(1, timeout=PATIENCE_S)
+    assert controller.status().state == "closed"
+    with pytest.raises(tendon.Timeout, match="rank 1 of 2 did not come"):
+        controller.rebuild(timeout=0.1)
+    team.start(1, echo)
+    controller.rebuild(timeout=PATIENCE_S)
+    controller.broadcast(10, b"again")
+    assert controller.collect(10, timeout=PATIENCE_S)[0].payload == b"rank 0: again"
+    controller.stop(timeout=PATIENCE_S)
+    team.join()
+
+
+def test_a_worker_that_raises_says_why_and_goes_on(controller, team):
+    def fail_once(worker):
+        worker.next_step(timeout=PATIENCE_S)
+        worker.rebuild(ValueError("the weights are NaN"), timeout=PATIENCE_S)
+        echo(worker)
+
+    team.start(0, fail_once)
+    team.start(1, echo)
+    controller.wait_for_workers(timeout=PATIENCE_S)
+    controller.broadcast(1)
+    with pytest.raises(tendon.WorkerLost, match="ValueError: the weights are NaN"):
+        controller.collect(1, timeout=PATIENCE_S)
+    controller.rebuild(timeout=PATIENCE_S)
+    controller.broadcast(2)
+    controller.collect(2, timeout=PATIENCE_S)
+    controller.stop(timeout=PATIENCE_S)
+    team.join()
+
+
+def test_a_worker_that_never_lets_go_of_the_gil_replies(controller):
+    program = textwrap.dedent("""
+        import sys, tendon
+        from tendon.control import Worker
+        worker = Worker(sys.argv[1], tendon.ParallelLayout(tensor=2), int(sys.argv[2]), timeout=60)
+        worker.set_load(0.5)
+        step = worker.next_step()
+        print("computes", flush=True)
+        sys.setswitchinterval(1000)
+        while True:
+            pass
+    """)
+    workers = [subprocess.Popen([sys.executable, "-c", program, controller.address, str(rank)],
+                                stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
+    try:
+        controller.wait_for_workers(timeout=60)
+        controller.broadcast(8)
+        for worker in workers:
+            assert worker.stdout.readline() == "computes\n"
+        for rank in (0, 1):
+            status = controller.ask(rank, timeout=PATIENCE_S)
+            assert (status.rank, status.schedule_id, status.load) == (rank, 8, 0.5)
+        controller.cancel_step(8, timeout=PATIENCE_S)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+            worker.stdout.close()
+    with pytest.raises(tendon.WorkerLost):
+        controller.collect(8, timeout=PATIENCE_S)
+
+
+def test_mistakes_are_named(controller):
+    with pytest.raises(tendon.InvalidArgument, match="the worker's layout is tensor 3"):
+        control.Worker(controller.address, tendon.ParallelLayout(tensor=3), 0, timeout=PATIENCE_S)
+    with pytest.raises(TypeError, match="payload is a 'str'"):
+        controller.broadcast(1, "text")
+    with pytest.raises(tendon.RosterClosed, match="wait_for_workers"):
+        controller.broadcast(1, timeout=0.01)
+    with pytest.raises(tendon.Timeout, match="ranks 0 and 1 of 2 did not come"):
+        controller.wait_for_workers(timeout=0.01)
+    with pytest.raises(tendon.NotFound, match="rank 1 has no worker"):
+        controller.ask(1)
+    controller.close()
+    with pytest.raises(tendon.RosterClosed, match="closed"):
+        controller.status()
+
+
+def test_the_main_module_needs_neither_zeromq_nor_protobuf():
+    def needed(module):
+        listed = subprocess.run(["readelf", "-d", module.__file__], capture_output=True, text=True, check=True).stdout
+        return {line.split("[")[1].rstrip("]") for line in listed.splitlines() if "(NEEDED)" in line}
+
+    assert not [name for name in needed(tendon._tendon) if "zmq" in name or "protobuf" in name]
+    # The same question finds them where they are.
+    own = needed(sys.modules["tendon._control"])
+    assert any("zmq" in name for name in own) and any("protobuf-lite" in name for name in own)
+
+
+# Messages
+
+@pytest.fixture
+def messages():
+    pytest.importorskip("google.protobuf", reason="protobuf is not installed")
+    from tendon.control import messages as made
+    return made
+
+
+def step_of(messages):
+    step = messages.StepInputs(deadline_ms=250)
+    step.scheduler_output.schedule_id = 812
+    entry = step.scheduler_output.seq_schedule_metadata_list.add(seq_id=4, num_q_tokens=16, position=32)
+    entry.kvp_group_block_counter[1] = 3
+    step.new_seq_params.add(seq_id=4, prompt_token_ids=[1, 2, 3]).sampling_params.temperature = 0.5
+    return step
+
+
+def test_messages_travel_as_bytes(messages):
+    step = step_of(messages)
+    again = messages.StepInputs.FromString(step.SerializeToString())
+    assert again == step
+    assert not again.new_seq_params[0].sampling_params.HasField("top_p")
+    assert again.new_seq_params[0].sampling_params.HasField("temperature")
+
+
+def test_an_older_and_a_newer_peer_understand_each_other(messages):
+    """A program whose schema lacks a field keeps it; one that has a field more reads what lacks it."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    def with_schema(change):
+        described = descriptor_pb2.FileDescriptorProto()
+        messages.StepInputs.DESCRIPTOR.file.CopyToProto(described)
+        change(next(message for message in described.message_type if message.name == "StepInputs"))
+        pool = descriptor_pool.DescriptorPool()
+        pool.Add(described)
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName("tendon.v1.StepInputs"))
+
+    def without_deadline(message):
+        del message.field[[field.name for field in message.field].index("deadline_ms")]
+
+    def with_one_more(message):
+        message.field.add(name="tenant", number=100, type=9, label=1)
+
+    step = step_of(messages)
+    older = with_schema(without_deadline).FromString(step.SerializeToString())
+    assert not hasattr(older, "deadline_ms")
+    assert messages.StepInputs.FromString(older.SerializeToString()) == step
+
+    newer = with_schema(with_one_more)
+    from_newer = newer.FromString(step.SerializeToString())
+    assert from_newer.tenant == ""
+    from_newer.tenant = "a"
+    through_ours = messages.StepInputs.FromString(from_newer.SerializeToString())
+    assert through_ours.deadline_ms == 250
+    assert newer.FromString(through_ours.SerializeToString()).tenant == "a"
