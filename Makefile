@@ -24,7 +24,7 @@ test: ## build and run all tests
 	@tools/python_tests.sh
 
 bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs/benchmarks.md
-	@tools/setup.sh build bench zenoh
+	@tools/setup.sh build bench zenoh control
 	@tools/build.sh release
 	@tools/bench.sh
 	@tools/bench_python.sh

@@ -299,6 +299,10 @@ class Programs:
             step.missing = "not built: cargo missing"
         return step
 
+    def steps(self, by: str, workers: int) -> Step:
+        """`by`: "tendon" or "zmq", the same sockets alone."""
+        return self.built("benchmarks/control_steps", "-b", str(KIB), "--by", by, "--workers", str(workers))
+
     def copy_ratio(self, size_bytes: int) -> Step:
         return self.built("benchmarks/copy_ratio", "-b", str(size_bytes), "-e", str(size_bytes))
 
@@ -328,6 +332,9 @@ ON_PUBLISH = ("Each reader has a Context of its own here, so each costs a ring o
 ON_SLEEPING = ("Waking a process is the price of both; a Tendon reader in one thread takes from its readers in turn, "
                "and sleeps anew for each.")
 
+STEP_COSTS = ("Both wait in the poll of ZeroMQ, which is most of it. Beside the same sockets a step has an envelope of "
+              "Protobuf at each end, a copy that is kept until it was applied, and an eventfd in the poll.")
+
 # Where the ranges begin for which the library tries ways to copy: LargeCopies::kFirstBytes.
 TRIED_SIZES = [8 * MIB, 12 * MIB, 16 * MIB, 24 * MIB, 32 * MIB]
 COPY_SIZES = [8, KIB, 64 * KIB, MIB, 4 * MIB, *TRIED_SIZES, LARGE]
@@ -335,6 +342,7 @@ ROUTINE_SIZES = sorted({4 * KIB * 4**i for i in range(10)} | set(TRIED_SIZES))  
 TCP_MOVE_SIZES = [16 * MIB, LARGE]
 TOPIC_SIZE = 8 * MIB
 TOPIC_READERS = [1, 4, 16]
+STEP_WORKERS = [1, 2]
 MEMORY_SIZE = 64 * MIB
 
 
@@ -363,7 +371,8 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
              [p.zenoh("put", TOPIC_SIZE, 1), p.zenoh("block", TOPIC_SIZE, 1),
               p.topic("copy", TOPIC_SIZE, 1, "balanced"), p.topic("filled loan", TOPIC_SIZE, 1, "balanced")]]
     routine = [[p.copy_ratio(size)] for size in ROUTINE_SIZES]
-    return {"hand-over": [hand_over], "copy": copy, "routine": routine, "tcp": tcp, "topic": topic,
+    control = [[p.steps("zmq", n), p.steps("tendon", n)] for n in STEP_WORKERS]
+    return {"hand-over": [hand_over], "copy": copy, "routine": routine, "tcp": tcp, "topic": topic, "control": control,
             "memory": [[p.memory()]],
             "waiting": [[p.waiting("detect")], [p.waiting("deadline")]]}
 
@@ -425,6 +434,10 @@ def lines(streams: int) -> list[Line]:
     for mode, limit in (("copy", 4), ("filled loan", 7)):
         found.append(Line(f"topic, 8 MiB samples, {mode} / bare Zenoh over a unix socket (the faster of both kinds)",
                           Key("topic shm", f"{mode} 1 balanced", TOPIC_SIZE), zenoh_rates, rate, limit))
+    for workers in STEP_WORKERS:
+        found.append(Line(f"control, a step of 1 KiB to {workers} worker{'s' if workers > 1 else ''} and back / bare libzmq "
+                          "with the same sockets", Key("steps", f"tendon {workers}", KIB),
+                          [Key("steps", f"zmq {workers}", KIB)], time_us, 1.3, STEP_COSTS))
     found.append(Line("64 MiB of memory, every page touched: warm slot / fresh allocation",
                       Key("memory", "slot_acquire_touch_release", MEMORY_SIZE),
                       [Key("memory", "new_first_touch_delete", MEMORY_SIZE)], time_us, 0.4))
@@ -733,7 +746,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
     parser.add_argument("--only", action="append",
-                        choices=["hand-over", "copy", "routine", "tcp", "topic", "memory", "waiting"],
+                        choices=["hand-over", "copy", "routine", "tcp", "topic", "control", "memory", "waiting"],
                         help="measure this section only; writes no document")
     parser.add_argument("--streams", type=int, default=1, choices=range(1, 5),
                         help="tcp streams of the bare socket pair: as many as Tendon uses")
