@@ -7,6 +7,8 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
+#include "core/failpoint.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -220,6 +222,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
                       .incarnation = context_.identity().incarnation};
     std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
     history_.push(std::move(sample));
+    (void)TENDON_FAILPOINT("topic.publish.before_show");
     {
       SampleSender::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);

@@ -396,6 +396,7 @@ Result<Sent> ShmLink::share_segment(const SegmentInfo& info) {
   if (ended()) return end_error();
   const auto ledger = pool_->ledger();  // the socket's lock
   TENDON_TRY(passed, pass(announcement(info), *info.segment));
+  if (passed) (void)TENDON_FAILPOINT("shm.announce.after_send");
   return passed ? Sent::done : Sent::later;
 }
 
