@@ -317,7 +317,7 @@ void Detours::dial_for(const DialBackQuestion& asked,
     if (const auto dialler = weak.lock()) dialler->drop(key);
     return true;
   };
-  dialler_->want(key, attempt);
+  dialler_->want(key, key, attempt);  // a dial of ours to that peer may wait for this one
 }
 
 void Detours::say(ZenohQuestion& question, const PeerAnswer& answer) {

@@ -397,7 +397,7 @@ void NodeCore::look() {
 void NodeCore::want(const std::shared_ptr<SubscriberCore>& subscriber,
                     const EntityAnnouncement& publisher) {
   const PublisherId id{publisher.context, publisher.entity};
-  fabric_->dialler().want(target_of(*subscriber, id),
+  fabric_->dialler().want(target_of(*subscriber, id), publisher.context.to_string(),
                           [weak = weak_from_this(), weak_subscriber = std::weak_ptr(subscriber),
                            publisher](Deadline deadline) {
                             const auto node = weak.lock();
