@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 #include <tendon/fabric/node.hpp>
+#include <thread>
 #include <vector>
 
 #include "support/batches.hpp"
@@ -86,10 +87,13 @@ class Program {
       publisher_ = Publisher::declare(node_, key, {.history = keep_last(history)}).value();
       return "ok";
     }
-    if (verb == "publish") {  // `publish SIZE COUNT`
+    if (verb == "publish") {  // `publish SIZE COUNT [PERIOD_US]`
       int count = 1;
-      words >> count;
+      std::int64_t period_us = 0;
+      words >> count >> period_us;
+      auto next = std::chrono::steady_clock::now();
       for (int n = 0; n < count; ++n) {
+        std::this_thread::sleep_until(next += std::chrono::microseconds(period_us));
         const auto shown = publisher_->publish(patterned(++published_, std::stoull(key)));
         if (!shown) return told(shown.error());
       }
@@ -113,6 +117,7 @@ class Program {
       return reply ? "ok " + std::to_string(number_of(reply->tensors)) : told(reply.error());
     }
     if (verb == "address") return "ok " + node_.address();
+    if (verb == "subscribers") return "ok " + std::to_string(publisher_->stats().subscribers);
     if (verb == "path") {  // to a node: "ok KIND: REASON"
       const auto stats = node_.peer_stats(key);
       return stats ? "ok " + stats->path.to_string() : told(stats.error());
