@@ -80,6 +80,10 @@ class Detours : public std::enable_shared_from_this<Detours> {
   void let_in_cables() noexcept { lets_in_cables_.store(true); }
   /// Before the Context's nodes are gone.
   void stop();
+  /// Cables::dropped_frames().
+  [[nodiscard]] std::uint64_t dropped_frames() const noexcept {
+    return cables_ == nullptr ? 0 : cables_->dropped_frames();
+  }
 
   [[nodiscard]] Approach reach(const PeerTarget& target, Deadline deadline);
 

@@ -509,6 +509,7 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   }
   if (newest) {
     newest->node = name;
+    if (detours_ != nullptr) newest->stray_frames = detours_->dropped_frames();
     return *std::move(newest);
   }
   return Error{ErrorCode::unreachable, kHere,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <tendon/fabric/node.hpp>
@@ -285,6 +286,72 @@ TEST_P(Fabric, ASubscriberThatIsKilledGivesItsMemoryBack) {
   }
   publish(publisher, count);
   EXPECT_EQ(publisher.stats().history_trimmed, 0u);
+}
+
+/// A program that hangs, and its successor of the same name, started long before the lease ends.
+class Successor : public ProcessTest, public testing::WithParamInterface<const char*> {
+ protected:
+  [[nodiscard]] Peer::Options vision() const {
+    return {{"vision", GetParam(), "60000", node_.address()}, {}, "node_main"};
+  }
+  static void begin(Peer& peer) {
+    ASSERT_TRUE(is_ok(peer.ask("publisher count 4")));
+    ASSERT_TRUE(is_ok(peer.ask("wait 1")));
+  }
+  Sample receive() {
+    auto sample = subscriber_.recv(kPatience);
+    EXPECT_TRUE(succeeds(sample));
+    return sample ? *std::move(sample) : Sample{};
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> duplicates_;  // outlives what tells of them
+  Context context_ = Context::create({.name = "motor", .lease = std::chrono::minutes(1)}).value();
+  Node node_ = Node::join(context_,
+                          {.domain = "brain",
+                           .name = "motor",
+                           .peers = std::vector<std::string>{},
+                           .listen = "127.0.0.1:0"},
+                          kPatience)
+                   .value();
+  Subscriber subscriber_ =
+      Subscriber::declare(node_, "count", {.max_age = std::chrono::minutes(1)}).value();
+};
+INSTANTIATE_TEST_SUITE_P(Paths, Successor, testing::Values("shm", "tcp"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_P(Successor, IsFollowedWhileItsPredecessorHangsAndWhenItGoesOn) {
+  node_.on_event([this](const FabricEvent& event) {
+    if (event.kind != FabricEventKind::duplicate_name) return;
+    const std::lock_guard lock(mutex_);
+    duplicates_.push_back(event.node);
+  });
+  Peer hung(vision());
+  begin(hung);
+  ASSERT_TRUE(is_ok(hung.ask("publish 100 2")));
+  const Sample first = receive();
+  EXPECT_EQ(receive().sequence, 2u);
+  hung.signal(SIGSTOP);
+  Peer next(vision());
+  begin(next);
+  ASSERT_TRUE(is_ok(next.ask("publish 100 1")));
+  const Sample second = receive();
+  EXPECT_EQ(second.sequence, 1u);
+  EXPECT_EQ(second.publisher, "vision");
+  EXPECT_GT(second.incarnation, first.incarnation);
+  EXPECT_TRUE(second.gaps.empty());
+  EXPECT_TRUE(eventually([&] {
+    const std::lock_guard lock(mutex_);
+    return duplicates_ == std::vector<std::string>{"vision"};
+  }));
+  // It goes on as if nothing had been: a stale command is acted upon by nobody.
+  hung.signal(SIGCONT);
+  ASSERT_TRUE(is_ok(hung.ask("publish 100 1")));
+  ASSERT_TRUE(eventually([&] { return subscriber_.stats().superseded == 1; },
+                         [&] { EXPECT_FALSE(subscriber_.recv(0s)); }));
+  ASSERT_TRUE(is_ok(next.ask("publish 100 1")));
+  EXPECT_EQ(receive().sequence, 2u);
+  EXPECT_EQ(subscriber_.stats().missed, 0u);
 }
 
 }  // namespace

@@ -96,6 +96,7 @@ TEST_F(Topic, InfoOfANodeSaysHowItIsReached) {
   const Json info = Json::parse(document.out);
   EXPECT_EQ(info.at("link").at("path"), "shm");
   EXPECT_GT(info.at("link").at("messages_received"), 0);
+  EXPECT_EQ(info.at("link").at("stray_frames"), 0);
   EXPECT_EQ(info.at("publishers").at(0).at("key"), "vision/objects");
   EXPECT_EQ(info.at("subscribers").size(), 1u);
   const Ended nobody = run_tendon(with_peer({"node", "info", "nobody"}));
