@@ -141,6 +141,7 @@ TEST_P(Unreachable, AThousandPublishersOfASilentNodeHoldUpNoOther) {
   Program motor = alone("motor");
   Publisher found = Publisher::declare(sensor.node, "count").value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  const Told told(motor.node);
   tell(motor, node_at(vision, {silent.address()}));
   constexpr std::uint32_t kThousand = 1000;
   for (std::uint32_t entity = 1; entity <= kThousand; ++entity)
@@ -152,6 +153,9 @@ TEST_P(Unreachable, AThousandPublishersOfASilentNodeHoldUpNoOther) {
   ASSERT_TRUE(succeeds(found.wait_for_subscribers(1, kPatience)));
   ASSERT_TRUE(succeeds(found.publish(numbered(1), 0s)));
   EXPECT_EQ(receive(subscriber).publisher, "sensor");
+  // One attempt says it of all.
+  EXPECT_TRUE(
+      eventually([&] { return told.of(FabricEventKind::unreachable).size() == kThousand; }));
 }
 
 }  // namespace
