@@ -221,6 +221,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
                       .stamp = static_cast<std::uint64_t>(clock_()),
                       .incarnation = context_.identity().incarnation};
     std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
+    if (options_.priority == Priority::normal) sample->message.share = RingShare::less_control;
     history_.push(std::move(sample));
     (void)TENDON_FAILPOINT("topic.publish.before_show");
     {
