@@ -63,8 +63,8 @@ class Pixels {
     std::int64_t first;
     std::int64_t behind;
   };
-  /// Of `length` pixels, the ones of cell `index` of `count`; `count` is at most kMostPictureCells,
-  /// so that no product overflows for what fits into memory.
+  /// The pixels of cell `index`, where `length` pixels are `count` cells. No product overflows for
+  /// what fits into memory: `count` is at most kMostPictureCells.
   [[nodiscard]] static Part part(std::int64_t index, std::int64_t count, std::int64_t length) {
     return {index * length / count, (index + 1) * length / count};
   }

@@ -444,8 +444,8 @@ Approach NodeCore::reach(const ContextId& context, const std::vector<std::string
   return {.link = std::move(link), .tried = std::move(tried)};
 }
 
-// All that its subscribers take of that Context: what one attempt finds is true of each. Once, until
-// it is reached or announced anew.
+// All that its subscribers take of that Context: what one attempt finds is true of each. Once,
+// until it is reached or announced anew.
 void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
                                 const std::vector<DialAttempt>& tried) {
   std::vector<std::shared_ptr<SubscriberCore>> subscribers;

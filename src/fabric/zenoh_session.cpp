@@ -462,8 +462,8 @@ std::string configuration(const ZenohOptions& options, Deadline deadline) {
       {"scouting",
        {{"delay", 0}, {"multicast", {{"enabled", false}}}, {"gossip", {{"enabled", false}}}}},
       {"routing", {{"interests", {{"timeout", kZenohGivesUpMs}}}}},
-      // A router waits in the thread that serves all for one that takes nothing: there has to be room
-      // for what readers grant to cables, which have this priority.
+      // A router waits in the thread that serves all for one that takes nothing: there has to be
+      // room for what readers grant to cables, which have this priority.
       {"transport", {{"link", {{"tx", {{"queue", {{"size", {{"data_low", kMostBatches}}}}}}}}}}},
   };
   return whole.dump();

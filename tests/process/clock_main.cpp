@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts of one process whose clock is set while they talk, by pipes, groups and nodes: the functions of libc that read
-// or wait by a clock are replaced in this program. `clock_main wall|steady` says which one jumps.
+// Contexts of one process whose clock is set while they talk, by pipes, groups and nodes: the
+// functions of libc that read or wait by a clock are replaced in this program. `clock_main
+// wall|steady` says which one jumps.
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/syscall.h>

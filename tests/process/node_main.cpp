@@ -93,7 +93,8 @@ class Program {
       words >> count >> period_us;
       auto next = std::chrono::steady_clock::now();
       for (int n = 0; n < count; ++n) {
-        std::this_thread::sleep_until(next += std::chrono::microseconds(period_us));
+        next += std::chrono::microseconds(period_us);
+        while (std::chrono::steady_clock::now() < next) std::this_thread::yield();
         const auto shown = publisher_->publish(patterned(++published_, std::stoull(key)));
         if (!shown) return told(shown.error());
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Announcements that a stranger makes at the routers, in the name of others: nothing that works ends,
-// and nobody is moved by them.
+// Announcements that a stranger makes at the routers, in the name of others: nothing that works
+// ends, and nobody is moved by them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -186,7 +186,8 @@ TEST_P(Nodes, OneThatTakesNothingHoldsUpNobody) {
   EXPECT_EQ(accounted, static_cast<std::uint64_t>(kFrames));
 }
 
-// What it keeps beyond max_held it copies, into memory of its own: that of the publisher is for all.
+// What it keeps beyond max_held it copies, into memory of its own: that of the publisher is for
+// all.
 TEST_P(Nodes, OneThatKeepsEverySampleHoldsUpNobody) {
   constexpr std::uint64_t kSize = 200'000;
   constexpr std::uint64_t kCount = 200;  // five times what the publisher has room for
