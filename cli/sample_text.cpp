@@ -11,9 +11,11 @@
 #include <cstring>
 #include <limits>
 #include <sstream>
+#include <string_view>
 
 #include "cli/fabric_node.hpp"
 #include "cli/output.hpp"
+#include "cli/picture.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -78,6 +80,26 @@ std::string shape_of(const Tensor& tensor) {
   return text.str();
 }
 
+std::string line_of(std::string_view path, const Tensor& tensor) {
+  const std::string line =
+      fmt::format("  {}  {} {}", shown(path), to_string(tensor.dtype()), shape_of(tensor));
+  const auto statistics = statistics_of(tensor);
+  if (!statistics) return line;
+  return line + (tensor.element_count() == 1
+                     ? fmt::format("  {:g}", statistics->min)
+                     : fmt::format("  min {:g}  mean {:g}  max {:g}", statistics->min,
+                                   statistics->mean, statistics->max));
+}
+
+/// A line break in front of each.
+std::string lines_of_values(const TensorDict& tensors) {
+  std::string text;
+  if (const auto& values = tensors.values())
+    for (const auto& [path, value] : values->as_map())
+      text += fmt::format("\n  {}  {}", shown(path), text_of(value));
+  return text;
+}
+
 }  // namespace
 
 std::optional<TensorStatistics> statistics_of(const Tensor& tensor) {
@@ -115,19 +137,8 @@ std::optional<TensorStatistics> statistics_of(const Tensor& tensor) {
 
 std::string describe_tensors(const TensorDict& tensors) {
   std::string text;
-  for (const auto& [path, tensor] : tensors) {
-    text += fmt::format("\n  {}  {} {}", shown(path), to_string(tensor.dtype()), shape_of(tensor));
-    if (const auto statistics = statistics_of(tensor)) {
-      text += tensor.element_count() == 1
-                  ? fmt::format("  {:g}", statistics->min)
-                  : fmt::format("  min {:g}  mean {:g}  max {:g}", statistics->min,
-                                statistics->mean, statistics->max);
-    }
-  }
-  if (const auto& values = tensors.values())
-    for (const auto& [path, value] : values->as_map())
-      text += fmt::format("\n  {}  {}", shown(path), text_of(value));
-  return text;
+  for (const auto& [path, tensor] : tensors) text += '\n' + line_of(path, tensor);
+  return text + lines_of_values(tensors);
 }
 
 Value::Map tensors_document(const TensorDict& dict) {
@@ -148,7 +159,7 @@ Value::Map tensors_document(const TensorDict& dict) {
   return document;
 }
 
-std::string describe_sample(const Sample& sample) {
+void print_sample(const Sample& sample, Pictures pictures) {
   std::string text;
   for (const Gap& gap : sample.gaps) {
     std::ostringstream line;
@@ -160,8 +171,16 @@ std::string describe_sample(const Sample& sample) {
                                      sample.sequence);
   if (sample.age)
     text += "  age " + format_seconds(static_cast<double>(sample.age->count()) * 1e-9);
-  if (!sample.tensors) return text + fmt::format("\n  {} bytes", sample.bytes.size_bytes());
-  return text + describe_tensors(*sample.tensors);
+  if (!sample.tensors)
+    return print_line(text + fmt::format("\n  {} bytes", sample.bytes.size_bytes()));
+  if (pictures == Pictures::none) return print_line(text + describe_tensors(*sample.tensors));
+  print_line(text);
+  for (const auto& [path, tensor] : *sample.tensors) {
+    print_line(line_of(path, tensor));
+    if (const auto picture = picture_of(tensor)) print_text(*picture);
+  }
+  if (const std::string values = lines_of_values(*sample.tensors); !values.empty())
+    print_line(values.substr(1));
 }
 
 Value::Map sample_document(const Sample& sample) {

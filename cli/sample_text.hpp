@@ -2,6 +2,7 @@
 // What `tendon topic echo` says of a sample, and `tendon call` of an answer.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <tendon/fabric/sample.hpp>
@@ -26,8 +27,11 @@ struct TensorStatistics {
 /// The same as a JSON document.
 [[nodiscard]] Value::Map tensors_document(const TensorDict& dict);
 
+/// What may be an image has a small picture below its line, or not.
+enum class Pictures : std::uint8_t { none, blocks };
+
 /// Lines: the sample, its gaps, each tensor with its statistics, each value.
-[[nodiscard]] std::string describe_sample(const Sample& sample);
+void print_sample(const Sample& sample, Pictures pictures);
 /// The same as one JSON document.
 [[nodiscard]] Value::Map sample_document(const Sample& sample);
 

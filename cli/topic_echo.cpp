@@ -13,6 +13,7 @@
 #include "cli/fabric_node.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
+#include "cli/picture.hpp"
 #include "cli/sample_text.hpp"
 #include "cli/verbs.hpp"
 
@@ -176,11 +177,12 @@ class Meter {
 }  // namespace
 
 int run_topic_echo(const TopicOptions& options) {
+  const Pictures pictures = stdout_shows_pictures() ? Pictures::blocks : Pictures::none;
   const auto print = [&](const Sample& sample) {
     if (options.format == Format::json) {
       print_json(sample_document(sample));
     } else {
-      print_line(describe_sample(sample));
+      print_sample(sample, pictures);
     }
   };
   SubscriberOptions subscriber{.newest_only = false};

@@ -127,6 +127,7 @@ Value::Map document_of_link(const PeerStats& stats) {
           {"bytes_sent", stats.bytes_sent},
           {"bytes_received", stats.bytes_received},
           {"dropped_messages", stats.dropped_messages},
+          {"stray_frames", stats.stray_frames},
           {"silence_s", std::chrono::duration<double>(stats.silence).count()}};
 }
 
@@ -146,6 +147,10 @@ void print_node(const FabricNode& fabric, const Result<PeerStats>& stats,
     print_line(fmt::format("  reached by {}  received {} messages, {}",
                            shown(stats->path.to_string()), stats->messages_received,
                            format_bytes(static_cast<double>(stats->bytes_received))));
+    if (stats->stray_frames != 0) {
+      print_line(fmt::format("  {} frames of strangers came to this end and were dropped",
+                             stats->stray_frames));
+    }
   } else {
     print_line(fmt::format("{}  no link from here", shown(options.node)));
   }

@@ -21,11 +21,31 @@ using Clock = std::chrono::steady_clock;
 constexpr std::string_view kWhere = "cli.topic.pub";
 /// How long a signal may go unnoticed.
 constexpr auto kSlice = 100ms;
+/// So long subscribers have to come before anything is said of those that cannot.
+constexpr auto kSilence = 1s;
 
-Result<void> wait_for_subscribers(Publisher& publisher, const TopicOptions& options,
-                                  const Interrupt& interrupt) {
+/// Zenoh programs get what is published, and are no subscribers that can be waited for.
+bool only_plain_peers_subscribe(FabricNode& fabric, const Publisher& publisher,
+                                const TopicOptions& options) {
+  if (publisher.stats().subscribers != 0) return false;
+  const auto plain = fabric.node.has_plain_subscribers(options.key, kSlice);
+  return plain && *plain;
+}
+
+Result<void> wait_for_subscribers(FabricNode& fabric, Publisher& publisher,
+                                  const TopicOptions& options, const Interrupt& interrupt) {
   const Deadline deadline = options.patience();
+  const Deadline silence(kSilence);
+  bool has_said = false;
   for (;;) {
+    if (!has_said && silence.has_passed() &&
+        only_plain_peers_subscribe(fabric, publisher, options)) {
+      say(fmt::format(
+          "tendon: only plain Zenoh programs subscribe to {}, and a subscriber of Tendon is waited "
+          "for; --subscribers 0 waits for none",
+          shown(options.key)));
+      has_said = true;
+    }
     auto there = publisher.wait_for_subscribers(options.subscriber_count,
                                                 earlier(deadline, Deadline(kSlice)));
     if (interrupt.requested()) return interrupt.error(kWhere);
@@ -37,7 +57,7 @@ Result<void> publish(const TopicOptions& options, const Interrupt& interrupt) {
   TENDON_TRY(sample, load_safetensors(options.file));
   TENDON_TRY(fabric, join_fabric(options, "topic pub"));
   TENDON_TRY(publisher, Publisher::declare(fabric.node, options.key));
-  TENDON_CHECK(wait_for_subscribers(publisher, options, interrupt));
+  TENDON_CHECK(wait_for_subscribers(fabric, publisher, options, interrupt));
   const auto period = to_duration(1 / options.rate_hz);
   auto next = Clock::now();
   Published last;

@@ -115,7 +115,9 @@ int run_topic_why(const TopicOptions& options) {
         found.connected = true;
         if (auto stats = fabric.node.peer_stats(name.second)) found.path = std::move(stats->path);
       } else {
+        const auto stats = fabric.node.peer_stats(name.second);
         found.reason = "not before --timeout";
+        if (!stats) found.reason += ": " + stats.error().detail;
       }
       print(name, found, options.format);
     }

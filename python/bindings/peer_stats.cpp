@@ -30,6 +30,9 @@ void bind_peer_stats(nb::module_& module) {
       .def_ro("bytes_received", &PeerStats::bytes_received)
       .def_ro("dropped_messages", &PeerStats::dropped_messages,
               "Received for channels that were gone.")
+      .def_ro("stray_frames", &PeerStats::stray_frames,
+              "Frames that came to this Context through routers and were no part of a link:\n"
+              "strangers put them, or somebody put them again.")
       .def_prop_ro(
           "round_trip",
           [](const PeerStats& self) -> std::optional<double> {

@@ -39,6 +39,7 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
   op_.header =
       sample.body.subspan(payload_bytes + descriptor.values_bytes, descriptor.header_bytes);
   op_.published = sample.slot.get();
+  op_.share = sample.share;
   slot_ = sample.slot;
   TENDON_TRY(begun, begin());
   if (begun == Sent::later && !under_way_) return Shown::closed;

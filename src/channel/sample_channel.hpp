@@ -21,6 +21,7 @@ struct SharedMessage {
   /// The body lies there. Null where it is at most kMaxInlineBytes: then it travels inline, and its
   /// memory is free when the call returns.
   std::shared_ptr<const PublishedSlot> slot;
+  RingShare share = RingShare::whole;
 };
 
 /// What came of an attempt to show a sample on a channel.

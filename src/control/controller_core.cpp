@@ -7,7 +7,7 @@
 namespace tendon::v0::detail {
 
 ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions options,
-                               std::shared_ptr<StepNetwork> network, WakeFd wake,
+                               std::shared_ptr<StepNetwork> network, std::unique_ptr<WakeFd> wake,
                                std::string run_id)
     : layout_(layout),
       options_(std::move(options)),
@@ -24,16 +24,16 @@ ControllerCore::~ControllerCore() = default;
 // --- New workers
 
 void ControllerCore::serve(Listener listener) {
-  listener_.emplace(std::move(listener));
+  door_.emplace(std::move(listener));
   accept_next();
 }
 
 void ControllerCore::accept_next() {
-  Completion<Pipe> next = listener_->accept_async();
+  Completion<Pipe> next = door_->listener.accept_async();
   next.on_done([weak = weak_from_this()](Result<Pipe> pipe) {
     if (const auto self = weak.lock()) self->accepted(std::move(pipe));
   });
-  accepting_.emplace(std::move(next));
+  door_->accepting.emplace(std::move(next));
 }
 
 void ControllerCore::accepted(Result<Pipe> pipe) {
@@ -343,8 +343,8 @@ void ControllerCore::service(Deadline deadline) {
   std::vector<v1::StepMessage> messages;
   std::uint64_t refused = 0;
   mutex_.unlock();
-  sockets->wait(wake_.get(), deadline);
-  wake_.clear();
+  sockets->wait(wake_->get(), deadline);
+  wake_->clear();
   while (const auto bytes = sockets->take()) {
     if (auto message = decode(bytes->bytes(), expected); message.has_value()) {
       messages.push_back(*std::move(message));
@@ -364,7 +364,7 @@ void ControllerCore::service(Deadline deadline) {
 
 void ControllerCore::changed() {
   changed_.notify_all();
-  if (reading_) wake_.wake();
+  if (reading_) wake_->wake();
 }
 
 v1::Word ControllerCore::word() const {
@@ -385,7 +385,8 @@ std::chrono::nanoseconds ControllerCore::beat() {
     (*heartbeat.mutable_applied())[v1::FLOW_STEP_MICROBATCH_OUTPUTS] = seat.microbatches.applied();
     seat.pipe->send_if_idle(beat);
   }
-  return steps_.is_idle() ? options_.idle_heartbeat : options_.step_heartbeat;
+  beats_fast_ = !steps_.is_idle();
+  return beats_fast_ ? options_.step_heartbeat : options_.idle_heartbeat;
 }
 
 // --- Steps
@@ -433,7 +434,7 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
   inputs_.keep(encoded);
   ++stats_.sent;
   last_schedule_id_ = inputs.schedule_id;
-  if (steps_.is_idle()) heart_->wake();
+  if (!std::exchange(beats_fast_, true)) heart_->wake();
   steps_.begin(inputs.schedule_id);
   if (inputs.tensors.empty()) return {};
   v1::Word announced = word();

@@ -38,14 +38,15 @@ class ControllerCore final : public PipeListener,
                              public std::enable_shared_from_this<ControllerCore> {
  public:
   ControllerCore(const ParallelLayout& layout, ControllerOptions options,
-                 std::shared_ptr<StepNetwork> network, WakeFd wake, std::string run_id);
+                 std::shared_ptr<StepNetwork> network, std::unique_ptr<WakeFd> wake,
+                 std::string run_id);
   ~ControllerCore() override;
 
   /// Workers are let in from now on.
   void serve(Listener listener);
 
   [[nodiscard]] const ParallelLayout& layout() const noexcept { return layout_; }
-  [[nodiscard]] std::string address() const { return listener_->address(); }
+  [[nodiscard]] std::string address() const { return door_->listener.address(); }
 
   [[nodiscard]] Result<void> wait_for_workers(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
@@ -117,9 +118,12 @@ class ControllerCore final : public PipeListener,
   const ParallelLayout layout_;
   const ControllerOptions options_;
   const std::shared_ptr<StepNetwork> network_;
-  const WakeFd wake_;
-  std::optional<Listener> listener_;
-  std::optional<Completion<Pipe>> accepting_;  // by the service thread, after serve()
+  const std::unique_ptr<WakeFd> wake_;
+  struct Door {
+    Listener listener;
+    std::optional<Completion<Pipe>> accepting;  // by the service thread, after serve()
+  };
+  std::optional<Door> door_;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -139,7 +143,8 @@ class ControllerCore final : public PipeListener,
   std::uint64_t last_schedule_id_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t nonce_ TENDON_GUARDED_BY(mutex_) = 0;  // of probes and pings, rising
   FlowStats stats_ TENDON_GUARDED_BY(mutex_);
-  std::optional<Heart> heart_;  // last: it ends before what it looks at
+  bool beats_fast_ TENDON_GUARDED_BY(mutex_) = false;  // a step was in flight, or was given out
+  std::optional<Heart> heart_;                         // last: it ends before what it looks at
 };
 
 }  // namespace tendon::v0::detail

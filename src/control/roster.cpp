@@ -189,7 +189,7 @@ Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
     seats_.tell_all(stop);
     changed();
   }
-  listener_->close();
+  door_->listener.close();
   const Lock lock(mutex_);
   while (!seats_.all(SeatState::empty)) {
     if (deadline.has_passed()) {
@@ -206,7 +206,7 @@ Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
 }
 
 void ControllerCore::abandon() {
-  listener_->close();
+  door_->listener.close();
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
   {
     const Lock lock(mutex_);

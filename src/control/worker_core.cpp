@@ -100,7 +100,7 @@ std::optional<Step> WorkerCore::take_step() {
               .cancelled = std::make_shared<std::atomic<bool>>(false)};
   step.cancel_flag = at_work_.cancelled;
   ++stats_.received;
-  heart_->wake();
+  if (!std::exchange(threads_.beats_fast, true)) heart_->wake();
   return step;
 }
 
@@ -168,10 +168,11 @@ void WorkerCore::service(Deadline deadline) {
   const bool reconnect = std::exchange(flows_.inputs_break, false);
   std::vector<v1::StepMessage> messages;
   std::uint64_t refused = 0;
+  threads_.polls = true;
   mutex_.unlock();
   if (reconnect) (void)sockets_->reconnect(v1::FLOW_STEP_INPUTS);  // else asked for once more
-  sockets_->wait(wake_.get(), deadline);
-  wake_.clear();
+  sockets_->wait(wake_->get(), deadline);
+  wake_->clear();
   while (const auto bytes = sockets_->take()) {
     if (auto message = decode(bytes->bytes(), expected); message.has_value()) {
       messages.push_back(*std::move(message));
@@ -180,6 +181,7 @@ void WorkerCore::service(Deadline deadline) {
     }
   }
   mutex_.lock();
+  threads_.polls = false;
   stats_.refused += refused;
   if (expected.roster != id_.roster) return;
   for (v1::StepMessage& message : messages) arrived(std::move(message));
@@ -404,7 +406,8 @@ std::chrono::nanoseconds WorkerCore::beat() {
   if (moves_steps()) {
     pipe_->send_if_idle(heartbeat(0));
   }
-  return at_work_.schedule_id == 0 ? told_.idle_heartbeat : told_.step_heartbeat;
+  threads_.beats_fast = at_work_.schedule_id != 0;
+  return threads_.beats_fast ? told_.step_heartbeat : told_.idle_heartbeat;
 }
 
 v1::Word WorkerCore::word() const {
@@ -416,7 +419,7 @@ v1::Word WorkerCore::word() const {
 
 void WorkerCore::changed() {
   changed_.notify_all();
-  wake_.wake();
+  if (threads_.polls) wake_->wake();
 }
 
 void WorkerCore::leave(std::string_view reason) {

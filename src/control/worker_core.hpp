@@ -58,7 +58,7 @@ enum class WorkerState : std::uint8_t {
 /// Cost:    as Worker.
 class WorkerCore final : public PipeListener, public std::enable_shared_from_this<WorkerCore> {
  public:
-  WorkerCore(WorkerPlace place, std::shared_ptr<StepNetwork> network, WakeFd wake)
+  WorkerCore(WorkerPlace place, std::shared_ptr<StepNetwork> network, std::unique_ptr<WakeFd> wake)
       : place_(std::move(place)), network_(std::move(network)), wake_(std::move(wake)) {}
   ~WorkerCore() override;
 
@@ -131,7 +131,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
 
   const WorkerPlace place_;
   const std::shared_ptr<StepNetwork> network_;
-  const WakeFd wake_;
+  const std::unique_ptr<WakeFd> wake_;
   std::shared_ptr<WorkerPipe> pipe_;   // set before its first call
   std::shared_ptr<PipeStore> store_;   // likewise
   std::atomic<bool> has_turn_{false};  // a thread is in what moves steps
@@ -166,6 +166,11 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
     std::uint64_t schedule_id = 0;
     std::shared_ptr<std::atomic<bool>> cancelled;
   };
+  struct Threads {
+    bool polls = false;       // one is in the sockets' wait()
+    bool beats_fast = false;  // that of heartbeats: a step is at work, or was taken
+  };
+  Threads threads_ TENDON_GUARDED_BY(mutex_);
   AtWork at_work_ TENDON_GUARDED_BY(mutex_);
   FlowStats stats_ TENDON_GUARDED_BY(mutex_);
   std::optional<Heart> heart_;

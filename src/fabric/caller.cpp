@@ -325,13 +325,14 @@ void Caller::finish(OpenCall& call) {
 void Caller::dial(const std::shared_ptr<NodeCore>& node, const EntityAnnouncement& responder) {
   const std::string target = target_of(prefix_, id_of(responder));
   fabric_->dialler().drop(target);  // that of an earlier channel
-  fabric_->dialler().want(target, [weak = weak_from_this(), weak_node = std::weak_ptr(node),
-                                   responder](Deadline deadline) {
-    const auto self = weak.lock();
-    const auto known = weak_node.lock();
-    if (self == nullptr || known == nullptr) return true;
-    return self->connect(*known, responder, deadline);
-  });
+  fabric_->dialler().want(
+      target, responder.context.to_string(),
+      [weak = weak_from_this(), weak_node = std::weak_ptr(node), responder](Deadline deadline) {
+        const auto self = weak.lock();
+        const auto known = weak_node.lock();
+        if (self == nullptr || known == nullptr) return true;
+        return self->connect(*known, responder, deadline);
+      });
 }
 
 // On a thread of the Dialler. True: there is nothing left to do.

@@ -99,23 +99,30 @@ Approach Detours::reach(const PeerTarget& target, Deadline deadline) {
   Attempt attempt;
   {
     const Lock lock(mutex_);
-    if (const auto begun = attempts_.find(target.context); begun != attempts_.end()) {
-      attempt = std::move(begun->second);
-      attempts_.erase(begun);
-    }
+    if (const auto begun = attempts_.find(target.context); begun != attempts_.end())
+      attempt = begun->second;
   }
   for (;;) {
     auto link = go(attempt.way, target, attempt.tried, deadline);
-    if (link || context_->unusable()) return {.link = std::move(link)};
     const bool is_last = attempt.way == Way::routed;
-    if (is_last) return {.link = std::move(link), .tried = std::move(attempt.tried)};
+    if (link || context_->unusable() || is_last) {
+      const Lock lock(mutex_);
+      attempts_.erase(target.context);
+      if (link || context_->unusable()) return {.link = std::move(link)};
+      return {.link = std::move(link), .tried = std::move(attempt.tried)};
+    }
     attempt.way = attempt.way == Way::direct ? Way::dialled_back : Way::routed;
-    if (!deadline.has_passed()) continue;
     const Lock lock(mutex_);
     if (attempts_.size() >= kMostAttempts) attempts_.clear();  // it costs a round of tries
-    attempts_.insert_or_assign(target.context, std::move(attempt));
-    return {.link = std::move(link), .next = Approach::Next::other_way};
+    attempts_.insert_or_assign(target.context, attempt);
+    if (deadline.has_passed()) return {.link = std::move(link), .next = Approach::Next::other_way};
   }
+}
+
+std::vector<Tried> Detours::tried_so_far(const ContextId& peer) const {
+  const Lock lock(mutex_);
+  const auto begun = attempts_.find(peer);
+  return begun == attempts_.end() ? std::vector<Tried>() : begun->second.tried;
 }
 
 Result<std::shared_ptr<Link>> Detours::go(Way way, const PeerTarget& target,
@@ -317,7 +324,7 @@ void Detours::dial_for(const DialBackQuestion& asked,
     if (const auto dialler = weak.lock()) dialler->drop(key);
     return true;
   };
-  dialler_->want(key, attempt);
+  dialler_->want(key, key, attempt);  // a dial of ours to that peer may wait for this one
 }
 
 void Detours::say(ZenohQuestion& question, const PeerAnswer& answer) {

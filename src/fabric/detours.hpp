@@ -80,8 +80,14 @@ class Detours : public std::enable_shared_from_this<Detours> {
   void let_in_cables() noexcept { lets_in_cables_.store(true); }
   /// Before the Context's nodes are gone.
   void stop();
+  /// Cables::dropped_frames().
+  [[nodiscard]] std::uint64_t dropped_frames() const noexcept {
+    return cables_ == nullptr ? 0 : cables_->dropped_frames();
+  }
 
   [[nodiscard]] Approach reach(const PeerTarget& target, Deadline deadline);
+  /// What the attempt that is not over yet has found.
+  [[nodiscard]] std::vector<Tried> tried_so_far(const ContextId& peer) const;
 
  private:
   enum class Way : std::uint8_t { direct, dialled_back, routed };
@@ -128,7 +134,7 @@ class Detours : public std::enable_shared_from_this<Detours> {
   std::atomic<bool> lets_in_cables_{false};
   std::atomic<std::size_t> waiting_questions_{0};
   std::atomic<std::size_t> dials_for_others_{0};
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<ContextId, Attempt> attempts_ TENDON_GUARDED_BY(mutex_);
   ZenohPort::Handle questions_;  // in front of all, so that it ends first
 };

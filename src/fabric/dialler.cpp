@@ -26,14 +26,14 @@ Backoff Dialler::fresh_backoff() {
   return seeded ? *std::move(seeded) : Backoff(1, Backoff::kPeer);
 }
 
-void Dialler::want(const std::string& key, Attempt attempt) {
+void Dialler::want(const std::string& key, const std::string& peer, Attempt attempt) {
   {
     const Lock lock(mutex_);
     if (ending_) return;
     const auto [place, is_new] = targets_.try_emplace(key);
     if (!is_new) return;
-    place->second =
-        std::make_shared<Target>(Target{key, std::move(attempt), fresh_backoff(), Clock::now()});
+    place->second = std::make_shared<Target>(
+        Target{key, peer, std::move(attempt), fresh_backoff(), Clock::now()});
     need_thread();
   }
   changed_.notify_all();
@@ -90,10 +90,15 @@ void Dialler::need_thread() {
 }
 
 std::shared_ptr<Dialler::Target> Dialler::next_waiting() {
+  const auto is_tried = [&](const std::string& peer) {
+    return std::ranges::any_of(running_, [&](const auto& one) { return one->peer == peer; });
+  };
   std::shared_ptr<Target> next;
-  for (const auto& [key, target] : targets_)
-    if (target->state == State::waiting && (next == nullptr || target->due < next->due))
+  for (const auto& [key, target] : targets_) {
+    if (target->state == State::waiting && (next == nullptr || target->due < next->due) &&
+        !is_tried(target->peer))
       next = target;
+  }
   return next;
 }
 

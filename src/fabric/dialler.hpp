@@ -25,6 +25,9 @@ namespace tendon::v0::detail {
 ///             settled -> waiting              again(): after a pause, which begins anew only if
 ///                                             the success has lasted
 ///
+/// Attempts for one peer run one after the other: one that announces a thousand things and does not
+/// answer takes one thread.
+///
 /// Owns:    the attempts, and at most kMostThreads threads, made when they are needed.
 /// Threads: thread-safe. Attempts run without a lock, that of one key never twice at once.
 /// Errors:  those of attempts are theirs.
@@ -40,8 +43,8 @@ class Dialler {
   Dialler& operator=(const Dialler&) = delete;
   ~Dialler() { stop(); }
 
-  /// Replaces nothing: what is wanted already stays as it is.
-  void want(const std::string& key, Attempt attempt);
+  /// Replaces nothing: what is wanted already stays as it is. `peer`: whom it is to reach.
+  void want(const std::string& key, const std::string& peer, Attempt attempt);
   /// What had succeeded has to be done again.
   void again(const std::string& key);
   /// No further attempt begins.
@@ -59,6 +62,7 @@ class Dialler {
   enum class State : std::uint8_t { waiting, running, settled };
   struct Target {
     std::string key;
+    std::string peer;
     Attempt attempt;
     Backoff backoff;
     Clock::time_point due;
@@ -68,6 +72,7 @@ class Dialler {
   using Targets = std::map<std::string, std::shared_ptr<Target>, std::less<>>;
 
   [[nodiscard]] static Backoff fresh_backoff();
+  /// The next one that waits for its time alone.
   [[nodiscard]] std::shared_ptr<Target> next_waiting() TENDON_REQUIRES(mutex_);
   void need_thread() TENDON_REQUIRES(mutex_);
   void work();

@@ -398,7 +398,7 @@ void NodeCore::look() {
 void NodeCore::want(const std::shared_ptr<SubscriberCore>& subscriber,
                     const EntityAnnouncement& publisher) {
   const PublisherId id{publisher.context, publisher.entity};
-  fabric_->dialler().want(target_of(*subscriber, id),
+  fabric_->dialler().want(target_of(*subscriber, id), publisher.context.to_string(),
                           [weak = weak_from_this(), weak_subscriber = std::weak_ptr(subscriber),
                            publisher](Deadline deadline) {
                             const auto node = weak.lock();
@@ -422,7 +422,7 @@ bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
     attempts.reserve(approach.tried.size());
     for (const Tried& each : approach.tried)
       attempts.push_back({each.address, each.error.message()});
-    tell_unreachable(publisher, approach.link.error(), std::move(attempts));
+    tell_unreachable(publisher.context, approach.link.error(), attempts);
     return false;
   }
   const auto connected =
@@ -445,22 +445,39 @@ Approach NodeCore::reach(const ContextId& context, const std::vector<std::string
   return {.link = std::move(link), .tried = std::move(tried)};
 }
 
-// Once, until it is reached or announced anew.
-void NodeCore::tell_unreachable(const EntityAnnouncement& publisher, const Error& error,
-                                std::vector<DialAttempt> tried) {
-  const PublisherId id{publisher.context, publisher.entity};
+// All that its subscribers take of that Context: what one attempt finds is true of each. Once,
+// until it is reached or announced anew.
+void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
+                                const std::vector<DialAttempt>& tried) {
+  std::vector<std::shared_ptr<SubscriberCore>> subscribers;
+  std::vector<EntityAnnouncement> publishers;
   {
     const Lock lock(mutex_);
-    if (!known_.publishers.contains(id) || !unreachable_.insert(id).second) return;
+    for (const auto& [entity, weak] : subscribers_)
+      if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
+    for (const auto& [id, publisher] : known_.publishers)
+      if (id.context == peer && !unreachable_.contains(id)) publishers.push_back(publisher);
   }
+  std::erase_if(publishers, [&](const EntityAnnouncement& publisher) {
+    return std::ranges::none_of(
+        subscribers, [&](const auto& subscriber) { return subscriber->takes(publisher); });
+  });
   std::string reason = "announced, and not reached";
   if (tried.empty()) reason += ": " + error.detail;
   for (const DialAttempt& each : tried) reason += "; " + each.address + ": " + each.error;
-  tell({.kind = FabricEventKind::unreachable,
-        .key = publisher.topic.text(),
-        .node = name_of_peer(publisher.context),
-        .reason = std::move(reason),
-        .tried = std::move(tried)});
+  const std::string name = name_of_peer(peer);
+  for (const EntityAnnouncement& publisher : publishers) {
+    const PublisherId id{publisher.context, publisher.entity};
+    {
+      const Lock lock(mutex_);
+      if (!known_.publishers.contains(id) || !unreachable_.insert(id).second) continue;
+    }
+    tell({.kind = FabricEventKind::unreachable,
+          .key = publisher.topic.text(),
+          .node = name,
+          .reason = reason,
+          .tried = tried});
+  }
 }
 
 void NodeCore::note_reached(const PublisherId& publisher) {
@@ -510,12 +527,21 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   }
   if (newest) {
     newest->node = name;
+    if (detours_ != nullptr) newest->stray_frames = detours_->dropped_frames();
     return *std::move(newest);
   }
-  return Error{ErrorCode::unreachable, kHere,
-               contexts.empty()
-                   ? "no node '" + name + "' was found in domain " + options_.domain
-                   : "there is no link to " + name + ": neither side has anything of the other's"};
+  if (contexts.empty())
+    return Error{ErrorCode::unreachable, kHere,
+                 "no node '" + name + "' was found in domain " + options_.domain};
+  std::string detail = "there is no link to " + name;
+  std::string tried;
+  for (const ContextId& id : contexts) {
+    if (detours_ == nullptr) break;
+    for (const Tried& each : detours_->tried_so_far(id))
+      tried += "; " + each.address + ": " + each.error.message();
+  }
+  detail += tried.empty() ? ": neither side has anything of the other's" : " yet" + tried;
+  return Error{ErrorCode::unreachable, kHere, std::move(detail)};
 }
 
 std::vector<EntityInfo> NodeCore::publishers() const {

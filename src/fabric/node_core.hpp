@@ -130,8 +130,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
-  void tell_unreachable(const EntityAnnouncement& publisher, const Error& error,
-                        std::vector<DialAttempt> tried);
+  void tell_unreachable(const ContextId& peer, const Error& error,
+                        const std::vector<DialAttempt>& tried);
   void note_reached(const PublisherId& publisher);
 
   const std::shared_ptr<ContextFabric> fabric_;

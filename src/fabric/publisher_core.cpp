@@ -7,6 +7,8 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
+#include "core/failpoint.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -219,7 +221,9 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
                       .stamp = static_cast<std::uint64_t>(clock_()),
                       .incarnation = context_.identity().incarnation};
     std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
+    if (options_.priority == Priority::normal) sample->message.share = RingShare::less_control;
     history_.push(std::move(sample));
+    (void)TENDON_FAILPOINT("topic.publish.before_show");
     {
       SampleSender::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);

@@ -37,7 +37,7 @@ Result<void> StaticDiscovery::add_peer(const std::string& address) {
     }
     addresses_.try_emplace(address, Dialled::not_yet);
   }
-  dialler_->want(std::string(kDialKey) + address,
+  dialler_->want(std::string(kDialKey) + address, address,
                  [weak = weak_from_this(), address](Deadline deadline) {
                    const auto self = weak.lock();
                    if (self == nullptr) return true;

@@ -425,6 +425,8 @@ class ZenohSession final : public ZenohPort {
 
 // ---- its configuration
 
+constexpr int kMostBatches = 16;  // of 64 KiB; Zenoh takes no more
+
 std::string_view name_of(ZenohMode mode) {
   switch (mode) {
     case ZenohMode::client:
@@ -460,6 +462,9 @@ std::string configuration(const ZenohOptions& options, Deadline deadline) {
       {"scouting",
        {{"delay", 0}, {"multicast", {{"enabled", false}}}, {"gossip", {{"enabled", false}}}}},
       {"routing", {{"interests", {{"timeout", kZenohGivesUpMs}}}}},
+      // A router waits in the thread that serves all for one that takes nothing: there has to be
+      // room for what readers grant to cables, which have this priority.
+      {"transport", {{"link", {{"tx", {{"queue", {{"size", {{"data_low", kMostBatches}}}}}}}}}}},
   };
   return whole.dump();
 }

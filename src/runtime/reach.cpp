@@ -2,6 +2,7 @@
 #include "runtime/reach.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -13,12 +14,20 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "context.reach";
+constexpr std::chrono::seconds kMostForOne{5};  // of several addresses, where time has no end
 
 // What another attempt, or another address, does not change.
 bool is_final(ErrorCode code) {
   return code == ErrorCode::permission_denied || code == ErrorCode::invalid_argument ||
          code == ErrorCode::context_closed || code == ErrorCode::forked ||
          code == ErrorCode::limit_exceeded;
+}
+
+// One address that takes connections and says nothing must not have the time of all others.
+Deadline share(Deadline deadline, std::size_t addresses_left) {
+  if (addresses_left == 1) return deadline;
+  if (deadline.is_never()) return kMostForOne;
+  return earlier(deadline, deadline.remaining() / addresses_left);
 }
 
 Result<std::shared_ptr<Link>> dial(ContextCore& context, const ContextId& peer,
@@ -48,8 +57,8 @@ class Reaching {
     const auto found = std::ranges::find(tried_, address, &Tried::address);
     if (found == tried_.end()) {
       tried_.push_back({address, error});
-    } else {
-      found->error = error;
+    } else if (error.code != ErrorCode::timeout) {
+      found->error = error;  // a last try that had no time says less than the one before
     }
   }
 
@@ -86,8 +95,10 @@ Result<std::shared_ptr<Link>> Reaching::run(std::span<const std::string> address
                      "context " + peer_.to_string() + " was not dialled: this context dials " +
                          std::to_string(LinkTable::kMostDialling) + " others already"};
       }
-      for (const std::string& address : addresses) {
-        auto dialled = dial(context_, peer_, address, profile_, deadline);
+      for (std::size_t i = 0; i < addresses.size(); ++i) {
+        const std::string& address = addresses[i];
+        auto dialled =
+            dial(context_, peer_, address, profile_, share(deadline, addresses.size() - i));
         if (dialled) return dialled;
         last = std::move(dialled).error();
         note(address, *last);

@@ -33,6 +33,12 @@ enum class Sent : std::uint8_t {
   later,  ///< there is no room now: try again when something moved
 };
 
+/// How much of a ring in shared memory a message may take. Links over sockets have none.
+enum class RingShare : std::uint8_t {
+  whole,         ///< but for what words of control need
+  less_control,  ///< it leaves room for samples of priority `control`, which take the whole
+};
+
 /// An outgoing message and how far it has come. The memory it names stays valid until it is done or
 /// withdrawn; the link never touches it afterwards.
 struct SendOp {
@@ -48,6 +54,7 @@ struct SendOp {
   /// let its peer read it takes a hold, any other sends from there. The caller keeps its share
   /// until the op is done.
   const PublishedSlot* published = nullptr;
+  RingShare share = RingShare::whole;
 
   std::uint64_t done_bytes =
       0;  ///< shm: bytes copied into the slot; tcp: bytes handed to the socket

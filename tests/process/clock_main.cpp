@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two Contexts of one process whose clock is set while they talk: the functions of libc that read
-// or wait by a clock are replaced in this program. `clock_main wall|steady` says which one jumps.
+// Contexts of one process whose clock is set while they talk, by pipes, groups and nodes: the
+// functions of libc that read or wait by a clock are replaced in this program. `clock_main
+// wall|steady` says which one jumps.
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/syscall.h>
@@ -14,11 +15,13 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <tendon/fabric/node.hpp>
 #include <tendon/group/group.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/runtime/context.hpp>
 #include <thread>
+#include <vector>
 
 #include "support/batches.hpp"
 
@@ -158,6 +161,43 @@ void groups(const Jumps& jumps, Transport transport) {
   other.join();
 }
 
+// A sample that is young enough comes, and one is not, whatever the wall clock says.
+void nodes(const Jumps& jumps, Transport transport) {
+  const ContextOptions options{.transport = transport, .lease = jumps.lease};
+  Context vision_context = taken(Context::create(options), "create");
+  Context motor_context = taken(Context::create(options), "create");
+  Node vision = taken(Node::join(vision_context,
+                                 {.domain = "clock",
+                                  .name = "vision",
+                                  .peers = std::vector<std::string>{},
+                                  .listen = "127.0.0.1:0"},
+                                 kPatience),
+                      "join");
+  Node motor = taken(
+      Node::join(
+          motor_context,
+          {.domain = "clock", .name = "motor", .peers = std::vector<std::string>{vision.address()}},
+          kPatience),
+      "join");
+  Publisher publisher = taken(Publisher::declare(vision, "count"), "declare");
+  Subscriber young = taken(Subscriber::declare(motor, "count", {.max_age = 10s}), "declare");
+  Subscriber none = taken(Subscriber::declare(motor, "count", {.max_age = 1ns}), "declare");
+  done(publisher.wait_for_subscribers(2, kPatience), "wait_for_subscribers");
+  const std::uint64_t before = wall_uses;
+  std::int64_t number = 0;
+  for (const std::int64_t offset : {jumps.step_s, -jumps.step_s, std::int64_t{0}}) {
+    jumps.offset_s = offset;
+    for (int n = 0; n < 3; ++n) {
+      taken(publisher.publish(numbered(++number)), "publish");
+      const Sample sample = taken(young.recv(kPatience), "recv");
+      require(number_of(*sample.tensors) == number && sample.gaps.empty(), "a sample was missed");
+    }
+    const auto nothing = none.recv(50ms);
+    require(!nothing && nothing.error().code == ErrorCode::timeout, "an old sample came");
+  }
+  require(wall_uses == before, "the wall clock was asked by nodes");
+}
+
 int run(std::string_view which) {
   const std::uint64_t unused = wall_uses;
   (void)std::chrono::system_clock::now();
@@ -168,6 +208,7 @@ int run(std::string_view which) {
   for (const Transport transport : {Transport::shm, Transport::tcp}) {
     pipes(jumps, transport);
     groups(jumps, transport);
+    nodes(jumps, transport);
   }
   std::cout << "ok" << std::endl;
   return 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node in another process: does what the lines of its standard input say, and answers each with
 // one line. Its arguments: a name, a transport (shm, tcp, auto), its lease [ms], the addresses of
-// its peers. "router=ADDR" and "listen=ADDR" among them make it a node that other hosts find.
+// its peers. "router=ADDR" and "listen=ADDR" among them make it a node that other hosts find,
+// "publish_bytes=N" is that of its Context.
 #include <unistd.h>
 
 #include <charconv>
@@ -14,6 +15,7 @@
 #include <sstream>
 #include <string>
 #include <tendon/fabric/node.hpp>
+#include <thread>
 #include <vector>
 
 #include "support/batches.hpp"
@@ -35,6 +37,13 @@ Transport transport_of(const std::string& word) {
   return word == "tcp" ? Transport::tcp : Transport::shm;
 }
 
+std::uint64_t publish_bytes_of(const std::vector<std::string>& words) {
+  constexpr std::string_view kOption = "publish_bytes=";
+  for (const std::string& word : words)
+    if (word.starts_with(kOption)) return std::stoull(word.substr(kOption.size()));
+  return 0;
+}
+
 NodeOptions options_of(const std::string& name, const std::vector<std::string>& words) {
   NodeOptions options{.domain = "brain", .name = name, .peers = std::vector<std::string>{}};
   for (const std::string& word : words) {
@@ -44,7 +53,7 @@ NodeOptions options_of(const std::string& name, const std::vector<std::string>& 
       options.profile = Profile::plaintext;
     } else if (word.starts_with("listen=")) {
       options.listen = value;
-    } else {
+    } else if (!word.starts_with("publish_bytes=")) {
       options.peers->push_back(word);
     }
   }
@@ -57,7 +66,8 @@ class Program {
           const std::vector<std::string>& words)
       : context_(Context::create({.name = name,
                                   .transport = transport_of(transport),
-                                  .lease = milliseconds(lease_ms)})
+                                  .lease = milliseconds(lease_ms),
+                                  .publish_bytes = publish_bytes_of(words)})
                      .value()),
         node_(Node::join(context_, options_of(name, words), milliseconds(20'000)).value()) {}
 
@@ -77,10 +87,14 @@ class Program {
       publisher_ = Publisher::declare(node_, key, {.history = keep_last(history)}).value();
       return "ok";
     }
-    if (verb == "publish") {  // `publish SIZE COUNT`
+    if (verb == "publish") {  // `publish SIZE COUNT [PERIOD_US]`
       int count = 1;
-      words >> count;
+      std::int64_t period_us = 0;
+      words >> count >> period_us;
+      auto next = std::chrono::steady_clock::now();
       for (int n = 0; n < count; ++n) {
+        next += std::chrono::microseconds(period_us);
+        while (std::chrono::steady_clock::now() < next) std::this_thread::yield();
         const auto shown = publisher_->publish(patterned(++published_, std::stoull(key)));
         if (!shown) return told(shown.error());
       }
@@ -103,6 +117,8 @@ class Program {
       const auto reply = node_.call(key, numbered(7), milliseconds(20'000));
       return reply ? "ok " + std::to_string(number_of(reply->tensors)) : told(reply.error());
     }
+    if (verb == "address") return "ok " + node_.address();
+    if (verb == "subscribers") return "ok " + std::to_string(publisher_->stats().subscribers);
     if (verb == "path") {  // to a node: "ok KIND: REASON"
       const auto stats = node_.peer_stats(key);
       return stats ? "ok " + stats->path.to_string() : told(stats.error());

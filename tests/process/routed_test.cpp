@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes on hosts that do not reach each other, but a router: hosts are network namespaces, each
-// with a runtime directory of its own.
+// Nodes on hosts, with a router: hosts are network namespaces, each with a runtime directory of its
+// own. Some reach each other through the router alone, some are parted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -49,11 +51,11 @@ class RoutedHosts : public ProcessTest {
     router_->wait_for_err("tendon: ");
   }
   [[nodiscard]] std::unique_ptr<Peer> start(std::uint32_t host, std::uint32_t network,
-                                            const std::string& name,
-                                            const std::string& listen = "") const {
+                                            const std::string& name, const std::string& listen = "",
+                                            const std::string& lease_ms = "60000") const {
     Peer::Options options;
     options.program = "node_main";
-    options.arguments = {name, "auto", "60000",
+    options.arguments = {name, "auto", lease_ms,
                          "router=" + Network::address(kRouter, network) + kPort};
     if (!listen.empty()) options.arguments.push_back("listen=" + listen);
     const std::string folder = runtime_folder() + "/host" + std::to_string(host);
@@ -69,6 +71,29 @@ class RoutedHosts : public ProcessTest {
       ASSERT_TRUE(is_ok(vision.ask("publish " + std::to_string(size_bytes))));
       ASSERT_EQ(motor.ask("recv frames " + std::to_string(size_bytes)), "ok " + std::to_string(n));
     }
+  }
+
+  /// Takes samples up to number `last`: each is there, or in a gap before the next one. The number
+  /// that was in gaps.
+  static std::uint64_t take_until(Peer& peer, std::uint64_t first, std::uint64_t last) {
+    std::uint64_t missing = 0;
+    for (std::uint64_t next = first; next <= last;) {
+      std::istringstream words(value_of(peer.ask("recv frames 1000")));
+      std::uint64_t sequence = 0;
+      std::uint64_t gap_first = 0;
+      std::uint64_t gap_last = 0;
+      std::string reason;
+      words >> sequence;
+      while (words >> gap_first >> gap_last >> reason) {
+        EXPECT_EQ(gap_first, next);
+        missing += gap_last + 1 - gap_first;
+        next = gap_last + 1;
+      }
+      EXPECT_EQ(sequence, next);
+      if (sequence != next) return missing;
+      ++next;
+    }
+    return missing;
   }
 
   std::optional<Network> network_;
@@ -108,6 +133,122 @@ TEST_F(RoutedHosts, DialBackWhereOnlyTheSubscriberListens) {
   ASSERT_TRUE(is_ok(vision->ask("wait 1")));
   EXPECT_THAT(motor->ask("path vision"), StartsWith("ok tcp: "));
   expect_samples(*vision, *motor, 1, 1'000'000);
+}
+
+// What passes while there is no router is in the gaps, but for the history.
+TEST_F(RoutedHosts, KnowWhatTheyMissedWhenTheRouterDiesUnderTraffic) {
+  network_.emplace(3, 2);
+  part_networks();
+  start_router();
+  const auto vision = start(kVision, 0, "vision");
+  const auto motor = start(kMotor, 1, "motor");
+  ASSERT_TRUE(is_ok(vision->ask("publisher count 8")));
+  ASSERT_TRUE(is_ok(motor->ask("subscribe count frames")));
+  ASSERT_TRUE(is_ok(vision->ask("wait 1")));
+  constexpr std::uint64_t kCount = 2000;  // at 1 kHz
+  constexpr std::uint64_t kBefore = 500;
+  vision->tell("publish 1000 " + std::to_string(kCount) + " 1000");
+  EXPECT_EQ(take_until(*motor, 1, kBefore), 0u);
+  router_->signal(SIGKILL);
+  (void)router_->finish();
+  EXPECT_TRUE(is_ok(vision->line()));  // publishing waits for no router
+  start_router();
+  EXPECT_GT(take_until(*motor, kBefore + 1, kCount), 0u);
+  EXPECT_THAT(motor->ask("path vision"), StartsWith("ok routed: "));
+}
+
+// One that is stopped keeps its window; another behind the same router gets everything.
+TEST_F(RoutedHosts, AStoppedReaderHoldsUpNobody) {
+  network_.emplace(3, 2);
+  part_networks();
+  start_router();
+  const auto vision = start(kVision, 0, "vision");
+  const auto stopped = start(kMotor, 1, "stopped");
+  const auto motor = start(kMotor, 1, "motor");
+  ASSERT_TRUE(is_ok(vision->ask("publisher count 8")));
+  for (Peer* const reader : {stopped.get(), motor.get()})
+    ASSERT_TRUE(is_ok(reader->ask("subscribe count frames")));
+  ASSERT_TRUE(is_ok(vision->ask("wait 2")));
+  stopped->signal(SIGSTOP);
+  expect_samples(*vision, *motor, 1, 100'000);
+  stopped->signal(SIGCONT);
+  int last = 0;
+  int heard = 0;
+  while (last < kSamples) {
+    std::istringstream words(value_of(stopped->ask("recv frames 100000")));
+    ASSERT_TRUE(words >> last);
+    ++heard;
+    std::uint64_t first_missing = 0;
+    std::uint64_t last_missing = 0;
+    for (std::string reason; words >> first_missing >> last_missing >> reason;) {
+      heard += static_cast<int>(last_missing - first_missing + 1);
+      EXPECT_EQ(reason, "overflow") << "the router had no room for its window, and cut it off";
+    }
+    EXPECT_EQ(heard, last) << "each sample came, or is in a gap";
+  }
+}
+
+// A node with nothing but the defaults listens at no port: a router of Zenoh finds its own free.
+TEST_F(RoutedHosts, ThePortOfARouterIsFreeBesideNodes) {
+  network_.emplace(1);
+  const std::vector<std::string> words{"topic", "echo", "none", "--domain", runtime_folder()};
+  std::unique_ptr<Command> first;
+  std::unique_ptr<Command> second;
+  std::unique_ptr<Command> router;
+  network_->inside(0, [&] {
+    first = std::make_unique<Command>(words);
+    second = std::make_unique<Command>(words);
+  });
+  for (Command* const node : {first.get(), second.get()})
+    (void)node->wait_for_err("tendon: no node was found");
+  const std::vector<std::string> router_words{"router", "--listen", "[::]:7447"};
+  network_->inside(0, [&] { router = std::make_unique<Command>(router_words); });
+  EXPECT_THAT(router->wait_for_err("tendon: "), HasSubstr("7447"));
+  Ended list;
+  network_->inside(0, [&] {
+    list = run_tendon({"node", "list", "--router", "127.0.0.1:7447", "--timeout", "20"});
+  });
+  EXPECT_EQ(list.code, 0) << list.err;
+  // It would not be, if anybody had it.
+  Ended another;
+  network_->inside(0, [&] { another = run_tendon(router_words); });
+  EXPECT_NE(another.code, 0);
+}
+
+/// Both ways in which a network falls silent.
+class PartedHosts : public RoutedHosts, public testing::WithParamInterface<const char*> {
+ protected:
+  [[nodiscard]] bool by_cable() const { return std::string(GetParam()) == "cable"; }
+  void part(std::uint32_t host) { by_cable() ? network_->pull_cable(host) : network_->drop(host); }
+  void heal(std::uint32_t host) { by_cable() ? network_->put_cable(host) : network_->heal(host); }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, PartedHosts, testing::Values("cable", "packets"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_P(PartedHosts, AreLostByTheLeaseAndResumeWithOneGap) {
+  network_.emplace(3);
+  start_router();
+  const auto listen = [](std::uint32_t host) { return Network::address(host) + ":0"; };
+  const auto vision = start(kVision, 0, "vision", listen(kVision), "500");
+  const auto motor = start(kMotor, 0, "motor", listen(kMotor), "500");
+  const auto beside = start(kRouter, 0, "beside", listen(kRouter), "500");
+  ASSERT_TRUE(is_ok(vision->ask("publisher count 8")));
+  for (Peer* const reader : {motor.get(), beside.get()})
+    ASSERT_TRUE(is_ok(reader->ask("subscribe count frames")));
+  ASSERT_TRUE(is_ok(vision->ask("wait 2")));
+  EXPECT_THAT(motor->ask("path vision"), StartsWith("ok tcp: "));
+  ASSERT_TRUE(is_ok(vision->ask("publish 1000 10")));
+  EXPECT_EQ(take_until(*motor, 1, 10), 0u);
+  EXPECT_EQ(take_until(*beside, 1, 10), 0u);
+  part(kMotor);
+  ASSERT_TRUE(eventually([&] { return vision->ask("subscribers") == "ok 1"; }));
+  for (std::uint64_t sequence = 11; sequence <= 50; ++sequence) {
+    ASSERT_TRUE(is_ok(vision->ask("publish 1000 1")));
+    EXPECT_EQ(take_until(*beside, sequence, sequence), 0u) << "the others go on";
+  }
+  heal(kMotor);
+  ASSERT_TRUE(is_ok(vision->ask("wait 2")));
+  EXPECT_EQ(take_until(*motor, 11, 50), 32u) << "the last 8 are in the history";
 }
 
 }  // namespace

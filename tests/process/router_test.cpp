@@ -6,16 +6,20 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
+#include "fabric/announcement.hpp"
 #include "fabric/zenoh_session.hpp"
 #include "process/command.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"
+#include "support/raw_socket.hpp"
 #include "support/safetensors_text.hpp"
 #include "support/scratch_dir.hpp"
 
@@ -59,13 +63,23 @@ TEST_F(Router, IsKilledAndLinksGoOn) {
   Publisher publisher = Publisher::declare(vision, "vision/objects").value();
   Subscriber subscriber = Subscriber::declare(motor, "vision/*").value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  // Sample after sample, before, while and after it dies: some thousands a second.
+  std::int64_t number = 0;
+  const auto delivers = [&](int count) {
+    for (int n = 0; n < count; ++n) {
+      ASSERT_TRUE(succeeds(publisher.publish(numbered(++number), kPatience)));
+      const auto sample = subscriber.recv(kPatience);
+      ASSERT_TRUE(succeeds(sample));
+      ASSERT_EQ(number_of(*sample->tensors), number);
+      ASSERT_TRUE(sample->gaps.empty());
+    }
+  };
+  delivers(500);
   router->signal(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return motor.nodes() == std::vector<std::string>{"motor"}; },
+                         [&] { delivers(10); }));
   (void)router->finish();
-  ASSERT_TRUE(eventually([&] { return motor.nodes() == std::vector<std::string>{"motor"}; }));
-  ASSERT_TRUE(succeeds(publisher.publish(numbered(1), kPatience)));
-  const auto sample = subscriber.recv(kPatience);
-  ASSERT_TRUE(succeeds(sample));
-  EXPECT_TRUE(sample->gaps.empty());
+  delivers(500);
   router = start_router();
   // They come back to it by themselves.
   EXPECT_TRUE(eventually([&] {
@@ -134,10 +148,64 @@ TEST_F(Router, TellsTheCommandOfPlainPeers) {
   (void)echo.wait_for_err("tendon: no node was found that publishes on sensors/*; ");
   const Storage payload =
       safetensors_text(R"({"n":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "\7");
+  // A publisher that waits for subscribers says which ones it does not wait for.
+  const std::string file = (folder_.path() / "n.safetensors").string();
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(payload.data()),
+             static_cast<std::streamsize>(payload.size_bytes()));
+  Command pub(with_router({"topic", "pub", "vision/frames", file, "--once", "--timeout", "20"}));
+  EXPECT_THAT(pub.wait_for_err("tendon: only plain Zenoh programs subscribe to vision/frames"),
+              HasSubstr("--subscribers 0"));
+  EXPECT_EQ(run_tendon(with_router(
+                           {"topic", "pub", "vision/frames", file, "--once", "--subscribers", "0"}))
+                .code,
+            0);
   ASSERT_TRUE(succeeds(peer->put({"sensors/imu", payload, {}})));
   const Ended ended = echo.finish();
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("sensors/imu  a plain Zenoh peer\n  n  u8 [1]"));
+}
+
+// Its address takes connections and says nothing, and it leaves each question open.
+TEST_F(Router, TellsTheCommandWhatWasTriedUntilItsTimeout) {
+  const auto router = start_router();
+  const auto stranger =
+      detail::open_zenoh({.connect = {"unixsock-stream/" + place().substr(5)}}, kPatience).value();
+  const RawListener silent;
+  Context ghost = Context::create({.name = "ghost"}).value();
+  const auto node = stranger->token(
+      to_key(detail::NodeAnnouncement{.domain = "brain",
+                                      .name = "ghost",
+                                      .context = ghost.id(),
+                                      .start = 1,
+                                      .unix_on = {},
+                                      .addresses = {Address::parse(silent.address()).value()}})
+          .value());
+  const auto publisher = stranger->token(
+      to_key(detail::EntityAnnouncement{.domain = "brain",
+                                        .kind = detail::EntityKind::publisher,
+                                        .context = ghost.id(),
+                                        .entity = 1,
+                                        .schema = {},
+                                        .qos = {},
+                                        .topic = KeyExpression::parse("ghost/frames").value()})
+          .value());
+  ASSERT_TRUE(node && publisher);
+  std::mutex mutex;
+  std::vector<std::unique_ptr<detail::ZenohQuestion>> open;
+  const auto deaf = stranger->answer(KeyExpression::parse("@tendon/brain/**").value(),
+                                     [&](std::unique_ptr<detail::ZenohQuestion> question) {
+                                       const std::lock_guard lock(mutex);
+                                       open.push_back(std::move(question));
+                                     });
+  ASSERT_TRUE(succeeds(deaf));
+  const Ended why = run_tendon({"topic", "info", "--why", "ghost/**", "--domain", "brain",
+                                "--insecure-plaintext", "--router", place(), "--timeout", "1.7"});
+  EXPECT_EQ(why.code, 0) << why.err;
+  EXPECT_THAT(why.out, HasSubstr("ghost/frames  of ghost  not reached: "));
+  EXPECT_THAT(why.out, HasSubstr(silent.address()));
+  const std::lock_guard lock(mutex);
+  open.clear();
 }
 
 }  // namespace

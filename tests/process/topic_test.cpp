@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -96,6 +97,7 @@ TEST_F(Topic, InfoOfANodeSaysHowItIsReached) {
   const Json info = Json::parse(document.out);
   EXPECT_EQ(info.at("link").at("path"), "shm");
   EXPECT_GT(info.at("link").at("messages_received"), 0);
+  EXPECT_EQ(info.at("link").at("stray_frames"), 0);
   EXPECT_EQ(info.at("publishers").at(0).at("key"), "vision/objects");
   EXPECT_EQ(info.at("subscribers").size(), 1u);
   const Ended nobody = run_tendon(with_peer({"node", "info", "nobody"}));
@@ -129,6 +131,49 @@ TEST_F(Topic, EchoPrintsTensorsWithTheirStatistics) {
   EXPECT_EQ(document["tensors"]["scores"],
             Json::parse(R"({"dtype": "f32", "shape": [4], "min": 1.0, "mean": 3.0, "max": 6.0})"));
   EXPECT_EQ(document["values"]["label"], "a cup");
+}
+
+// Two rows of pixels are one line of half blocks; what is larger is scaled down.
+TEST_F(Topic, EchoShowsImagesOnATerminalAlone) {
+  const std::string script = "/usr/bin/script";  // gives its program a terminal
+  if (access(script.c_str(), X_OK) != 0) GTEST_SKIP() << script << " is not installed";
+  Publisher publisher = Publisher::declare(node_, "vision/frames").value();
+  TensorDict sample;
+  sample.set("rgb", Tensor::of<std::uint8_t>({3, 1, 3}, {255, 0, 0, 0, 255, 0, 0, 0, 255}));
+  sample.set("rgba", Tensor::of<std::uint8_t>({1, 2, 4}, {200, 100, 50, 255, 200, 100, 50, 0}));
+  sample.set("vector", Tensor::of<std::uint8_t>({2}, {1, 2}));
+  sample.set("two", Tensor::of<std::uint8_t>({1, 1, 2}, {1, 2}));
+  Tensor large = Tensor::empty(DType::u8, {480, 960}).value();
+  std::ranges::fill(large.mutable_bytes(), std::byte{77});
+  sample.set("gray", std::move(large));
+  ASSERT_TRUE(publisher.publish(sample));
+  const Words words = with_peer({"topic", "echo", "vision/*", "-n", "1"});
+  const auto on_a_terminal = [&](const std::string& tail) {
+    std::string line = TENDON_CLI_PATH;
+    for (const std::string& word : words) line += " '" + word + "'";
+    return Command({"-qec", line + tail, "/dev/null"}, script).finish().out;
+  };
+  const std::string shown = on_a_terminal("");
+  const std::string block = "\u2580";
+  const std::string end = "\x1b[0m\r\n";
+  EXPECT_THAT(shown, HasSubstr("max 255\r\n  \x1b[38;2;255;0;0m\x1b[48;2;0;255;0m" + block + end +
+                               "  \x1b[38;2;0;0;255m" + block + end));
+  EXPECT_THAT(shown,
+              HasSubstr("\r\n  \x1b[38;2;200;100;50m" + block + "\x1b[38;2;0;0;0m" + block + end));
+  EXPECT_THAT(shown, HasSubstr("max 2\r\n  "));
+  std::string line = "\n  ";
+  for (int column = 0; column < 48; ++column)
+    line += "\x1b[38;2;77;77;77m\x1b[48;2;77;77;77m" + block;
+  EXPECT_THAT(shown, HasSubstr(line + end));
+  std::size_t lines = 0;
+  for (std::size_t at = shown.find(line); at != std::string::npos; at = shown.find(line, at + 1))
+    ++lines;
+  EXPECT_EQ(lines, 12u);
+  for (const std::string& plain :
+       {on_a_terminal(" --json"), on_a_terminal(" | cat"), run_tendon(words).out}) {
+    EXPECT_THAT(plain, HasSubstr("gray"));
+    EXPECT_EQ(plain.find('\x1b'), std::string::npos) << plain;
+  }
 }
 
 TEST_F(Topic, MeasuresEndWithTheirFigures) {

@@ -24,6 +24,9 @@ struct PeerStats {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t dropped_messages = 0;  ///< received for channels that were gone
+  /// Frames that came to this Context through routers since its first routed link, to whichever
+  /// peer, and were no part of a link: strangers put them, or somebody put them again.
+  std::uint64_t stray_frames = 0;
   /// There and back for the shortest of messages, the least of the last ones: through both service
   /// threads, which sleep between. The first look asks the peer, so a later one has it; then it is
   /// measured every four seconds.

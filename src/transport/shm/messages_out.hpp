@@ -32,11 +32,11 @@ class MessagesOut {
 
   /// Places a message with its body beside it in the arena.
   [[nodiscard]] Result<Sent> place_small(const SendOp& op) {
-    return place(op.descriptor, &op, {}, Room::for_messages);
+    return place(op.descriptor, &op, {}, room_of(op.share));
   }
   /// Places a message whose body, if any, lies in a slot.
-  [[nodiscard]] Result<Sent> place(const Descriptor& descriptor) {
-    return place(descriptor, nullptr, {}, Room::for_messages);
+  [[nodiscard]] Result<Sent> place(const Descriptor& descriptor, RingShare share) {
+    return place(descriptor, nullptr, {}, room_of(share));
   }
   void show();
   void wake() noexcept { memory_.wake(SleepWord<>::kForMessages); }
@@ -82,8 +82,12 @@ class MessagesOut {
     Descriptor descriptor;
     std::vector<std::byte> body;
   };
-  // What messages leave free in ring and arena, so that words of control have room.
-  enum class Room : std::uint64_t { for_messages = 64, for_control = 0 };
+  // What is left free in ring and arena: by messages, so that words of control have room, and by
+  // normal samples, so that those of priority `control` have some beside.
+  enum class Room : std::uint64_t { for_normal_samples = 192, for_messages = 64, for_control = 0 };
+  [[nodiscard]] static constexpr Room room_of(RingShare share) noexcept {
+    return share == RingShare::whole ? Room::for_messages : Room::for_normal_samples;
+  }
   // No count of consumed entries: nobody waits for room.
   static constexpr std::uint64_t kNotBlocked = ~std::uint64_t{0};
 

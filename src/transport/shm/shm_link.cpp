@@ -286,7 +286,7 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   if (!op.loaned->mark_sent(ledger)) {
     return Error{ErrorCode::internal, "shm.send", "a slot that is not loaned was to be sent"};
   }
-  auto placed = out_.place(descriptor);
+  auto placed = out_.place(descriptor, op.share);
   if (!placed || *placed == Sent::later) {
     op.loaned->unmark_sent(ledger);
     return as_violation(std::move(placed));
@@ -319,7 +319,7 @@ Result<Sent> ShmLink::send_held(SendOp& op, Then then) {
   descriptor.slot = id.slot;
   descriptor.generation = id.generation;
   descriptor.offset = 0;
-  auto placed = out_.place(descriptor);
+  auto placed = out_.place(descriptor, op.share);
   if (!placed || *placed == Sent::later) {
     holds_.take_back(id);
     return as_violation(std::move(placed));
@@ -396,6 +396,7 @@ Result<Sent> ShmLink::share_segment(const SegmentInfo& info) {
   if (ended()) return end_error();
   const auto ledger = pool_->ledger();  // the socket's lock
   TENDON_TRY(passed, pass(announcement(info), *info.segment));
+  if (passed) (void)TENDON_FAILPOINT("shm.announce.after_send");
   return passed ? Sent::done : Sent::later;
 }
 

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <latch>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "support/expect.hpp"
 
@@ -19,9 +21,9 @@ using detail::Dialler;
 TEST(Dials, AreRepeatedUntilOneSucceeds) {
   std::atomic<int> attempts{0};
   Dialler dialler;
-  dialler.want("a", [&](Deadline) { return ++attempts == 3; });
+  dialler.want("a", "its peer", [&](Deadline) { return ++attempts == 3; });
   EXPECT_TRUE(eventually([&] { return attempts == 3; }));
-  dialler.want("a", [&](Deadline) { return attempts.fetch_add(100), true; });
+  dialler.want("a", "its peer", [&](Deadline) { return attempts.fetch_add(100), true; });
   dialler.again("b");  // nobody wants it
   dialler.again("a");
   EXPECT_TRUE(eventually([&] { return attempts >= 4; }));
@@ -33,7 +35,7 @@ TEST(Dials, OneThatHangsHoldsUpNoOther) {
   {
     Dialler dialler;
     for (std::size_t n = 0; n < Dialler::kMostThreads; ++n) {
-      dialler.want(std::to_string(n), [&](Deadline) {
+      dialler.want(std::to_string(n), std::to_string(n), [&](Deadline) {
         all.arrive_and_wait();  // each runs while all others do
         return true;
       });
@@ -42,20 +44,38 @@ TEST(Dials, OneThatHangsHoldsUpNoOther) {
   }
 }
 
+TEST(Dials, OfOnePeerRunOneAfterTheOther) {
+  std::atomic<int> running{0};
+  std::atomic<int> most{0};
+  std::atomic<int> ended{0};
+  Dialler dialler;
+  for (int n = 0; n < 100; ++n) {
+    dialler.want(std::to_string(n), "its peer", [&](Deadline) {
+      most = std::max(most.load(), ++running);
+      std::this_thread::yield();
+      --running;
+      ++ended;
+      return true;
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return ended == 100; }));
+  EXPECT_EQ(most, 1);
+}
+
 TEST(Dials, RunNoMoreWhenTheyAreDropped) {
   std::atomic<bool> began{false};
   std::atomic<bool> ended{false};
   std::atomic<bool> may_end{false};
   const auto share = std::make_shared<int>(1);
   Dialler dialler;
-  dialler.want("x 1", [&, share](Deadline) {
+  dialler.want("x 1", "x", [&, share](Deadline) {
     began = true;
     while (!may_end) std::this_thread::yield();
     ended = true;
     return false;
   });
   std::atomic<int> others{0};
-  dialler.want("y", [&](Deadline) { return ++others, true; });
+  dialler.want("y", "y", [&](Deadline) { return ++others, true; });
   ASSERT_TRUE(eventually([&] { return began && others == 1; }));
   std::thread ender([&] { may_end = true; });
   dialler.drop_all("x ");
@@ -70,7 +90,7 @@ TEST(Dials, OneThatIsWantedAgainWhileItRunsRunsOnceMore) {
   std::atomic<int> attempts{0};
   std::atomic<bool> may_end{false};
   Dialler dialler;
-  dialler.want("a", [&](Deadline) {
+  dialler.want("a", "its peer", [&](Deadline) {
     ++attempts;
     while (!may_end) std::this_thread::yield();
     return true;
@@ -86,7 +106,7 @@ TEST(Dials, EndWithTheirDialler) {
   {
     Dialler dialler;
     for (const char* key : {"a", "b", "c"})
-      dialler.want(key, [&](Deadline) { return ++attempts, false; });
+      dialler.want(key, key, [&](Deadline) { return ++attempts, false; });
     ASSERT_TRUE(eventually([&] { return attempts >= 3; }));
   }
   const int before = attempts;

@@ -186,6 +186,36 @@ TEST_P(Nodes, OneThatTakesNothingHoldsUpNobody) {
   EXPECT_EQ(accounted, static_cast<std::uint64_t>(kFrames));
 }
 
+// What it keeps beyond max_held it copies, into memory of its own: that of the publisher is for
+// all.
+TEST_P(Nodes, OneThatKeepsEverySampleHoldsUpNobody) {
+  constexpr std::uint64_t kSize = 200'000;
+  constexpr std::uint64_t kCount = 200;  // five times what the publisher has room for
+  Program& vision = start("vision", {.publish_bytes = std::uint64_t{8} << 20});
+  Program& hoarder = start("hoarder");
+  Program& motor = start("motor");
+  Publisher publisher =
+      Publisher::declare(vision.node, "frames", {.history = keep_last(4)}).value();
+  Subscriber keeping = Subscriber::declare(hoarder.node, "frames").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "frames").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(2, kPatience)));
+  std::vector<Sample> kept;
+  for (std::uint64_t sequence = 1; sequence <= kCount; ++sequence) {
+    ASSERT_TRUE(succeeds(publisher.publish(patterned(sequence, kSize))));
+    for (Subscriber* const reader : {&keeping, &subscriber}) {
+      Sample sample = receive(*reader);
+      ASSERT_EQ(sample.sequence, sequence);
+      ASSERT_TRUE(sample.gaps.empty());
+      if (reader == &keeping) kept.push_back(std::move(sample));
+    }
+  }
+  EXPECT_EQ(publisher.stats().history_trimmed, 0u);
+  EXPECT_EQ(keeping.stats().copied, way().is_shm() ? kCount - SubscriberOptions{}.max_held : 0u);
+  EXPECT_EQ(subscriber.stats().copied, 0u);
+  for (const Sample& sample : kept)
+    EXPECT_TRUE(is_patterned(*sample.tensors, sample.sequence, kSize));
+}
+
 TEST_P(Nodes, SmallSamplesBetweenLargeOnesTakeNoShareOfMemory) {
   Program& vision = start("vision", {.publish_bytes = 16u << 20});  // a share of 2 MiB
   Program& motor = start("motor");

@@ -194,7 +194,8 @@ TEST_F(RoutedLinks, AreNotMovedByStrangers) {
     const Storage forged(owner, reinterpret_cast<std::byte*>(owner->data()), owner->size(),
                          Access::read_only);
     for (const Storage& one : {forged, frame.payload}) {
-      for (const std::string& key : {frame.key, std::string("@tendon/*/cable/**")})
+      for (const std::string& key :
+           {frame.key, std::string("@tendon/*/cable/**"), std::string("@tendon/**")})
         (void)stranger->put({.key = key, .payload = one, .attachment = {}});
       ++written;
     }
@@ -204,6 +205,42 @@ TEST_F(RoutedLinks, AreNotMovedByStrangers) {
     EXPECT_EQ(take(subscriber, sequence, kLarge), 0u);
   }
   EXPECT_GT(written.load(), 50);
+  EXPECT_EQ(members_.count(MemberEventKind::lost), 0u);
+  EXPECT_GT(motor.node.peer_stats("vision").value().stray_frames, 0u);
+  EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
+}
+
+// It sees the topic, and nothing of how links are made and fed.
+TEST_F(RoutedLinks, APlainSubscriberOfEverythingDisturbsNobody) {
+  Program vision = start("vision");
+  Program motor = start("motor");
+  members_.watch(motor.context);
+  Publisher publisher = Publisher::declare(vision.node, "count", {.history = keep_last(4)}).value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  const auto plain = network_.open(++last_host_);
+  std::atomic<int> samples{0};
+  std::atomic<int> others{0};
+  detail::ZenohPort::Handle listening;
+  for (std::uint64_t sequence = 1; sequence <= 90; ++sequence) {
+    if (sequence == 30) {
+      listening = plain
+                      ->subscribe(KeyExpression::parse("**").value(),
+                                  [&](const detail::ZenohMessage& message) {
+                                    ++(message.key == "count" ? samples : others);
+                                  })
+                      .value();
+    }
+    const std::uint64_t size_bytes = sequence % 3 == 0 ? kLarge : kSmall;
+    publish(publisher, sequence, size_bytes);
+    EXPECT_EQ(take(subscriber, sequence, size_bytes), 0u);
+  }
+  ASSERT_TRUE(eventually([&] {
+    const PublisherStats stats = publisher.stats();
+    return stats.plain_put > 0 && static_cast<std::uint64_t>(samples) == stats.plain_put;
+  }));
+  listening = nullptr;
+  EXPECT_EQ(others, 0);
   EXPECT_EQ(members_.count(MemberEventKind::lost), 0u);
   EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
 }

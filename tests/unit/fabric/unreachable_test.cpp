@@ -12,6 +12,7 @@
 #include "fabric/node_core.hpp"
 #include "fabric/publisher_core.hpp"
 #include "support/batches.hpp"
+#include "support/raw_socket.hpp"
 #include "unit/fabric/nodes.hpp"
 
 namespace tendon::test {
@@ -34,9 +35,10 @@ class Unreachable : public NodesTest {
     discovery_of(program).withdraw(key.value());
   }
   [[nodiscard]] static Result<KeyExpression> node_at(const Program& vision,
-                                                     const std::vector<std::string>& addresses) {
+                                                     const std::vector<std::string>& addresses,
+                                                     const std::string& name = "vision") {
     detail::NodeAnnouncement node{.domain = "brain",
-                                  .name = "vision",
+                                  .name = name,
                                   .context = vision.context.id(),
                                   .start = 1,
                                   .unix_on = {},
@@ -102,6 +104,58 @@ TEST_P(Unreachable, APublisherIsToldOfOnceWithAllThatWasTried) {
   EXPECT_EQ(receive(subscriber).publisher, "vision");
   EXPECT_EQ(events().size(), 1u) << "it was tried more often than told";
   publisher->end();
+}
+
+// It completes connections, and says nothing on them.
+TEST_P(Unreachable, ASilentAddressTakesTheTimeOfNoOther) {
+  const RawListener silent;
+  Program vision = alone("vision");
+  Program sensor = alone("sensor");
+  Program motor = alone("motor");
+  const Told told(motor.node);
+  const Publisher lost = Publisher::declare(vision.node, "count").value();
+  Publisher found = Publisher::declare(sensor.node, "count").value();
+  constexpr std::uint32_t kEntity = 1;
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  tell(motor, publisher_of(vision, kEntity));
+  tell(motor, node_at(vision, {silent.address()}));
+  tell(motor, publisher_of(sensor, kEntity));
+  tell(motor, node_at(sensor, {silent.address(), sensor.node.address()}, "sensor"));
+  ASSERT_TRUE(succeeds(found.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(found.publish(numbered(1), 0s)));
+  EXPECT_EQ(receive(subscriber).publisher, "sensor");
+  const auto events = [&] { return told.of(FabricEventKind::unreachable); };
+  ASSERT_TRUE(eventually([&] { return !events().empty(); }));
+  EXPECT_EQ(events().size(), 1u);
+  EXPECT_EQ(events().front().node, "vision");
+  ASSERT_EQ(events().front().tried.size(), 1u);
+  EXPECT_EQ(events().front().tried[0].address, silent.address());
+}
+
+// What one node announces takes the turn of no other, however much it is and however long each dial
+// waits.
+TEST_P(Unreachable, AThousandPublishersOfASilentNodeHoldUpNoOther) {
+  const RawListener silent;
+  Program vision = alone("vision");
+  Program sensor = alone("sensor");
+  Program motor = alone("motor");
+  Publisher found = Publisher::declare(sensor.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  const Told told(motor.node);
+  tell(motor, node_at(vision, {silent.address()}));
+  constexpr std::uint32_t kThousand = 1000;
+  for (std::uint32_t entity = 1; entity <= kThousand; ++entity)
+    tell(motor, publisher_of(vision, entity));
+  ASSERT_TRUE(eventually([&] { return motor.node.publishers().size() == kThousand; }));
+  constexpr std::uint32_t kEntity = 1;
+  tell(motor, publisher_of(sensor, kEntity));
+  tell(motor, node_at(sensor, {sensor.node.address()}, "sensor"));
+  ASSERT_TRUE(succeeds(found.wait_for_subscribers(1, kPatience)));
+  ASSERT_TRUE(succeeds(found.publish(numbered(1), 0s)));
+  EXPECT_EQ(receive(subscriber).publisher, "sensor");
+  // One attempt says it of all.
+  EXPECT_TRUE(
+      eventually([&] { return told.of(FabricEventKind::unreachable).size() == kThousand; }));
 }
 
 }  // namespace

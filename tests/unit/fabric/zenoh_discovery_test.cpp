@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "support/counting_port.hpp"
 #include "support/expect.hpp"
 #include "support/node_crowd.hpp"
 #include "support/zenoh_network.hpp"
@@ -162,6 +163,60 @@ TEST_F(DiscoveryByZenoh, ANodeHearsOfWhatMatchesHoweverManyThereAre) {
     EXPECT_EQ(crowd.matched_count(), node_count);
     EXPECT_LE(crowd.most_events(), 2 * NodeCrowd::kMatching + 40) << node_count << " nodes";
   }
+}
+
+// ---- what strangers announce
+
+/// A session that tells what no honest router would.
+class ForgingPort final : public CountingPort {
+ public:
+  using CountingPort::CountingPort;
+  [[nodiscard]] Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) override {
+    tell_ = on_token;
+    return CountingPort::watch(pattern, std::move(on_token));
+  }
+  void tell(TokenChange change, std::string_view key) const { tell_(change, key); }
+
+ private:
+  OnToken tell_;
+};
+
+TEST_F(DiscoveryByZenoh, KeepsNothingAbsurdAndOnlySoMuch) {
+  std::size_t told = 0;
+  Stopwatch watch;
+  auto port = std::make_unique<ForgingPort>(network_.open(), told, watch);
+  const ForgingPort& forging = *port;
+  const auto b = ZenohDiscovery::create(std::move(port), [this](std::function<void()> run) {
+                   network_.after(0us, std::move(run));
+                 }).value();
+  ASSERT_TRUE(succeeds(b->follow(key("@tendon/brain/**"))));
+  network_.run_until_quiet();
+  forging.tell(TokenChange::came, "@tendon/brain/" + std::string(std::size_t{64} << 10, 'x'));
+  EXPECT_THAT(b->keys(), IsEmpty());
+  for (const std::string_view text :
+       {std::string_view("@tendon/brain/pub/\xff\xfe"),
+        std::string_view("@tendon/brain/pub/\0/1", 20), std::string_view("")})
+    forging.tell(TokenChange::came, text);
+  EXPECT_EQ(b->keys().size(), 3U);  // as they were told: they go as they came
+  for (std::size_t n = 0; n < ZenohDiscovery::kMostKeys; ++n)
+    forging.tell(TokenChange::came, "@tendon/brain/forged/" + std::to_string(n));
+  EXPECT_EQ(b->keys().size(), ZenohDiscovery::kMostKeys);
+  const KnownPeers known = KnownPeers::read(b->keys(), "brain");
+  EXPECT_TRUE(known.nodes.empty() && known.publishers.empty());
+  // One that goes makes room for one that comes.
+  const KeyExpression late_key = to_key(NodeAnnouncement{.domain = "brain",
+                                                         .name = "late",
+                                                         .context = context_id(1),
+                                                         .start = 1,
+                                                         .unix_on = {},
+                                                         .addresses = {}})
+                                     .value();
+  const std::string& late = late_key.text();
+  forging.tell(TokenChange::came, late);
+  EXPECT_FALSE(b->keys().contains(late));
+  forging.tell(TokenChange::went, "@tendon/brain/forged/1");
+  forging.tell(TokenChange::came, late);
+  EXPECT_TRUE(b->keys().contains(late));
 }
 
 }  // namespace

@@ -27,20 +27,22 @@ class MessagesOutTest : public testing::Test {
     for (std::size_t i = 0; i < size_bytes; ++i) body[i] = static_cast<std::byte>(number * 31 + i);
     return body;
   }
-  Result<Sent> place_small(std::uint64_t number, std::size_t size_bytes) {
+  Result<Sent> place_small(std::uint64_t number, std::size_t size_bytes,
+                           RingShare share = RingShare::whole) {
     const std::vector<std::byte> body = body_of(number, size_bytes);
     const BodyPart part{0, body, nullptr, size_bytes};
     SendOp op;
     op.descriptor = numbered(number);
     op.descriptor.payload_bytes = size_bytes;
     op.parts = {&part, 1};
+    op.share = share;
     return out_.place_small(op);
   }
   // Until there is no room. Returns how many.
-  std::uint64_t fill() {
+  std::uint64_t fill(RingShare share = RingShare::whole) {
     std::uint64_t count = 0;
     for (;; ++count) {
-      const auto placed = out_.place(numbered(count));
+      const auto placed = out_.place(numbered(count), share);
       EXPECT_TRUE(test::succeeds(placed));
       if (!placed || *placed == Sent::later) break;
     }
@@ -60,7 +62,7 @@ class MessagesOutTest : public testing::Test {
 };
 
 TEST_F(MessagesOutTest, WhatIsPlacedIsSeenWhenItIsShown) {
-  ASSERT_TRUE(test::succeeds(out_.place(numbered(7))));
+  ASSERT_TRUE(test::succeeds(out_.place(numbered(7), RingShare::whole)));
   EXPECT_FALSE(in_.has_entry());
   out_.show();
   ASSERT_TRUE(in_.has_entry());
@@ -110,6 +112,25 @@ TEST_F(MessagesOutTest, BodiesInTheArenaAreWholeUntilTheyAreTaken) {
   EXPECT_GT(full, 20) << "the arena came round";
 }
 
+TEST_F(MessagesOutTest, NormalSamplesLeaveRoomForThoseOfControl) {
+  constexpr std::uint64_t kForControl = 128;  // places of the ring
+  const std::uint64_t normal = fill(RingShare::less_control);
+  EXPECT_EQ(normal, ControlBlock::kMessageCount - kForControl - kReserved);
+  EXPECT_EQ(fill(), kForControl);
+  EXPECT_EQ(fill(RingShare::less_control), 0u);
+}
+
+TEST_F(MessagesOutTest, NormalSamplesLeaveRoomInTheArenaToo) {
+  constexpr std::size_t kLargest = 8192;
+  const auto fill_arena = [&](RingShare share) {
+    std::uint64_t count = 0;
+    while (*place_small(count, kLargest, share) == Sent::done) ++count;
+    return count;
+  };
+  EXPECT_EQ(fill_arena(RingShare::less_control), 26u);
+  EXPECT_EQ(fill_arena(RingShare::whole), 4u);
+}
+
 TEST_F(MessagesOutTest, WordsOfControlFindRoomWhereMessagesFindNone) {
   const std::uint64_t message_count = fill();
   ASSERT_EQ(message_count, ControlBlock::kMessageCount - kReserved);
@@ -154,7 +175,7 @@ TEST_F(MessagesOutTest, WhatWasPostedGoesFirstAndInOrder) {
 }
 
 TEST_F(MessagesOutTest, RoomIsToldToThoseWhoFoundNoneAndOnce) {
-  ASSERT_EQ(*out_.place(numbered(0)), Sent::done);
+  ASSERT_EQ(*out_.place(numbered(0), RingShare::whole), Sent::done);
   out_.show();
   (void)take();
   EXPECT_FALSE(out_.room_came()) << "nobody waits for it";
@@ -166,22 +187,24 @@ TEST_F(MessagesOutTest, RoomIsToldToThoseWhoFoundNoneAndOnce) {
   EXPECT_TRUE(out_.use_up_room());
   EXPECT_FALSE(out_.room_came());
   EXPECT_FALSE(out_.use_up_room());
-  EXPECT_EQ(*out_.place(numbered(0)), Sent::done);
+  EXPECT_EQ(*out_.place(numbered(0), RingShare::whole), Sent::done);
 }
 
 TEST_F(MessagesOutTest, NothingIsPlacedBehindACounterThatMakesNoSense) {
   fill();
   sides_.receiver.theirs().messages.head.store(1u << 20);
-  EXPECT_EQ(*out_.place(numbered(0)), Sent::later);
+  EXPECT_EQ(*out_.place(numbered(0), RingShare::whole), Sent::later);
   EXPECT_TRUE(out_.broken());
-  EXPECT_TRUE(test::fails_with(out_.place(numbered(0)), ErrorCode::protocol_violation));
+  EXPECT_TRUE(
+      test::fails_with(out_.place(numbered(0), RingShare::whole), ErrorCode::protocol_violation));
   out_.post(numbered(0), {});
   EXPECT_EQ(out_.posted_bytes(), 0u) << "it waits for nothing that comes";
 }
 
 TEST_F(MessagesOutTest, NothingIsPlacedOnceItIsBrokenOff) {
   out_.break_off();
-  EXPECT_TRUE(test::fails_with(out_.place(numbered(0)), ErrorCode::protocol_violation));
+  EXPECT_TRUE(
+      test::fails_with(out_.place(numbered(0), RingShare::whole), ErrorCode::protocol_violation));
   EXPECT_TRUE(test::fails_with(place_small(0, 8), ErrorCode::protocol_violation));
 }
 
