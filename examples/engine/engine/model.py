@@ -63,15 +63,15 @@ class Decoder:
         values = linear(normed, layer.v).view(count, -1, width)
         # At once: the time of these is that of the calls.
         rotated = rotate(torch.cat((queries, keys), 1), batch.cosines, batch.sines)
-        queries, keys = rotated.split((queries.shape[1], keys.shape[1]), 1)
+        queries, keys = rotated[:, :queries.shape[1]], rotated[:, queries.shape[1]:]
         if batch.kept is not None:
             keys, values = keys[batch.kept], values[batch.kept]
         self._cache.write(number, batch.slots, keys, values)
         queries = queries * self._scale
         outs, lses = [], []
         for piece in batch.pieces:
-            out, lse = attention.attend(queries[piece.rows], *self._cache.read(number, piece.reading),
-                                        piece.hidden)
+            keys, values = self._cache.read(number, piece.reading)
+            out, lse = attention.attend(queries[piece.rows], keys, values, piece.hidden)
             outs.append(out)
             lses.append(lse)
         out = torch.cat(outs) if len(outs) > 1 else outs[0]

@@ -15,7 +15,8 @@ from .layout import Groups
 from .model import Decoder
 from .moves import Moves
 from .sequences import Chunk, Sequences
-from .step import SamplerOutput, StepError, StepInputs, StepNs, StepOutputs, tokens_hash
+from .step import (SamplerOutput, StepError, StepInputs, StepNs, StepOutputs, TokenLogprobs,
+                   tokens_hash)
 from .weights import Checkpoint, stage_weights
 
 
@@ -64,7 +65,7 @@ class StepRunner:
         with torch.inference_mode():
             chunks = self.sequences.apply(step)
             logits = self._decoder.forward(self._batches.of(chunks)) if chunks else None
-            outputs = ()
+            outputs: tuple[SamplerOutput, ...] = ()
             if logits is not None:
                 outputs = self._outputs(step.scheduler_output.schedule_id,
                                         [chunk for chunk in chunks if chunk.samples], logits)
@@ -88,19 +89,19 @@ class StepRunner:
     def _outputs(self, schedule_id: int, chunks: list[Chunk],
                  logits: torch.Tensor) -> tuple[SamplerOutput, ...]:
         """logits [m, vocabulary / TP], a row for each of the chunks."""
-        chosen: dict[int, sampler.Chosen] = {}
+        chosen: dict[int, tuple[int, tuple[TokenLogprobs, ...]]] = {}
         asked = [row for row, chunk in enumerate(chunks) if sampler.needs_logits(chunk.sequence)]
         if len(asked) < len(chunks):
             for row, token in enumerate(self._greedy(logits)):
-                chosen[row] = sampler.Chosen(token, None)
+                chosen[row] = token, ()
         if asked:
             parts = self._moves.gather_over_tensor(logits[asked])
             whole = parts.transpose(0, 1).reshape(len(asked), self._vocabulary)
             for row, its in zip(asked, whole):
-                chosen[row] = sampler.choose(chunks[row].sequence, its)
+                one = sampler.choose(chunks[row].sequence, its)
+                chosen[row] = one.token, (one.logprobs,) if one.logprobs is not None else ()
         return tuple(
-            SamplerOutput(schedule_id, chunk.sequence.params.seq_id, (chosen[row].token,),
-                          () if chosen[row].logprobs is None else (chosen[row].logprobs,))
+            SamplerOutput(schedule_id, chunk.sequence.params.seq_id, (chosen[row][0],), chosen[row][1])
             for row, chunk in enumerate(chunks))
 
     def _greedy(self, logits: torch.Tensor) -> list[int]:

@@ -38,7 +38,7 @@ def choose(sequence: Sequence, logits: torch.Tensor) -> Chosen:
     params = sequence.params.sampling_params
     changed = _changed(sequence, logits) if _penalised(params) or _bans_end(sequence) else logits
     if params.temperature:
-        token = _drawn(params, changed, uniform(_seed(sequence), len(sequence.tokens)))
+        token = _drawn(params, params.temperature, changed, uniform(_seed(sequence), len(sequence.tokens)))
     else:
         token = int(changed.argmax())  # the first of equals
     return Chosen(token, _logprobs(params, logits, token) if params.logprobs is not None else None)
@@ -90,9 +90,9 @@ def _changed(sequence: Sequence, logits: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-def _drawn(params: SamplingParams, logits: torch.Tensor, at: float) -> int:
+def _drawn(params: SamplingParams, temperature: float, logits: torch.Tensor, at: float) -> int:
     """The token at the place `at` of the distribution function of what is left after the cuts."""
-    scaled = logits.double() / params.temperature
+    scaled = logits.double() / temperature
     weights = (scaled - scaled.max()).exp()
     top_p = params.top_p if params.top_p is not None and params.top_p < 1 else None
     tokens = None

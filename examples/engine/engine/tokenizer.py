@@ -34,7 +34,8 @@ class Tokenizer:
         self.control = frozenset(index for index, kind in enumerate(types) if kind == _CONTROL)
         self.eos_token_id = int(metadata["tokenizer.ggml.eos_token_id"])
         vocabulary = {text: index for index, text in enumerate(self._tokens)}
-        merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
+        merges = [(first, second) for first, second in (
+            merge.split(" ") for merge in metadata["tokenizer.ggml.merges"])]
         self._plain = self._encoder(vocabulary, merges)
         self._special = self._encoder(vocabulary, merges)
         self._special.add_special_tokens([
@@ -51,7 +52,7 @@ class Tokenizer:
             return Tokenizer(json.loads((file.metadata() or {})["tokenizer"]))
 
     @staticmethod
-    def _encoder(vocabulary: dict[str, int], merges: list[tuple[str, ...]]) -> Encoder:
+    def _encoder(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Encoder:
         encoder = Encoder(models.BPE(vocab=vocabulary, merges=merges))
         encoder.pre_tokenizer = pre_tokenizers.Sequence([
             pre_tokenizers.Digits(individual_digits=True),

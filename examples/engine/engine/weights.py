@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
+from torch.utils.dlpack import from_dlpack
 
 import tendon
 
@@ -31,7 +32,7 @@ class Checkpoint:
                              "is converted again")
         batch = tendon.load(path)
         return Checkpoint(LlamaConfig.from_json(head["config"]),
-                          {name: torch.from_dlpack(batch[name]) for name in batch.keys()})
+                          {name: from_dlpack(batch[name]) for name in batch.keys()})
 
     def of(self, name: str, *shape: int) -> torch.Tensor:
         tensor = self.tensors.get(f"model.{name}.weight")
