@@ -26,8 +26,8 @@ class Batch:
     """T rows. Made once a step, used in each layer."""
 
     tokens: torch.Tensor  # [T] int64
-    cosines: torch.Tensor  # [T, 1, D / 2], of the angles that rope rotates by
-    sines: torch.Tensor
+    cosines: torch.Tensor  # [T, 1, D], of the angles that rope rotates by: each twice, half a head apart
+    sines: torch.Tensor  # the same; those of the first half are negative
     kept: torch.Tensor | None  # [kept] int64: the rows whose keys this rank keeps; None: all
     slots: torch.Tensor  # [kept] int64: where in the pool
     pieces: tuple[Piece, ...]
@@ -45,7 +45,9 @@ class Batches:
         half = config.head_width // 2
         speeds = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
         angles = torch.arange(config.context, dtype=torch.float64)[:, None, None] * speeds
-        self._cosines, self._sines = angles.cos().to(dtype), angles.sin().to(dtype)
+        cosines, sines = angles.cos(), angles.sin()
+        self._cosines = torch.cat((cosines, cosines), -1).to(dtype)
+        self._sines = torch.cat((-sines, sines), -1).to(dtype)
 
     def of(self, chunks: list[Chunk]) -> Batch:
         tokens: list[int] = []

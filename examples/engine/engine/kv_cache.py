@@ -91,6 +91,7 @@ class KvCache:
         # Pages are touched when a block is, so a large pool costs nothing before.
         self._pools = [torch.empty(2, kv_heads, blocks * BLOCK_SIZE, head_width, dtype=dtype)
                        for _ in range(layers)]
+        self._by_slot = [pool.permute(2, 0, 1, 3) for pool in self._pools]
         self._pool = BlockPool(blocks)
         self._tables: dict[int, list[int]] = {}
 
@@ -128,9 +129,7 @@ class KvCache:
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Keys and values [tokens, K, D] of the tokens that are kept here, to slots [tokens]."""
-        pool = self._pools[layer]
-        pool[0].index_copy_(1, slots, keys.transpose(0, 1))
-        pool[1].index_copy_(1, slots, values.transpose(0, 1))
+        self._by_slot[layer].index_copy_(0, slots, torch.stack((keys, values), 1))
 
     def reading(self, seq_id: int, length: int) -> Reading:
         """How those of the first `length` tokens of a sequence that are here are read, in all layers."""

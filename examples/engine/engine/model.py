@@ -19,10 +19,21 @@ from .moves import Moves
 from .weights import LayerWeights, StageWeights
 
 
+# Up to here the product of a transposed batch is faster: 2 rows in half of the time, 4 in 0.6 of it, 8 in the same
+# (torch 2.15 with MKL on an AMD EPYC, one thread).
+FEW_ROWS = 4
+
+
+def product(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """rows [T, in] times weight [out, in], transposed: [T, out]."""
+    if 1 < len(rows) <= FEW_ROWS:
+        return torch.mm(weight, rows.t()).t().contiguous()
+    return linear(rows, weight)
+
+
 def rotate(heads: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
-    """Rope on heads [T, n, D], whose pairs lie half a head apart, by the angles of cosines, sines [T, 1, D / 2]."""
-    first, second = heads.chunk(2, -1)
-    return torch.cat((first * cosines - second * sines, second * cosines + first * sines), -1)
+    """Rope on heads [T, n, D], whose pairs lie half a head apart; cosines and sines as Batch has them."""
+    return torch.addcmul(heads * cosines, heads.roll(heads.shape[-1] // 2, -1), sines)
 
 
 class Decoder:
@@ -49,7 +60,7 @@ class Decoder:
         if weights.norm is None or weights.head is None:
             self._moves.send(rows)
             return None
-        return linear(self._norm(rows[batch.last], weights.norm), weights.head)
+        return product(self._norm(rows[batch.last], weights.norm), weights.head)
 
     def _norm(self, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return rms_norm(rows, (self._config.width,), weight, self._config.rms_eps)
@@ -58,9 +69,9 @@ class Decoder:
         """[T, W]"""
         width, count = self._config.head_width, len(batch)
         normed = self._norm(rows, layer.input_norm)
-        queries = linear(normed, layer.q).view(count, -1, width)
-        keys = linear(normed, layer.k).view(count, -1, width)
-        values = linear(normed, layer.v).view(count, -1, width)
+        queries = product(normed, layer.q).view(count, -1, width)
+        keys = product(normed, layer.k).view(count, -1, width)
+        values = product(normed, layer.v).view(count, -1, width)
         # At once: the time of these is that of the calls.
         rotated = rotate(torch.cat((queries, keys), 1), batch.cosines, batch.sines)
         queries, keys = rotated[:, :queries.shape[1]], rotated[:, queries.shape[1]:]
@@ -68,20 +79,18 @@ class Decoder:
             keys, values = keys[batch.kept], values[batch.kept]
         self._cache.write(number, batch.slots, keys, values)
         queries = queries * self._scale
-        outs, lses = [], []
+        attend = attention.whole if self._cache.kv_size == 1 else attention.part
+        outs = []
         for piece in batch.pieces:
             keys, values = self._cache.read(number, piece.reading)
-            out, lse = attention.attend(queries[piece.rows], keys, values, piece.hidden)
-            outs.append(out)
-            lses.append(lse)
+            outs.append(attend(queries[piece.rows], keys, values, piece.hidden))
         out = torch.cat(outs) if len(outs) > 1 else outs[0]
         if self._cache.kv_size > 1:
-            lse = torch.cat(lses) if len(lses) > 1 else lses[0]
-            out = attention.merge(self._moves.gather_over_kv(attention.pack(out, lse)))
-        return self._moves.sum_over_tensor(linear(out.reshape(count, -1), layer.o))
+            out = attention.merge(self._moves.gather_over_kv(out))
+        return self._moves.sum_over_tensor(product(out.reshape(count, -1), layer.o))
 
     def _feed_forward(self, layer: LayerWeights, rows: torch.Tensor) -> torch.Tensor:
         """[T, W]"""
         normed = self._norm(rows, layer.post_norm)
-        inner = silu(linear(normed, layer.gate), inplace=True).mul_(linear(normed, layer.up))
-        return self._moves.sum_over_tensor(linear(inner, layer.down))
+        inner = silu(product(normed, layer.gate), inplace=True).mul_(product(normed, layer.up))
+        return self._moves.sum_over_tensor(product(inner, layer.down))
