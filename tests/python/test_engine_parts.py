@@ -15,7 +15,7 @@ import torch
 pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is not installed")
 
 import tendon
-from conftest import eventually
+from conftest import SANITIZED, eventually
 from engine_support import ENGINE, reference
 from engine_support.reference import TINY
 from engine import attention, convert, gguf_file, layout, sampler, weights
@@ -29,6 +29,9 @@ from engine.step import (Divergence, FinishedSequence, PendingStepOutput, Sample
                          SchedulerOutput, SequenceParams, SequenceScheduleMetadata, StepError, StepInputs,
                          tokens_hash)
 from engine.tokenizer import _BYTES, Detokenizer, Tokenizer
+
+
+pytestmark = pytest.mark.skipif(SANITIZED, reason="torch's arithmetic takes minutes here")
 
 
 # -- layout
@@ -473,6 +476,12 @@ def test_blocks_that_the_scheduler_counts_otherwise(runner):
     (a_step(0, new=[SequenceParams(1, (5, 120))]), "has the token 120; legal is 0 to 119"),
     (a_step(0, new=[SequenceParams(1, (-1,))]), "has the token -1"),
     (a_step(0, new=[NEW], pending=[(1, [4, 999])]), "has the token 999"),
+    (a_step(0, new=[dataclasses.replace(NEW, seq_id=2**64)]), "a seq_id is 18446744073709551616"),
+    (a_step(0, new=[dataclasses.replace(NEW, eos_token_id=120)]), "has the token 120"),
+    *((a_step(0, new=[dataclasses.replace(NEW, sampling_params=SamplingParams(**{name: value}))]),
+       rf"sampling_params.{name} is {value}; legal is ") for name, value in {
+           "temperature": math.nan, "top_p": 1.5, "min_p": -0.1, "repetition_penalty": 0, "presence_penalty": math.inf,
+           "frequency_penalty": -3, "logprobs": 21, "seed": -1, "max_tokens": 0, "min_tokens": -1}.items()),
     (a_step(0, new=[dataclasses.replace(NEW, block_size=32)]), "block_size of sequence 1 is 32; legal is 16"),
     (a_step(0, (1, 129, 0), new=[SequenceParams(1, (3,) * 129)]), "would have 129 tokens; legal is a context of 128"),
     (a_step(0, (1, 120, 0), (2, 20, 0), new=[SequenceParams(1, (3,) * 120), SequenceParams(2, (3,) * 20)]),
@@ -480,6 +489,28 @@ def test_blocks_that_the_scheduler_counts_otherwise(runner):
 def test_steps_that_cannot_be_run(runner, step, says):
     with pytest.raises(StepError, match=says):
         runner.run(step)
+
+
+def test_a_runner_goes_on_in_new_groups(members, tmp_path):
+    path, parallel = tiny_checkpoint(tmp_path), tendon.ParallelLayout(kv=2)
+    first = a_step(0, (1, 20, 0), new=[NEW])
+
+    def work(world):
+        groups = layout.split(world, parallel)
+        its = StepRunner(weights.Checkpoint.open(path), parallel, world.rank, groups, blocks=8)
+        before = its.run(first)
+        groups.close()
+        with pytest.raises(tendon.Error):
+            its.run(a_step(1, (1, 1, 20), pending=[(1, [3])]))
+        its.regroup(layout.split(world, parallel))
+        assert its.free_blocks == 8
+        after = its.run(first)
+        assert its.last_step_ns.move > 0
+        return before, after
+
+    (before, after), (others_before, _) = members(2).run(work)
+    assert before.sampler_outputs == after.sampler_outputs != ()
+    assert before.tokens_hash == others_before.tokens_hash and others_before.sampler_outputs == ()
 
 
 def test_a_batch_says_what_each_row_sees():

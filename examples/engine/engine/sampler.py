@@ -92,8 +92,8 @@ def _changed(sequence: Sequence, logits: torch.Tensor) -> torch.Tensor:
 
 def _drawn(params: SamplingParams, temperature: float, logits: torch.Tensor, at: float) -> int:
     """The token at the place `at` of the distribution function of what is left after the cuts."""
-    scaled = logits.double() / temperature
-    weights = (scaled - scaled.max()).exp()
+    below = logits.double()
+    weights = ((below - below.max()) / temperature).exp()
     top_p = params.top_p if params.top_p is not None and params.top_p < 1 else None
     tokens = None
     if top_p is not None or (params.top_k or 0) > 0:

@@ -82,6 +82,8 @@ class Sequences:
         return self._known[seq_id]
 
     def _admit(self, params: SequenceParams) -> None:
+        if not 0 <= params.seq_id < 2**64:
+            raise StepError(f"StepInputs: a seq_id is {params.seq_id}; legal is 0 to 2^64 - 1")
         if params.seq_id in self._known:
             raise Divergence(params.seq_id, "existence", "known", "new")
         if not params.prompt_token_ids:
@@ -91,6 +93,9 @@ class Sequences:
             raise StepError(f"StepInputs: block_size of sequence {params.seq_id} is {params.block_size}; "
                             f"legal is {BLOCK_SIZE}")
         self._check_tokens(params.seq_id, params.prompt_token_ids)
+        if params.eos_token_id is not None:
+            self._check_tokens(params.seq_id, (params.eos_token_id,))
+        params.sampling_params.check()
         self._known[params.seq_id] = Sequence(params)
 
     def _check_tokens(self, seq_id: int, tokens: tuple[int, ...]) -> None:

@@ -10,6 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 BLOCK_SIZE = 16  # tokens of a block of keys and values
+# Least and most, both included; a NaN is neither. Those of penalties and logprobs are usual for HTTP servers too.
+_LEGAL = (("temperature", 0.0, 100.0), ("top_p", 0.0, 1.0), ("min_p", 0.0, 1.0),
+          ("repetition_penalty", 0.01, 100.0), ("presence_penalty", -2.0, 2.0),
+          ("frequency_penalty", -2.0, 2.0), ("logprobs", 0, 20), ("min_tokens", 0, 2**32 - 1),
+          ("max_tokens", 1, 2**32 - 1), ("seed", 0, 2**64 - 1))
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,13 @@ class SamplingParams:
     max_tokens: int | None = None
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raises StepError where a number is none that a sampler can use."""
+        for name, least, most in _LEGAL:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise StepError(f"sampling_params.{name} is {value}; legal is {least} to {most}")
 
 
 @dataclass(frozen=True)
