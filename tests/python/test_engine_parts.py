@@ -303,9 +303,9 @@ class Recorded:
 def test_moves_of_a_step_share_its_deadline():
     group = Recorded()
     moves = Moves(layout.Groups(tensor=group, kv=group, pipeline=group))
-    moves.begin(None)
+    moves.begin(1, None)
     moves.sum_over_tensor(torch.zeros(2))
-    moves.begin(50_000)
+    moves.begin(2, 50_000)
     moves.sum_over_tensor(torch.zeros(2))
     assert moves.gather_over_kv(torch.zeros(2)).shape == (3, 2)
     said = moves.end()
@@ -511,6 +511,20 @@ def test_a_runner_goes_on_in_new_groups(members, tmp_path):
     (before, after), (others_before, _) = members(2).run(work)
     assert before.sampler_outputs == after.sampler_outputs != ()
     assert before.tokens_hash == others_before.tokens_hash and others_before.sampler_outputs == ()
+
+
+def test_a_stage_that_is_at_another_step(members, tmp_path):
+    path, parallel = tiny_checkpoint(tmp_path), tendon.ParallelLayout(pipeline=2)
+
+    def work(world):
+        its = StepRunner(weights.Checkpoint.open(path), parallel, world.rank, layout.split(world, parallel), blocks=8)
+        step = a_step(4 + world.rank, (1, 20, 0), new=[NEW])
+        if world.rank == 0:
+            return its.run(step)
+        with pytest.raises(StepError, match="the stage before sent what belongs to step 4, and step 5 runs here"):
+            its.run(step)
+
+    members(2).run(work)
 
 
 def test_a_batch_says_what_each_row_sees():
