@@ -13,7 +13,7 @@ from engine_support.reference import TINY
 from engine import convert
 from engine.step import SamplingParams, SequenceParams
 
-LAYOUTS = [(1, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (3, 2, 1), (1, 2, 2)]
+LAYOUTS = [(1, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (3, 2, 1), (1, 2, 2), (1, 3, 1), (3, 1, 2), (1, 1, 3)]
 OUTPUTS = 24
 SEED = 11
 BLOCKS = 12  # of each KV rank; KVP = 1 has twice as many

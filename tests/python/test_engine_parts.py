@@ -255,7 +255,8 @@ def test_a_pool_never_gives_a_block_twice():
         if random.random() < 0.2:
             pool.give_back(owner, owned.pop(owner))
         elif pool.free >= 3:
-            its += pool.take(owner, its[-1] if its else None, int(random.integers(1, 4)), int(random.integers(1, 12)))
+            count, expected = int(random.integers(1, 4)), int(random.integers(1, 12))
+            its += pool.take(owner, its[-1] if its else None, count, expected)
         blocks = [block for each in owned.values() for block in each]
         assert len(blocks) == len(set(blocks)) == 40 - pool.free
 
@@ -265,7 +266,7 @@ def test_a_pool_never_gives_a_block_twice():
 
 def test_parts_of_attention_merge_to_the_whole():
     torch.manual_seed(5)
-    queries, keys, values = torch.randn(3, 6, 8).double(), torch.randn(2, 37, 8).double(), torch.randn(2, 37, 8).double()
+    queries, keys, values = (torch.randn(*shape).double() for shape in ((3, 6, 8), (2, 37, 8), (2, 37, 8)))
     whole = attention.whole(queries, keys, values, None)
     expected = torch.nn.functional.scaled_dot_product_attention(
         queries.transpose(0, 1), keys.repeat_interleave(3, 0), values.repeat_interleave(3, 0), scale=1.0)
@@ -345,7 +346,8 @@ def test_draws_have_the_probabilities_of_the_logits(temperature):
 
 
 @pytest.mark.parametrize("cut, left", [
-    ({"top_k": 2}, {1, 4}), ({"top_k": 1}, {1}), ({"top_p": 0.5}, {1, 4}), ({"top_p": 1e-9}, {1}), ({"top_p": 0.0}, {1}),
+    ({"top_k": 2}, {1, 4}), ({"top_k": 1}, {1}), ({"top_p": 0.5}, {1, 4}), ({"top_p": 1e-9}, {1}),
+    ({"top_p": 0.0}, {1}),
     ({"min_p": 0.4}, {1, 4}), ({"top_k": 3, "top_p": 0.6}, {1, 4}), ({"top_k": 0, "top_p": 1.0}, {0, 1, 2, 3, 4})])
 def test_cuts_leave_the_most_probable(cut, left):
     assert set(drawn(LOGITS, temperature=1.0, **cut)) == left
@@ -506,6 +508,7 @@ def test_a_runner_goes_on_in_new_groups(members, tmp_path):
         assert its.free_blocks == 8
         after = its.run(first)
         assert its.last_step_ns.move > 0
+        world.barrier()  # one whose groups are gone has left them
         return before, after
 
     (before, after), (others_before, _) = members(2).run(work)
@@ -520,9 +523,11 @@ def test_a_stage_that_is_at_another_step(members, tmp_path):
         its = StepRunner(weights.Checkpoint.open(path), parallel, world.rank, layout.split(world, parallel), blocks=8)
         step = a_step(4 + world.rank, (1, 20, 0), new=[NEW])
         if world.rank == 0:
-            return its.run(step)
-        with pytest.raises(StepError, match="the stage before sent what belongs to step 4, and step 5 runs here"):
             its.run(step)
+        else:
+            with pytest.raises(StepError, match="the stage before sent what belongs to step 4, and step 5 runs here"):
+                its.run(step)
+        world.barrier()  # one whose groups are gone has left them
 
     members(2).run(work)
 

@@ -48,7 +48,7 @@ class Workers:
             pipe.send(("run", step))
 
     def finish(self) -> list[StepOutputs]:
-        """Of the step that was started first: outputs of the ranks that give some."""
+        """The outputs of the step that was started first, from the ranks that give some."""
         return [output for output in self._answers(self.active) if output is not None]
 
     def free_blocks(self) -> list[int]:
