@@ -54,8 +54,9 @@ fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
 	@tools/build.sh fuzz
 	@tools/fuzz.sh
 
-test-long: ## run the tests 20 times each in random order, then the fuzzers
+test-long: ## run the tests 20 times each in random order, the engine in all layouts, then the fuzzers
 	@tools/setup.sh build test fuzz
+	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py
 	@tools/run_tests.sh test -LE 'lint|install' --repeat until-fail:20 --schedule-random
 	@$(MAKE) --no-print-directory fuzz
 

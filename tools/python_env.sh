@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # python_env.sh [peers]: makes build/python/venv, a virtual environment (5 GB: torch) with the wheel
-# of this tree in it; with `peers` also build/python/peers, what only the benchmarks need. Each is
-# made again only when what it is made of changed.
+# of this tree and the model of examples/engine in it; with `peers` also build/python/peers, what only
+# the benchmarks need. Each is made again only when what it is made of changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,6 +37,13 @@ if ! unchanged "$folder/venv.stamp" "$requirements"; then
   python3 -m venv --clear "$folder/venv"
   pip_install -r "$requirements"
   mv "$folder/venv.stamp.new" "$folder/venv.stamp"
+fi
+
+engine=examples/engine/requirements.txt
+if ! unchanged "$folder/engine.stamp" "$engine" "$requirements"; then
+  echo "== python: the model of examples/engine (97 MB), once"
+  pip_install -r "$engine"
+  mv "$folder/engine.stamp.new" "$folder/engine.stamp"
 fi
 
 mapfile -t inputs < <(find include src cli cmake proto python docs/errors tools/completion CMakeLists.txt \

@@ -190,3 +190,15 @@ def eventually(condition: Callable[[], bool]) -> bool:
             return True
         waiting.wait(0.01)
     return False
+
+
+@pytest.fixture(scope="session")
+def engine_workers():
+    """Six processes for the tests of examples/engine, one torch thread each."""
+    if SANITIZED:
+        pytest.skip("torch's arithmetic takes minutes here; the groups below it have tests of their own")
+    from engine_support.workers import Workers
+
+    workers = Workers(6, free_address())
+    yield workers
+    workers.close()

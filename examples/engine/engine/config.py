@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sizes of a Llama-type decoder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """Sizes in elements; context in tokens."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    ffn_width: int
+    vocabulary: int
+    context: int
+    rope_base: float
+    rms_eps: float
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise ValueError(f"config: {field.name} is {value}; legal is more than 0")
+        if self.width % self.heads or self.head_width % 2:
+            raise ValueError(f"config: {self.heads} heads of a width of {self.width}; legal is a "
+                             "width that is a whole, even number for each head")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"config: {self.heads} heads share {self.kv_heads} heads of keys; "
+                             "legal is as many for each")
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    @staticmethod
+    def from_gguf(metadata: Mapping[str, Any]) -> LlamaConfig:
+        """The sizes that the metadata of a GGUF file say."""
+        said = metadata.get("general.architecture")
+        if said != "llama":
+            raise ValueError(f"GGUF metadata: general.architecture is {said!r}; legal is 'llama'")
+
+        def of(name: str) -> Any:
+            if f"llama.{name}" not in metadata:
+                raise ValueError(f"GGUF metadata: llama.{name} is missing; take another file")
+            return metadata[f"llama.{name}"]
+
+        config = LlamaConfig(
+            layers=int(of("block_count")), width=int(of("embedding_length")),
+            heads=int(of("attention.head_count")), kv_heads=int(of("attention.head_count_kv")),
+            ffn_width=int(of("feed_forward_length")), vocabulary=int(of("vocab_size")),
+            context=int(of("context_length")), rope_base=float(of("rope.freq_base")),
+            # Metadata have a float32 of it.
+            rms_eps=float(f"{of('attention.layer_norm_rms_epsilon'):.6g}"))
+        if of("rope.dimension_count") != config.head_width:
+            raise ValueError(f"GGUF metadata: {of('rope.dimension_count')} elements of a head of "
+                             f"{config.head_width} are rotated; legal is all")
+        return config
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> LlamaConfig:
+        return LlamaConfig(**json.loads(text))
