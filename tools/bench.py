@@ -332,6 +332,8 @@ ON_PUBLISH = ("Each reader has a Context of its own here, so each costs a ring o
 ON_SLEEPING = ("Waking a process is the price of both; a Tendon reader in one thread takes from its readers in turn, "
                "and sleeps anew for each.")
 
+ON_HOLDS = ("1 KiB travels inline. What is larger lies in a slot: each reader's hold of it is entered in the owner's ledger, "
+            "named in the reader's ring and given back, whatever the size.")
 STEP_COSTS = ("Both wait in the poll of ZeroMQ, which is most of it. Beside the same sockets a step has an envelope of "
               "Protobuf at each end, a copy that is kept until it was applied, and an eventfd in the poll.")
 
@@ -427,7 +429,7 @@ def lines(streams: int) -> list[Line]:
                           Key("topic shm", f"copy {readers} blocking", KIB), [Key("zenoh", f"ping {readers}", KIB)],
                           time_us, 0.8, ON_SLEEPING))
     found.append(Line("topic, 100 MB loan untouched / 1 KiB, 4 readers", Key("topic shm", "loan 4 latency", LARGE),
-                      [Key("topic shm", "loan 4 latency", KIB)], time_us, 1.5))
+                      [Key("topic shm", "loan 4 latency", KIB)], time_us, 1.5, ON_HOLDS))
     found.append(Line("topic, 100 MB published once to 4 readers: share of memcpy's rate",
                       Key("topic shm", "copy 4 latency", LARGE), [Key("memcpy", "copy", LARGE)], rate))
     zenoh_rates = [Key("zenoh", "put 1", TOPIC_SIZE), Key("zenoh", "block 1", TOPIC_SIZE)]

@@ -8,11 +8,13 @@
 #include <tendon/group/options.hpp>
 #include <tendon/pipe/pipe.hpp>
 
+#include "shared.hpp"
+
 namespace tendon::python {
 
 [[nodiscard]] Transport transport_from(const std::string& word);
 [[nodiscard]] WaitPolicy wait_policy_from(const std::string& word);
-[[nodiscard]] Profile profile_from(const std::string& word);
+TENDON_BETWEEN_MODULES [[nodiscard]] Profile profile_from(const std::string& word);
 [[nodiscard]] RecvMode recv_mode_from(const std::string& word);
 [[nodiscard]] Minority minority_from(const std::string& word);
 [[nodiscard]] Fence fence_from(const std::string& word);

@@ -33,7 +33,7 @@ Result<Controller> Controller::bind(Context& context, const ParallelLayout& layo
   TENDON_TRY(network, detail::zmq_network());
   TENDON_TRY(wake, detail::WakeFd::make());
   TENDON_TRY(run, detail::random_nonce());
-  TENDON_TRY(listener, Listener::bind(context, address));
+  TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
   auto core = std::make_shared<detail::ControllerCore>(
       layout, std::move(options), std::move(network), std::move(wake),
       std::string(reinterpret_cast<const char*>(run.data()), run.size()));

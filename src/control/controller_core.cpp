@@ -100,9 +100,11 @@ void ControllerCore::seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Joi
   seat.state = SeatState::waiting;
   seat.pipe = pipe;
   seat.incarnation = join.incarnation();
+  seat.public_key = join.public_key();
   seat.heard.rank = {join.rank()};
   seat.heard.identity = pipe->peer();
   seat.heard_at = Clock::now();
+  seat.progress_at = seat.heard_at;
   v1::Word welcome = word();
   welcome.mutable_welcome()->set_idle_heartbeat_ms(
       static_cast<std::uint32_t>(options_.idle_heartbeat.count()));
@@ -214,6 +216,10 @@ void ControllerCore::heard(GlobalRank rank, const v1::Word& word) {
 void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Heartbeat& heartbeat) {
   WorkerSeat& seat = seats_.at(rank);
   seat.heard_at = Clock::now();
+  std::uint64_t progress = heartbeat.collectives() + heartbeat.schedule_id();
+  for (const auto& [flow, count] : heartbeat.sent()) progress += count;
+  for (const auto& [flow, count] : heartbeat.applied()) progress += count;
+  if (progress != std::exchange(seat.progress, progress)) seat.progress_at = seat.heard_at;
   seat.heard.schedule_id = heartbeat.schedule_id();
   seat.heard.waiting = heartbeat.waiting();
   seat.heard.load = heartbeat.load();
@@ -240,6 +246,7 @@ void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Hear
 void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
   WorkerSeat& seat = seats_.at(rank);
   if (seat.state == SeatState::empty || seat.state == SeatState::waiting) return;
+  seat.public_key = failure.public_key();
   const bool first = seat.state == SeatState::ready || seat.state == SeatState::forming;
   seat.state = SeatState::waiting;
   if (first && (runs() || roster_.state == RosterState::forming)) {
@@ -535,9 +542,7 @@ Result<WorkerStatus> ControllerCore::ask(GlobalRank rank, Deadline deadline) {
     return Error{ErrorCode::worker_lost, "control.ask",
                  "rank " + std::to_string(rank.value) + " was lost while it was asked"};
   }
-  WorkerStatus status = seats_.at(rank).heard;
-  status.age = Clock::now() - seats_.at(rank).heard_at;
-  return status;
+  return seats_.at(rank).status();
 }
 
 ControllerStatus ControllerCore::status() const {
@@ -549,8 +554,7 @@ ControllerStatus ControllerCore::status() const {
   for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
     const WorkerSeat& seat = seats_.at({rank});
     if (seat.state == SeatState::empty) continue;
-    status.workers.push_back(seat.heard);
-    status.workers.back().age = Clock::now() - seat.heard_at;
+    status.workers.push_back(seat.status());
   }
   return status;
 }

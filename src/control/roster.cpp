@@ -81,7 +81,11 @@ Result<void> ControllerCore::fill_seats(Deadline deadline) {
 }
 
 Result<void> ControllerCore::open_roster() {
-  TENDON_TRY(sockets, network_->bind());
+  StepPlace place;
+  if (options_.profile == Profile::plaintext) {
+    place = {.host = host_of(address()), .worker_keys = seats_.public_keys()};
+  }
+  TENDON_TRY(sockets, network_->bind(place));
   // What was published in an earlier roster goes with its sockets.
   sockets_ = std::move(sockets);
   ++roster_.id.roster;
@@ -93,6 +97,7 @@ Result<void> ControllerCore::open_roster() {
   rebuild.mutable_rebuild()->set_inputs_endpoint(endpoints.inputs);
   rebuild.mutable_rebuild()->set_outputs_endpoint(endpoints.outputs);
   rebuild.mutable_rebuild()->set_microbatch_endpoint(endpoints.microbatches);
+  rebuild.mutable_rebuild()->set_server_key(endpoints.server_key);
   for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
     WorkerSeat& seat = seats_.at({rank});
     seat.state = SeatState::forming;

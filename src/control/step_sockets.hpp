@@ -7,20 +7,43 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/memory/storage.hpp>
+#include <vector>
 
 #include "tendon/v1/control.pb.h"
 
 namespace tendon::v0::detail {
 
-/// Where the flows of a roster are.
+/// Where the flows of a roster are, as the controller says it: "ipc:" and the name of a socket in
+/// the runtime directory, or "tcp:" and a port of the host at which the controller was reached. The
+/// worker makes a path or an address of it; it opens none that another process chose.
 struct StepEndpoints {
   std::string inputs;
   std::string outputs;
   std::string microbatches;
+  std::string server_key;  ///< between hosts: CURVE's, 40 characters of Z85
+};
+
+/// "10.0.0.1" of "10.0.0.1:7100", "[::1]" of "[::1]:7100"; empty for a unix socket.
+[[nodiscard]] inline std::string host_of(std::string_view address) {
+  if (address.starts_with("unix:")) return {};
+  return std::string(address.substr(0, address.rfind(':')));
+}
+
+/// A worker's, for one roster; 40 characters of Z85 each.
+struct CurveKeys {
+  std::string public_key;
+  std::string secret_key;
+};
+
+/// Where a controller binds its flows.
+struct StepPlace {
+  std::string host;                      ///< empty: the runtime directory
+  std::vector<std::string> worker_keys;  ///< public ones of those that may connect
 };
 
 /// Threads: publish() by one, the others by one at a time.
@@ -54,9 +77,12 @@ class WorkerSockets {
 class StepNetwork {
  public:
   virtual ~StepNetwork() = default;
-  [[nodiscard]] virtual Result<std::shared_ptr<ControllerSockets>> bind() = 0;
+  [[nodiscard]] virtual Result<std::shared_ptr<ControllerSockets>> bind(const StepPlace& place) = 0;
+  /// `host`: at which the controller was reached.
   [[nodiscard]] virtual Result<std::shared_ptr<WorkerSockets>> connect(
-      const StepEndpoints& endpoints) = 0;
+      const StepEndpoints& endpoints, const std::string& host, const CurveKeys& keys) = 0;
+  /// Fresh ones.
+  [[nodiscard]] virtual Result<CurveKeys> make_keys() = 0;
 };
 
 }  // namespace tendon::v0::detail

@@ -30,7 +30,7 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
   TENDON_CHECK(detail::require_service_thread(context, "control.connect"));
   TENDON_TRY(network, detail::zmq_network());
   TENDON_TRY(wake, detail::WakeFd::make());
-  TENDON_TRY(pipe, Pipe::connect(context, address, deadline));
+  TENDON_TRY(pipe, Pipe::connect(context, address, deadline, {.profile = options.profile}));
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto core = std::make_shared<detail::WorkerCore>(
       detail::WorkerPlace{.layout = layout,
@@ -38,6 +38,7 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
                           .at = place,
                           .incarnation = static_cast<std::uint64_t>(
                               std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()),
+                          .host = detail::host_of(address),
                           .options = std::move(options)},
       std::move(network), std::move(wake));
   Worker worker(core);

@@ -9,12 +9,16 @@ namespace tendon::v0::detail {
 /// One thread at a time moves steps.
 class WorkerCore::Turn {
  public:
-  explicit Turn(WorkerCore& core)
-      : core_(core), holds_(!core.has_turn_.exchange(true, std::memory_order_acquire)) {}
+  explicit Turn(WorkerCore& core) : core_(core) {
+    const Lock lock(core.mutex_);
+    holds_ = !std::exchange(core.threads_.has_turn, true);
+  }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
   ~Turn() {
-    if (holds_) core_.has_turn_.store(false, std::memory_order_release);
+    if (!holds_) return;
+    const Lock lock(core_.mutex_);
+    core_.threads_.has_turn = false;
   }
   [[nodiscard]] Result<void> check(std::string_view where) const {
     if (holds_) return {};
@@ -23,7 +27,7 @@ class WorkerCore::Turn {
 
  private:
   WorkerCore& core_;
-  const bool holds_;
+  bool holds_ = false;
 };
 
 WorkerCore::~WorkerCore() = default;
@@ -43,6 +47,9 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   join.set_kv_parallel_size(sizes.kv);
   join.set_incarnation(place_.incarnation);
   join.set_schema_hash(place_.options.schema_hash);
+  TENDON_TRY(keys, network_->make_keys());
+  keys_ = std::move(keys);
+  join.set_public_key(keys_.public_key);
   pipe_->send(word);
   heart_.emplace([this] { return beat(); });
   return enter(&context, deadline);
@@ -131,6 +138,16 @@ Result<void> WorkerCore::signal_microbatch(std::uint64_t schedule_id, Deadline d
   v1::StepMessage message;
   message.set_schedule_id(schedule_id);
   return send(v1::FLOW_STEP_MICROBATCH_OUTPUTS, std::move(message), deadline);
+}
+
+Result<void> WorkerCore::rebuild(const Error& cause, Deadline deadline) {
+  const Turn turn(*this);
+  TENDON_CHECK(turn.check("control.rebuild"));
+  {
+    const Lock lock(mutex_);
+    if (state_ == WorkerState::running || state_ == WorkerState::closed) say_failed(cause);
+  }
+  return enter(nullptr, deadline);
 }
 
 Result<void> WorkerCore::send(v1::Flow flow, v1::StepMessage message, Deadline deadline) {
@@ -388,6 +405,14 @@ std::string WorkerCore::waiting() const {
   return {};
 }
 
+std::uint64_t WorkerCore::collectives() const {
+  std::uint64_t count = 0;
+  for (const auto& group : {groups_.tensor, groups_.kv, groups_.pipeline, groups_.world}) {
+    if (group != nullptr) count += group->last_complete_sequence();
+  }
+  return count;
+}
+
 v1::Word WorkerCore::heartbeat(std::uint64_t ping) {
   v1::Word beat = word();
   v1::Heartbeat& heartbeat = *beat.mutable_heartbeat();
@@ -398,6 +423,7 @@ v1::Word WorkerCore::heartbeat(std::uint64_t ping) {
   heartbeat.set_waiting(waiting());
   heartbeat.set_load(load_.load(std::memory_order_relaxed));
   heartbeat.set_ping(ping);
+  heartbeat.set_collectives(collectives());
   return beat;
 }
 

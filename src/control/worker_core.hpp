@@ -28,6 +28,7 @@ struct WorkerPlace {
   GlobalRank rank;
   ParallelCoordinates at;
   std::uint64_t incarnation = 0;
+  std::string host;  ///< where the controller is
   WorkerOptions options;
 };
 
@@ -114,6 +115,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   void resend(const v1::ResendRequest& request) TENDON_REQUIRES(mutex_);
   [[nodiscard]] v1::Word heartbeat(std::uint64_t ping) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::string waiting() const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t collectives() const TENDON_REQUIRES(mutex_);
 
   // Flows
   void arrived(v1::StepMessage message) TENDON_REQUIRES(mutex_);
@@ -132,9 +134,8 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   const WorkerPlace place_;
   const std::shared_ptr<StepNetwork> network_;
   const std::unique_ptr<WakeFd> wake_;
-  std::shared_ptr<WorkerPipe> pipe_;   // set before its first call
-  std::shared_ptr<PipeStore> store_;   // likewise
-  std::atomic<bool> has_turn_{false};  // a thread is in what moves steps
+  std::shared_ptr<WorkerPipe> pipe_;  // set before its first call
+  std::shared_ptr<PipeStore> store_;  // likewise
   std::atomic<double> load_{0};
 
   mutable Mutex mutex_;
@@ -161,13 +162,15 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   };
   Flows flows_ TENDON_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerSockets> sockets_;  // of the thread that has the turn
+  CurveKeys keys_;                          // likewise; of the roster that comes next, or runs
   WorkerGroups groups_ TENDON_GUARDED_BY(mutex_);
   struct AtWork {
     std::uint64_t schedule_id = 0;
     std::shared_ptr<std::atomic<bool>> cancelled;
   };
   struct Threads {
-    bool polls = false;       // one is in the sockets' wait()
+    bool has_turn = false;    // one is in what moves steps
+    bool polls = false;       // it is in the sockets' wait()
     bool beats_fast = false;  // that of heartbeats: a step is at work, or was taken
   };
   Threads threads_ TENDON_GUARDED_BY(mutex_);

@@ -12,21 +12,6 @@ constexpr std::chrono::milliseconds kRebuildPiece{500};
 
 }  // namespace
 
-Result<void> WorkerCore::rebuild(const Error& cause, Deadline deadline) {
-  const bool first = !has_turn_.exchange(true, std::memory_order_acquire);
-  if (!first) {
-    return Error{ErrorCode::busy, "control.rebuild",
-                 "another thread moves the steps of this worker"};
-  }
-  {
-    const Lock lock(mutex_);
-    if (state_ == WorkerState::running || state_ == WorkerState::closed) say_failed(cause);
-  }
-  Result<void> entered = enter(nullptr, deadline);
-  has_turn_.store(false, std::memory_order_release);
-  return entered;
-}
-
 void WorkerCore::say_failed(const Error& cause) {
   v1::Word failed = word();
   failed.mutable_step_failed()->set_schedule_id(at_work_.schedule_id);
@@ -36,6 +21,9 @@ void WorkerCore::say_failed(const Error& cause) {
     failed.mutable_step_failed()->set_last_complete_sequence(
         groups_.world->last_complete_sequence());
   }
+  // New keys with each roster; without them a controller of other hosts does not let this one in.
+  if (auto keys = network_->make_keys(); keys.has_value()) keys_ = *std::move(keys);
+  failed.mutable_step_failed()->set_public_key(keys_.public_key);
   at_work_ = {};
   flows_ = Flows();
   state_ = WorkerState::waiting;
@@ -54,12 +42,13 @@ Result<void> WorkerCore::enter(Context* context, Deadline deadline) {
       flows_ = Flows();
       endpoints = {.inputs = rebuild.rebuild().inputs_endpoint(),
                    .outputs = rebuild.rebuild().outputs_endpoint(),
-                   .microbatches = rebuild.rebuild().microbatch_endpoint()};
+                   .microbatches = rebuild.rebuild().microbatch_endpoint(),
+                   .server_key = rebuild.rebuild().server_key()};
     }
     sockets_ = nullptr;  // those of the roster before
     Result<WorkerGroups> groups = make_groups(context, deadline);
     Result<std::shared_ptr<WorkerSockets>> sockets =
-        groups.has_value() ? network_->connect(endpoints)
+        groups.has_value() ? network_->connect(endpoints, place_.host, keys_)
                            : Result<std::shared_ptr<WorkerSockets>>(groups.error());
     const Lock lock(mutex_);
     if (sockets.has_value()) {
@@ -116,6 +105,7 @@ Result<WorkerGroups> WorkerCore::make_groups(Context* context, Deadline deadline
   } else {
     GroupOptions options{.name = "world"};
     options.listen = place_.options.listen;
+    options.profile = place_.options.profile;
     TENDON_TRY(world, Group::join(*context,
                                   Rendezvous::through(store_, GroupRank{place_.rank.value},
                                                       place_.layout.world_size()),

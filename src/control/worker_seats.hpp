@@ -36,14 +36,25 @@ struct WorkerSeat {
   SeatState state = SeatState::empty;
   std::shared_ptr<WorkerPipe> pipe = {};
   std::uint64_t incarnation = 0;
-  WorkerStatus heard = {};  // by the last heartbeat
+  std::string public_key = {};  // CURVE's of its next roster
+  WorkerStatus heard = {};      // by the last heartbeat
   std::chrono::steady_clock::time_point heard_at = {};
+  std::uint64_t progress = 0;  // steps taken and given, collectives ended
+  std::chrono::steady_clock::time_point progress_at = {};
   v1::Ready ready = {};
   std::uint64_t ping = 0;          // the last that was answered
   std::uint64_t cancelled_id = 0;  // the last Cancel that was acknowledged
   Flow outputs = {};
   Flow microbatches = {};
 
+  /// The last heartbeat, as it is old now.
+  [[nodiscard]] WorkerStatus status() const {
+    const auto now = std::chrono::steady_clock::now();
+    WorkerStatus status = heard;
+    status.age = now - heard_at;
+    if (status.schedule_id != 0) status.stalled = now - progress_at;
+    return status;
+  }
   [[nodiscard]] Flow& flow(v1::Flow which) {
     return which == v1::FLOW_STEP_OUTPUTS ? outputs : microbatches;
   }
@@ -80,6 +91,12 @@ class WorkerSeats {
     return ranks;
   }
   [[nodiscard]] bool all(SeatState state) const { return in(state).size() == seats_.size(); }
+  /// Those of CURVE that the workers said, by rank.
+  [[nodiscard]] std::vector<std::string> public_keys() const {
+    std::vector<std::string> keys;
+    for (const WorkerSeat& seat : seats_) keys.push_back(seat.public_key);
+    return keys;
+  }
   /// A word to each worker that is there.
   void tell_all(const v1::Word& word) const {
     for (const WorkerSeat& seat : seats_) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/zmq_network.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "control/zap_door.hpp"
 #include "core/fork_guard.hpp"
 #include "session/machine.hpp"
 
@@ -80,6 +83,20 @@ zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type,
   socket.set(zmq::sockopt::linger, static_cast<int>(linger.count()));
   socket.set(zmq::sockopt::maxmsgsize, kMaxMessageBytes);
   return socket;
+}
+
+/// Beside the context of a roster's sockets.
+struct Security {
+  std::string server_key = {};  // empty: within one host
+  CurveKeys own = {};
+};
+
+void secure(zmq::socket_t& socket, const Security& security) {
+  if (security.server_key.empty()) return;
+  socket.set(zmq::sockopt::ipv6, true);
+  socket.set(zmq::sockopt::curve_serverkey, security.server_key);
+  socket.set(zmq::sockopt::curve_publickey, security.own.public_key);
+  socket.set(zmq::sockopt::curve_secretkey, security.own.secret_key);
 }
 
 /// Sends without waiting; false when the queue is full.
@@ -163,23 +180,27 @@ class ZmqControllerSockets final : public ControllerSockets {
 
 class ZmqWorkerSockets final : public WorkerSockets {
  public:
-  ZmqWorkerSockets(std::shared_ptr<ZmqContext> context, Socket inputs, Socket outputs,
-                   Socket microbatches, StepEndpoints endpoints)
+  ZmqWorkerSockets(std::shared_ptr<ZmqContext> context, StepEndpoints places, Security security)
       : context_(std::move(context)),
-        inputs_(std::move(inputs)),
-        outputs_(std::move(outputs)),
-        microbatches_(std::move(microbatches)),
-        endpoints_(std::move(endpoints)) {}
+        places_(std::move(places)),
+        security_(std::move(security)),
+        inputs_(subscribe(*context_->get(), places_.inputs, security_)),
+        outputs_(push(*context_->get(), places_.outputs, security_)),
+        microbatches_(push(*context_->get(), places_.microbatches, security_)) {}
 
-  static Socket subscribe(zmq::context_t& context, const std::string& endpoint) {
+  static Socket subscribe(zmq::context_t& context, const std::string& endpoint,
+                          const Security& security) {
     zmq::socket_t socket =
         make_socket(context, zmq::socket_type::sub, std::chrono::milliseconds(0));
+    secure(socket, security);
     socket.set(zmq::sockopt::subscribe, "");
     socket.connect(endpoint);
     return Socket(std::move(socket));
   }
-  static Socket push(zmq::context_t& context, const std::string& endpoint) {
+  static Socket push(zmq::context_t& context, const std::string& endpoint,
+                     const Security& security) {
     zmq::socket_t socket = make_socket(context, zmq::socket_type::push, kOutputsLinger);
+    secure(socket, security);
     socket.connect(endpoint);
     return Socket(std::move(socket));
   }
@@ -219,11 +240,11 @@ class ZmqWorkerSockets final : public WorkerSockets {
     if (context == nullptr) return forked("control.reconnect");
     try {
       if (flow == v1::FLOW_STEP_INPUTS) {
-        inputs_ = subscribe(*context, endpoints_.inputs);
+        inputs_ = subscribe(*context, places_.inputs, security_);
       } else if (flow == v1::FLOW_STEP_OUTPUTS) {
-        outputs_ = push(*context, endpoints_.outputs);
+        outputs_ = push(*context, places_.outputs, security_);
       } else {
-        microbatches_ = push(*context, endpoints_.microbatches);
+        microbatches_ = push(*context, places_.microbatches, security_);
       }
     } catch (const zmq::error_t& error) {
       return failure("control.reconnect", "zmq_connect", error);
@@ -232,86 +253,156 @@ class ZmqWorkerSockets final : public WorkerSockets {
   }
 
  private:
-  std::shared_ptr<ZmqContext> context_;
+  std::shared_ptr<ZmqContext> context_;  // ends after the sockets
+  StepEndpoints places_;                 // as ZeroMQ names them
+  Security security_;
   Socket inputs_;
   Socket outputs_;
   Socket microbatches_;
-  StepEndpoints endpoints_;
 };
 
 class ZmqNetwork final : public StepNetwork {
  public:
   explicit ZmqNetwork(zmq::context_t context)
-      : context_(std::make_shared<ZmqContext>(std::move(context))) {}
+      : context_(std::make_shared<ZmqContext>(std::move(context))), process_(process_number()) {}
+  ~ZmqNetwork() override {
+    if (process_ != process_number()) {
+      (void)door_.release();  // NOLINT(bugprone-unused-return-value): its thread is the parent's
+      return;
+    }
+    if (door_ != nullptr) context_->get()->shutdown();  // ends its thread
+  }
 
-  [[nodiscard]] Result<std::shared_ptr<ControllerSockets>> bind() override {
+  [[nodiscard]] Result<std::shared_ptr<ControllerSockets>> bind(const StepPlace& place) override {
     zmq::context_t* context = context_->get();
     if (context == nullptr) return forked("control.bind");
     StepEndpoints endpoints;
-    TENDON_TRY(directory, runtime_directory());
-    for (std::string* endpoint : {&endpoints.inputs, &endpoints.outputs, &endpoints.microbatches}) {
-      // A name of this form is swept from the directory when its process died.
-      TENDON_TRY(name, random_nonce());
-      *endpoint = "ipc://" + rendezvous_path(directory, name);
+    CurveKeys keys;
+    if (!place.host.empty()) {
+      TENDON_TRY(made, make_keys());
+      keys = std::move(made);
+      endpoints.server_key = keys.public_key;
     }
     try {
-      zmq::socket_t inputs =
-          make_socket(*context, zmq::socket_type::xpub, std::chrono::milliseconds(0));
+      if (!place.host.empty()) {
+        // Before anything is bound, so that nobody gets in unasked.
+        if (door_ == nullptr) door_ = std::make_unique<ZapDoor>(*context);
+        door_->let_in(place.worker_keys);
+      }
+      const auto make = [&](zmq::socket_type type) {
+        zmq::socket_t socket = make_socket(*context, type, std::chrono::milliseconds(0));
+        if (!place.host.empty()) {
+          socket.set(zmq::sockopt::ipv6, true);
+          socket.set(zmq::sockopt::curve_server, true);
+          socket.set(zmq::sockopt::curve_secretkey, keys.secret_key);
+          socket.set(zmq::sockopt::zap_domain, "tendon");
+        }
+        return socket;
+      };
+      zmq::socket_t inputs = make(zmq::socket_type::xpub);
       inputs.set(zmq::sockopt::xpub_nodrop, true);
-      inputs.bind(endpoints.inputs);
-      zmq::socket_t outputs =
-          make_socket(*context, zmq::socket_type::pull, std::chrono::milliseconds(0));
-      outputs.bind(endpoints.outputs);
-      zmq::socket_t microbatches =
-          make_socket(*context, zmq::socket_type::pull, std::chrono::milliseconds(0));
-      microbatches.bind(endpoints.microbatches);
+      TENDON_TRY(inputs_at, bind_somewhere(inputs, place.host));
+      zmq::socket_t outputs = make(zmq::socket_type::pull);
+      TENDON_TRY(outputs_at, bind_somewhere(outputs, place.host));
+      zmq::socket_t microbatches = make(zmq::socket_type::pull);
+      TENDON_TRY(microbatches_at, bind_somewhere(microbatches, place.host));
+      endpoints.inputs = std::move(inputs_at);
+      endpoints.outputs = std::move(outputs_at);
+      endpoints.microbatches = std::move(microbatches_at);
       return std::shared_ptr<ControllerSockets>(std::make_shared<ZmqControllerSockets>(
           context_, Socket(std::move(inputs)), Socket(std::move(outputs)),
           Socket(std::move(microbatches)), std::move(endpoints)));
     } catch (const zmq::error_t& error) {
-      return failure("control.bind", "zmq_bind in " + directory, error);
+      return failure(
+          "control.bind",
+          "zmq_bind " + (place.host.empty() ? "in the runtime directory" : "at " + place.host),
+          error);
     }
   }
 
-  [[nodiscard]] Result<std::shared_ptr<WorkerSockets>> connect(
-      const StepEndpoints& endpoints) override {
-    zmq::context_t* context = context_->get();
-    if (context == nullptr) return forked("control.connect");
-    for (const std::string* endpoint :
-         {&endpoints.inputs, &endpoints.outputs, &endpoints.microbatches}) {
-      TENDON_CHECK(check_place(*endpoint));
+  [[nodiscard]] Result<std::shared_ptr<WorkerSockets>> connect(const StepEndpoints& endpoints,
+                                                               const std::string& host,
+                                                               const CurveKeys& keys) override {
+    if (context_->get() == nullptr) return forked("control.connect");
+    StepEndpoints places;
+    TENDON_TRY(inputs, place_of(endpoints.inputs, host));
+    TENDON_TRY(outputs, place_of(endpoints.outputs, host));
+    TENDON_TRY(microbatches, place_of(endpoints.microbatches, host));
+    places.inputs = std::move(inputs);
+    places.outputs = std::move(outputs);
+    places.microbatches = std::move(microbatches);
+    const bool between_hosts = places.inputs.starts_with("tcp");
+    if (between_hosts && endpoints.server_key.size() != keys.public_key.size()) {
+      return Error{ErrorCode::protocol_violation, "control.connect",
+                   "the controller named no key for flows between hosts"};
     }
     try {
       return std::shared_ptr<WorkerSockets>(std::make_shared<ZmqWorkerSockets>(
-          context_, ZmqWorkerSockets::subscribe(*context, endpoints.inputs),
-          ZmqWorkerSockets::push(*context, endpoints.outputs),
-          ZmqWorkerSockets::push(*context, endpoints.microbatches), endpoints));
+          context_, std::move(places),
+          between_hosts ? Security{.server_key = endpoints.server_key, .own = keys} : Security{}));
     } catch (const zmq::error_t& error) {
       return failure("control.connect", "zmq_connect", error);
     }
   }
 
+  [[nodiscard]] Result<CurveKeys> make_keys() override {
+    std::array<char, 41> public_key{};
+    std::array<char, 41> secret_key{};
+    if (zmq_curve_keypair(public_key.data(), secret_key.data()) != 0) {
+      return Error{ErrorCode::not_supported, "control.keys",
+                   "this libzmq was built without CURVE, which flows between hosts need"};
+    }
+    return CurveKeys{.public_key = public_key.data(), .secret_key = secret_key.data()};
+  }
+
  private:
-  /// A worker opens sockets of runtime directories alone, whatever the controller says.
-  static Result<void> check_place(const std::string& endpoint) {
-    constexpr std::string_view scheme = "ipc://";
-    const std::size_t slash = endpoint.rfind('/');
-    if (!endpoint.starts_with(scheme) || slash <= scheme.size()) {
-      return Error{ErrorCode::protocol_violation, "control.connect",
-                   "the controller named the endpoint '" + endpoint.substr(0, 128) +
-                       "'; flows within one host are ipc:// sockets of the runtime directory"};
+  static constexpr std::string_view kIpc = "ipc:";
+  static constexpr std::string_view kTcp = "tcp:";
+
+  /// The endpoint as workers are told it.
+  static Result<std::string> bind_somewhere(zmq::socket_t& socket, const std::string& host) {
+    if (!host.empty()) {
+      socket.bind("tcp://" + host + ":*");
+      const auto bound = socket.get(zmq::sockopt::last_endpoint);
+      return std::string(kTcp) + bound.substr(bound.rfind(':') + 1);
     }
     TENDON_TRY(directory, runtime_directory());
-    if (endpoint.substr(scheme.size(), slash - scheme.size()) != directory) {
-      return Error{ErrorCode::not_supported, "control.connect",
-                   "the controller's sockets are not in " + directory +
-                       ", the runtime directory of this process; a controller and its workers have "
-                       "one runtime directory (TENDON_RUNTIME_DIR)"};
+    // A name of this form is swept from the directory when its process died.
+    TENDON_TRY(name, random_nonce());
+    const std::string path = rendezvous_path(directory, name);
+    socket.bind("ipc://" + path);
+    return std::string(kIpc) + path.substr(path.rfind('/') + 1);
+  }
+
+  static Result<std::string> place_of(const std::string& endpoint, const std::string& host) {
+    const auto all_of = [](std::string_view text, std::string_view legal) {
+      return !text.empty() && text.find_first_not_of(legal) == std::string_view::npos;
+    };
+    if (endpoint.starts_with(kIpc)) {
+      const std::string name = endpoint.substr(kIpc.size());
+      if (name.size() == 32 && all_of(name, "0123456789abcdef")) {
+        TENDON_TRY(directory, runtime_directory());
+        std::string path = directory + "/" + name;
+        if (access(path.c_str(), F_OK) == 0) return "ipc://" + std::move(path);
+        return Error{ErrorCode::not_supported, "control.connect",
+                     "the controller's sockets are not in " + directory +
+                         ", the runtime directory of this process: give both one "
+                         "TENDON_RUNTIME_DIR, or bind the controller with Profile::plaintext"};
+      }
     }
-    return {};
+    if (endpoint.starts_with(kTcp)) {
+      const std::string port = endpoint.substr(kTcp.size());
+      if (port.size() <= 5 && all_of(port, "0123456789") && !host.empty()) {
+        return "tcp://" + host + ":" + port;
+      }
+    }
+    return Error{ErrorCode::protocol_violation, "control.connect",
+                 "the controller named the endpoint '" + endpoint.substr(0, 64) + "'"};
   }
 
   std::shared_ptr<ZmqContext> context_;
+  std::uint32_t process_;
+  std::unique_ptr<ZapDoor> door_;
 };
 
 }  // namespace

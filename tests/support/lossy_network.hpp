@@ -40,9 +40,11 @@ class LossyNetwork final : public detail::StepNetwork,
  public:
   explicit LossyNetwork(LossyOptions options) : options_(options), random_(options.seed) {}
 
-  Result<std::shared_ptr<detail::ControllerSockets>> bind() override;
-  Result<std::shared_ptr<detail::WorkerSockets>> connect(
-      const detail::StepEndpoints& endpoints) override;
+  Result<std::shared_ptr<detail::ControllerSockets>> bind(const detail::StepPlace& place) override;
+  Result<std::shared_ptr<detail::WorkerSockets>> connect(const detail::StepEndpoints& endpoints,
+                                                         const std::string& host,
+                                                         const detail::CurveKeys& keys) override;
+  Result<detail::CurveKeys> make_keys() override { return detail::CurveKeys{}; }
 
   /// From now on nothing is lost, doubled or reordered.
   void heal() {
@@ -116,7 +118,8 @@ class LossyControllerSockets final : public detail::ControllerSockets {
       : network_(std::move(network)),
         endpoints_{.inputs = name + "/inputs",
                    .outputs = name + "/outputs",
-                   .microbatches = name + "/outputs"},
+                   .microbatches = name + "/outputs",
+                   .server_key = {}},
         inbox_(network_->open(endpoints_.outputs)) {}
   [[nodiscard]] detail::StepEndpoints endpoints() const override { return endpoints_; }
   Result<void> publish(Bytes message) override {
@@ -161,7 +164,9 @@ class LossyWorkerSockets final : public detail::WorkerSockets {
   std::shared_ptr<LossyInbox> inbox_;
 };
 
-inline Result<std::shared_ptr<detail::ControllerSockets>> LossyNetwork::bind() {
+inline Result<std::shared_ptr<detail::ControllerSockets>> LossyNetwork::bind(
+    const detail::StepPlace& place) {
+  (void)place;
   std::string name;
   {
     const std::lock_guard lock(mutex_);
@@ -171,7 +176,10 @@ inline Result<std::shared_ptr<detail::ControllerSockets>> LossyNetwork::bind() {
       std::make_shared<LossyControllerSockets>(shared_from_this(), name));
 }
 inline Result<std::shared_ptr<detail::WorkerSockets>> LossyNetwork::connect(
-    const detail::StepEndpoints& endpoints) {
+    const detail::StepEndpoints& endpoints, const std::string& host,
+    const detail::CurveKeys& keys) {
+  (void)host;
+  (void)keys;
   return std::shared_ptr<detail::WorkerSockets>(
       std::make_shared<LossyWorkerSockets>(shared_from_this(), endpoints));
 }

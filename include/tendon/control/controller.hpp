@@ -15,6 +15,7 @@
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/runtime/context.hpp>
+#include <tendon/session/profile.hpp>
 #include <vector>
 
 namespace tendon {
@@ -26,6 +27,11 @@ class ControllerCore;
 
 /// Every member has a default; name the ones you set.
 struct ControllerOptions {
+  /// `local`: workers of this user on this host, whose flows are sockets of the runtime directory.
+  /// `plaintext`, by name: workers of other hosts too; their worker pipes are unprotected, and the
+  /// flows go over tcp with CURVE, whose keys travel on those pipes. That keeps out accidents and
+  /// other users, not an attacker on the path.
+  Profile profile = Profile::local;
   /// Names the version of the messages in the payloads: a worker with another one is refused.
   std::uint64_t schema_hash = 0;
   /// Between heartbeats to each worker and back, without and with a step in flight.

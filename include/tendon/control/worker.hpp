@@ -15,6 +15,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/group/group.hpp>
 #include <tendon/runtime/context.hpp>
+#include <tendon/session/profile.hpp>
 
 namespace tendon {
 inline namespace v0 {
@@ -27,6 +28,8 @@ class WorkerCore;
 struct WorkerOptions {
   /// As ControllerOptions::schema_hash.
   std::uint64_t schema_hash = 0;
+  /// As ControllerOptions::profile, for the worker pipe and the groups.
+  Profile profile = Profile::local;
   /// As GroupOptions::listen, for the groups.
   std::string listen = {};
   /// In WorkerStatus: KV blocks that this worker has room for, or what else the controller counts.

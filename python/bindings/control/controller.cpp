@@ -11,6 +11,7 @@
 #include "arrays_in.hpp"
 #include "arrays_out.hpp"
 #include "background.hpp"
+#include "choices.hpp"
 #include "context.hpp"
 #include "control/control.hpp"
 #include "dicts.hpp"
@@ -59,11 +60,12 @@ auto sliced(const ControllerHandle& self, nb::handle timeout, F call) {
 }
 
 ControllerHandle make(const ParallelLayout& layout, const std::string& address,
-                      std::uint64_t schema_hash, double idle_heartbeat, double step_heartbeat,
-                      nb::object context) {
+                      const std::string& profile, std::uint64_t schema_hash, double idle_heartbeat,
+                      double step_heartbeat, nb::object context) {
   context = context_or_default(std::move(context));
   const auto shared = nb::cast<const ContextHandle&>(context).context;
-  ControllerOptions options{.schema_hash = schema_hash,
+  ControllerOptions options{.profile = profile_from(profile),
+                            .schema_hash = schema_hash,
                             .idle_heartbeat = duration_of(idle_heartbeat, "idle_heartbeat"),
                             .step_heartbeat = duration_of(step_heartbeat, "step_heartbeat")};
   auto made =
@@ -210,7 +212,7 @@ void bind_controller(nb::module_& module) {
           nb::arg("schema_hash") = 0, nb::arg("idle_heartbeat") = 1.0,
           nb::arg("step_heartbeat") = 0.1, nb::arg("context") = nb::none(),
           "Listens for workers. Workers with another layout or schema_hash are refused.\n"
-          "Heartbeats are in seconds.",
+          "Heartbeats are in seconds. profile='plaintext' lets in workers of other hosts.",
           nb::sig("def __init__(self, layout: ParallelLayout, address: str = '127.0.0.1:0', *, "
                   "schema_hash: int = 0, idle_heartbeat: float = 1.0, step_heartbeat: float = "
                   "0.1, context: Context | None = None) -> None"))

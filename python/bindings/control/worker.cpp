@@ -6,6 +6,7 @@
 
 #include "arrays_in.hpp"
 #include "background.hpp"
+#include "choices.hpp"
 #include "context.hpp"
 #include "control/control.hpp"
 #include "errors.hpp"
@@ -49,13 +50,16 @@ Deadline until(const WorkerHandle& self, nb::handle timeout) {
 }
 
 WorkerHandle connect(const std::string& address, const ParallelLayout& layout, nb::handle rank,
-                     std::uint64_t schema_hash, std::uint64_t free_blocks,
-                     const std::string& listen, nb::object context, nb::handle timeout) {
+                     const std::string& profile, std::uint64_t schema_hash,
+                     std::uint64_t free_blocks, const std::string& listen, nb::object context,
+                     nb::handle timeout) {
   context = context_or_default(std::move(context));
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const Deadline deadline = deadline_of(timeout, handle.timeout_s);
-  const WorkerOptions options{
-      .schema_hash = schema_hash, .listen = listen, .free_blocks = free_blocks};
+  const WorkerOptions options{.schema_hash = schema_hash,
+                              .profile = profile_from(profile),
+                              .listen = listen,
+                              .free_blocks = free_blocks};
   auto made =
       wait_beside(deadline, [shared = handle.context, address, layout,
                              place = GlobalRank{rank_from(rank, "rank")}, options](Deadline end) {
@@ -208,8 +212,8 @@ void bind_worker(nb::module_& module) {
           [](WorkerHandle* self, const std::string& address, const ParallelLayout& layout,
              nb::object rank, std::uint64_t schema_hash, std::uint64_t free_blocks,
              const std::string& listen, nb::object context, nb::object timeout) {
-            new (self) WorkerHandle(connect(address, layout, rank, schema_hash, free_blocks, listen,
-                                            std::move(context), timeout));
+            new (self) WorkerHandle(connect(address, layout, rank, profile, schema_hash,
+                                            free_blocks, listen, std::move(context), timeout));
           },
           nb::arg("address"), nb::arg("layout"), nb::arg("rank"), nb::kw_only(),
           nb::arg("schema_hash") = 0, nb::arg("free_blocks") = 0, nb::arg("listen") = "",
@@ -217,7 +221,8 @@ void bind_worker(nb::module_& module) {
           "Joins the controller, then makes the groups and flows of the first roster with the\n"
           "others: returns when all of them are there.",
           nb::sig("def __init__(self, address: str, layout: ParallelLayout, rank: int, *, "
-                  "schema_hash: int = 0, free_blocks: int = 0, listen: str = '', context: "
+                  "profile: str = 'local', schema_hash: int = 0, free_blocks: int = 0, listen: str "
+                  "= '', context: "
                   "Context | None = None, timeout: float | None = ...) -> None"))
       .def(
           "leave",

@@ -48,6 +48,9 @@ void bind_worker_status(nb::module_& module) {
       .def_ro("applied_inputs", &WorkerStatus::applied_inputs,
               "Steps of this roster that it has taken.")
       .def_prop_ro(
+          "stalled", [](const WorkerStatus& self) { return seconds_of(self.stalled); },
+          "Since it last took or gave a step, or ended a collective, while a step is at work [s].")
+      .def_prop_ro(
           "age", [](const WorkerStatus& self) { return seconds_of(self.age); },
           "Since its last heartbeat [s].")
       .def("__repr__", [](const WorkerStatus& self) {

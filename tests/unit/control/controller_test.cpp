@@ -218,6 +218,7 @@ TEST_F(OneWorker, AWorkerThatComputesRepliesAndHearsOfACancel) {
   EXPECT_EQ(status->load, 0.75);
   EXPECT_EQ(status->free_blocks, 12U);
   EXPECT_EQ(status->applied_inputs, 1U);
+  EXPECT_GT(status->stalled.count(), 0);
   EXPECT_TRUE(succeeds(controller_.cancel_step(41, kPatience)));
   EXPECT_TRUE(succeeds(controller_.collect(41, kPatience)));
   EXPECT_TRUE(fails_with(controller_.cancel_step(41, kPatience), ErrorCode::invalid_argument));
@@ -255,6 +256,31 @@ TEST(Control, NeedsTheServiceThread) {
   EXPECT_TRUE(
       fails_with(Worker::connect(context, "127.0.0.1:1", layout_of(1, 1, 1), {0}, kPatience),
                  ErrorCode::invalid_argument, "Progress::manual"));
+}
+
+TEST(Control, BetweenHostsFlowsGoOverTcpInEachRosterAnew) {
+  Context context = Context::create({.name = "controller"}).value();
+  Controller controller =
+      Controller::bind(context, layout_of(2, 1, 1), "127.0.0.1:0", {.profile = Profile::plaintext})
+          .value();
+  WorkerThreads workers(controller);
+  const WorkerOptions plaintext{.profile = Profile::plaintext};
+  workers.start(0, echo_steps, plaintext);
+  workers.start(
+      1,
+      [](Worker& worker) {
+        ASSERT_TRUE(succeeds(worker.next_step(kPatience)));
+        worker.leave("a test");
+      },
+      plaintext);
+  ASSERT_TRUE(succeeds(controller.wait_for_workers(kPatience)));
+  ASSERT_TRUE(succeeds(controller.broadcast({.schedule_id = 1}, kPatience)));
+  EXPECT_TRUE(eventually([&] { return controller.status().state == RosterState::closed; }));
+  workers.start(1, echo_steps, plaintext);
+  ASSERT_TRUE(succeeds(controller.rebuild(kPatience)));
+  ASSERT_TRUE(succeeds(controller.broadcast({.schedule_id = 2}, kPatience)));
+  EXPECT_TRUE(succeeds(controller.collect(2, kPatience)));
+  EXPECT_TRUE(succeeds(controller.stop("over", kPatience)));
 }
 
 TEST(Control, TheControllersEndEndsItsWorkers) {

@@ -40,6 +40,7 @@ TEST_P(LossyFlows, EveryStepIsWorkedOnOnceAndInOrder) {
                                                            .rank = {rank},
                                                            .at = layout.place_of({rank}).value(),
                                                            .incarnation = rank + 1,
+                                                           .host = {},
                                                            .options = {}},
                                        network, WakeFd::make().value());
       ASSERT_TRUE(succeeds(worker->join(

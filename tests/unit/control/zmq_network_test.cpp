@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/zmq_network.hpp"
+
+#include <gtest/gtest.h>
+
+#include "control/wake_fd.hpp"
+#include "support/expect.hpp"
+
+namespace tendon::test {
+namespace {
+
+using detail::ControllerSockets;
+using detail::CurveKeys;
+using detail::StepEndpoints;
+using detail::StepNetwork;
+using detail::StepPlace;
+using detail::WorkerSockets;
+
+class ZmqFlows : public testing::Test {
+ protected:
+  const std::shared_ptr<StepNetwork> controller_ = detail::zmq_network().value();
+  const std::shared_ptr<StepNetwork> worker_ = detail::zmq_network().value();
+  const std::unique_ptr<detail::WakeFd> never_ = detail::WakeFd::make().value();
+
+  /// Publishes until it comes: a subscription takes its time.
+  bool hears(ControllerSockets& controller, WorkerSockets& worker, std::string_view text) {
+    return eventually([&] {
+      EXPECT_TRUE(succeeds(controller.publish(as_bytes(text))));
+      worker.wait(never_->get(), std::chrono::milliseconds(10));
+      const auto message = worker.take();
+      return message.has_value() && as_text(message->bytes()) == text;
+    });
+  }
+  bool is_heard(ControllerSockets& controller, WorkerSockets& worker, v1::Flow flow,
+                std::string_view text) {
+    EXPECT_TRUE(succeeds(worker.send(flow, as_bytes(text), kPatience)));
+    return eventually([&] {
+      controller.wait(never_->get(), std::chrono::milliseconds(10));
+      const auto message = controller.take();
+      return message.has_value() && as_text(message->bytes()) == text;
+    });
+  }
+};
+
+TEST_F(ZmqFlows, WithinOneHostGoThroughTheRuntimeDirectoryAndLeaveNothingThere) {
+  StepEndpoints endpoints;
+  {
+    const auto controller = controller_->bind({}).value();
+    endpoints = controller->endpoints();
+    EXPECT_TRUE(endpoints.inputs.starts_with("ipc:")) << endpoints.inputs;
+    EXPECT_EQ(endpoints.server_key, "");
+    const auto worker = worker_->connect(endpoints, "127.0.0.1", {}).value();
+    EXPECT_TRUE(hears(*controller, *worker, "inputs"));
+    EXPECT_TRUE(is_heard(*controller, *worker, v1::FLOW_STEP_OUTPUTS, "outputs"));
+    EXPECT_TRUE(is_heard(*controller, *worker, v1::FLOW_STEP_MICROBATCH_OUTPUTS, "signal"));
+    ASSERT_TRUE(succeeds(worker->reconnect(v1::FLOW_STEP_INPUTS)));
+    EXPECT_TRUE(hears(*controller, *worker, "after a new connection"));
+  }
+  // ZeroMQ's own thread removes them, some time after.
+  EXPECT_TRUE(
+      eventually([&] { return !worker_->connect(endpoints, "127.0.0.1", {}).has_value(); }));
+  EXPECT_TRUE(fails_with(worker_->connect(endpoints, "127.0.0.1", {}), ErrorCode::not_supported,
+                         "TENDON_RUNTIME_DIR"));
+}
+
+TEST_F(ZmqFlows, BetweenHostsAreForTheKeysOfTheRosterAlone) {
+  const CurveKeys known = worker_->make_keys().value();
+  const CurveKeys stranger = worker_->make_keys().value();
+  const auto controller =
+      controller_->bind({.host = "127.0.0.1", .worker_keys = {known.public_key}}).value();
+  const StepEndpoints endpoints = controller->endpoints();
+  EXPECT_TRUE(endpoints.inputs.starts_with("tcp:")) << endpoints.inputs;
+  const auto worker = worker_->connect(endpoints, "127.0.0.1", known).value();
+  const auto other = worker_->connect(endpoints, "127.0.0.1", stranger).value();
+  EXPECT_TRUE(succeeds(other->send(v1::FLOW_STEP_OUTPUTS, as_bytes("forged"), kPatience)));
+  EXPECT_TRUE(hears(*controller, *worker, "inputs"));
+  EXPECT_TRUE(is_heard(*controller, *worker, v1::FLOW_STEP_OUTPUTS, "outputs"));
+  EXPECT_FALSE(other->take().has_value());
+  EXPECT_FALSE(controller->take().has_value());
+
+  // The next roster has keys of its own.
+  const CurveKeys next = worker_->make_keys().value();
+  const auto later =
+      controller_->bind({.host = "127.0.0.1", .worker_keys = {next.public_key}}).value();
+  const auto late = worker_->connect(later->endpoints(), "127.0.0.1", next).value();
+  const auto outdated = worker_->connect(later->endpoints(), "127.0.0.1", known).value();
+  EXPECT_TRUE(succeeds(outdated->send(v1::FLOW_STEP_OUTPUTS, as_bytes("old"), kPatience)));
+  EXPECT_TRUE(hears(*later, *late, "inputs"));
+  EXPECT_FALSE(outdated->take().has_value());
+  EXPECT_FALSE(later->take().has_value());
+}
+
+TEST_F(ZmqFlows, AWorkerOpensNoPlaceThatThePeerChose) {
+  for (const std::string_view place :
+       {"ipc:../../etc/passwd", "ipc:", "ipc:0123", "tcp:99999999", "tcp:evil.example:80",
+        "inproc:x", "ipc:0123456789abcdef0123456789abcdeF", ""}) {
+    StepEndpoints endpoints;
+    endpoints.inputs = endpoints.outputs = endpoints.microbatches = place;
+    EXPECT_TRUE(
+        fails_with(worker_->connect(endpoints, "127.0.0.1", {}), ErrorCode::protocol_violation))
+        << place;
+  }
+}
+
+}  // namespace
+}  // namespace tendon::test
