@@ -24,6 +24,9 @@ namespace {
 constexpr int kQueuedMessages = 64;
 // An envelope around the largest payload.
 constexpr std::int64_t kMaxMessageBytes = static_cast<std::int64_t>(kMaxStepPayloadBytes) + 65536;
+// How endpoints begin (StepEndpoints).
+constexpr std::string_view kIpc = "ipc:";
+constexpr std::string_view kTcp = "tcp:";
 constexpr std::chrono::milliseconds kOutputsLinger{1000};
 constexpr std::chrono::milliseconds kLongestPoll{1000};
 
@@ -137,6 +140,18 @@ class ZmqControllerSockets final : public ControllerSockets {
         outputs_(std::move(outputs)),
         microbatches_(std::move(microbatches)),
         endpoints_(std::move(endpoints)) {}
+  ~ZmqControllerSockets() override {
+    if (inputs_.get() == nullptr) return;  // in a forked child
+    // ZeroMQ leaves them there.
+    for (const std::string* place :
+         {&endpoints_.inputs, &endpoints_.outputs, &endpoints_.microbatches}) {
+      if (!place->starts_with(kIpc)) continue;
+      const auto directory = runtime_directory();
+      if (directory.has_value()) {
+        (void)unlink((*directory + "/" + place->substr(kIpc.size())).c_str());
+      }
+    }
+  }
 
   [[nodiscard]] StepEndpoints endpoints() const override { return endpoints_; }
 
@@ -356,9 +371,6 @@ class ZmqNetwork final : public StepNetwork {
   }
 
  private:
-  static constexpr std::string_view kIpc = "ipc:";
-  static constexpr std::string_view kTcp = "tcp:";
-
   /// The endpoint as workers are told it.
   static Result<std::string> bind_somewhere(zmq::socket_t& socket, const std::string& host) {
     if (!host.empty()) {
