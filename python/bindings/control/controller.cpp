@@ -203,19 +203,19 @@ void bind_controller(nb::module_& module) {
       .def(
           "__init__",
           [](ControllerHandle* self, const ParallelLayout& layout, const std::string& address,
-             std::uint64_t schema_hash, double idle_heartbeat, double step_heartbeat,
-             nb::object context) {
-            new (self) ControllerHandle(make(layout, address, schema_hash, idle_heartbeat,
+             const std::string& profile, std::uint64_t schema_hash, double idle_heartbeat,
+             double step_heartbeat, nb::object context) {
+            new (self) ControllerHandle(make(layout, address, profile, schema_hash, idle_heartbeat,
                                              step_heartbeat, std::move(context)));
           },
           nb::arg("layout"), nb::arg("address") = "127.0.0.1:0", nb::kw_only(),
-          nb::arg("schema_hash") = 0, nb::arg("idle_heartbeat") = 1.0,
+          nb::arg("profile") = "local", nb::arg("schema_hash") = 0, nb::arg("idle_heartbeat") = 1.0,
           nb::arg("step_heartbeat") = 0.1, nb::arg("context") = nb::none(),
           "Listens for workers. Workers with another layout or schema_hash are refused.\n"
           "Heartbeats are in seconds. profile='plaintext' lets in workers of other hosts.",
           nb::sig("def __init__(self, layout: ParallelLayout, address: str = '127.0.0.1:0', *, "
-                  "schema_hash: int = 0, idle_heartbeat: float = 1.0, step_heartbeat: float = "
-                  "0.1, context: Context | None = None) -> None"))
+                  "profile: str = 'local', schema_hash: int = 0, idle_heartbeat: float = 1.0, "
+                  "step_heartbeat: float = 0.1, context: Context | None = None) -> None"))
       .def_prop_ro(
           "address", [](const ControllerHandle& self) { return open(self).address(); },
           "Where workers connect, with the port that was chosen.")

@@ -210,20 +210,21 @@ void bind_worker(nb::module_& module) {
       .def(
           "__init__",
           [](WorkerHandle* self, const std::string& address, const ParallelLayout& layout,
-             nb::object rank, std::uint64_t schema_hash, std::uint64_t free_blocks,
-             const std::string& listen, nb::object context, nb::object timeout) {
+             nb::object rank, const std::string& profile, std::uint64_t schema_hash,
+             std::uint64_t free_blocks, const std::string& listen, nb::object context,
+             nb::object timeout) {
             new (self) WorkerHandle(connect(address, layout, rank, profile, schema_hash,
                                             free_blocks, listen, std::move(context), timeout));
           },
           nb::arg("address"), nb::arg("layout"), nb::arg("rank"), nb::kw_only(),
-          nb::arg("schema_hash") = 0, nb::arg("free_blocks") = 0, nb::arg("listen") = "",
-          nb::arg("context") = nb::none(), nb::arg("timeout") = nb::ellipsis(),
+          nb::arg("profile") = "local", nb::arg("schema_hash") = 0, nb::arg("free_blocks") = 0,
+          nb::arg("listen") = "", nb::arg("context") = nb::none(),
+          nb::arg("timeout") = nb::ellipsis(),
           "Joins the controller, then makes the groups and flows of the first roster with the\n"
           "others: returns when all of them are there.",
           nb::sig("def __init__(self, address: str, layout: ParallelLayout, rank: int, *, "
                   "profile: str = 'local', schema_hash: int = 0, free_blocks: int = 0, listen: str "
-                  "= '', context: "
-                  "Context | None = None, timeout: float | None = ...) -> None"))
+                  "= '', context: Context | None = None, timeout: float | None = ...) -> None"))
       .def(
           "leave",
           [](const WorkerHandle& self, const std::string& reason) {
