@@ -34,19 +34,19 @@ bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs
 	@tools/bench_fabric.sh
 
 lint: ## formatting, naming, layers and the rules of the house
-	@tools/setup.sh build test lint
+	@tools/setup.sh build test control lint
 	@tools/lint.sh
 
 asan: ## run the tests under the address and undefined sanitizers
-	@tools/setup.sh build test
+	@tools/setup.sh build test control
 	@tools/run_tests.sh asan -LE 'lint|install'
 
 python-asan: ## run the tests of the Python package under the same
-	@tools/setup.sh build test
+	@tools/setup.sh build test control
 	@tools/python_sanitized.sh
 
 tsan: ## run the tests under the thread sanitizer
-	@tools/setup.sh build test
+	@tools/setup.sh build test control
 	@tools/run_tests.sh tsan -LE 'lint|install'
 
 fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
@@ -55,7 +55,7 @@ fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
 	@tools/fuzz.sh
 
 test-long: ## run the tests 20 times each in random order, the engine in all layouts, then the fuzzers
-	@tools/setup.sh build test fuzz
+	@tools/setup.sh build test control fuzz
 	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py
 	@tools/run_tests.sh test -LE 'lint|install' --repeat until-fail:20 --schedule-random
 	@$(MAKE) --no-print-directory fuzz

@@ -36,6 +36,7 @@ Result<PeerProcess> PeerProcess::start(std::string_view role, Value::Map paramet
   }
   words.insert(words.end(), {"bench", "peer", std::string(role), std::move(json)});
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   pid_t pid = 0;

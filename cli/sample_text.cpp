@@ -81,7 +81,7 @@ std::string shape_of(const Tensor& tensor) {
 }
 
 std::string line_of(std::string_view path, const Tensor& tensor) {
-  const std::string line =
+  std::string line =
       fmt::format("  {}  {} {}", shown(path), to_string(tensor.dtype()), shape_of(tensor));
   const auto statistics = statistics_of(tensor);
   if (!statistics) return line;

@@ -48,6 +48,12 @@ function(tendon_proto target)
     list(APPEND made "${generated}/${stem}.pb.cc")
   endforeach()
   add_library(${target} OBJECT ${made})
+  # What clang-tidy reads too, without what is compiled of it.
+  add_custom_target(${target}_files DEPENDS ${made})
+  if(NOT TARGET tendon_proto_files)
+    add_custom_target(tendon_proto_files)
+  endif()
+  add_dependencies(tendon_proto_files ${target}_files)
   set_target_properties(${target} PROPERTIES
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_compile_features(${target} PRIVATE cxx_std_20)

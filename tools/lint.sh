@@ -45,7 +45,12 @@ make_lint_venv() {
 }
 
 tidy() {
-  cmake --preset lint >/dev/null && python3 tools/tidy.py build/lint "${JOBS:-$(nproc)}" "$@"
+  cmake --preset lint >/dev/null || return
+  # Where the control plane can be built, its headers are made first.
+  if grep -q '^TENDON_CONTROL_BUILT:[A-Z]*=ON$' build/lint/CMakeCache.txt; then
+    cmake --build build/lint --target tendon_proto_files >/dev/null || return
+  fi
+  python3 tools/tidy.py build/lint "${JOBS:-$(nproc)}" "$@"
 }
 
 step "planted faults" finds_planted_faults

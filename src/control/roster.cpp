@@ -39,7 +39,7 @@ Result<void> ControllerCore::form(Deadline deadline) {
       TENDON_CHECK(fill_seats(deadline));
       TENDON_CHECK(open_roster());
     }
-    const Result<void> probed = probe(deadline);
+    Result<void> probed = probe(deadline);
     if (probed.has_value()) return {};
     if (probed.error().code == ErrorCode::timeout || roster_.state == RosterState::stopped)
       return probed;
@@ -57,7 +57,7 @@ Result<void> ControllerCore::fill_seats(Deadline deadline) {
   if (options_.start_worker) {
     for (const GlobalRank rank : seats_.in(SeatState::empty)) {
       mutex_.unlock();
-      const Result<void> started = options_.start_worker(rank);
+      Result<void> started = options_.start_worker(rank);
       mutex_.lock();
       if (!started.has_value()) return started;
     }

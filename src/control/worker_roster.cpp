@@ -53,7 +53,7 @@ Result<void> WorkerCore::enter(Context* context, Deadline deadline) {
     const Lock lock(mutex_);
     if (sockets.has_value()) {
       sockets_ = *std::move(sockets);
-      const Result<void> probed = await_probe(deadline);
+      Result<void> probed = await_probe(deadline);
       if (probed.has_value()) return {};
       if (state_ == WorkerState::entering) say_failed(probed.error());
       if (probed.error().code == ErrorCode::timeout) return probed;

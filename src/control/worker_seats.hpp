@@ -94,6 +94,7 @@ class WorkerSeats {
   /// Those of CURVE that the workers said, by rank.
   [[nodiscard]] std::vector<std::string> public_keys() const {
     std::vector<std::string> keys;
+    keys.reserve(seats_.size());
     for (const WorkerSeat& seat : seats_) keys.push_back(seat.public_key);
     return keys;
   }

@@ -256,11 +256,11 @@ class ZmqWorkerSockets final : public WorkerSockets {
     try {
       if (flow == v1::FLOW_STEP_INPUTS) {
         inputs_ = subscribe(*context, places_.inputs, security_);
-      } else if (flow == v1::FLOW_STEP_OUTPUTS) {
-        outputs_ = push(*context, places_.outputs, security_);
-      } else {
-        microbatches_ = push(*context, places_.microbatches, security_);
+        return {};
       }
+      const bool outputs = flow == v1::FLOW_STEP_OUTPUTS;
+      (outputs ? outputs_ : microbatches_) =
+          push(*context, outputs ? places_.outputs : places_.microbatches, security_);
     } catch (const zmq::error_t& error) {
       return failure("control.reconnect", "zmq_connect", error);
     }

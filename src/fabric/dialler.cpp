@@ -90,7 +90,7 @@ void Dialler::need_thread() {
 }
 
 std::shared_ptr<Dialler::Target> Dialler::next_waiting() {
-  const auto is_tried = [&](const std::string& peer) {
+  const auto is_tried = [&](const std::string& peer) TENDON_REQUIRES(mutex_) {
     return std::ranges::any_of(running_, [&](const auto& one) { return one->peer == peer; });
   };
   std::shared_ptr<Target> next;
