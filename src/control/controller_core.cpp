@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace tendon::v0::detail {
+namespace {
+
+// From a collective that fails because a member died to the end of that member's worker pipe.
+constexpr std::chrono::milliseconds kCauseComesWithin{100};
+
+}  // namespace
 
 ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions options,
                                std::shared_ptr<StepNetwork> network, std::unique_ptr<WakeFd> wake,
@@ -160,8 +166,12 @@ void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error
       name_of(*rank) + (why.code == ErrorCode::end_of_stream ? " has left" : ": " + why.detail)};
   seats_.at(*rank) = WorkerSeat{};
   const bool part_of_roster = was == SeatState::ready || was == SeatState::forming;
-  if (part_of_roster && (runs() || roster_.state == RosterState::forming))
+  if (part_of_roster && (runs() || roster_.state == RosterState::forming)) {
     close_roster(std::move(lost));
+  } else if (roster_.cause_may_come_until) {
+    roster_.why_closed = std::move(lost);
+    roster_.cause_may_come_until.reset();
+  }
   changed();
 }
 
@@ -256,6 +266,7 @@ void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
              (failure.schedule_id() == 0 ? std::string()
                                          : " in step " + std::to_string(failure.schedule_id())) +
              ": " + failure.error().substr(0, 1024)});
+    roster_.cause_may_come_until = Clock::now() + kCauseComesWithin;
   }
   changed();
 }
@@ -416,7 +427,7 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
     }
     service(deadline);
   }
-  if (roster_.state != RosterState::running) return roster_error("control.broadcast");
+  if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
   if (inputs.schedule_id <= last_schedule_id_) {
     return Error{ErrorCode::invalid_argument, "control.broadcast",
                  "schedule_id " + std::to_string(inputs.schedule_id) + " is not above " +
@@ -459,7 +470,7 @@ Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_
   const Lock lock(mutex_);
   while (true) {
     if (steps_.is_complete(schedule_id)) return steps_.collect(schedule_id);
-    if (!runs()) return roster_error("control.collect");
+    if (!runs()) return await_cause("control.collect", deadline);
     if (!steps_.has(schedule_id)) {
       return Error{ErrorCode::invalid_argument, "control.collect",
                    "step " + std::to_string(schedule_id) +
@@ -477,7 +488,7 @@ Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_
 Result<void> ControllerCore::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
   const Lock lock(mutex_);
   while (!steps_.has_microbatch(schedule_id)) {
-    if (!runs()) return roster_error("control.microbatch");
+    if (!runs()) return await_cause("control.microbatch", deadline);
     if (!steps_.has(schedule_id)) {
       return Error{ErrorCode::invalid_argument, "control.microbatch",
                    "step " + std::to_string(schedule_id) + " is not in flight"};
@@ -501,7 +512,7 @@ Result<void> ControllerCore::cancel_step(std::uint64_t schedule_id, Deadline dea
   cancel.mutable_cancel()->set_schedule_id(schedule_id);
   seats_.tell_all(cancel);
   while (true) {
-    if (!runs()) return roster_error("control.cancel");
+    if (!runs()) return await_cause("control.cancel", deadline);
     std::vector<GlobalRank> silent = seats_.in(SeatState::ready);
     std::erase_if(silent, [&](GlobalRank rank) TENDON_REQUIRES(mutex_) {
       return seats_.at(rank).cancelled_id >= schedule_id;
@@ -568,7 +579,7 @@ Result<void> ControllerCore::drain(Deadline deadline) {
   const Lock lock(mutex_);
   if (roster_.state == RosterState::running) roster_.state = RosterState::draining;
   while (!steps_.is_idle()) {
-    if (!runs()) return roster_error("control.drain");
+    if (!runs()) return await_cause("control.drain", deadline);
     if (deadline.has_passed()) {
       const auto left = steps_.in_flight();
       return Error{ErrorCode::timeout, "control.drain",

@@ -92,6 +92,9 @@ class ControllerCore final : public PipeListener,
   [[nodiscard]] Result<void> compare_ready() const TENDON_REQUIRES(mutex_);
   void close_roster(Error why) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Error roster_error(std::string_view where) const TENDON_REQUIRES(mutex_);
+  /// The same, with the death that was behind a failure; waits a little for it.
+  [[nodiscard]] Error await_cause(std::string_view where, Deadline deadline)
+      TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool runs() const TENDON_REQUIRES(mutex_) {
     return roster_.state == RosterState::running || roster_.state == RosterState::draining;
   }
@@ -134,6 +137,9 @@ class ControllerCore final : public PipeListener,
     RosterState state = RosterState::gathering;
     RosterId id = {};
     Error why_closed = {};
+    /// A worker failed because another one died, perhaps: until then that death may be heard of,
+    /// and is the reason.
+    std::optional<std::chrono::steady_clock::time_point> cause_may_come_until = {};
   };
   Roster roster_ TENDON_GUARDED_BY(mutex_);
   std::shared_ptr<ControllerSockets> sockets_ TENDON_GUARDED_BY(mutex_);

@@ -166,7 +166,17 @@ void ControllerCore::close_roster(Error why) {
   closed.mutable_roster_closed()->set_reason(why.detail);
   seats_.tell_all(closed);
   roster_.why_closed = std::move(why);
+  roster_.cause_may_come_until.reset();
   changed();
+}
+
+Error ControllerCore::await_cause(std::string_view where, Deadline deadline) {
+  while (roster_.state == RosterState::closed && roster_.cause_may_come_until) {
+    const Deadline until = earlier(deadline, Deadline::at(*roster_.cause_may_come_until));
+    if (until.has_passed()) break;
+    (void)changed_.wait_until(mutex_, until);
+  }
+  return roster_error(where);
 }
 
 Error ControllerCore::roster_error(std::string_view where) const {
