@@ -94,6 +94,10 @@ class Tokenizer:
         """What a token says; nothing for control tokens."""
         return b"" if token in self.control else bytes(map(_BYTES.__getitem__, self._tokens[token]))
 
+    def name_of(self, token: int) -> str:
+        """What the file calls it; of a control token what people write, such as <|im_end|>."""
+        return self._tokens[token]
+
     def decode(self, tokens: Iterable[int]) -> str:
         return b"".join(map(self.bytes_of, tokens)).decode(errors="replace")
 
