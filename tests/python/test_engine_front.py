@@ -4,6 +4,7 @@
 import http.client
 import itertools
 import json
+import signal
 import socket
 import urllib.error
 import urllib.request
@@ -16,7 +17,8 @@ pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is no
 pytest.importorskip("aiohttp", reason="examples/engine/requirements.txt is not installed")
 openai = pytest.importorskip("openai", reason="tests/python/engine_requirements.txt is not installed")
 
-from conftest import PATIENCE_S, SANITIZED, eventually
+from conftest import PATIENCE_S, SANITIZED, eventually, free_address
+from engine_support import ENGINE
 from engine_support.byte_tokenizer import byte_tokenizer
 from engine_support.fake_controller import FakeController, accepted, done, status, tokens
 from engine_support.served_front import ServedFront
@@ -650,3 +652,43 @@ def test_more_live_pages_than_there_may_be(start):
     with urllib.request.urlopen(f"{front.url}/events", timeout=PATIENCE_S) as events:
         events.readline()
         assert raw(front, "/events")[0] == 503
+
+
+# -- the terminal chat
+
+
+CHAT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from engine import chat; sys.exit(chat.main())"
+
+
+def test_a_chat_in_a_terminal(start, program):
+    count = itertools.count()
+    front, controller = start(lambda submit: says(["one", "two", "three"][next(count)])(submit))
+    chat = program(CHAT, str(ENGINE), "--url", front.url, "--system", "Be brief.")
+    out, _ = chat.process.communicate("hi\nand\n/what\n/reset\nagain\n/quit\n", timeout=PATIENCE_S)
+    assert chat.process.returncode == 0
+    for said in ("> one\n", "> two\n", "legal are /reset and /quit", "> three\n"):
+        assert said in out
+    prompts = [TOKENIZER.decode(controller.submits.get()["prompt"]) for _ in range(3)]
+    assert prompts[1] == "system\nBe brief.\nuser\nhi\nassistant\none\nuser\nand\nassistant\n"
+    assert prompts[2] == "system\nBe brief.\nuser\nagain\nassistant\n"
+
+
+def test_ctrl_c_stops_the_answer(start, program):
+    front, controller = start(lambda submit: [accepted(submit["id"]), tokens(submit["id"], texts("endless"))])
+    chat = program(CHAT, str(ENGINE), "--url", front.url)
+    chat.process.stdin.write("hi\n")
+    chat.process.stdin.flush()
+    request = controller.submits.get()["id"]
+    said = ""
+    while not said.endswith("> endless"):
+        said += chat.process.stdout.read(1)
+    chat.process.send_signal(signal.SIGINT)
+    assert controller.received.get(timeout=PATIENCE_S) == {"kind": "cancel", "id": request}
+    out, _ = chat.process.communicate("/quit\n", timeout=PATIENCE_S)
+    assert "(stopped)" in out and chat.process.returncode == 0
+
+
+def test_a_chat_without_an_engine(program):
+    chat = program(CHAT, str(ENGINE), "--url", f"http://{free_address()}")
+    code, _, err = chat.finish()
+    assert code == 1 and "start the engine: make engine" in err
