@@ -48,7 +48,7 @@ class Tokenizer:
     @staticmethod
     def open(checkpoint: Path) -> Tokenizer:
         """From the head of the converted file."""
-        with safe_open(checkpoint, "pt") as file:
+        with safe_open(checkpoint, "np") as file:
             return Tokenizer(json.loads((file.metadata() or {})["tokenizer"]))
 
     @staticmethod

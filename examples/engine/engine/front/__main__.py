@@ -7,9 +7,8 @@ import argparse
 import asyncio
 import logging
 import signal
+import sys
 from pathlib import Path
-
-from safetensors import safe_open
 
 from .. import convert
 from ..config import LlamaConfig
@@ -30,18 +29,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _config(checkpoint: Path) -> LlamaConfig:
-    with safe_open(checkpoint, "pt") as file:
-        return LlamaConfig.from_json((file.metadata() or {})["config"])
-
-
 async def serve(arguments: argparse.Namespace) -> None:
     """Until SIGINT or SIGTERM."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     checkpoint = arguments.checkpoint or convert.convert_once()
-    model = Model(arguments.model, _config(checkpoint).context)
+    model = Model(arguments.model, LlamaConfig.open(checkpoint).context)
     async with running(arguments.controller, arguments.port, Tokenizer.open(checkpoint), model, Limits()) as front:
         print(f"engine: {front.url}", flush=True)
         await ended.wait()
@@ -49,4 +43,7 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="engine.front: %(message)s")
-    asyncio.run(serve(_arguments()))
+    try:
+        asyncio.run(serve(_arguments()))
+    except OSError as error:  # the port is taken, for example
+        sys.exit(f"engine.front: {error}")

@@ -28,6 +28,8 @@ def sampling(body: Body) -> dict[str, Any]:
         "min_tokens": fields.integer(body, "min_tokens", 0, 2**31 - 1),
         "ignore_eos": fields.flag(body, "ignore_eos"),
     }
+    if said["top_k"] == -1:
+        said["top_k"] = 0  # both are: all
     if said["temperature"] is None:
         said["temperature"] = 1.0
     if body.get("logit_bias"):
