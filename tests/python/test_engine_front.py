@@ -186,7 +186,7 @@ def test_a_completion_streamed(start):
 
 
 def test_two_choices_in_one_stream(start):
-    front, controller = start()
+    front, controller = start(limits=Limits(keep_alive_s=0.001))  # its signs of life are nothing to the client
     with client(front) as api, ThreadPoolExecutor(1) as threads:
         got = threads.submit(lambda: list(api.completions.create(model="tiny", prompt="p", n=2, stream=True)))
         one, other = (controller.submits.get()["id"] for _ in range(2))

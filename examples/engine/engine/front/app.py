@@ -40,7 +40,7 @@ class Front:
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._checked], client_max_size=self._limits.body_bytes)
         app.router.add_get("/", self._live.page)
-        app.router.add_get("/events", self._live.events)
+        app.router.add_get("/events", self._live.events, allow_head=False)
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/v1/models", self._models)

@@ -14,7 +14,7 @@ from .choice import Choice, Piece, Shown
 
 
 class Shape:
-    """Of one answer: its id, time and model are in every chunk."""
+    """One answer; its id, time and model are in every chunk."""
 
     def __init__(self, asked: Asked, model: Model, tokenizer: Tokenizer) -> None:
         self._asked, self._tokenizer = asked, tokenizer
