@@ -559,7 +559,7 @@ def test_a_client_that_leaves_while_the_engine_rebuilds(start):
     assert controller.submits.empty()
 
 
-@pytest.mark.parametrize("limits", [Limits(unread_tokens=100), Limits(write_s=0.05)], ids=["full", "late"])
+@pytest.mark.parametrize("limits", [Limits(unread_tokens=100), Limits(unread_tokens=10**9, write_s=0.05)], ids=["full", "late"])
 def test_a_reader_that_never_reads(start, limits):
     front, controller = start(limits=limits)
     with connection(front, {"stream": True, "max_tokens": 500}, receive_buffer=4096):

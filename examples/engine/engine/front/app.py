@@ -66,7 +66,9 @@ class Front:
                 raise
             response = _error(ApiError(error.status, f"{request.method} {request.path[:200]}: {error.reason}",
                                        code=f"http_{error.status}"), allow=error.headers.get("Allow"))
-        except (asyncio.CancelledError, ConnectionError):
+        except (asyncio.CancelledError, ConnectionError) as error:
+            if isinstance(error, replies.Stalled):
+                self.counts.unread += 1
             self.counts.disconnected += path.startswith("/v1")
             raise asyncio.CancelledError from None  # aiohttp would log a ConnectionError as a failure
         except Exception:

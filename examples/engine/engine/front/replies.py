@@ -22,6 +22,10 @@ _STREAM_BUFFER = 64 << 10  # bytes of one stream that lie here, and as many agai
 _log = logging.getLogger("engine.front")
 
 
+class Stalled(ConnectionError):
+    """A stream was ended because nobody reads it."""
+
+
 async def whole(exchange: Exchange, shape: Shape, limits: Limits) -> web.Response:
     pieces = [Piece() for _ in exchange.choices]
     async for one in exchange.pieces(limits.keep_alive_s):
@@ -96,7 +100,7 @@ class Events:
         except TimeoutError:
             if self._transport is not None:
                 self._transport.abort()
-            raise ConnectionResetError("the reader takes nothing") from None
+            raise Stalled(f"its reader has taken nothing for {self._limits.write_s:g} s") from None
 
     async def close(self) -> web.StreamResponse:
         async with asyncio.timeout(self._limits.write_s):
