@@ -77,7 +77,7 @@ function drawTimes() {
     const above = points.map((one, index) => below[index] + one[name]);
     const up = points.map((one, index) => [x(one.t), y(above[index])]);
     const back = points.map((one, index) => [x(one.t), y(below[index])]).reverse();
-    if (points.length > 1) add(svg, "path", {class: `on ${kind}`, d: path([...up, ...back]) + "Z"});
+    if (points.length > 1) add(svg, "path", {class: `on area ${kind}`, d: path([...up, ...back]) + "Z"});
     below = above;
   }
 }
@@ -139,7 +139,7 @@ function drawRanks() {
     add(svg, "path", {class: "grid", d: `M${x(ms)} ${top}V${height - bottom}`});
     add(svg, "text", {class: "soft", x: x(ms), y: height - 6, "text-anchor": "middle"}, +ms.toPrecision(3));
   }
-  add(svg, "text", {class: "soft", x: width, y: height - 6, "text-anchor": "end"}, "ms a step");
+  add(svg, "text", {class: "soft", x: width, y: 12, "text-anchor": "end"}, "ms a step");
   const row = Math.min(44, (height - top - bottom) / Math.max(1, workers.length));
   workers.forEach((worker, index) => {
     const y = top + index * row, thick = Math.max(3, row * 0.5);
@@ -182,7 +182,8 @@ function drawTiles() {
   say("waiting", now.waiting);
   say("limit", `requests waiting, of ${now.limit}`);
   say("blocks", now.used);
-  say("block", `of ${now.blocks} KV blocks, ${now.block_size} tokens each`);
+  say("block", `of ${now.blocks} KV blocks`);
+  byId("block").title = `${now.block_size} tokens each`;
   byId("queue").style.width = `${Math.min(100, 100 * now.waiting / Math.max(1, now.limit))}%`;
   byId("used").style.width = `${Math.min(100, 100 * now.used / Math.max(1, now.blocks))}%`;
 }
@@ -191,6 +192,8 @@ function draw() {
   asked = false;
   byId("state").textContent = state;
   byId("state").className = `state ${state}`;
+  // What is shown is old.
+  document.body.className = state === "unreachable" ? "old" : "";
   document.title = `${state} - Tendon engine`;
   drawRates();
   drawTimes();
