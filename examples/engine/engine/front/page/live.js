@@ -152,8 +152,9 @@ function drawRanks() {
       from += worker.step_ms[part];
     }
     add(svg, "text", {class: "soft", x: x(from) + 5, y: y + thick / 2 + 6}, number(from));
+    const doing = worker.alive ? worker.waiting : "dead", fits = Math.floor((width - left) / 5.9);
     if (row > 26) add(svg, "text", {class: "soft", x: left, y: y + thick + 12},
-      worker.alive ? worker.waiting : "dead");
+      doing.length > fits ? doing.slice(0, fits - 1) + "\u2026" : doing);
   });
 }
 
@@ -166,8 +167,9 @@ function drawDeaths() {
     }
     line.className = "dead";
     const time = document.createElement("time");
-    time.textContent = new Date(death.at * 1000).toLocaleTimeString();
-    line.append(time, `rank ${death.rank}: ${death.what}`);
+    time.textContent = new Date(death.at * 1000).toLocaleTimeString([], {hour12: false});
+    const whose = `rank ${death.rank}`;
+    line.append(time, death.what.startsWith(whose) ? death.what : `${whose}: ${death.what}`);
     return line;
   }));
 }
