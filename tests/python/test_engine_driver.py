@@ -80,7 +80,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_all_of_it_starts_and_ends(run, number):
     process = run("--layout", "3,2,1", "--port", "0")
     url, said = ready(process)

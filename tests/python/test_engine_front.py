@@ -532,6 +532,22 @@ def test_a_controller_that_says_nothing(start):
     assert post(front)[2]["error"]["code"] == "unreachable"
 
 
+def test_an_engine_that_is_stopped(start):
+    front, controller = start()
+    with client(front) as api, ThreadPoolExecutor(2) as threads:
+        stream = threads.submit(lambda: list(api.completions.create(model="tiny", prompt="p", stream=True)))
+        controller.send(tokens(controller.submits.get()["id"], texts("a")))
+        whole = threads.submit(lambda: api.completions.create(model="tiny", prompt="p"))
+        controller.submits.get()
+        assert eventually(lambda: front.front.counts.open == 2)
+        front.close()
+        with pytest.raises(openai.APIError, match="is being stopped"):
+            stream.result(PATIENCE_S)
+        with pytest.raises(openai.InternalServerError, match="is being stopped") as caught:
+            whole.result(PATIENCE_S)
+    assert caught.value.status_code == 503 and caught.value.code == "stopping"
+
+
 # -- clients that leave, or do not read
 
 

@@ -27,11 +27,11 @@ from .tokenizer import Tokenizer
 MODEL = "SmolLM2-135M-Instruct"
 _LOOK_S = 0.2
 _PATIENCE_S = 40.0  # the controller brings to their end what it has accepted, and ends its workers
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(Exception):
-    """Ctrl-C, or SIGTERM."""
+    """Ctrl-C, SIGTERM, or a terminal that was closed."""
 
 
 def _arguments() -> argparse.Namespace:

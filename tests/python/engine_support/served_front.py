@@ -35,5 +35,7 @@ class ServedFront:
             self._started.set()
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
+        """May be repeated."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ended.set)
+            self._thread.join()

@@ -12,7 +12,7 @@ from types import TracebackType
 from ..tokenizer import Tokenizer
 from .asked import Asked
 from .choice import Choice, Piece
-from .errors import ApiError, of_failure, of_refusal
+from .errors import ApiError, of_failure, of_refusal, unavailable
 from .limits import Limits
 from .link import Link
 from .messages import Accepted, Done, Event, Lost, Refused, Tokens
@@ -103,6 +103,8 @@ class Exchange:
     def _error_of(self, event: Event) -> ApiError:
         if isinstance(event, Refused):
             return of_refusal(event.code, event.message, self._limits.retry_after_s)
+        if isinstance(event, Lost) and event.code == "stopping":
+            return unavailable(event.message, event.code, self._limits.retry_after_s)
         if isinstance(event, Lost):
             return of_failure(event.code, event.message)
         reason = event.reason if isinstance(event, Done) else "failed"

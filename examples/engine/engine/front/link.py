@@ -21,6 +21,7 @@ from .status import Malformed, Status
 _CONNECT_S = 2.0
 _TICK_S = 0.25  # how often those that wait for a state look at the clock
 _WAITING = ("starting", "rebuilding")
+_STOPPING = "the engine is being stopped"
 _log = logging.getLogger("engine.front")
 
 Sink = Callable[[Event], None]
@@ -41,6 +42,7 @@ class Link:
         self._status_at = 0.0
         self._changed = asyncio.Condition()
         self._connected = False
+        self._stopping = False
         self.status: Status | None = None
         self.listeners: set[Callable[[Status], None]] = set()
         self.malformed = 0  # messages
@@ -51,6 +53,8 @@ class Link:
 
     def submit(self, request: str, prompt: Sequence[int], sampling: Mapping[str, Any], sink: Sink) -> None:
         """sink gets Accepted or Refused, then Tokens in their order, then Done; or Lost at any time, as the last."""
+        if self._stopping:
+            raise unavailable(_STOPPING, "stopping", self._limits.retry_after_s)
         if not self._connected:
             raise unavailable("the controller cannot be reached; try again", "unreachable",
                               self._limits.retry_after_s)
@@ -64,6 +68,13 @@ class Link:
     def finish(self, request: str) -> None:
         """A stop string was found: as cancel, and the controller counts it as done."""
         self._leave(request, messages.finish(request))
+
+    def stop(self) -> None:
+        """Ends all requests, and takes no more."""
+        self._stopping = True
+        for request, sink in list(self._sinks.items()):
+            self.cancel(request)
+            sink(Lost(request, "stopping", _STOPPING))
 
     def _leave(self, request: str, message: bytes) -> None:
         if self._sinks.pop(request, None) is not None:

@@ -41,6 +41,7 @@ async def running(controller: str, port: int, tokenizer: Tokenizer, model: Model
         await web.TCPSite(runner, "127.0.0.1", port, backlog=_BACKLOG).start()
         yield Running(f"http://127.0.0.1:{runner.addresses[0][1]}", front, link)
     finally:
+        link.stop()  # clients hear why; then connections are closed
         await runner.cleanup()
         linking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
