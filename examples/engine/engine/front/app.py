@@ -86,8 +86,8 @@ class Front:
         return web.json_response({"status": "ok", "state": state})
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
-        text = metrics.page(self._link.state(), self._link.status, self.counts, self._link.malformed,
-                            self._link.unknown)
+        text = metrics.page(self._link.state(), self._link.status, self.counts,
+                            malformed=self._link.malformed, unknown=self._link.unknown, refused=self._link.refused)
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     def _model_json(self) -> dict[str, object]:

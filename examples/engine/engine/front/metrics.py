@@ -43,7 +43,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def page(state: str, status: Status | None, counts: Counts, malformed: int, unknown: int) -> str:
+def page(state: str, status: Status | None, counts: Counts, *, malformed: int, unknown: int, refused: int) -> str:
     made = _Page()
     made.add("state", "gauge", "1 for the state that the engine is in.",
              [({"state": name}, float(name == state)) for name in (*STATES, "unreachable")])
@@ -56,6 +56,7 @@ def page(state: str, status: Status | None, counts: Counts, malformed: int, unkn
     made.add("http_tokens_total", "counter", "Tokens of answers.", counts.tokens)
     made.add("controller_malformed_total", "counter", "Messages of the controller that could not be read.", malformed)
     made.add("controller_unknown_total", "counter", "Messages of the controller for requests that nobody made.", unknown)
+    made.add("controller_refused_total", "counter", "Messages that the controller could not read.", refused)
     if status is not None:
         _of_controller(made, status)
     return made.text()
