@@ -2,11 +2,12 @@
 # The front door. Each verb does all it needs on a fresh Debian 12; a second run does no needless
 # work. The inner loop of a developer is in CONTRIBUTING.md.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint asan python-asan tsan fuzz test-long install clean
+.PHONY: help setup demo engine test bench lint asan python-asan tsan fuzz test-long install clean
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+ENGINE_ARGS ?=
 export JOBS FUZZ_SECONDS
 
 help: ## list the verbs (this)
@@ -17,6 +18,9 @@ setup: ## install the Debian packages that are missing (tools/packages.txt)
 
 demo: ## run a distributed brain, then move a real model checkpoint between two processes
 	@tools/demo.sh
+
+engine: ## run a language model on workers that Tendon connects; ENGINE_ARGS="--layout 3,2,1 --port 8000"
+	@tools/engine.sh $(ENGINE_ARGS)
 
 test: ## build and run all tests
 	@tools/setup.sh build test zenoh control

@@ -40,9 +40,10 @@ if ! unchanged "$folder/venv.stamp" "$requirements"; then
 fi
 
 engine=examples/engine/requirements.txt
-if ! unchanged "$folder/engine.stamp" "$engine" "$requirements"; then
-  echo "== python: the model of examples/engine (97 MB), once"
-  pip_install -r "$engine"
+client=tests/python/engine_requirements.txt
+if ! unchanged "$folder/engine.stamp" "$engine" "$client" "$requirements"; then
+  echo "== python: the model of examples/engine, and its HTTP libraries (105 MB), once"
+  pip_install -r "$engine" -r "$client"
   mv "$folder/engine.stamp.new" "$folder/engine.stamp"
 fi
 

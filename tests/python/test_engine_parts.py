@@ -16,6 +16,7 @@ pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is no
 import tendon
 from conftest import SANITIZED
 from engine_support import ENGINE, reference
+from engine_support.byte_tokenizer import byte_tokenizer
 from engine_support.reference import TINY
 from engine import attention, convert, gguf_file, layout, sampler, weights
 from engine.batch import Batches
@@ -27,7 +28,7 @@ from engine.sequences import Chunk, Sequence
 from engine.step import (Divergence, FinishedSequence, PendingStepOutput, SamplerOutput, SamplingParams,
                          SchedulerOutput, SequenceParams, SequenceScheduleMetadata, StepError, StepInputs,
                          tokens_hash)
-from engine.tokenizer import _BYTES, Detokenizer, Tokenizer
+from engine.tokenizer import Detokenizer, Tokenizer
 
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="torch's arithmetic takes minutes here")
@@ -553,15 +554,7 @@ def test_a_hash_that_another_language_can_compute():
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    """The bytes, one merge, and two control tokens."""
-    characters = {byte: character for character, byte in _BYTES.items()}
-    tokens = ["<|im_start|>", "<|im_end|>", *(characters[byte] for byte in range(256)), "he"]
-    return Tokenizer({
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [3, 3] + [1] * 257, "tokenizer.ggml.merges": ["h e"],
-        "tokenizer.ggml.eos_token_id": 1,
-        "tokenizer.chat_template": "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
-                                   "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"})
+    return byte_tokenizer()
 
 
 def test_text_comes_back(tokenizer):

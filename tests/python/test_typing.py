@@ -8,18 +8,24 @@ import types
 import pytest
 
 import tendon
+from engine_support import ENGINE
 from test_pages import programs
 
 pytest.importorskip("mypy")
 
 
 def strict(source: str, folder) -> str:
-    """What mypy --strict says of a program; its empty configuration keeps it from any other."""
+    """What mypy --strict says of a program."""
     (folder / "program.py").write_text(source)
+    return strictly(folder, folder, "program.py")
+
+
+def strictly(where, folder, *what: str) -> str:
+    """The same of what is in `where`; an empty configuration keeps mypy from any other."""
     (folder / "mypy.ini").write_text("[mypy]\n")
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini",
-                           "--cache-dir", folder.parent / "mypy", "program.py"],
-                          cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", folder / "mypy.ini",
+                           "--cache-dir", folder.parent / "mypy", *what],
+                          cwd=where, capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 1), done.stderr
     return "" if done.returncode == 0 else done.stdout
 
@@ -141,3 +147,9 @@ with tendon.Node("a", domain="brain", peers=[], listen="127.0.0.1:0", context=te
     said = strict(program + "\nnode.publisher(7)\nprint(node.subscriber('a').recv().sequence.upper())\n", tmp_path)
     assert 'Argument 1 to "publisher" of "Node" has incompatible type "int"' in said
     assert '"int" has no attribute "upper"' in said
+
+
+def test_the_engine(tmp_path):
+    for needed in ("tokenizers", "aiohttp"):
+        pytest.importorskip(needed, reason="examples/engine/requirements.txt is not installed")
+    assert strictly(ENGINE, tmp_path, "-p", "engine") == ""

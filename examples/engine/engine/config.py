@@ -6,7 +6,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
+
+from safetensors import safe_open
 
 
 @dataclass(frozen=True)
@@ -69,3 +72,13 @@ class LlamaConfig:
     @staticmethod
     def from_json(text: str) -> LlamaConfig:
         return LlamaConfig(**json.loads(text))
+
+    @staticmethod
+    def open(checkpoint: Path) -> LlamaConfig:
+        """From the head of the converted file, without its tensors."""
+        with safe_open(checkpoint, "np") as file:
+            head = file.metadata() or {}
+        if "config" not in head:
+            raise ValueError(f"{checkpoint}: the head says nothing of a config; delete the file, and it "
+                             "is converted again")
+        return LlamaConfig.from_json(head["config"])

@@ -48,7 +48,7 @@ class Tokenizer:
     @staticmethod
     def open(checkpoint: Path) -> Tokenizer:
         """From the head of the converted file."""
-        with safe_open(checkpoint, "pt") as file:
+        with safe_open(checkpoint, "np") as file:
             return Tokenizer(json.loads((file.metadata() or {})["tokenizer"]))
 
     @staticmethod
@@ -93,6 +93,10 @@ class Tokenizer:
     def bytes_of(self, token: int) -> bytes:
         """What a token says; nothing for control tokens."""
         return b"" if token in self.control else bytes(map(_BYTES.__getitem__, self._tokens[token]))
+
+    def name_of(self, token: int) -> str:
+        """What the file calls it; of a control token what people write, such as <|im_end|>."""
+        return self._tokens[token]
 
     def decode(self, tokens: Iterable[int]) -> str:
         return b"".join(map(self.bytes_of, tokens)).decode(errors="replace")

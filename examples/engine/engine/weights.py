@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch.utils.dlpack import from_dlpack
 
 import tendon
@@ -25,14 +24,8 @@ class Checkpoint:
 
     @staticmethod
     def open(path: Path) -> Checkpoint:
-        with safe_open(path, "pt") as file:
-            head = file.metadata() or {}
-        if "config" not in head:
-            raise ValueError(f"{path}: the head says nothing of a config; delete the file, and it "
-                             "is converted again")
         batch = tendon.load(path)
-        return Checkpoint(LlamaConfig.from_json(head["config"]),
-                          {name: from_dlpack(batch[name]) for name in batch.keys()})
+        return Checkpoint(LlamaConfig.open(path), {name: from_dlpack(batch[name]) for name in batch.keys()})
 
     def of(self, name: str, *shape: int) -> torch.Tensor:
         tensor = self.tensors.get(f"model.{name}.weight")

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes: what each address does, and what every request is checked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from ..tokenizer import Tokenizer
+from . import asked as bodies
+from . import fields, metrics, replies
+from .asked import Asked, Model
+from .errors import ApiError, internal_error, queue_full, unavailable
+from .exchange import Exchange
+from .fields import Body
+from .limits import Limits
+from .link import Link
+from .live import Live
+from .shapes import Shape
+
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Reader = Callable[[Body, Tokenizer, Model, Limits], Asked]
+_log = logging.getLogger("engine.front")
+
+
+class Front:
+    """One event loop's; app() is run by aiohttp with handler_cancellation, so that a client's end is known."""
+
+    def __init__(self, link: Link, tokenizer: Tokenizer, model: Model, limits: Limits) -> None:
+        self._link, self._tokenizer, self._model, self._limits = link, tokenizer, model, limits
+        self._live = Live(link, limits)
+        self._made = int(time.time())
+        self.counts = metrics.Counts()
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[self._checked], client_max_size=self._limits.body_bytes)
+        app.router.add_get("/", self._live.page)
+        app.router.add_get("/events", self._live.events, allow_head=False)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models/{id:.+}", self._one_model)
+        app.router.add_post("/v1/completions", self._completions)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        return app
+
+    # -- every request
+
+    @web.middleware
+    async def _checked(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Errors in the shape that clients know, and counted."""
+        route = request.match_info.route.resource
+        path = route.canonical if route is not None else "other"
+        try:
+            _check_origin(request)
+            response = await handler(request)
+        except ApiError as error:
+            response = _error(error)
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            response = _error(ApiError(error.status, f"{request.method} {request.path[:200]}: {error.reason}",
+                                       code=f"http_{error.status}"), allow=error.headers.get("Allow"))
+        except (asyncio.CancelledError, ConnectionError) as error:
+            if isinstance(error, replies.Stalled):
+                self.counts.unread += 1
+            self.counts.disconnected += path.startswith("/v1")
+            raise asyncio.CancelledError from None  # aiohttp would log a ConnectionError as a failure
+        except Exception:
+            _log.exception("%s %s", request.method, request.path)
+            response = _error(internal_error())
+        self.counts.requests[path, response.status] += 1
+        return response
+
+    # -- what the engine says of itself
+
+    async def _health(self, _: web.Request) -> web.StreamResponse:
+        state = self._link.state()
+        if state != "running":
+            raise unavailable(f"the engine is {state}", state, self._limits.retry_after_s)
+        return web.json_response({"status": "ok", "state": state})
+
+    async def _metrics(self, _: web.Request) -> web.StreamResponse:
+        text = metrics.page(self._link.state(), self._link.status, self.counts,
+                            malformed=self._link.malformed, unknown=self._link.unknown, refused=self._link.refused)
+        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    def _model_json(self) -> dict[str, object]:
+        return {"id": self._model.name, "object": "model", "created": self._made, "owned_by": "tendon"}
+
+    async def _models(self, _: web.Request) -> web.StreamResponse:
+        return web.json_response({"object": "list", "data": [self._model_json()]})
+
+    async def _one_model(self, request: web.Request) -> web.StreamResponse:
+        if request.match_info["id"] != self._model.name:
+            raise bodies.unknown_model(request.match_info["id"], self._model)
+        return web.json_response(self._model_json())
+
+    # -- requests for tokens
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._bounded(request, bodies.completion)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._bounded(request, bodies.chat)
+
+    async def _bounded(self, request: web.Request, reader: _Reader) -> web.StreamResponse:
+        if self.counts.open >= self._limits.open_requests:
+            raise queue_full(f"{self.counts.open} requests are open already; try again", self._limits.retry_after_s)
+        self.counts.open += 1
+        try:
+            return await self._reply(request, reader)
+        finally:
+            self.counts.open -= 1
+
+    async def _reply(self, request: web.Request, reader: _Reader) -> web.StreamResponse:
+        # A thread, because to cut a long text into tokens takes a while.
+        asked = await asyncio.to_thread(reader, await self._body(request), self._tokenizer, self._model, self._limits)
+        await self._link.ready()
+        shape = Shape(asked, self._model, self._tokenizer)
+        async with Exchange(self._link, self._tokenizer, asked, self._limits,
+                            lambda: self._overflow(request)) as exchange:
+            await exchange.submit()
+            try:
+                if asked.stream:
+                    return await replies.stream(request, exchange, shape, self._limits, asked.include_usage)
+                return await replies.whole(exchange, shape, self._limits)
+            finally:
+                self.counts.tokens += sum(choice.tokens for choice in exchange.choices)
+
+    async def _body(self, request: web.Request) -> Body:
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                return fields.parse(await request.read())
+        except TimeoutError:
+            raise ApiError(408, f"the body did not come within {self._limits.body_s:g} s", code="timeout") from None
+
+    def _overflow(self, request: web.Request) -> None:
+        """Its reader takes too little; the end of the connection ends the handler."""
+        self.counts.unread += 1
+        if request.transport is not None:
+            request.transport.abort()
+
+
+def _check_origin(request: web.Request) -> None:
+    """Pages from elsewhere shall not use the engine through their reader's browser."""
+    host = request.host.rsplit(":", 1)[0] if not request.host.endswith("]") else request.host
+    if host.lower() not in _HOSTS:
+        raise ApiError(403, f"the host is {request.host[:100]!r}; legal is one of {', '.join(_HOSTS)}",
+                       code="host_not_allowed")
+    origin = request.headers.get("Origin")
+    if origin is not None and origin.lower() != f"http://{request.host}".lower():
+        raise ApiError(403, f"the page is of {origin[:100]!r}; legal is this server's own", code="origin_not_allowed")
+
+
+def _error(error: ApiError, allow: str | None = None) -> web.Response:
+    headers = {}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    if allow is not None:
+        headers["Allow"] = allow
+    return web.json_response(error.body(), status=error.status, headers=headers)

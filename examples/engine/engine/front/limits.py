@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one client may have of the front, and how long anything is waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Tests give smaller ones."""
+
+    body_bytes: int = 2 << 20
+    body_s: float = 30.0  # for a body to arrive
+    open_requests: int = 512  # of all clients together, also those that wait
+    choices: int = 128  # sequences of one request: prompts times n
+    unread_tokens: int = 4096  # of one request, which its reader has not taken
+    write_s: float = 30.0  # for a reader to take anything at all
+    keep_alive_s: float = 10.0  # between two signs of life in a stream without tokens
+    ready_s: float = 60.0  # for an engine that starts or rebuilds
+    status_s: float = 5.0  # after which a controller that says nothing counts as gone
+    retry_after_s: int = 2  # what clients are told
+    pages: int = 32  # live pages at once

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The front as it runs: a link, and an HTTP server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from ..tokenizer import Tokenizer
+from .app import Front
+from .asked import Model
+from .limits import Limits
+from .link import Link
+
+_SHUTDOWN_S = 2.0
+_BACKLOG = 512  # connections that wait to be taken
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    front: Front
+    link: Link
+
+
+@contextlib.asynccontextmanager
+async def running(controller: str, port: int, tokenizer: Tokenizer, model: Model,
+                  limits: Limits) -> AsyncIterator[Running]:
+    """Serves on 127.0.0.1 while the block runs. There is no other address, because nobody has to say who he is."""
+    link = Link(controller, len(tokenizer), limits)
+    front = Front(link, tokenizer, model, limits)
+    runner = web.AppRunner(front.app(), handler_cancellation=True, access_log=None,
+                           shutdown_timeout=_SHUTDOWN_S)
+    await runner.setup()
+    linking = asyncio.create_task(link.run())
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port, backlog=_BACKLOG).start()
+        yield Running(f"http://127.0.0.1:{runner.addresses[0][1]}", front, link)
+    finally:
+        link.stop()  # clients hear why; then connections are closed
+        await runner.cleanup()
+        linking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await linking

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# engine.sh [--layout TP,PP,KVP] [--port N] [--blocks N]: all of `make engine`: installs what is missing,
+# builds, and runs a language model on workers that Tendon connects, until Ctrl-C.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case " $* " in *" --help "* | *" -h "*)
+  echo "make engine ENGINE_ARGS=\"[--layout TP,PP,KVP] [--port N] [--blocks N]\""
+  echo "  TP (1 or 3): ways to split a layer; PP (1 to 30): stages of layers; KVP: ways to split keys and values"
+  exit ;;
+esac
+
+cat <<PLAN
+== the plan
+   1. Debian packages that are missing; a virtual environment with torch (5 GB), the wheel of this tree and the
+      model (97 MB) in build/python, and the controller in build/release: many minutes the first time
+   2. the weights are converted, once, into ~/.cache/tendon/engine
+   3. the controller, its workers and the HTTP front run until Ctrl-C
+PLAN
+tools/setup.sh build demo control
+tools/python_env.sh
+cmake --preset release -DTENDON_CONTROL=ON >/dev/null
+tools/build.sh release engine_controller
+
+# Nobody makes the environment anew while it is used; any number may use it.
+exec 9>build/python/lock
+flock --shared 9
+exec env PYTHONPATH=examples/engine PYTHONDONTWRITEBYTECODE=1 TENDON_LOG="${TENDON_LOG:-error}" \
+  build/python/venv/bin/python -m engine.run \
+  --controller-program build/release/examples/engine/engine_controller "$@"
