@@ -335,6 +335,28 @@ TEST(Control, ALostWorkerClosesTheRosterAndAReplacementMakesTheNext) {
   EXPECT_TRUE(succeeds(controller.stop("over", kPatience)));
 }
 
+TEST(Control, ALossThatIsHeardOfAfterTheFailureItCausedIsTheReason) {
+  Context context = Context::create({.name = "controller"}).value();
+  Controller controller = Controller::bind(context, layout_of(2, 1, 1), "127.0.0.1:0").value();
+  WorkerThreads workers(controller);
+  workers.start(0, [](Worker& worker) {
+    ASSERT_TRUE(succeeds(worker.next_step(kPatience)));
+    const Error lost{ErrorCode::peer_lost, "test", "rank 1 died"};
+    EXPECT_TRUE(fails_with(worker.rebuild(lost, kPatience), ErrorCode::end_of_stream));
+  });
+  workers.start(1, [](Worker& worker) {
+    Result<Step> step = worker.next_step(kPatience);
+    if (step.has_value()) step = worker.next_step(kPatience);
+    EXPECT_TRUE(fails_with(step, ErrorCode::roster_closed, "rank 0"));
+    worker.leave("a test");
+  });
+  ASSERT_TRUE(succeeds(controller.wait_for_workers(kPatience)));
+  ASSERT_TRUE(succeeds(controller.broadcast({.schedule_id = 1}, kPatience)));
+  EXPECT_TRUE(eventually([&] { return controller.status().reason.starts_with("rank 1 ("); }))
+      << controller.status().reason;
+  EXPECT_TRUE(succeeds(controller.stop("over", kPatience)));
+}
+
 TEST(Control, AWorkerThatFailsAStepKeepsItsPlaceInTheNextRoster) {
   Context context = Context::create({.name = "controller"}).value();
   Controller controller = Controller::bind(context, layout_of(1, 2, 1), "127.0.0.1:0").value();
