@@ -190,11 +190,13 @@ void Scheduler::admit_waiting(Draft& draft) {
       return;
     // The step that it was part of when it was preempted is still under way.
     if (sequence.in_step != 0) return;
-    growth.add(0, sequence.tokens());
-    if (!budget_.has_room(growth)) return;
+    BlockBudget::Growth with_it = growth;
+    with_it.add(0, sequence.tokens());
+    if (!budget_.has_room(with_it)) return;
     sequence.place = Place::running;
     ++running;
     add(draft, seq_id, sequence);
+    growth.add(sequence.position, sequence.tokens());
   }
 }
 
