@@ -248,16 +248,22 @@ void Engine::restart_ended_workers() {
 }
 
 void Engine::lose_workers(const tendon::Error& why) {
-  if (processes_) (void)processes_->reap();  // rebuild() starts those that are missing
   const std::uint32_t rank = rank_in(why.detail);
+  std::string cause = why.detail;
+  if (processes_) {
+    // rebuild() starts those that are missing.
+    for (const WorkerProcesses::Exit& exit : processes_->reap()) {
+      if (exit.rank == rank) cause += "; its process ended by " + exit.how;
+    }
+  }
   const auto known = identities_.find(rank);
   deaths_.emplace_back(Value::Map{
-      {"rank", rank}, {"what", why.detail}, {"at", static_cast<double>(wall_clock_ns()) / 1e9}});
+      {"rank", rank}, {"what", cause}, {"at", static_cast<double>(wall_clock_ns()) / 1e9}});
   if (deaths_.size() > kDeathsShown) deaths_.erase(deaths_.begin());
-  std::cerr << "engine_controller: " << why.detail << "\n";
+  std::cerr << "engine_controller: " << cause << "\n";
   scheduler_.lose_workers({.rank = rank,
                            .host = known == identities_.end() ? "unknown" : known->second.host,
-                           .cause = why.detail});
+                           .cause = std::move(cause)});
   in_flight_.clear();
   meter_.clear();
   state_ = State::rebuilding;

@@ -130,9 +130,7 @@ std::optional<v1::StepInputs> Scheduler::next_step() {
   add_decodes(draft);
   add_prompts(draft);
   admit_waiting(draft);
-  if (draft.parts.empty() && ended_.empty() && draft.output().preempted_seq_ids().empty()) {
-    return std::nullopt;
-  }
+  if (draft.parts.empty() && ended_.empty()) return std::nullopt;
   last_schedule_id_ = schedule_id;
   for (v1::PendingStepOutput& pending : std::exchange(pending_, {})) {
     *draft.inputs.add_pending_step_outputs() = std::move(pending);
@@ -236,18 +234,23 @@ void Scheduler::add(Draft& draft, std::uint64_t seq_id, Sequence& sequence) {
   --draft.sequences_left;
 }
 
-/// Preempts younger ones, the youngest first, until there is. None is preempted for a step that it
-/// is part of, so one for which there is no room may have to wait for the next step.
+/// Preempts as many younger ones as it takes, the youngest first, or none. None is preempted for a
+/// step that it is part of, so one for which there is no room may have to wait for the next step.
 bool Scheduler::make_room(Draft& draft, std::uint64_t seq_id, std::uint32_t tokens) {
   const Sequence& wanting = sequences_.at(seq_id);
-  while (!budget_.has_room(wanting.position, wanting.position + tokens)) {
-    const auto youngest = std::find_if(sequences_.rbegin(), sequences_.rend(), [&](auto& each) {
-      return each.second.place == Place::running && each.second.position > 0 &&
-             each.second.in_step != draft.output().schedule_id();
-    });
-    if (youngest == sequences_.rend() || youngest->first <= seq_id) return false;
-    draft.output().add_preempted_seq_ids(youngest->first);
-    begin_anew(youngest->second);
+  BlockBudget after = budget_;
+  std::vector<std::uint64_t> victims;
+  for (auto at = sequences_.rbegin(); !after.has_room(wanting.position, wanting.position + tokens);
+       ++at) {
+    const auto& [younger, sequence] = *at;
+    if (younger <= seq_id) return false;
+    if (sequence.position == 0 || sequence.in_step == draft.output().schedule_id()) continue;
+    after.give_back(sequence.position);
+    victims.push_back(younger);
+  }
+  for (const std::uint64_t victim : victims) {
+    draft.output().add_preempted_seq_ids(victim);
+    begin_anew(sequences_.at(victim));
   }
   return true;
 }

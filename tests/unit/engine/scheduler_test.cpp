@@ -203,6 +203,40 @@ TEST(Scheduler, TheYoungestIsPreemptedWhenBlocksRunOut) {
   EXPECT_EQ(engine.tokens["young"], continuation(prompt_of(30, 100), 10));
 }
 
+TEST(Scheduler, NoMoreArePreemptedThanItTakes) {
+  Engine engine(limits_of(6));
+  for (const char* id : {"old", "middle", "young"}) engine.submit(request(id, 30, 20));
+  engine.step();
+  while (engine.tokens["old"].size() < 3) engine.step();
+  const auto step = engine.step();
+  ASSERT_EQ(step.scheduler_output().preempted_seq_ids_size(), 1);
+  EXPECT_EQ(step.scheduler_output().preempted_seq_ids(0), 3U);
+  EXPECT_EQ(parts_of(step), (std::vector<Part>{{1, 1, 32, 0}, {2, 1, 32, 0}}));
+  engine.run_to_the_end();
+}
+
+TEST(Scheduler, WhatIsPartOfTheStepIsNotPreemptedForIt) {
+  SchedulerLimits limits = limits_of(4, 1, 2);
+  limits.step_tokens = 20;
+  Engine engine(limits);
+  engine.submit(request("old", 40, 5));
+  engine.submit(request("young", 16, 5));
+  engine.submit(request("waits", 33, 5));
+  EXPECT_EQ(parts_of(engine.give()), (std::vector<Part>{{1, 20, 0, 0}}));
+  EXPECT_EQ(parts_of(engine.give()), (std::vector<Part>{{2, 16, 0, 0}}));
+  engine.take();
+  engine.take();
+  // The token of the younger one takes the last block, which the rest of the older prompt needs.
+  EXPECT_EQ(parts_of(engine.give()), (std::vector<Part>{{2, 1, 16, 0}}));
+  const auto step = engine.give();
+  EXPECT_EQ(parts_of(step), (std::vector<Part>{{1, 20, 20, 0}}));
+  ASSERT_EQ(step.scheduler_output().preempted_seq_ids_size(), 1);
+  EXPECT_EQ(step.scheduler_output().preempted_seq_ids(0), 2U);
+  engine.take();
+  engine.take();
+  engine.run_to_the_end();
+}
+
 TEST(Scheduler, WhatIsTooLongIsRefused) {
   Engine engine(limits_of(4));
   const auto code_of = [&](Request asked) {
@@ -317,10 +351,13 @@ TEST(Scheduler, StagesHaveStepsOfDisjointSequencesInFlight) {
   EXPECT_EQ(parts_of(engine.give()), (std::vector<Part>{{3, 1, 3, 0}, {4, 1, 3, 0}}));
 }
 
-TEST(Scheduler, ADecodeIsNeverInTwoStepsInFlight) {
+TEST(Scheduler, ASequenceIsNeverInTwoStepsInFlight) {
   Engine engine(limits_of(64, 1, 3));
-  engine.submit(request("a", 3, 4));
-  engine.give();
+  engine.submit(request("a", 300, 4));
+  EXPECT_EQ(parts_of(engine.give()), (std::vector<Part>{{1, 256, 0, 0}}));
+  EXPECT_FALSE(engine.scheduler.next_step().has_value());
+  engine.take();
+  EXPECT_EQ(parts_of(engine.give()), (std::vector<Part>{{1, 44, 256, 0}}));
   EXPECT_FALSE(engine.scheduler.next_step().has_value());
 }
 
