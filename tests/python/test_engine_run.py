@@ -166,11 +166,22 @@ def test_what_is_cancelled_gives_its_blocks_back(engine, golden):
     assert engine.said["cancelled"]["reason"] == "cancelled"
     engine.until(lambda: engine.status["kv"]["used"] == 0)
 
+    # Workers would run out of them: that is more than there are.
+    deaths = len(engine.status["deaths"])
+    for turn in range(1 + BLOCKS * 16 // 300):
+        engine.submit(f"long {turn}", [5] * 300, max_tokens=500, ignore_eos=True)
+        engine.until(lambda: engine.tokens.get(f"long {turn}"))
+        engine.send(kind="cancel", id=f"long {turn}")
+    engine.until(lambda: engine.is_done(f"long {turn}"))
+    engine.status = {}
+
     engine.submit("finished", golden[0][0], max_tokens=500, ignore_eos=True)
     engine.until(lambda: len(engine.tokens.get("finished", [])) >= 2)
     engine.send(kind="finish", id="finished", reason="stop")
     engine.until(lambda: engine.is_done("finished"))
     assert engine.said["finished"]["reason"] == "stop"
+    engine.until(lambda: engine.status)
+    assert len(engine.status["deaths"]) == deaths
 
 
 def test_a_front_that_goes_away_leaves_nothing(engine, golden):
@@ -208,9 +219,8 @@ def test_messages_that_are_none_are_refused(engine):
     assert engine.said["d"]["code"] == "malformed"
 
 
+@pytest.mark.parametrize("engine", [(1, 1, 1)], indirect=True, ids=["1-1-1"])
 def test_a_second_loss_under_a_request_is_its_end(engine, golden):
-    if engine.status.get("layout", {}).get("pipeline") != 1:
-        pytest.skip("once is enough: the same controller")
     engine.submit("unlucky", golden[0][0], max_tokens=500, ignore_eos=True)
     for turn in range(2):
         count = len(engine.tokens.get("unlucky", []))

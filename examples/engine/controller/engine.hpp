@@ -48,7 +48,8 @@ class Engine {
 
   [[nodiscard]] std::string workers_address() const { return controller_->address(); }
   [[nodiscard]] std::string front_address() const { return front_->address(); }
-  /// Runs until `signal` is not 0, then brings to an end what was accepted. The program's exit code.
+  /// Runs until `signal` is not 0, then brings to an end what was accepted. Returns the program's
+  /// exit code.
   [[nodiscard]] int run(const std::atomic<int>& signal);
 
  private:

@@ -3,8 +3,8 @@
 //   engine_controller --front ADDRESS --layout TP,PP,KVP --blocks N --context N --vocabulary N
 //                     [--workers ADDRESS] [--eos TOKEN] [--model NAME]
 //                     [--start-workers "COMMAND with {rank} and {address}"]
-// It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT: what
-// was accepted is brought to its end, up to half a minute; a second one ends it at once.
+// It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
+// what was accepted is brought to its end, up to half a minute; a second one ends it at once.
 #include <unistd.h>
 
 #include <atomic>

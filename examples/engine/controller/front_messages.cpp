@@ -142,7 +142,7 @@ std::string read_sampling(const Value& said, v1::SamplingParams& params) {
 }
 
 std::string json_of(Value::Map fields) {
-  // Nothing in it can be refused but a text that is not UTF-8, and all texts come from JSON or from here.
+  // All texts in it come from JSON or from here, so they are UTF-8.
   auto json = tendon::to_json(Value(std::move(fields)));
   return json.has_value() ? *std::move(json)
                           : R"({"kind":"refused","id":null,"code":"malformed",)"

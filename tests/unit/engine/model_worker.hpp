@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers of the engine do with steps, without arithmetic: the next token is a hash of those before it. Whatever
-// a real one would refuse is a failure of the test.
+// What the workers of the engine do with steps, without arithmetic: the next token is a hash of
+// those before it. Whatever a real one would refuse is a failure of the test.
 #pragma once
 
 #include <gtest/gtest.h>
