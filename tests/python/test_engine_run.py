@@ -33,24 +33,31 @@ pytestmark = [
 BLOCKS = 64
 OUTPUTS = 16
 PROMPTS = 2
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(
+    filter(None, (str(engine_support.ENGINE), os.environ.get("PYTHONPATH"))))}
+
+
+def start_controller(layout: str, checkpoint: Path, *more: str, **options: object) -> subprocess.Popen:
+    config = Checkpoint.open(checkpoint).config
+    return subprocess.Popen(
+        [CONTROLLER, "--front", "127.0.0.1:0", "--layout", layout, "--blocks", str(BLOCKS),
+         "--context", str(config.context), "--vocabulary", str(config.vocabulary), "--model", "smollm2", *more],
+        stdout=subprocess.PIPE, text=True, env=ENVIRONMENT, **options)
+
+
+def worker_command(controller: str, layout: str, rank: str) -> list[str]:
+    return [sys.executable, "-m", "engine.worker", "--controller", controller, "--layout", layout, "--rank", rank,
+            "--blocks", str(BLOCKS)]
 
 
 class Engine:
     """The controller, with workers that it starts, and a pipe to it."""
 
     def __init__(self, layout: tuple[int, int, int], checkpoint: Path) -> None:
-        config = Checkpoint.open(checkpoint).config
         words = ",".join(map(str, layout))
-        worker = (f"{sys.executable} -m engine.worker --controller {{address}} --layout {words} --rank {{rank}} "
-                  f"--blocks {BLOCKS}")
-        paths = [str(engine_support.ENGINE), os.environ.get("PYTHONPATH", "")]
-        self.context_tokens = config.context
-        self.process = subprocess.Popen(
-            [CONTROLLER, "--front", "127.0.0.1:0", "--layout", words, "--blocks", str(BLOCKS),
-             "--context", str(config.context), "--vocabulary", str(config.vocabulary), "--model", "smollm2",
-             "--start-workers", worker],
-            stdout=subprocess.PIPE, text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))})
+        self.context_tokens = Checkpoint.open(checkpoint).config.context
+        self.process = start_controller(words, checkpoint, "--start-workers",
+                                        " ".join(worker_command("{address}", words, "{rank}")))
         assert self.process.stdout.readline().startswith("workers ")
         self.address = self.process.stdout.readline().split()[1]
         self.context = tendon.Context("front", linger=0.1)
@@ -90,12 +97,32 @@ class Engine:
         self.until(known)
         os.kill(int(re.search(r"pid (\d+)", known())[1]), signal.SIGKILL)
 
-    def close(self) -> int:
+    def close(self) -> None:
+        """What was accepted is brought to its end, and nothing else is accepted any more."""
+        self.submit("last", [1, 2, 3], ignore_eos=True)
+        self.until(lambda: "last" in self.said)
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(PATIENCE_S)
+        late = 0
+        while self.process.poll() is None:
+            late += 1
+            try:
+                self.submit(f"late {late}", [1], max_tokens=1)
+                self.until(lambda: f"late {late}" in self.said)
+            except tendon.Error:
+                break
+            if self.said[f"late {late}"]["kind"] == "refused":
+                assert self.said[f"late {late}"]["code"] == "stopping"
+                break
+        self.until(lambda: self.is_done("last"))
+        assert len(self.tokens["last"]) == OUTPUTS
+        assert self.process.wait(PATIENCE_S) == 0
+        self.abandon()
+
+    def abandon(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
         self.context.close(PATIENCE_S)
-        return code
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +145,11 @@ def golden() -> list[tuple[list[int], list[int]]]:
 @pytest.fixture(scope="module", params=[(1, 1, 1), (3, 2, 1)], ids=lambda its: "-".join(map(str, its)))
 def engine(request, checkpoint):
     made = Engine(request.param, checkpoint)
-    yield made
-    assert made.close() == 0
+    try:
+        yield made
+        made.close()
+    finally:
+        made.abandon()
 
 
 def run_golden(engine, golden, prefix: str, meanwhile=lambda: None) -> None:
@@ -234,3 +264,36 @@ def test_a_second_loss_under_a_request_is_its_end(engine, golden):
     assert engine.said["unlucky"]["error"]["code"] == "worker_lost"
     assert "rank 0" in engine.said["unlucky"]["error"]["message"]
     run_golden(engine, golden, "after both")
+
+
+def test_workers_that_never_join_are_the_end(checkpoint):
+    with start_controller("2,1,1", checkpoint, "--start-workers", "false", stderr=subprocess.PIPE) as controller:
+        _, says = controller.communicate(timeout=PATIENCE_S)
+    assert controller.returncode == 1
+    assert "ended before it joined: exit code 1" in says
+
+
+@pytest.mark.parametrize("words, says", [
+    (["--layout", "3,2"], "--layout is '3,2'; legal is TP,PP,KVP"), (["--blocks", "0"], "--blocks is '0'"),
+    (["--eos", "x"], "--eos is 'x'"), (["--colour", "red"], "'--colour' is no flag"), (["--model"], "needs a value")])
+def test_flags_that_are_wrong(checkpoint, words, says):
+    with start_controller("1,1,1", checkpoint, *words, stderr=subprocess.PIPE) as controller:
+        _, said = controller.communicate(timeout=PATIENCE_S)
+    assert controller.returncode != 0
+    assert says in said
+
+
+def test_a_worker_ends_with_its_controller(checkpoint):
+    with start_controller("1,1,1", checkpoint) as controller:
+        address = controller.stdout.readline().split()[1]
+        front = controller.stdout.readline().split()[1]
+        with subprocess.Popen(worker_command(address, "1,1,1", "0"), stderr=subprocess.PIPE, text=True,
+                              env=ENVIRONMENT) as worker:
+            with tendon.Context("front", linger=0.1) as context:
+                pipe = context.connect(front, PATIENCE_S)
+                while json.loads(bytes(pipe.recv_message(PATIENCE_S).bytes))["state"] != "running":
+                    pass
+                controller.kill()
+                _, says = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 1
+    assert "the controller is gone" in says
