@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ctime>
 #include <iostream>
+#include <thread>
 #include <utility>
 
 namespace engine {
@@ -25,6 +26,8 @@ constexpr auto kBroadcastPatience = 5s;
 // For what runs when a signal comes, and for workers to end by themselves.
 constexpr auto kDrain = 30s;
 constexpr auto kStopPatience = 5s;
+// How much later than a survivor's word the end of a worker's process is seen.
+constexpr auto kFindLostPatience = 2s;
 constexpr std::size_t kDeathsShown = 16;
 
 std::uint64_t wall_clock_ns() {
@@ -247,23 +250,57 @@ void Engine::restart_ended_workers() {
   }
 }
 
-void Engine::lose_workers(const tendon::Error& why) {
-  const std::uint32_t rank = rank_in(why.detail);
-  std::string cause = why.detail;
-  if (processes_) {
-    // rebuild() starts those that are missing.
-    for (const WorkerProcesses::Exit& exit : processes_->reap()) {
-      if (exit.rank == rank) cause += "; its process ended by " + exit.how;
+/// Which ranks are gone, and how they went. A survivor may be the first to say something: that its
+/// step failed, because of a member that died. The end of that one's own pipe, and process, come a
+/// little later. Nobody is gone where a worker lives on after an error of its own.
+std::map<std::uint32_t, std::string> Engine::find_lost() {
+  std::map<std::uint32_t, std::string> lost;
+  std::map<std::uint32_t, std::string> exits;
+  const Clock::time_point until = Clock::now() + kFindLostPatience;
+  while (true) {
+    if (processes_) {
+      for (WorkerProcesses::Exit& exit : processes_->reap()) exits[exit.rank] = std::move(exit.how);
     }
+    const tendon::ControllerStatus status = controller_->status();
+    lost.clear();
+    for (std::uint32_t rank = 0; rank < options_.layout.world_size(); ++rank) {
+      if (std::ranges::find(status.workers, tendon::GlobalRank{rank},
+                            &tendon::WorkerStatus::rank) != status.workers.end()) {
+        continue;
+      }
+      const auto exit = exits.find(rank);
+      lost[rank] = exit == exits.end() ? std::string() : exit->second;
+    }
+    const bool all_known =
+        !lost.empty() && (!processes_ || std::ranges::none_of(lost, [](const auto& each) {
+          return each.second.empty();
+        }));
+    if (all_known || Clock::now() >= until) return lost;
+    std::this_thread::sleep_for(kLook);
   }
-  const auto known = identities_.find(rank);
-  deaths_.emplace_back(Value::Map{
-      {"rank", rank}, {"what", cause}, {"at", static_cast<double>(wall_clock_ns()) / 1e9}});
-  if (deaths_.size() > kDeathsShown) deaths_.erase(deaths_.begin());
-  std::cerr << "engine_controller: " << cause << "\n";
-  scheduler_.lose_workers({.rank = rank,
-                           .host = known == identities_.end() ? "unknown" : known->second.host,
-                           .cause = std::move(cause)});
+}
+
+void Engine::lose_workers(const tendon::Error& why) {
+  auto lost = find_lost();
+  if (lost.empty()) lost.emplace(rank_in(why.detail), "");
+  const std::uint32_t first = lost.begin()->first;
+  std::string cause;
+  for (const auto& [rank, how] : lost) {
+    std::string what = why.detail;
+    if (rank != rank_in(why.detail)) {
+      what = "rank " + std::to_string(rank) + " (" + identities_[rank].to_string() + ") is gone; " +
+             why.detail;
+    }
+    if (!how.empty()) what += "; its process ended by " + how;
+    std::cerr << "engine_controller: " << what << "\n";
+    if (rank == first) cause = what;
+    deaths_.emplace_back(Value::Map{{"rank", rank},
+                                    {"what", std::move(what)},
+                                    {"at", static_cast<double>(wall_clock_ns()) / 1e9}});
+    if (deaths_.size() > kDeathsShown) deaths_.erase(deaths_.begin());
+  }
+  scheduler_.lose_workers(
+      {.rank = first, .host = identities_[first].host, .cause = std::move(cause)});
   in_flight_.clear();
   meter_.clear();
   state_ = State::rebuilding;

@@ -69,6 +69,7 @@ class Engine {
   void give_steps();
   void take_outputs();
   void take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs);
+  [[nodiscard]] std::map<std::uint32_t, std::string> find_lost();
   void lose_workers(const tendon::Error& why);
   void fail(const std::string& why);
   [[nodiscard]] int end();
