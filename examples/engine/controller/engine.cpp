@@ -338,7 +338,7 @@ void Engine::take_outputs() {
 }
 
 void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs) {
-  meter_.accepted(schedule_id, Clock::now());
+  const bool counts = meter_.accepted(schedule_id, Clock::now());
   in_flight_.pop_front();
   std::optional<v1::StepOutputs> of_first;  // KV rank 0's, which has the tokens
   for (const tendon::StepOutputs& each : outputs) {
@@ -348,7 +348,7 @@ void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutpu
       return fail("outputs of step " + std::to_string(schedule_id) + " of rank " +
                   std::to_string(each.rank.value) + " are no tendon.v1.StepOutputs of it");
     }
-    meter_.rank_said(each.rank.value, parsed.step_ns());
+    if (counts) meter_.rank_said(each.rank.value, parsed.step_ns());
     if (!of_first) of_first = std::move(parsed);
   }
   if (const auto accepted = scheduler_.accept(*of_first); !accepted.has_value()) {

@@ -26,6 +26,8 @@ void StepMeter::given(const tendon::v1::StepInputs& inputs, Clock::time_point no
   if (const auto accepted_at = std::exchange(accepted_at_, std::nullopt)) {
     if (const double took = ms(now - *accepted_at); took < kIdleMs) control_ms_.add(took);
   }
+  // One with nothing but ends takes no time, and says nothing of the others.
+  if (inputs.scheduler_output().seq_schedule_metadata_list().empty()) return;
   std::uint64_t prompt_tokens = 0;
   for (const auto& part : inputs.scheduler_output().seq_schedule_metadata_list()) {
     if (part.num_q_tokens() > 1) prompt_tokens += part.num_q_tokens();
@@ -34,14 +36,15 @@ void StepMeter::given(const tendon::v1::StepInputs& inputs, Clock::time_point no
                               UnderWay{now, prompt_tokens});
 }
 
-void StepMeter::accepted(std::uint64_t schedule_id, Clock::time_point now) {
+bool StepMeter::accepted(std::uint64_t schedule_id, Clock::time_point now) {
   const auto step = under_way_.find(schedule_id);
-  if (step == under_way_.end()) return;
+  if (step == under_way_.end()) return false;
   step_ms_.add(ms(now - step->second.begun));
   prompt_tokens_ += step->second.prompt_tokens;
   under_way_.erase(step);
   ++steps_;
   accepted_at_ = now;
+  return true;
 }
 
 void StepMeter::rank_said(std::uint32_t rank, const tendon::v1::StepDurations& durations) {
@@ -82,7 +85,7 @@ Value StepMeter::of_rank(std::uint32_t rank, double load) const {
                       {"wait", its->second.wait_ms.value()},
                       {"move", its->second.move_ms.value()}};
   }
-  const double compute = std::clamp(load, 0.0, 1.0) * step_ms_.value();
+  const double compute = std::clamp(load, 0.0, step_ms_.value());
   return Value::Map{{"compute", compute}, {"wait", step_ms_.value() - compute}, {"move", 0.0}};
 }
 

@@ -25,8 +25,8 @@ class StepMeter {
 
   /// A step leaves; its parts are said by `inputs`.
   void given(const tendon::v1::StepInputs& inputs, Clock::time_point now);
-  /// All outputs of a step are there.
-  void accepted(std::uint64_t schedule_id, Clock::time_point now);
+  /// All outputs of a step are there. Whether it counts: what ranks say of others does not.
+  [[nodiscard]] bool accepted(std::uint64_t schedule_id, Clock::time_point now);
   /// What a rank that sends outputs says of itself.
   void rank_said(std::uint32_t rank, const tendon::v1::StepDurations& durations);
   /// Steps that were under way are void.
@@ -37,8 +37,8 @@ class StepMeter {
   [[nodiscard]] tendon::Value rate(Clock::time_point now);
   /// {"count", "ms", "control_ms", "compute_ms", "wait_ms", "move_ms"}
   [[nodiscard]] tendon::Value step() const;
-  /// {"compute", "wait", "move"} [ms]. A rank that sends no outputs says only how much of a step it
-  /// computed (`load`): the rest counts as wait.
+  /// {"compute", "wait", "move"} [ms]. A rank that sends no outputs says only how long it computed
+  /// in its last step (`load` [ms]): the rest of a step counts as wait.
   [[nodiscard]] tendon::Value of_rank(std::uint32_t rank, double load) const;
 
  private:

@@ -70,9 +70,10 @@ def _serve(worker: Worker, runner: StepRunner) -> NoReturn:
 
 
 def _run(worker: Worker, runner: StepRunner, step: tendon.control.Step) -> None:
-    outputs = runner.run(wire.step_inputs(step.payload))
-    took = runner.last_step_ns
-    worker.set_load(took.compute / max(took.compute + took.wait + took.move, 1))
+    inputs = wire.step_inputs(step.payload)
+    outputs = runner.run(inputs)
+    if inputs.scheduler_output.seq_schedule_metadata_list:
+        worker.set_load(runner.last_step_ns.compute / 1e6)  # for the live page: most ranks send nothing else
     worker.signal_microbatch(step.schedule_id, timeout=SEND_PATIENCE_S)
     if outputs is None:
         worker.send_outputs(step.schedule_id, timeout=SEND_PATIENCE_S)
