@@ -12,4 +12,5 @@ flock --shared 9
 echo "== test: python"
 export TENDON_PYTHON_PEER=$PWD/build/test/tests/python_peer
 export TENDON_BRAIN_PROGRAMS=$PWD/build/test/examples/brain
+export TENDON_ENGINE_CONTROLLER=$PWD/build/test/examples/engine/engine_controller
 run_pytest build/python/junit.xml build/python/venv/bin/python "$@"

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/engine.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <iostream>
+#include <thread>
+#include <utility>
+
+namespace engine {
+namespace {
+
+using namespace std::chrono_literals;
+using tendon::ErrorCode;
+using tendon::Value;
+
+constexpr auto kStatusInterval = 200ms;
+// While a step is under way the front is heard between two such times.
+constexpr auto kLook = 5ms;
+constexpr auto kLookAtForming = 20ms;
+// A worker imports torch and maps its weights in it, on a busy machine.
+constexpr auto kFormPatience = 120s;
+constexpr std::uint32_t kMaxFormingFailures = 3;
+constexpr auto kBroadcastPatience = 5s;
+// For what runs when a signal comes, and for workers to end by themselves.
+constexpr auto kDrain = 30s;
+constexpr auto kStopPatience = 5s;
+// How much later than a survivor's word the end of a worker's process is seen.
+constexpr auto kFindLostPatience = 2s;
+constexpr std::size_t kDeathsShown = 16;
+
+std::uint64_t wall_clock_ns() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::system_clock::now().time_since_epoch())
+                                        .count());
+}
+
+tendon::Storage storage_of(const google::protobuf::MessageLite& message) {
+  const auto kept = std::make_shared<std::string>(message.SerializeAsString());
+  return tendon::Storage(kept, reinterpret_cast<std::byte*>(kept->data()), kept->size(),
+                         tendon::Access::read_only);
+}
+
+/// The controller's texts name the worker first: "rank 2 (...) ...".
+std::uint32_t rank_in(const std::string& text) {
+  unsigned rank = 0;
+  return std::sscanf(text.c_str(), "rank %u", &rank) == 1 ? rank : 0;
+}
+
+}  // namespace
+
+tendon::Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
+  TENDON_TRY(context, tendon::Context::create({.name = "engine controller"}));
+  auto engine = std::make_unique<Engine>(std::move(options), std::move(context));
+  Engine* self = engine.get();
+  tendon::ControllerOptions control;
+  if (!self->options_.start_workers.empty()) {
+    self->processes_.emplace(self->options_.start_workers);
+    control.start_worker = [self](tendon::GlobalRank rank) {
+      return self->processes_->start(rank, self->controller_->address());
+    };
+  }
+  TENDON_TRY(controller,
+             tendon::Controller::bind(self->context_, self->options_.layout,
+                                      self->options_.workers_address, std::move(control)));
+  self->controller_.emplace(std::move(controller));
+  TENDON_TRY(front, Front::listen(self->context_, self->options_.front_address, self->inbox_));
+  self->front_ = std::move(front);
+  return engine;
+}
+
+Engine::Engine(EngineOptions options, tendon::Context context)
+    : options_(std::move(options)), context_(std::move(context)), scheduler_(options_.limits) {}
+
+Engine::~Engine() = default;
+
+std::string_view Engine::name_of(State state) {
+  switch (state) {
+    case State::starting:
+      return "starting";
+    case State::running:
+      return "running";
+    case State::rebuilding:
+      return "rebuilding";
+    case State::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+int Engine::run(const std::atomic<int>& signal) {
+  form_roster();
+  while (true) {
+    hear_front();
+    if (signal.load() != 0 && !ends_at_) ends_at_ = Clock::now() + kDrain;
+    if (state_ == State::starting || state_ == State::rebuilding) look_at_forming();
+    if (state_ == State::running) give_steps();
+    tell_front();
+    if (Clock::now() >= status_due_) tell_status();
+    if (state_ == State::failed) return end();
+    // A roster that is not there may take minutes to form.
+    if (ends_at_ && ((scheduler_.is_idle() && in_flight_.empty()) || Clock::now() >= *ends_at_ ||
+                     state_ != State::running)) {
+      return end();
+    }
+    if (state_ != State::running) {
+      inbox_.wait(kLookAtForming);
+    } else if (in_flight_.empty()) {
+      inbox_.wait(std::max<Clock::duration>(status_due_ - Clock::now(), 0ms));
+    } else {
+      take_outputs();
+    }
+  }
+}
+
+// --- The front
+
+void Engine::hear_front() {
+  for (FrontEvent& event : inbox_.take()) {
+    if (auto* message = std::get_if<FrontMessage>(&event)) {
+      hear(std::move(*message));
+      continue;
+    }
+    scheduler_.fail_all({.code = "cancelled", .message = "the front went away"});
+    // Nobody is there to hear of it, and the next front has not asked.
+    (void)scheduler_.take_notices();
+  }
+}
+
+void Engine::hear(FrontMessage message) {
+  if (const auto* wrong = std::get_if<Malformed>(&message)) {
+    return front_->send(refused_message(wrong->id, {RefusalCode::malformed, wrong->message}));
+  }
+  if (const auto* cancel = std::get_if<Cancel>(&message)) return scheduler_.cancel(cancel->id);
+  if (const auto* finish = std::get_if<Finish>(&message)) return scheduler_.finish(finish->id);
+  Request& request = std::get<Submit>(message).request;
+  request.arrival_ns = wall_clock_ns();
+  const std::string id = request.id;
+  if (ends_at_) {
+    return front_->send(
+        refused_message(id, {RefusalCode::stopping, "the engine stops; ask another"}));
+  }
+  if (const auto refusal = scheduler_.submit(std::move(request))) {
+    return front_->send(refused_message(id, *refusal));
+  }
+  front_->send(accepted_message(id));
+}
+
+void Engine::tell_front() {
+  for (const Notice& notice : scheduler_.take_notices()) {
+    if (const auto* told = std::get_if<NewTokens>(&notice)) {
+      meter_.count_tokens(told->tokens.size());
+    }
+    front_->send(message_of(notice));
+  }
+}
+
+Value Engine::workers_now() const {
+  const tendon::ControllerStatus status = controller_->status();
+  Value::List workers;
+  for (std::uint32_t rank = 0; rank < options_.layout.world_size(); ++rank) {
+    const auto at =
+        std::ranges::find(status.workers, tendon::GlobalRank{rank}, &tendon::WorkerStatus::rank);
+    const bool alive = at != status.workers.end();
+    const auto known = identities_.find(rank);
+    workers.emplace_back(Value::Map{
+        {"rank", rank},
+        {"identity", known == identities_.end() ? std::string() : known->second.to_string()},
+        {"alive", alive},
+        {"waiting", alive ? at->waiting : std::string()},
+        {"step_ms", meter_.of_rank(rank, alive ? at->load : 0)}});
+  }
+  return workers;
+}
+
+void Engine::tell_status() {
+  const Clock::time_point now = Clock::now();
+  status_due_ = now + kStatusInterval;
+  const tendon::ControllerStatus status = controller_->status();
+  for (const tendon::WorkerStatus& worker : status.workers) {
+    identities_.insert_or_assign(worker.rank.value, worker.identity);
+  }
+  // A worker may die while there is no step to collect.
+  if (state_ == State::running && status.state == tendon::RosterState::closed) {
+    lose_workers({ErrorCode::worker_lost, "engine.workers", status.reason});
+  }
+  Value rate = meter_.rate(now);
+  if (!front_->is_there()) return;
+  const tendon::ParallelSizes& sizes = options_.layout.sizes();
+  const SchedulerLoad load = scheduler_.load();
+  auto json = tendon::to_json(Value::Map{
+      {"kind", "status"},
+      {"state", name_of(state_)},
+      {"roster", status.roster},
+      {"layout",
+       Value::Map{{"tensor", sizes.tensor}, {"pipeline", sizes.pipeline}, {"kv", sizes.kv}}},
+      {"model", Value::Map{{"name", options_.model}, {"context", options_.limits.context}}},
+      {"queue",
+       Value::Map{
+           {"waiting", load.waiting}, {"running", load.running}, {"limit", options_.limits.queue}}},
+      {"kv",
+       Value::Map{
+           {"blocks", load.blocks}, {"used", load.used_blocks}, {"block_size", kBlockTokens}}},
+      {"rate", std::move(rate)},
+      {"step", meter_.step()},
+      {"workers", workers_now()},
+      {"deaths", deaths_}});
+  if (json.has_value()) front_->send(*std::move(json));
+}
+
+// --- The roster
+
+void Engine::form_roster() {
+  forming_ = std::async(std::launch::async,
+                        [this] { return controller_->rebuild(tendon::Deadline(kFormPatience)); });
+}
+
+void Engine::look_at_forming() {
+  if (forming_.wait_for(0s) != std::future_status::ready) return restart_ended_workers();
+  const tendon::Result<void> formed = forming_.get();
+  if (formed.has_value()) {
+    state_ = State::running;
+    forming_failures_ = 0;
+    return;
+  }
+  const bool again = formed.error().code == ErrorCode::timeout &&
+                     (!processes_ || ++forming_failures_ < kMaxFormingFailures);
+  if (!again) return fail(formed.error().message());
+  std::cerr << "engine_controller: " << formed.error().detail << "; waiting again\n";
+  form_roster();
+}
+
+/// The controller starts a worker once; one whose program ends before it joins would be missed
+/// until the time for forming is over.
+void Engine::restart_ended_workers() {
+  if (!processes_) return;
+  for (const WorkerProcesses::Exit& exit : processes_->reap()) {
+    const tendon::ControllerStatus status = controller_->status();
+    if (std::ranges::find(status.workers, tendon::GlobalRank{exit.rank},
+                          &tendon::WorkerStatus::rank) != status.workers.end()) {
+      continue;
+    }
+    const std::string what =
+        "the program of rank " + std::to_string(exit.rank) + " ended before it joined: " + exit.how;
+    std::cerr << "engine_controller: " << what << "\n";
+    if (++forming_failures_ >= kMaxFormingFailures) return fail(what);
+    const auto started = processes_->start({exit.rank}, controller_->address());
+    if (!started.has_value()) return fail(started.error().message());
+  }
+}
+
+/// Which ranks are gone, and how they went. A survivor may be the first to say something: that its
+/// step failed, because of a member that died. The end of that one's own pipe, and process, come a
+/// little later. Nobody is gone where a worker lives on after an error of its own.
+std::map<std::uint32_t, std::string> Engine::find_lost() {
+  std::map<std::uint32_t, std::string> lost;
+  std::map<std::uint32_t, std::string> exits;
+  const Clock::time_point until = Clock::now() + kFindLostPatience;
+  while (true) {
+    if (processes_) {
+      for (WorkerProcesses::Exit& exit : processes_->reap()) exits[exit.rank] = std::move(exit.how);
+    }
+    const tendon::ControllerStatus status = controller_->status();
+    lost.clear();
+    for (std::uint32_t rank = 0; rank < options_.layout.world_size(); ++rank) {
+      if (std::ranges::find(status.workers, tendon::GlobalRank{rank},
+                            &tendon::WorkerStatus::rank) != status.workers.end()) {
+        continue;
+      }
+      const auto exit = exits.find(rank);
+      lost[rank] = exit == exits.end() ? std::string() : exit->second;
+    }
+    const bool all_known =
+        !lost.empty() && (!processes_ || std::ranges::none_of(lost, [](const auto& each) {
+          return each.second.empty();
+        }));
+    if (all_known || Clock::now() >= until) return lost;
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+void Engine::lose_workers(const tendon::Error& why) {
+  auto lost = find_lost();
+  if (lost.empty()) lost.emplace(rank_in(why.detail), "");
+  const std::uint32_t first = lost.begin()->first;
+  std::string cause;
+  for (const auto& [rank, how] : lost) {
+    std::string what = why.detail;
+    if (rank != rank_in(why.detail)) {
+      what = "rank " + std::to_string(rank) + " (" + identities_[rank].to_string() + ") is gone; " +
+             why.detail;
+    }
+    if (!how.empty()) what += "; its process ended by " + how;
+    std::cerr << "engine_controller: " << what << "\n";
+    if (rank == first) cause = what;
+    deaths_.emplace_back(Value::Map{{"rank", rank},
+                                    {"what", std::move(what)},
+                                    {"at", static_cast<double>(wall_clock_ns()) / 1e9}});
+    if (deaths_.size() > kDeathsShown) deaths_.erase(deaths_.begin());
+  }
+  scheduler_.lose_workers(
+      {.rank = first, .host = identities_[first].host, .cause = std::move(cause)});
+  in_flight_.clear();
+  meter_.clear();
+  state_ = State::rebuilding;
+  form_roster();
+}
+
+void Engine::fail(const std::string& why) {
+  std::cerr << "engine_controller: " << why << "\n";
+  scheduler_.fail_all({.code = "worker_lost", .message = why});
+  state_ = State::failed;
+}
+
+// --- Steps
+
+void Engine::give_steps() {
+  while (auto step = scheduler_.next_step()) {
+    const std::uint64_t schedule_id = step->scheduler_output().schedule_id();
+    meter_.given(*step, Clock::now());
+    const auto given = controller_->broadcast(
+        {.schedule_id = schedule_id, .payload = storage_of(*step)}, kBroadcastPatience);
+    if (!given.has_value()) {
+      if (given.error().code == ErrorCode::worker_lost) return lose_workers(given.error());
+      return fail(given.error().message());
+    }
+    in_flight_.push_back(schedule_id);
+  }
+}
+
+void Engine::take_outputs() {
+  const auto outputs = controller_->collect(in_flight_.front(), kLook);
+  if (outputs.has_value()) return take(in_flight_.front(), *outputs);
+  if (outputs.error().code == ErrorCode::timeout) return;
+  if (outputs.error().code == ErrorCode::worker_lost) return lose_workers(outputs.error());
+  fail(outputs.error().message());
+}
+
+void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs) {
+  const bool counts = meter_.accepted(schedule_id, Clock::now());
+  in_flight_.pop_front();
+  std::optional<v1::StepOutputs> of_first;  // KV rank 0's, which has the tokens
+  for (const tendon::StepOutputs& each : outputs) {
+    v1::StepOutputs parsed;
+    if (!parsed.ParseFromArray(each.payload.data(), static_cast<int>(each.payload.size_bytes())) ||
+        parsed.schedule_id() != schedule_id) {
+      return fail("outputs of step " + std::to_string(schedule_id) + " of rank " +
+                  std::to_string(each.rank.value) + " are no tendon.v1.StepOutputs of it");
+    }
+    if (counts) meter_.rank_said(each.rank.value, parsed.step_ns());
+    if (!of_first) of_first = std::move(parsed);
+  }
+  if (const auto accepted = scheduler_.accept(*of_first); !accepted.has_value()) {
+    fail(accepted.error().message());
+  }
+}
+
+int Engine::end() {
+  scheduler_.fail_all({.code = "stopping", .message = "the engine stops"});
+  tell_front();
+  tell_status();
+  // Also what forms a roster ends by it.
+  const auto stopped = controller_->stop("the engine stops", tendon::Deadline(kStopPatience));
+  if (!stopped.has_value()) std::cerr << "engine_controller: " << stopped.error().detail << "\n";
+  if (forming_.valid()) forming_.wait();
+  if (processes_) processes_->end(Clock::now() + kStopPatience);
+  front_.reset();
+  return state_ == State::failed ? 1 : 0;
+}
+
+}  // namespace engine

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/control/controller.hpp>
+#include <tendon/runtime/context.hpp>
+
+#include "controller/front.hpp"
+#include "controller/inbox.hpp"
+#include "controller/scheduler.hpp"
+#include "controller/step_meter.hpp"
+#include "controller/worker_processes.hpp"
+
+namespace engine {
+
+struct EngineOptions {
+  SchedulerLimits limits;
+  tendon::ParallelLayout layout;
+  std::string workers_address;
+  std::string front_address;
+  std::string start_workers;  ///< WorkerProcesses' command; empty: others start them
+  std::string model;          ///< its name, for the status
+};
+
+/// The engine's loop: what the front asks for goes into the scheduler, its steps to the workers,
+/// and what they make of them back. A lost worker is replaced, and its requests go on.
+///
+/// Owns:    all parts of the controller's program.
+/// Threads: one runs it; the front's and a forming roster's threads are its own.
+/// Errors:  open(): of the addresses. What ends run() is said on the standard error output.
+/// Blocks:  run(), until a signal or until the engine failed.
+/// Cost:    as its parts.
+class Engine {
+ public:
+  [[nodiscard]] static tendon::Result<std::unique_ptr<Engine>> open(EngineOptions options);
+  Engine(EngineOptions options, tendon::Context context);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] std::string workers_address() const { return controller_->address(); }
+  [[nodiscard]] std::string front_address() const { return front_->address(); }
+  /// Runs until `signal` is not 0, then brings to an end what was accepted. Returns the program's
+  /// exit code.
+  [[nodiscard]] int run(const std::atomic<int>& signal);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class State : std::uint8_t { starting, running, rebuilding, failed };
+
+  [[nodiscard]] static std::string_view name_of(State state);
+
+  void hear_front();
+  void hear(FrontMessage message);
+  void tell_front();
+  void tell_status();
+  [[nodiscard]] tendon::Value workers_now() const;
+  void form_roster();
+  void look_at_forming();
+  void restart_ended_workers();
+  void give_steps();
+  void take_outputs();
+  void take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs);
+  [[nodiscard]] std::map<std::uint32_t, std::string> find_lost();
+  void lose_workers(const tendon::Error& why);
+  void fail(const std::string& why);
+  [[nodiscard]] int end();
+
+  const EngineOptions options_;
+  tendon::Context context_;
+  Inbox<FrontEvent> inbox_;
+  Scheduler scheduler_;
+  StepMeter meter_;
+  std::optional<WorkerProcesses> processes_;
+  std::optional<tendon::Controller> controller_;
+  std::unique_ptr<Front> front_;
+  State state_ = State::starting;
+  std::future<tendon::Result<void>> forming_;
+  std::uint32_t forming_failures_ = 0;  ///< of this roster
+  std::deque<std::uint64_t> in_flight_;
+  std::map<std::uint32_t, tendon::PeerIdentity> identities_;  ///< the last of each rank
+  tendon::Value::List deaths_;
+  Clock::time_point status_due_{};
+  std::optional<Clock::time_point> ends_at_;  ///< set by a signal
+};
+
+}  // namespace engine

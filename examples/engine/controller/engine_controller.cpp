@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The controller of the engine, a program: between the HTTP front and the workers.
+//   engine_controller --front ADDRESS --layout TP,PP,KVP --blocks N --context N --vocabulary N
+//                     [--workers ADDRESS] [--eos TOKEN] [--model NAME]
+//                     [--start-workers "COMMAND with {rank} and {address}"]
+// It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
+// what was accepted is brought to its end, up to half a minute; a second one ends it at once.
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tendon/core/error.hpp>
+#include <vector>
+
+#include "controller/engine.hpp"
+
+namespace {
+
+using tendon::Error;
+using tendon::ErrorCode;
+using tendon::Result;
+
+// More blocks on a rank than any memory holds, but no sum of them overflows.
+constexpr std::uint32_t kMaxBlocks = 1U << 24;
+constexpr std::uint32_t kMaxContext = 1U << 24;
+
+std::atomic<int> stop_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void on_signal(int number) {
+  if (stop_signal.exchange(number) != 0) _exit(128 + number);
+}
+
+using Flags = std::map<std::string, std::string, std::less<>>;
+
+Error wrong_flag(const std::string& text) {
+  return {ErrorCode::invalid_argument, "engine.flags", text};
+}
+
+Result<Flags> flags_of(const std::vector<std::string>& words) {
+  Flags flags{{"--workers", "127.0.0.1:0"},
+              {"--front", ""},
+              {"--layout", "1,1,1"},
+              {"--blocks", ""},
+              {"--context", ""},
+              {"--vocabulary", ""},
+              {"--eos", ""},
+              {"--model", "model"},
+              {"--start-workers", ""}};
+  for (std::size_t at = 0; at < words.size(); at += 2) {
+    const auto flag = flags.find(words[at]);
+    if (flag == flags.end()) {
+      std::string legal;
+      for (const auto& [name, value] : flags) legal += " " + name;
+      return wrong_flag("'" + words[at] + "' is no flag; legal are" + legal);
+    }
+    if (at + 1 == words.size()) return wrong_flag(words[at] + " needs a value behind it");
+    flag->second = words[at + 1];
+  }
+  return flags;
+}
+
+Result<std::uint32_t> number_of(const Flags& flags, std::string_view name, std::uint32_t least,
+                                std::uint32_t most) {
+  const std::string& text = flags.find(name)->second;
+  std::uint32_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size() || number < least ||
+      number > most) {
+    return wrong_flag(std::string(name) + " is '" + text + "'; legal is a whole number from " +
+                      std::to_string(least) + " to " + std::to_string(most));
+  }
+  return number;
+}
+
+Result<tendon::ParallelLayout> layout_of(const std::string& text) {
+  tendon::ParallelSizes sizes;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%u,%u,%u%c", &sizes.tensor, &sizes.pipeline, &sizes.kv, &rest) !=
+      3) {
+    return wrong_flag("--layout is '" + text + "'; legal is TP,PP,KVP, such as 3,2,1");
+  }
+  return tendon::ParallelLayout::make(sizes);
+}
+
+Result<engine::EngineOptions> options_of(const std::vector<std::string>& words) {
+  TENDON_TRY(flags, flags_of(words));
+  if (flags["--front"].empty()) return wrong_flag("--front is missing; legal is an address");
+  TENDON_TRY(layout, layout_of(flags["--layout"]));
+  TENDON_TRY(blocks, number_of(flags, "--blocks", 1, kMaxBlocks));
+  TENDON_TRY(context, number_of(flags, "--context", 2, kMaxContext));
+  TENDON_TRY(vocabulary,
+             number_of(flags, "--vocabulary", 1, std::numeric_limits<std::uint32_t>::max()));
+  engine::SchedulerLimits limits{.blocks = blocks,
+                                 .context = context,
+                                 .vocabulary = vocabulary,
+                                 .kv_size = layout.sizes().kv,
+                                 .stages = layout.sizes().pipeline};
+  if (!flags["--eos"].empty()) {
+    TENDON_TRY(eos, number_of(flags, "--eos", 0, vocabulary - 1));
+    limits.eos = eos;
+  }
+  return engine::EngineOptions{.limits = limits,
+                               .layout = layout,
+                               .workers_address = flags["--workers"],
+                               .front_address = flags["--front"],
+                               .start_workers = flags["--start-workers"],
+                               .model = flags["--model"]};
+}
+
+int say(const Error& error) {
+  std::cerr << "engine_controller: " << error.message() << "\n";
+  return tendon::error_info(error.code).exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto options = options_of({argv + 1, argv + argc});
+  if (!options.has_value()) return say(options.error());
+  auto engine = engine::Engine::open(*std::move(options));
+  if (!engine.has_value()) return say(engine.error());
+  (void)std::signal(SIGTERM, on_signal);
+  (void)std::signal(SIGINT, on_signal);
+  std::cout << "workers " << (*engine)->workers_address() << "\nfront "
+            << (*engine)->front_address() << std::endl;
+  return (*engine)->run(stop_signal);
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tendon/core/rank.hpp>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+namespace engine {
+
+/// The processes of the workers, where the controller is the one that starts them.
+///
+/// Owns:    the processes: the destructor ends and reaps them.
+/// Threads: safe everywhere.
+/// Errors:  start(): system.
+/// Blocks:  the destructor, some seconds for each that does not end by itself.
+/// Cost:    a process for each rank.
+class WorkerProcesses {
+ public:
+  /// `command`: words with a blank between; {rank} and {address} in them are replaced.
+  explicit WorkerProcesses(std::string command) : command_(std::move(command)) {}
+  WorkerProcesses(const WorkerProcesses&) = delete;
+  WorkerProcesses& operator=(const WorkerProcesses&) = delete;
+  ~WorkerProcesses();
+
+  /// Starts one that connects to `address`; one of this rank that is there is killed first.
+  [[nodiscard]] tendon::Result<void> start(tendon::GlobalRank rank, const std::string& address);
+
+  struct Exit {
+    std::uint32_t rank;
+    std::string how;  ///< "exit code 1"
+  };
+  /// Those that have ended since the last call.
+  [[nodiscard]] std::vector<Exit> reap();
+  /// The controller ends: waits until they have ended by themselves, then kills them.
+  void end(std::chrono::steady_clock::time_point until);
+
+ private:
+  std::string command_;
+  std::mutex mutex_;
+  std::map<std::uint32_t, pid_t> running_;
+};
+
+}  // namespace engine

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine as processes: its controller, Python workers, and a client on the pipe of the HTTP front."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tendon
+from conftest import PATIENCE_S, SANITIZED
+
+pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is not installed")
+pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
+pytest.importorskip("google.protobuf", reason="protobuf is not installed")
+
+import engine_support
+from safetensors import safe_open
+from engine import convert, gguf_file
+from engine.weights import Checkpoint
+
+CONTROLLER = os.environ.get("TENDON_ENGINE_CONTROLLER") or str(
+    Path(__file__).parents[2] / "build" / "test" / "examples" / "engine" / "engine_controller")
+pytestmark = [
+    pytest.mark.skipif(not os.access(CONTROLLER, os.X_OK),
+                       reason="TENDON_ENGINE_CONTROLLER is not set: run tools/python_tests.sh"),
+    pytest.mark.skipif(SANITIZED, reason="torch's arithmetic takes minutes here")]
+
+BLOCKS = 64
+OUTPUTS = 16
+PROMPTS = 2
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(
+    filter(None, (str(engine_support.ENGINE), os.environ.get("PYTHONPATH"))))}
+
+
+def start_controller(layout: str, checkpoint: Path, *more: str, **options: object) -> subprocess.Popen:
+    config = Checkpoint.open(checkpoint).config
+    return subprocess.Popen(
+        [CONTROLLER, "--front", "127.0.0.1:0", "--layout", layout, "--blocks", str(BLOCKS),
+         "--context", str(config.context), "--vocabulary", str(config.vocabulary), "--model", "smollm2", *more],
+        stdout=subprocess.PIPE, text=True, env=ENVIRONMENT, **options)
+
+
+def worker_command(controller: str, layout: str, rank: str) -> list[str]:
+    return [sys.executable, "-m", "engine.worker", "--controller", controller, "--layout", layout, "--rank", rank,
+            "--blocks", str(BLOCKS)]
+
+
+class Engine:
+    """The controller, with workers that it starts, and a pipe to it."""
+
+    def __init__(self, layout: tuple[int, int, int], checkpoint: Path) -> None:
+        words = ",".join(map(str, layout))
+        self.context_tokens = Checkpoint.open(checkpoint).config.context
+        self.process = start_controller(words, checkpoint, "--start-workers",
+                                        " ".join(worker_command("{address}", words, "{rank}")))
+        assert self.process.stdout.readline().startswith("workers ")
+        self.address = self.process.stdout.readline().split()[1]
+        self.context = tendon.Context("front", linger=0.1)
+        self.connect()
+
+    def connect(self) -> None:
+        self.pipe = self.context.connect(self.address, PATIENCE_S)
+        self.tokens: dict[str, list[int]] = {}
+        self.said: dict[str, dict] = {}  # the last message of each id that has no tokens
+        self.status: dict = {}
+
+    def send(self, **message: object) -> None:
+        self.pipe.send(json.dumps(message).encode())
+
+    def submit(self, id: str, prompt: list[int], max_tokens: int = OUTPUTS, **sampling: object) -> None:
+        self.send(kind="submit", id=id, prompt=prompt, sampling={"max_tokens": max_tokens, **sampling})
+
+    def until(self, condition) -> None:
+        """Reads messages until it holds."""
+        while not condition():
+            message = json.loads(bytes(self.pipe.recv_message(PATIENCE_S).bytes))
+            if message["kind"] == "status":
+                self.status = message
+            elif message["kind"] == "tokens":
+                self.tokens.setdefault(message["id"], []).extend(message["tokens"])
+            else:
+                self.said[message["id"]] = message
+
+    def is_done(self, *ids: str) -> bool:
+        return all(self.said.get(id, {}).get("kind") == "done" for id in ids)
+
+    def kill(self, rank: int) -> None:
+        """A worker, as its status names its process."""
+        def known() -> str:
+            return self.status["workers"][rank]["identity"] if self.status else ""
+
+        self.until(known)
+        os.kill(int(re.search(r"pid (\d+)", known())[1]), signal.SIGKILL)
+
+    def close(self) -> None:
+        """What was accepted is brought to its end, and nothing else is accepted any more."""
+        self.submit("last", [1, 2, 3], ignore_eos=True)
+        self.until(lambda: "last" in self.said)
+        self.process.send_signal(signal.SIGTERM)
+        late = 0
+        while self.process.poll() is None:
+            late += 1
+            try:
+                self.submit(f"late {late}", [1], max_tokens=1)
+                self.until(lambda: f"late {late}" in self.said)
+            except tendon.Error:
+                break
+            if self.said[f"late {late}"]["kind"] == "refused":
+                assert self.said[f"late {late}"]["code"] == "stopping"
+                break
+        self.until(lambda: self.is_done("last"))
+        assert len(self.tokens["last"]) == OUTPUTS
+        assert self.process.wait(PATIENCE_S) == 0
+        self.abandon()
+
+    def abandon(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        self.process.stdout.close()
+        self.context.close(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Path:
+    try:
+        gguf_file.find()
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    return convert.convert_once()
+
+
+@pytest.fixture(scope="module")
+def golden() -> list[tuple[list[int], list[int]]]:
+    """Prompts, and the tokens that `transformers` gives after them."""
+    with safe_open(Path(engine_support.__file__).with_name("golden.safetensors"), "pt") as file:
+        return [(file.get_tensor(f"free.{number}.prompt").tolist(),
+                 file.get_tensor(f"free.{number}.output")[:OUTPUTS].tolist()) for number in range(PROMPTS)]
+
+
+@pytest.fixture(scope="module", params=[(1, 1, 1), (3, 2, 1)], ids=lambda its: "-".join(map(str, its)))
+def engine(request, checkpoint):
+    made = Engine(request.param, checkpoint)
+    try:
+        yield made
+        made.close()
+    finally:
+        made.abandon()
+
+
+def run_golden(engine, golden, prefix: str, meanwhile=lambda: None) -> None:
+    ids = [f"{prefix} {number}" for number in range(PROMPTS)]
+    for id, (prompt, _) in zip(ids, golden):
+        engine.submit(id, prompt, ignore_eos=True)
+    meanwhile()
+    engine.until(lambda: engine.is_done(*ids))
+    for id, (prompt, output) in zip(ids, golden):
+        assert engine.tokens[id] == output
+        assert engine.said[id]["reason"] == "length"
+        assert engine.said[id]["usage"] == {"prompt_tokens": len(prompt), "completion_tokens": OUTPUTS}
+
+
+def test_tokens_are_those_of_transformers(engine, golden):
+    run_golden(engine, golden, "golden")
+    engine.until(lambda: engine.status.get("kv", {}).get("used") == 0)
+    assert engine.status["state"] == "running"
+    layout = engine.status["layout"]
+    ranks = layout["tensor"] * layout["pipeline"] * layout["kv"]
+    assert [worker["rank"] for worker in engine.status["workers"]] == list(range(ranks))
+    assert all(worker["alive"] for worker in engine.status["workers"])
+    assert engine.status["step"]["count"] >= OUTPUTS
+
+
+def test_a_lost_worker_changes_no_token(engine, golden):
+    roster = engine.status["roster"] if engine.status else 1
+
+    def kill():
+        engine.until(lambda: len(engine.tokens.get("lost 0", [])) >= 4)
+        engine.kill(engine.status["layout"]["tensor"] - 1)
+
+    run_golden(engine, golden, "lost", kill)
+    engine.until(lambda: engine.status["roster"] > roster)
+    assert engine.status["deaths"][-1]["rank"] == engine.status["layout"]["tensor"] - 1
+
+
+def test_what_is_cancelled_gives_its_blocks_back(engine, golden):
+    engine.submit("cancelled", golden[0][0], max_tokens=500, ignore_eos=True)
+    engine.until(lambda: len(engine.tokens.get("cancelled", [])) >= 2)
+    engine.until(lambda: engine.status.get("kv", {}).get("used", 0) > 0)
+    engine.send(kind="cancel", id="cancelled")
+    engine.until(lambda: engine.is_done("cancelled"))
+    assert engine.said["cancelled"]["reason"] == "cancelled"
+    engine.until(lambda: engine.status["kv"]["used"] == 0)
+
+    # Workers would run out of them: that is more than there are.
+    deaths = len(engine.status["deaths"])
+    for turn in range(1 + BLOCKS * 16 // 300):
+        engine.submit(f"long {turn}", [5] * 300, max_tokens=500, ignore_eos=True)
+        engine.until(lambda: engine.tokens.get(f"long {turn}"))
+        engine.send(kind="cancel", id=f"long {turn}")
+    engine.until(lambda: engine.is_done(f"long {turn}"))
+    engine.status = {}
+
+    engine.submit("finished", golden[0][0], max_tokens=500, ignore_eos=True)
+    engine.until(lambda: len(engine.tokens.get("finished", [])) >= 2)
+    engine.send(kind="finish", id="finished", reason="stop")
+    engine.until(lambda: engine.is_done("finished"))
+    assert engine.said["finished"]["reason"] == "stop"
+    engine.until(lambda: engine.status)
+    assert len(engine.status["deaths"]) == deaths
+
+
+def test_a_front_that_goes_away_leaves_nothing(engine, golden):
+    engine.submit("left behind", golden[0][0], max_tokens=500, ignore_eos=True)
+    engine.until(lambda: len(engine.tokens.get("left behind", [])) >= 2)
+    engine.pipe.close(PATIENCE_S)
+    engine.connect()
+    engine.until(lambda: engine.status.get("kv", {}).get("used") == 0)
+    assert engine.status["queue"]["running"] == 0
+    run_golden(engine, golden, "next")
+
+
+@pytest.mark.parametrize("prompt, sampling, code", [
+    ("context", {}, "context_too_long"), ([1] * 2000, {}, "memory_too_small"), ([], {}, "malformed"),
+    ([1, 2**31], {}, "malformed"), ([1, -2], {}, "malformed"), ([1], {"temperature": -1}, "malformed"),
+    ([1], {"top_p": "x"}, "malformed"), ([1], {"max_tokens": None}, "malformed")])
+def test_what_cannot_run_is_refused(engine, prompt, sampling, code):
+    if prompt == "context":
+        prompt = [1] * engine.context_tokens
+    engine.said.pop("refused", None)
+    engine.submit("refused", prompt, **sampling)
+    engine.until(lambda: "refused" in engine.said)
+    assert (engine.said["refused"]["kind"], engine.said["refused"]["code"]) == ("refused", code)
+
+
+def test_messages_that_are_none_are_refused(engine):
+    for message in (b"", b"{", b"[1]", b'{"kind":"submit"}', b'{"kind":7,"id":"x"}', b"\xff" * 100):
+        engine.said.pop(None, None)
+        engine.said.pop("x", None)
+        engine.pipe.send(message)
+        engine.until(lambda: None in engine.said or "x" in engine.said)
+    engine.pipe.send({"tensors": "and values"})
+    engine.send(kind="dance", id="d")
+    engine.until(lambda: "d" in engine.said)
+    assert engine.said["d"]["code"] == "malformed"
+
+
+@pytest.mark.parametrize("engine", [(1, 1, 1)], indirect=True, ids=["1-1-1"])
+def test_a_second_loss_under_a_request_is_its_end(engine, golden):
+    engine.submit("unlucky", golden[0][0], max_tokens=500, ignore_eos=True)
+    for turn in range(2):
+        count = len(engine.tokens.get("unlucky", []))
+        engine.until(lambda: len(engine.tokens.get("unlucky", [])) > count + 1)
+        roster = engine.status["roster"]
+        engine.until(lambda: engine.status["roster"] >= roster and engine.status["state"] == "running")
+        engine.status = {}
+        engine.kill(0)
+    engine.until(lambda: engine.is_done("unlucky"))
+    assert engine.said["unlucky"]["reason"] == "failed"
+    assert engine.said["unlucky"]["error"]["code"] == "worker_lost"
+    assert "rank 0" in engine.said["unlucky"]["error"]["message"]
+    run_golden(engine, golden, "after both")
+
+
+def test_workers_that_never_join_are_the_end(checkpoint):
+    with start_controller("2,1,1", checkpoint, "--start-workers", "false", stderr=subprocess.PIPE) as controller:
+        _, says = controller.communicate(timeout=PATIENCE_S)
+    assert controller.returncode == 1
+    assert "ended before it joined: exit code 1" in says
+
+
+@pytest.mark.parametrize("words, says", [
+    (["--layout", "3,2"], "--layout is '3,2'; legal is TP,PP,KVP"), (["--blocks", "0"], "--blocks is '0'"),
+    (["--eos", "x"], "--eos is 'x'"), (["--colour", "red"], "'--colour' is no flag"), (["--model"], "needs a value")])
+def test_flags_that_are_wrong(checkpoint, words, says):
+    with start_controller("1,1,1", checkpoint, *words, stderr=subprocess.PIPE) as controller:
+        _, said = controller.communicate(timeout=PATIENCE_S)
+    assert controller.returncode != 0
+    assert says in said
+
+
+def test_a_worker_ends_with_its_controller(checkpoint):
+    with start_controller("1,1,1", checkpoint) as controller:
+        address = controller.stdout.readline().split()[1]
+        front = controller.stdout.readline().split()[1]
+        with subprocess.Popen(worker_command(address, "1,1,1", "0"), stderr=subprocess.PIPE, text=True,
+                              env=ENVIRONMENT) as worker:
+            with tendon.Context("front", linger=0.1) as context:
+                pipe = context.connect(front, PATIENCE_S)
+                while json.loads(bytes(pipe.recv_message(PATIENCE_S).bytes))["state"] != "running":
+                    pass
+                controller.kill()
+                _, says = worker.communicate(timeout=PATIENCE_S)
+    assert worker.returncode == 1
+    assert "the controller is gone" in says
