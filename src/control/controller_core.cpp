@@ -453,6 +453,7 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
   ++stats_.sent;
   last_schedule_id_ = inputs.schedule_id;
   if (!std::exchange(beats_fast_, true)) heart_->wake();
+  if (steps_.is_idle()) seats_.begin_progress();
   steps_.begin(inputs.schedule_id);
   if (inputs.tensors.empty()) return {};
   v1::Word announced = word();
@@ -553,7 +554,7 @@ Result<WorkerStatus> ControllerCore::ask(GlobalRank rank, Deadline deadline) {
     return Error{ErrorCode::worker_lost, "control.ask",
                  "rank " + std::to_string(rank.value) + " was lost while it was asked"};
   }
-  return seats_.at(rank).status();
+  return seats_.at(rank).status(in_flight());
 }
 
 ControllerStatus ControllerCore::status() const {
@@ -565,7 +566,7 @@ ControllerStatus ControllerCore::status() const {
   for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
     const WorkerSeat& seat = seats_.at({rank});
     if (seat.state == SeatState::empty) continue;
-    status.workers.push_back(seat.status());
+    status.workers.push_back(seat.status(in_flight()));
   }
   return status;
 }

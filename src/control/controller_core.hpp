@@ -95,6 +95,9 @@ class ControllerCore final : public PipeListener,
   /// The same, with the death that was behind a failure; waits a little for it.
   [[nodiscard]] Error await_cause(std::string_view where, Deadline deadline)
       TENDON_REQUIRES(mutex_);
+  [[nodiscard]] StepsInFlight in_flight() const TENDON_REQUIRES(mutex_) {
+    return steps_.is_idle() ? StepsInFlight::none : StepsInFlight::some;
+  }
   [[nodiscard]] bool runs() const TENDON_REQUIRES(mutex_) {
     return roster_.state == RosterState::running || roster_.state == RosterState::draining;
   }

@@ -29,6 +29,8 @@ enum class SeatState : std::uint8_t {
   failing,  ///< the roster was closed, and it has not said that it freed everything
 };
 
+enum class StepsInFlight : std::uint8_t { none, some };
+
 /// The place of one rank at the controller.
 struct WorkerSeat {
   using Flow = FlowReceiver<v1::StepMessage>;
@@ -47,12 +49,12 @@ struct WorkerSeat {
   Flow outputs = {};
   Flow microbatches = {};
 
-  /// The last heartbeat, as it is old now.
-  [[nodiscard]] WorkerStatus status() const {
+  /// The last heartbeat, as it is old now. `in_flight`: is there a step?
+  [[nodiscard]] WorkerStatus status(StepsInFlight in_flight) const {
     const auto now = std::chrono::steady_clock::now();
     WorkerStatus status = heard;
     status.age = now - heard_at;
-    if (status.schedule_id != 0) status.stalled = now - progress_at;
+    if (in_flight == StepsInFlight::some) status.stalled = now - progress_at;
     return status;
   }
   [[nodiscard]] Flow& flow(v1::Flow which) {
@@ -91,6 +93,11 @@ class WorkerSeats {
     return ranks;
   }
   [[nodiscard]] bool all(SeatState state) const { return in(state).size() == seats_.size(); }
+  /// A step is given out after none was in flight: nobody has been slow with it.
+  void begin_progress() {
+    const auto now = std::chrono::steady_clock::now();
+    for (WorkerSeat& seat : seats_) seat.progress_at = now;
+  }
   /// Those of CURVE that the workers said, by rank.
   [[nodiscard]] std::vector<std::string> public_keys() const {
     std::vector<std::string> keys;

@@ -53,11 +53,11 @@ def worker_command(controller: str, layout: str, rank: str) -> list[str]:
 class Engine:
     """The controller, with workers that it starts, and a pipe to it."""
 
-    def __init__(self, layout: tuple[int, int, int], checkpoint: Path) -> None:
+    def __init__(self, layout: tuple[int, int, int], checkpoint: Path, *more: str) -> None:
         words = ",".join(map(str, layout))
         self.context_tokens = Checkpoint.open(checkpoint).config.context
         self.process = start_controller(words, checkpoint, "--start-workers",
-                                        " ".join(worker_command("{address}", words, "{rank}")))
+                                        " ".join(worker_command("{address}", words, "{rank}")), *more)
         assert self.process.stdout.readline().startswith("workers ")
         self.address = self.process.stdout.readline().split()[1]
         self.context = tendon.Context("front", linger=0.1)
@@ -89,13 +89,13 @@ class Engine:
     def is_done(self, *ids: str) -> bool:
         return all(self.said.get(id, {}).get("kind") == "done" for id in ids)
 
-    def kill(self, rank: int) -> None:
+    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
         """A worker, as its status names its process."""
         def known() -> str:
             return self.status["workers"][rank]["identity"] if self.status else ""
 
         self.until(known)
-        os.kill(int(re.search(r"pid (\d+)", known())[1]), signal.SIGKILL)
+        os.kill(int(re.search(r"pid (\d+)", known())[1]), number)
 
     def close(self) -> None:
         """What was accepted is brought to its end, and nothing else is accepted any more."""
@@ -185,6 +185,20 @@ def test_a_lost_worker_changes_no_token(engine, golden):
     run_golden(engine, golden, "lost", kill)
     engine.until(lambda: engine.status["roster"] > roster)
     assert engine.status["deaths"][-1]["rank"] == engine.status["layout"]["tensor"] - 1
+
+
+def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden):
+    engine = Engine((1, 1, 1), checkpoint, "--hang-timeout", "3")
+    try:
+        def stop():
+            engine.until(lambda: len(engine.tokens.get("hung 0", [])) >= 4)
+            engine.kill(0, signal.SIGSTOP)
+
+        run_golden(engine, golden, "hung", stop)
+        engine.until(lambda: engine.status["roster"] > 1)
+        assert engine.status["deaths"][-1]["rank"] == 0
+    finally:
+        engine.close()
 
 
 def test_what_is_cancelled_gives_its_blocks_back(engine, golden):

@@ -181,6 +181,14 @@ void Engine::tell_status() {
   for (const tendon::WorkerStatus& worker : status.workers) {
     identities_.insert_or_assign(worker.rank.value, worker.identity);
   }
+  if (processes_) {
+    for (const tendon::WorkerStatus& worker : status.workers) {
+      // Those that wait in a collective wait for the one that hangs.
+      if (worker.stalled >= options_.hang_timeout && worker.waiting.empty()) {
+        processes_->kill(worker.rank);
+      }
+    }
+  }
   // A worker may die while there is no step to collect.
   if (state_ == State::running && status.state == tendon::RosterState::closed) {
     lose_workers({ErrorCode::worker_lost, "engine.workers", status.reason});

@@ -28,6 +28,8 @@ struct EngineOptions {
   std::string front_address;
   std::string start_workers;  ///< WorkerProcesses' command; empty: others start them
   std::string model;          ///< its name, for the status
+  /// A worker that was started here and makes no progress with a step for so long is killed.
+  std::chrono::seconds hang_timeout{30};
 };
 
 /// The engine's loop: what the front asks for goes into the scheduler, its steps to the workers,

@@ -3,12 +3,14 @@
 //   engine_controller --front ADDRESS --layout TP,PP,KVP --blocks N --context N --vocabulary N
 //                     [--workers ADDRESS] [--eos TOKEN] [--model NAME]
 //                     [--start-workers "COMMAND with {rank} and {address}"]
+//                     [--hang-timeout SECONDS]
 // It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
 // what was accepted is brought to its end, up to half a minute; a second one ends it at once.
 #include <unistd.h>
 
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
@@ -53,7 +55,8 @@ Result<Flags> flags_of(const std::vector<std::string>& words) {
               {"--vocabulary", ""},
               {"--eos", ""},
               {"--model", "model"},
-              {"--start-workers", ""}};
+              {"--start-workers", ""},
+              {"--hang-timeout", "30"}};
   for (std::size_t at = 0; at < words.size(); at += 2) {
     const auto flag = flags.find(words[at]);
     if (flag == flags.end()) {
@@ -107,12 +110,14 @@ Result<engine::EngineOptions> options_of(const std::vector<std::string>& words) 
     TENDON_TRY(eos, number_of(flags, "--eos", 0, vocabulary - 1));
     limits.eos = eos;
   }
+  TENDON_TRY(hang_s, number_of(flags, "--hang-timeout", 1, 86400));
   return engine::EngineOptions{.limits = limits,
                                .layout = layout,
                                .workers_address = flags["--workers"],
                                .front_address = flags["--front"],
                                .start_workers = flags["--start-workers"],
-                               .model = flags["--model"]};
+                               .model = flags["--model"],
+                               .hang_timeout = std::chrono::seconds(hang_s)};
 }
 
 int say(const Error& error) {

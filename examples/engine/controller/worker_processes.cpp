@@ -72,6 +72,13 @@ class SpawnSettings {
 
 }  // namespace
 
+void WorkerProcesses::kill(tendon::GlobalRank rank) {
+  const std::lock_guard lock(mutex_);
+  if (const auto hangs = running_.find(rank.value); hangs != running_.end()) {
+    ::kill(hangs->second, SIGKILL);
+  }
+}
+
 tendon::Result<void> WorkerProcesses::start(tendon::GlobalRank rank, const std::string& address) {
   std::vector<std::string> words;
   std::istringstream text(command_);

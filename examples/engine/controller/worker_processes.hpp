@@ -32,6 +32,9 @@ class WorkerProcesses {
   /// Starts one that connects to `address`; one of this rank that is there is killed first.
   [[nodiscard]] tendon::Result<void> start(tendon::GlobalRank rank, const std::string& address);
 
+  /// One that hangs; it is among the next reap()'s.
+  void kill(tendon::GlobalRank rank);
+
   struct Exit {
     std::uint32_t rank;
     std::string how;  ///< "exit code 1"

@@ -40,7 +40,7 @@ def step_outputs(outputs: StepOutputs) -> bytes:
                 logprobs.top.add(token_id=token, logprob=logprob)
     made.step_ns.compute, made.step_ns.wait, made.step_ns.move = (
         outputs.step_ns.compute, outputs.step_ns.wait, outputs.step_ns.move)
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 def _scheduler_output(said: Any) -> SchedulerOutput:

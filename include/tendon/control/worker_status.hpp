@@ -26,8 +26,9 @@ struct WorkerStatus {
   std::uint64_t free_blocks = 0;
   /// Steps of this roster that it has taken.
   std::uint64_t applied_inputs = 0;
-  /// Since the worker last took or gave a step, or ended a collective, while a step is at work: a
-  /// program that started it may kill one that hangs. By its heartbeats.
+  /// Since the worker last took or gave a step, or ended a collective, while a step is in flight: a
+  /// program that started it may kill one that hangs. Those that wait for it in a collective say
+  /// so in `waiting`. By its heartbeats.
   std::chrono::nanoseconds stalled{0};
   /// Since the heartbeat came.
   std::chrono::nanoseconds age{0};

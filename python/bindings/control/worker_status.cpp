@@ -49,7 +49,8 @@ void bind_worker_status(nb::module_& module) {
               "Steps of this roster that it has taken.")
       .def_prop_ro(
           "stalled", [](const WorkerStatus& self) { return seconds_of(self.stalled); },
-          "Since it last took or gave a step, or ended a collective, while a step is at work [s].")
+          "Since it last took or gave a step, or ended a collective, while a step is in flight "
+          "[s].")
       .def_prop_ro(
           "age", [](const WorkerStatus& self) { return seconds_of(self.age); },
           "Since its last heartbeat [s].")
