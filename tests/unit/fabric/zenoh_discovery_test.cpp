@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/known_peers.hpp"
 #include "support/counting_port.hpp"
 #include "support/expect.hpp"
 #include "support/node_crowd.hpp"
