@@ -1,15 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The control plane: Controller and Worker over ZeroMQ and Protobuf, a library of its own, so that what does not use it
 # links neither. Sets TENDON_HAS_CONTROL, and TENDON_CONTROL_WHY: what it was built with, or why it was not.
-set(default_control OFF)
-if(PROJECT_IS_TOP_LEVEL)
-  set(default_control AUTO)
-endif()
-set(TENDON_CONTROL "${default_control}" CACHE STRING "The control plane, which needs ZeroMQ and Protobuf: AUTO, ON or OFF")
-set_property(CACHE TENDON_CONTROL PROPERTY STRINGS AUTO ON OFF)
-if(NOT TENDON_CONTROL MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "TENDON_CONTROL is '${TENDON_CONTROL}': it may be AUTO, ON or OFF")
-endif()
+tendon_optional_part(TENDON_CONTROL "The control plane, which needs ZeroMQ and Protobuf")
 
 set(TENDON_HAS_CONTROL OFF)
 set(TENDON_CONTROL_WHY "TENDON_CONTROL is OFF")

@@ -1,16 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Discovery by Zenoh: the crate rust/tendon-zenoh, built once into the user's cache folder. Sets
 # TENDON_HAS_ZENOH, and TENDON_ZENOH_WHY where it is off.
-# It takes minutes: a project that has Tendon in a subdirectory asks for it.
-set(default_zenoh OFF)
-if(PROJECT_IS_TOP_LEVEL)
-  set(default_zenoh AUTO)
-endif()
-set(TENDON_ZENOH "${default_zenoh}" CACHE STRING "Discovery by Zenoh, which is built with cargo: AUTO, ON or OFF")
-set_property(CACHE TENDON_ZENOH PROPERTY STRINGS AUTO ON OFF)
-if(NOT TENDON_ZENOH MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "TENDON_ZENOH is '${TENDON_ZENOH}': it may be AUTO, ON or OFF")
-endif()
+tendon_optional_part(TENDON_ZENOH "Discovery by Zenoh, which is built with cargo")
 
 # What the crates of the list ask for.
 set(oldest_rustc 1.89)

@@ -5,8 +5,6 @@
 
 #include <tendon/tensor/tensor.hpp>
 
-#include "shared.hpp"
-
 namespace tendon::python {
 
 namespace nb = nanobind;
@@ -16,6 +14,6 @@ namespace nb = nanobind;
 [[nodiscard]] nb::object to_array(Tensor tensor);
 
 /// Raw bytes as a memoryview that keeps them alive.
-TENDON_BETWEEN_MODULES [[nodiscard]] nb::object to_memoryview(const Storage& bytes);
+[[nodiscard]] nb::object to_memoryview(const Storage& bytes);
 
 }  // namespace tendon::python

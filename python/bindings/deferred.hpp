@@ -16,7 +16,7 @@ struct Deferred {
 };
 
 /// Deletes now if this thread holds the GIL, else soon.
-TENDON_BETWEEN_MODULES void release(Deferred* held) noexcept;
+void release(Deferred* held) noexcept;
 /// Deletes what other threads left. Holds the GIL.
 TENDON_BETWEEN_MODULES void release_left_over() noexcept;
 

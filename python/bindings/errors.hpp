@@ -17,10 +17,10 @@ namespace nb = nanobind;
 /// The Python exception of `error`, ready to be thrown; holds the GIL.
 TENDON_BETWEEN_MODULES [[nodiscard]] nb::python_error to_exception(const Error& error);
 /// The Python exception object of `error`, not raised.
-TENDON_BETWEEN_MODULES [[nodiscard]] nb::object exception_object(const Error& error);
+[[nodiscard]] nb::object exception_object(const Error& error);
 
 /// What a user made of one of our classes and a text says; a TypeError for anything else.
-TENDON_BETWEEN_MODULES [[nodiscard]] Error error_from(nb::handle exception);
+[[nodiscard]] Error error_from(nb::handle exception);
 /// The same; nullopt for anything else.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::optional<Error> try_error_from(nb::handle exception);
 
@@ -33,7 +33,7 @@ T unwrap(Result<T> result) {
 
 /// A TypeError or ValueError of the caller's own arguments: says what is legal.
 TENDON_BETWEEN_MODULES [[noreturn]] void raise_type_error(const std::string& text);
-TENDON_BETWEEN_MODULES [[noreturn]] void raise_value_error(const std::string& text);
+[[noreturn]] void raise_value_error(const std::string& text);
 
 /// "'numpy.ndarray'": how messages name the type of an object.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::string quoted_type(nb::handle object);

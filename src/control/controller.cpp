@@ -31,7 +31,7 @@ Result<Controller> Controller::bind(Context& context, const ParallelLayout& layo
   }
   TENDON_CHECK(detail::require_service_thread(context, "control.bind"));
   TENDON_TRY(network, detail::zmq_network());
-  TENDON_TRY(wake, detail::WakeFd::make());
+  TENDON_TRY(wake, detail::open_wake());
   TENDON_TRY(run, detail::random_nonce());
   TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
   auto core = std::make_shared<detail::ControllerCore>(

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/resending.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -13,8 +15,8 @@ constexpr std::chrono::milliseconds kCauseComesWithin{100};
 }  // namespace
 
 ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions options,
-                               std::shared_ptr<StepNetwork> network, std::unique_ptr<WakeFd> wake,
-                               std::string run_id)
+                               std::shared_ptr<StepNetwork> network,
+                               std::unique_ptr<UserEvent> wake, std::string run_id)
     : layout_(layout),
       options_(std::move(options)),
       network_(std::move(network)),
@@ -132,7 +134,7 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
   {
     const Lock lock(mutex_);
     if (const auto rank = seats_.rank_of(*pipe)) {
-      heard(*rank, word);
+      heard(*rank, std::move(word));
     } else if (const auto at = std::ranges::find(unseated_, pipe); at != unseated_.end()) {
       unseated_.erase(at);
       if (!word.has_join()) {
@@ -175,7 +177,7 @@ void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error
   changed();
 }
 
-void ControllerCore::heard(GlobalRank rank, const v1::Word& word) {
+void ControllerCore::heard(GlobalRank rank, v1::Word word) {
   WorkerSeat& seat = seats_.at(rank);
   switch (word.word_case()) {
     case v1::Word::kHeartbeat:
@@ -196,7 +198,7 @@ void ControllerCore::heard(GlobalRank rank, const v1::Word& word) {
       // As if it had come through its flow.
       if (check(word.resent(), roster_.id).has_value() &&
           word.resent().sender_rank() == rank.value) {
-        arrived(word.resent());
+        arrived(std::move(*word.mutable_resent()));
       } else {
         ++stats_.refused;
       }
@@ -236,21 +238,17 @@ void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Hear
   if (heartbeat.ping() != 0) seat.ping = heartbeat.ping();
   changed();
   if (roster != roster_.id.roster || seat.state != SeatState::ready) return;
-  const auto number = [](const auto& map, v1::Flow flow) {
-    const auto found = map.find(static_cast<std::uint32_t>(flow));
-    return found == map.end() ? std::uint64_t{0} : found->second;
-  };
   // More than was sent is a lie, or a fault: it must not free what others need.
   seat.heard.applied_inputs =
       std::max(seat.heard.applied_inputs,
-               std::min(number(heartbeat.applied(), v1::FLOW_STEP_INPUTS), inputs_.sent()));
+               std::min(number_of(heartbeat.applied(), v1::FLOW_STEP_INPUTS), inputs_.sent()));
   inputs_.applied(seats_.applied_by_all());
   ask_again(rank, v1::FLOW_STEP_OUTPUTS,
-            seat.outputs.missing_after_announced(number(heartbeat.sent(), v1::FLOW_STEP_OUTPUTS),
+            seat.outputs.missing_after_announced(number_of(heartbeat.sent(), v1::FLOW_STEP_OUTPUTS),
                                                  seat.heard_at));
   ask_again(rank, v1::FLOW_STEP_MICROBATCH_OUTPUTS,
             seat.microbatches.missing_after_announced(
-                number(heartbeat.sent(), v1::FLOW_STEP_MICROBATCH_OUTPUTS), seat.heard_at));
+                number_of(heartbeat.sent(), v1::FLOW_STEP_MICROBATCH_OUTPUTS), seat.heard_at));
 }
 
 void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
@@ -277,24 +275,12 @@ void ControllerCore::resend(GlobalRank rank, const v1::ResendRequest& request) {
     ++stats_.refused;
     return;
   }
-  if (request.first() < inputs_.first_kept()) {
-    v1::Word reply = word();
-    reply.mutable_not_retained()->set_flow(v1::FLOW_STEP_INPUTS);
-    reply.mutable_not_retained()->set_first(inputs_.first_kept());
-    return seat.pipe->send(reply);
-  }
-  const std::uint64_t last = request.last() == 0 ? inputs_.sent() : request.last();
-  for (const FlowSender::Kept& message : inputs_.between(request.first(), last)) {
-    v1::Word reply = word();
-    if (!reply.mutable_resent()->ParseFromString(*message)) continue;
-    seat.pipe->send(reply);
-    ++stats_.resent;
-  }
+  stats_.resent += send_again(inputs_, request, word(), *seat.pipe);
 }
 
 // --- Flows
 
-void ControllerCore::arrived(const v1::StepMessage& message) {
+void ControllerCore::arrived(v1::StepMessage message) {
   if ((message.flow() != v1::FLOW_STEP_OUTPUTS &&
        message.flow() != v1::FLOW_STEP_MICROBATCH_OUTPUTS) ||
       message.sender_rank() >= seats_.size()) {
@@ -307,18 +293,20 @@ void ControllerCore::arrived(const v1::StepMessage& message) {
     ++stats_.refused;
     return;
   }
-  WorkerSeat::Flow& flow = seat.flow(message.flow());
-  switch (flow.take(message.sequence(), message)) {
+  const v1::Flow name = message.flow();
+  const std::uint64_t sequence = message.sequence();
+  WorkerSeat::Flow& flow = seat.flow(name);
+  switch (flow.take(sequence, std::move(message))) {
     case WorkerSeat::Flow::Arrival::doubled:
       ++stats_.doubled;
       return;
     case WorkerSeat::Flow::Arrival::early:
       ++stats_.parked;
-      return ask_again(rank, message.flow(), flow.missing_before_parked());
+      return ask_again(rank, name, flow.missing_before_parked());
     case WorkerSeat::Flow::Arrival::too_early:
       return;
     case WorkerSeat::Flow::Arrival::in_order:
-      return apply(rank, message.flow());
+      return apply(rank, name);
   }
 }
 
@@ -342,12 +330,7 @@ void ControllerCore::apply(GlobalRank rank, v1::Flow flow) {
 
 void ControllerCore::ask_again(GlobalRank rank, v1::Flow flow,
                                std::optional<MissingRange> missing) {
-  if (!missing) return;
-  v1::Word request = word();
-  request.mutable_resend_request()->set_flow(flow);
-  request.mutable_resend_request()->set_first(missing->first);
-  request.mutable_resend_request()->set_last(missing->last);
-  seats_.at(rank).pipe->send(request);
+  if (missing) ask_for(*missing, flow, word(), *seats_.at(rank).pipe);
 }
 
 void ControllerCore::service(Deadline deadline) {
@@ -358,31 +341,23 @@ void ControllerCore::service(Deadline deadline) {
   }
   reading_ = true;
   const RosterId expected = roster_.id;
-  std::vector<v1::StepMessage> messages;
-  std::uint64_t refused = 0;
   mutex_.unlock();
-  sockets->wait(wake_->get(), deadline);
-  wake_->clear();
-  while (const auto bytes = sockets->take()) {
-    if (auto message = decode(bytes->bytes(), expected); message.has_value()) {
-      messages.push_back(*std::move(message));
-    } else {
-      ++refused;
-    }
-  }
+  sockets->wait(wake_->fd(), deadline);
+  wake_->take();
+  TakenMessages taken = take_all(*sockets, expected);
   mutex_.lock();
   reading_ = false;
-  stats_.refused += refused;
+  stats_.refused += taken.refused;
   // A roster may have been closed meanwhile.
   if (expected.roster == roster_.id.roster) {
-    for (const v1::StepMessage& message : messages) arrived(message);
+    for (v1::StepMessage& message : taken.messages) arrived(std::move(message));
   }
   changed_.notify_all();
 }
 
 void ControllerCore::changed() {
   changed_.notify_all();
-  if (reading_) wake_->wake();
+  if (reading_) wake_->signal();
 }
 
 v1::Word ControllerCore::word() const {
@@ -563,10 +538,8 @@ ControllerStatus ControllerCore::status() const {
                           .roster = roster_.id.roster,
                           .reason = roster_.why_closed.detail,
                           .steps_in_flight = steps_.in_flight()};
-  for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
-    const WorkerSeat& seat = seats_.at({rank});
-    if (seat.state == SeatState::empty) continue;
-    status.workers.push_back(seat.status(in_flight()));
+  for (const GlobalRank rank : seats_.taken()) {
+    status.workers.push_back(seats_.at(rank).status(in_flight()));
   }
   return status;
 }

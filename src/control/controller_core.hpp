@@ -18,7 +18,7 @@
 #include "control/step_message.hpp"
 #include "control/step_sockets.hpp"
 #include "control/store_book.hpp"
-#include "control/wake_fd.hpp"
+#include "control/wake.hpp"
 #include "control/worker_pipe.hpp"
 #include "control/worker_seats.hpp"
 
@@ -38,7 +38,7 @@ class ControllerCore final : public PipeListener,
                              public std::enable_shared_from_this<ControllerCore> {
  public:
   ControllerCore(const ParallelLayout& layout, ControllerOptions options,
-                 std::shared_ptr<StepNetwork> network, std::unique_ptr<WakeFd> wake,
+                 std::shared_ptr<StepNetwork> network, std::unique_ptr<UserEvent> wake,
                  std::string run_id);
   ~ControllerCore() override;
 
@@ -103,14 +103,14 @@ class ControllerCore final : public PipeListener,
   }
 
   // What a seated worker says
-  void heard(GlobalRank rank, const v1::Word& word) TENDON_REQUIRES(mutex_);
+  void heard(GlobalRank rank, v1::Word word) TENDON_REQUIRES(mutex_);
   void heard(GlobalRank rank, std::uint64_t roster, const v1::Heartbeat& heartbeat)
       TENDON_REQUIRES(mutex_);
   void failed(GlobalRank rank, const v1::StepFailed& failure) TENDON_REQUIRES(mutex_);
   void resend(GlobalRank rank, const v1::ResendRequest& request) TENDON_REQUIRES(mutex_);
 
   // Flows
-  void arrived(const v1::StepMessage& message) TENDON_REQUIRES(mutex_);
+  void arrived(v1::StepMessage message) TENDON_REQUIRES(mutex_);
   void apply(GlobalRank rank, v1::Flow flow) TENDON_REQUIRES(mutex_);
   void ask_again(GlobalRank rank, v1::Flow flow, std::optional<MissingRange> missing)
       TENDON_REQUIRES(mutex_);
@@ -124,7 +124,7 @@ class ControllerCore final : public PipeListener,
   const ParallelLayout layout_;
   const ControllerOptions options_;
   const std::shared_ptr<StepNetwork> network_;
-  const std::unique_ptr<WakeFd> wake_;
+  const std::unique_ptr<UserEvent> wake_;
   struct Door {
     Listener listener;
     std::optional<Completion<Pipe>> accepting;  // by the service thread, after serve()

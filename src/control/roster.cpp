@@ -208,11 +208,7 @@ Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
   const Lock lock(mutex_);
   while (!seats_.all(SeatState::empty)) {
     if (deadline.has_passed()) {
-      std::vector<GlobalRank> left;
-      for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
-        if (seats_.at({rank}).state != SeatState::empty) left.push_back({rank});
-      }
-      return Error{ErrorCode::timeout, "control.stop", text_of(left) + " did not end"};
+      return Error{ErrorCode::timeout, "control.stop", text_of(seats_.taken()) + " did not end"};
     }
     // Outputs of the last steps are read, so that no worker waits for room.
     service(deadline);
@@ -232,9 +228,7 @@ void ControllerCore::abandon() {
       // It sends nothing again: what has not come is not waited for.
       seats_.tell_all(stop);
     }
-    for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
-      if (auto& pipe = seats_.at({rank}).pipe; pipe != nullptr) pipes.push_back(pipe);
-    }
+    for (const GlobalRank rank : seats_.taken()) pipes.push_back(seats_.at(rank).pipe);
     pipes.insert(pipes.end(), unseated_.begin(), unseated_.end());
     changed();
   }

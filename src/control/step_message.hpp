@@ -23,8 +23,8 @@ struct RosterId {
 };
 
 [[nodiscard]] std::shared_ptr<const std::string> encode(const v1::StepMessage& message);
-/// A message of this roster. Errors: corrupt_data, version_mismatch, and protocol_violation for one
-/// of another run or roster, or with a flow that is not `flow`, or larger than the limits.
+/// A message of this roster. Errors: corrupt_data, version_mismatch, message_too_large, and
+/// protocol_violation where run or roster is another one, or the number is missing.
 [[nodiscard]] Result<v1::StepMessage> decode(Bytes bytes, const RosterId& expected);
 /// The checks of decode() for one that came inside a word.
 [[nodiscard]] Result<void> check(const v1::StepMessage& message, const RosterId& expected);

@@ -29,7 +29,7 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
   TENDON_TRY(place, layout.place_of(rank));
   TENDON_CHECK(detail::require_service_thread(context, "control.connect"));
   TENDON_TRY(network, detail::zmq_network());
-  TENDON_TRY(wake, detail::WakeFd::make());
+  TENDON_TRY(wake, detail::open_wake());
   TENDON_TRY(pipe, Pipe::connect(context, address, deadline, {.profile = options.profile}));
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto core = std::make_shared<detail::WorkerCore>(

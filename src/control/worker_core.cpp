@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/resending.hpp"
+
 namespace tendon::v0::detail {
 
 /// One thread at a time moves steps.
@@ -183,25 +185,17 @@ Result<void> WorkerCore::send(v1::Flow flow, v1::StepMessage message, Deadline d
 void WorkerCore::service(Deadline deadline) {
   const RosterId expected = id_;
   const bool reconnect = std::exchange(flows_.inputs_break, false);
-  std::vector<v1::StepMessage> messages;
-  std::uint64_t refused = 0;
   threads_.polls = true;
   mutex_.unlock();
   if (reconnect) (void)sockets_->reconnect(v1::FLOW_STEP_INPUTS);  // else asked for once more
-  sockets_->wait(wake_->get(), deadline);
-  wake_->clear();
-  while (const auto bytes = sockets_->take()) {
-    if (auto message = decode(bytes->bytes(), expected); message.has_value()) {
-      messages.push_back(*std::move(message));
-    } else {
-      ++refused;
-    }
-  }
+  sockets_->wait(wake_->fd(), deadline);
+  wake_->take();
+  TakenMessages taken = take_all(*sockets_, expected);
   mutex_.lock();
   threads_.polls = false;
-  stats_.refused += refused;
+  stats_.refused += taken.refused;
   if (expected.roster != id_.roster) return;
-  for (v1::StepMessage& message : messages) arrived(std::move(message));
+  for (v1::StepMessage& message : taken.messages) arrived(std::move(message));
 }
 
 void WorkerCore::arrived(v1::StepMessage message) {
@@ -229,12 +223,7 @@ void WorkerCore::arrived(v1::StepMessage message) {
 }
 
 void WorkerCore::ask_again(std::optional<MissingRange> missing) {
-  if (!missing) return;
-  v1::Word request = word();
-  request.mutable_resend_request()->set_flow(v1::FLOW_STEP_INPUTS);
-  request.mutable_resend_request()->set_first(missing->first);
-  request.mutable_resend_request()->set_last(missing->last);
-  pipe_->send(request);
+  if (missing) ask_for(*missing, v1::FLOW_STEP_INPUTS, word(), *pipe_);
 }
 
 // --- What comes on the worker pipe
@@ -354,16 +343,13 @@ void WorkerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& wh
 }
 
 void WorkerCore::heard(const v1::Heartbeat& heartbeat) {
-  const auto number = [](const auto& map, v1::Flow flow) {
-    const auto found = map.find(static_cast<std::uint32_t>(flow));
-    return found == map.end() ? std::uint64_t{0} : found->second;
-  };
   flows_.outputs.applied(
-      std::min(number(heartbeat.applied(), v1::FLOW_STEP_OUTPUTS), flows_.outputs.sent()));
-  flows_.microbatches.applied(std::min(
-      number(heartbeat.applied(), v1::FLOW_STEP_MICROBATCH_OUTPUTS), flows_.microbatches.sent()));
+      std::min(number_of(heartbeat.applied(), v1::FLOW_STEP_OUTPUTS), flows_.outputs.sent()));
+  flows_.microbatches.applied(
+      std::min(number_of(heartbeat.applied(), v1::FLOW_STEP_MICROBATCH_OUTPUTS),
+               flows_.microbatches.sent()));
   const auto missing = flows_.inputs.missing_after_announced(
-      number(heartbeat.sent(), v1::FLOW_STEP_INPUTS), std::chrono::steady_clock::now());
+      number_of(heartbeat.sent(), v1::FLOW_STEP_INPUTS), std::chrono::steady_clock::now());
   if (!missing) return;
   // A program that computes has not looked into its sockets: what it misses may lie there. It is
   // asked for all the same, so that it need not wait; the double is dropped.
@@ -378,25 +364,11 @@ void WorkerCore::resend(const v1::ResendRequest& request) {
     return;
   }
   flows_.outputs_break = true;
-  const FlowSender& sender = outputs ? flows_.outputs : flows_.microbatches;
-  if (request.first() < sender.first_kept()) {
-    v1::Word reply = word();
-    reply.mutable_not_retained()->set_flow(request.flow());
-    reply.mutable_not_retained()->set_first(sender.first_kept());
-    return pipe_->send(reply);
-  }
-  const std::uint64_t last = request.last() == 0 ? sender.sent() : request.last();
-  for (const FlowSender::Kept& message : sender.between(request.first(), last)) {
-    v1::Word reply = word();
-    if (!reply.mutable_resent()->ParseFromString(*message)) continue;
-    pipe_->send(reply);
-    ++stats_.resent;
-  }
+  stats_.resent += send_again(sender_of(request.flow()), request, word(), *pipe_);
 }
 
 std::string WorkerCore::waiting() const {
-  for (const auto& group : {groups_.tensor, groups_.kv, groups_.pipeline, groups_.world}) {
-    if (group == nullptr) continue;
+  for (const auto& group : all_of(groups_)) {
     const GroupStatus status = group->status();
     if (status.state == GroupStatus::State::in_operation) {
       return to_string(status) + " on group \"" + status.group + "\"";
@@ -407,9 +379,7 @@ std::string WorkerCore::waiting() const {
 
 std::uint64_t WorkerCore::collectives() const {
   std::uint64_t count = 0;
-  for (const auto& group : {groups_.tensor, groups_.kv, groups_.pipeline, groups_.world}) {
-    if (group != nullptr) count += group->last_complete_sequence();
-  }
+  for (const auto& group : all_of(groups_)) count += group->last_complete_sequence();
   return count;
 }
 
@@ -445,7 +415,7 @@ v1::Word WorkerCore::word() const {
 
 void WorkerCore::changed() {
   changed_.notify_all();
-  if (threads_.polls) wake_->wake();
+  if (threads_.polls) wake_->signal();
 }
 
 void WorkerCore::leave(std::string_view reason) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <tendon/control/worker.hpp>
 #include <tendon/core/mutex.hpp>
+#include <vector>
 
 #include "control/flow_receiver.hpp"
 #include "control/flow_sender.hpp"
@@ -17,7 +18,7 @@
 #include "control/pipe_store.hpp"
 #include "control/step_message.hpp"
 #include "control/step_sockets.hpp"
-#include "control/wake_fd.hpp"
+#include "control/wake.hpp"
 #include "control/worker_pipe.hpp"
 
 namespace tendon::v0::detail {
@@ -31,6 +32,13 @@ struct WorkerPlace {
   std::string host;  ///< where the controller is
   WorkerOptions options;
 };
+
+/// Those that there are, the smaller ones first.
+[[nodiscard]] inline std::vector<std::shared_ptr<Group>> all_of(const WorkerGroups& groups) {
+  std::vector all{groups.tensor, groups.kv, groups.pipeline, groups.world};
+  std::erase(all, nullptr);
+  return all;
+}
 
 /// How far a worker is.
 ///
@@ -59,7 +67,8 @@ enum class WorkerState : std::uint8_t {
 /// Cost:    as Worker.
 class WorkerCore final : public PipeListener, public std::enable_shared_from_this<WorkerCore> {
  public:
-  WorkerCore(WorkerPlace place, std::shared_ptr<StepNetwork> network, std::unique_ptr<WakeFd> wake)
+  WorkerCore(WorkerPlace place, std::shared_ptr<StepNetwork> network,
+             std::unique_ptr<UserEvent> wake)
       : place_(std::move(place)), network_(std::move(network)), wake_(std::move(wake)) {}
   ~WorkerCore() override;
 
@@ -133,7 +142,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
 
   const WorkerPlace place_;
   const std::shared_ptr<StepNetwork> network_;
-  const std::unique_ptr<WakeFd> wake_;
+  const std::unique_ptr<UserEvent> wake_;
   std::shared_ptr<WorkerPipe> pipe_;  // set before its first call
   std::shared_ptr<PipeStore> store_;  // likewise
   std::atomic<double> load_{0};

@@ -58,7 +58,6 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   void cancel(const Error& reason) { pipe_.cancel(reason); }
 
   [[nodiscard]] PeerIdentity peer() const { return pipe_.peer(); }
-  [[nodiscard]] Path path() const { return pipe_.path(); }
 
  private:
   void listen() TENDON_EXCLUDES(mutex_);

@@ -164,10 +164,7 @@ Error WorkerCore::state_error(std::string_view where) const {
 }
 
 void WorkerCore::abort_groups(const std::string& reason) {
-  WorkerGroups groups = this->groups();
-  for (const auto& group : {groups.tensor, groups.kv, groups.pipeline, groups.world}) {
-    if (group != nullptr) group->abort(reason);
-  }
+  for (const auto& group : all_of(groups())) group->abort(reason);
 }
 
 }  // namespace tendon::v0::detail

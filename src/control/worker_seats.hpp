@@ -92,6 +92,14 @@ class WorkerSeats {
     }
     return ranks;
   }
+  /// Those that have a worker, by rank.
+  [[nodiscard]] std::vector<GlobalRank> taken() const {
+    std::vector<GlobalRank> ranks;
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+      if (seats_[rank].state != SeatState::empty) ranks.push_back({rank});
+    }
+    return ranks;
+  }
   [[nodiscard]] bool all(SeatState state) const { return in(state).size() == seats_.size(); }
   /// A step is given out after none was in flight: nobody has been slow with it.
   void begin_progress() {

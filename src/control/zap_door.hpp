@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <set>
 #include <string>
 #include <tendon/core/mutex.hpp>
@@ -29,7 +28,6 @@ class ZapDoor {
 
   /// From now on those with these public keys (40 characters of Z85) may connect.
   void let_in(const std::vector<std::string>& public_keys) TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] std::uint64_t refused() const TENDON_EXCLUDES(mutex_);
 
  private:
   void run();
@@ -37,9 +35,8 @@ class ZapDoor {
       TENDON_EXCLUDES(mutex_);
 
   zmq::socket_t socket_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::set<std::string> keys_ TENDON_GUARDED_BY(mutex_);  // 32 bytes each
-  std::uint64_t refused_ TENDON_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

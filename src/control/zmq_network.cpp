@@ -429,9 +429,4 @@ Result<std::shared_ptr<StepNetwork>> zmq_network() {
   }
 }
 
-std::string zmq_version() {
-  const auto [major, minor, patch] = zmq::version();
-  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
-}
-
 }  // namespace tendon::v0::detail

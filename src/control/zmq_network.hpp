@@ -20,7 +20,4 @@ namespace tendon::v0::detail {
 /// Blocks:  its end: for at most a second while outputs that were sent leave.
 [[nodiscard]] Result<std::shared_ptr<StepNetwork>> zmq_network();
 
-/// "4.3.4".
-[[nodiscard]] std::string zmq_version();
-
 }  // namespace tendon::v0::detail

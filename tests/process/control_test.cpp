@@ -11,6 +11,7 @@
 
 #include "process/peer.hpp"
 #include "support/expect.hpp"
+#include "support/storage_of.hpp"
 
 namespace tendon::test {
 namespace {
@@ -26,12 +27,6 @@ std::unique_ptr<Peer> start_worker(const std::string& address, std::uint32_t ran
   return std::make_unique<Peer>(options);
 }
 
-Storage bytes_of(const std::string& text) {
-  const auto kept = std::make_shared<std::string>(text);
-  return Storage(kept, reinterpret_cast<std::byte*>(kept->data()), kept->size(),
-                 Access::read_write);
-}
-
 class ControlledProcesses : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,7 +37,7 @@ class ControlledProcesses : public testing::Test {
     for (const auto& worker : workers_) ASSERT_EQ(worker->line(), "joined");
   }
   Result<void> give(const std::string& payload) {
-    return controller_.broadcast({.schedule_id = ++id_, .payload = bytes_of(payload)}, kPatience);
+    return controller_.broadcast({.schedule_id = ++id_, .payload = storage_of(payload)}, kPatience);
   }
   /// A step works: the sum of 1, 2 and 3 comes back.
   void expect_a_step() {

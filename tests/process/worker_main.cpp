@@ -12,7 +12,10 @@
 #include <tendon/control/controller.hpp>
 #include <tendon/control/worker.hpp>
 
+#include "support/storage_of.hpp"
+
 using namespace tendon;
+using test::storage_of;
 using namespace std::chrono_literals;
 
 namespace {
@@ -25,12 +28,6 @@ void say(std::string line) {
 }
 void say(const std::string& what, const Error& error) {
   say(what + " " + std::string(to_string(error.code)) + " " + error.detail);
-}
-
-Storage storage_of(const std::string& text) {
-  const auto kept = std::make_shared<std::string>(text);
-  return Storage(kept, reinterpret_cast<std::byte*>(kept->data()), kept->size(),
-                 Access::read_write);
 }
 
 /// "reduce": the sum of rank + 1 over all members. "reduce without R": rank R says that it is there

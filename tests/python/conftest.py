@@ -202,3 +202,16 @@ def engine_workers():
     workers = Workers(6, free_address())
     yield workers
     workers.close()
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Path:
+    """The real model of examples/engine, converted once."""
+    import engine_support  # noqa: F401: finds the engine
+    from engine import convert, gguf_file
+
+    try:
+        gguf_file.find()
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+    return convert.convert_once()

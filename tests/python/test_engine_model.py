@@ -16,7 +16,7 @@ pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is no
 
 import engine_support
 from engine_support import scheduler
-from engine import convert, gguf_file
+from engine import gguf_file
 from engine.step import (PendingStepOutput, SamplerOutput, SamplingParams, SchedulerOutput, SequenceParams,
                          SequenceScheduleMetadata, StepInputs)
 from engine.tokenizer import Tokenizer
@@ -31,15 +31,6 @@ BLOCKS = 128
 
 def named(layout) -> str:
     return "-".join(map(str, layout))
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Path:
-    try:
-        gguf_file.find()
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
-    return convert.convert_once()
 
 
 class Golden:

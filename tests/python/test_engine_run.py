@@ -20,7 +20,6 @@ pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
 import engine_support
 from safetensors import safe_open
-from engine import convert, gguf_file
 from engine.weights import Checkpoint
 
 CONTROLLER = os.environ.get("TENDON_ENGINE_CONTROLLER") or str(
@@ -123,15 +122,6 @@ class Engine:
         self.process.wait(PATIENCE_S)
         self.process.stdout.close()
         self.context.close(PATIENCE_S)
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Path:
-    try:
-        gguf_file.find()
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
-    return convert.convert_once()
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,10 @@
 #include <vector>
 
 #include "support/expect.hpp"
+#include "support/storage_of.hpp"
 
 namespace tendon::test {
 
-inline Storage storage_of(std::string_view text) {
-  const auto kept = std::make_shared<std::string>(text);
-  return Storage(kept, reinterpret_cast<std::byte*>(kept->data()), kept->size(),
-                 Access::read_write);
-}
 inline std::string text_of(const Storage& storage) { return std::string(as_text(storage.bytes())); }
 
 inline ParallelLayout layout_of(std::uint32_t tensor, std::uint32_t pipeline, std::uint32_t kv) {

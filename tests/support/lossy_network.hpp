@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "control/step_sockets.hpp"
-#include "control/wake_fd.hpp"
+#include "control/wake.hpp"
 
 namespace tendon::test {
 
@@ -23,7 +23,7 @@ namespace tendon::test {
 struct LossyInbox {
   std::mutex mutex;
   std::deque<std::string> messages;
-  std::unique_ptr<detail::WakeFd> wake = detail::WakeFd::make().value();
+  std::unique_ptr<detail::UserEvent> wake = detail::open_wake().value();
 };
 
 struct LossyOptions {
@@ -72,7 +72,7 @@ class LossyNetwork final : public detail::StepNetwork,
       if (inbox->messages.size() > 1 && chance(options_.reordered_percent)) {
         std::swap(inbox->messages.front(), inbox->messages.back());
       }
-      inbox->wake->wake();
+      inbox->wake->signal();
     }
   }
   std::shared_ptr<LossyInbox> open(const std::string& endpoint) {
@@ -83,16 +83,16 @@ class LossyNetwork final : public detail::StepNetwork,
   }
   static std::optional<Storage> take(LossyInbox& inbox) {
     const std::lock_guard lock(inbox.mutex);
-    inbox.wake->clear();
+    inbox.wake->take();
     if (inbox.messages.empty()) return std::nullopt;
     const auto message = std::make_shared<std::string>(std::move(inbox.messages.front()));
     inbox.messages.pop_front();
-    if (!inbox.messages.empty()) inbox.wake->wake();
+    if (!inbox.messages.empty()) inbox.wake->signal();
     return Storage(message, reinterpret_cast<std::byte*>(message->data()), message->size(),
                    Access::read_only);
   }
   static void wait(const LossyInbox& inbox, int wake_fd, Deadline deadline) {
-    pollfd fds[2] = {{.fd = inbox.wake->get(), .events = POLLIN, .revents = 0},
+    pollfd fds[2] = {{.fd = inbox.wake->fd(), .events = POLLIN, .revents = 0},
                      {.fd = wake_fd, .events = POLLIN, .revents = 0}};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(
         std::min(deadline.remaining(), std::chrono::nanoseconds(std::chrono::seconds(1))));

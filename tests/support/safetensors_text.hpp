@@ -9,12 +9,9 @@
 #include <string_view>
 #include <tendon/memory/storage.hpp>
 
-namespace tendon::test {
+#include "support/storage_of.hpp"
 
-inline Storage storage_of(std::string_view text) {
-  const auto owner = std::make_shared<std::string>(text);
-  return {owner, reinterpret_cast<std::byte*>(owner->data()), owner->size(), Access::read_only};
-}
+namespace tendon::test {
 
 /// The length of `header`, the header, `data`.
 inline Storage safetensors_text(std::string_view header, std::string_view data) {

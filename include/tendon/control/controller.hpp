@@ -87,8 +87,8 @@ class TENDON_API Controller {
   /// Gives a step to all workers. At most pipeline stages + 1 are in flight: beyond that it waits
   /// for outputs, which stay for collect(). On an error no worker has it.
   [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline);
-  /// The outputs of a step, by rank: one from each KV-parallel rank of the last stage. In any order
-  /// of steps; once for each.
+  /// The outputs of a step, by rank: one from each KV-parallel rank of the last stage. Steps may be
+  /// collected in any order, each once.
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline);
   /// Returns when the first stage has passed on its part of this step.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tendon/core/rank.hpp>
 #include <tendon/session/identity.hpp>
 #include <vector>
@@ -44,6 +45,26 @@ enum class RosterState : std::uint8_t {
   failed,    ///< kMaxRosterAttempts were in vain
   stopped,
 };
+
+[[nodiscard]] constexpr std::string_view to_string(RosterState state) {
+  switch (state) {
+    case RosterState::gathering:
+      return "gathering";
+    case RosterState::forming:
+      return "forming";
+    case RosterState::running:
+      return "running";
+    case RosterState::draining:
+      return "draining";
+    case RosterState::closed:
+      return "closed";
+    case RosterState::failed:
+      return "failed";
+    case RosterState::stopped:
+      return "stopped";
+  }
+  return "unknown";
+}
 
 struct ControllerStatus {
   RosterState state = RosterState::gathering;

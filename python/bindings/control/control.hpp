@@ -5,12 +5,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include <memory>
-#include <string>
-#include <tendon/control/worker_status.hpp>
-#include <tendon/core/error.hpp>
-
-#include "without_gil.hpp"
+#include <tendon/memory/storage.hpp>
 
 namespace tendon::python {
 
@@ -20,17 +15,7 @@ void bind_worker_status(nb::module_& module);
 void bind_controller(nb::module_& module);
 void bind_worker(nb::module_& module);
 
-/// A share of an object whose end says something to peers: not with the GIL.
-template <class T>
-std::shared_ptr<T> share_ending_without_gil(T object) {
-  return std::shared_ptr<T>(new T(std::move(object)), [](T* last) {
-    if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
-      delete last;
-      return;
-    }
-    const WithoutGil unlocked;
-    delete last;
-  });
-}
+/// What a step or its outputs carry; a TypeError names what is legal.
+[[nodiscard]] Storage payload_from(nb::handle payload);
 
 }  // namespace tendon::python

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cmath>
 #include <string>
 #include <tendon/control/controller.hpp>
 #include <vector>
 
-#include "arrays_in.hpp"
-#include "arrays_out.hpp"
 #include "background.hpp"
 #include "choices.hpp"
 #include "context.hpp"
@@ -18,6 +14,7 @@
 #include "errors.hpp"
 #include "rendezvous.hpp"
 #include "wait.hpp"
+#include "without_gil.hpp"
 
 namespace tendon::python {
 namespace {
@@ -70,13 +67,7 @@ ControllerHandle make(const ParallelLayout& layout, const std::string& address,
                             .step_heartbeat = duration_of(step_heartbeat, "step_heartbeat")};
   auto made =
       without_gil([&] { return Controller::bind(*shared, layout, address, std::move(options)); });
-  return {share_ending_without_gil(unwrap(std::move(made))), std::move(context)};
-}
-
-Storage payload_from(nb::handle payload) {
-  if (auto bytes = bytes_from(payload)) return *std::move(bytes);
-  raise_type_error("payload is a " + quoted_type(payload) +
-                   "; legal are bytes and what has a buffer of bytes");
+  return {ends_without_gil(unwrap(std::move(made))), std::move(context)};
 }
 
 void broadcast(const ControllerHandle& self, std::uint64_t schedule_id, nb::object payload,

@@ -4,7 +4,6 @@
 #include <string>
 #include <tendon/control/worker.hpp>
 
-#include "arrays_in.hpp"
 #include "background.hpp"
 #include "choices.hpp"
 #include "context.hpp"
@@ -13,6 +12,7 @@
 #include "group.hpp"
 #include "rendezvous.hpp"
 #include "wait.hpp"
+#include "without_gil.hpp"
 
 namespace tendon::python {
 namespace {
@@ -65,7 +65,7 @@ WorkerHandle connect(const std::string& address, const ParallelLayout& layout, n
                              place = GlobalRank{rank_from(rank, "rank")}, options](Deadline end) {
         return Worker::connect(*shared, address, layout, place, end, options);
       });
-  return {share_ending_without_gil(unwrap(std::move(made))), std::move(context)};
+  return {ends_without_gil(unwrap(std::move(made))), std::move(context)};
 }
 
 nb::object group_of(const WorkerHandle& self, std::shared_ptr<Group> WorkerGroups::*which) {
@@ -75,18 +75,8 @@ nb::object group_of(const WorkerHandle& self, std::shared_ptr<Group> WorkerGroup
                         "this worker is in no roster, and has no groups: call rebuild()"});
   }
   // As every Group: its end is not waited for with the GIL.
-  Group* raw = group.get();
-  return nb::cast(GroupHandle{std::shared_ptr<Group>(raw,
-                                                     [kept = std::move(group)](Group*) mutable {
-                                                       if (Py_IsInitialized() == 0 ||
-                                                           PyGILState_Check() == 0) {
-                                                         kept.reset();
-                                                         return;
-                                                       }
-                                                       const WithoutGil unlocked;
-                                                       kept.reset();
-                                                     }),
-                              self.context});
+  const auto kept = ends_without_gil(std::move(group));
+  return nb::cast(GroupHandle{std::shared_ptr<Group>(kept, kept->get()), self.context});
 }
 
 Step next_step(const WorkerHandle& self, nb::handle timeout) {
@@ -98,13 +88,10 @@ Step next_step(const WorkerHandle& self, nb::handle timeout) {
 void send_outputs(const WorkerHandle& self, std::uint64_t schedule_id, nb::object payload,
                   std::uint64_t agreement, nb::object timeout) {
   const std::shared_ptr<Worker> worker = open(self);
-  const auto bytes = bytes_from(payload);
-  if (!bytes) {
-    raise_type_error("payload is a " + quoted_type(payload) +
-                     "; legal are bytes and what has a buffer of bytes");
-  }
-  const StepOutputs outputs{
-      .schedule_id = schedule_id, .rank = {}, .payload = *bytes, .agreement = agreement};
+  const StepOutputs outputs{.schedule_id = schedule_id,
+                            .rank = {},
+                            .payload = payload_from(payload),
+                            .agreement = agreement};
   unwrap(wait_in_slices(until(self, timeout),
                         [&](Deadline end) { return worker->send_outputs(outputs, end); }));
 }

@@ -9,30 +9,6 @@
 #include "wait.hpp"
 
 namespace tendon::python {
-namespace {
-
-const char* name_of(RosterState state) {
-  switch (state) {
-    case RosterState::gathering:
-      return "gathering";
-    case RosterState::forming:
-      return "forming";
-    case RosterState::running:
-      return "running";
-    case RosterState::draining:
-      return "draining";
-    case RosterState::closed:
-      return "closed";
-    case RosterState::failed:
-      return "failed";
-    case RosterState::stopped:
-      return "stopped";
-  }
-  return "unknown";
-}
-
-}  // namespace
-
 void bind_worker_status(nb::module_& module) {
   nb::class_<WorkerStatus>(module, "WorkerStatus", "What a controller knows of one worker.")
       .def_prop_ro("rank", [](const WorkerStatus& self) { return self.rank.value; })
@@ -60,7 +36,7 @@ void bind_worker_status(nb::module_& module) {
       });
   nb::class_<ControllerStatus>(module, "ControllerStatus", "What a controller does at one moment.")
       .def_prop_ro(
-          "state", [](const ControllerStatus& self) { return name_of(self.state); },
+          "state", [](const ControllerStatus& self) { return std::string(to_string(self.state)); },
           "gathering, forming, running, draining, closed, failed or stopped.")
       .def_ro("roster", &ControllerStatus::roster, "0 before the first.")
       .def_ro("reason", &ControllerStatus::reason, "Why the roster was closed.")

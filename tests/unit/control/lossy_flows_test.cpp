@@ -16,7 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using detail::ControllerCore;
-using detail::WakeFd;
 using detail::WorkerCore;
 
 class LossyFlows : public testing::TestWithParam<std::uint32_t> {};
@@ -28,7 +27,7 @@ TEST_P(LossyFlows, EveryStepIsWorkedOnOnceAndInOrder) {
   Context context = Context::create().value();
   const auto controller = std::make_shared<ControllerCore>(
       layout, ControllerOptions{.idle_heartbeat = 60ms, .step_heartbeat = 60ms}, network,
-      WakeFd::make().value(), std::string(detail::kRunIdBytes, 'r'));
+      detail::open_wake().value(), std::string(detail::kRunIdBytes, 'r'));
   controller->serve(Listener::bind(context, "127.0.0.1:0").value());
   constexpr std::uint64_t kSteps = 40;
   std::vector<std::thread> workers;
@@ -42,7 +41,7 @@ TEST_P(LossyFlows, EveryStepIsWorkedOnOnceAndInOrder) {
                                                            .incarnation = rank + 1,
                                                            .host = {},
                                                            .options = {}},
-                                       network, WakeFd::make().value());
+                                       network, detail::open_wake().value());
       ASSERT_TRUE(succeeds(worker->join(
           own, Pipe::connect(own, controller->address(), kPatience).value(), kPatience)));
       for (std::uint64_t id = 1; id <= kSteps; ++id) {

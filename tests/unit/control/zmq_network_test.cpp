@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "control/wake_fd.hpp"
+#include "control/wake.hpp"
 #include "session/machine.hpp"
 #include "support/expect.hpp"
 
@@ -23,13 +23,13 @@ class ZmqFlows : public testing::Test {
  protected:
   const std::shared_ptr<StepNetwork> controller_ = detail::zmq_network().value();
   const std::shared_ptr<StepNetwork> worker_ = detail::zmq_network().value();
-  const std::unique_ptr<detail::WakeFd> never_ = detail::WakeFd::make().value();
+  const std::unique_ptr<detail::UserEvent> never_ = detail::open_wake().value();
 
   /// Publishes until it comes: a subscription takes its time.
   bool hears(ControllerSockets& controller, WorkerSockets& worker, std::string_view text) {
     return eventually([&] {
       EXPECT_TRUE(succeeds(controller.publish(as_bytes(text))));
-      worker.wait(never_->get(), std::chrono::milliseconds(10));
+      worker.wait(never_->fd(), std::chrono::milliseconds(10));
       const auto message = worker.take();
       return message.has_value() && as_text(message->bytes()) == text;
     });
@@ -38,7 +38,7 @@ class ZmqFlows : public testing::Test {
                 std::string_view text) {
     EXPECT_TRUE(succeeds(worker.send(flow, as_bytes(text), kPatience)));
     return eventually([&] {
-      controller.wait(never_->get(), std::chrono::milliseconds(10));
+      controller.wait(never_->fd(), std::chrono::milliseconds(10));
       const auto message = controller.take();
       return message.has_value() && as_text(message->bytes()) == text;
     });

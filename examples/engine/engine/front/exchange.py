@@ -21,7 +21,7 @@ from .messages import Accepted, Done, Event, Lost, Refused, Tokens
 class Exchange:
     """Used by `async with`: what has not ended by then is cancelled at the controller.
 
-    More than limits.unread_tokens that nobody takes call overflow(), which is to end whoever should take them.
+    More than limits.unread_tokens that nobody takes call overflow(), which is to end the task that should take them.
     """
 
     def __init__(self, link: Link, tokenizer: Tokenizer, asked: Asked, limits: Limits,

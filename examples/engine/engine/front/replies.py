@@ -67,7 +67,7 @@ async def stream(request: web.Request, exchange: Exchange, shape: Shape, limits:
 
 
 class Events:
-    """Server-sent events to one reader, who has limits.write_s to take anything at all."""
+    """Server-sent events to one reader, which has limits.write_s to take anything at all."""
 
     def __init__(self, response: web.StreamResponse, transport: asyncio.Transport | None, limits: Limits) -> None:
         self._response, self._transport, self._limits = response, transport, limits
