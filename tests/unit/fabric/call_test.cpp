@@ -175,16 +175,16 @@ TEST_P(Calls, TheFirstAnswerWinsAndTheOtherRequestIsCancelled) {
 TEST_P(Calls, AnErrorOfAHandlerNamesItsNode) {
   Program& arm = start("arm");
   Program& brain = start("brain");
-  Mutex mutex;  // the sanitizer does not see the order that shared memory gives
+  detail::Mutex mutex;  // the sanitizer does not see the order that shared memory gives
   std::optional<Error> error;
   Responder responder = respond(arm, [&](const Request&) -> Result<TensorDict> {
-    const Lock lock(mutex);
+    const detail::Lock lock(mutex);
     if (!error) throw std::runtime_error("a motor is hot");
     return *error;
   });
   const auto call_that_fails = [&](ErrorCode code, std::string text) {
     {
-      const Lock lock(mutex);
+      const detail::Lock lock(mutex);
       error = Error{code, "test", std::move(text)};
     }
     return call(brain);
