@@ -356,7 +356,8 @@ void GroupCore::on_lost(MeshPlace mesh_place, const Channel& channel, const Erro
 std::string GroupCore::empty_places() const {
   std::string text;
   for (const GroupPlace place : mesh_places_.numbers()) {
-    if (seats_.agreement().view().members[place.value]) continue;
+    const bool absent = seats_.agreement().absent()[place.value];
+    if (seats_.agreement().view().members[place.value] && !absent) continue;
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(mesh_places_[place].value);
   }
   return text;

@@ -420,6 +420,18 @@ class GroupCore::Entering {
                          core_.seats_.loss_at(*place)->error.detail};
       }
     }
+    const MemberMask here =
+        core_.seats_.agreement().view().members & ~core_.seats_.agreement().absent();
+    // A newcomer joins the group at the rendezvous, and knows of no other one.
+    if (members_ == Of::every_place && core_.id_ != core_.mesh_->first_group() &&
+        here.count() != core_.mesh_places_.size()) {
+      return Error{ErrorCode::invalid_argument, where_,
+                   "group \"" + core_.name_ +
+                       "\" was made by split() or subgroup(): no process can "
+                       "come in the place of " +
+                       core_.empty_places() +
+                       "; rebuild the group that was joined, drop this one and make it again"};
+    }
     if (core_.seats_.agreement().view().members.none() && core_.mesh_->came_too_late()) {
       return Error{ErrorCode::peer_lost, where_,
                    "the members of group \"" + core_.name_ +
