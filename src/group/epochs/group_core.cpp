@@ -114,6 +114,7 @@ Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::span<const GroupRank
       mesh_, id,
       name.empty() ? name_ + "/" + std::to_string(ranks.front().value) : std::string(name),
       std::move(places), view, Minority::refuse);
+  core->parent_ = weak_from_this();
   mesh_->add(id, core);
   auto entered = core->enter(deadline, Of::everybody, Fence::none, "group.subgroup");
   if (!entered) {

@@ -157,6 +157,7 @@ class GroupCore final : public MeshListener,
   bool ticking_ TENDON_GUARDED_BY(state_mutex_) = false;
   std::atomic<bool> left_{false};
   std::atomic<std::uint64_t> epochs_entered_{0};
+  std::weak_ptr<GroupCore> parent_;  // whose epoch it is made in; set before it is entered
 };
 
 }  // namespace tendon::v0::detail

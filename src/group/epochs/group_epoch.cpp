@@ -413,6 +413,10 @@ class GroupCore::Entering {
 
   Result<void> still_possible() const TENDON_REQUIRES(core_.state_mutex_) {
     if (members_ == Of::everybody) {
+      // A member that heard of that before it came here does not come.
+      const auto parent = core_.parent_.lock();
+      if (parent != nullptr && parent->has_ended())
+        if (auto why = parent->failure("a group made in it")) return *std::move(why);
       if (const auto place = core_.seats_.first_missing()) {
         return Error{ErrorCode::peer_lost, where_,
                      core_.mesh_->name_of(core_.mesh_places_[*place]) +
