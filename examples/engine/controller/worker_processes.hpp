@@ -17,7 +17,7 @@ namespace engine {
 
 /// What is run for a worker: words with a blank between; {rank} and {address} in them are replaced.
 struct WorkerCommands {
-  std::string usual;                              ///< empty: others start the workers
+  std::string usual;                                  ///< empty: others start the workers
   std::map<std::uint32_t, std::string> by_rank = {};  ///< instead of the usual one
 };
 

@@ -28,7 +28,8 @@ class Attention {
     for (Eigen::Index head = 0; head * columns < queries.cols(); ++head) {
       // Heads that share keys lie below each other then: [n * G, D].
       const Matrix<Scalar> its = queries.middleCols(head * columns, columns);
-      Matrix<Scalar> weights = scores(head, MatrixView<Scalar>(its.data(), its.rows() * group_, width_));
+      Matrix<Scalar> weights =
+          scores(head, MatrixView<Scalar>(its.data(), its.rows() * group_, width_));
       to_weights(weights);
       const Matrix<Scalar> found = weighted_values(head, weights);
       out.middleCols(head * columns, columns) =

@@ -37,7 +37,7 @@ using tendon::Result;
 // Workers in Python import torch meanwhile; the controller gives up before.
 constexpr auto kJoinPatience = 600s;
 constexpr auto kSendPatience = 60s;
-// Of keys and values: more than any memory holds.
+// More blocks of keys and values than any memory holds.
 constexpr std::uint32_t kMaxBlocks = 1U << 24;
 
 struct Settings {
@@ -170,11 +170,11 @@ Result<void> work(const Settings& settings) {
   TENDON_TRY(config, engine::LlamaConfig::of(file.header()));
   TENDON_TRY(layers, settings.layout.layers_of(stage, config.layers));
   TENDON_TRY(opened, engine::Stage::open(std::move(file), config, layers, settings.blocks));
-  TENDON_TRY(context, tendon::Context::create(
-                          {.name = "worker " + std::to_string(settings.rank.value)}));
-  TENDON_TRY(worker, tendon::Worker::connect(context, settings.controller, settings.layout,
-                                             settings.rank, kJoinPatience,
-                                             {.free_blocks = settings.blocks}));
+  TENDON_TRY(context,
+             tendon::Context::create({.name = "worker " + std::to_string(settings.rank.value)}));
+  TENDON_TRY(worker,
+             tendon::Worker::connect(context, settings.controller, settings.layout, settings.rank,
+                                     kJoinPatience, {.free_blocks = settings.blocks}));
   engine::StageRunner runner(config, std::move(opened), worker.groups(), settings.blocks);
   Error end = serve(worker, runner);
   if (end.code == ErrorCode::end_of_stream) return {};

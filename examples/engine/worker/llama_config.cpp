@@ -76,9 +76,8 @@ Result<LlamaConfig> LlamaConfig::parse(std::string_view json) {
 }
 
 Result<LlamaConfig> LlamaConfig::of(const tendon::SafetensorsHeader& header) {
-  const auto config = std::ranges::find(header.metadata, "config", [](const auto& each) {
-    return std::string_view(each.first);
-  });
+  const auto config = std::ranges::find(
+      header.metadata, "config", [](const auto& each) { return std::string_view(each.first); });
   if (config == header.metadata.end()) return wrong_config("it is missing");
   return parse(config->second);
 }

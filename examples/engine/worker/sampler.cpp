@@ -42,9 +42,8 @@ bool repeats_cost(const v1::SamplingParams& params) {
 
 /// An eos_token_id of 0 says that the model has none.
 bool bans_end(const Sequence& sequence) {
-  return sequence.params.eos_token_id() != 0 &&
-         sequence.tokens.size() - sequence.prompt_count() <
-             sequence.params.sampling_params().min_tokens();
+  return sequence.params.eos_token_id() != 0 && sequence.tokens.size() - sequence.prompt_count() <
+                                                    sequence.params.sampling_params().min_tokens();
 }
 
 void change(const Sequence& sequence, std::vector<double>& logits) {
@@ -126,8 +125,8 @@ std::uint32_t drawn(const v1::SamplingParams& params, const std::vector<double>&
   std::vector<double> rising(kept.weights.size());
   std::partial_sum(kept.weights.begin(), kept.weights.end(), rising.begin());
   // Never one whose weight is 0; the sum itself is reached by rounding alone.
-  auto place = static_cast<std::size_t>(
-      std::ranges::upper_bound(rising, at * rising.back()) - rising.begin());
+  auto place = static_cast<std::size_t>(std::ranges::upper_bound(rising, at * rising.back()) -
+                                        rising.begin());
   if (place == rising.size()) {
     do {
       --place;
@@ -197,8 +196,7 @@ Chosen choose(const Sequence& sequence, std::span<const double> logits) {
     chosen.token = drawn(params, changed, uniform(seed_of(sequence), sequence.tokens.size()));
   } else {
     // The first of equals.
-    chosen.token =
-        static_cast<std::uint32_t>(std::ranges::max_element(changed) - changed.begin());
+    chosen.token = static_cast<std::uint32_t>(std::ranges::max_element(changed) - changed.begin());
   }
   if (params.has_logprobs()) chosen.logprobs = logprobs_of(logits, chosen.token, params.logprobs());
   return chosen;

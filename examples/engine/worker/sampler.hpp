@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The next token of a sequence, from its logits; sampler.py says the same in Python. Randomness
-// comes from the seed and the position of the token alone, so a sequence that is computed again gets
-// the same tokens.
+// comes from the seed and the position of the token alone, so a sequence that is computed again
+// gets the same tokens.
 #pragma once
 
 #include <tendon/v1/step.pb.h>

@@ -15,8 +15,8 @@ tendon::Result<std::unique_ptr<Stage>> open_of(tendon::SafetensorsFile file,
                                                const LlamaConfig& config, tendon::LayerRange layers,
                                                std::uint32_t blocks) {
   TENDON_TRY(weights, WeightFinder<Scalar>(file, config).stage(layers));
-  std::unique_ptr<Stage> stage = std::make_unique<LlamaStage<Scalar>>(
-      std::move(file), config, std::move(weights), blocks);
+  std::unique_ptr<Stage> stage =
+      std::make_unique<LlamaStage<Scalar>>(std::move(file), config, std::move(weights), blocks);
   return stage;
 }
 

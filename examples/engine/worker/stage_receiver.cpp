@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kStepTag = 0x53746570;  // "Step"; _STEP_TAG of moves.py
-// Of one move, where the step has no deadline: that of a Context in Python.
+// For one move, where the step has no deadline: what a Context in Python has.
 constexpr auto kMovePatience = 30s;
 
 std::uint64_t ns_of(std::chrono::steady_clock::duration time) {
@@ -43,14 +43,14 @@ tendon::Result<void> StageReceiver::receive(const tendon::Tensor& into) {
   wait_ += begun - asked;
   const auto sent = static_cast<std::uint64_t>(step.item<std::int64_t>({0}));
   if (sent != schedule_id_) {
-    return tendon::Error{
-        tendon::ErrorCode::mismatch, "engine.stage",
-        "stage " + std::to_string(mine) + ": the stage before sent what belongs to step " +
-            std::to_string(sent) + ", and step " + std::to_string(schedule_id_) +
-            " runs here; give all ranks the same steps in the same order"};
+    return tendon::Error{tendon::ErrorCode::mismatch, "engine.stage",
+                         "stage " + std::to_string(mine) +
+                             ": the stage before sent what belongs to step " +
+                             std::to_string(sent) + ", and step " + std::to_string(schedule_id_) +
+                             " runs here; give all ranks the same steps in the same order"};
   }
   TENDON_CHECK(tendon::recv_from_stage(stages, *groups_.tensor, into, before, deadline()));
-  // Of one move nobody can tell how much of it was waiting: what is beyond the shortest is.
+  // Nobody can tell how much of one move was waiting: what is beyond the shortest is taken for it.
   const auto took = Clock::now() - begun;
   auto& least = least_.try_emplace(into.element_count(), took).first->second;
   least = std::min(least, took);

@@ -38,11 +38,12 @@ tendon::Result<std::vector<std::vector<double>>> StageRunner::compute(
   std::vector<Piece> pieces;
   std::int64_t count = 0;
   for (const Chunk& chunk : chunks) {
-    pieces.push_back({.first = chunk.first,
-                      .count = chunk.count,
-                      .runs = tables_.runs(chunk.sequence->params.seq_id(), chunk.first + chunk.count),
-                      .logits = chunk.last == Chunk::Last::yes ? Piece::Logits::of_last_row
-                                                               : Piece::Logits::no});
+    pieces.push_back(
+        {.first = chunk.first,
+         .count = chunk.count,
+         .runs = tables_.runs(chunk.sequence->params.seq_id(), chunk.first + chunk.count),
+         .logits =
+             chunk.last == Chunk::Last::yes ? Piece::Logits::of_last_row : Piece::Logits::no});
     count += chunk.count;
   }
   TENDON_TRY(rows, tendon::Tensor::empty(stage_->dtype(), {count, config_.width}));

@@ -21,8 +21,8 @@ namespace engine {
 ///
 /// Owns:    the stage's arithmetic, its sequences and their blocks.
 /// Threads: one.
-/// Errors:  run(): those of Sequences and StageReceiver. A step is half applied then: reset() before
-///          the next, and the controller has to admit every sequence again.
+/// Errors:  run(): those of Sequences and StageReceiver. A step is half applied then: reset()
+///          before the next, and the controller has to admit every sequence again.
 /// Blocks:  run(), for the stage before, until the step's deadline.
 /// Cost:    as Stage.
 class StageRunner {

@@ -19,15 +19,15 @@ namespace engine {
 /// W: width; Q, K: width of all heads, and of all heads of keys; F: of the feed-forward layer.
 template <class Scalar>
 struct LayerWeights {
-  RowView<Scalar> input_norm;    ///< [W]
-  MatrixView<Scalar> q;          ///< [Q, W]
-  MatrixView<Scalar> k;          ///< [K, W]
-  MatrixView<Scalar> v;          ///< [K, W]
-  MatrixView<Scalar> o;          ///< [W, Q]
-  RowView<Scalar> post_norm;     ///< [W]
-  MatrixView<Scalar> gate;       ///< [F, W]
-  MatrixView<Scalar> up;         ///< [F, W]
-  MatrixView<Scalar> down;       ///< [W, F]
+  RowView<Scalar> input_norm;  ///< [W]
+  MatrixView<Scalar> q;        ///< [Q, W]
+  MatrixView<Scalar> k;        ///< [K, W]
+  MatrixView<Scalar> v;        ///< [K, W]
+  MatrixView<Scalar> o;        ///< [W, Q]
+  RowView<Scalar> post_norm;   ///< [W]
+  MatrixView<Scalar> gate;     ///< [F, W]
+  MatrixView<Scalar> up;       ///< [F, W]
+  MatrixView<Scalar> down;     ///< [W, F]
 };
 
 /// What the last stage computes with: views of a mapped file, whose pages all processes share.

@@ -125,7 +125,8 @@ TEST(Sequences, ANewAttemptBeginsAtTheFirstToken) {
   EXPECT_EQ(told.tables.blocks_of(1), 1U);
   told.next();
   told.part(1, 5, 5, 0);
-  EXPECT_TRUE(fails_with(told.apply(), ErrorCode::divergence, "attempt of sequence 1 is 1 here and 0"));
+  EXPECT_TRUE(
+      fails_with(told.apply(), ErrorCode::divergence, "attempt of sequence 1 is 1 here and 0"));
 }
 
 TEST(Sequences, ADifferentPositionIsADivergence) {

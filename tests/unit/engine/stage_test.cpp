@@ -94,10 +94,10 @@ class Plain {
       for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
       const auto columns = static_cast<std::int64_t>(rows[0].size());
       const auto count = static_cast<std::int64_t>(rows.size());
-      dict.set("model." + name + ".weight",
-               Tensor::of<Scalar>(count == 1 ? tendon::Shape{columns}
-                                             : tendon::Shape{count, columns},
-                                  std::span<const Scalar>(all)));
+      dict.set(
+          "model." + name + ".weight",
+          Tensor::of<Scalar>(count == 1 ? tendon::Shape{columns} : tendon::Shape{count, columns},
+                             std::span<const Scalar>(all)));
     }
     const auto path = folder_.path() / "tiny.safetensors";
     TENDON_CHECK(tendon::save_safetensors(path, dict, {.metadata = {{"config", kConfigText}}}));
@@ -147,7 +147,8 @@ class Plain {
   /// Element `at` of a head whose pairs are turned by its position.
   static double turned(const std::vector<double>& row, std::size_t head, std::size_t at,
                        std::size_t position) {
-    const double angle = static_cast<double>(position) * std::pow(1e4, -static_cast<double>(at % 2) / 2);
+    const double angle =
+        static_cast<double>(position) * std::pow(1e4, -static_cast<double>(at % 2) / 2);
     const double its = row[head * 4 + at];
     const double other = row[head * 4 + (at + 2) % 4];
     return its * std::cos(angle) + (at < 2 ? -other : other) * std::sin(angle);
