@@ -3,6 +3,8 @@
 # TENDON_EIGEN_WHY: what it was built with, or why it was not.
 tendon_optional_part(TENDON_EIGEN "The worker in C++ of examples/engine, which needs Eigen")
 
+set(TENDON_EIGEN_FLAGS "" CACHE STRING "Compiler flags for that worker's arithmetic alone, such as -march=native")
+
 set(TENDON_HAS_EIGEN OFF)
 set(TENDON_EIGEN_WHY "TENDON_EIGEN is OFF")
 if(NOT TENDON_EIGEN STREQUAL "OFF")

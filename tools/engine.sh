@@ -17,7 +17,7 @@ options=(-DTENDON_CONTROL=ON)
 case " $* " in *" --cpp-stage "*)
   programs+=(engine_worker)
   packages+=(engine)
-  options+=(-DTENDON_EIGEN=ON) ;;
+  options+=(-DTENDON_EIGEN=ON -DTENDON_EIGEN_FLAGS=-march=native) ;; # it runs where it is built
 esac
 
 cat <<PLAN
