@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/fd.hpp"
 
@@ -22,13 +24,14 @@ constexpr microseconds kMost{60};
 constexpr microseconds kUnknown{40};
 
 microseconds measure() {
-  constexpr int kSleeps = 5;
-  constexpr nanoseconds kSleep = microseconds(20);
+  constexpr std::size_t kSleeps = 5;
+  // So long that the CPU goes to rest meanwhile: that is what a peer's answer finds.
+  constexpr nanoseconds kSleep = microseconds(100);
   // A timer of its own is not put off by the timer slack of the thread.
   const OwnedFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
   if (timer.get() < 0) return kUnknown;
-  auto best = Clock::duration::max();
-  for (int i = 0; i < kSleeps; ++i) {
+  std::vector<Clock::duration> late;
+  for (std::size_t i = 0; i < kSleeps; ++i) {
     const itimerspec once{.it_interval = {}, .it_value = {0, kSleep.count()}};
     const auto begun = Clock::now();
     std::uint64_t expired = 0;
@@ -36,10 +39,12 @@ microseconds measure() {
         read(timer.get(), &expired, sizeof expired) != sizeof expired) {
       continue;  // a signal came
     }
-    best = std::min(best, Clock::now() - begun - kSleep);
+    late.push_back(Clock::now() - begun - kSleep);
   }
-  if (best == Clock::duration::max()) return kUnknown;
-  return std::clamp(std::chrono::duration_cast<microseconds>(best), kLeast, kMost);
+  if (late.empty()) return kUnknown;
+  const auto middle = late.begin() + static_cast<std::ptrdiff_t>(late.size() / 2);
+  std::nth_element(late.begin(), middle, late.end());
+  return std::clamp(std::chrono::duration_cast<microseconds>(*middle), kLeast, kMost);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 namespace tendon::v0::detail {
 
-/// What it costs a thread of this process to go to sleep and to be woken: how late the best of a few
-/// short sleeps ends, 10 to 60 us.
+/// What it costs a thread of this process to go to sleep and to be woken: how late a few short
+/// sleeps end, their median, 10 to 60 us.
 ///
 /// A timer is asked, not another thread: two threads that wake each other often share a CPU, where
 /// that costs far less than it does between processes that have a CPU each.
@@ -15,7 +15,7 @@ namespace tendon::v0::detail {
 /// Owns:    nothing.
 /// Threads: thread-safe.
 /// Errors:  none; where there is no timer, 40 us.
-/// Blocks:  for about 0.3 ms, the first time in a process.
+/// Blocks:  for about 0.8 ms, the first time in a process.
 /// Cost:    as a constant from then on.
 [[nodiscard]] std::chrono::microseconds wake_up_cost();
 

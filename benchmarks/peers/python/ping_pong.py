@@ -104,7 +104,7 @@ async def pong(end: End, rounds: int, size_bytes: int = 0, after_s: float = 0) -
 
 
 def cpu_us() -> float:
-    """Of all threads of this process so far."""
+    """What all threads of this process used so far."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return 1e6 * (used.ru_utime + used.ru_stime)
 
