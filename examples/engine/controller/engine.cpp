@@ -55,7 +55,7 @@ tendon::Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
   auto engine = std::make_unique<Engine>(std::move(options), std::move(context));
   Engine* self = engine.get();
   tendon::ControllerOptions control;
-  if (!self->options_.start_workers.empty()) {
+  if (!self->options_.start_workers.usual.empty()) {
     self->processes_.emplace(self->options_.start_workers);
     control.start_worker = [self](tendon::GlobalRank rank) {
       return self->processes_->start(rank, self->controller_->address());

@@ -81,7 +81,8 @@ void WorkerProcesses::kill(tendon::GlobalRank rank) {
 
 tendon::Result<void> WorkerProcesses::start(tendon::GlobalRank rank, const std::string& address) {
   std::vector<std::string> words;
-  std::istringstream text(command_);
+  const auto its = commands_.by_rank.find(rank.value);
+  std::istringstream text(its == commands_.by_rank.end() ? commands_.usual : its->second);
   for (std::string word; text >> word;) {
     replace_all(word, "{rank}", std::to_string(rank.value));
     replace_all(word, "{address}", address);

@@ -10,9 +10,16 @@
 #include <string>
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
+#include <utility>
 #include <vector>
 
 namespace engine {
+
+/// What is run for a worker: words with a blank between; {rank} and {address} in them are replaced.
+struct WorkerCommands {
+  std::string usual;                                  ///< empty: others start the workers
+  std::map<std::uint32_t, std::string> by_rank = {};  ///< instead of the usual one
+};
 
 /// The processes of the workers, where the controller is the one that starts them.
 ///
@@ -23,8 +30,7 @@ namespace engine {
 /// Cost:    a process for each rank.
 class WorkerProcesses {
  public:
-  /// `command`: words with a blank between; {rank} and {address} in them are replaced.
-  explicit WorkerProcesses(std::string command) : command_(std::move(command)) {}
+  explicit WorkerProcesses(WorkerCommands commands) : commands_(std::move(commands)) {}
   WorkerProcesses(const WorkerProcesses&) = delete;
   WorkerProcesses& operator=(const WorkerProcesses&) = delete;
   ~WorkerProcesses();
@@ -45,7 +51,7 @@ class WorkerProcesses {
   void end(std::chrono::steady_clock::time_point until);
 
  private:
-  std::string command_;
+  WorkerCommands commands_;
   std::mutex mutex_;
   std::map<std::uint32_t, pid_t> running_;
 };
