@@ -26,7 +26,7 @@ struct Transfer {
   const char* what;
   Tensor tensor;
   GroupRank peer;
-  /// Of send_to_stage_async() and recv_from_stage_async().
+  /// send_to_stage_async() or recv_from_stage_async().
   Completion<void> (*start)(Group&, Group&, const Tensor&, GroupRank);
 };
 

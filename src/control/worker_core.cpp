@@ -36,9 +36,9 @@ WorkerCore::~WorkerCore() = default;
 
 Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   const Turn turn(*this);
-  context_ = ContextCore::of(context);
+  meeting_.context = ContextCore::of(context);
   pipe_ = std::make_shared<WorkerPipe>(std::move(pipe), weak_from_this());
-  store_ = std::make_shared<PipeStore>(pipe_);
+  meeting_.store = std::make_shared<PipeStore>(pipe_);
   pipe_->start();
   v1::Word word;
   v1::Join& join = *word.mutable_join();
@@ -303,7 +303,7 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
         }
         break;
       case v1::Word::kStoreValue:
-        store_->came(word.store_value());
+        meeting_.store->came(word.store_value());
         break;
       default:
         ++stats_.refused;
@@ -339,7 +339,7 @@ void WorkerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& wh
     }
     changed();
   }
-  store_->end();
+  meeting_.store->end();
   if (!reason.empty()) abort_groups(reason);
 }
 

@@ -146,9 +146,12 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   const WorkerPlace place_;
   const std::shared_ptr<StepNetwork> network_;
   const std::unique_ptr<UserEvent> wake_;
-  std::shared_ptr<ContextCore> context_;  // set by join()
-  std::shared_ptr<WorkerPipe> pipe_;      // set before its first call
-  std::shared_ptr<PipeStore> store_;      // likewise
+  std::shared_ptr<WorkerPipe> pipe_;  // set before its first call
+  struct Meeting {                    // where the world group is made
+    std::shared_ptr<ContextCore> context;
+    std::shared_ptr<PipeStore> store;
+  };
+  Meeting meeting_;  // likewise
   std::atomic<double> load_{0};
 
   mutable Mutex mutex_;

@@ -98,13 +98,13 @@ Result<std::shared_ptr<Group>> WorkerCore::join_world(Deadline deadline) {
     if (const std::string own = own_host_towards(place_.host); !own.empty())
       options.listen = own + ":0";
   }
-  // In pieces that grow: a roster that is closed meanwhile ends it, and workers that are slow are not
+  // In pieces that grow: a roster that is closed meanwhile ends it, and slow workers are not
   // left for ever by each other.
   for (auto piece = kJoinPiece;; piece *= 2) {
-    auto world = Group::join(
-        context_,
-        Rendezvous::through(store_, GroupRank{place_.rank.value}, place_.layout.world_size()),
-        earlier(deadline, Deadline(piece)), options);
+    auto world = Group::join(meeting_.context,
+                             Rendezvous::through(meeting_.store, GroupRank{place_.rank.value},
+                                                 place_.layout.world_size()),
+                             earlier(deadline, Deadline(piece)), options);
     if (world.has_value()) return std::make_shared<Group>(*std::move(world));
     const ErrorCode code = world.error().code;
     const bool may_come = code == ErrorCode::timeout || code == ErrorCode::peer_lost;

@@ -169,7 +169,7 @@ TEST_F(ControlOverNetworks, WhileOneIsStoppedInACollectiveTheOthersReplyAndSayWh
     EXPECT_TRUE(eventually([&] { return waiting()[2].starts_with("in all_reduce #"); }));
     worker(2).signal(SIGSTOP);
     for (const std::uint32_t rank : {0U, 1U}) worker(rank).tell("go");
-    // By heartbeats. One of the two may wait for the other, which waits for the one that is stopped.
+    // By heartbeats. One of the two may wait for the other, which waits for the stopped one.
     std::vector<std::string> texts;
     EXPECT_TRUE(eventually([&] {
       texts = waiting();

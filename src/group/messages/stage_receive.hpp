@@ -59,7 +59,7 @@ class StageReceive final : public CompletionState<void>, public Work {
 
  private:
   enum class Phase : std::uint8_t { header, whole, exchange, ending, over };
-  /// Chunks of one member's share, from whoever has it.
+  /// Chunks of one member's share.
   struct Lane {
     std::uint32_t member = 0;
     std::uint64_t posted_count = 0;  ///< chunks that were asked for

@@ -47,7 +47,7 @@ inline constexpr std::uint32_t kStageTag = 0x7464'7374;
 /// Chunk k of the share of `member` in all bytes of `packed`; of no bytes behind the share's end.
 [[nodiscard]] Result<Tensor> stage_chunk(const Tensor& packed, std::uint32_t member,
                                          std::uint32_t members, std::uint64_t k);
-/// Of the member that has most.
+/// How many the member with the largest share has.
 [[nodiscard]] std::uint64_t stage_chunk_count(std::uint32_t members, std::uint64_t size_bytes);
 
 [[nodiscard]] bool by_shared_memory(const Epoch& epoch, GroupRank rank);

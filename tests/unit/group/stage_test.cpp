@@ -193,7 +193,7 @@ constexpr std::uint16_t kMicrobatches = 5;
 // Two chunks for each of two members, and a little.
 constexpr std::int64_t kValues = 2'000'003;
 
-// While microbatches travel the stages compute: each member in its own order, one form or the other.
+// While microbatches travel the stages compute: each member in its own order, in either form.
 void overlap_with_collectives(Group& world, Group& own, bool sends, GroupRank peer) {
   std::vector<Tensor> tensors;
   std::vector<Completion<void>> under_way;
