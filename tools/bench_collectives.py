@@ -30,6 +30,8 @@ OTHERS = ["allgather", "reducescatter", "alltoall", "broadcast", "sendrecv"]
 OTHER_SPAN = (KIB, 32 * MIB, 32)
 OTHER_SIZES = [KIB, 32 * KIB, MIB, 32 * MIB]
 RANKS = [2, 4]
+CROWDS = [4, 16, 32]  # ranks that share CPUs
+CROWD_SPANS = {4: [(8, 8, 2), (32 * MIB, 32 * MIB, 2)], 16: [(8, 8, 2)], 32: [(8, 8, 2)]}
 KILLS = 20  # kills a round, for each path
 BEYOND_CACHES = (
     "From 16 MiB the tensors do not fit in the caches, and the memory, which both ranks share, is the limit: see "
@@ -56,10 +58,11 @@ def key(program: str, size_bytes: int, op: str = "allreduce", ranks: int = 2,
     return Key(program, mode(op, ranks, memory), size_bytes)
 
 
-def run_collective(program: str, command: list[str]) -> list[dict]:
+def run_collective(program: str, command: list[str], memory: str = "") -> list[dict]:
     """Rows under the name of their program, with ranks and memory in their mode."""
     rows = run_json(command)
     for row in rows:
+        row["memory"] = memory or row["memory"]
         if row.get("wrong"):
             raise NotMeasured(f"{row['wrong']} wrong elements at {row['size_bytes']} bytes")
         row["mode"] = mode(row["mode"], row["ranks"], row["memory"])
@@ -90,6 +93,13 @@ class Programs:
         step = self.built("bin/tendon", functools.partial(run_collective, "tendon"))
         step.command += ["bench", op, "--json", "--ranks", str(ranks), "--memory", memory,
                          *span_flags(span)]
+        return step
+
+    def crowd(self, ranks: int, policy: str, span: tuple[int, int, int]) -> Step:
+        """all_reduce in ordinary memory; in the tables the policy stands in place of the memory."""
+        step = self.tendon("allreduce", ranks, "ordinary", span)
+        step.run = functools.partial(run_collective, "tendon", memory=policy)
+        step.command += ["--policy", policy]
         return step
 
     def openmpi(self, op: str, ranks: int, span: tuple[int, int, int]) -> Step:
@@ -135,6 +145,10 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
              p.tendon("allreduce", ranks, "pool", span), p.openmpi("allreduce", ranks, span),
              p.gloo(ranks, span)] + ([p.bound(span)] if ranks == 2 and span[1] >= BOUND_FROM else [])
             for span in SPANS]
+    sections["more ranks than CPUs"] = [
+        [p.crowd(ranks, "balanced", span), p.crowd(ranks, "latency", span),
+         p.openmpi("allreduce", ranks, span)]
+        for ranks in CROWDS for span in CROWD_SPANS[ranks]]
     sections["other collectives"] = [
         [p.tendon(op, 2, "ordinary", OTHER_SPAN), p.openmpi(op, 2, OTHER_SPAN)] for op in OTHERS]
     sections["deaths"] = [[p.kills()]]
@@ -154,8 +168,22 @@ def gloo_limit(memory: str, size_bytes: int) -> float | None:
     return {MIB: 6, 32 * MIB: 4}.get(size_bytes)
 
 
-def lines() -> list[Line]:
+def crowd_lines() -> list[Line]:
+    """Ranks that share CPUs. OpenMPI yields when it is idle there, by `--oversubscribe`."""
     found = []
+    for ranks in CROWDS:
+        for size in (span[0] for span in CROWD_SPANS[ranks]):
+            name = f"{ranks} ranks, more than CPUs, {size_text(size)}"
+            balanced = key("tendon", size, ranks=ranks, memory="balanced")
+            found += [Line(f"{name}, latency / balanced",
+                           key("tendon", size, ranks=ranks, memory="latency"), [balanced], P50, 1.1),
+                      Line(f"{name}, balanced / OpenMPI", balanced, [key("openmpi", size, ranks=ranks)],
+                           P50, 1.2)]
+    return found
+
+
+def lines() -> list[Line]:
+    found = crowd_lines()
     for memory in ("ordinary", "pool"):
         for size in SIZES:
             found.append(Line(f"2 ranks, {size_text(size)}, {memory} memory / OpenMPI",
@@ -292,7 +320,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
     parser.add_argument("--only", action="append",
                         choices=[*(f"all_reduce, {ranks} ranks" for ranks in RANKS),
-                                 "other collectives", "deaths"],
+                                 "more ranks than CPUs", "other collectives", "deaths"],
                         help="measure this section only; writes no document")
     parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
     parser.add_argument("--python", default=PYTHON, help="relative to the repository; has torch")
