@@ -56,7 +56,8 @@ tendon::Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
   Engine* self = engine.get();
   tendon::ControllerOptions control;
   if (!self->options_.start_workers.empty()) {
-    self->processes_.emplace(self->options_.start_workers);
+    self->processes_.emplace(self->options_.start_workers, self->options_.nursery);
+    TENDON_CHECK(self->processes_->prepare());
     control.start_worker = [self](tendon::GlobalRank rank) {
       return self->processes_->start(rank, self->controller_->address());
     };

@@ -3,7 +3,7 @@
 //   engine_controller --front ADDRESS --layout TP,PP,KVP --blocks N --context N --vocabulary N
 //                     [--workers ADDRESS] [--eos TOKEN] [--model NAME]
 //                     [--start-workers "COMMAND with {rank} and {address}"]
-//                     [--hang-timeout SECONDS]
+//                     [--nursery COMMAND] [--step-sequences N] [--hang-timeout SECONDS]
 // It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
 // what was accepted is brought to its end, up to half a minute; a second one ends it at once.
 #include <unistd.h>
@@ -32,6 +32,7 @@ using tendon::Result;
 // More blocks on a rank than any memory holds, but no sum of them overflows.
 constexpr std::uint32_t kMaxBlocks = 1U << 24;
 constexpr std::uint32_t kMaxContext = 1U << 24;
+constexpr std::uint32_t kMaxStepSequences = 256;
 
 std::atomic<int> stop_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -56,6 +57,8 @@ Result<Flags> flags_of(const std::vector<std::string>& words) {
               {"--eos", ""},
               {"--model", "model"},
               {"--start-workers", ""},
+              {"--nursery", ""},
+              {"--step-sequences", "32"},
               {"--hang-timeout", "30"}};
   for (std::size_t at = 0; at < words.size(); at += 2) {
     const auto flag = flags.find(words[at]);
@@ -110,12 +113,15 @@ Result<engine::EngineOptions> options_of(const std::vector<std::string>& words) 
     TENDON_TRY(eos, number_of(flags, "--eos", 0, vocabulary - 1));
     limits.eos = eos;
   }
+  TENDON_TRY(step_sequences, number_of(flags, "--step-sequences", 1, kMaxStepSequences));
+  limits.step_sequences = step_sequences;
   TENDON_TRY(hang_s, number_of(flags, "--hang-timeout", 1, 86400));
   return engine::EngineOptions{.limits = limits,
                                .layout = layout,
                                .workers_address = flags["--workers"],
                                .front_address = flags["--front"],
                                .start_workers = flags["--start-workers"],
+                               .nursery = flags["--nursery"],
                                .model = flags["--model"],
                                .hang_timeout = std::chrono::seconds(hang_s)};
 }

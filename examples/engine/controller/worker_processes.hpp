@@ -6,11 +6,14 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
 #include <vector>
+
+#include "controller/nursery.hpp"
 
 namespace engine {
 
@@ -19,16 +22,21 @@ namespace engine {
 /// Owns:    the processes: the destructor ends and reaps them.
 /// Threads: safe everywhere.
 /// Errors:  start(): system.
-/// Blocks:  the destructor, some seconds for each that does not end by itself.
-/// Cost:    a process for each rank.
+/// Blocks:  start(), until the nursery is ready; the destructor, some seconds for each that does
+///          not end by itself.
+/// Cost:    a process for each rank, and one for the nursery.
 class WorkerProcesses {
  public:
-  /// `command`: words with a blank between; {rank} and {address} in them are replaced.
-  explicit WorkerProcesses(std::string command) : command_(std::move(command)) {}
+  /// `command`: words with a blank between; {rank} and {address} in them are replaced. `nursery`: the
+  /// command of a Nursery; empty: each worker is a program of its own.
+  WorkerProcesses(std::string command, std::string nursery)
+      : command_(std::move(command)), nursery_command_(std::move(nursery)) {}
   WorkerProcesses(const WorkerProcesses&) = delete;
   WorkerProcesses& operator=(const WorkerProcesses&) = delete;
   ~WorkerProcesses();
 
+  /// Starts the nursery, which takes its time.
+  [[nodiscard]] tendon::Result<void> prepare();
   /// Starts one that connects to `address`; one of this rank that is there is killed first.
   [[nodiscard]] tendon::Result<void> start(tendon::GlobalRank rank, const std::string& address);
 
@@ -45,7 +53,13 @@ class WorkerProcesses {
   void end(std::chrono::steady_clock::time_point until);
 
  private:
-  std::string command_;
+  /// Its process: forked where there is a nursery, else a program.
+  [[nodiscard]] tendon::Result<pid_t> born(const std::string& command);
+
+  const std::string command_;
+  const std::string nursery_command_;
+  std::mutex nursery_mutex_;
+  std::unique_ptr<Nursery> nursery_;
   std::mutex mutex_;
   std::map<std::uint32_t, pid_t> running_;
 };
