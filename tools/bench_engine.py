@@ -22,7 +22,6 @@ from bench import (KIB, ROOT, UNITS, Key, Line, Measurement, NotMeasured, Step, 
 PYTHON = "build/python/venv/bin/python"
 PEER_PACKAGES = "build/python/peers"
 PROGRAMS = "benchmarks/engine"
-CONTROLLER = "build/release/examples/engine/engine_controller"
 PACKAGES = ["pytendon", "torch", "transformers", "pyzmq", "numpy"]
 JOBS = ["batch 1", "batch 8", "24 at once"]
 STEADY, RATE = "latency_us_p50", "tokens_per_s"
@@ -76,10 +75,11 @@ class Standing:
             self._process.wait()
 
 
-def plan() -> tuple[dict[str, list[list[Step]]], list[Standing]]:
+def plan(build_dir: str) -> tuple[dict[str, list[list[Step]]], list[Standing]]:
     """What is compared runs directly after each other."""
+    controller = f"{build_dir}/examples/engine/engine_controller"
     no_python = None if (ROOT / PYTHON).exists() else f"not installed: {PYTHON} is missing"
-    no_engine = no_python or (None if (ROOT / CONTROLLER).exists() else f"not built: {CONTROLLER} is missing")
+    no_engine = no_python or (None if (ROOT / controller).exists() else f"not built: {controller} is missing")
 
     def peer(package: str) -> str | None:
         return no_python or (None if (ROOT / PEER_PACKAGES / package).exists()
@@ -93,13 +93,13 @@ def plan() -> tuple[dict[str, list[list[Step]]], list[Standing]]:
         return Step(python(f"{PROGRAMS}/{name}.py", *more), run_json, no_engine)
 
     standing = [Standing(python(f"{PROGRAMS}/transformers_loop.py"), peer("transformers")),
-                Standing(python(f"{PROGRAMS}/serving.py", "--controller-program", CONTROLLER), no_engine)]
+                Standing(python(f"{PROGRAMS}/serving.py", "--controller-program", controller), no_engine)]
     return {
         "steps": [[steps("pyzmq", workers), steps("tendon", workers)] for workers in (1, 2)],
         "tokens": [[one.step(job) for one in standing] for job in JOBS],
-        "control": [[program("control_share", "--controller-program", CONTROLLER)]],
+        "control": [[program("control_share", "--controller-program", controller)]],
         "split": [[program("split", "--by", "gloo"), program("split", "--by", "tendon")]],
-        "start": [[program("starting", "--controller-program", CONTROLLER, "--layout", LAYOUT)]]}, standing
+        "start": [[program("starting", "--controller-program", controller, "--layout", LAYOUT)]]}, standing
 
 
 def lines() -> list[Line]:
@@ -175,14 +175,15 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=5, help="at least 3 for a document")
-    sections, standing = plan()
-    parser.add_argument("--only", action="append", choices=list(sections), help="this section only; writes no document")
+    parser.add_argument("--only", action="append", choices=list(plan("")[0]), help="this section only; writes no document")
+    parser.add_argument("--build-dir", default="build/release", help="of the controller, relative to the repository")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     arguments = parser.parse_args()
     if arguments.rounds < 1:
         parser.error(f"--rounds: {arguments.rounds} is not at least 1")
 
+    sections, standing = plan(arguments.build_dir)
     tell_load()
     try:
         result = measure({name: sections[name] for name in arguments.only or sections}, arguments.rounds)

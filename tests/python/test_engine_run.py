@@ -192,6 +192,25 @@ def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden):
         engine.close()
 
 
+def test_workers_are_forked(engine):
+    """From a process that has imported torch, as children of the controller."""
+    engine.until(lambda: engine.status and all(worker["identity"] for worker in engine.status["workers"]))
+    for worker in engine.status["workers"]:
+        process = Path("/proc") / re.search(r"pid (\d+)", worker["identity"])[1]
+        assert f"PPid:\t{engine.process.pid}\n" in (process / "status").read_text()
+        assert b"engine.nursery" in (process / "cmdline").read_bytes()
+
+
+def test_without_what_forks_them_workers_are_programs(checkpoint, golden):
+    engine = Engine((1, 1, 1), checkpoint, "--nursery", "false")
+    try:
+        run_golden(engine, golden, "alone")
+        pid = re.search(r"pid (\d+)", engine.status["workers"][0]["identity"])[1]
+        assert b"engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    finally:
+        engine.close()
+
+
 def test_what_is_cancelled_gives_its_blocks_back(engine, golden):
     engine.submit("cancelled", golden[0][0], max_tokens=500, ignore_eos=True)
     engine.until(lambda: len(engine.tokens.get("cancelled", [])) >= 2)
