@@ -26,6 +26,11 @@ PACKAGES = ["pytendon", "torch", "transformers", "pyzmq", "numpy"]
 JOBS = ["batch 1", "batch 8", "24 at once"]
 STEADY, RATE = "latency_us_p50", "tokens_per_s"
 LAYOUT = "3,2,1"
+# Why targets are missed, as far as it is known.
+ON_STEPS = ("Python adds some 3 us to the figure of C++ (`tools/bench.sh --only control`); the rest is the envelope, the numbers "
+            "and the eventfd in the poll at both ends. With 2 workers three processes and their I/O threads share two cores.")
+ON_ONE = ("Both read all weights, 540 MB, once a token, which is four fifths of the time; what is left are some thousand small "
+          "calls of torch here and more of them there, and one step of control.")
 UNITS |= {RATE: "tokens/s", "seconds": "s", "rss_gb": "GB", "pss_gb": "GB"}
 
 
@@ -107,13 +112,14 @@ def lines() -> list[Line]:
     for workers in (1, 2):
         found.append(Line(f"a step of 1 KiB to {workers} worker{'s' if workers > 1 else ''} and back in Python / pyzmq with the "
                           "same sockets", Key("python steps", f"tendon {workers}", KIB),
-                          [Key("python steps", f"pyzmq {workers}", KIB)], STEADY, 1.6))
+                          [Key("python steps", f"pyzmq {workers}", KIB)], STEADY, 1.6, ON_STEPS))
     for job, limit, title in zip(JOBS, (1.0, 0.9, 1.3), (
             "(1,1,1): tokens/s of one request / a transformers loop",
             "(1,1,1): tokens/s of 8 requests at once / transformers, static batch 8",
             "(1,1,1): tokens/s of 24 requests of 8 to 64 tokens at once, 8 run / transformers, static batches of 8")):
-        found.append(MoreTokens(title, Key("engine", job, 0), [Key("transformers", job, 0)], RATE, limit))
-    start = Key(f"engine ({LAYOUT})", "start", 0)
+        found.append(MoreTokens(title, Key("engine", job, 0), [Key("transformers", job, 0)], RATE, limit,
+                                ON_ONE if job == JOBS[0] else ""))
+    start, after = Key(f"engine ({LAYOUT})", "start", 0), Key(f"engine ({LAYOUT})", "after a reply", 0)
     return [
         *found,
         Line("(1,2,1), one request: outputs of a step made until the inputs of the next one are applied / a step",
@@ -121,8 +127,10 @@ def lines() -> list[Line]:
         Line("(3,1,1): a step of one request / the same over gloo", Key("(3,1,1) step", "tendon", 0),
              [Key("(3,1,1) step", "gloo", 0)], STEADY),
         Line(f"({LAYOUT}): from the command until it answers", start, [], "seconds", 8),
-        Line(f"({LAYOUT}): memory of all processes, sum of RSS", start, [], "rss_gb", 2.5),
-        Line(f"({LAYOUT}): memory of all processes, sum of PSS", start, [], "pss_gb")]
+        Line(f"({LAYOUT}): memory of all processes then, sum of RSS", start, [], "rss_gb", 2.5),
+        Line(f"({LAYOUT}): the same after a reply of 64 tokens", after, [], "rss_gb"),
+        Line(f"({LAYOUT}): memory of all processes then, sum of PSS", start, [], "pss_gb"),
+        Line(f"({LAYOUT}): the same after a reply of 64 tokens", after, [], "pss_gb")]
 
 
 VERSIONS = """
@@ -156,7 +164,7 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "`tests/python/engine_support/golden.safetensors` and the first request of each round is compared with what is known "
         "to follow. The engine is its controller, its workers and a client on the pipe of the HTTP front; `transformers` "
         "is a loop of forward calls with a KV cache in one process on the same weights.",
-        machine_table(machine, f"tools/bench_engine.sh --rounds {arguments.rounds}", result),
+        machine_table(machine, f"tools/bench_engine.sh --rounds {arguments.rounds} --build-dir {arguments.build_dir}", result),
         "## The engine: promises and comparisons",
         f"{arguments.rounds} rounds, in turns forwards and backwards; a cell is `median (min..max)` of the rounds, a ratio "
         "is formed inside each.",

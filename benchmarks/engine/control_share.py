@@ -18,7 +18,7 @@ from asked import jobs
 sys.path.append(str(Path(__file__).resolve().parents[1] / "peers" / "python"))
 from ping_pong import percentile, print_document
 
-REPEATS = 4
+REPEATS = 2
 
 
 def main() -> None:

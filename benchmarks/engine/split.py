@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "peers" / "python"))
 from ping_pong import PATIENCE_S, percentile, print_document
 
 LAYOUT = "3,1,1"
-REPEATS = 4
+REPEATS = 2
 
 
 class Gloo:

@@ -54,8 +54,7 @@ Nursery::~Nursery() {
 tendon::Result<pid_t> Nursery::start(const std::string& command) {
   const std::lock_guard lock(mutex_);
   const std::string line = command + "\n";
-  if (send(socket_, line.data(), line.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(line.size())) {
+  if (send(socket_, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
     return failed("the process that makes workers has gone");
   }
   TENDON_TRY(said, reply());
