@@ -41,7 +41,7 @@ def jobs() -> dict[str, list[Asked]]:
 
 
 def check(outputs: list[int]) -> None:
-    """Of the first prompt."""
+    """What follows the first prompt."""
     if outputs != golden("output", 0)[:len(outputs)]:
         raise SystemExit(f"the first prompt goes on by other tokens than it should: {outputs}")
 

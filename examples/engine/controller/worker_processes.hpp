@@ -27,8 +27,8 @@ namespace engine {
 /// Cost:    a process for each rank, and one for the nursery.
 class WorkerProcesses {
  public:
-  /// `command`: words with a blank between; {rank} and {address} in them are replaced. `nursery`: the
-  /// command of a Nursery; empty: each worker is a program of its own.
+  /// `command`: words with a blank between; {rank} and {address} in them are replaced. `nursery`:
+  /// the command of a Nursery; empty: each worker is a program of its own.
   WorkerProcesses(std::string command, std::string nursery)
       : command_(std::move(command)), nursery_command_(std::move(nursery)) {}
   WorkerProcesses(const WorkerProcesses&) = delete;

@@ -15,7 +15,7 @@ _HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \d+\s*(.*)")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # What begins so fills 100 MB of variables when it is loaded, with what it knows of GPUs. torch loads it in any case.
 _OF_GPUS = "libcublasLt.so"
-# Of an ELF file of 64 bits: of its head the first bytes, where the table of segments is, its rows' size and number; of
+# In an ELF file of 64 bits: from its head the first bytes, where the table of segments is, its rows' size and number; of
 # a segment its type, flags, address, bytes in the file and in memory.
 _ELF_HEAD = struct.Struct("<5s27xQ14xHH6x")
 _ELF_SEGMENT = struct.Struct("<II8xQ8xQQ8x")
