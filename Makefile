@@ -23,7 +23,7 @@ engine: ## run a language model on workers that Tendon connects; ENGINE_ARGS="--
 	@tools/engine.sh $(ENGINE_ARGS)
 
 test: ## build and run all tests
-	@tools/setup.sh build test zenoh control
+	@tools/setup.sh build test zenoh control engine
 	@tools/run_tests.sh test
 	@tools/python_tests.sh
 
@@ -39,19 +39,19 @@ bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs
 	@tools/bench_fabric.sh
 
 lint: ## formatting, naming, layers and the rules of the house
-	@tools/setup.sh build test control lint
+	@tools/setup.sh build test control engine lint
 	@tools/lint.sh
 
 asan: ## run the tests under the address and undefined sanitizers
-	@tools/setup.sh build test control
+	@tools/setup.sh build test control engine
 	@tools/run_tests.sh asan -LE 'lint|install'
 
 python-asan: ## run the tests of the Python package under the same
-	@tools/setup.sh build test control
+	@tools/setup.sh build test control engine
 	@tools/python_sanitized.sh
 
 tsan: ## run the tests under the thread sanitizer
-	@tools/setup.sh build test control
+	@tools/setup.sh build test control engine
 	@tools/run_tests.sh tsan -LE 'lint|install'
 
 fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
@@ -60,7 +60,7 @@ fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
 	@tools/fuzz.sh
 
 test-long: ## run the tests 20 times each in random order, the engine in all layouts, then the fuzzers
-	@tools/setup.sh build test control fuzz
+	@tools/setup.sh build test control engine fuzz
 	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py
 	@tools/run_tests.sh test -LE 'lint|install' --repeat until-fail:20 --schedule-random
 	@$(MAKE) --no-print-directory fuzz

@@ -20,6 +20,7 @@ if(PROJECT_IS_TOP_LEVEL)
     # g++ 12 reports these on correct code of its own standard library.
     target_compile_options(tendon_flags INTERFACE
       -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=array-bounds
+      -Wno-error=maybe-uninitialized
       $<$<CONFIG:Release>:-Wno-restrict>)
   endif()
 endif()

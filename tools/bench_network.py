@@ -32,7 +32,16 @@ RING_SHARE = 0.8  # of the ring's bound
 STAGE_SIZES = [64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB]
 STAGE_WAYS = {"stage": "chunks", "stage_whole": "whole", "stage_first": "first"}
 # The host of each rank, and what that is called.
-STAGE_PLACES = {"a host for each stage": [0, 0, 1, 1], "a host for each rank": [0, 1, 2, 3]}
+STAGE_PLACES = {"2 + 2 ranks, a host for each stage": [0, 0, 1, 1],
+                "2 + 2 ranks, a host for each rank": [0, 1, 2, 3],
+                "3 + 3 ranks, a host for each stage": [0, 0, 0, 1, 1, 1]}
+STAGE_SHM = "2 + 2 ranks, shm"
+# What travels while stages compute, and how often.
+OVERLAP_BYTES, MICROBATCHES = 16 * MIB, 12
+OVERLAP_PLACES = {"1 + 1 ranks, a host for each stage": [0, 1],
+                  "2 + 2 ranks, a host for each stage": [0, 0, 1, 1]}
+OVERLAP_SHARE = 1.15  # of the computing time
+AT_ONCE_SHARE = 1.6  # what waiting at once takes at least, or there was nothing to hide
 # Calls of each size, and the host of each rank.
 LEVEL_CALLS = {8: 3000, 64 * KIB: 1000, 32 * MIB: 10}
 LEVEL_PLACES = [0, 0, 1, 1]
@@ -172,9 +181,10 @@ class Programs:
     def __init__(self, build_dir: str, rate: str):
         self.tendon = f"{build_dir}/bin/tendon"
         self.two_levels = f"{build_dir}/benchmarks/two_levels"
+        self.stage_overlap = f"{build_dir}/benchmarks/stage_overlap"
         self.rate = rate
         self.missing = None
-        for program in (self.tendon, self.two_levels):
+        for program in (self.tendon, self.two_levels, self.stage_overlap):
             if not (ROOT / program).exists():
                 self.missing = f"not built: {program}"
         for tool in ("ip", "tc", "nsenter", "unshare", "hostname"):
@@ -203,9 +213,14 @@ class Programs:
         if place is None:
             # By itself it takes more calls: nothing limits it but the machine.
             command = command[:-4]
-            return Step(command, functools.partial(run_ranks, None, [], "shm"), self.missing)
+            return Step(command, functools.partial(run_ranks, None, [], STAGE_SHM), self.missing)
         return Step([*command, "--insecure-plaintext"],
                     functools.partial(run_ranks, self.rate, STAGE_PLACES[place], place),
+                    self.missing)
+
+    def overlap(self, place: str) -> Step:
+        command = [self.stage_overlap, "-b", str(OVERLAP_BYTES), "-n", str(MICROBATCHES)]
+        return Step(command, functools.partial(run_ranks, self.rate, OVERLAP_PLACES[place], place),
                     self.missing)
 
 
@@ -222,6 +237,7 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
         "ring": [[p.stream(RING_BYTES), *(p.ring(ranks) for ranks in RING_RANKS)]],
         "stages": [[p.stage(way, place) for way in STAGE_WAYS]
                    for place in (None, *STAGE_PLACES)],
+        "overlap": [[p.overlap(place)] for place in OVERLAP_PLACES],
         "levels": [[p.levels(size)] for size in LEVEL_CALLS],
     }
 
@@ -235,15 +251,22 @@ def lines(rate: str) -> list[Line]:
                   "bound", Key("tendon", f"allreduce, {ring_name(ranks)}", RING_BYTES),
                   [Key("socket", f"stream, {rate}", RING_BYTES)], RATE, RING_SHARE)
              for ranks in RING_RANKS]
-    for place in ("shm", *STAGE_PLACES):
+    for place in (STAGE_SHM, *STAGE_PLACES):
         for size in STAGE_SIZES:
-            cause = SHARED_MEMORY if place == "shm" else ""
+            cause = SHARED_MEMORY if place == STAGE_SHM else ""
             for way, title in (("stage_whole", "each sends all of it"),
                                ("stage_first", "one sends it, then broadcast")):
-                found.append(Line(f"2 + 2 ranks, {place}, {size_text(size)}: send_to_stage / {title}",
+                found.append(Line(f"{place}, {size_text(size)}: send_to_stage / {title}",
                                   Key("tendon", f"stage, {place}", size),
                                   [Key("tendon", f"{way}, {place}", size)], P50,
                                   1 if size >= MIB and way == "stage_whole" else None, cause))
+    for place in OVERLAP_PLACES:
+        compute, overlapped, at_once = (Key("tendon", f"{mode}, {place}", OVERLAP_BYTES)
+                                        for mode in ("compute", "overlapped", "at_once"))
+        subject = f"{place}, {MICROBATCHES} microbatches of {size_text(OVERLAP_BYTES)}"
+        found.append(Line(f"{subject}: overlapped / computing", overlapped, [compute], P50, OVERLAP_SHARE))
+        found.append(Line(f"{subject}: computing / waiting at once", compute, [at_once], P50,
+                          1 / AT_ONCE_SHARE))
     for size in LEVEL_CALLS:
         for quantity, word in ((P50, "p50"), ("cpu_us", "CPU time")):
             for way, title in LEVEL_WAYS.items():
@@ -275,7 +298,12 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "Stages: `tendon bench stage`, from 2 ranks to 2, until each sender has its receiver's "
         "answer; times are those of the slowest rank. *Each sends all of it*: without "
         "`send_to_stage`, each rank sends the whole tensor to its counterpart. *One sends it*: the "
-        "first to the first of the others, which broadcasts it. Two levels: a group's own "
+        "first to the first of the others, which broadcasts it. Overlap (`benchmarks/stage_overlap.cpp`): "
+        "two stages compute each microbatch for as long as one takes on the wire (they sleep, as a "
+        "program does whose accelerator computes); times of a run without its fill, the first "
+        "microbatch's way to the second stage. *Overlapped*: `send_to_stage_async` and "
+        "`recv_from_stage_async`, two tensors in turn. *Waiting at once*: for each transfer, before the "
+        "next is computed. Two levels: a group's own "
         "`all_reduce`, beside the same by groups of its ranks (`benchmarks/two_levels.cpp`): reduced "
         "on boards inside each host, all-reduced between hosts, broadcast on boards; or each rank "
         "with a shard of its own. CPU time is that of all ranks.",
@@ -293,7 +321,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
     parser.add_argument("--rate", default="1gbit", help="of each host's link, as tc says it")
-    parser.add_argument("--only", action="append", choices=["ring", "stages", "levels"],
+    parser.add_argument("--only", action="append", choices=["ring", "stages", "overlap", "levels"],
                         help="measure this section only; writes no document")
     parser.add_argument("--build-dir", default="build/release", help="relative to the repository")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md")

@@ -25,6 +25,8 @@ PROGRAMS = "benchmarks/peers/python"
 SIZES = [KIB, MIB, LARGE]
 PACKAGES = ["pytendon", "numpy", "torch", "tensordict", "ucxx-cu13", "libucx-cu13"]
 FIRST, STEADY = "first_us", "latency_us_p50"
+CPU = "cpu_us_per_round"
+ANSWERS_AFTER = {1_000: 2_000, 10_000: 300}  # us: rounds, of some seconds
 
 
 @dataclass
@@ -39,8 +41,8 @@ class TimesFaster(Line):
         return min(theirs) / own
 
 
-def step(program: str, mode: str, size_bytes: int) -> Step:
-    command = [PYTHON, f"{PROGRAMS}/{program}.py", "--mode", mode, "-b", str(size_bytes)]
+def step(program: str, mode: str, size_bytes: int, *more: str) -> Step:
+    command = [PYTHON, f"{PROGRAMS}/{program}.py", "--mode", mode, "-b", str(size_bytes), *more]
     missing = None if (ROOT / PYTHON).exists() else f"not installed: {PYTHON} is missing"
     if program == "tensordict_ucxx":
         command = ["env", f"PYTHONPATH={PEER_PACKAGES}", *command]
@@ -63,6 +65,11 @@ def plan() -> dict[str, list[list[Step]]]:
              step("tendon_pipe", "consolidated", size), step("tendon_pipe", "loan", size),
              step("tensordict_ucxx", "consolidated", size)],
             [step("tendon_pipe", "asyncio", size)]]
+    sections["wait policy"] = [
+        [step("tendon_pipe", "tensordict", KIB), step("tendon_pipe", "tensordict-default", KIB),
+         step("tendon_pipe", "shm", KIB), step("tendon_pipe", "default", KIB)],
+        *[[step("tendon_pipe", policy, KIB, "--answer-after", str(after_us), "-n", str(rounds))
+           for policy in ("default", "blocking")] for after_us, rounds in ANSWERS_AFTER.items()]]
     return sections
 
 
@@ -135,7 +142,20 @@ def lines() -> list[Line]:
         Line("shm loan, 100 MB untouched / 1 KiB", tendon("loan", LARGE), [tendon("loan", KIB)],
              STEADY, 3),
         Line("import tendon, after NumPy", Key("tendon", "import", 0), [], STEADY, 50_000),
-        *conversion_lines(), *(line for size in SIZES for line in peer_lines(size))]
+        *policy_lines(), *conversion_lines(), *(line for size in SIZES for line in peer_lines(size))]
+
+
+def policy_lines() -> list[Line]:
+    """What the default costs beside spinning, and while answers take long, beside sleeping at once."""
+    return [
+        Line("1 KiB, a TensorDict, wait policy balanced / latency",
+             tendon("tensordict-default", KIB), [tendon("tensordict", KIB)], STEADY, 1.5),
+        Line("1 KiB, a dict of NumPy arrays, wait policy balanced / latency",
+             tendon("default", KIB), [tendon("shm", KIB)], STEADY, 1.5),
+        *[Line(f"CPU time of both ends, answers after {after_us // 1000} ms, balanced / blocking",
+               tendon(f"default, after {after_us} us", KIB),
+               [tendon(f"blocking, after {after_us} us", KIB)], CPU, 1.1)
+          for after_us in ANSWERS_AFTER]]
 
 
 PLOTTED = {"Tendon, loan": ("tendon", "loan"), "Tendon, NumPy": ("tendon", "shm"),
@@ -195,7 +215,8 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "and as a dict of NumPy arrays for Tendon and the queue. The program, the loop and the clock "
         "are the same for all. A time is half of a round, from the "
         "call that sends to both arrays of the answer in hand; the first send is the first round "
-        "of a connection. Tendon waits by the policy `latency`; nobody is pinned to a core.",
+        "of a connection. Tendon waits by the policy `latency`, except in "
+        "the rows `default`, `tensordict-default` (`balanced`) and `blocking`; nobody is pinned to a core.",
         f"![One way by size: Tendon and its peers]({picture})",
         machine_table(machine, f"tools/bench_python.sh --rounds {arguments.rounds}", result),
         "## Python: promises and comparisons",
@@ -223,6 +244,8 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a document")
+    parser.add_argument("--only", action="append", choices=list(plan()),
+                        help="measure this section only; writes no document")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs" / "benchmarks.md",
                         help="the plot lies beside it")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
@@ -231,9 +254,12 @@ def main() -> int:
         parser.error(f"--rounds: {arguments.rounds} is not at least 1")
 
     tell_load()
-    result = measure(plan(), arguments.rounds)
+    sections = {name: groups for name, groups in plan().items() if name in (arguments.only or plan())}
+    result = measure(sections, arguments.rounds)
     machine = host_card() | {"packages": versions()}
-    verdicts = [judge(line, result) for line in lines()]
+    measured = set(result.series)
+    verdicts = [judge(line, result) for line in lines()
+                if not arguments.only or line.subject in measured]
     if arguments.json:
         print(as_json("python", machine, verdicts, result))
     else:
@@ -245,8 +271,8 @@ def main() -> int:
     if failed:
         say(f"no document written: Tendon was not measured: {failed[0]}")
         return 1
-    if arguments.rounds < 3:
-        say("no document written: it takes at least 3 rounds")
+    if arguments.only or arguments.rounds < 3:
+        say("no document written: it takes every section and at least 3 rounds")
         return 0
     picture = arguments.output.with_name("benchmarks_python.svg")
     picture.write_text(plot(result), encoding="utf-8")

@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# engine.sh [--layout TP,PP,KVP] [--port N] [--blocks N]: all of `make engine`: installs what is missing,
-# builds, and runs a language model on workers that Tendon connects, until Ctrl-C.
+# engine.sh [--layout TP,PP,KVP] [--port N] [--blocks N] [--cpp-stage]: all of `make engine`: installs what is
+# missing, builds, and runs a language model on workers that Tendon connects, until Ctrl-C.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case " $* " in *" --help "* | *" -h "*)
-  echo "make engine ENGINE_ARGS=\"[--layout TP,PP,KVP] [--port N] [--blocks N]\""
+  echo "make engine ENGINE_ARGS=\"[--layout TP,PP,KVP] [--port N] [--blocks N] [--cpp-stage]\""
   echo "  TP (1 or 3): ways to split a layer; PP (1 to 30): stages of layers; KVP: ways to split keys and values"
+  echo "  --cpp-stage, with --layout 1,2,1: the last stage runs in a worker in C++, which needs Eigen"
   exit ;;
+esac
+programs=(engine_controller)
+packages=(build demo control)
+options=(-DTENDON_CONTROL=ON)
+case " $* " in *" --cpp-stage "*)
+  programs+=(engine_worker)
+  packages+=(engine)
+  options+=(-DTENDON_EIGEN=ON -DTENDON_EIGEN_FLAGS=-march=native) ;; # it runs where it is built
 esac
 
 cat <<PLAN
@@ -18,14 +27,15 @@ cat <<PLAN
    2. the weights are converted, once, into ~/.cache/tendon/engine
    3. the controller, its workers and the HTTP front run until Ctrl-C
 PLAN
-tools/setup.sh build demo control
+tools/setup.sh "${packages[@]}"
 tools/python_env.sh
-cmake --preset release -DTENDON_CONTROL=ON >/dev/null
-tools/build.sh release engine_controller
+cmake --preset release "${options[@]}" >/dev/null
+tools/build.sh release "${programs[@]}"
 
 # Nobody makes the environment anew while it is used; any number may use it.
 exec 9>build/python/lock
 flock --shared 9
 exec env PYTHONPATH=examples/engine PYTHONDONTWRITEBYTECODE=1 TENDON_LOG="${TENDON_LOG:-error}" \
   build/python/venv/bin/python -m engine.run \
-  --controller-program build/release/examples/engine/engine_controller "$@"
+  --controller-program build/release/examples/engine/engine_controller \
+  --worker-program build/release/examples/engine/engine_worker "$@"

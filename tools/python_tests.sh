@@ -13,4 +13,5 @@ echo "== test: python"
 export TENDON_PYTHON_PEER=$PWD/build/test/tests/python_peer
 export TENDON_BRAIN_PROGRAMS=$PWD/build/test/examples/brain
 export TENDON_ENGINE_CONTROLLER=$PWD/build/test/examples/engine/engine_controller
+export TENDON_ENGINE_WORKER=$PWD/build/test/examples/engine/engine_worker
 run_pytest build/python/junit.xml build/python/venv/bin/python "$@"

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // From one pipeline stage to the next.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <chrono>
 #include <string>
 #include <tendon/group/stage.hpp>
 
 #include "errors.hpp"
+#include "future.hpp"
 #include "group.hpp"
 
 namespace tendon::python {
@@ -16,43 +21,60 @@ Tensor one_array(nb::handle array, Touch touch) {
                    "; legal is one array, not a mapping or list");
 }
 
-/// `call` gets both groups. It takes several operations of both, so what cannot go on ends in both.
-template <class F>
-void between_stages(const GroupHandle& stages, const GroupHandle& tensor_group, nb::handle timeout,
-                    const char* what, F call) {
-  const auto outer = open(stages);
-  const auto own = open(tensor_group);
+/// Where the array goes, or comes from.
+struct Transfer {
+  const char* what;
+  Tensor tensor;
+  GroupRank peer;
+  /// send_to_stage_async() or recv_from_stage_async().
+  Completion<void> (*start)(Group&, Group&, const Tensor&, GroupRank);
+};
+
+/// It takes several operations of both groups, so what cannot go on ends in both.
+nb::object between_stages(nb::object stages, nb::object tensor_group, nb::object timeout,
+                          bool async_op, const Transfer& transfer) {
+  const auto& handle = nb::cast<const GroupHandle&>(stages);
+  const auto outer = open(handle);
+  const auto own = open(nb::cast<const GroupHandle&>(tensor_group));
+  const Deadline deadline = until(handle, timeout);
   release_left_over();
-  unwrap(wait_beside(
-      until(stages, timeout), [outer, own, call](Deadline end) { return call(*outer, *own, end); },
-      kSlice,
-      [&] {
-        try {
-          look_at_signals();
-        } catch (nb::python_error& error) {
-          abort_for(*outer, error, what);
-          abort_for(*own, error, what);
-          throw;
-        }
-      }));
+  auto completion =
+      without_gil([&] { return transfer.start(*outer, *own, transfer.tensor, transfer.peer); });
+  if (async_op) {
+    return nb::cast(make_future(handle.context, std::move(timeout), std::move(completion),
+                                [stages, tensor_group] { return nb::none(); }));
+  }
+  Result<void> answer;
+  try {
+    answer = settle(completion, deadline);
+  } catch (nb::python_error& error) {
+    abort_for(*outer, error, transfer.what);
+    abort_for(*own, error, transfer.what);
+    // Its array is the caller's again when the exception arrives there.
+    const WithoutGil unlocked;
+    (void)completion.wait(std::chrono::seconds(1));
+    throw;
+  }
+  unwrap(std::move(answer));
+  return nb::none();
 }
 
-void send(const GroupHandle& stages, const GroupHandle& tensor_group, nb::object array,
-          nb::object peer, nb::object timeout) {
-  between_stages(stages, tensor_group, timeout, "send_to_stage",
-                 [tensor = one_array(array, Touch::reads), to = rank_of(peer, "peer")](
-                     Group& outer, Group& own, Deadline end) {
-                   return send_to_stage(outer, own, tensor, to, end);
-                 });
+nb::object send(nb::object stages, nb::object tensor_group, nb::object array, nb::object peer,
+                nb::object timeout, bool async_op) {
+  return between_stages(std::move(stages), std::move(tensor_group), std::move(timeout), async_op,
+                        {"send_to_stage", one_array(array, Touch::reads), rank_of(peer, "peer"),
+                         [](Group& outer, Group& own, const Tensor& tensor, GroupRank to) {
+                           return send_to_stage_async(outer, own, tensor, to);
+                         }});
 }
 
-void recv(const GroupHandle& stages, const GroupHandle& tensor_group, nb::object array,
-          nb::object peer, nb::object timeout) {
-  between_stages(stages, tensor_group, timeout, "recv_from_stage",
-                 [tensor = one_array(array, Touch::changes), from = rank_of(peer, "peer")](
-                     Group& outer, Group& own, Deadline end) {
-                   return recv_from_stage(outer, own, tensor, from, end);
-                 });
+nb::object recv(nb::object stages, nb::object tensor_group, nb::object array, nb::object peer,
+                nb::object timeout, bool async_op) {
+  return between_stages(std::move(stages), std::move(tensor_group), std::move(timeout), async_op,
+                        {"recv_from_stage", one_array(array, Touch::changes), rank_of(peer, "peer"),
+                         [](Group& outer, Group& own, const Tensor& tensor, GroupRank from) {
+                           return recv_from_stage_async(outer, own, tensor, from);
+                         }});
 }
 
 }  // namespace
@@ -61,20 +83,25 @@ void bind_group_stage(nb::module_& module) {
   module.def(
       "send_to_stage", send, nb::arg("stages"), nb::arg("tensor_group"), nb::arg("array"),
       nb::arg("peer"), nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
+      nb::arg("async_op") = false,
       "Sends an array that all members of a tensor-parallel group have alike to the\n"
       "group of the next pipeline stage: each member sends its share to its\n"
-      "counterpart and the receivers gather, so between hosts a byte travels once.\n\n"
+      "counterpart and the receivers hand on what they get, so between hosts a byte\n"
+      "travels once.\n\n"
       "stages: the group in which the counterpart has the rank peer.\n"
       "tensor_group: this member's own stage, of as many members as the other.\n"
+      "async_op: returns a Future; the stage may compute, and use both groups, meanwhile.\n"
       "All members of both stages call it. Raises Mismatch where dtypes or shapes differ.",
       nb::sig("def send_to_stage(stages: Group, tensor_group: Group, array: object, peer: int, *, "
-              "timeout: float | None = ...) -> None"));
+              "timeout: float | None = ..., async_op: bool = False) -> typing.Any"));
   module.def(
       "recv_from_stage", recv, nb::arg("stages"), nb::arg("tensor_group"), nb::arg("array"),
       nb::arg("peer"), nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
-      "Receives what send_to_stage() sends, into an array of the same dtype and shape.",
+      nb::arg("async_op") = false,
+      "Receives what send_to_stage() sends, into an array of the same dtype and shape.\n\n"
+      "async_op: returns a Future; leave the array alone until it is done.",
       nb::sig("def recv_from_stage(stages: Group, tensor_group: Group, array: object, peer: int, "
-              "*, timeout: float | None = ...) -> None"));
+              "*, timeout: float | None = ..., async_op: bool = False) -> typing.Any"));
 }
 
 }  // namespace tendon::python

@@ -36,8 +36,9 @@ WorkerCore::~WorkerCore() = default;
 
 Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   const Turn turn(*this);
+  meeting_.context = ContextCore::of(context);
   pipe_ = std::make_shared<WorkerPipe>(std::move(pipe), weak_from_this());
-  store_ = std::make_shared<PipeStore>(pipe_);
+  meeting_.store = std::make_shared<PipeStore>(pipe_);
   pipe_->start();
   v1::Word word;
   v1::Join& join = *word.mutable_join();
@@ -54,7 +55,7 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   join.set_public_key(keys_.public_key);
   pipe_->send(word);
   heart_.emplace([this] { return beat(); });
-  return enter(&context, deadline);
+  return enter(deadline);
 }
 
 std::uint64_t WorkerCore::roster() const {
@@ -149,7 +150,7 @@ Result<void> WorkerCore::rebuild(const Error& cause, Deadline deadline) {
     const Lock lock(mutex_);
     if (state_ == WorkerState::running || state_ == WorkerState::closed) say_failed(cause);
   }
-  return enter(nullptr, deadline);
+  return enter(deadline);
 }
 
 Result<void> WorkerCore::send(v1::Flow flow, v1::StepMessage message, Deadline deadline) {
@@ -302,7 +303,7 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
         }
         break;
       case v1::Word::kStoreValue:
-        store_->came(word.store_value());
+        meeting_.store->came(word.store_value());
         break;
       default:
         ++stats_.refused;
@@ -338,7 +339,7 @@ void WorkerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& wh
     }
     changed();
   }
-  store_->end();
+  meeting_.store->end();
   if (!reason.empty()) abort_groups(reason);
 }
 

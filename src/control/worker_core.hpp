@@ -20,6 +20,7 @@
 #include "control/step_sockets.hpp"
 #include "control/wake.hpp"
 #include "control/worker_pipe.hpp"
+#include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
 
@@ -107,10 +108,12 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   class Turn;  // of the one thread that may call what moves steps
 
   // Rosters: worker_roster.cpp
-  [[nodiscard]] Result<void> enter(Context* context, Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> enter(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> await_rebuild(Deadline deadline) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Result<WorkerGroups> make_groups(Context* context, Deadline deadline)
+  [[nodiscard]] Result<WorkerGroups> make_groups(Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<std::shared_ptr<Group>> join_world(Deadline deadline)
       TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> rebuild_world(Group& world, Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> await_probe(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool moves_steps() const TENDON_REQUIRES(mutex_) {
     return state_ == WorkerState::running || state_ == WorkerState::stopping;
@@ -144,7 +147,11 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   const std::shared_ptr<StepNetwork> network_;
   const std::unique_ptr<UserEvent> wake_;
   std::shared_ptr<WorkerPipe> pipe_;  // set before its first call
-  std::shared_ptr<PipeStore> store_;  // likewise
+  struct Meeting {                    // where the world group is made
+    std::shared_ptr<ContextCore> context;
+    std::shared_ptr<PipeStore> store;
+  };
+  Meeting meeting_;  // likewise
   std::atomic<double> load_{0};
 
   mutable Mutex mutex_;

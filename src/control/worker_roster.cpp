@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rosters of a worker: how it enters one, and how it gets out of it.
+#include <cstdlib>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "control/own_host.hpp"
 #include "control/worker_core.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kRebuildPiece{500};
+constexpr std::chrono::milliseconds kJoinPiece{2000};
+constexpr std::chrono::milliseconds kJoinPause{20};
 
 }  // namespace
 
@@ -30,7 +35,7 @@ void WorkerCore::say_failed(const Error& cause) {
   pipe_->send(failed);
 }
 
-Result<void> WorkerCore::enter(Context* context, Deadline deadline) {
+Result<void> WorkerCore::enter(Deadline deadline) {
   while (true) {
     StepEndpoints endpoints;
     {
@@ -46,7 +51,7 @@ Result<void> WorkerCore::enter(Context* context, Deadline deadline) {
                    .server_key = rebuild.rebuild().server_key()};
     }
     sockets_ = nullptr;  // those of the roster before
-    Result<WorkerGroups> groups = make_groups(context, deadline);
+    Result<WorkerGroups> groups = make_groups(deadline);
     Result<std::shared_ptr<WorkerSockets>> sockets =
         groups.has_value() ? network_->connect(endpoints, place_.host, keys_)
                            : Result<std::shared_ptr<WorkerSockets>>(groups.error());
@@ -83,34 +88,73 @@ Result<void> WorkerCore::await_rebuild(Deadline deadline) {
   }
 }
 
-Result<WorkerGroups> WorkerCore::make_groups(Context* context, Deadline deadline) {
+Result<std::shared_ptr<Group>> WorkerCore::join_world(Deadline deadline) {
+  GroupOptions options{.name = "world"};
+  options.profile = place_.options.profile;
+  options.listen = place_.options.listen;
+  // Through a store nobody knows an interface: the controller's is the one that others reach.
+  if (const char* const told = std::getenv("TENDON_LISTEN");
+      options.listen.empty() && (told == nullptr || *told == '\0')) {
+    if (const std::string own = own_host_towards(place_.host); !own.empty())
+      options.listen = own + ":0";
+  }
+  // In pieces that grow: a roster that is closed meanwhile ends it, and slow workers are not
+  // left for ever by each other.
+  for (auto piece = kJoinPiece;; piece *= 2) {
+    auto world = Group::join(meeting_.context,
+                             Rendezvous::through(meeting_.store, GroupRank{place_.rank.value},
+                                                 place_.layout.world_size()),
+                             earlier(deadline, Deadline(piece)), options);
+    if (world.has_value()) return std::make_shared<Group>(*std::move(world));
+    const ErrorCode code = world.error().code;
+    const bool may_come = code == ErrorCode::timeout || code == ErrorCode::peer_lost;
+    if (!may_come || deadline.has_passed()) return std::move(world).error();
+    const Lock lock(mutex_);
+    if (state_ != WorkerState::entering) return state_error("control.roster");
+    (void)changed_.wait_until(mutex_, earlier(deadline, Deadline(kJoinPause)));
+  }
+}
+
+Result<void> WorkerCore::rebuild_world(Group& world, Deadline deadline) {
+  // In pieces: one more loss closes the roster, and the wait for the member that is gone with it.
+  while (true) {
+    const auto rebuilt = world.rebuild(earlier(deadline, Deadline(kRebuildPiece)));
+    if (rebuilt.has_value()) return {};
+    if (rebuilt.error().code != ErrorCode::timeout || deadline.has_passed()) {
+      return rebuilt.error();
+    }
+    const Lock lock(mutex_);
+    if (state_ != WorkerState::entering) return state_error("control.roster");
+  }
+}
+
+Result<WorkerGroups> WorkerCore::make_groups(Deadline deadline) {
   WorkerGroups groups;
+  WorkerGroups before;
   {
     const Lock lock(mutex_);
-    groups.world = groups_.world;
-    groups_ = {};
-    groups_.world = groups.world;  // so that it can be aborted meanwhile
+    before = std::exchange(groups_, {});
+    groups.world = before.world;
+    groups_.world = before.world;  // so that it can be aborted meanwhile
   }
   if (groups.world != nullptr) {
-    // In pieces: one more loss closes the roster, and the wait for the member that is gone with it.
-    while (true) {
-      const auto rebuilt = groups.world->rebuild(earlier(deadline, Deadline(kRebuildPiece)));
-      if (rebuilt.has_value()) break;
-      if (rebuilt.error().code != ErrorCode::timeout || deadline.has_passed()) {
-        return rebuilt.error();
+    if (auto rebuilt = rebuild_world(*groups.world, deadline); !rebuilt.has_value()) {
+      // Without its links to members that live it may be left out, or alone: they and this one know
+      // of each other by the controller alone. In the next attempt it joins as a newcomer does.
+      if (rebuilt.error().code == ErrorCode::peer_lost ||
+          rebuilt.error().code == ErrorCode::no_quorum) {
+        {
+          const Lock lock(mutex_);
+          groups_.world = nullptr;
+        }
+        // The program may have handles of them.
+        for (const auto& group : all_of(before)) group->leave();
       }
-      const Lock lock(mutex_);
-      if (state_ != WorkerState::entering) return state_error("control.roster");
+      return rebuilt.error();
     }
   } else {
-    GroupOptions options{.name = "world"};
-    options.listen = place_.options.listen;
-    options.profile = place_.options.profile;
-    TENDON_TRY(world, Group::join(*context,
-                                  Rendezvous::through(store_, GroupRank{place_.rank.value},
-                                                      place_.layout.world_size()),
-                                  deadline, options));
-    groups.world = std::make_shared<Group>(std::move(world));
+    TENDON_TRY(world, join_world(deadline));
+    groups.world = std::move(world);
     const Lock lock(mutex_);
     groups_.world = groups.world;
   }

@@ -46,13 +46,21 @@ Group& Group::operator=(Group&& other) noexcept {
   return *this;
 }
 
-Group::~Group() {
+Group::~Group() { leave(); }
+
+void Group::leave() {
   if (core_ != nullptr) core_->leave();
 }
 
 Result<Group> Group::join(Context& context, const Rendezvous& rendezvous, Deadline deadline,
                           const GroupOptions& options) {
-  auto core = GroupCore::join(detail::ContextCore::of(context), rendezvous, options, deadline);
+  return join(detail::ContextCore::of(context), rendezvous, deadline, options);
+}
+
+Result<Group> Group::join(const std::shared_ptr<detail::ContextCore>& context,
+                          const Rendezvous& rendezvous, Deadline deadline,
+                          const GroupOptions& options) {
+  auto core = GroupCore::join(context, rendezvous, options, deadline);
   if (core) return Group(*std::move(core));
   Error error = std::move(core).error();
   // A member that closes its Context now leaves a group that was never complete.

@@ -7,9 +7,25 @@
 
 namespace tendon::v0::detail {
 
-/// Counts what attempts have done while a thread waited; null: not counted. The time that work took
-/// was no waiting, and after it what comes next may come soon: so the spinning begins anew.
-using Moves = const std::atomic<std::uint64_t>*;
+/// Whether each of those that wait for one another has a CPU of its own.
+enum class Crowd : std::uint8_t {
+  fits,
+  shares_cpus,  ///< a thread that waits may keep the one from running that it waits for
+};
+
+/// What operations tell the threads that wait for them.
+struct Progression {
+  /// What attempts have done. The time that work took was no waiting, and after it what comes next
+  /// may come soon: so the spinning begins anew.
+  std::atomic<std::uint64_t> moves{0};
+  std::atomic<Crowd> crowd{Crowd::fits};
+};
+/// Null: nothing is told.
+using Moves = const Progression*;
+
+[[nodiscard]] inline std::uint64_t moved_so_far(Moves moves) noexcept {
+  return moves == nullptr ? 0 : moves->moves.load(std::memory_order_relaxed);
+}
 
 /// A call without ownership of what it calls; cheaper than std::function and never allocating.
 class Attempt {

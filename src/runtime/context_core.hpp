@@ -91,6 +91,7 @@ class ContextCore final : public LinkObserver,
   bool spin_for_flags(Deadline deadline, F attempt, Moves moves) {
     return waiting_.spin_for_flags(deadline, std::move(attempt), moves);
   }
+  [[nodiscard]] unsigned cpu_count() const noexcept { return waiting_.cpu_count(); }
   void note_activity() noexcept { waiting_.note_activity(); }
   /// Something moved: every thread that waits looks again.
   void wake_others() { waiting_.wake_others(); }

@@ -8,15 +8,25 @@
 
 #include "core/pause.hpp"
 #include "runtime/settings.hpp"
+#include "runtime/wake_up_cost.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
 
-constexpr std::uint32_t kSmallestSpinUs = 4;
-constexpr std::uint32_t kLargestSpinUs = 64;
-constexpr std::uint32_t kLatencySpinUs = 1000;
+constexpr microseconds kLatencySpin{1000};
+// Not longer: on CPUs that are shared, a sleeping thread is the best that the others can get.
+constexpr microseconds kCrowdSpin{200};
+constexpr unsigned kNever = 0;
+
+/// How one spin goes about.
+struct Manner {
+  microseconds budget;
+  unsigned rounds_alone;  ///< before the first yield
+  unsigned yield_every;   ///< rounds; kNever
+};
 
 }  // namespace
 
@@ -26,18 +36,24 @@ Spinner::Spinner(WaitPolicy policy, Activity& activity)
       // the peer's.
       cpu_count_(policy == WaitPolicy::latency ? quota_cpu_count() : effective_cpu_count()),
       activity_(activity),
-      budget_us_(kSmallestSpinUs) {}
+      budget_(policy == WaitPolicy::balanced ? wake_up_cost() : microseconds(0)) {}
 
 bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves moves) {
-  if (cpu_count_ < 2 || policy_ == WaitPolicy::blocking) return false;
-  const bool is_latency = policy_ == WaitPolicy::latency;
-  const std::uint32_t budget_us =
-      is_latency ? kLatencySpinUs : budget_us_.load(std::memory_order_relaxed);
+  if (policy_ == WaitPolicy::blocking) return false;
+  const bool is_crowded =
+      moves != nullptr && moves->crowd.load(std::memory_order_relaxed) == Crowd::shares_cpus;
+  if (cpu_count_ < 2 && !is_crowded) return false;
   // More spinners than cores would only keep each other's peers from running.
   if (spinner_count_.fetch_add(1, std::memory_order_relaxed) >= cpu_count_) {
     spinner_count_.fetch_sub(1, std::memory_order_relaxed);
     return false;
   }
+  // The thread that this one waits for may need its CPU. What is nearly there comes before.
+  const Manner manner = is_crowded ? Manner{kCrowdSpin, 2, 1}
+                        : policy_ == WaitPolicy::latency
+                            ? Manner{kLatencySpin, 0, kNever}
+                            // Members of a group may wait for a third; the ends of a pipe do not.
+                            : Manner{budget_.now(), links.empty() ? 8u : 48u, 8};
   // Input of a link over sockets shows only to a system call, so each round costs more.
   const bool show_input = !links.empty() && std::ranges::all_of(links, [](const Link* link) {
     return link->traits().shows_input;
@@ -48,17 +64,14 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
     });
   };
   const unsigned clock_mask = show_input || links.empty() ? 63 : 7;
-  // Members of a group may be more than CPUs; the two ends of a pipe are not.
-  const unsigned rounds_alone = links.empty() ? 8 : 48;
-  const auto budget = std::chrono::microseconds(budget_us);
-  auto end = std::min(Clock::now() + budget, deadline.time_point());
-  std::uint64_t moved = moves != nullptr ? moves->load(std::memory_order_relaxed) : 0;
+  auto end = std::min(Clock::now() + manner.budget, deadline.time_point());
+  std::uint64_t moved = moved_so_far(moves);
   bool done = false;
   for (unsigned round = 1; !done; ++round) {
     if (may_succeed()) done = attempt();
     if (done) break;
-    // The thread that this one waits for may need its CPU. What is nearly there comes before.
-    const bool yields = !is_latency && round > rounds_alone && (round & 7) == 0;
+    const bool yields = manner.yield_every != kNever && round > manner.rounds_alone &&
+                        round % manner.yield_every == 0;
     if (yields)
       sched_yield();
     else
@@ -66,19 +79,15 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
     if (yields || (round & clock_mask) == 0) {
       activity_.note();
       const auto now = Clock::now();
-      if (moves != nullptr && moves->load(std::memory_order_relaxed) != moved) {
-        moved = moves->load(std::memory_order_relaxed);
-        end = std::min(now + budget, deadline.time_point());
+      if (moved_so_far(moves) != moved) {
+        moved = moved_so_far(moves);
+        end = std::min(now + manner.budget, deadline.time_point());
       }
       if (now >= end) break;
     }
   }
   spinner_count_.fetch_sub(1, std::memory_order_relaxed);
-  if (!is_latency) {
-    budget_us_.store(
-        done ? std::min(budget_us * 2, kLargestSpinUs) : std::max(budget_us / 2, kSmallestSpinUs),
-        std::memory_order_relaxed);
-  }
+  if (done && !is_crowded && policy_ == WaitPolicy::balanced) budget_.spun();
   return done;
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <tendon/core/deadline.hpp>
 #include <tendon/runtime/context.hpp>
 
 #include "runtime/attempt.hpp"
+#include "runtime/spin_budget.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::v0::detail {
@@ -16,12 +18,14 @@ namespace tendon::v0::detail {
 using WaitedLinks = std::span<Link* const>;
 
 /// Looks again and again for what may come within microseconds, before a thread sleeps. Under
-/// `balanced` the time it spins is what paid lately; no more threads spin than there are CPUs.
+/// `balanced` the time it spins is what paid lately (SpinBudget); no more threads spin than there
+/// are CPUs. Members of a group that share CPUs yield theirs between looks, under `latency` too.
 ///
-/// Owns:    two counters.
+/// Owns:    a counter and the budget.
 /// Threads: thread-safe.
 /// Errors:  none.
-/// Blocks:  spin() for 4 to 64 us, or 1 ms under `latency`, after what last moved.
+/// Blocks:  spin() for 4 us or twice what a wake-up costs, or 1 ms under `latency`, or 200 us of
+///          yielding, after what last moved.
 /// Cost:    while the links show their input, a round is a load for each of them; otherwise the
 ///          attempt, which may be a system call.
 class Spinner {
@@ -30,6 +34,10 @@ class Spinner {
 
   /// True: the attempt succeeded. False: it is time to sleep.
   bool spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves moves);
+  /// Null: nothing is learnt under this policy. Otherwise to be told how a wait ended that slept.
+  [[nodiscard]] SpinBudget* budget() noexcept {
+    return policy_ == WaitPolicy::balanced ? &budget_ : nullptr;
+  }
   /// CPUs that a spinning thread may count on.
   [[nodiscard]] unsigned cpu_count() const noexcept { return cpu_count_; }
 
@@ -38,7 +46,7 @@ class Spinner {
   const unsigned cpu_count_;
   Activity& activity_;
   std::atomic<std::uint32_t> spinner_count_{0};
-  std::atomic<std::uint32_t> budget_us_;
+  SpinBudget budget_;
 };
 
 }  // namespace tendon::v0::detail

@@ -7,6 +7,7 @@
 namespace tendon::v0::detail {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 int to_epoll_timeout(Deadline deadline) {
@@ -31,16 +32,18 @@ bool Waiting::wait_slowly(WaitedLinks links, Deadline deadline, Attempt attempt,
   waiter_count_.fetch_add(1);
   ++waiting_here_;
   bool leading = false;
-  std::uint64_t moved = moves != nullptr ? moves->load(std::memory_order_relaxed) : 0;
+  std::uint64_t moved = moved_so_far(moves);
   bool done = attempt();
   if (!done && !links.empty()) done = spinner_.spin(links, deadline, attempt, nullptr);
+  SpinBudget* const budget = done ? nullptr : spinner_.budget();
+  const auto slept_from = budget == nullptr ? Clock::time_point() : Clock::now();
   while (!done) {
     const std::uint64_t seen = leadership_.progress_count();
     done = attempt();
     if (done || deadline.has_passed()) break;
-    if (moves != nullptr && moves->load(std::memory_order_relaxed) != moved) {
+    if (moved_so_far(moves) != moved) {
       done = spinner_.spin({}, deadline, attempt, moves);
-      moved = moves->load(std::memory_order_relaxed);
+      moved = moved_so_far(moves);
       continue;
     }
     if (!leading) leading = leadership_.enter(seen, deadline);
@@ -50,6 +53,8 @@ bool Waiting::wait_slowly(WaitedLinks links, Deadline deadline, Attempt attempt,
     if (sleep_in_epoll(deadline, Sleeper::caller)) leadership_.wake_followers();
   }
   if (leading) leadership_.leave();
+  if (budget != nullptr && done) budget->slept(Clock::now() - slept_from);
+  if (budget != nullptr && !done) budget->missed();
   --waiting_here_;
   waiter_count_.fetch_sub(1);
   return done;

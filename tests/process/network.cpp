@@ -18,7 +18,7 @@ namespace {
 
 using detail::OwnedFd;
 
-// The tables that drop() makes.
+// The table that drop() or reset() makes.
 constexpr const char* kTable = "tendon_drop";
 
 std::string program(std::string_view name) {
@@ -135,6 +135,15 @@ void Network::drop(std::uint32_t host, const std::string& match) const {
           << (hook == "input" ? " iifname" : " oifname") << " != \"lo\" " << match
           << " counter drop";
   }
+  run(host, {"nft", rules.str()});
+}
+
+void Network::reset(std::uint32_t host, const std::string& match) const {
+  std::ostringstream rules;
+  rules << "add table inet " << kTable << "; add chain inet " << kTable
+        << " input { type filter hook input priority 0; }; add rule inet " << kTable
+        << " input iifname != \"lo\" " << match
+        << " tcp flags & rst != rst counter reject with tcp reset";
   run(host, {"nft", rules.str()});
 }
 

@@ -36,7 +36,11 @@ class Network {
   /// From now on what comes to `host`, or leaves it, is dropped and counted where `match` (of nft;
   /// empty: everything) is true. Nobody is told.
   void drop(std::uint32_t host, const std::string& match = "") const;
-  /// Packets that drop() took since it was called.
+  /// From now on a TCP packet to `host`, for which `match` is true, is answered with a
+  /// reset: a connection ends at its peer with the next packet that comes on it, and at `host` with
+  /// the next that goes out. Others are not made.
+  void reset(std::uint32_t host, const std::string& match) const;
+  /// Packets that drop() or reset() took since it was called.
   [[nodiscard]] std::uint64_t dropped_count(std::uint32_t host) const;
   void heal(std::uint32_t host) const;
 

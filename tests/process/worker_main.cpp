@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker, or a controller, of a layout of N tensor-parallel ranks, in a process of its own:
-//   worker_main worker ADDRESS N RANK      does what the payload of each step says
-//   worker_main controller N PAYLOAD...    gives out these steps, says what came, then waits
+//   worker_main worker ADDRESS N RANK [PROFILE]   does what the payload of each step says
+//   worker_main controller N PAYLOAD...           gives out these steps, says what came, then waits
 // Says "ready", then "joined", "step ...", "failed <code> <detail>", "end <code> <detail>", line by
 // line.
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <tendon/control/controller.hpp>
 #include <tendon/control/worker.hpp>
 
+#include "support/expect.hpp"
 #include "support/storage_of.hpp"
 
 using namespace tendon;
@@ -32,27 +33,34 @@ void say(const std::string& what, const Error& error) {
 
 /// "reduce": the sum of rank + 1 over all members. "reduce without R": rank R says that it is there
 /// and sleeps for ever instead; what others do then ends with it. "reduce when told": says that it
-/// is there, and reads a line first.
+/// is there, and reads a line first; "reduce much when told": 8 MiB, more than is under way without
+/// the member that is to take it. "epoch": the number of the world group's epoch.
 Result<std::int64_t> compute(Worker& worker, const std::string& payload) {
   if (payload == "reduce without " + std::to_string(worker.rank().value)) {
     say("sleeps");
     while (true) pause();
   }
-  if (payload == "reduce when told") {
+  if (payload == "epoch") return static_cast<std::int64_t>(worker.groups().world->epoch_number());
+  const bool much = payload == "reduce much when told";
+  if (much || payload == "reduce when told") {
     say("begun");
     std::string line;
     std::getline(std::cin, line);
   }
-  const Tensor tensor =
-      Tensor::of<std::int64_t>({1}, {static_cast<std::int64_t>(worker.rank().value) + 1});
+  const Tensor tensor = Tensor::zeros(DType::i64, {much ? 1 << 20 : 1}).value();
+  std::ranges::fill(tensor.span<std::int64_t>(),
+                    static_cast<std::int64_t>(worker.rank().value) + 1);
   TENDON_CHECK(worker.groups().tensor->all_reduce(tensor, ReduceOp::sum, kPatience));
   return tensor.span<const std::int64_t>()[0];
 }
 
-int run_worker(const std::string& address, std::uint32_t size, std::uint32_t rank) {
-  Context context = Context::create({.name = "worker " + std::to_string(rank)}).value();
+int run_worker(const std::string& address, std::uint32_t size, std::uint32_t rank,
+               Profile profile) {
+  Context context =
+      Context::create({.name = "worker " + std::to_string(rank), .lease = test::kLongLease})
+          .value();
   const ParallelLayout layout = ParallelLayout::make({.tensor = size}).value();
-  auto worker = Worker::connect(context, address, layout, {rank}, kPatience);
+  auto worker = Worker::connect(context, address, layout, {rank}, kPatience, {.profile = profile});
   if (!worker.has_value()) {
     say("end", worker.error());
     return 1;
@@ -108,9 +116,10 @@ int run_controller(std::uint32_t size, const std::vector<std::string>& payloads)
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   say("ready");
-  if (arguments.size() == 4 && arguments[0] == "worker") {
+  if ((arguments.size() == 4 || arguments.size() == 5) && arguments[0] == "worker") {
     return run_worker(arguments[1], static_cast<std::uint32_t>(std::stoul(arguments[2])),
-                      static_cast<std::uint32_t>(std::stoul(arguments[3])));
+                      static_cast<std::uint32_t>(std::stoul(arguments[3])),
+                      arguments.size() == 5 ? Profile::plaintext : Profile::local);
   }
   if (arguments.size() >= 2 && arguments[0] == "controller") {
     return run_controller(static_cast<std::uint32_t>(std::stoul(arguments[1])),

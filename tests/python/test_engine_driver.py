@@ -102,6 +102,16 @@ def test_all_of_it_starts_and_ends(run, number):
         urllib.request.urlopen(f"{url}/health", timeout=PATIENCE_S)
 
 
+def test_the_last_stage_may_be_the_worker_in_cpp(run, tmp_path):
+    process = run("--layout", "1,2,1", "--port", "0", "--cpp-stage", "--worker-program", sys.executable)
+    _, said = ready(process)
+    assert "-m engine.worker" in said["flags"]["--start-workers"]
+    command = said["flags"]["--start-last-stage"]
+    assert command.split()[:2] == [os.path.relpath(sys.executable, tmp_path), "--controller"]
+    for part in ("--rank {rank}", "--controller {address}", "--layout 1,2,1", "--blocks 32", "tiny.safetensors"):
+        assert part in command
+
+
 def test_nothing_is_left_where_the_controller_is_killed(run):
     process = run("--port", "0")
     _, said = ready(process)
@@ -122,6 +132,8 @@ def test_it_is_killed_itself(run):
 
 
 @pytest.mark.parametrize("arguments, says", [
+    (("--cpp-stage",), "this one is 1,1,1; give --layout 1,2,1"),
+    (("--cpp-stage", "--layout", "1,2,1", "--worker-program", "/nowhere"), r"no worker in C\+\+ at /nowhere"),
     (("--layout", "2,1,1"), r"TP is 2.*give TP as one of \[1, 3\]"), (("--layout", "3"), "is not TP,PP,KVP"),
     (("--port", "{taken}"), "address already in use|the HTTP front ended by itself")])
 def test_what_cannot_be_started(run, arguments, says):

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,119 +17,18 @@ pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is no
 pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
 pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
-import engine_support
-from safetensors import safe_open
-from engine.weights import Checkpoint
+from engine_support.running import (BLOCKS, CONTROLLER, ENVIRONMENT, OUTPUTS, Engine, golden_runs, run_golden,
+                                     start_controller, worker_command)
 
-CONTROLLER = os.environ.get("TENDON_ENGINE_CONTROLLER") or str(
-    Path(__file__).parents[2] / "build" / "test" / "examples" / "engine" / "engine_controller")
 pytestmark = [
     pytest.mark.skipif(not os.access(CONTROLLER, os.X_OK),
                        reason="TENDON_ENGINE_CONTROLLER is not set: run tools/python_tests.sh"),
     pytest.mark.skipif(SANITIZED, reason="torch's arithmetic takes minutes here")]
 
-BLOCKS = 64
-OUTPUTS = 16
-PROMPTS = 2
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(
-    filter(None, (str(engine_support.ENGINE), os.environ.get("PYTHONPATH"))))}
-
-
-def start_controller(layout: str, checkpoint: Path, *more: str, **options: object) -> subprocess.Popen:
-    config = Checkpoint.open(checkpoint).config
-    return subprocess.Popen(
-        [CONTROLLER, "--front", "127.0.0.1:0", "--layout", layout, "--blocks", str(BLOCKS),
-         "--context", str(config.context), "--vocabulary", str(config.vocabulary), "--model", "smollm2", *more],
-        stdout=subprocess.PIPE, text=True, env=ENVIRONMENT, **options)
-
-
-def worker_command(controller: str, layout: str, rank: str) -> list[str]:
-    return [sys.executable, "-m", "engine.worker", "--controller", controller, "--layout", layout, "--rank", rank,
-            "--blocks", str(BLOCKS)]
-
-
-class Engine:
-    """The controller, with workers that it starts, and a pipe to it."""
-
-    def __init__(self, layout: tuple[int, int, int], checkpoint: Path, *more: str) -> None:
-        words = ",".join(map(str, layout))
-        self.context_tokens = Checkpoint.open(checkpoint).config.context
-        self.process = start_controller(words, checkpoint, "--start-workers",
-                                        " ".join(worker_command("{address}", words, "{rank}")),
-                                        "--nursery", f"{sys.executable} -m engine.nursery", *more)
-        assert self.process.stdout.readline().startswith("workers ")
-        self.address = self.process.stdout.readline().split()[1]
-        self.context = tendon.Context("front", linger=0.1)
-        self.connect()
-
-    def connect(self) -> None:
-        self.pipe = self.context.connect(self.address, PATIENCE_S)
-        self.tokens: dict[str, list[int]] = {}
-        self.said: dict[str, dict] = {}  # the last message of each id that has no tokens
-        self.status: dict = {}
-
-    def send(self, **message: object) -> None:
-        self.pipe.send(json.dumps(message).encode())
-
-    def submit(self, id: str, prompt: list[int], max_tokens: int = OUTPUTS, **sampling: object) -> None:
-        self.send(kind="submit", id=id, prompt=prompt, sampling={"max_tokens": max_tokens, **sampling})
-
-    def until(self, condition) -> None:
-        """Reads messages until it holds."""
-        while not condition():
-            message = json.loads(bytes(self.pipe.recv_message(PATIENCE_S).bytes))
-            if message["kind"] == "status":
-                self.status = message
-            elif message["kind"] == "tokens":
-                self.tokens.setdefault(message["id"], []).extend(message["tokens"])
-            else:
-                self.said[message["id"]] = message
-
-    def is_done(self, *ids: str) -> bool:
-        return all(self.said.get(id, {}).get("kind") == "done" for id in ids)
-
-    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
-        """A worker, as its status names its process."""
-        def known() -> str:
-            return self.status["workers"][rank]["identity"] if self.status else ""
-
-        self.until(known)
-        os.kill(int(re.search(r"pid (\d+)", known())[1]), number)
-
-    def close(self) -> None:
-        """What was accepted is brought to its end, and nothing else is accepted any more."""
-        self.submit("last", [1, 2, 3], ignore_eos=True)
-        self.until(lambda: "last" in self.said)
-        self.process.send_signal(signal.SIGTERM)
-        late = 0
-        while self.process.poll() is None:
-            late += 1
-            try:
-                self.submit(f"late {late}", [1], max_tokens=1)
-                self.until(lambda: f"late {late}" in self.said)
-            except tendon.Error:
-                break
-            if self.said[f"late {late}"]["kind"] == "refused":
-                assert self.said[f"late {late}"]["code"] == "stopping"
-                break
-        self.until(lambda: self.is_done("last"))
-        assert len(self.tokens["last"]) == OUTPUTS
-        assert self.process.wait(PATIENCE_S) == 0
-        self.abandon()
-
-    def abandon(self) -> None:
-        self.process.kill()
-        self.process.wait(PATIENCE_S)
-        self.process.stdout.close()
-        self.context.close(PATIENCE_S)
-
 
 @pytest.fixture(scope="module")
 def golden() -> list[tuple[list[int], list[int]]]:
-    """Prompts, and the tokens that `transformers` gives after them."""
-    with safe_open(Path(engine_support.__file__).with_name("golden.safetensors"), "pt") as file:
-        return [(file.get_tensor(f"free.{number}.prompt").tolist(),
-                 file.get_tensor(f"free.{number}.output")[:OUTPUTS].tolist()) for number in range(PROMPTS)]
+    return golden_runs()
 
 
 @pytest.fixture(scope="module", params=[(1, 1, 1), (3, 2, 1)], ids=lambda its: "-".join(map(str, its)))
@@ -141,18 +39,6 @@ def engine(request, checkpoint):
         made.close()
     finally:
         made.abandon()
-
-
-def run_golden(engine, golden, prefix: str, meanwhile=lambda: None) -> None:
-    ids = [f"{prefix} {number}" for number in range(PROMPTS)]
-    for id, (prompt, _) in zip(ids, golden):
-        engine.submit(id, prompt, ignore_eos=True)
-    meanwhile()
-    engine.until(lambda: engine.is_done(*ids))
-    for id, (prompt, output) in zip(ids, golden):
-        assert engine.tokens[id] == output
-        assert engine.said[id]["reason"] == "length"
-        assert engine.said[id]["usage"] == {"prompt_tokens": len(prompt), "completion_tokens": OUTPUTS}
 
 
 def test_tokens_are_those_of_transformers(engine, golden):

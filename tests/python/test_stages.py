@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The places of processes in a model that is split, and tensors from stage to stage."""
 
+import asyncio
+
 import numpy as np
 import pytest
 import torch
@@ -63,6 +65,50 @@ def test_from_stage_to_stage(members, make, count):
             assert got.tolist() == [float(i % 97) for i in range(count)]
 
     members(4).run(work)
+
+
+def test_microbatches_travel_while_the_stages_compute(members):
+    count = 4
+
+    def work(group):
+        own = group.split(LAYOUT.tensor_group_of(group.rank))
+        peer = (group.rank + 2) % 4
+        arrays = [np.full(50_001, k + 1 if group.rank < 2 else 0, "i4") for k in range(count)]
+        move = tendon.send_to_stage if group.rank < 2 else tendon.recv_from_stage
+        futures = []
+        for array in arrays:
+            futures.append(move(group, own, array, peer, async_op=True))
+            own.all_reduce(np.ones(10))
+        for future in reversed(futures) if own.rank else futures:
+            assert future.result() is None
+        assert [array[0] for array in arrays] == [array[-1] for array in arrays] == [1, 2, 3, 4]
+
+    members(4).run(work)
+
+
+def test_a_transfer_is_awaited(members):
+    async def transfer(group):
+        array = np.full(5, 1 - group.rank)
+        move = tendon.recv_from_stage if group.rank else tendon.send_to_stage
+        with group.split([group.rank]) as own:
+            await move(group, own, array, 1 - group.rank, async_op=True)
+            assert array.tolist() == [1] * 5
+
+    members(2).run(lambda group: asyncio.run(transfer(group)))
+
+
+def test_a_receive_whose_time_is_over_ends_the_stage(members):
+    def work(group):
+        own = group.split([group.rank])
+        if group.rank:
+            future = tendon.recv_from_stage(group, own, np.zeros(5), 0, timeout=0.05, async_op=True)
+            with pytest.raises(tendon.Timeout, match="rank 0"):
+                future.result()
+            with pytest.raises(tendon.GroupAborted, match="recv_from_stage"):
+                own.barrier()
+        group.barrier()
+
+    members(2).run(work)
 
 
 def test_stages_that_do_not_agree(members):

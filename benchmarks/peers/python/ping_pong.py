@@ -3,7 +3,8 @@
 
 A peer is a file with a subclass of End and a call of main(). Two processes throw one batch at each
 other; a time is half of a round: send, and both arrays of the answer in hand. Nobody is pinned to
-a core, because some of the peers need more threads than others.
+a core, because some of the peers need more threads than others. With --answer-after the second one
+sleeps before each answer, which the time includes: that shows what a long wait costs in CPU time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import math
 import multiprocessing
 import os
 import platform
+import resource
+import resource
 import statistics
 import threading
 import time
@@ -90,12 +93,20 @@ async def ping(end: End, rounds: int, size_bytes: int = 0) -> list[float]:
     return times_us
 
 
-async def pong(end: End, rounds: int, size_bytes: int = 0) -> None:
+async def pong(end: End, rounds: int, size_bytes: int = 0, after_s: float = 0) -> None:
     for _ in range(rounds):
         received = await end.recv()
+        if after_s:
+            time.sleep(after_s)
         await end.send()
         if size_bytes:
             check(received, size_bytes)
+
+
+def cpu_us() -> float:
+    """What all threads of this process used so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return 1e6 * (used.ru_utime + used.ru_stime)
 
 
 def steady_rounds(warm_us: list[float]) -> int:
@@ -115,11 +126,12 @@ class Talk:
 
     ready: Any  # a barrier
     rounds: Any  # a queue: how many the first process wants
+    cpu_us: Any  # a queue: what they cost the second one
     done: Any  # an event
 
 
 def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, warm_up: int,
-                   talk: Talk) -> None:
+                   after_s: float, talk: Talk) -> None:
     def end_with_parent() -> None:
         multiprocessing.parent_process().join()
         os._exit(1)
@@ -129,10 +141,12 @@ def second_process(kind: type[End], meeting: Any, mode: str, size_bytes: int, wa
         await end.open()
         talk.ready.wait(PATIENCE_S)
         await pong(end, 1, size_bytes)
-        await pong(end, warm_up)
+        await pong(end, warm_up, 0, after_s)
         rounds = talk.rounds.get()
         talk.ready.wait(PATIENCE_S)
-        await pong(end, rounds)
+        before_us = cpu_us()
+        await pong(end, rounds, 0, after_s)
+        talk.cpu_us.put(cpu_us() - before_us)
         talk.done.wait(PATIENCE_S)
         await end.close()
 
@@ -144,12 +158,13 @@ def measure(kind: type[End], options: argparse.Namespace) -> dict:
     mode, size_bytes = options.mode, options.b
     warm_up = options.w or (200 if size_bytes < MIB else 20 if size_bytes < 16 * MIB else 5)
     context = multiprocessing.get_context("spawn")
-    talk = Talk(context.Barrier(2), context.SimpleQueue(), context.Event())
+    talk = Talk(context.Barrier(2), context.SimpleQueue(), context.SimpleQueue(), context.Event())
 
-    async def run() -> tuple[float, list[float]]:
+    async def run() -> tuple[float, list[float], float]:
         end = kind(True, None, mode, size_bytes)
         other = context.Process(target=second_process,
-                                args=(kind, end.meeting, mode, size_bytes, warm_up, talk))
+                                args=(kind, end.meeting, mode, size_bytes, warm_up,
+                                      1e-6 * options.answer_after, talk))
         other.start()
         await end.open()
         talk.ready.wait(PATIENCE_S)
@@ -158,19 +173,24 @@ def measure(kind: type[End], options: argparse.Namespace) -> dict:
         rounds = options.n or steady_rounds(warm_us)
         talk.rounds.put(rounds)
         talk.ready.wait(PATIENCE_S)
+        before_us = cpu_us()
         times_us = await ping(end, rounds)
+        spent_us = cpu_us() - before_us + talk.cpu_us.get()
         talk.done.set()
         await end.close()
         other.join(PATIENCE_S)
         if other.exitcode != 0:
             raise SystemExit(f"the second process ended with {other.exitcode}")
-        return first_us, sorted(times_us)
+        return first_us, sorted(times_us), spent_us / rounds
 
-    first_us, times_us = asyncio.run(run())
+    first_us, times_us, spent_us = asyncio.run(run())
     p50 = percentile(times_us, 0.5)
+    if options.answer_after:
+        mode += f", after {options.answer_after} us"
     return {"path": kind.path, "mode": mode, "size_bytes": size_bytes, "latency_us_p50": p50,
             "latency_us_p99": percentile(times_us, 0.99),
-            "bandwidth_gb_per_s": size_bytes / p50 / 1e3, "first_us": first_us, "ratio": {}}
+            "bandwidth_gb_per_s": size_bytes / p50 / 1e3, "first_us": first_us,
+            "cpu_us_per_round": spent_us, "ratio": {}}
 
 
 def print_document(rows: list[dict]) -> None:
@@ -186,6 +206,8 @@ def main(kind: type[End]) -> None:
                         help="of the two arrays together, a multiple of 8")
     parser.add_argument("-n", type=int, metavar="ROUNDS", help="as many as fit into a few seconds")
     parser.add_argument("-w", type=int, metavar="ROUNDS", help="unmeasured before; by the size")
+    parser.add_argument("--answer-after", type=int, default=0, metavar="US",
+                        help="the second process sleeps so long before it answers")
     options = parser.parse_args()
     if options.b < 8 or options.b % 8 != 0:
         parser.error(f"-b: {options.b} is not a positive multiple of 8")

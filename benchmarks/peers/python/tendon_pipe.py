@@ -14,15 +14,18 @@ import tendon
 class TendonPipe(End):
     path = "tendon"
     # NumPy: shm, loan, tcp, asyncio. The TensorDict of the programs beside this: tensordict (shm),
-    # tensordict-tcp; consolidated: packed by the sender before.
-    modes = ("shm", "loan", "tcp", "asyncio", "tensordict", "tensordict-tcp", "consolidated")
+    # tensordict-tcp; consolidated: packed by the sender before. These wait by the policy `latency`;
+    # the others by that of their name: the NumPy dict, and tensordict-default the TensorDict.
+    modes = ("shm", "loan", "tcp", "asyncio", "tensordict", "tensordict-tcp", "consolidated",
+             "default", "blocking", "tensordict-default")
+    policies = {"default": "balanced", "blocking": "blocking", "tensordict-default": "balanced"}
 
     def __init__(self, first: bool, meeting: Any, mode: str, size_bytes: int) -> None:
         super().__init__(first, meeting, mode, size_bytes)
         self.batch: Any = {"observation": self.observation, "info": {"reward": self.reward}}
         self.schema = tendon.Schema.of(self.batch)
         self.context = tendon.Context(transport="tcp" if mode.endswith("tcp") else "shm",
-                                      wait_policy="latency")
+                                      wait_policy=self.policies.get(mode, "latency"))
         self.writes = 0
         if first:
             self.listener = self.context.listen("127.0.0.1:0")
@@ -31,7 +34,7 @@ class TendonPipe(End):
             self.send = self.send_loan
         elif mode == "asyncio":
             self.send, self.recv = self.asend, self.arecv
-        elif mode in ("tensordict", "tensordict-tcp", "consolidated"):
+        elif mode in ("tensordict", "tensordict-tcp", "tensordict-default", "consolidated"):
             self.use_tensordict()
 
     def use_tensordict(self) -> None:

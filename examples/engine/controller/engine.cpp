@@ -55,8 +55,8 @@ tendon::Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
   auto engine = std::make_unique<Engine>(std::move(options), std::move(context));
   Engine* self = engine.get();
   tendon::ControllerOptions control;
-  if (!self->options_.start_workers.empty()) {
-    self->processes_.emplace(self->options_.start_workers, self->options_.nursery);
+  if (!self->options_.start_workers.usual.empty()) {
+    self->processes_.emplace(self->options_.start_workers);
     TENDON_CHECK(self->processes_->prepare());
     control.start_worker = [self](tendon::GlobalRank rank) {
       return self->processes_->start(rank, self->controller_->address());

@@ -26,9 +26,8 @@ struct EngineOptions {
   tendon::ParallelLayout layout;
   std::string workers_address;
   std::string front_address;
-  std::string start_workers;  ///< WorkerProcesses' command; empty: others start them
-  std::string nursery;        ///< the command of what forks workers; empty: none
-  std::string model;          ///< its name, for the status
+  WorkerCommands start_workers;
+  std::string model;  ///< its name, for the status
   /// A worker that was started here and makes no progress with a step for so long is killed.
   std::chrono::seconds hang_timeout{30};
 };

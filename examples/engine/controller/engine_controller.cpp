@@ -3,6 +3,7 @@
 //   engine_controller --front ADDRESS --layout TP,PP,KVP --blocks N --context N --vocabulary N
 //                     [--workers ADDRESS] [--eos TOKEN] [--model NAME]
 //                     [--start-workers "COMMAND with {rank} and {address}"]
+//                     [--start-last-stage "COMMAND" for the ranks of the last stage instead]
 //                     [--nursery COMMAND] [--step-sequences N] [--hang-timeout SECONDS]
 // It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
 // what was accepted is brought to its end, up to half a minute; a second one ends it at once.
@@ -19,6 +20,8 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/error.hpp>
+#include <tendon/core/parallel_layout.hpp>
+#include <utility>
 #include <vector>
 
 #include "controller/engine.hpp"
@@ -59,6 +62,7 @@ Result<Flags> flags_of(const std::vector<std::string>& words) {
               {"--start-workers", ""},
               {"--nursery", ""},
               {"--step-sequences", "32"},
+              {"--start-last-stage", ""},
               {"--hang-timeout", "30"}};
   for (std::size_t at = 0; at < words.size(); at += 2) {
     const auto flag = flags.find(words[at]);
@@ -96,6 +100,22 @@ Result<tendon::ParallelLayout> layout_of(const std::string& text) {
   return tendon::ParallelLayout::make(sizes);
 }
 
+Result<engine::WorkerCommands> commands_of(const Flags& flags,
+                                           const tendon::ParallelLayout& layout) {
+  engine::WorkerCommands commands{.usual = flags.find("--start-workers")->second,
+                                  .nursery = flags.find("--nursery")->second};
+  const std::string& last = flags.find("--start-last-stage")->second;
+  if (last.empty()) return commands;
+  if (commands.usual.empty()) {
+    return wrong_flag("--start-last-stage is given without --start-workers; legal is both or none");
+  }
+  for (std::uint32_t rank = 0; rank < layout.world_size(); ++rank) {
+    TENDON_TRY(place, layout.place_of({rank}));
+    if (place.pipeline == layout.sizes().pipeline - 1) commands.by_rank.emplace(rank, last);
+  }
+  return commands;
+}
+
 Result<engine::EngineOptions> options_of(const std::vector<std::string>& words) {
   TENDON_TRY(flags, flags_of(words));
   if (flags["--front"].empty()) return wrong_flag("--front is missing; legal is an address");
@@ -115,13 +135,13 @@ Result<engine::EngineOptions> options_of(const std::vector<std::string>& words) 
   }
   TENDON_TRY(step_sequences, number_of(flags, "--step-sequences", 1, kMaxStepSequences));
   limits.step_sequences = step_sequences;
+  TENDON_TRY(commands, commands_of(flags, layout));
   TENDON_TRY(hang_s, number_of(flags, "--hang-timeout", 1, 86400));
   return engine::EngineOptions{.limits = limits,
                                .layout = layout,
                                .workers_address = flags["--workers"],
                                .front_address = flags["--front"],
-                               .start_workers = flags["--start-workers"],
-                               .nursery = flags["--nursery"],
+                               .start_workers = std::move(commands),
                                .model = flags["--model"],
                                .hang_timeout = std::chrono::seconds(hang_s)};
 }

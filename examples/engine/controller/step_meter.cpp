@@ -70,13 +70,14 @@ Value StepMeter::rate(Clock::time_point now) {
 }
 
 Value StepMeter::step() const {
-  const Durations its = ranks_.empty() ? Durations() : ranks_.begin()->second;
+  const auto first = ranks_.begin();
+  const Durations* its = first == ranks_.end() ? nullptr : &first->second;
   return Value::Map{{"count", steps_},
                     {"ms", step_ms_.value()},
                     {"control_ms", control_ms_.value()},
-                    {"compute_ms", its.compute_ms.value()},
-                    {"wait_ms", its.wait_ms.value()},
-                    {"move_ms", its.move_ms.value()}};
+                    {"compute_ms", its ? its->compute_ms.value() : 0.0},
+                    {"wait_ms", its ? its->wait_ms.value() : 0.0},
+                    {"move_ms", its ? its->move_ms.value() : 0.0}};
 }
 
 Value StepMeter::of_rank(std::uint32_t rank, double load) const {

@@ -44,8 +44,8 @@ void WorkerProcesses::kill(tendon::GlobalRank rank) {
 }
 
 tendon::Result<void> WorkerProcesses::prepare() {
-  if (nursery_command_.empty()) return {};
-  TENDON_TRY(opened, Nursery::open(nursery_command_));
+  if (commands_.nursery.empty()) return {};
+  TENDON_TRY(opened, Nursery::open(commands_.nursery));
   nursery_ = std::move(opened);
   return {};
 }
@@ -58,7 +58,8 @@ tendon::Result<void> WorkerProcesses::start(tendon::GlobalRank rank, const std::
       running_.erase(before);
     }
   }
-  std::string command = command_;
+  const auto its = commands_.by_rank.find(rank.value);
+  std::string command = its == commands_.by_rank.end() ? commands_.usual : its->second;
   replace_all(command, "{rank}", std::to_string(rank.value));
   replace_all(command, "{address}", address);
   // Without the lock: the first waits until the nursery is ready.

@@ -11,11 +11,19 @@
 #include <string>
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
+#include <utility>
 #include <vector>
 
 #include "controller/nursery.hpp"
 
 namespace engine {
+
+/// What is run for a worker: words with a blank between; {rank} and {address} in them are replaced.
+struct WorkerCommands {
+  std::string usual;                                  ///< empty: others start the workers
+  std::map<std::uint32_t, std::string> by_rank = {};  ///< instead of the usual one
+  std::string nursery = {};  ///< a Nursery's; empty: each worker is a program of its own
+};
 
 /// The processes of the workers, where the controller is the one that starts them.
 ///
@@ -27,10 +35,7 @@ namespace engine {
 /// Cost:    a process for each rank, and one for the nursery.
 class WorkerProcesses {
  public:
-  /// `command`: words with a blank between; {rank} and {address} in them are replaced. `nursery`:
-  /// the command of a Nursery; empty: each worker is a program of its own.
-  WorkerProcesses(std::string command, std::string nursery)
-      : command_(std::move(command)), nursery_command_(std::move(nursery)) {}
+  explicit WorkerProcesses(WorkerCommands commands) : commands_(std::move(commands)) {}
   WorkerProcesses(const WorkerProcesses&) = delete;
   WorkerProcesses& operator=(const WorkerProcesses&) = delete;
   ~WorkerProcesses();
@@ -56,8 +61,7 @@ class WorkerProcesses {
   /// Its process: forked where there is a nursery, else a program.
   [[nodiscard]] tendon::Result<pid_t> born(const std::string& command);
 
-  const std::string command_;
-  const std::string nursery_command_;
+  const WorkerCommands commands_;
   std::mutex nursery_mutex_;
   std::unique_ptr<Nursery> nursery_;
   std::mutex mutex_;

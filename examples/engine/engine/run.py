@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the engine, and ends it at Ctrl-C: the controller, which starts the workers, and the HTTP front.
 
-python -m engine.run --controller-program FILE [--layout TP,PP,KVP] [--port N] [--blocks N]
+python -m engine.run --controller-program FILE [--layout TP,PP,KVP] [--port N] [--blocks N] [--cpp-stage]
 """
 
 from __future__ import annotations
@@ -42,24 +42,40 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, help=f"of keys and values on each rank, {BLOCK_SIZE} tokens each "
                         "(default: one whole context over the KV ranks)")
     parser.add_argument("--checkpoint", type=Path, help="the converted file; default: made once, in the user's cache")
+    parser.add_argument("--cpp-stage", action="store_true",
+                        help="the last stage runs in the worker in C++; for the layout 1,2,1 alone")
+    parser.add_argument("--worker-program", type=Path, help=argparse.SUPPRESS)  # that in C++
     parser.add_argument("--controller-program", type=Path, required=True, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def _check_cpp_stage(arguments: argparse.Namespace, layout: tendon.ParallelLayout) -> None:
+    if (layout.tensor, layout.pipeline, layout.kv) != (1, 2, 1):
+        raise ValueError(f"--cpp-stage: the worker in C++ runs the last stage of the layout 1,2,1, and this one is "
+                         f"{arguments.layout}; give --layout 1,2,1, or leave --cpp-stage out")
+    if arguments.worker_program is None or not os.access(arguments.worker_program, os.X_OK):
+        raise ValueError(f"--cpp-stage: there is no worker in C++ at {arguments.worker_program}: it is built where there "
+                         "is Eigen; run tools/setup.sh engine, and build engine_worker")
 
 
 def _controller(arguments: argparse.Namespace, layout: tendon.ParallelLayout, config: LlamaConfig,
                 checkpoint: Path) -> Process:
     blocks = arguments.blocks or -(-config.context // BLOCK_SIZE // layout.kv)
-    # It cuts the command at blanks, so the path is that from here.
-    worker = (f"{os.path.relpath(sys.executable)} -m engine.worker --controller {{address}} --rank {{rank}} "
-              f"--layout {arguments.layout} --blocks {blocks}")
+    said = f"--controller {{address}} --rank {{rank}} --layout {arguments.layout} --blocks {blocks}"
+    # It cuts a command at blanks, so the paths are those from here.
+    worker = f"{os.path.relpath(sys.executable)} -m engine.worker {said}"
     if arguments.checkpoint is not None:
         worker += f" --checkpoint {os.path.relpath(checkpoint)}"
+    last_stage = []
+    if arguments.cpp_stage:
+        last_stage = ["--start-last-stage", f"{os.path.relpath(arguments.worker_program)} {said} "
+                      f"--checkpoint {os.path.relpath(checkpoint)}"]
     return Process("the controller", [
         str(arguments.controller_program), "--front", "127.0.0.1:0", "--layout", arguments.layout,
         "--blocks", str(blocks), "--context", str(config.context),
         "--vocabulary", str(config.vocabulary), "--eos", str(Tokenizer.open(checkpoint).eos_token_id),
         "--model", MODEL, "--start-workers", worker,
-        "--nursery", f"{os.path.relpath(sys.executable)} -m engine.nursery"])
+        "--nursery", f"{os.path.relpath(sys.executable)} -m engine.nursery", *last_stage])
 
 
 def _front(arguments: argparse.Namespace, address: str, checkpoint: Path) -> Process:
@@ -96,6 +112,8 @@ def _serve(arguments: argparse.Namespace, processes: list[Process]) -> None:
     checkpoint = arguments.checkpoint or convert.convert_once()
     config = LlamaConfig.open(checkpoint)
     layouts.check(config, layout)
+    if arguments.cpp_stage:
+        _check_cpp_stage(arguments, layout)
     controller = _controller(arguments, layout, config, checkpoint)
     processes.append(controller)
     front = _front(arguments, controller.said("front "), checkpoint)

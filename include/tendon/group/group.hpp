@@ -26,8 +26,10 @@ namespace tendon {
 inline namespace v0 {
 
 namespace detail {
+class ContextCore;
 class GroupCore;
-}
+class WorkerCore;
+}  // namespace detail
 
 /// A member at this moment.
 struct GroupMember {
@@ -170,12 +172,21 @@ class TENDON_API Group {
   /// every member had completed, from where to go on: last_complete_sequence() of a new member.
   [[nodiscard]] Result<std::uint64_t> grow(Deadline deadline);
   /// As grow(), and waits until there is a process in every place. Also finds one that has come in
-  /// the place of rank 0. For a group that was joined, not for a subgroup: make those again.
+  /// the place of rank 0. Nobody can come in a place of a group made by split() or subgroup():
+  /// `invalid_argument`, at once, where one is empty. After a death rebuild the group that was
+  /// joined, then make the others again, all members the same ones in the same order.
   [[nodiscard]] Result<std::uint64_t> rebuild(Deadline deadline, ShrinkOptions options = {});
   /// Ends every pending operation of this epoch, on all members, with `reason`.
   void abort(std::string_view reason);
 
  private:
+  friend class detail::GroupCore;
+  friend class detail::WorkerCore;
+  static Result<Group> join(const std::shared_ptr<detail::ContextCore>& context,
+                            const Rendezvous& rendezvous, Deadline deadline,
+                            const GroupOptions& options);
+  /// As its end: handles that others have of it are of no use from now on.
+  void leave();
   explicit Group(std::shared_ptr<detail::GroupCore> core);
   std::shared_ptr<detail::GroupCore> core_;
 };

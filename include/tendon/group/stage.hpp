@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tendon/core/completion.hpp>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/rank.hpp>
@@ -13,10 +14,10 @@ inline namespace v0 {
 
 /// A tensor that all members of a tensor-parallel group have alike, on its way to the group of the
 /// next pipeline stage. Each member sends only its share to its counterpart, and the receivers
-/// gather: between the stages a byte travels once, not once for each member. Shares go in chunks,
-/// and chunk k is gathered while chunk k+1 is on its way (the scheme of pipeline parallelism with
-/// scatter and gather: D. Narayanan et al., "Efficient large-scale language model training on GPU
-/// clusters", 2021).
+/// hand each other what they get: between the stages a byte travels once, not once for each member.
+/// Shares go in chunks, and chunk k is handed on while chunk k+1 is on its way (the scheme of
+/// pipeline parallelism with scatter and gather: D. Narayanan et al., "Efficient large-scale
+/// language model training on GPU clusters", 2021).
 ///
 /// Where both stages are on one host there is no link to spare and each member sends all of it.
 ///
@@ -25,14 +26,32 @@ inline namespace v0 {
 /// strides; nothing is padded. Both sides say dtype and shape first: `mismatch` names them when
 /// they differ.
 ///
+/// All members of both stages call it, those of a stage in the same order. They may mix the forms
+/// that wait with the `_async` ones. None of them is a collective: other operations of both groups
+/// may run meanwhile, in any order.
+///
 /// Blocks until the deadline: the sender until its share has left, the receiver until `tensor` is
-/// whole. All members of both stages call it.
+/// whole and has been handed on.
 [[nodiscard]] TENDON_API Result<void> send_to_stage(Group& stages, const Group& tensor_group,
                                                     const Tensor& tensor, GroupRank peer,
                                                     Deadline deadline);
 [[nodiscard]] TENDON_API Result<void> recv_from_stage(Group& stages, Group& tensor_group,
                                                       const Tensor& tensor, GroupRank peer,
                                                       Deadline deadline);
+
+/// Starts it: the stage computes microbatch k+1 while k travels. The Context makes the progress, so
+/// the program's thread need not wait before it needs the tensor, which is left alone until then.
+/// Any number may be under way, to and from one peer too; they arrive in the order of the calls.
+///
+/// Dropping the Completion lets it go on. cancel() and expire() of a send take back what has not
+/// left; of a receive they end the epoch of `tensor_group`, as every error of a receive does, for
+/// the others of the stage would wait for what this member does not hand on.
+[[nodiscard]] TENDON_API Completion<void> send_to_stage_async(Group& stages,
+                                                              const Group& tensor_group,
+                                                              const Tensor& tensor, GroupRank peer);
+[[nodiscard]] TENDON_API Completion<void> recv_from_stage_async(Group& stages, Group& tensor_group,
+                                                                const Tensor& tensor,
+                                                                GroupRank peer);
 
 }  // namespace v0
 }  // namespace tendon

@@ -31,7 +31,7 @@ enum class Progress : std::uint8_t {
 /// What a waiting call does before it sleeps.
 enum class WaitPolicy : std::uint8_t {
   latency,   ///< spins for up to about a millisecond: fastest answer, one core busy meanwhile
-  balanced,  ///< spins for some microseconds while that pays, by its own hit rate (the default)
+  balanced,  ///< spins for about a wake-up while what it waits for comes that soon (the default)
   blocking,  ///< sleeps at once: least CPU
 };
 

@@ -89,9 +89,9 @@ bool CallQueue::wait(Queued& queued, Deadline deadline) {
     return queued.over.load(std::memory_order_acquire);
   };
   if (attempt()) return true;
-  if (context_->spin_for_flags(deadline, attempt, &moves_)) return true;
+  if (context_->spin_for_flags(deadline, attempt, &progression_)) return true;
   announce(queued);
-  return context_->wait(nullptr, deadline, attempt, &moves_);
+  return context_->wait(nullptr, deadline, attempt, &progression_);
 }
 
 // From here on sleepers look for what the operation waits for, and the peers ring for it.
@@ -146,7 +146,8 @@ std::optional<Result<void>> CallQueue::look(Queued& head) {
   const auto advance = [&]() TENDON_REQUIRES(mutex_) -> std::optional<Result<void>> {
     const std::uint64_t steps = head.operation->steps_done();
     auto advanced = head.operation->advance(*epoch_);
-    if (head.operation->steps_done() != steps) moves_.fetch_add(1, std::memory_order_relaxed);
+    if (head.operation->steps_done() != steps)
+      progression_.moves.fetch_add(1, std::memory_order_relaxed);
     if (!advanced) return fail_at(head, std::move(advanced).error());
     if (*advanced) return Result<void>();
     return {};
@@ -289,6 +290,9 @@ std::optional<CallQueue::UnderWay> CallQueue::under_way() const {
 
 void CallQueue::begin(std::shared_ptr<Epoch> next) {
   epoch_ = std::move(next);
+  const Hosts& hosts = epoch_->hosts;
+  const auto members_here = hosts.ranks(hosts.host_of(epoch_->self.value)).size();
+  progression_.crowd = members_here > context_->cpu_count() ? Crowd::shares_cpus : Crowd::fits;
   looked_at_ = 0;
   lost_ranks_.clear();
   std::uint64_t complete = Ready::kNewHere;

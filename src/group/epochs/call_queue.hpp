@@ -161,7 +161,7 @@ class CallQueue final : public Work {
   std::uint64_t looked_at_ TENDON_GUARDED_BY(mutex_) = 0;
   std::vector<GroupRank> lost_ranks_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> losses_heard_{0};
-  std::atomic<std::uint64_t> moves_{0};  // of the operations
+  Progression progression_;
   std::atomic<std::uint64_t> begun_{0};  // the last one: its number, and in the lower byte what
   std::atomic<std::uint64_t> last_complete_{0};
   std::atomic<std::uint64_t> complete_everywhere_{0};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -45,6 +46,9 @@ struct Epoch {
   /// Steps of collectives that have arrived, by their sender.
   Mutex inbox_mutex;
   ByRank<std::deque<InboundMessage>> inbox TENDON_GUARDED_BY(inbox_mutex);
+
+  /// Calls of recv_from_stage() in it.
+  std::atomic<std::uint32_t> stage_receives{0};
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(places.size()); }
   [[nodiscard]] auto ranks() const { return places.numbers(); }

@@ -114,6 +114,7 @@ Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::span<const GroupRank
       mesh_, id,
       name.empty() ? name_ + "/" + std::to_string(ranks.front().value) : std::string(name),
       std::move(places), view, Minority::refuse);
+  core->parent_ = weak_from_this();
   mesh_->add(id, core);
   auto entered = core->enter(deadline, Of::everybody, Fence::none, "group.subgroup");
   if (!entered) {
@@ -356,7 +357,8 @@ void GroupCore::on_lost(MeshPlace mesh_place, const Channel& channel, const Erro
 std::string GroupCore::empty_places() const {
   std::string text;
   for (const GroupPlace place : mesh_places_.numbers()) {
-    if (seats_.agreement().view().members[place.value]) continue;
+    const bool absent = seats_.agreement().absent()[place.value];
+    if (seats_.agreement().view().members[place.value] && !absent) continue;
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(mesh_places_[place].value);
   }
   return text;

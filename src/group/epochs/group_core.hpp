@@ -42,6 +42,9 @@ class GroupCore final : public MeshListener,
                                                                const Rendezvous& rendezvous,
                                                                const GroupOptions& options,
                                                                Deadline deadline);
+  [[nodiscard]] static const std::shared_ptr<GroupCore>& of(const Group& group) {
+    return group.core_;
+  }
   /// The group `id` of those places of the mesh, of which one is this member's, before its first
   /// epoch. `view` is empty for a member that comes in the place of another.
   GroupCore(std::shared_ptr<Mesh> mesh, std::uint64_t id, std::string name,
@@ -154,6 +157,7 @@ class GroupCore final : public MeshListener,
   bool ticking_ TENDON_GUARDED_BY(state_mutex_) = false;
   std::atomic<bool> left_{false};
   std::atomic<std::uint64_t> epochs_entered_{0};
+  std::weak_ptr<GroupCore> parent_;  // whose epoch it is made in; set before it is entered
 };
 
 }  // namespace tendon::v0::detail

@@ -413,12 +413,28 @@ class GroupCore::Entering {
 
   Result<void> still_possible() const TENDON_REQUIRES(core_.state_mutex_) {
     if (members_ == Of::everybody) {
+      // A member that heard of that before it came here does not come.
+      const auto parent = core_.parent_.lock();
+      if (parent != nullptr && parent->has_ended())
+        if (auto why = parent->failure("a group made in it")) return *std::move(why);
       if (const auto place = core_.seats_.first_missing()) {
         return Error{ErrorCode::peer_lost, where_,
                      core_.mesh_->name_of(core_.mesh_places_[*place]) +
                          " was lost before the group was complete: " +
                          core_.seats_.loss_at(*place)->error.detail};
       }
+    }
+    const MemberMask here =
+        core_.seats_.agreement().view().members & ~core_.seats_.agreement().absent();
+    // A newcomer joins the group at the rendezvous, and knows of no other one.
+    if (members_ == Of::every_place && core_.id_ != core_.mesh_->first_group() &&
+        here.count() != core_.mesh_places_.size()) {
+      return Error{ErrorCode::invalid_argument, where_,
+                   "group \"" + core_.name_ +
+                       "\" was made by split() or subgroup(): no process can "
+                       "come in the place of " +
+                       core_.empty_places() +
+                       "; rebuild the group that was joined, drop this one and make it again"};
     }
     if (core_.seats_.agreement().view().members.none() && core_.mesh_->came_too_late()) {
       return Error{ErrorCode::peer_lost, where_,

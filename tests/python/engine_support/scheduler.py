@@ -34,10 +34,10 @@ class Request:
 
 def play(workers: Workers, requests: list[Request], *, kv_size: int, in_flight: int = 1,
          budget: int = 24) -> int:
-    """Runs all requests to their ends, and says in how many steps."""
+    """Runs all requests to their ends, and says in how many steps. Numbers of steps begin with 1, as a Controller's."""
     under_way: deque[SchedulerOutput] = deque()
     pending: list[PendingStepOutput] = []
-    schedule_id = 0
+    schedule_id = 1
     while not all(request.finished for request in requests) or under_way:
         step = _next_step(schedule_id, requests, pending, kv_size, budget, in_flight)
         useful = step.scheduler_output.seq_schedule_metadata_list or step.scheduler_output.finished_seqs
@@ -49,7 +49,7 @@ def play(workers: Workers, requests: list[Request], *, kv_size: int, in_flight: 
         if under_way and (len(under_way) == in_flight or not useful):
             done = under_way.popleft()
             pending.append(_take(done, workers.finish(), requests, kv_size))
-    return schedule_id
+    return schedule_id - 1
 
 
 def _next_step(schedule_id: int, requests: list[Request], pending: list[PendingStepOutput], kv_size: int,

@@ -59,6 +59,7 @@ class Calls : public testing::Test {
     epoch_->view = ++view_;
     epoch_->places = {GroupPlace{0}, GroupPlace{1}};
     epoch_->names = {"rank 0", "rank 1"};
+    epoch_->hosts = Hosts(std::vector<std::string>{"host", "another host"});
     epoch_->channels.resize(2);
     epoch_->ready = {{epoch_->number(), 0, 0, own_completed_},
                      {epoch_->number(), 0, issued, completed}};

@@ -2,9 +2,12 @@
 // Processes that come in the place of others.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <array>
 #include <future>
 #include <tendon/tensor/tensor.hpp>
 
+#include "support/expect.hpp"
 #include "support/group_members.hpp"
 #include "support/map_store.hpp"
 
@@ -101,6 +104,73 @@ TEST_P(Rebuild, AnotherProcessTakesThePlace) {
       auto again = group.subgroup(all, kSoon);
       ASSERT_TRUE(again) << again.error().message();
       expect_sum(*again);
+    });
+  }
+}
+
+// A newcomer knows of the group that it joined, and of no other one.
+TEST_P(Rebuild, GroupsThatWereSplitAreMadeAgainInTheSameOrder) {
+  constexpr std::uint32_t kVictim = 3;
+  const std::vector<std::vector<GlobalRank>> rows = {{{0}, {1}}, {{2}, {3}}};
+  const std::vector<std::vector<GlobalRank>> columns = {{{0}, {2}}, {{1}, {3}}};
+  const auto split = [&](Group& group) {
+    const std::uint32_t me = group.rank().value;
+    std::vector<Group> parts;
+    for (const auto& lists : {rows, columns}) {
+      for (const auto& list : lists) {
+        if (std::ranges::find(list, GlobalRank{me}) == list.end()) continue;
+        auto part = group.split(list, kSoon);
+        EXPECT_TRUE(test::succeeds(part));
+        if (part) parts.push_back(*std::move(part));
+      }
+    }
+    return parts;
+  };
+  std::promise<void> gone;
+  Members members(4, GetParam());
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    members.add(rank, [&](Context& context, Group& group) {
+      const std::uint32_t me = group.rank().value;
+      std::vector<Group> parts = split(group);
+      ASSERT_EQ(parts.size(), 2u);
+      if (me == kVictim) {
+        ASSERT_TRUE(group.barrier(kSoon));
+        (void)context.close(1s);
+        return gone.set_value();
+      }
+      ASSERT_TRUE(group.barrier(kSoon));
+      ASSERT_FALSE(group.barrier(kSoon));
+      for (std::size_t i = 0; i < 2; ++i) {
+        // Rank 2 is in a row, rank 1 in a column with the one that is gone.
+        if (me != 2 - i) continue;
+        EXPECT_TRUE(test::fails_with(parts[i].rebuild(kSoon), ErrorCode::invalid_argument,
+                                     "the place of rank 3"));
+      }
+      ASSERT_TRUE(test::succeeds(group.rebuild(kSoon)));
+      parts = split(group);
+      ASSERT_EQ(parts.size(), 2u);
+      for (Group& part : parts) expect_sum(part);
+    });
+  }
+  gone.get_future().wait();
+  members.add(kVictim, [&](Context&, Group& group) {
+    std::vector<Group> parts = split(group);
+    ASSERT_EQ(parts.size(), 2u);
+    for (Group& part : parts) expect_sum(part);
+  });
+}
+
+TEST_P(Rebuild, AGroupThatWasSplitAndLostNobodyGoesOnByItself) {
+  Members members(2, GetParam());
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    members.add(rank, [&](Context&, Group& group) {
+      auto part = group.split(std::array{GlobalRank{1}, GlobalRank{0}}, kSoon);
+      ASSERT_TRUE(test::succeeds(part));
+      if (part->rank().value == 0) part->abort("a test");
+      ASSERT_FALSE(part->barrier(kSoon));
+      ASSERT_TRUE(test::succeeds(part->rebuild(kSoon)));
+      expect_sum(*part);
+      expect_sum(group);
     });
   }
 }

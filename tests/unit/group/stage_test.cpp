@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstring>
 #include <future>
 #include <tendon/core/parallel_layout.hpp>
 #include <tendon/group/stage.hpp>
+#include <utility>
+#include <vector>
 
 #include "support/group_members.hpp"
 
@@ -171,6 +175,118 @@ TEST_P(Stages, WhatDoesNotComeInTimeIsNamed) {
                       given_up.set_value();
                     },
                     {.transport = GetParam()});
+}
+
+Tensor numbered(std::int64_t count, std::uint16_t seed) {
+  Tensor values = Tensor::empty(DType::u16, Shape({count})).value();
+  std::uint16_t next = seed;
+  for (std::uint16_t& value : values.span<std::uint16_t>())
+    value = std::exchange(next, static_cast<std::uint16_t>(next + 7));
+  return values;
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  return a.size_bytes() == b.size_bytes() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+constexpr std::uint16_t kMicrobatches = 5;
+// Two chunks for each of two members, and a little.
+constexpr std::int64_t kValues = 2'000'003;
+
+// While microbatches travel the stages compute: each member in its own order, in either form.
+void overlap_with_collectives(Group& world, Group& own, bool sends, GroupRank peer) {
+  std::vector<Tensor> tensors;
+  std::vector<Completion<void>> under_way;
+  const Tensor sum = Tensor::zeros(DType::f32, Shape({1000})).value();
+  for (std::uint16_t k = 0; k < kMicrobatches; ++k) {
+    tensors.push_back(sends ? numbered(kValues, k)
+                            : Tensor::zeros(DType::u16, Shape({kValues})).value());
+    // The last one waits, and overtakes nothing.
+    if (k + 1 < kMicrobatches) {
+      under_way.push_back(sends ? send_to_stage_async(world, own, tensors.back(), peer)
+                                : recv_from_stage_async(world, own, tensors.back(), peer));
+    } else {
+      ASSERT_TRUE(test::succeeds(sends ? send_to_stage(world, own, tensors.back(), peer, kSoon)
+                                       : recv_from_stage(world, own, tensors.back(), peer, kSoon)));
+    }
+    ASSERT_TRUE(test::succeeds(own.all_reduce(sum, ReduceOp::sum, kSoon)));
+  }
+  if (own.rank().value == 1) std::ranges::reverse(under_way);
+  for (auto& each : under_way) ASSERT_TRUE(test::succeeds(each.wait(kSoon)));
+  for (std::uint16_t k = 0; k < kMicrobatches; ++k)
+    ASSERT_TRUE(equal(tensors[k], numbered(kValues, k))) << k;
+}
+
+TEST_P(Stages, MicrobatchesTravelWhileTheStagesComputeInAnyOrder) {
+  for (const std::uint32_t tensor : {1u, 2u, 3u}) run(tensor, overlap_with_collectives);
+}
+
+TEST_P(StagesOnHosts, MicrobatchesTravelWhileTheStagesComputeInAnyOrder) {
+  if (!test::may_name_hosts()) GTEST_SKIP() << "may not make namespaces for names of hosts";
+  run_stages(2, overlap_with_collectives, {.hosts = GetParam()});
+}
+
+TEST_P(Stages, WhoeverMakesProgressItselfHasThemWhenItWaits) {
+  run_stages(2, overlap_with_collectives, {.progress = Progress::manual, .transport = GetParam()});
+}
+
+TEST_P(Stages, ATransferGoesOnWithoutAThreadThatWaits) {
+  run(2, [](Group& world, Group& own, bool sends, GroupRank peer) {
+    const Tensor values =
+        sends ? numbered(kValues, 1) : Tensor::zeros(DType::u16, Shape({kValues})).value();
+    if (sends) {
+      // Dropped: it goes on.
+      (void)send_to_stage_async(world, own, values, peer);
+      return;
+    }
+    std::promise<Result<void>> told;
+    recv_from_stage_async(world, own, values, peer).on_done([&](Result<void> done) {
+      told.set_value(std::move(done));
+    });
+    EXPECT_TRUE(test::succeeds(told.get_future().get()));
+    EXPECT_TRUE(equal(values, numbered(kValues, 1)));
+  });
+}
+
+TEST_P(Stages, ACancelledReceiveEndsTheStageOfTheOthers) {
+  run(2, [](Group& world, Group& own, bool sends, GroupRank peer) {
+    const Tensor values = Tensor::zeros(DType::u16, Shape({kValues})).value();
+    if (sends) return;
+    auto receive = recv_from_stage_async(world, own, values, peer);
+    if (own.rank().value == 0) receive.cancel();
+    const auto done = receive.wait(kSoon);
+    if (own.rank().value == 0)
+      EXPECT_TRUE(test::fails_with(done, ErrorCode::cancelled, "cancelled"));
+    else
+      EXPECT_TRUE(test::fails_with(done, ErrorCode::group_aborted, "recv_from_stage"));
+    EXPECT_FALSE(own.barrier(kSoon));
+  });
+}
+
+TEST_P(Stages, AReceiveWhoseTimeIsOverNamesWhatIsMissing) {
+  run(1, [](Group& world, Group& own, bool sends, GroupRank peer) {
+    const Tensor values = Tensor::zeros(DType::u16, Shape({kValues})).value();
+    if (sends) return;
+    auto receive = recv_from_stage_async(world, own, values, peer);
+    EXPECT_TRUE(is_pending(receive.wait(Deadline::now()).error()));
+    receive.expire();
+    EXPECT_TRUE(test::fails_with(receive.wait(kSoon), ErrorCode::timeout, "rank 0"));
+  });
+}
+
+TEST_P(Stages, WrongArgumentsAreThisMembersAlone) {
+  run(1, [](Group& world, Group& own, bool, GroupRank) {
+    const Tensor values = Tensor::zeros(DType::f32, Shape({10})).value();
+    for (const GroupRank peer : {world.rank(), GroupRank{2}}) {
+      EXPECT_TRUE(test::fails_with(recv_from_stage_async(world, own, values, peer).wait(kSoon),
+                                   ErrorCode::invalid_argument,
+                                   "rank " + std::to_string(peer.value)));
+      EXPECT_TRUE(test::fails_with(send_to_stage_async(world, own, values, peer).wait(kSoon),
+                                   ErrorCode::invalid_argument,
+                                   "rank " + std::to_string(peer.value)));
+    }
+    EXPECT_TRUE(own.barrier(kSoon));
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Stages, testing::Values(Transport::automatic, Transport::tcp),

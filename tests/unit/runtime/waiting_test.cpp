@@ -2,6 +2,7 @@
 // How a thread waits for what no descriptor tells of: it spins, is told that it goes to sleep, and
 // sleeps until there is a reason to look again.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -39,8 +40,29 @@ class WaitForFlags : public testing::Test {
 
   Context context_ = context_that(WaitPolicy::latency);
   const std::shared_ptr<ContextCore> core_ = ContextCore::of(context_);
-  std::atomic<std::uint64_t> moves_{0};
+  Progression moves_;
 };
+
+// Only one that yields may look more than once there: the others need the CPU.
+TEST(Crowds, YieldBetweenLooksOnOneCpu) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  const Context context = context_that(WaitPolicy::balanced);
+  Progression progression;
+  for (const Crowd crowd : {Crowd::fits, Crowd::shares_cpus}) {
+    progression.crowd = crowd;
+    int looks = 0;
+    const bool came = ContextCore::of(context)->spin_for_flags(
+        Deadline::never(), [&] { return ++looks == 3; }, &progression);
+    EXPECT_EQ(came, crowd == Crowd::shares_cpus);
+    EXPECT_EQ(looks, crowd == Crowd::shares_cpus ? 3 : 0);
+  }
+  EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+}
 
 // Each time again: a thread that stops spinning leaves room for the next.
 TEST_F(WaitForFlags, WhatMovesIsSpunForHoweverLongItTakes) {
@@ -52,7 +74,7 @@ TEST_F(WaitForFlags, WhatMovesIsSpunForHoweverLongItTakes) {
     EXPECT_TRUE(wait(
         Deadline::never(),
         [&] {
-          ++moves_;
+          ++moves_.moves;
           return ++looks > 2 && Clock::now() - begin > (again == 0 ? kLongerThanASpin : 0ms);
         },
         [&] { announced = true; }));
@@ -66,7 +88,7 @@ TEST_F(WaitForFlags, TheDeadlineEndsASpinThatMovesForEver) {
   EXPECT_FALSE(wait(
       deadline,
       [&] {
-        ++moves_;
+        ++moves_.moves;
         return Clock::now() - begin > 20s;
       },
       [] {}));
@@ -80,7 +102,7 @@ TEST_F(WaitForFlags, WhatMovesAfterTheAnnouncementIsSpunForAgain) {
   EXPECT_TRUE(wait(
       Deadline::never(),
       [&] {
-        if (announced) ++moves_;
+        if (announced) ++moves_.moves;
         return announced && ++looks == 100'000;  // nobody wakes it in between
       },
       [&] { announced = true; }));
@@ -97,12 +119,12 @@ TEST_F(WaitForFlags, WhatHasMovedOnceLetsItSleepAgain) {
         Deadline::never(),
         [&] {
           // The third one comes right before the sleep.
-          if (announced && ++looks == 3) ++moves_;
+          if (announced && ++looks == 3) ++moves_.moves;
           return over.load();
         },
         [&] { announced = true; }));
   });
-  EXPECT_TRUE(test::eventually([&] { return moves_ == 1; }));
+  EXPECT_TRUE(test::eventually([&] { return moves_.moves == 1; }));
   EXPECT_TRUE(test::falls_asleep(waiting));
   over = true;
   core_->wake_others();

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <tendon/core/result.hpp>
+#include <vector>
+
+namespace engine {
+
+/// Neighbouring slots of the pools: a slot has the keys and values of one token.
+struct SlotRun {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+  friend bool operator==(const SlotRun&, const SlotRun&) = default;
+};
+
+/// The slot of the token at `position`, where `runs` are those of all tokens up to it or beyond.
+[[nodiscard]] std::uint32_t slot_of(std::span<const SlotRun> runs, std::uint32_t position);
+
+/// Which blocks of kBlockTokens slots each sequence has. A sequence goes on in the block behind its
+/// last one where that is free, so that its runs are long.
+///
+/// Owns:    a list of blocks for each sequence.
+/// Threads: one.
+/// Errors:  extend(): resource_exhausted.
+/// Blocks:  never.
+/// Cost:    a search among the free blocks for each one that is taken.
+class BlockTables {
+ public:
+  explicit BlockTables(std::uint32_t blocks);
+
+  [[nodiscard]] std::uint32_t free_blocks() const;
+  [[nodiscard]] std::uint32_t blocks_of(std::uint64_t seq_id) const;
+  /// Makes room for the first `tokens` tokens of a sequence.
+  [[nodiscard]] tendon::Result<void> extend(std::uint64_t seq_id, std::uint32_t tokens);
+  /// Where the first `tokens` tokens are, in their order; extend() made room for them.
+  [[nodiscard]] std::vector<SlotRun> runs(std::uint64_t seq_id, std::uint32_t tokens) const;
+  /// One without blocks is let pass.
+  void free(std::uint64_t seq_id);
+  void clear();
+
+ private:
+  std::uint32_t blocks_;
+  std::set<std::uint32_t> free_;
+  std::map<std::uint64_t, std::vector<std::uint32_t>> tables_;
+};
+
+}  // namespace engine

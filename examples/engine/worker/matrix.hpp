@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eigen's matrices as all of the stage has them: row after row.
+#pragma once
+
+#include <Eigen/Core>
+#include <algorithm>
+
+namespace engine {
+
+template <class Scalar>
+using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class Scalar>
+using Row = Eigen::Matrix<Scalar, 1, Eigen::Dynamic>;
+/// Memory of others, such as that of a mapped file.
+template <class Scalar>
+using MatrixView = Eigen::Map<const Matrix<Scalar>>;
+template <class Scalar>
+using RowView = Eigen::Map<const Row<Scalar>>;
+
+/// Up to here a product goes row by row, as Eigen copies the weights for others.
+inline constexpr Eigen::Index kFewRows = 8;
+/// Rows of the weights that stay in the cache meanwhile.
+inline constexpr Eigen::Index kWeightRows = 64;
+
+/// rows [T, in] times weight [out, in], transposed: [T, out].
+template <class Scalar>
+[[nodiscard]] Matrix<Scalar> product(const Matrix<Scalar>& rows, const MatrixView<Scalar>& weight) {
+  Matrix<Scalar> out(rows.rows(), weight.rows());
+  if (rows.rows() > kFewRows) {
+    out.noalias() = rows * weight.transpose();
+    return out;
+  }
+  for (Eigen::Index first = 0; first < weight.rows(); first += kWeightRows) {
+    const Eigen::Index count = std::min(kWeightRows, weight.rows() - first);
+    for (Eigen::Index row = 0; row < rows.rows(); ++row) {
+      out.row(row).segment(first, count).transpose().noalias() =
+          weight.middleRows(first, count) * rows.row(row).transpose();
+    }
+  }
+  return out;
+}
+
+}  // namespace engine

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tendon/v1/step.pb.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <tendon/control/worker.hpp>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor.hpp>
+
+namespace engine {
+
+/// What comes from the stage before in a step, and where the step's time goes; moves.py says the
+/// same in Python.
+///
+/// Owns:    shares of the worker's groups in one roster.
+/// Threads: one.
+/// Errors:  those of the groups; mismatch when the stage before sent what is of another step.
+/// Blocks:  receive(), until the step's deadline.
+/// Cost:    two messages a step.
+class StageReceiver {
+ public:
+  explicit StageReceiver(tendon::WorkerGroups groups) : groups_(std::move(groups)) {}
+
+  void regroup(tendon::WorkerGroups groups) { groups_ = std::move(groups); }
+  /// A step begins; deadline_ms: of all of its moves together, 0 for the usual one of each.
+  void begin(std::uint64_t schedule_id, std::uint32_t deadline_ms);
+  [[nodiscard]] tendon::Result<void> receive(const tendon::Tensor& into);
+  /// The step is over.
+  [[nodiscard]] tendon::v1::StepDurations end() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  [[nodiscard]] tendon::Deadline deadline() const;
+
+  tendon::WorkerGroups groups_;
+  std::uint64_t schedule_id_ = 0;
+  tendon::Deadline until_ = tendon::Deadline::never();
+  Clock::time_point begun_;
+  Clock::duration wait_{};
+  Clock::duration move_{};
+  /// By number of elements: the shortest time that it ever took to receive so many.
+  std::map<std::int64_t, Clock::duration> least_;
+};
+
+}  // namespace engine

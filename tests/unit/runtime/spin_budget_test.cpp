@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/spin_budget.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "runtime/wake_up_cost.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+using std::chrono::microseconds;
+using namespace std::chrono_literals;
+
+constexpr microseconds kWakeUp = 40us;
+constexpr microseconds kBrief = 4us;
+constexpr microseconds kLong = 2 * kWakeUp;
+
+/// One end of a pipe: how long it waits for what comes `after` its wait began.
+microseconds wait_for(SpinBudget& budget, microseconds after) {
+  const microseconds spun = budget.now();
+  if (after <= spun) {
+    budget.spun();
+    return after;
+  }
+  const microseconds whole = after + kWakeUp;
+  budget.slept(whole - spun);
+  return whole;
+}
+
+TEST(SpinBudget, SpinsForAMomentAtFirst) { EXPECT_EQ(SpinBudget(kWakeUp).now(), kBrief); }
+
+// A spin of a moment never meets the answer, so hits alone would teach it nothing.
+TEST(SpinBudget, AnAnswerBeyondTheBriefSpinIsSoonSpunFor) {
+  SpinBudget budget(kWakeUp);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(wait_for(budget, 13us), 13us + kWakeUp);
+  EXPECT_EQ(budget.now(), kLong);
+  EXPECT_EQ(wait_for(budget, 13us), 13us);
+}
+
+// Each waits for the other's waking: neither would ever find an answer within its own.
+TEST(SpinBudget, TwoThatWakeEachOtherComeToSpin) {
+  SpinBudget one(kWakeUp);
+  SpinBudget other(kWakeUp);
+  constexpr microseconds kWork = 7us;
+  microseconds of_other = kWork + kWakeUp;
+  microseconds of_one{};
+  for (int i = 0; i < 10; ++i) {
+    // What is not spent asleep by the one is waited by the other.
+    of_one = wait_for(one, kWork + (other.now() < of_other ? kWakeUp : 0us));
+    of_other = wait_for(other, kWork + (of_one > one.now() ? kWakeUp : 0us));
+  }
+  EXPECT_EQ(of_one, kWork);
+  EXPECT_EQ(of_other, kWork);
+}
+
+TEST(SpinBudget, WhatComesLateIsNotSpunFor) {
+  SpinBudget budget(kWakeUp);
+  for (const microseconds after : {1'000us, 10'000us, 121us}) {
+    for (int i = 0; i < 10; ++i) {
+      wait_for(budget, after);
+      EXPECT_EQ(budget.now(), kBrief);
+    }
+  }
+}
+
+TEST(SpinBudget, LateAnswersAndNoneEndTheLongSpin) {
+  for (const bool comes : {true, false}) {
+    SpinBudget budget(kWakeUp);
+    for (int i = 0; i < 100; ++i) wait_for(budget, 1us);
+    ASSERT_EQ(budget.now(), kLong);
+    for (int i = 0; i < 3; ++i) {
+      if (comes)
+        wait_for(budget, 1ms);
+      else
+        budget.missed();
+    }
+    EXPECT_EQ(budget.now(), kBrief);
+  }
+}
+
+TEST(SpinBudget, OneLateAnswerAmongMoreThatComeSoonDoesNotEndIt) {
+  SpinBudget budget(kWakeUp);
+  for (int i = 0; i < 100; ++i) {
+    wait_for(budget, i % 4 == 3 ? 1ms : 20us);
+    if (i > 20) {
+      EXPECT_EQ(budget.now(), kLong) << i;
+    }
+  }
+}
+
+TEST(WakeUpCost, IsOneNumberWithinItsBounds) {
+  const microseconds cost = wake_up_cost();
+  EXPECT_GE(cost, 10us);
+  EXPECT_LE(cost, 60us);
+  EXPECT_EQ(wake_up_cost(), cost);
+}
+
+}  // namespace
+}  // namespace tendon::v0::detail
