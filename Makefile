@@ -32,6 +32,7 @@ bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs
 	@tools/build.sh release
 	@tools/bench.sh
 	@tools/bench_python.sh
+	@tools/bench_engine.sh
 	@tools/bench_collectives.sh
 	@tools/bench_collectives.sh --network
 	@tools/bench_fabric.sh --topics

@@ -18,7 +18,7 @@ from conftest import SANITIZED
 from engine_support import ENGINE, reference
 from engine_support.byte_tokenizer import byte_tokenizer
 from engine_support.reference import TINY
-from engine import attention, convert, gguf_file, layout, sampler, weights
+from engine import attention, convert, gguf_file, layout, model, sampler, weights
 from engine.batch import Batches
 from engine.config import LlamaConfig
 from engine.kv_cache import BlockPool, KvCache, blocks_here, tokens_here
@@ -114,6 +114,18 @@ def test_rows_are_views_and_columns_copies(tmp_path):
     assert is_view(parts[4].head) and parts[4].embedding is None and parts[4].head_first == 40
     whole = checkpoint.of("layers.4.self_attn.o_proj", TINY.width, TINY.width)
     assert torch.cat([parts[3 + rank].layers[1].o for rank in range(3)], 1).equal(whole)
+
+
+@pytest.mark.parametrize("transposed", [range(0), range(1, 9)])
+def test_a_product_is_the_same_in_both_ways(monkeypatch, transposed):
+    monkeypatch.setattr(model, "ROWS_TO_TRANSPOSE", transposed)
+    torch.manual_seed(3)
+    weight = torch.randn(12, 7, dtype=torch.float64)
+    for count in (1, 2, 8):
+        rows = torch.randn(count, 7, dtype=torch.float64)
+        out = model.product(rows, weight)
+        torch.testing.assert_close(out, rows @ weight.t())
+        assert out.is_contiguous()
 
 
 def test_weights_of_another_shape(tmp_path):

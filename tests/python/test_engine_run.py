@@ -3,8 +3,10 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +74,25 @@ def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden):
         run_golden(engine, golden, "hung", stop)
         engine.until(lambda: engine.status["roster"] > 1)
         assert engine.status["deaths"][-1]["rank"] == 0
+    finally:
+        engine.close()
+
+
+def test_workers_are_forked(engine):
+    """From a process that has imported torch, as children of the controller."""
+    engine.until(lambda: engine.status and all(worker["identity"] for worker in engine.status["workers"]))
+    for worker in engine.status["workers"]:
+        process = Path("/proc") / re.search(r"pid (\d+)", worker["identity"])[1]
+        assert f"PPid:\t{engine.process.pid}\n" in (process / "status").read_text()
+        assert b"engine.nursery" in (process / "cmdline").read_bytes()
+
+
+def test_without_what_forks_them_workers_are_programs(checkpoint, golden):
+    engine = Engine((1, 1, 1), checkpoint, "--nursery", "false")
+    try:
+        run_golden(engine, golden, "alone")
+        pid = re.search(r"pid (\d+)", engine.status["workers"][0]["identity"])[1]
+        assert b"engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     finally:
         engine.close()
 

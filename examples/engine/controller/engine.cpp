@@ -57,6 +57,7 @@ tendon::Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
   tendon::ControllerOptions control;
   if (!self->options_.start_workers.usual.empty()) {
     self->processes_.emplace(self->options_.start_workers);
+    TENDON_CHECK(self->processes_->prepare());
     control.start_worker = [self](tendon::GlobalRank rank) {
       return self->processes_->start(rank, self->controller_->address());
     };

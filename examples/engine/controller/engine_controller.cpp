@@ -4,7 +4,7 @@
 //                     [--workers ADDRESS] [--eos TOKEN] [--model NAME]
 //                     [--start-workers "COMMAND with {rank} and {address}"]
 //                     [--start-last-stage "COMMAND" for the ranks of the last stage instead]
-//                     [--hang-timeout SECONDS]
+//                     [--nursery COMMAND] [--step-sequences N] [--hang-timeout SECONDS]
 // It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
 // what was accepted is brought to its end, up to half a minute; a second one ends it at once.
 #include <unistd.h>
@@ -35,6 +35,7 @@ using tendon::Result;
 // More blocks on a rank than any memory holds, but no sum of them overflows.
 constexpr std::uint32_t kMaxBlocks = 1U << 24;
 constexpr std::uint32_t kMaxContext = 1U << 24;
+constexpr std::uint32_t kMaxStepSequences = 256;
 
 std::atomic<int> stop_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -59,6 +60,8 @@ Result<Flags> flags_of(const std::vector<std::string>& words) {
               {"--eos", ""},
               {"--model", "model"},
               {"--start-workers", ""},
+              {"--nursery", ""},
+              {"--step-sequences", "32"},
               {"--start-last-stage", ""},
               {"--hang-timeout", "30"}};
   for (std::size_t at = 0; at < words.size(); at += 2) {
@@ -99,7 +102,8 @@ Result<tendon::ParallelLayout> layout_of(const std::string& text) {
 
 Result<engine::WorkerCommands> commands_of(const Flags& flags,
                                            const tendon::ParallelLayout& layout) {
-  engine::WorkerCommands commands{.usual = flags.find("--start-workers")->second};
+  engine::WorkerCommands commands{.usual = flags.find("--start-workers")->second,
+                                  .nursery = flags.find("--nursery")->second};
   const std::string& last = flags.find("--start-last-stage")->second;
   if (last.empty()) return commands;
   if (commands.usual.empty()) {
@@ -129,6 +133,8 @@ Result<engine::EngineOptions> options_of(const std::vector<std::string>& words) 
     TENDON_TRY(eos, number_of(flags, "--eos", 0, vocabulary - 1));
     limits.eos = eos;
   }
+  TENDON_TRY(step_sequences, number_of(flags, "--step-sequences", 1, kMaxStepSequences));
+  limits.step_sequences = step_sequences;
   TENDON_TRY(commands, commands_of(flags, layout));
   TENDON_TRY(hang_s, number_of(flags, "--hang-timeout", 1, 86400));
   return engine::EngineOptions{.limits = limits,

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/worker_processes.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 
-#include <cerrno>
 #include <cstring>
-#include <sstream>
+#include <iostream>
 #include <string_view>
 #include <thread>
 
-extern char** environ;
+#include "controller/spawn.hpp"
 
 namespace engine {
 namespace {
@@ -21,6 +18,8 @@ using namespace std::chrono_literals;
 
 // Between two looks at a process that shall end.
 constexpr auto kLook = 10ms;
+// The program that a nursery has imported; others are started.
+constexpr std::string_view kForked = " -m engine.worker ";
 
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
   for (std::size_t at = text.find(what); at != std::string::npos;
@@ -35,41 +34,6 @@ std::string text_of(int status) {
          strsignal(WTERMSIG(status)) + ")";
 }
 
-void kill_and_reap(pid_t pid) {
-  kill(pid, SIGKILL);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-}
-
-/// What a child begins with: no input, a process group of its own, so that Ctrl-C at a terminal
-/// reaches the controller alone, and no blocked signals.
-class SpawnSettings {
- public:
-  SpawnSettings() {
-    posix_spawn_file_actions_init(&files_);
-    posix_spawn_file_actions_addopen(&files_, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawnattr_init(&attributes_);
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&files_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-  [[nodiscard]] const posix_spawn_file_actions_t* files() const { return &files_; }
-  [[nodiscard]] const posix_spawnattr_t* attributes() const { return &attributes_; }
-
- private:
-  posix_spawn_file_actions_t files_{};
-  posix_spawnattr_t attributes_{};
-};
-
 }  // namespace
 
 void WorkerProcesses::kill(tendon::GlobalRank rank) {
@@ -79,37 +43,41 @@ void WorkerProcesses::kill(tendon::GlobalRank rank) {
   }
 }
 
-tendon::Result<void> WorkerProcesses::start(tendon::GlobalRank rank, const std::string& address) {
-  std::vector<std::string> words;
-  const auto its = commands_.by_rank.find(rank.value);
-  std::istringstream text(its == commands_.by_rank.end() ? commands_.usual : its->second);
-  for (std::string word; text >> word;) {
-    replace_all(word, "{rank}", std::to_string(rank.value));
-    replace_all(word, "{address}", address);
-    words.push_back(std::move(word));
-  }
-  if (words.empty()) {
-    return tendon::Error{tendon::ErrorCode::invalid_argument, "engine.workers",
-                         "the command that starts workers is empty"};
-  }
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-
-  const std::lock_guard lock(mutex_);
-  if (const auto before = running_.find(rank.value); before != running_.end()) {
-    kill_and_reap(before->second);
-    running_.erase(before);
-  }
-  const SpawnSettings settings;
-  pid_t pid = 0;
-  const int failure = posix_spawnp(&pid, arguments.front(), settings.files(), settings.attributes(),
-                                   arguments.data(), environ);
-  if (failure != 0) {
-    return tendon::system_error("engine.workers", "posix_spawnp('" + words.front() + "')", failure);
-  }
-  running_.emplace(rank.value, pid);
+tendon::Result<void> WorkerProcesses::prepare() {
+  if (commands_.nursery.empty()) return {};
+  TENDON_TRY(opened, Nursery::open(commands_.nursery));
+  nursery_ = std::move(opened);
   return {};
+}
+
+tendon::Result<void> WorkerProcesses::start(tendon::GlobalRank rank, const std::string& address) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto before = running_.find(rank.value); before != running_.end()) {
+      kill_and_reap(before->second);
+      running_.erase(before);
+    }
+  }
+  const auto its = commands_.by_rank.find(rank.value);
+  std::string command = its == commands_.by_rank.end() ? commands_.usual : its->second;
+  replace_all(command, "{rank}", std::to_string(rank.value));
+  replace_all(command, "{address}", address);
+  // Without the lock: the first waits until the nursery is ready.
+  TENDON_TRY(pid, born(command));
+  const std::lock_guard lock(mutex_);
+  running_.insert_or_assign(rank.value, pid);
+  return {};
+}
+
+tendon::Result<pid_t> WorkerProcesses::born(const std::string& command) {
+  const std::lock_guard lock(nursery_mutex_);
+  if (nursery_ && command.find(kForked) != std::string::npos) {
+    auto forked = nursery_->start(command);
+    if (forked.has_value()) return forked;
+    std::cerr << "engine_controller: " << forked.error().detail << "; workers start without it\n";
+    nursery_.reset();
+  }
+  return spawn(words_of(command));
 }
 
 std::vector<WorkerProcesses::Exit> WorkerProcesses::reap() {

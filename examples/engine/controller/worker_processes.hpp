@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <tendon/core/rank.hpp>
@@ -13,12 +14,15 @@
 #include <utility>
 #include <vector>
 
+#include "controller/nursery.hpp"
+
 namespace engine {
 
 /// What is run for a worker: words with a blank between; {rank} and {address} in them are replaced.
 struct WorkerCommands {
   std::string usual;                                  ///< empty: others start the workers
   std::map<std::uint32_t, std::string> by_rank = {};  ///< instead of the usual one
+  std::string nursery = {};  ///< a Nursery's; empty: each worker is a program of its own
 };
 
 /// The processes of the workers, where the controller is the one that starts them.
@@ -26,8 +30,9 @@ struct WorkerCommands {
 /// Owns:    the processes: the destructor ends and reaps them.
 /// Threads: safe everywhere.
 /// Errors:  start(): system.
-/// Blocks:  the destructor, some seconds for each that does not end by itself.
-/// Cost:    a process for each rank.
+/// Blocks:  start(), until the nursery is ready; the destructor, some seconds for each that does
+///          not end by itself.
+/// Cost:    a process for each rank, and one for the nursery.
 class WorkerProcesses {
  public:
   explicit WorkerProcesses(WorkerCommands commands) : commands_(std::move(commands)) {}
@@ -35,6 +40,8 @@ class WorkerProcesses {
   WorkerProcesses& operator=(const WorkerProcesses&) = delete;
   ~WorkerProcesses();
 
+  /// Starts the nursery, which takes its time.
+  [[nodiscard]] tendon::Result<void> prepare();
   /// Starts one that connects to `address`; one of this rank that is there is killed first.
   [[nodiscard]] tendon::Result<void> start(tendon::GlobalRank rank, const std::string& address);
 
@@ -51,7 +58,12 @@ class WorkerProcesses {
   void end(std::chrono::steady_clock::time_point until);
 
  private:
-  WorkerCommands commands_;
+  /// Its process: forked where there is a nursery, else a program.
+  [[nodiscard]] tendon::Result<pid_t> born(const std::string& command);
+
+  const WorkerCommands commands_;
+  std::mutex nursery_mutex_;
+  std::unique_ptr<Nursery> nursery_;
   std::mutex mutex_;
   std::map<std::uint32_t, pid_t> running_;
 };

@@ -7,4 +7,5 @@
     step       -> sequences            what the controller says, and what a worker knows of it
     kv_cache   -> batch -> model       where keys lie, one step's rows, and the decoder
     sampler    -> runner               the next tokens; StepInputs in, StepOutputs out
+    nursery    -> worker               what workers are forked from, and one of them
 """

@@ -9,11 +9,17 @@ where all are.
 from __future__ import annotations
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 
 def whole(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
           hidden: torch.Tensor | None) -> torch.Tensor:
     """[n, H, D], where all keys are here."""
+    if hidden is None and len(queries) == 1:
+        # One call: at this size a call's time is that of its beginning.
+        heads, width = queries.shape[1:]
+        folded = queries.view(1, len(keys), heads // len(keys), width)
+        return scaled_dot_product_attention(folded, keys[None], values[None], scale=1.0).view(1, heads, width)
     weights = _scores(queries, keys, hidden).softmax(-1)
     return _unfolded(torch.bmm(weights, values), queries)
 

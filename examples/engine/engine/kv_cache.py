@@ -144,7 +144,7 @@ class KvCache:
         """[2, K, count, D]: a view where the blocks lie side by side, else a copy."""
         pool = self._pools[layer]
         if reading.slots is None:
-            return pool[:, :, reading.first:reading.first + reading.count]
+            return pool.narrow(2, reading.first, reading.count)
         return pool.index_select(2, reading.slots)
 
 

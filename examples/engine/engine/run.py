@@ -74,7 +74,8 @@ def _controller(arguments: argparse.Namespace, layout: tendon.ParallelLayout, co
         str(arguments.controller_program), "--front", "127.0.0.1:0", "--layout", arguments.layout,
         "--blocks", str(blocks), "--context", str(config.context),
         "--vocabulary", str(config.vocabulary), "--eos", str(Tokenizer.open(checkpoint).eos_token_id),
-        "--model", MODEL, "--start-workers", worker, *last_stage])
+        "--model", MODEL, "--start-workers", worker,
+        "--nursery", f"{os.path.relpath(sys.executable)} -m engine.nursery", *last_stage])
 
 
 def _front(arguments: argparse.Namespace, address: str, checkpoint: Path) -> Process:

@@ -22,6 +22,7 @@ from tendon.control import Worker
 from . import convert, wire
 from . import layout as layouts
 from .layout import Groups
+from .lean import forget_file
 from .runner import StepRunner
 from .weights import Checkpoint
 
@@ -30,17 +31,20 @@ JOIN_PATIENCE_S = 600
 SEND_PATIENCE_S = 60
 
 
-def main() -> int:
-    arguments = _arguments()
+def main(words: list[str] | None = None) -> int:
+    """words: of the command, behind the program's name; None: those of this process."""
+    arguments = _arguments(words)
     torch.set_num_threads(1)
-    checkpoint = Checkpoint.open(arguments.checkpoint or convert.checkpoint_path())
+    path = arguments.checkpoint or convert.checkpoint_path()
+    checkpoint = Checkpoint.open(path)
     layouts.check(checkpoint.config, arguments.layout)
     try:
         with (tendon.Context(name=f"worker {arguments.rank}") as context,
               Worker(arguments.controller, arguments.layout, arguments.rank, free_blocks=arguments.blocks,
                      context=context, timeout=JOIN_PATIENCE_S) as worker):
-            _serve(worker, StepRunner(checkpoint, arguments.layout, arguments.rank, _groups(worker),
-                                      blocks=arguments.blocks))
+            runner = StepRunner(checkpoint, arguments.layout, arguments.rank, _groups(worker), blocks=arguments.blocks)
+            forget_file(str(path.resolve()))  # columns were copied, and most of the rest is other ranks'
+            _serve(worker, runner)
     except tendon.EndOfStream:
         return 0
     except tendon.Error as error:
@@ -86,14 +90,14 @@ def _groups(worker: Worker) -> Groups:
     return Groups(tensor=worker.tensor_group, kv=worker.kv_group, pipeline=worker.pipeline_group)
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="engine.worker", description="One worker of the engine.")
     parser.add_argument("--controller", required=True, metavar="ADDRESS", help="where the controller listens")
     parser.add_argument("--layout", required=True, type=layouts.parse, metavar="TP,PP,KVP")
     parser.add_argument("--rank", required=True, type=int)
     parser.add_argument("--blocks", required=True, type=int, help="of keys and values, 16 tokens each")
     parser.add_argument("--checkpoint", type=Path, help="the converted file; the one in the cache by default")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ class Engine:
         words = ",".join(map(str, layout))
         self.context_tokens = Checkpoint.open(checkpoint).config.context
         self.process = start_controller(words, checkpoint, "--start-workers",
-                                        " ".join(worker_command("{address}", words, "{rank}")), *more)
+                                        " ".join(worker_command("{address}", words, "{rank}")),
+                                        "--nursery", f"{sys.executable} -m engine.nursery", *more)
         assert self.process.stdout.readline().startswith("workers ")
         self.address = self.process.stdout.readline().split()[1]
         self.context = tendon.Context("front", linger=0.1)

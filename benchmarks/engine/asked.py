@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both the engine and `transformers` are asked: prompts with known continuations, and how many tokens of each."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import safe_open
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "python" / "engine_support" / "golden.safetensors"
+TOKENS = 64
+TOGETHER = 8
+ARRIVING = 24
+
+
+@dataclass(frozen=True)
+class Asked:
+    prompt: list[int]
+    tokens: int
+
+
+def golden(kind: str, number: int) -> list[int]:
+    """kind: prompt or output, of the eight prompts that continue without a doubt."""
+    with safe_open(GOLDEN, "np") as file:
+        return file.get_tensor(f"free.{number}.{kind}").tolist()
+
+
+def jobs() -> dict[str, list[Asked]]:
+    prompts = [golden("prompt", number) for number in range(TOGETHER)]
+    lengths = random.Random(7)
+    return {"batch 1": [Asked(prompts[0], TOKENS)],
+            "batch 8": [Asked(prompt, TOKENS) for prompt in prompts],
+            f"{ARRIVING} at once": [Asked(prompts[number % TOGETHER], lengths.randint(8, TOKENS))
+                                    for number in range(ARRIVING)]}
+
+
+def check(outputs: list[int]) -> None:
+    """What follows the first prompt."""
+    if outputs != golden("output", 0)[:len(outputs)]:
+        raise SystemExit(f"the first prompt goes on by other tokens than it should: {outputs}")
+
+
+def answer(path: str, run: Callable[[str, list[Asked]], float]) -> None:
+    """Reads the name of a job from each line of the input, and says on a line what it took, until the input ends.
+    run: seconds."""
+    known = jobs()
+    run("warm up", known["batch 8"][:2])
+    print("ready", flush=True)
+    for line in sys.stdin:
+        asked = known[line.strip()]
+        seconds = run(line.strip(), asked)
+        tokens = sum(one.tokens for one in asked)
+        print(json.dumps({"path": path, "mode": line.strip(), "size_bytes": 0, "ratio": {},
+                          "tokens_per_s": tokens / seconds}), flush=True)
