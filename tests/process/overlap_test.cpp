@@ -86,7 +86,9 @@ class Stage {
   }
   void finish(std::uint32_t k) {
     auto& one = under_way_[k % 2];
-    if (one) EXPECT_TRUE(succeeds(std::exchange(one, std::nullopt)->wait(kPatience)));
+    if (one) {
+      EXPECT_TRUE(succeeds(std::exchange(one, std::nullopt)->wait(kPatience)));
+    }
   }
 
   Group& all_;

@@ -262,7 +262,7 @@ void Engine::restart_ended_workers() {
 /// Which ranks are gone, and how they went. A survivor may be the first to say something: that its
 /// step failed, because of a member that died. The end of that one's own pipe, and process, come a
 /// little later. Nobody is gone where a worker lives on after an error of its own.
-std::map<std::uint32_t, std::string> Engine::find_lost() {
+std::map<std::uint32_t, std::string> Engine::find_lost(std::span<const tendon::GlobalRank> killed) {
   std::map<std::uint32_t, std::string> lost;
   std::map<std::uint32_t, std::string> exits;
   const Clock::time_point until = Clock::now() + kFindLostPatience;
@@ -280,17 +280,19 @@ std::map<std::uint32_t, std::string> Engine::find_lost() {
       const auto exit = exits.find(rank);
       lost[rank] = exit == exits.end() ? std::string() : exit->second;
     }
-    const bool all_known =
-        !lost.empty() && (!processes_ || std::ranges::none_of(lost, [](const auto& each) {
-          return each.second.empty();
-        }));
+    const bool all_gone = std::ranges::all_of(
+        killed, [&](tendon::GlobalRank rank) { return lost.contains(rank.value); });
+    const bool all_known = !lost.empty() && all_gone &&
+                           (!processes_ || std::ranges::none_of(lost, [](const auto& each) {
+                             return each.second.empty();
+                           }));
     if (all_known || Clock::now() >= until) return lost;
     std::this_thread::sleep_for(kLook);
   }
 }
 
-void Engine::lose_workers(const tendon::Error& why) {
-  auto lost = find_lost();
+void Engine::lose_workers(const tendon::Error& why, std::span<const tendon::GlobalRank> killed) {
+  auto lost = find_lost(killed);
   if (lost.empty()) lost.emplace(rank_in(why.detail), "");
   const std::uint32_t first = lost.begin()->first;
   std::string cause;
@@ -314,6 +316,12 @@ void Engine::lose_workers(const tendon::Error& why) {
   meter_.clear();
   state_ = State::rebuilding;
   form_roster();
+}
+
+void Engine::replace(std::span<const tendon::GlobalRank> ranks, const std::string& why) {
+  if (!processes_) return fail(why);
+  for (const tendon::GlobalRank rank : ranks) processes_->kill(rank);
+  lose_workers({ErrorCode::worker_lost, "engine.outputs", why}, ranks);
 }
 
 void Engine::fail(const std::string& why) {
@@ -343,7 +351,13 @@ void Engine::take_outputs() {
   if (outputs.has_value()) return take(in_flight_.front(), *outputs);
   if (outputs.error().code == ErrorCode::timeout) return;
   if (outputs.error().code == ErrorCode::worker_lost) return lose_workers(outputs.error());
-  fail(outputs.error().message());
+  if (outputs.error().code != ErrorCode::divergence) return fail(outputs.error().message());
+  // Nobody knows which of them is right.
+  const tendon::ParallelSizes& sizes = options_.layout.sizes();
+  std::vector<tendon::GlobalRank> said;
+  for (std::uint32_t kv = 0; kv < sizes.kv; ++kv)
+    said.push_back(options_.layout.rank_of({.pipeline = sizes.pipeline - 1, .kv = kv}).value());
+  replace(said, outputs.error().message());
 }
 
 void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs) {
@@ -354,14 +368,16 @@ void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutpu
     v1::StepOutputs parsed;
     if (!parsed.ParseFromArray(each.payload.data(), static_cast<int>(each.payload.size_bytes())) ||
         parsed.schedule_id() != schedule_id) {
-      return fail("outputs of step " + std::to_string(schedule_id) + " of rank " +
-                  std::to_string(each.rank.value) + " are no tendon.v1.StepOutputs of it");
+      return replace({&each.rank, 1}, "rank " + std::to_string(each.rank.value) +
+                                          ": its outputs of step " + std::to_string(schedule_id) +
+                                          " are no tendon.v1.StepOutputs of it");
     }
     if (counts) meter_.rank_said(each.rank.value, parsed.step_ns());
     if (!of_first) of_first = std::move(parsed);
   }
   if (const auto accepted = scheduler_.accept(*of_first); !accepted.has_value()) {
-    fail(accepted.error().message());
+    replace({&outputs.front().rank, 1}, "rank " + std::to_string(outputs.front().rank.value) +
+                                            ": " + accepted.error().message());
   }
 }
 

@@ -71,8 +71,13 @@ class Engine {
   void give_steps();
   void take_outputs();
   void take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs);
-  [[nodiscard]] std::map<std::uint32_t, std::string> find_lost();
-  void lose_workers(const tendon::Error& why);
+  [[nodiscard]] std::map<std::uint32_t, std::string> find_lost(
+      std::span<const tendon::GlobalRank> killed);
+  /// `killed`: those that the engine itself has ended, and which are waited for.
+  void lose_workers(const tendon::Error& why, std::span<const tendon::GlobalRank> killed = {});
+  /// What these said cannot be used, so nothing else of theirs can: they are replaced like dead
+  /// ones. The engine fails where it did not start them.
+  void replace(std::span<const tendon::GlobalRank> ranks, const std::string& why);
   void fail(const std::string& why);
   [[nodiscard]] int end();
 

@@ -25,7 +25,7 @@ BLOCKS = 64
 OUTPUTS = 16
 PROMPTS = 2
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(
-    filter(None, (str(ENGINE), os.environ.get("PYTHONPATH"))))}
+    filter(None, (str(ENGINE), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))}
 
 
 def start_controller(layout: str, checkpoint: Path, *more: str, **options: object) -> subprocess.Popen:
@@ -50,11 +50,13 @@ def cpp_worker_command(controller: str, checkpoint: Path, *, layout: str = "1,2,
 class Engine:
     """The controller, with workers that it starts, and a pipe to it."""
 
-    def __init__(self, layout: tuple[int, int, int], checkpoint: Path, *more: str) -> None:
+    def __init__(self, layout: tuple[int, int, int], checkpoint: Path, *more: str,
+                 command: list[str] | None = None) -> None:
+        """command: of a worker, in place of the usual one."""
         words = ",".join(map(str, layout))
         self.context_tokens = Checkpoint.open(checkpoint).config.context
         self.process = start_controller(words, checkpoint, "--start-workers",
-                                        " ".join(worker_command("{address}", words, "{rank}")),
+                                        " ".join(command or worker_command("{address}", words, "{rank}")),
                                         "--nursery", f"{sys.executable} -m engine.nursery", *more)
         assert self.process.stdout.readline().startswith("workers ")
         self.address = self.process.stdout.readline().split()[1]

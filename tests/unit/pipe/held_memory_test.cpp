@@ -2,6 +2,7 @@
 // What pipes that nobody reads, or nobody accepted, hold in the process of their receiver.
 #include <gtest/gtest.h>
 
+#include <tendon/core/mutex.hpp>
 #include <vector>
 
 #include "runtime/context_core.hpp"
@@ -153,6 +154,8 @@ TEST_P(Backlog, APipeThatWasClosedInOrderIsAcceptedAfterItsPeerIsLost) {
   ASSERT_TRUE(succeeds(early.close(kPatience))) << "everything is there";
   const auto link = detail::ContextCore::of(server)->links().all()->front();
   ASSERT_TRUE(eventually([&] { return link->stats().messages_received >= 3; }));
+  // A message is counted before its pipe has it, under this lock.
+  { const detail::Lock receiving(link->receive_mutex()); }
   link->fail(Error{ErrorCode::peer_lost, "test", "the test says so"}, detail::Death::not_proved);
   Pipe accepted = listener.accept(kPatience).value();
   EXPECT_TRUE(is_patterned(accepted.recv(kPatience).value(), 1, 100'000));
