@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from safetensors import safe_open
@@ -77,7 +78,9 @@ class Engine:
 
     def until(self, condition) -> None:
         """Reads messages until it holds."""
+        late_s = time.monotonic() + 5 * PATIENCE_S
         while not condition():
+            assert time.monotonic() < late_s, f"the engine says {self.status}"
             message = json.loads(bytes(self.pipe.recv_message(PATIENCE_S).bytes))
             if message["kind"] == "status":
                 self.status = message
