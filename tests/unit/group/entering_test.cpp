@@ -48,10 +48,10 @@ class Once final : public Work {
   std::function<void()> call_;
 };
 
-/// A member of a further group, of whose other members the test says everything.
+/// A member of a further group, of whose other members the test says everything. With newcomers it
+/// is one of the group that was joined, in whose place it stands: no process comes into another.
 class Entering : public testing::Test {
  protected:
-  static constexpr std::uint64_t kGroup = 4711;
   static constexpr std::uint64_t kFirst = std::uint64_t{1} << Epoch::kAttemptBits;  // the epoch
 
   /// The last `newcomers` of them have come in the places of others, and are no members yet.
@@ -60,17 +60,18 @@ class Entering : public testing::Test {
   void SetUp() override {
     members_.join();
     if (HasFatalFailure()) return;
+    const auto& mesh = members_.cores[0]->mesh();
+    if (newcomers_ != 0) group_ = mesh->first_group();
     ByPlace<MeshPlace> places;
     View view{1, {}};
     for (std::uint32_t place = 0; place < members_.cores.size(); ++place) {
       places.push_back({place});
       if (place + newcomers_ < members_.cores.size()) view.members.set(place);
-      if (place != 0) members_.cores[place]->mesh()->add(kGroup, heard_);
+      if (place != 0) members_.cores[place]->mesh()->add(group_, heard_);
     }
-    const auto& mesh = members_.cores[0]->mesh();
-    member_ = std::make_shared<GroupCore>(mesh, kGroup, "tested", std::move(places), view,
+    member_ = std::make_shared<GroupCore>(mesh, group_, "tested", std::move(places), view,
                                           Minority::refuse);
-    mesh->add(kGroup, member_);
+    mesh->add(group_, member_);
   }
   void TearDown() override {
     if (member_ != nullptr) member_->leave();
@@ -78,7 +79,7 @@ class Entering : public testing::Test {
   /// It comes when the member looks for what has come: after its first look at where things stand.
   void say(Envelope envelope, std::uint32_t from = 1, Bytes body = {}) {
     envelope.from = GroupPlace{from};
-    envelope.group = kGroup;
+    envelope.group = group_;
     members_.cores[from]->mesh()->channel({0})->post(envelope, body);
   }
   void say_ready(std::uint64_t epoch, std::uint32_t from = 1) {
@@ -109,6 +110,7 @@ class Entering : public testing::Test {
   }
 
   const std::uint32_t newcomers_;
+  std::uint64_t group_ = 4711;
   test::GroupCores members_;
   std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
   std::shared_ptr<GroupCore> member_;
