@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine as processes: its controller, Python workers, and a client on the pipe of the HTTP front."""
 
-import json
 import os
 import re
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,8 +14,7 @@ pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is no
 pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
 pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
-from engine_support.running import (BLOCKS, CONTROLLER, ENVIRONMENT, OUTPUTS, Engine, golden_runs, run_golden,
-                                     start_controller, worker_command)
+from engine_support.running import BLOCKS, CONTROLLER, OUTPUTS, Engine, golden_runs, run_golden
 
 pytestmark = [
     pytest.mark.skipif(not os.access(CONTROLLER, os.X_OK),
@@ -64,20 +60,6 @@ def test_a_lost_worker_changes_no_token(engine, golden):
     assert engine.status["deaths"][-1]["rank"] == engine.status["layout"]["tensor"] - 1
 
 
-def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden):
-    engine = Engine((1, 1, 1), checkpoint, "--hang-timeout", "3")
-    try:
-        def stop():
-            engine.until(lambda: len(engine.tokens.get("hung 0", [])) >= 4)
-            engine.kill(0, signal.SIGSTOP)
-
-        run_golden(engine, golden, "hung", stop)
-        engine.until(lambda: engine.status["roster"] > 1)
-        assert engine.status["deaths"][-1]["rank"] == 0
-    finally:
-        engine.close()
-
-
 def test_workers_are_forked(engine):
     """From a process that has imported torch, as children of the controller."""
     engine.until(lambda: engine.status and all(worker["identity"] for worker in engine.status["workers"]))
@@ -85,16 +67,6 @@ def test_workers_are_forked(engine):
         process = Path("/proc") / re.search(r"pid (\d+)", worker["identity"])[1]
         assert f"PPid:\t{engine.process.pid}\n" in (process / "status").read_text()
         assert b"engine.nursery" in (process / "cmdline").read_bytes()
-
-
-def test_without_what_forks_them_workers_are_programs(checkpoint, golden):
-    engine = Engine((1, 1, 1), checkpoint, "--nursery", "false")
-    try:
-        run_golden(engine, golden, "alone")
-        pid = re.search(r"pid (\d+)", engine.status["workers"][0]["identity"])[1]
-        assert b"engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    finally:
-        engine.close()
 
 
 def test_what_is_cancelled_gives_its_blocks_back(engine, golden):
@@ -174,36 +146,3 @@ def test_a_second_loss_under_a_request_is_its_end(engine, golden):
     assert engine.said["unlucky"]["error"]["code"] == "worker_lost"
     assert "rank 0" in engine.said["unlucky"]["error"]["message"]
     run_golden(engine, golden, "after both")
-
-
-def test_workers_that_never_join_are_the_end(checkpoint):
-    with start_controller("2,1,1", checkpoint, "--start-workers", "false", stderr=subprocess.PIPE) as controller:
-        _, says = controller.communicate(timeout=PATIENCE_S)
-    assert controller.returncode == 1
-    assert "ended before it joined: exit code 1" in says
-
-
-@pytest.mark.parametrize("words, says", [
-    (["--layout", "3,2"], "--layout is '3,2'; legal is TP,PP,KVP"), (["--blocks", "0"], "--blocks is '0'"),
-    (["--eos", "x"], "--eos is 'x'"), (["--colour", "red"], "'--colour' is no flag"), (["--model"], "needs a value")])
-def test_flags_that_are_wrong(checkpoint, words, says):
-    with start_controller("1,1,1", checkpoint, *words, stderr=subprocess.PIPE) as controller:
-        _, said = controller.communicate(timeout=PATIENCE_S)
-    assert controller.returncode != 0
-    assert says in said
-
-
-def test_a_worker_ends_with_its_controller(checkpoint):
-    with start_controller("1,1,1", checkpoint) as controller:
-        address = controller.stdout.readline().split()[1]
-        front = controller.stdout.readline().split()[1]
-        with subprocess.Popen(worker_command(address, "1,1,1", "0"), stderr=subprocess.PIPE, text=True,
-                              env=ENVIRONMENT) as worker:
-            with tendon.Context("front", linger=0.1) as context:
-                pipe = context.connect(front, PATIENCE_S)
-                while json.loads(bytes(pipe.recv_message(PATIENCE_S).bytes))["state"] != "running":
-                    pass
-                controller.kill()
-                _, says = worker.communicate(timeout=PATIENCE_S)
-    assert worker.returncode == 1
-    assert "the controller is gone" in says

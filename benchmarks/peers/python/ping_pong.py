@@ -18,7 +18,6 @@ import multiprocessing
 import os
 import platform
 import resource
-import resource
 import statistics
 import threading
 import time

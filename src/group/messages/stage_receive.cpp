@@ -81,7 +81,7 @@ void StageReceive::cancel() {
 void StageReceive::expire() {
   if (stages_->context()->forked()) return;
   const Lock lock(mutex_);
-  stop(Error{ErrorCode::timeout, std::string(kWhere), missing()});
+  stop(Error{ErrorCode::timeout, kWhere, missing()});
 }
 
 bool StageReceive::progress() {
@@ -114,7 +114,7 @@ bool StageReceive::step() {
     return false;
   }
   if (stages_->epoch() != stages_epoch_ || tensor_group_->epoch() != own_epoch_) {
-    stop(Error{ErrorCode::group_aborted, std::string(kWhere),
+    stop(Error{ErrorCode::group_aborted, kWhere,
                "its groups went on to another epoch before the tensor was whole"});
     return true;
   }
@@ -167,7 +167,7 @@ Result<void> StageReceive::take_header() {
   header_ = StageHeader::unpacked(words_);
   const StageHeader mine = StageHeader::of(tensor_);
   if (header_.tensor != mine.tensor) {
-    return Error{ErrorCode::mismatch, std::string(kWhere),
+    return Error{ErrorCode::mismatch, kWhere,
                  stage_peer_text(*stages_, peer_) + " sends " + header_.tensor_text() +
                      ", this member expects " + mine.tensor_text()};
   }
