@@ -62,6 +62,10 @@ fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
 test-long: ## run the tests 20 times each in random order, the engine in all layouts, then the fuzzers
 	@tools/setup.sh build test control engine fuzz
 	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py
+	@tools/build.sh test unit_control process
+	@# Not by ctest, whose limits are those of short tests.
+	@TENDON_TEST_LONG=1 build/test/tests/unit_control --gtest_brief=1 --gtest_filter='ControlCycles.*'
+	@TENDON_TEST_LONG=1 build/test/tests/process --gtest_brief=1 --gtest_filter='Overlap.*'
 	@tools/run_tests.sh test -LE 'lint|install' --repeat until-fail:20 --schedule-random
 	@$(MAKE) --no-print-directory fuzz
 
