@@ -86,7 +86,7 @@ void bind_group_stage(nb::module_& module) {
       nb::arg("async_op") = false,
       "Sends an array that all members of a tensor-parallel group have alike to the\n"
       "group of the next pipeline stage: each member sends its share to its\n"
-      "counterpart and the receivers hand on what they get, so between hosts a byte\n"
+      "counterpart and the receivers pass on what they get, so between hosts a byte\n"
       "travels once.\n\n"
       "stages: the group in which the counterpart has the rank peer.\n"
       "tensor_group: this member's own stage, of as many members as the other.\n"

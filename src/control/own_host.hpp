@@ -2,12 +2,12 @@
 #pragma once
 
 #include <string>
-#include <tendon/core/version.hpp>
+#include <tendon/core/deadline.hpp>
 
 namespace tendon::v0::detail {
 
 /// This host's address at the interface that reaches `host`, as host_of() gives it and as addresses
-/// are written; empty when nothing is known of it. Sends nothing. Blocks as getaddrinfo(3).
-[[nodiscard]] std::string own_host_towards(const std::string& host);
+/// are written; empty when nothing is known of it. Sends nothing. Blocks as resolve().
+[[nodiscard]] std::string own_host_towards(const std::string& host, Deadline deadline);
 
 }  // namespace tendon::v0::detail

@@ -95,7 +95,7 @@ Result<std::shared_ptr<Group>> WorkerCore::join_world(Deadline deadline) {
   // Through a store nobody knows an interface: the controller's is the one that others reach.
   if (const char* const told = std::getenv("TENDON_LISTEN");
       options.listen.empty() && (told == nullptr || *told == '\0')) {
-    if (const std::string own = own_host_towards(place_.host); !own.empty())
+    if (const std::string own = own_host_towards(place_.host, deadline); !own.empty())
       options.listen = own + ":0";
   }
   // In pieces that grow: a roster that is closed meanwhile ends it, and slow workers are not

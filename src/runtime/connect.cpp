@@ -30,16 +30,6 @@ bool says_nothing_about_the_host(ErrorCode code) {
          code == ErrorCode::context_closed || code == ErrorCode::forked;
 }
 
-// "10.0.0.2", "[::1]"; empty for a unix socket.
-std::string local_host(int fd) {
-  SocketAddress local;
-  local.length = sizeof local.storage;
-  auto* const address = reinterpret_cast<sockaddr*>(&local.storage);
-  if (getsockname(fd, address, &local.length) != 0 || local.family() == AF_UNIX) return {};
-  const std::string text = local.to_string();
-  return text.substr(0, text.rfind(':'));
-}
-
 Error timed_out(std::string_view address, std::string_view doing) {
   return Error{ErrorCode::timeout, kWhere,
                "connecting to " + std::string(address) + ": the deadline passed while " +

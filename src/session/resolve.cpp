@@ -235,6 +235,15 @@ std::string connection_text(int fd, ConnectionEnd end) {
   return end == ConnectionEnd::connector ? a + " > " + b : b + " > " + a;
 }
 
+std::string local_host(int fd) {
+  SocketAddress local;
+  local.length = sizeof local.storage;
+  auto* const address = reinterpret_cast<sockaddr*>(&local.storage);
+  if (getsockname(fd, address, &local.length) != 0 || local.family() == AF_UNIX) return {};
+  const std::string text = local.to_string();
+  return text.substr(0, text.rfind(':'));
+}
+
 std::optional<Source> remote_source(int fd) {
   SocketAddress here;
   SocketAddress there;

@@ -49,6 +49,9 @@ enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 /// it and makes another. Empty for a socket of another kind.
 [[nodiscard]] std::string connection_text(int fd, ConnectionEnd end);
 
+/// The host of a connected socket's own address: "10.0.0.2", "[::1]"; empty for a unix socket.
+[[nodiscard]] std::string local_host(int fd);
+
 /// The address of another host, IPv4 in its IPv6 form.
 using Source = std::array<std::byte, 16>;
 /// Where a connected socket was dialled from; nothing for loopback, for unix sockets and for this

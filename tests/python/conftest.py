@@ -205,6 +205,14 @@ def engine_workers():
 
 
 @pytest.fixture(scope="module")
+def golden() -> list[tuple[list[int], list[int]]]:
+    """Prompts for the real model, and the tokens that `transformers` gives after them."""
+    from engine_support.running import golden_runs
+
+    return golden_runs()
+
+
+@pytest.fixture(scope="module")
 def checkpoint() -> Path:
     """The real model of examples/engine, converted once."""
     import engine_support  # noqa: F401: finds the engine

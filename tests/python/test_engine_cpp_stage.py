@@ -19,7 +19,7 @@ pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
 from engine_support import reference, scheduler
 from engine_support.reference import TINY
-from engine_support.running import CPP_WORKER, OUTPUTS, Engine, cpp_worker_command, golden_runs, run_golden
+from engine_support.running import CPP_WORKER, OUTPUTS, Engine, cpp_worker_command, run_golden
 from engine_support.step_messages import inputs_message, outputs_of
 from engine import convert
 from engine import worker as python_worker
@@ -124,11 +124,6 @@ def engine(checkpoint):
         made.close()
     finally:
         made.abandon()
-
-
-@pytest.fixture(scope="module")
-def golden():
-    return golden_runs()
 
 
 def test_tokens_are_those_of_transformers(engine, golden):

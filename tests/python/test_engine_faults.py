@@ -18,18 +18,13 @@ pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is no
 pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
 pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
-from engine_support.running import (CONTROLLER, ENVIRONMENT, Engine, golden_runs, run_golden, start_controller,
+from engine_support.running import (CONTROLLER, ENVIRONMENT, Engine, run_golden, start_controller,
                                      worker_command)
 
 pytestmark = [
     pytest.mark.skipif(not os.access(CONTROLLER, os.X_OK),
                        reason="TENDON_ENGINE_CONTROLLER is not set: run tools/python_tests.sh"),
     pytest.mark.skipif(SANITIZED, reason="torch's arithmetic takes minutes here")]
-
-
-@pytest.fixture(scope="module")
-def golden() -> list[tuple[list[int], list[int]]]:
-    return golden_runs()
 
 
 @pytest.mark.parametrize(("layout", "fault"), [((1, 1, 1), "garbage"), ((1, 1, 1), "fewer"), ((1, 1, 2), "hash")])

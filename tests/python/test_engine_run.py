@@ -14,17 +14,12 @@ pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is no
 pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
 pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
-from engine_support.running import BLOCKS, CONTROLLER, OUTPUTS, Engine, golden_runs, run_golden
+from engine_support.running import BLOCKS, CONTROLLER, OUTPUTS, Engine, run_golden
 
 pytestmark = [
     pytest.mark.skipif(not os.access(CONTROLLER, os.X_OK),
                        reason="TENDON_ENGINE_CONTROLLER is not set: run tools/python_tests.sh"),
     pytest.mark.skipif(SANITIZED, reason="torch's arithmetic takes minutes here")]
-
-
-@pytest.fixture(scope="module")
-def golden() -> list[tuple[list[int], list[int]]]:
-    return golden_runs()
 
 
 @pytest.fixture(scope="module", params=[(1, 1, 1), (3, 2, 1)], ids=lambda its: "-".join(map(str, its)))

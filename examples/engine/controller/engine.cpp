@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "program/payload.hpp"
+
 namespace engine {
 namespace {
 
@@ -34,12 +36,6 @@ std::uint64_t wall_clock_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                         std::chrono::system_clock::now().time_since_epoch())
                                         .count());
-}
-
-tendon::Storage storage_of(const google::protobuf::MessageLite& message) {
-  const auto kept = std::make_shared<std::string>(message.SerializeAsString());
-  return tendon::Storage(kept, reinterpret_cast<std::byte*>(kept->data()), kept->size(),
-                         tendon::Access::read_only);
 }
 
 /// The controller's texts name the worker first: "rank 2 (...) ...".
@@ -337,7 +333,7 @@ void Engine::give_steps() {
     const std::uint64_t schedule_id = step->scheduler_output().schedule_id();
     meter_.given(*step, Clock::now());
     const auto given = controller_->broadcast(
-        {.schedule_id = schedule_id, .payload = storage_of(*step)}, kBroadcastPatience);
+        {.schedule_id = schedule_id, .payload = payload_of(*step)}, kBroadcastPatience);
     if (!given.has_value()) {
       if (given.error().code == ErrorCode::worker_lost) return lose_workers(given.error());
       return fail(given.error().message());

@@ -10,30 +10,27 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <limits>
-#include <map>
 #include <string>
-#include <string_view>
 #include <tendon/core/error.hpp>
 #include <tendon/core/parallel_layout.hpp>
 #include <utility>
 #include <vector>
 
 #include "controller/engine.hpp"
+#include "program/flags.hpp"
 
 namespace {
 
+using engine::Flags;
 using tendon::Error;
 using tendon::ErrorCode;
 using tendon::Result;
 
-// More blocks on a rank than any memory holds, but no sum of them overflows.
-constexpr std::uint32_t kMaxBlocks = 1U << 24;
 constexpr std::uint32_t kMaxContext = 1U << 24;
 constexpr std::uint32_t kMaxStepSequences = 256;
 
@@ -44,58 +41,26 @@ void on_signal(int number) {
   if (stop_signal.exchange(number) != 0) _exit(128 + number);
 }
 
-using Flags = std::map<std::string, std::string, std::less<>>;
-
-Error wrong_flag(const std::string& text) {
-  return {ErrorCode::invalid_argument, "engine.flags", text};
-}
-
-Result<Flags> flags_of(const std::vector<std::string>& words) {
-  Flags flags{{"--workers", "127.0.0.1:0"},
-              {"--front", ""},
-              {"--layout", "1,1,1"},
-              {"--blocks", ""},
-              {"--context", ""},
-              {"--vocabulary", ""},
-              {"--eos", ""},
-              {"--model", "model"},
-              {"--start-workers", ""},
-              {"--nursery", ""},
-              {"--step-sequences", "32"},
-              {"--start-last-stage", ""},
-              {"--hang-timeout", "30"}};
-  for (std::size_t at = 0; at < words.size(); at += 2) {
-    const auto flag = flags.find(words[at]);
-    if (flag == flags.end()) {
-      std::string legal;
-      for (const auto& [name, value] : flags) legal += " " + name;
-      return wrong_flag("'" + words[at] + "' is no flag; legal are" + legal);
-    }
-    if (at + 1 == words.size()) return wrong_flag(words[at] + " needs a value behind it");
-    flag->second = words[at + 1];
-  }
-  return flags;
-}
-
-Result<std::uint32_t> number_of(const Flags& flags, std::string_view name, std::uint32_t least,
-                                std::uint32_t most) {
-  const std::string& text = flags.find(name)->second;
-  std::uint32_t number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || end != text.data() + text.size() || number < least ||
-      number > most) {
-    return wrong_flag(std::string(name) + " is '" + text + "'; legal is a whole number from " +
-                      std::to_string(least) + " to " + std::to_string(most));
-  }
-  return number;
-}
+const Flags kDefaults{{"--workers", "127.0.0.1:0"},
+                      {"--front", ""},
+                      {"--layout", "1,1,1"},
+                      {"--blocks", ""},
+                      {"--context", ""},
+                      {"--vocabulary", ""},
+                      {"--eos", ""},
+                      {"--model", "model"},
+                      {"--start-workers", ""},
+                      {"--nursery", ""},
+                      {"--step-sequences", "32"},
+                      {"--start-last-stage", ""},
+                      {"--hang-timeout", "30"}};
 
 Result<tendon::ParallelLayout> layout_of(const std::string& text) {
   tendon::ParallelSizes sizes;
   char rest = 0;
   if (std::sscanf(text.c_str(), "%u,%u,%u%c", &sizes.tensor, &sizes.pipeline, &sizes.kv, &rest) !=
       3) {
-    return wrong_flag("--layout is '" + text + "'; legal is TP,PP,KVP, such as 3,2,1");
+    return engine::wrong_flag("--layout is '" + text + "'; legal is TP,PP,KVP, such as 3,2,1");
   }
   return tendon::ParallelLayout::make(sizes);
 }
@@ -107,7 +72,8 @@ Result<engine::WorkerCommands> commands_of(const Flags& flags,
   const std::string& last = flags.find("--start-last-stage")->second;
   if (last.empty()) return commands;
   if (commands.usual.empty()) {
-    return wrong_flag("--start-last-stage is given without --start-workers; legal is both or none");
+    return engine::wrong_flag(
+        "--start-last-stage is given without --start-workers; legal is both or none");
   }
   for (std::uint32_t rank = 0; rank < layout.world_size(); ++rank) {
     TENDON_TRY(place, layout.place_of({rank}));
@@ -117,26 +83,27 @@ Result<engine::WorkerCommands> commands_of(const Flags& flags,
 }
 
 Result<engine::EngineOptions> options_of(const std::vector<std::string>& words) {
-  TENDON_TRY(flags, flags_of(words));
-  if (flags["--front"].empty()) return wrong_flag("--front is missing; legal is an address");
+  TENDON_TRY(flags, engine::flags_of(kDefaults, words));
+  if (flags["--front"].empty())
+    return engine::wrong_flag("--front is missing; legal is an address");
   TENDON_TRY(layout, layout_of(flags["--layout"]));
-  TENDON_TRY(blocks, number_of(flags, "--blocks", 1, kMaxBlocks));
-  TENDON_TRY(context, number_of(flags, "--context", 2, kMaxContext));
-  TENDON_TRY(vocabulary,
-             number_of(flags, "--vocabulary", 1, std::numeric_limits<std::uint32_t>::max()));
+  TENDON_TRY(blocks, engine::number_of(flags, "--blocks", 1, engine::kMaxBlocks));
+  TENDON_TRY(context, engine::number_of(flags, "--context", 2, kMaxContext));
+  TENDON_TRY(vocabulary, engine::number_of(flags, "--vocabulary", 1,
+                                           std::numeric_limits<std::uint32_t>::max()));
   engine::SchedulerLimits limits{.blocks = blocks,
                                  .context = context,
                                  .vocabulary = vocabulary,
                                  .kv_size = layout.sizes().kv,
                                  .stages = layout.sizes().pipeline};
   if (!flags["--eos"].empty()) {
-    TENDON_TRY(eos, number_of(flags, "--eos", 0, vocabulary - 1));
+    TENDON_TRY(eos, engine::number_of(flags, "--eos", 0, vocabulary - 1));
     limits.eos = eos;
   }
-  TENDON_TRY(step_sequences, number_of(flags, "--step-sequences", 1, kMaxStepSequences));
+  TENDON_TRY(step_sequences, engine::number_of(flags, "--step-sequences", 1, kMaxStepSequences));
   limits.step_sequences = step_sequences;
   TENDON_TRY(commands, commands_of(flags, layout));
-  TENDON_TRY(hang_s, number_of(flags, "--hang-timeout", 1, 86400));
+  TENDON_TRY(hang_s, engine::number_of(flags, "--hang-timeout", 1, 86400));
   return engine::EngineOptions{.limits = limits,
                                .layout = layout,
                                .workers_address = flags["--workers"],

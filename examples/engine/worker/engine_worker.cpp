@@ -4,16 +4,10 @@
 //   engine_worker --controller ADDRESS --layout 1,2,1 --rank 1 --blocks N --checkpoint FILE
 // It ends when the controller stops (exit code 0) or is gone. When the other worker is lost it
 // forgets all sequences and waits for the next roster.
-#include <charconv>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <iostream>
-#include <limits>
-#include <map>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <tendon/control/worker.hpp>
 #include <tendon/core/error.hpp>
 #include <tendon/core/parallel_layout.hpp>
@@ -23,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "program/flags.hpp"
+#include "program/payload.hpp"
 #include "worker/llama_config.hpp"
 #include "worker/stage.hpp"
 #include "worker/stage_runner.hpp"
@@ -37,8 +33,8 @@ using tendon::Result;
 // Workers in Python import torch meanwhile; the controller gives up before.
 constexpr auto kJoinPatience = 600s;
 constexpr auto kSendPatience = 60s;
-// More blocks of keys and values than any memory holds.
-constexpr std::uint32_t kMaxBlocks = 1U << 24;
+// What this worker runs.
+constexpr tendon::ParallelSizes kSizes{.tensor = 1, .pipeline = 2, .kv = 1};
 
 struct Settings {
   std::string controller;
@@ -48,77 +44,35 @@ struct Settings {
   std::string checkpoint;
 };
 
-Error wrong_flag(const std::string& text) {
-  return {ErrorCode::invalid_argument, "engine.flags", text};
-}
-
-using Flags = std::map<std::string, std::string, std::less<>>;
-
-Result<Flags> flags_of(const std::vector<std::string>& words) {
-  Flags flags{{"--controller", ""},
-              {"--layout", ""},
-              {"--rank", ""},
-              {"--blocks", ""},
-              {"--checkpoint", ""}};
-  for (std::size_t at = 0; at < words.size(); at += 2) {
-    const auto flag = flags.find(words[at]);
-    if (flag == flags.end()) {
-      std::string legal;
-      for (const auto& [name, value] : flags) legal += " " + name;
-      return wrong_flag("'" + words[at] + "' is no flag; legal are" + legal);
-    }
-    if (at + 1 == words.size()) return wrong_flag(words[at] + " needs a value behind it");
-    flag->second = words[at + 1];
-  }
-  for (const auto& [name, value] : flags) {
-    if (value.empty()) return wrong_flag(name + " is missing");
-  }
-  return flags;
-}
-
-Result<std::uint32_t> number_of(const Flags& flags, std::string_view name, std::uint32_t least,
-                                std::uint32_t most) {
-  const std::string& text = flags.find(name)->second;
-  std::uint32_t number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || end != text.data() + text.size() || number < least ||
-      number > most) {
-    return wrong_flag(std::string(name) + " is '" + text + "'; legal is a whole number from " +
-                      std::to_string(least) + " to " + std::to_string(most));
-  }
-  return number;
-}
-
 Result<Settings> settings_of(const std::vector<std::string>& words) {
-  TENDON_TRY(flags, flags_of(words));
-  const std::string& text = flags["--layout"];
-  tendon::ParallelSizes sizes;
-  char rest = 0;
-  if (std::sscanf(text.c_str(), "%u,%u,%u%c", &sizes.tensor, &sizes.pipeline, &sizes.kv, &rest) !=
-          3 ||
-      sizes.tensor != 1 || sizes.pipeline != 2 || sizes.kv != 1) {
-    return wrong_flag("--layout is '" + text +
-                      "'; this worker runs the last stage of 1,2,1 alone: start engine.worker, the "
-                      "one in Python, for others");
+  TENDON_TRY(flags, engine::flags_of({{"--controller", ""},
+                                      {"--layout", ""},
+                                      {"--rank", ""},
+                                      {"--blocks", ""},
+                                      {"--checkpoint", ""}},
+                                     words));
+  for (const auto& [name, value] : flags) {
+    if (value.empty()) return engine::wrong_flag(name + " is missing");
+  }
+  if (flags["--layout"] != "1,2,1") {
+    return engine::wrong_flag(
+        "--layout is '" + flags["--layout"] +
+        "'; this worker runs the last stage of 1,2,1 alone: start engine.worker, the "
+        "one in Python, for others");
   }
   if (flags["--rank"] != "1") {
-    return wrong_flag("--rank is '" + flags["--rank"] +
-                      "'; this worker runs rank 1 of the layout 1,2,1 alone: start engine.worker, "
-                      "the one in Python, for rank 0");
+    return engine::wrong_flag(
+        "--rank is '" + flags["--rank"] +
+        "'; this worker runs rank 1 of the layout 1,2,1 alone: start engine.worker, "
+        "the one in Python, for rank 0");
   }
-  TENDON_TRY(layout, tendon::ParallelLayout::make(sizes));
-  TENDON_TRY(blocks, number_of(flags, "--blocks", 1, kMaxBlocks));
+  TENDON_TRY(layout, tendon::ParallelLayout::make(kSizes));
+  TENDON_TRY(blocks, engine::number_of(flags, "--blocks", 1, engine::kMaxBlocks));
   return Settings{.controller = flags["--controller"],
                   .layout = layout,
                   .rank = {1},
                   .blocks = blocks,
                   .checkpoint = flags["--checkpoint"]};
-}
-
-tendon::Storage storage_of(const google::protobuf::MessageLite& message) {
-  const auto kept = std::make_shared<std::string>(message.SerializeAsString());
-  return tendon::Storage(kept, reinterpret_cast<std::byte*>(kept->data()), kept->size(),
-                         tendon::Access::read_only);
 }
 
 Result<void> run(tendon::Worker& worker, engine::StageRunner& runner, const tendon::Step& step) {
@@ -135,7 +89,7 @@ Result<void> run(tendon::Worker& worker, engine::StageRunner& runner, const tend
   }
   return worker.send_outputs({.schedule_id = step.inputs.schedule_id,
                               .rank = {},
-                              .payload = storage_of(outputs),
+                              .payload = engine::payload_of(outputs),
                               .agreement = outputs.tokens_hash()},
                              kSendPatience);
 }

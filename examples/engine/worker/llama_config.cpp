@@ -6,6 +6,7 @@
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/error.hpp>
 #include <tendon/tensor/value.hpp>
+#include <utility>
 
 namespace engine {
 namespace {
@@ -46,30 +47,27 @@ Result<std::uint32_t> size_of(const Value& config, const std::string& name) {
 Result<LlamaConfig> LlamaConfig::parse(std::string_view json) {
   TENDON_TRY(said, tendon::parse_json(tendon::as_bytes(json)));
   LlamaConfig config;
-  TENDON_TRY(layers, size_of(said, "layers"));
-  config.layers = layers;
-  TENDON_TRY(width, size_of(said, "width"));
-  config.width = width;
-  TENDON_TRY(heads, size_of(said, "heads"));
-  config.heads = heads;
-  TENDON_TRY(kv_heads, size_of(said, "kv_heads"));
-  config.kv_heads = kv_heads;
-  TENDON_TRY(ffn_width, size_of(said, "ffn_width"));
-  config.ffn_width = ffn_width;
-  TENDON_TRY(vocabulary, size_of(said, "vocabulary"));
-  config.vocabulary = vocabulary;
-  TENDON_TRY(context, size_of(said, "context"));
-  config.context = context;
+  constexpr std::pair<const char*, std::uint32_t LlamaConfig::*> kSizes[] = {
+      {"layers", &LlamaConfig::layers},       {"width", &LlamaConfig::width},
+      {"heads", &LlamaConfig::heads},         {"kv_heads", &LlamaConfig::kv_heads},
+      {"ffn_width", &LlamaConfig::ffn_width}, {"vocabulary", &LlamaConfig::vocabulary},
+      {"context", &LlamaConfig::context}};
+  for (const auto& [name, member] : kSizes) {
+    TENDON_TRY(size, size_of(said, name));
+    config.*member = size;
+  }
   TENDON_TRY(rope_base, number_of(said, "rope_base"));
   config.rope_base = rope_base;
   TENDON_TRY(rms_eps, number_of(said, "rms_eps"));
   config.rms_eps = rms_eps;
-  if (width % heads != 0 || config.head_width() % 2 != 0) {
-    return wrong_config(std::to_string(heads) + " heads have a width of " + std::to_string(width) +
+  if (config.width % config.heads != 0 || config.head_width() % 2 != 0) {
+    return wrong_config(std::to_string(config.heads) + " heads have a width of " +
+                        std::to_string(config.width) +
                         "; legal is a whole, even number for each head");
   }
-  if (heads % kv_heads != 0) {
-    return wrong_config(std::to_string(heads) + " heads share " + std::to_string(kv_heads) +
+  if (config.heads % config.kv_heads != 0) {
+    return wrong_config(std::to_string(config.heads) + " heads share " +
+                        std::to_string(config.kv_heads) +
                         " heads of keys; legal is as many for each");
   }
   return config;

@@ -14,8 +14,8 @@ inline namespace v0 {
 
 /// A tensor that all members of a tensor-parallel group have alike, on its way to the group of the
 /// next pipeline stage. Each member sends only its share to its counterpart, and the receivers
-/// hand each other what they get: between the stages a byte travels once, not once for each member.
-/// Shares go in chunks, and chunk k is handed on while chunk k+1 is on its way (the scheme of
+/// pass each other what they get: between the stages a byte travels once, not once for each member.
+/// Shares go in chunks, and chunk k is passed on while chunk k+1 is on its way (the scheme of
 /// pipeline parallelism with scatter and gather: D. Narayanan et al., "Efficient large-scale
 /// language model training on GPU clusters", 2021).
 ///
@@ -31,7 +31,7 @@ inline namespace v0 {
 /// may run meanwhile, in any order.
 ///
 /// Blocks until the deadline: the sender until its share has left, the receiver until `tensor` is
-/// whole and has been handed on.
+/// whole and has been passed on.
 [[nodiscard]] TENDON_API Result<void> send_to_stage(Group& stages, const Group& tensor_group,
                                                     const Tensor& tensor, GroupRank peer,
                                                     Deadline deadline);
@@ -45,7 +45,7 @@ inline namespace v0 {
 ///
 /// Dropping the Completion lets it go on. cancel() and expire() of a send take back what has not
 /// left; of a receive they end the epoch of `tensor_group`, as every error of a receive does, for
-/// the others of the stage would wait for what this member does not hand on.
+/// the others of the stage would wait for what this member does not pass on.
 [[nodiscard]] TENDON_API Completion<void> send_to_stage_async(Group& stages,
                                                               const Group& tensor_group,
                                                               const Tensor& tensor, GroupRank peer);

@@ -55,7 +55,7 @@ class StageSend final : public CompletionState<void>, public Work {
       take_back();
     }
     if (!parts_.empty()) return true;
-    if (std::exchange(over_, true)) return false;
+    if (finished()) return false;
     if (auto run = finish(failure_ ? Result<void>(*failure_) : Result<void>()))
       schedule(std::move(run));
     stages_->context()->note_completed();
@@ -77,7 +77,7 @@ class StageSend final : public CompletionState<void>, public Work {
     if (stages_->context()->forked()) return;
     {
       const Lock lock(mutex_);
-      if (over_ || failure_) return;
+      if (finished() || failure_) return;
       failure_ = std::move(error);
       take_back();
     }
@@ -90,7 +90,6 @@ class StageSend final : public CompletionState<void>, public Work {
   mutable Mutex mutex_;
   std::deque<Completion<void>> parts_ TENDON_GUARDED_BY(mutex_);
   std::optional<Error> failure_ TENDON_GUARDED_BY(mutex_);
-  bool over_ TENDON_GUARDED_BY(mutex_) = false;
 };
 
 /// The messages of one send: a header, then all of the tensor or this member's chunks.
@@ -104,7 +103,7 @@ Result<StageMessages> messages_of(const GroupCore& stages, const GroupCore& tens
                                   const Tensor& tensor, GroupRank peer) {
   static std::atomic<std::int64_t> sends{0};
   TENDON_TRY(packed, tensor.contiguous());
-  // Within one host there is no link between the stages to spare: to hand shares on would move the
+  // Within one host there is no link between the stages to spare: to pass shares on would move the
   // same bytes in more steps. A member that shares memory with all of its stage and with its
   // counterpart sends all. If the counterpart shares memory with all of its own stage, every member
   // there has got all.
@@ -159,11 +158,7 @@ Result<void> send_to_stage(Group& stages, const Group& tensor_group, const Tenso
   const auto send = std::make_shared<detail::StageSend>(core, peer);
   for (const Tensor& part : messages.body) send->add(part, messages.tag);
   send->start();
-  Completion<void> completion(send);
-  Result<void> outcome = completion.wait(deadline);
-  if (outcome || !is_pending(outcome.error())) return outcome;
-  completion.expire();
-  return completion.wait(detail::kStageTakeBack);
+  return detail::wait_for_stage(Completion<void>(send), deadline);
 }
 
 Completion<void> send_to_stage_async(Group& stages, const Group& tensor_group, const Tensor& tensor,

@@ -48,11 +48,7 @@ Result<void> StageReceive::run(Deadline deadline) {
   }
   if (*complete) return {};
   go_on();
-  Completion<void> completion(self());
-  Result<void> outcome = completion.wait(deadline);
-  if (outcome || !is_pending(outcome.error())) return outcome;
-  completion.expire();
-  return completion.wait(kStageTakeBack);
+  return wait_for_stage(Completion<void>(self()), deadline);
 }
 
 void StageReceive::start() {
@@ -118,7 +114,7 @@ bool StageReceive::step() {
                "its groups went on to another epoch before the tensor was whole"});
     return true;
   }
-  // Another member has given up, and this one cannot hand on any more.
+  // Another member has given up, and this one can pass on nothing any more.
   if (tensor_group_->has_ended()) {
     if (auto why = tensor_group_->failure("recv_from_stage")) {
       stop(*std::move(why));
@@ -195,7 +191,7 @@ Result<void> StageReceive::begin_exchange() {
   }
   if (header_.whole == 0) return {};
   const std::uint64_t chunks = stage_chunk_count(members, packed_.size_bytes());
-  for (std::uint64_t k = 0; k < chunks; ++k) TENDON_CHECK(hand_on(k));
+  for (std::uint64_t k = 0; k < chunks; ++k) TENDON_CHECK(pass_on(k));
   return {};
 }
 
@@ -207,7 +203,7 @@ Result<bool> StageReceive::advance(Lane& lane) {
     lane.posted.pop_front();
     const std::uint64_t chunk = lane.taken_count++;
     TENDON_CHECK(post(lane));
-    if (lane.member == own_epoch_->self.value) TENDON_CHECK(hand_on(chunk));
+    if (lane.member == own_epoch_->self.value) TENDON_CHECK(pass_on(chunk));
   }
   return moved;
 }
@@ -227,7 +223,7 @@ Result<void> StageReceive::post(Lane& lane) {
   return {};
 }
 
-Result<void> StageReceive::hand_on(std::uint64_t chunk) {
+Result<void> StageReceive::pass_on(std::uint64_t chunk) {
   const std::uint32_t self = own_epoch_->self.value;
   TENDON_TRY(bytes, stage_chunk(packed_, self, own_epoch_->size(), chunk));
   if (bytes.size_bytes() == 0) return {};
@@ -258,15 +254,15 @@ std::string StageReceive::missing() const {
            " has not come from " +
            (lane.member == own_epoch_->self.value
                 ? peer
-                : own_epoch_->names[GroupRank{lane.member}] + ", which hands its share on");
+                : own_epoch_->names[GroupRank{lane.member}] + ", which passes its share on");
   }
-  return "the others of this stage have not taken what this member hands on";
+  return "the others of this stage have not taken what this member passes on";
 }
 
 void StageReceive::stop(Error error) {
   if (phase_ == Phase::ending || phase_ == Phase::over) return;
   phase_ = Phase::ending;
-  // The others of this stage would wait for what is not handed on.
+  // The others of this stage would wait for what is not passed on.
   tensor_group_->abort("recv_from_stage: " + error.detail);
   failure_ = std::move(error);
   first_.reset();

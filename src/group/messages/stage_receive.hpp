@@ -22,7 +22,7 @@ namespace tendon::v0::detail {
 ///     header --it says `whole`--> whole --> exchange
 ///     header --> exchange: this member's chunks come from its counterpart, each goes on to the
 ///                others of the stage, whose chunks come from them
-///     exchange --all has come and has been handed on--> over
+///     exchange --all has come and has been passed on--> over
 ///     any --an error, cancel(), expire()--> ending --nothing of the tensor is touched--> over
 ///
 /// The members of the stage give each other their chunks by message, not by a collective: so the
@@ -31,7 +31,7 @@ namespace tendon::v0::detail {
 /// Owns:    shares of the tensor and of both groups.
 /// Threads: thread-safe. Its lock comes before every lock of a group.
 /// Errors:  those of group messages. One ends the stage's epoch, whose members would wait for what
-///          this one does not hand on.
+///          this one does not pass on.
 /// Blocks:  run() and drive(), until the deadline.
 /// Cost:    a message for each chunk and member of the stage.
 class StageReceive final : public CompletionState<void>, public Work {
@@ -79,7 +79,7 @@ class StageReceive final : public CompletionState<void>, public Work {
   [[nodiscard]] Result<void> begin_exchange() TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<bool> advance(Lane& lane) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> post(Lane& lane) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Result<void> hand_on(std::uint64_t chunk) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> pass_on(std::uint64_t chunk) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<bool> advance_sends() TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool whole_is_enough() const TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::string missing() const TENDON_REQUIRES(mutex_);

@@ -2,6 +2,7 @@
 #include "group/messages/stage_words.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
 
 #include "group/operands/share.hpp"
@@ -11,6 +12,8 @@ namespace {
 
 // Long enough that a chunk is worth a message to each, short enough that the last one hides little.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{1} << 20;
+
+constexpr std::chrono::seconds kTakeBack{1};
 
 }  // namespace
 
@@ -76,6 +79,13 @@ bool on_one_host(const Epoch& epoch) {
 
 std::string stage_peer_text(const GroupCore& stages, GroupRank peer) {
   return "rank " + std::to_string(peer.value) + " of group \"" + stages.name() + "\"";
+}
+
+Result<void> wait_for_stage(Completion<void> transfer, Deadline deadline) {
+  Result<void> outcome = transfer.wait(deadline);
+  if (outcome || !is_pending(outcome.error())) return outcome;
+  transfer.expire();
+  return transfer.wait(kTakeBack);
 }
 
 }  // namespace tendon::v0::detail

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tendon/core/completion.hpp>
+#include <tendon/core/deadline.hpp>
 #include <tendon/core/rank.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/tensor.hpp>
@@ -56,7 +58,8 @@ inline constexpr std::uint32_t kStageTag = 0x7464'7374;
 /// "rank 2 of group "world""
 [[nodiscard]] std::string stage_peer_text(const GroupCore& stages, GroupRank peer);
 
-/// For a peer to give back what it was about to do.
-inline constexpr std::chrono::seconds kStageTakeBack{1};
+/// Waits for a transfer, which ends with the deadline: in at most a second more, for a peer to give
+/// back what it was about to do.
+[[nodiscard]] Result<void> wait_for_stage(Completion<void> transfer, Deadline deadline);
 
 }  // namespace tendon::v0::detail
