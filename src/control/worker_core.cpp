@@ -254,6 +254,13 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
           why_ = {ErrorCode::roster_closed, "control.roster",
                   word.roster_closed().reason().substr(0, 2048)};
           abort_reason = why_.detail;
+        } else if (state_ == WorkerState::waiting && told_.rebuild.has_value() &&
+                   told_.rebuild->roster() == word.roster()) {
+          // Over before this worker's thread came to enter it: nobody would end it for it then.
+          told_.rebuild.reset();
+          id_.roster = word.roster();
+          say_failed({ErrorCode::roster_closed, "control.roster",
+                      word.roster_closed().reason().substr(0, 2048)});
         }
         break;
       case v1::Word::kHeartbeat:
