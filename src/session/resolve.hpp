@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/address.hpp>
 #include <vector>
@@ -39,8 +40,9 @@ enum class ResolveFor : std::uint8_t {
 /// go to getaddrinfo on a thread of its own, which a look-up that outlives the deadline leaves
 /// behind (kMaxPendingLookups at most, then resource_exhausted). Errors: invalid_argument, timeout,
 /// unreachable (the name is not known; says why).
-[[nodiscard]] Result<std::vector<SocketAddress>> resolve(const Address& address, Deadline deadline,
-                                                         ResolveFor purpose);
+[[nodiscard]] TENDON_API Result<std::vector<SocketAddress>> resolve(const Address& address,
+                                                                    Deadline deadline,
+                                                                    ResolveFor purpose);
 
 enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 
@@ -50,7 +52,7 @@ enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 [[nodiscard]] std::string connection_text(int fd, ConnectionEnd end);
 
 /// The host of a connected socket's own address: "10.0.0.2", "[::1]"; empty for a unix socket.
-[[nodiscard]] std::string local_host(int fd);
+[[nodiscard]] TENDON_API std::string local_host(int fd);
 
 /// The address of another host, IPv4 in its IPv6 form.
 using Source = std::array<std::byte, 16>;

@@ -113,7 +113,8 @@ TEST_F(ForgedAnnouncements, EndNothingAndHoldUpNobody) {
   ASSERT_TRUE(eventually([&] { return motor.node.publishers().size() == 1; }));
   expect_delivery(publisher, subscriber, 52);
   EXPECT_EQ(members_.count(MemberEventKind::lost), 0u);
-  EXPECT_EQ(subscriber.stats().publishers, 1u);
+  // A forged one of a node that is there was connected to until that node refused it.
+  EXPECT_TRUE(eventually([&] { return subscriber.stats().publishers == 1; }));
 }
 
 }  // namespace
