@@ -31,6 +31,7 @@ bench: ## measure beside memcpy, sockets, MPI, UCX and Python peers; writes docs
 	@tools/setup.sh build bench zenoh control
 	@tools/build.sh release
 	@tools/bench.sh
+	@tools/bench_hand_over.sh 3
 	@tools/bench_python.sh
 	@tools/bench_engine.sh
 	@tools/bench_collectives.sh

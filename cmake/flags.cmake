@@ -28,6 +28,9 @@ endif()
 if(TENDON_FAILPOINTS)
   target_compile_definitions(tendon_flags INTERFACE TENDON_FAILPOINTS=1)
 endif()
+if(TENDON_STAGE_CLOCK)
+  target_compile_definitions(tendon_flags INTERFACE TENDON_STAGE_CLOCK=1)
+endif()
 
 if(TENDON_SANITIZE)
   # Without -fno-sanitize-recover a finding is printed and the test still passes. The check of vptr

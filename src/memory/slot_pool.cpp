@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/slot_pool.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -65,12 +67,13 @@ Result<Slot> SlotPool::acquire_locked(std::uint64_t size_bytes) {
   const SlotId candidate = size_class.free.back();
   OwnedSegment& segment = segments_[candidate.segment];
   Entry& entry = segment.ledger[candidate.slot];
+  const auto pages = entry.touched ? Slot::Pages::touched : Slot::Pages::untouched;
   if (!entry.touched) {
     if (!make_room(slot_bytes)) return exhausted(slot_bytes);
     TENDON_CHECK(claim(*segment.memory, candidate.slot * slot_bytes, slot_bytes));
     touch(entry, slot_bytes);
   }
-  return take_top(size_class);
+  return take_top(size_class, pages);
 }
 
 std::optional<Slot> SlotPool::acquire_warm(std::uint64_t size_bytes) noexcept {
@@ -80,16 +83,26 @@ std::optional<Slot> SlotPool::acquire_warm(std::uint64_t size_bytes) noexcept {
   if (size_class.free.empty()) return {};
   const SlotId top = size_class.free.back();
   Entry& entry = segments_[top.segment].ledger[top.slot];
+  const auto pages = entry.touched ? Slot::Pages::touched : Slot::Pages::untouched;
   if (!entry.touched) {
     // At most half of the cap: the rest is for messages of other sizes.
-    if (size_class.touched_count >= kWarmSlots ||
+    if (size_class.touched_count >= warm_slots(slot_bytes) ||
         stats_.resident_bytes + slot_bytes > cap_bytes_ / 2) {
       return {};
     }
     if (!claim(*segments_[top.segment].memory, top.slot * slot_bytes, slot_bytes)) return {};
     touch(entry, slot_bytes);
   }
-  return take_top(size_class);
+  return take_top(size_class, pages);
+}
+
+bool SlotPool::has_warm(std::uint64_t size_bytes) noexcept {
+  const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
+  const SizeClass& size_class = class_of(slot_bytes);
+  if (size_class.free.empty()) return false;
+  const SlotId top = size_class.free.back();
+  return segments_[top.segment].ledger[top.slot].touched ||
+         size_class.touched_count < warm_slots(slot_bytes);
 }
 
 void SlotPool::touch(Entry& entry, std::uint64_t slot_bytes) noexcept {
@@ -98,7 +111,7 @@ void SlotPool::touch(Entry& entry, std::uint64_t slot_bytes) noexcept {
   ++class_of(slot_bytes).touched_count;
 }
 
-Slot SlotPool::take_top(SizeClass& size_class) noexcept {
+Slot SlotPool::take_top(SizeClass& size_class, Slot::Pages pages) noexcept {
   const SlotId top = size_class.free.back();
   size_class.free.pop_back();
   OwnedSegment& segment = segments_[top.segment];
@@ -107,7 +120,19 @@ Slot SlotPool::take_top(SizeClass& size_class) noexcept {
   ++entry.generation;
   ++stats_.loaned_count;
   return {{top.segment, top.slot, entry.generation},
-          {segment.memory->data() + top.slot * segment.slot_bytes, segment.slot_bytes}};
+          {segment.memory->data() + top.slot * segment.slot_bytes, segment.slot_bytes},
+          pages};
+}
+
+ColdFill SlotPool::cold_fill(const Slot& slot) const {
+  if (slot.pages == Slot::Pages::touched || slot.memory.size() < ColdFill::kLeastBytes) return {};
+  const Lock lock(mutex_);
+  const Segment& segment = *segments_[slot.id.segment].memory;
+  if (segment.fd() < 0) return {};
+  // One of its own: the segment's is closed as soon as it was passed on, by whichever thread.
+  OwnedFd file(fcntl(segment.fd(), F_DUPFD_CLOEXEC, 0));
+  return {std::move(file), static_cast<std::uint64_t>(slot.memory.data() - segment.data()),
+          slot.memory};
 }
 
 Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
@@ -272,7 +297,6 @@ Result<std::vector<SlotId>> SlotPool::free_slots(std::uint64_t size_bytes, std::
 }
 
 Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit) {
-  constexpr std::uint64_t kPiece = 1ull << 20;
   std::shared_ptr<Segment> memory;
   std::uint64_t slot_bytes = 0;
   {
@@ -283,7 +307,9 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
     OwnedSegment& segment = segments_[id.segment];
     slot_bytes = segment.slot_bytes;
     if (!entry->touched) {
-      if (stats_.resident_bytes + slot_bytes > cap_bytes_) return false;
+      if (class_of(slot_bytes).touched_count >= warm_slots(slot_bytes) ||
+          stats_.resident_bytes + slot_bytes > cap_bytes_)
+        return false;
       TENDON_CHECK(claim(*segment.memory, id.slot * slot_bytes, slot_bytes));
       touch(*entry, slot_bytes);
     }
@@ -291,8 +317,9 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
   }
   const std::uint64_t end = std::min(limit, slot_bytes);
   if (offset >= end) return false;
-  TENDON_CHECK(memory->prefault(id.slot * slot_bytes + offset, std::min(kPiece, end - offset)));
-  return offset + kPiece < end;
+  TENDON_CHECK(
+      memory->prefault(id.slot * slot_bytes + offset, std::min(kPrefaultBytes, end - offset)));
+  return offset + kPrefaultBytes < end;
 }
 
 std::vector<SegmentInfo> SlotPool::segments_from(std::uint32_t first) const {

@@ -1,55 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tendon/core/bytes.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "memory/cold_fill.hpp"
 #include "memory/segment.hpp"
+#include "memory/slot.hpp"
 
 namespace tendon::v0::detail {
-
-/// Names one use of one slot. The generation counts the uses, so that a late word about an earlier
-/// use never matches.
-struct SlotId {
-  std::uint32_t segment = 0;
-  std::uint32_t slot = 0;
-  std::uint64_t generation = 0;
-  bool operator==(const SlotId&) const = default;
-};
-
-/// A slot taken from a pool: memory of at least the size asked for.
-struct Slot {
-  SlotId id;
-  MutableBytes memory;
-};
-
-/// Segments are announced to a peer once, before the first slot of them is.
-struct SegmentInfo {
-  std::uint32_t id = 0;
-  std::uint32_t slot_count = 0;
-  std::uint64_t slot_bytes = 0;
-  std::shared_ptr<Segment> segment;
-};
-
-struct SlotPoolStats {
-  std::uint64_t cap_bytes = 0;
-  std::uint64_t resident_bytes = 0;  ///< touched slots, whichever side has them
-  std::uint64_t loaned_count = 0;    ///< with the user of this process
-  std::uint64_t sent_count = 0;      ///< with the peer
-  std::uint64_t sent_bytes = 0;
-  std::uint64_t quarantined_count = 0;  ///< the peer is gone but not proved dead
-  std::uint64_t quarantined_bytes = 0;
-  std::uint64_t ignored_returns = 0;  ///< returns that were not in the ledger
-  std::uint64_t segment_count = 0;
-};
 
 /// Slots of shared memory in power-of-two size classes, and the private ledger that alone decides
 /// which side may use which one.
@@ -86,11 +53,16 @@ class SlotPool {
       return pool_.acquire_locked(size_bytes);
     }
     /// A free slot whose memory was touched before, if there is one: never grows, never fails.
-    /// Until a class has kWarmSlots such slots, and where the cap allows it, an untouched one will
-    /// do: one is filled while the other is read.
+    /// Until a class has warm_slots() such slots, and where the cap allows it, an untouched one
+    /// will do.
     [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept {
       pool_.mutex_.assert_held();
       return pool_.acquire_warm(size_bytes);
+    }
+    /// Whether acquire_warm() would probably find one.
+    [[nodiscard]] bool has_warm(std::uint64_t size_bytes) noexcept {
+      pool_.mutex_.assert_held();
+      return pool_.has_warm(size_bytes);
     }
     /// The peer has it from now on. False if the slot is not loaned under this id.
     [[nodiscard]] bool mark_sent(SlotId id) noexcept {
@@ -142,13 +114,17 @@ class SlotPool {
   [[nodiscard]] Mutex& mutex() const noexcept TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
 
   [[nodiscard]] Result<Slot> acquire(std::uint64_t size_bytes);
+  /// How to fill a loaned slot fast that is large and untouched, while its segment was passed to no
+  /// peer yet. What it returns for any other slot fills nothing.
+  [[nodiscard]] ColdFill cold_fill(const Slot& slot) const;
   /// Gives back a loaned slot that was never sent.
   void release(SlotId id) noexcept;
   /// Is anything still with the peer, in quarantine or not?
   [[nodiscard]] bool anything_sent() const noexcept;
 
-  /// Touches the pages of up to `slot_count` free slots that fit `size_bytes`, in pieces of 1 MiB;
-  /// `keep_going` is asked between pieces. The first segment of a size is made here if need be.
+  /// Touches the pages of up to `slot_count` free slots that fit `size_bytes`, in pieces of
+  /// kPrefaultBytes, unless warm_slots() are touched; `keep_going` is asked between pieces. The
+  /// first segment of a size is made here if need be.
   template <class KeepGoing>
   Result<void> prefault(std::uint64_t size_bytes, std::uint32_t slot_count, KeepGoing keep_going);
 
@@ -164,8 +140,17 @@ class SlotPool {
   [[nodiscard]] std::optional<Location> locate(Bytes bytes) const;
   [[nodiscard]] SlotPoolStats stats() const;
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return cap_bytes_; }
-  static constexpr std::uint32_t kWarmSlots = 2;
+  /// How many slots of a size are touched before one that came back is waited for. At least so many
+  /// that one is filled while the other is read. More of small ones, so that the owner looks seldom
+  /// for returns, which lie in the peer's cache.
+  static constexpr std::uint32_t kLeastWarmSlots = 2;
+  [[nodiscard]] static constexpr std::uint32_t warm_slots(std::uint64_t slot_bytes) noexcept {
+    constexpr std::uint64_t kWarmBytes = 64 * 1024;
+    return std::max(static_cast<std::uint32_t>(kWarmBytes / slot_bytes), kLeastWarmSlots);
+  }
   static constexpr std::uint64_t kSmallestSlotBytes = 4096;
+  /// A piece of prefault(), some 40 us: a thread that maps memory meanwhile waits for so long.
+  static constexpr std::uint64_t kPrefaultBytes = 128 * 1024;
   /// Caps above it mean it: no process can address more.
   static constexpr std::uint64_t kLargestCapBytes = 1ull << 47;
   static constexpr std::uint32_t kMaxSegments = 256;
@@ -198,6 +183,7 @@ class SlotPool {
   [[nodiscard]] Result<Slot> acquire_locked(std::uint64_t size_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::optional<Slot> acquire_warm(std::uint64_t size_bytes) noexcept
       TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool has_warm(std::uint64_t size_bytes) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool mark_sent(SlotId id) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool unmark_sent(SlotId id) noexcept TENDON_REQUIRES(mutex_);
   bool take_return(SlotId id) noexcept TENDON_REQUIRES(mutex_);
@@ -206,7 +192,8 @@ class SlotPool {
   [[nodiscard]] std::vector<SegmentInfo> segments_from(std::uint32_t first) const
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::uint32_t reserve_places(std::uint32_t count) noexcept TENDON_REQUIRES(mutex_);
-  [[nodiscard]] Slot take_top(SizeClass& size_class) noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Slot take_top(SizeClass& size_class, Slot::Pages pages) noexcept
+      TENDON_REQUIRES(mutex_);
   void touch(Entry& entry, std::uint64_t slot_bytes) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool make_room(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
@@ -237,7 +224,7 @@ Result<void> SlotPool::prefault(std::uint64_t size_bytes, std::uint32_t slot_cou
                                 KeepGoing keep_going) {
   TENDON_TRY(slots, free_slots(size_bytes, slot_count));
   for (const SlotId id : slots) {
-    for (std::uint64_t offset = 0; keep_going(); offset += std::uint64_t{1} << 20) {
+    for (std::uint64_t offset = 0; keep_going(); offset += kPrefaultBytes) {
       auto more = prefault_piece(id, offset, size_bytes);
       if (!more) return std::move(more).error();
       if (!*more) break;

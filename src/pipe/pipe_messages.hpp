@@ -25,6 +25,7 @@ struct Outgoing {
   BodyPart announcement_part;
   bool prepared = false;
   bool is_loan = false;
+  bool is_first_of_schema = false;  // its announcement went ahead of it
 };
 
 /// A message that was taken and came back: its completion was dropped, or its deadline passed.

@@ -6,6 +6,7 @@
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
+#include "core/stage_clock.hpp"
 #include "memory/large_copy.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/busy.hpp"
@@ -299,6 +300,7 @@ Result<bool> PipeReceiver::try_take(Want want, RecvMode mode, const TensorDict* 
     if (head == Head::message && posted_.empty() && destination_free(destination)) {
       TENDON_TRY(lend, check_take(want, mode, destination));
       credit = take(mode, destination, lend, taken);
+      TENDON_STAGE(taken);
       took = true;
     } else if (head == Head::over && posted_.empty()) {
       return over();

@@ -5,6 +5,7 @@
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
+#include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/busy.hpp"
 
@@ -57,6 +58,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
   out.parts.clear();
   out.strided.clear();
   out.is_loan = false;
+  out.is_first_of_schema = false;
   if (const auto& schema = batch.schema(); out.schema != schema) out.schema = schema;
   const PackedView* packed = batch.packed();
   // What was packed for programs travels as it lies; in a file leaves start anywhere.
@@ -113,6 +115,7 @@ Result<void> PipeSender::prepare_bytes(Outgoing& out, Bytes bytes, const Message
   out.parts.clear();
   out.schema = nullptr;
   out.is_loan = false;
+  out.is_first_of_schema = false;
   Descriptor& descriptor = out.op.descriptor;
   descriptor.kind = MessageKind::bytes;
   descriptor.pipe = end_.id;
@@ -165,15 +168,23 @@ Result<bool> PipeSender::try_send(Outgoing& out, Deadline deadline) {
     TENDON_TRY(announced, link_.send(*out.announcement, deadline));
     if (announced == Sent::later) return false;
     count_announced(out);
-    if (link_.traits().slots_go_over && descriptor.body_bytes() > kMaxInlineBytes && !out.is_loan) {
-      context_.prefault_soon(
-          [link = end_.link, size = descriptor.body_bytes()] { link->prefault(size); });
-    }
+    out.is_first_of_schema = true;
   }
   if (!sender_.begin(descriptor)) return false;
+  TENDON_STAGE(numbered);
   TENDON_TRY(sent, link_.send(out.op, deadline));
-  if (sent == Sent::done) count_sent(out);
-  return sent == Sent::done;
+  if (sent != Sent::done) return false;
+  count_sent(out);
+  if (out.is_first_of_schema) prepare_next(out);
+  return true;
+}
+
+// More of that size may follow. Once the first is gone: before, it would be in its way.
+void PipeSender::prepare_next(Outgoing& out) {
+  out.is_first_of_schema = false;
+  const std::uint64_t size = out.op.descriptor.body_bytes();
+  if (!link_.traits().slots_go_over || size <= kMaxInlineBytes || out.is_loan) return;
+  context_.prefault_soon([link = end_.link, size] { link->prefault(size); });
 }
 
 void PipeSender::count_announced(Outgoing& out) {
@@ -272,6 +283,7 @@ Result<void> PipeSender::send(const TensorDict& batch, Deadline deadline) {
   const Busy busy(user_sending_);
   if (!busy.mine()) return end_.busy("send");
   TENDON_CHECK(prepare(scratch_, batch));
+  TENDON_STAGE(prepared);
   return send_now(scratch_, deadline);
 }
 
@@ -281,6 +293,7 @@ Result<void> PipeSender::send(Loan&& loan, Deadline deadline) {
   if (!busy.mine()) return end_.busy("send");
   TENDON_CHECK(check_loan(loan));
   TENDON_CHECK(prepare_loan(scratch_, loan.dict_, loan.slot_));
+  TENDON_STAGE(prepared);
   TENDON_CHECK(send_now(scratch_, deadline));
   loan.clear();
   return {};
@@ -346,6 +359,7 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadl
     });
   }
   if (error) return *std::move(error);
+  TENDON_STAGE(slot_acquired);
   Storage storage(slot, slot->slot().memory.data(), size, Access::read_write);
   TENDON_TRY(dict, TensorDict::from_packed(schema, Layout::aligned, std::move(storage)));
   return Loan(std::move(dict), std::move(slot));

@@ -73,6 +73,7 @@ class PipeSender {
   [[nodiscard]] bool take_back(Outgoing& out) TENDON_REQUIRES(mutex_);
   void count_announced(Outgoing& out) TENDON_REQUIRES(mutex_);
   void count_sent(const Outgoing& out) TENDON_REQUIRES(mutex_);
+  void prepare_next(Outgoing& out) TENDON_REQUIRES(mutex_);
   Error why_blocked(const Outgoing& out, const Error* timeout) const TENDON_REQUIRES(mutex_);
 
   PipeEnd& end_;

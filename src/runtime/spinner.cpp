@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "core/pause.hpp"
+#include "core/stage_clock.hpp"
 #include "runtime/settings.hpp"
 #include "runtime/wake_up_cost.hpp"
 
@@ -68,7 +69,10 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
   std::uint64_t moved = moved_so_far(moves);
   bool done = false;
   for (unsigned round = 1; !done; ++round) {
-    if (may_succeed()) done = attempt();
+    if (may_succeed()) {
+      TENDON_STAGE(seen);
+      done = attempt();
+    }
     if (done) break;
     const bool yields = manner.yield_every != kNever && round > manner.rounds_alone &&
                         round % manner.yield_every == 0;

@@ -74,6 +74,15 @@ std::span<const BodyPart> parts_from(const SendOp& op, std::uint64_t offset) {
   return {first, op.parts.end()};
 }
 
+Bytes contiguous_body(const SendOp& op, std::uint64_t offset, std::uint64_t size_bytes) {
+  const auto parts = parts_from(op, offset);
+  if (parts.empty()) return {};
+  const BodyPart& first = parts.front();
+  const bool covers = first.strided == nullptr && first.offset <= offset &&
+                      offset + size_bytes <= first.offset + first.size_bytes;
+  return covers ? first.bytes.subspan(offset - first.offset, size_bytes) : Bytes();
+}
+
 void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination,
                std::uint64_t whole_bytes) {
   const std::uint64_t payload_bytes = op.descriptor.payload_bytes;

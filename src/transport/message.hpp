@@ -76,6 +76,9 @@ void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination,
 inline void copy_body(const SendOp& op, std::uint64_t offset, MutableBytes destination) {
   copy_body(op, offset, destination, destination.size());
 }
+/// Bytes [offset, offset + size_bytes) of the body where they lie; empty if that is not one piece.
+[[nodiscard]] Bytes contiguous_body(const SendOp& op, std::uint64_t offset,
+                                    std::uint64_t size_bytes);
 
 /// Where an incoming body is kept, and what owns it.
 struct IncomingBody {

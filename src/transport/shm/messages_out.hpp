@@ -9,6 +9,7 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "core/stage_clock.hpp"
 #include "transport/message.hpp"
 #include "transport/shm/control_block.hpp"
 #include "transport/shm/shm_memory.hpp"
@@ -41,8 +42,11 @@ class MessagesOut {
   void show();
   void wake() noexcept { memory_.wake(SleepWord<>::kForMessages); }
   void show_and_wake() {
+    TENDON_STAGE(placed);
     show();
+    TENDON_STAGE(shown);
     wake();
+    TENDON_STAGE(looked_at_sleep);
   }
 
   /// A word of control: shown at once, or as soon as there is room. It finds room where messages

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "core/failpoint.hpp"
+#include "core/stage_clock.hpp"
 #include "memory/claim.hpp"
 #include "memory/recycler.hpp"
 #include "transport/liveness.hpp"
@@ -220,8 +221,8 @@ bool ShmLink::take_returns(SlotPool::Ledger& ledger) {
 
 Result<std::shared_ptr<LoanedSlot>> ShmLink::acquire(std::uint64_t size_bytes) {
   if (ended()) return end_error();
-  // The return ring lies in the peer's cache: while there is a warm slot it is not looked at here,
-  // but in send(), when the peer is busy with the message.
+  // The return ring lies in the peer's cache. While there is a warm slot it is not looked at here:
+  // send() looks when the last one has gone, while the peer is busy with the message.
   auto ledger = pool_->ledger();
   if (auto warm = ledger.acquire_warm(size_bytes)) return make_recycled<LoanedSlot>(pool_, *warm);
   take_returns(ledger);
@@ -255,6 +256,8 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     op.staged = false;
   }
   // The copy is made without the sending lock, so that other pipes go on meanwhile.
+  const ColdFill cold =
+      op.staged || op.own_slot == nullptr ? ColdFill() : pool_->cold_fill(op.own_slot->slot());
   while (!op.staged) {
     if (op.done_bytes != 0 && deadline.has_passed()) {
       return Error{ErrorCode::timeout, "shm.send",
@@ -263,8 +266,10 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
                        " bytes; nothing was delivered"};
     }
     const std::uint64_t piece = std::min(kPieceBytes, body_bytes - op.done_bytes);
-    copy_body(op, op.done_bytes, op.loaned->slot().memory.subspan(op.done_bytes, piece),
-              body_bytes);
+    if (!cold.write(op.done_bytes, contiguous_body(op, op.done_bytes, piece))) {
+      copy_body(op, op.done_bytes, op.loaned->slot().memory.subspan(op.done_bytes, piece),
+                body_bytes);
+    }
     op.done_bytes += piece;
     op.staged = op.done_bytes == body_bytes;
     (void)TENDON_FAILPOINT("shm.send.mid_copy");
@@ -286,16 +291,18 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
   if (!op.loaned->mark_sent(ledger)) {
     return Error{ErrorCode::internal, "shm.send", "a slot that is not loaned was to be sent"};
   }
+  TENDON_STAGE(slot_marked);
   auto placed = out_.place(descriptor, op.share);
   if (!placed || *placed == Sent::later) {
     op.loaned->unmark_sent(ledger);
     return as_violation(std::move(placed));
   }
   if (then == Then::show) out_.show_and_wake();
+  const std::uint64_t slot_bytes = op.loaned->slot().memory.size();
   op.loaned = nullptr;
   op.own_slot.reset();
   op.done = true;
-  take_returns(ledger);
+  if (!ledger.has_warm(slot_bytes)) take_returns(ledger);
   return Sent::done;
 }
 
@@ -421,8 +428,8 @@ void ShmLink::post(const Descriptor& descriptor, Bytes body) {
 }
 
 void ShmLink::prefault(std::uint64_t size_bytes) {
-  // Two slots: one is read while the other is filled.
-  const auto touched = pool_->prefault(size_bytes, 2, [this] { return !ended(); });
+  const auto touched =
+      pool_->prefault(size_bytes, SlotPool::kLeastWarmSlots, [this] { return !ended(); });
   if (!touched) log(LogLevel::info, "shm.prefault", touched.error().detail);
 }
 
@@ -455,6 +462,7 @@ int ShmLink::take_messages(int most_count, Pause pause) {
   Descriptor descriptor;
   int count = 0;
   while (count < most_count && (pause == Pause::ignored || may_take()) && in_.pop(descriptor)) {
+    TENDON_STAGE(popped);
     const auto taken = take_in(descriptor);
     if (taken && *taken == Taken::later) {
       in_.unpop();
@@ -541,6 +549,7 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
       break;
   }
   TENDON_TRY(body, body_of(descriptor));
+  TENDON_STAGE(body_made);
   if (body.failure() != nullptr) log(LogLevel::warn, "shm.receive", body.failure()->detail);
   if (descriptor.kind == MessageKind::open) {
     if (body.failure() != nullptr) return *body.failure();
@@ -555,6 +564,7 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   else if (descriptor.kind == MessageKind::bytes)
     incoming.held = HeldBytes::Share(small_, kSlotMessageCostBytes);
   dispatch(std::move(incoming));
+  TENDON_STAGE(dispatched);
   return Taken::yes;
 }
 

@@ -445,7 +445,8 @@ TEST(SlotPoolPages, PrefaultTouchesWhatWillGoOutNext) {
   SlotPool pool("test", 64 * kMiB);
   int asked = 0;
   ASSERT_TRUE(pool.prefault(3 * kMiB + 1, 2, [&] { return ++asked > 0; }).has_value());
-  EXPECT_EQ(asked, 8) << "four pieces of 1 MiB for each of two slots";
+  constexpr int kPieces = 3 * kMiB / SlotPool::kPrefaultBytes + 1;
+  EXPECT_EQ(asked, 2 * kPieces) << "for each of two slots";
   EXPECT_EQ(pool.stats().resident_bytes, 8 * kMiB);
   const Slot first = take(pool, 3 * kMiB + 1);
   const Slot second = take(pool, 3 * kMiB + 1);
@@ -461,9 +462,74 @@ TEST(SlotPoolPages, PrefaultStopsWhenToldAndAtTheCap) {
   EXPECT_EQ(pool.stats().resident_bytes, 0u);
   int pieces = 0;
   ASSERT_TRUE(pool.prefault(2 * kMiB, 2, [&] { return ++pieces == 1; }).has_value());
-  EXPECT_EQ(resident_pages(take(pool, 2 * kMiB).memory), 256u);
+  EXPECT_EQ(resident_pages(take(pool, 2 * kMiB).memory), SlotPool::kPrefaultBytes / kPage);
   ASSERT_TRUE(pool.prefault(kMiB, 100, [] { return true; }).has_value());
   EXPECT_LE(pool.stats().resident_bytes, 4 * kMiB);
+}
+
+TEST(SlotPoolPages, PrefaultTouchesNoMoreThanStayWarm) {
+  SlotPool pool("test", 64 * kMiB);
+  const Slot sent = take(pool, kMiB);
+  ASSERT_TRUE(pool.ledger().mark_sent(sent.id));
+  ASSERT_TRUE(pool.prefault(kMiB, 2, [] { return true; }).has_value());
+  EXPECT_EQ(pool.stats().resident_bytes, 2 * kMiB) << "one that is out counts";
+}
+
+TEST(SlotPoolPages, SmallSlotsStayWarmInNumbers) {
+  EXPECT_EQ(SlotPool::warm_slots(kPage), 16u);
+  EXPECT_EQ(SlotPool::warm_slots(32 * kKiB), 2u);
+  EXPECT_EQ(SlotPool::warm_slots(kMiB), SlotPool::kLeastWarmSlots);
+
+  SlotPool pool("test", 64 * kMiB);
+  (void)take(pool, 1);
+  auto ledger = pool.ledger();
+  std::vector<SlotId> taken;
+  while (ledger.has_warm(1)) taken.push_back(ledger.acquire_warm(1)->id);
+  EXPECT_EQ(taken.size(), SlotPool::warm_slots(kPage) - 1);
+  EXPECT_FALSE(ledger.acquire_warm(1).has_value());
+  ASSERT_TRUE(ledger.mark_sent(taken.back()));
+  ASSERT_TRUE(ledger.take_return(taken.back()));
+  EXPECT_TRUE(ledger.has_warm(1)) << "one came back";
+}
+
+TEST(SlotPoolPages, AColdSlotIsFilledThroughItsFile) {
+  SlotPool pool("test", 64 * kMiB);
+  const Slot slot = take(pool, kMiB);
+  EXPECT_EQ(slot.pages, Slot::Pages::untouched);
+  const ColdFill cold = pool.cold_fill(slot);
+  std::vector<std::byte> bytes(kMiB / 2);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+  ASSERT_TRUE(cold.write(3 * kPage + 1, bytes));
+  EXPECT_TRUE(std::ranges::equal(slot.memory.subspan(3 * kPage + 1, bytes.size()), bytes));
+  EXPECT_EQ(slot.memory[3 * kPage], std::byte{0});
+  EXPECT_EQ(slot.memory[3 * kPage + 1 + bytes.size()], std::byte{0});
+  EXPECT_FALSE(cold.write(0, Bytes(bytes).first(kPage))) << "a copy is as fast";
+
+  // The second slot of a segment begins elsewhere in its file.
+  const Slot second = take(pool, kMiB);
+  ASSERT_EQ(second.id.segment, slot.id.segment);
+  ASSERT_TRUE(pool.cold_fill(second).write(0, bytes));
+  EXPECT_TRUE(std::ranges::equal(second.memory.first(bytes.size()), bytes));
+  EXPECT_EQ(slot.memory[0], std::byte{0});
+}
+
+TEST(SlotPoolPages, WhatIsWarmOrSmallOrPassedOnIsNotFilledThroughAFile) {
+  const std::vector<std::byte> bytes(128 * kKiB);
+  SlotPool pool("test", 64 * kMiB);
+  EXPECT_FALSE(ColdFill().write(0, bytes));
+  const Slot small = take(pool, 128 * kKiB);
+  EXPECT_FALSE(pool.cold_fill(small).write(0, bytes));
+  const Slot first = take(pool, kMiB);
+  pool.release(first.id);
+  const Slot again = take(pool, kMiB);
+  EXPECT_EQ(again.pages, Slot::Pages::touched);
+  EXPECT_FALSE(pool.cold_fill(again).write(0, bytes));
+
+  const Slot cold = take(pool, kMiB);
+  const ColdFill before = pool.cold_fill(cold);
+  for (const SegmentInfo& info : pool.ledger().segments_from(0)) info.segment->release_fd();
+  EXPECT_TRUE(before.write(0, bytes)) << "it has a descriptor of its own";
+  EXPECT_FALSE(pool.cold_fill(cold).write(0, bytes));
 }
 
 TEST(SlotPoolPages, PrefaultLeavesHeldSlotsAlone) {

@@ -108,6 +108,23 @@ TEST(CopyBody, WithoutPartsThePayloadIsWhatLiesInTheSlot) {
   EXPECT_TRUE(std::equal(expected.begin(), expected.end(), lease->slot().memory.begin()));
 }
 
+TEST(ContiguousBody, IsWhatOnePartCovers) {
+  const Fixture f;
+  for (std::uint64_t offset = 0; offset < f.expected.size(); ++offset) {
+    for (const std::uint64_t size : {1, 64, 997}) {
+      if (offset + size > f.expected.size()) continue;
+      const bool covered = std::ranges::any_of(f.parts, [&](const BodyPart& part) {
+        return part.strided == nullptr && part.offset <= offset &&
+               offset + size <= part.offset + part.size_bytes;
+      });
+      const Bytes bytes = contiguous_body(f.op, offset, size);
+      ASSERT_EQ(bytes.size(), covered ? size : 0) << offset << " " << size;
+      ASSERT_TRUE(
+          std::ranges::equal(bytes, std::span(f.expected).subspan(offset, covered ? size : 0)));
+    }
+  }
+}
+
 TEST(PartsFrom, FindsTheFirstPartThatEndsBehindAByte) {
   Fixture fixture;
   EXPECT_EQ(parts_from(fixture.op, 0).size(), 5u);
