@@ -367,6 +367,7 @@ void ContextCore::on_word(Link& link, const Descriptor& word) {
 
 // Views on either side keep a link: their slots go back on it.
 Retirement::Use ContextCore::use_of(Link& link) {
+  (void)link.collect_returns();
   const LinkStats stats = link.stats();
   const bool used = link.pipe_count() != 0 || !link.drained() || stats.view_count != 0 ||
                     stats.holds != 0 ||
