@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, SANITIZED
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
@@ -41,8 +41,10 @@ def test_a_topic():
 
 
 @pytest.mark.parametrize("ranks, failure, where", [
-    (2, None, ""), (3, None, ""), (4, "--kill", "2@100"), (3, "--kill", "0@40"),
-    (2, "--kill", "1@5"), (4, "--replace", "2@100"), (3, "--replace", "0@40")])
+    *([] if SANITIZED else [  # torch's arithmetic takes minutes there
+        (2, None, ""), (3, None, ""), (4, "--kill", "2@100"), (3, "--kill", "0@40"),
+        (4, "--replace", "2@100"), (3, "--replace", "0@40")]),
+    (2, "--kill", "1@5")])
 def test_several_processes_train_as_one(tmp_path, ranks, failure, where):
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")

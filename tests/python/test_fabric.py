@@ -113,7 +113,7 @@ def test_what_is_published_comes_with_all_that_is_known_of_it(start):
     assert publisher.node is vision and subscriber.node is motor
     publisher.wait_for_subscribers(1, PATIENCE_S)
     subscriber.wait_for_publishers(1, PATIENCE_S)
-    assert vision.nodes() == motor.nodes() == ["motor", "vision"]
+    assert eventually(lambda: vision.nodes() == motor.nodes() == ["motor", "vision"])
     published = publisher.publish({"x": np.arange(6).reshape(2, 3), "in": {"label": "a cup"}})
     assert (published.sequence, published.shown, published.lagging) == (1, 1, [])
     assert repr(published) == "tendon.Published(sequence 1, shown to 1)"
@@ -400,7 +400,7 @@ def test_a_publisher_keeps_its_node(start):
     publisher = tendon.Node("vision", domain="brain", peers=[motor.address], context=context).publisher("count")
     gc.collect()
     motor.subscriber("count").wait_for_publishers(1, PATIENCE_S)
-    assert motor.nodes() == ["motor", "vision"]
+    assert eventually(lambda: motor.nodes() == ["motor", "vision"])
     del publisher
     gc.collect()
     assert eventually(lambda: motor.nodes() == ["motor"])
