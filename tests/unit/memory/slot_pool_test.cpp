@@ -484,7 +484,11 @@ TEST(SlotPoolPages, SmallSlotsStayWarmInNumbers) {
   (void)take(pool, 1);
   auto ledger = pool.ledger();
   std::vector<SlotId> taken;
-  while (ledger.has_warm(1)) taken.push_back(ledger.acquire_warm(1)->id);
+  while (ledger.has_warm(1)) {
+    const auto slot = ledger.acquire_warm(1);
+    ASSERT_TRUE(slot.has_value()) << taken.size();
+    taken.push_back(slot->id);
+  }
   EXPECT_EQ(taken.size(), SlotPool::warm_slots(kPage) - 1);
   EXPECT_FALSE(ledger.acquire_warm(1).has_value());
   ASSERT_TRUE(ledger.mark_sent(taken.back()));
