@@ -4,15 +4,12 @@
 // The library has time stamps in it here (-DTENDON_STAGE_CLOCK=ON), which cost time themselves: the
 // cost of one is measured and taken off each step. Both ends are pinned and spin.
 //   tools/bench_hand_over.sh
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -158,12 +155,11 @@ class End {
 
 tendon::ContextOptions options() { return {.wait_policy = tendon::WaitPolicy::latency}; }
 
-[[noreturn]] void echo(int out, const Case& which) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+void echo(int out, const Case& which) {
   Context context = Context::create(options()).value();
   Listener listener = Listener::bind(context, "127.0.0.1:0").value();
   const std::string address = listener.address() + "\n";
-  if (write(out, address.data(), address.size()) < 0) _exit(1);
+  write_whole(out, address.data(), address.size());
   Pipe pipe = listener.accept(kDeadline).value();
   std::vector<StageStamp> stamps;
   stamps.reserve(kRounds * kStampsOfRound);
@@ -179,29 +175,19 @@ tendon::ContextOptions options() { return {.wait_policy = tendon::WaitPolicy::la
   write_whole(out, stamps.data(), stamps.size() * sizeof(StageStamp));
   close(out);
   (void)pipe.recv_message(kDeadline);  // until the other end closes
-  _exit(0);
 }
 
 /// The stamps of each hop: one side's of sending, the other's of receiving. What a stage was passed
 /// last counts, for a look that found nothing is none.
 using Hop = std::array<std::uint64_t, kStageCount>;
-void add_sent(const std::vector<StageStamp>& stamps, std::vector<Hop>& hops, std::size_t parity) {
-  std::size_t number = parity;
+/// One side's stamps of the stages `first` to `last`, on every other hop.
+void add(const std::vector<StageStamp>& stamps, Stage first, Stage last, std::size_t number,
+         std::vector<Hop>& hops) {
   for (const StageStamp& each : stamps) {
-    if (each.stage > Stage::sent) continue;
+    if (each.stage < first || each.stage > last) continue;
     if (number >= hops.size()) break;
     hops[number][static_cast<std::size_t>(each.stage)] = each.ticks;
-    if (each.stage == Stage::sent) number += 2;
-  }
-}
-void add_received(const std::vector<StageStamp>& stamps, std::vector<Hop>& hops,
-                  std::size_t parity) {
-  std::size_t number = parity;
-  for (const StageStamp& each : stamps) {
-    if (each.stage <= Stage::sent) continue;
-    if (number >= hops.size()) break;
-    hops[number][static_cast<std::size_t>(each.stage)] = each.ticks;
-    if (each.stage == Stage::released) number += 2;
+    if (each.stage == last) number += 2;
   }
 }
 
@@ -301,8 +287,7 @@ void measure(const Case& which, double per_ns, double stamp_cost) {
   int ends[2];
   if (pipe(ends) != 0) peer::fail_errno("pipe");
   std::fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) echo(ends[1], which);
+  const pid_t child = peer::spawn([&] { echo(ends[1], which); });
   close(ends[1]);
   const std::string address = read_line(ends[0]);
   std::vector<StageStamp> mine;
@@ -323,12 +308,12 @@ void measure(const Case& which, double per_ns, double stamp_cost) {
     theirs = read_stamps(ends[0]);
   }
   close(ends[0]);
-  waitpid(child, nullptr, 0);
+  peer::reap(child);
   std::vector<Hop> hops(2 * kRounds);
-  add_sent(mine, hops, 0);
-  add_received(theirs, hops, 0);
-  add_sent(theirs, hops, 1);
-  add_received(mine, hops, 1);
+  add(mine, Stage::begun, Stage::sent, 0, hops);
+  add(theirs, Stage::seen, Stage::released, 0, hops);
+  add(theirs, Stage::begun, Stage::sent, 1, hops);
+  add(mine, Stage::seen, Stage::released, 1, hops);
   print_case(which, hops, per_ns, stamp_cost);
 }
 

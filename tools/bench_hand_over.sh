@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Where the time of a hand-over goes, step by step: builds the library with time stamps in it, in a
 # directory of its own, and prints what benchmarks/hand_over.cpp measures.
@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+mkdir -p build
 cmake --preset release -B build/stages -DTENDON_STAGE_CLOCK=ON -DTENDON_SHARED=OFF \
   -DTENDON_ZENOH=OFF -DTENDON_BUILD_EXAMPLES=OFF > build/stages.log
 cmake --build build/stages --target bench_hand_over >> build/stages.log

@@ -248,21 +248,22 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
       case v1::Word::kRebuild:
         if (word.roster() > id_.roster) told_.rebuild = std::move(word);
         break;
-      case v1::Word::kRosterClosed:
+      case v1::Word::kRosterClosed: {
+        Error closed{ErrorCode::roster_closed, "control.roster",
+                     word.roster_closed().reason().substr(0, 2048)};
         if (mine && (state_ == WorkerState::running || state_ == WorkerState::entering)) {
           state_ = WorkerState::closed;
-          why_ = {ErrorCode::roster_closed, "control.roster",
-                  word.roster_closed().reason().substr(0, 2048)};
+          why_ = std::move(closed);
           abort_reason = why_.detail;
         } else if (state_ == WorkerState::waiting && told_.rebuild.has_value() &&
                    told_.rebuild->roster() == word.roster()) {
           // Over before this worker's thread came to enter it: nobody would end it for it then.
           told_.rebuild.reset();
           id_.roster = word.roster();
-          say_failed({ErrorCode::roster_closed, "control.roster",
-                      word.roster_closed().reason().substr(0, 2048)});
+          say_failed(closed);
         }
         break;
+      }
       case v1::Word::kHeartbeat:
         if (mine && moves_steps()) heard(word.heartbeat());
         break;
