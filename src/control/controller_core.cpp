@@ -413,6 +413,15 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
                  std::to_string(kMaxUncollectedSteps) +
                      " steps are complete and were not collected: call collect()"};
   }
+  std::shared_ptr<const KeptBody> tensors;
+  if (!inputs.tensors.empty()) {
+    const std::shared_ptr<WorkerPipe> any = seats_.at(GlobalRank{0}).pipe;
+    lock.unlock();  // a large copy takes long
+    TENDON_TRY(kept, any->keep(inputs.tensors));
+    tensors = std::move(kept);
+    lock.lock();
+    if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
+  }
   v1::StepMessage message;
   message.set_version(kControlVersion);
   message.set_run_id(roster_.id.run);
@@ -421,7 +430,7 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
   message.set_sequence(inputs_.next_sequence());
   message.set_schedule_id(inputs.schedule_id);
   message.set_payload(inputs.payload.data(), inputs.payload.size_bytes());
-  message.set_has_tensors(!inputs.tensors.empty());
+  message.set_has_tensors(tensors != nullptr);
   const auto encoded = encode(message);
   TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
   inputs_.keep(encoded);
@@ -430,14 +439,13 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
   if (!std::exchange(beats_fast_, true)) heart_->wake();
   if (steps_.is_idle()) seats_.begin_progress();
   steps_.begin(inputs.schedule_id);
-  if (inputs.tensors.empty()) return {};
+  if (tensors == nullptr) return {};
   v1::Word announced = word();
   announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
   for (const GlobalRank rank : seats_.in(SeatState::ready)) pipes.push_back(seats_.at(rank).pipe);
   lock.unlock();
-  // They are copied now.
-  for (const auto& pipe : pipes) pipe->send(announced, inputs.tensors);
+  for (const auto& pipe : pipes) pipe->send(announced, tensors);
   return {};
 }
 

@@ -7,6 +7,21 @@
 #include "control/resending.hpp"
 
 namespace tendon::v0::detail {
+namespace {
+
+// The workers of the controller's host read the same memory. No worker may write its tensors, so
+// that a program does not depend on where its worker runs.
+TensorDict to_read(TensorDict tensors) {
+  const PackedView* const packed = tensors.packed();
+  if (packed == nullptr) return tensors;  // a dict of values only
+  const Storage& own = packed->storage;
+  Storage storage(own.owner(), own.data(), own.size_bytes(), Access::read_only, own.origin());
+  auto read =
+      TensorDict::from_packed(packed->schema, packed->layout, std::move(storage), packed->values);
+  return read ? *std::move(read) : std::move(tensors);
+}
+
+}  // namespace
 
 /// One thread at a time moves steps.
 class WorkerCore::Turn {
@@ -327,7 +342,7 @@ void WorkerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict 
   const Lock lock(mutex_);
   const std::uint64_t schedule_id = std::exchange(flows_.tensors_next, 0);
   if (schedule_id == 0 || flows_.tensors.size() >= kMaxParkedMessages) return;
-  flows_.tensors[schedule_id] = std::move(tensors);
+  flows_.tensors[schedule_id] = to_read(std::move(tensors));
   changed();
 }
 

@@ -31,10 +31,10 @@ void WorkerPipe::send_if_idle(const v1::Word& word) {
   if (unsent() == 0) post(word);
 }
 
-void WorkerPipe::send(const v1::Word& word, const TensorDict& tensors) {
+void WorkerPipe::send(const v1::Word& word, std::shared_ptr<const KeptBody> tensors) {
   const Lock lock(mutex_);
   post(word);
-  sending_.push_back(pipe_.send_async(tensors));
+  sending_.push_back(send_kept_async(pipe_, std::move(tensors)));
 }
 
 void WorkerPipe::listen() {

@@ -14,6 +14,7 @@
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
+#include "pipe/send_to_many.hpp"
 #include "tendon/v1/control.pb.h"
 
 namespace tendon::v0::detail {
@@ -50,8 +51,12 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   void send(const v1::Word& word) TENDON_EXCLUDES(mutex_);
   /// The same, unless words wait already: one that is out of date when it arrives is not worth it.
   void send_if_idle(const v1::Word& word) TENDON_EXCLUDES(mutex_);
-  /// The word, and these tensors behind it.
-  void send(const v1::Word& word, const TensorDict& tensors) TENDON_EXCLUDES(mutex_);
+  /// The word, and these tensors behind it. They come from keep() of any pipe of the Context.
+  void send(const v1::Word& word, std::shared_ptr<const KeptBody> tensors) TENDON_EXCLUDES(mutex_);
+  /// Copies tensors for this pipe and others: the workers of this host read the same memory.
+  [[nodiscard]] Result<std::shared_ptr<const KeptBody>> keep(const TensorDict& tensors) const {
+    return keep_for_many(pipe_, tensors);
+  }
   /// Sends what waits, then the end. Blocks until the deadline.
   [[nodiscard]] Result<void> close(Deadline deadline) { return pipe_.close(deadline); }
   /// Ends it now; the peer gets the reason.

@@ -11,12 +11,12 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "channel/kept_body.hpp"
 #include "channel/receiver.hpp"
 #include "channel/sample_sender.hpp"
 #include "fabric/body_reader.hpp"
 #include "fabric/call_words.hpp"
 #include "fabric/entities.hpp"
-#include "fabric/kept_body.hpp"
 #include "transport/message_sink.hpp"
 
 namespace tendon::v0::detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "fabric/kept_body.hpp"
+#include "channel/kept_body.hpp"
 #include "fabric/sample_header.hpp"
 
 namespace tendon::v0::detail {

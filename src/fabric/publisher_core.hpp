@@ -13,9 +13,9 @@
 #include <tendon/fabric/publisher.hpp>
 #include <vector>
 
+#include "channel/kept_body.hpp"
 #include "channel/sample_sender.hpp"
 #include "fabric/entities.hpp"
-#include "fabric/kept_body.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/plain_topic.hpp"
 #include "fabric/sample_history.hpp"

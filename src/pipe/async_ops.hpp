@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "channel/kept_body.hpp"
 #include "pipe/pipe_core.hpp"
 #include "tensor/copy.hpp"
 
@@ -94,6 +95,7 @@ class IntoCompletion final : public RecvCompletion<TensorDict> {
 struct QueuedSend {
   TensorDict batch;
   std::shared_ptr<LoanedSlot> slot;
+  std::shared_ptr<const KeptBody> kept;
   Storage bytes;
   std::vector<std::byte> header;
   Outgoing out;

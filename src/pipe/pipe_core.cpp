@@ -203,6 +203,12 @@ Completion<void> PipeCore::send_async(Loan&& loan) {
   return enqueue(std::move(queued), std::move(prepared));
 }
 
+Completion<void> PipeCore::send_async(std::shared_ptr<const KeptBody> kept) {
+  auto queued = std::make_shared<QueuedSend>();
+  auto prepared = sender_.prepare(*queued, std::move(kept));
+  return enqueue(std::move(queued), std::move(prepared));
+}
+
 Completion<void> PipeCore::send_async(Storage bytes, const MessageOptions& options) {
   auto queued = std::make_shared<QueuedSend>();
   auto prepared = sender_.prepare(*queued, std::move(bytes), options);

@@ -55,6 +55,7 @@ class PipeCore final : public MessageSink,
   [[nodiscard]] PipeReceiver& receiver() noexcept { return receiver_; }
   Completion<void> send_async(TensorDict batch);
   Completion<void> send_async(Loan&& loan);
+  Completion<void> send_async(std::shared_ptr<const KeptBody> kept);
   Completion<void> send_async(Storage bytes, const MessageOptions& options);
   Completion<TensorDict> recv_async();
   Completion<TensorDict> recv_into_async(TensorDict destination);

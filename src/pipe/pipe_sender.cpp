@@ -8,6 +8,7 @@
 #include "core/stage_clock.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/busy.hpp"
+#include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
 
@@ -172,18 +173,28 @@ Result<bool> PipeSender::try_send(Outgoing& out, Deadline deadline) {
   }
   if (!sender_.begin(descriptor)) return false;
   TENDON_STAGE(numbered);
-  TENDON_TRY(sent, link_.send(out.op, deadline));
+  TENDON_TRY(sent, out.op.published != nullptr ? send_published(out.op, deadline)
+                                               : link_.send(out.op, deadline));
   if (sent != Sent::done) return false;
   count_sent(out);
   if (out.is_first_of_schema) prepare_next(out);
   return true;
 }
 
+// Nothing is copied: the peer takes a hold of the slot, as other peers do.
+Result<Sent> PipeSender::send_published(SendOp& op, Deadline deadline) {
+  TENDON_TRY(sent, context_.publishing().prepare(link_, op, deadline));
+  Link* const link = &link_;
+  if (sent == Sent::done) show_and_ring({&link, 1});
+  return sent;
+}
+
 // More of that size may follow. Once the first is gone: before, it would be in its way.
 void PipeSender::prepare_next(Outgoing& out) {
   out.is_first_of_schema = false;
   const std::uint64_t size = out.op.descriptor.body_bytes();
-  if (!link_.traits().slots_go_over || size <= kMaxInlineBytes || out.is_loan) return;
+  const bool is_copied = !out.is_loan && out.op.published == nullptr;
+  if (!link_.traits().slots_go_over || size <= kMaxInlineBytes || !is_copied) return;
   context_.prefault_soon([link = end_.link, size] { link->prefault(size); });
 }
 
@@ -198,7 +209,7 @@ void PipeSender::count_sent(const Outgoing& out) {
   sender_.sent(out.op.descriptor);
   ++stats_.messages_sent;
   stats_.bytes_sent += payload_bytes;
-  if (out.is_loan) {
+  if (out.is_loan || out.op.published != nullptr) {
     ++stats_.loans_sent;
   } else if (link_.traits().slots_go_over) {
     ++stats_.copies;
@@ -445,6 +456,26 @@ Result<void> PipeSender::prepare(QueuedSend& queued, Loan&& loan) {
   queued.slot = std::move(loan.slot_);
   loan.clear();
   return prepare_loan(queued.out, queued.batch, queued.slot);
+}
+
+Result<void> PipeSender::prepare(QueuedSend& queued, std::shared_ptr<const KeptBody> kept) {
+  const SharedMessage& message = kept->message;
+  Outgoing& out = queued.out;
+  out.schema = message.schema;
+  SendOp& op = out.op;
+  op.descriptor = message.descriptor;
+  op.descriptor.pipe = end_.id;
+  TENDON_CHECK(check_size(op.descriptor));
+  const std::uint64_t payload_bytes = op.descriptor.payload_bytes;
+  if (payload_bytes != 0)
+    out.parts.push_back({0, message.body.first(payload_bytes), nullptr, payload_bytes});
+  op.parts = out.parts;
+  op.values = message.body.subspan(payload_bytes, op.descriptor.values_bytes);
+  SharedMemoryLink* const memory = link_.shared_memory();
+  if (memory != nullptr && memory->takes_holds()) op.published = message.slot.get();
+  out.prepared = true;
+  queued.kept = std::move(kept);
+  return {};
 }
 
 Result<void> PipeSender::prepare(QueuedSend& queued, Storage bytes, const MessageOptions& options) {

@@ -18,6 +18,7 @@
 
 namespace tendon::v0::detail {
 
+struct KeptBody;
 struct QueuedSend;
 
 /// The sending half of a pipe: messages are prepared, wait for room in the window and for slots,
@@ -47,6 +48,7 @@ class PipeSender {
   // Asynchronous: made ready here, then queue()d with a completion
   Result<void> prepare(QueuedSend& queued, TensorDict batch);
   Result<void> prepare(QueuedSend& queued, Loan&& loan);
+  Result<void> prepare(QueuedSend& queued, std::shared_ptr<const KeptBody> kept);
   Result<void> prepare(QueuedSend& queued, Storage bytes, const MessageOptions& options);
   Result<void> queue(std::shared_ptr<QueuedSend> queued);
   void cancel(const CompletionBase* completion);
@@ -69,6 +71,7 @@ class PipeSender {
   Result<void> check_loan(const Loan& loan) const;
   void number_schema(Outgoing& out) TENDON_REQUIRES(mutex_);
   Result<bool> try_send(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
+  Result<Sent> send_published(SendOp& op, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<void> send_now(Outgoing& out, Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool take_back(Outgoing& out) TENDON_REQUIRES(mutex_);
   void count_announced(Outgoing& out) TENDON_REQUIRES(mutex_);

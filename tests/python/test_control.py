@@ -99,6 +99,7 @@ def test_steps_and_outputs(controller, team):
 def test_tensors_travel_with_a_step_and_groups_compute(controller, team):
     def add(worker):
         step = worker.next_step(timeout=PATIENCE_S)
+        assert not np.asarray(step.tensors["values"]).flags.writeable
         values = np.array(step.tensors["values"])
         worker.tensor_group.all_reduce(values, "sum", timeout=PATIENCE_S)
         assert (worker.world.size, worker.kv_group.size, worker.pipeline_group.size) == (2, 1, 1)

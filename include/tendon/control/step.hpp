@@ -23,7 +23,10 @@ struct StepInputs {
   /// At most kMaxStepPayloadBytes. Tendon does not look into it: a serialized
   /// `tendon.v1.StepInputs` (proto/tendon/v1/step.proto), or a message of yours.
   Storage payload = {};
-  /// Travel on the worker pipes, by shared memory within a host; may be empty.
+  /// Beside the payload, on the worker pipes; may be empty. broadcast() copies them once, and all
+  /// workers of the controller's host read that copy: a worker may not write them. A worker on
+  /// another host is sent a copy of its own. Their memory is free when the last worker has dropped
+  /// them.
   TensorDict tensors = {};
 };
 

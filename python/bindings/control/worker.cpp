@@ -188,6 +188,7 @@ void bind_worker(nb::module_& module) {
           nb::sig("def payload(self) -> bytes"))
       .def_prop_ro(
           "tensors", [](const Step& self) { return nb::cast(self.inputs.tensors); },
+          "Read-only: the workers of the controller's host read the same memory.",
           nb::sig("def tensors(self) -> TensorDict"))
       .def_prop_ro(
           "cancelled", [](const Step& self) { return self.cancelled(); },

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 
+#include "runtime/context_core.hpp"
 #include "support/control_team.hpp"
 
 namespace tendon::test {
@@ -173,7 +174,7 @@ TEST_F(OneWorker, TensorsComeWithTheirStep) {
                   for (int i = 0; i < 3; ++i) {
                     const auto step = worker.next_step(kPatience);
                     ASSERT_TRUE(succeeds(step));
-                    const auto values = step->inputs.tensors["prompt"].span<float>();
+                    const auto values = step->inputs.tensors["prompt"].span<const float>();
                     ASSERT_TRUE(succeeds(worker.send_outputs(
                         {.schedule_id = step->inputs.schedule_id,
                          .payload = storage_of(std::to_string(static_cast<int>(values[1])))},
@@ -192,6 +193,36 @@ TEST_F(OneWorker, TensorsComeWithTheirStep) {
               std::to_string(id));
   }
   EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
+}
+
+// However many workers there are: each maps the one slot that the controller has filled.
+TEST(ManyWorkers, ReadOneCopyOfAStepsTensors) {
+  constexpr std::int64_t kFloats = 100'000;
+  Context context = Context::create({.name = "controller"}).value();
+  Controller controller = Controller::bind(context, layout_of(3, 1, 1), "127.0.0.1:0").value();
+  std::promise<void> counted;
+  const std::shared_future<void> go = counted.get_future().share();
+  WorkerThreads workers(controller);
+  workers.start_all([&](Worker& worker) {
+    const auto step = worker.next_step(kPatience);
+    ASSERT_TRUE(succeeds(step));
+    const Tensor prompt = step->inputs.tensors["prompt"];
+    EXPECT_EQ(prompt.access(), Access::read_only);
+    EXPECT_EQ(prompt.span<const float>()[kFloats - 1], 5.0F);
+    ASSERT_TRUE(succeeds(worker.send_outputs({.schedule_id = 1}, kPatience)));
+    go.wait();
+  });
+  ASSERT_TRUE(succeeds(controller.wait_for_workers(kPatience)));
+  TensorDict tensors;
+  tensors.set("prompt", Tensor::of<float>({kFloats}, std::vector<float>(kFloats, 5)));
+  ASSERT_TRUE(succeeds(controller.broadcast(
+      {.schedule_id = 1, .payload = {}, .tensors = std::move(tensors)}, kPatience)));
+  ASSERT_TRUE(succeeds(controller.collect(1, kPatience)));
+  const auto stats = detail::ContextCore::of(context)->publishing().pool()->stats();
+  EXPECT_EQ(stats.slots.loaned_count, 1U);
+  EXPECT_EQ(stats.holds, 3U);
+  counted.set_value();
+  EXPECT_TRUE(succeeds(controller.stop("over", kPatience)));
 }
 
 TEST_F(OneWorker, AWorkerThatComputesRepliesAndHearsOfACancel) {

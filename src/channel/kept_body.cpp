@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/kept_body.hpp"
+#include "channel/kept_body.hpp"
 
 #include <cstring>
 #include <string>
@@ -14,13 +14,15 @@ Result<void> KeptBody::make_room(SharedMessage what, std::uint16_t header_bytes,
                                  const AcquireSlot& acquire) {
   what.descriptor.header_bytes = header_bytes;
   const std::uint64_t size = what.descriptor.body_bytes();
-  if (size <= kMaxInlineBytes) {
+  if (size > kMaxInlineBytes) {
+    TENDON_TRY(slot, acquire(size));
+    what.slot = std::move(slot);
+  }
+  if (what.slot == nullptr) {
     inlined.resize(size);
     what.body = inlined;
   } else {
-    TENDON_TRY(slot, acquire(size));
-    what.body = slot->memory().first(size);
-    what.slot = std::move(slot);
+    what.body = what.slot->memory().first(size);
   }
   message = std::move(what);
   return {};

@@ -15,12 +15,13 @@
 
 namespace tendon::v0::detail {
 
-/// A slot of the publish pool. What is given up for it when memory is short is its caller's matter.
+/// A slot of the publish pool; null: the body lies in private memory instead. What is given up for
+/// a slot when memory is short is its caller's matter.
 using AcquireSlot =
     std::function<Result<std::shared_ptr<const PublishedSlot>>(std::uint64_t size_bytes)>;
 
-/// A message of the fabric as it is kept for those that are to see it. Once it was shown to one, it
-/// does not change.
+/// A message as it is kept for all peers that are to see it. Once it was shown to one, it does not
+/// change.
 ///
 /// Owns:    its body: a slot of the publish pool or, when the body is small, memory of its own.
 /// Threads: none of its own.
