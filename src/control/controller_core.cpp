@@ -443,7 +443,10 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
   v1::Word announced = word();
   announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
-  for (const GlobalRank rank : seats_.in(SeatState::ready)) pipes.push_back(seats_.at(rank).pipe);
+  for (const GlobalRank rank : seats_.in(SeatState::ready)) {
+    // Others get them from a worker of their host.
+    if (!seats_.at(rank).ready.has_relay()) pipes.push_back(seats_.at(rank).pipe);
+  }
   lock.unlock();
   for (const auto& pipe : pipes) pipe->send(announced, tensors);
   return {};

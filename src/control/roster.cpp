@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "control/controller_core.hpp"
+#include "control/host_relay.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -90,6 +91,7 @@ Result<void> ControllerCore::open_roster() {
   sockets_ = std::move(sockets);
   ++roster_.id.roster;
   inputs_ = FlowSender();
+  store_.forget_all_of(HostRelay::kStoreKeys);
   roster_.state = RosterState::forming;
   roster_.why_closed = {};
   const StepEndpoints endpoints = sockets_->endpoints();

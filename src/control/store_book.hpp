@@ -37,6 +37,10 @@ class StoreBook {
       waiting_[key].insert(asking);
     }
   }
+  /// Texts of rosters before this one.
+  void forget_all_of(std::string_view prefix) {
+    std::erase_if(values_, [&](const auto& entry) { return entry.first.starts_with(prefix); });
+  }
   /// It asks no more.
   void forget(const std::shared_ptr<WorkerPipe>& gone) {
     for (auto& [key, asking] : waiting_) asking.erase(gone);

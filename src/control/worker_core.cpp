@@ -116,7 +116,17 @@ std::optional<Step> WorkerCore::take_step() {
   step.inputs.schedule_id = next->schedule_id();
   if (next->has_tensors()) {
     const auto tensors = flows_.tensors.find(step.inputs.schedule_id);
-    if (tensors == flows_.tensors.end()) return std::nullopt;  // still on the worker pipe
+    if (tensors == flows_.tensors.end()) {
+      // Still on their way, unless the worker that would pass them on is gone.
+      if (flows_.relay != nullptr && flows_.relay->has_lost_relay()) {
+        state_ = WorkerState::closed;
+        why_ = {ErrorCode::roster_closed, "control.relay",
+                "the tensors of step " + std::to_string(step.inputs.schedule_id) +
+                    " were to come from rank " + std::to_string(flows_.relay->relay()->value) +
+                    ", and the pipe to it has ended"};
+      }
+      return std::nullopt;
+    }
     step.inputs.tensors = std::move(tensors->second);
     flows_.tensors.erase(tensors);
   }
@@ -339,9 +349,24 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
 
 void WorkerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
   (void)pipe;
+  std::shared_ptr<HostRelay> relay;
+  std::uint64_t schedule_id = 0;
+  std::uint64_t roster = 0;
+  {
+    const Lock lock(mutex_);
+    schedule_id = std::exchange(flows_.tensors_next, 0);
+    relay = flows_.relay;
+    roster = id_.roster;
+  }
+  if (schedule_id == 0) return;
+  // Before this worker's program has them: it may end with its step.
+  if (relay != nullptr) relay->pass_on(schedule_id, tensors);
   const Lock lock(mutex_);
-  const std::uint64_t schedule_id = std::exchange(flows_.tensors_next, 0);
-  if (schedule_id == 0 || flows_.tensors.size() >= kMaxParkedMessages) return;
+  if (id_.roster == roster) keep(schedule_id, std::move(tensors));
+}
+
+void WorkerCore::keep(std::uint64_t schedule_id, TensorDict tensors) {
+  if (flows_.tensors.size() >= kMaxParkedMessages) return;
   flows_.tensors[schedule_id] = to_read(std::move(tensors));
   changed();
 }

@@ -15,6 +15,7 @@
 #include "control/flow_receiver.hpp"
 #include "control/flow_sender.hpp"
 #include "control/heart.hpp"
+#include "control/host_relay.hpp"
 #include "control/pipe_store.hpp"
 #include "control/step_message.hpp"
 #include "control/step_sockets.hpp"
@@ -114,6 +115,8 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   [[nodiscard]] Result<std::shared_ptr<Group>> join_world(Deadline deadline)
       TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> rebuild_world(Group& world, Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] std::shared_ptr<HostRelay> meet_host(const Group& world, Deadline deadline)
+      TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> await_probe(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool moves_steps() const TENDON_REQUIRES(mutex_) {
     return state_ == WorkerState::running || state_ == WorkerState::stopping;
@@ -131,6 +134,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
 
   // Flows
   void arrived(v1::StepMessage message) TENDON_REQUIRES(mutex_);
+  void keep(std::uint64_t schedule_id, TensorDict tensors) TENDON_REQUIRES(mutex_);
   void ask_again(std::optional<MissingRange> missing) TENDON_REQUIRES(mutex_);
   void service(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::optional<Step> take_step() TENDON_REQUIRES(mutex_);
@@ -172,8 +176,9 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
     FlowSender microbatches;
     std::optional<std::uint64_t> probe;           // its nonce, once it came
     std::map<std::uint64_t, TensorDict> tensors;  // by schedule_id
-    std::uint64_t tensors_next = 0;  // the schedule_id of the next TensorDict on the pipe
-    bool outputs_break = false;      // the controller asked for outputs: connect anew
+    std::uint64_t tensors_next = 0;    // the schedule_id of the next TensorDict on the pipe
+    std::shared_ptr<HostRelay> relay;  // null: the controller shares memory with this worker
+    bool outputs_break = false;        // the controller asked for outputs: connect anew
     bool inputs_break = false;
   };
   Flows flows_ TENDON_GUARDED_BY(mutex_);

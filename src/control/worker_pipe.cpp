@@ -37,6 +37,13 @@ void WorkerPipe::send(const v1::Word& word, std::shared_ptr<const KeptBody> tens
   sending_.push_back(send_kept_async(pipe_, std::move(tensors)));
 }
 
+void WorkerPipe::end_when_sent(const Error& reason) {
+  const Lock lock(mutex_);
+  if (unsent() == 0) return pipe_.cancel(reason);
+  sending_.back().on_done(
+      [self = shared_from_this(), reason](const Result<void>&) { self->pipe_.cancel(reason); });
+}
+
 void WorkerPipe::listen() {
   Completion<Message> next = pipe_.recv_message_async();
   // The pipe lives while it is listened to: its listener ends it.

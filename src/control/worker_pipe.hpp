@@ -59,10 +59,13 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   }
   /// Sends what waits, then the end. Blocks until the deadline.
   [[nodiscard]] Result<void> close(Deadline deadline) { return pipe_.close(deadline); }
+  /// Ends it once what waits has left; the peer gets the reason. Never waits.
+  void end_when_sent(const Error& reason) TENDON_EXCLUDES(mutex_);
   /// Ends it now; the peer gets the reason.
   void cancel(const Error& reason) { pipe_.cancel(reason); }
 
   [[nodiscard]] PeerIdentity peer() const { return pipe_.peer(); }
+  [[nodiscard]] Path path() const { return pipe_.path(); }
 
  private:
   void listen() TENDON_EXCLUDES(mutex_);

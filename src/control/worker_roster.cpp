@@ -55,8 +55,10 @@ Result<void> WorkerCore::enter(Deadline deadline) {
     Result<std::shared_ptr<WorkerSockets>> sockets =
         groups.has_value() ? network_->connect(endpoints, place_.host, keys_)
                            : Result<std::shared_ptr<WorkerSockets>>(groups.error());
+    auto relay = sockets.has_value() ? meet_host(*groups->world, deadline) : nullptr;
     const Lock lock(mutex_);
     if (sockets.has_value()) {
+      flows_.relay = std::move(relay);
       sockets_ = *std::move(sockets);
       Result<void> probed = await_probe(deadline);
       if (probed.has_value()) return {};
@@ -175,6 +177,36 @@ Result<WorkerGroups> WorkerCore::make_groups(Deadline deadline) {
   return groups;
 }
 
+// A worker that shares memory with the controller gets tensors there.
+std::shared_ptr<HostRelay> WorkerCore::meet_host(const Group& world, Deadline deadline) {
+  if (pipe_->path().kind == PathKind::shm) return nullptr;
+  RosterId id;
+  {
+    const Lock lock(mutex_);
+    id = id_;
+  }
+  const std::weak_ptr<WorkerCore> weak = weak_from_this();
+  auto relay = std::make_shared<HostRelay>(
+      RelayPlace{id, place_.rank},
+      RelayedTensors::Calls{
+          .came =
+              [weak, roster = id.roster](std::uint64_t schedule_id, TensorDict tensors) {
+                const auto self = weak.lock();
+                if (self == nullptr) return;
+                const Lock lock(self->mutex_);
+                if (self->id_.roster == roster) self->keep(schedule_id, std::move(tensors));
+              },
+          .ended =
+              [weak] {
+                const auto self = weak.lock();
+                if (self == nullptr) return;
+                const Lock lock(self->mutex_);
+                self->changed();
+              }});
+  relay->meet(meeting_.context, *meeting_.store, world.members(), deadline);
+  return relay;
+}
+
 Result<void> WorkerCore::await_probe(Deadline deadline) {
   while (!flows_.probe) {
     if (state_ != WorkerState::entering) return state_error("control.roster");
@@ -191,6 +223,8 @@ Result<void> WorkerCore::await_probe(Deadline deadline) {
   ready.mutable_ready()->set_group_epoch(groups_.world->epoch_number());
   ready.mutable_ready()->set_members(groups_.world->size());
   ready.mutable_ready()->set_free_blocks(place_.options.free_blocks);
+  if (flows_.relay != nullptr && flows_.relay->relay())
+    ready.mutable_ready()->set_relay(flows_.relay->relay()->value);
   pipe_->send(ready);
   state_ = WorkerState::running;
   return {};

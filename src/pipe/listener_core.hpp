@@ -18,6 +18,9 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
   [[nodiscard]] static Result<std::shared_ptr<ListenerCore>> bind(
       const std::shared_ptr<ContextCore>& context, std::string_view address, Profile profile);
   explicit ListenerCore(std::shared_ptr<ContextCore> context) : context_(std::move(context)) {}
+  [[nodiscard]] static Listener make_listener(std::shared_ptr<ListenerCore> core) {
+    return Listener(std::move(core));
+  }
 
   [[nodiscard]] Result<Pipe> accept(Deadline deadline);
   [[nodiscard]] Completion<Pipe> accept_async();

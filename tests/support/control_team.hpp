@@ -56,17 +56,23 @@ inline void echo_steps(Worker& worker) {
 class WorkerThreads {
  public:
   using Body = std::function<void(Worker&)>;
+  using BodyWithContext = std::function<void(Worker&, Context&)>;
 
   explicit WorkerThreads(const Controller& controller)
       : address_(controller.address()), layout_(controller.layout()) {}
   ~WorkerThreads() { join(); }
 
   void start(std::uint32_t rank, Body body = echo_steps, WorkerOptions options = {}) {
+    start_in(
+        rank, [body = std::move(body)](Worker& worker, Context&) { body(worker); },
+        std::move(options));
+  }
+  void start_in(std::uint32_t rank, BodyWithContext body, WorkerOptions options = {}) {
     threads_.emplace_back([this, rank, body = std::move(body), options] {
       Context context = Context::create({.name = "worker " + std::to_string(rank)}).value();
       auto worker = Worker::connect(context, address_, layout_, {rank}, kPatience, options);
       ASSERT_TRUE(succeeds(worker));
-      body(*worker);
+      body(*worker, context);
     });
   }
   void start_all(const Body& body = echo_steps) {

@@ -304,11 +304,12 @@ class GroupCore::Entering {
                        std::to_string(core_.mesh_places_[core_.self_].value) + " of " + group +
                        ", whose members have not called grow() or rebuild() in time"};
     }
-    if (members_ == Of::every_place && seats.count() != core_.mesh_places_.size()) {
+    const bool alone = core_.seats_.agreement().state() == Agreement::State::no_quorum;
+    // What is too few to go on lets nobody in either.
+    if (!alone && members_ == Of::every_place && seats.count() != core_.mesh_places_.size()) {
       return Error{ErrorCode::timeout, where_,
                    group + " still waits for a process in the place of " + core_.empty_places()};
     }
-    const bool alone = core_.seats_.agreement().state() == Agreement::State::no_quorum;
     if (alone || !has_aim_) {
       return Error{alone ? ErrorCode::no_quorum : ErrorCode::timeout, where_,
                    group + ": " +

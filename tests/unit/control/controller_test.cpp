@@ -12,13 +12,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Shape {
+struct Sizes {
   std::uint32_t tensor;
   std::uint32_t pipeline;
   std::uint32_t kv;
 };
 
-class ControllerLayouts : public testing::TestWithParam<Shape> {};
+class ControllerLayouts : public testing::TestWithParam<Sizes> {};
 
 TEST_P(ControllerLayouts, StepsGoToAllWorkersAndOutputsComeBackInAnyOrder) {
   const auto [tensor, pipeline, kv] = GetParam();
@@ -65,8 +65,8 @@ TEST_P(ControllerLayouts, StepsGoToAllWorkersAndOutputsComeBackInAnyOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ControllerLayouts,
-                         testing::Values(Shape{1, 1, 1}, Shape{2, 1, 1}, Shape{1, 2, 1},
-                                         Shape{1, 1, 2}, Shape{2, 2, 1}, Shape{1, 2, 2}),
+                         testing::Values(Sizes{1, 1, 1}, Sizes{2, 1, 1}, Sizes{1, 2, 1},
+                                         Sizes{1, 1, 2}, Sizes{2, 2, 1}, Sizes{1, 2, 2}),
                          [](const auto& tested) {
                            return std::to_string(tested.param.tensor) + "x" +
                                   std::to_string(tested.param.pipeline) + "x" +
@@ -195,34 +195,190 @@ TEST_F(OneWorker, TensorsComeWithTheirStep) {
   EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
 }
 
-// However many workers there are: each maps the one slot that the controller has filled.
-TEST(ManyWorkers, ReadOneCopyOfAStepsTensors) {
-  constexpr std::int64_t kFloats = 100'000;
-  Context context = Context::create({.name = "controller"}).value();
-  Controller controller = Controller::bind(context, layout_of(3, 1, 1), "127.0.0.1:0").value();
+// The tensors of a step, whatever the number of workers.
+class ManyWorkers : public testing::Test {
+ protected:
+  static constexpr std::int64_t kFloats = 100'000;
+  using Pools = std::vector<detail::PublishPoolStats>;
+
+  explicit ManyWorkers(Transport transport = Transport::automatic)
+      : context_(Context::create({.name = "controller", .transport = transport}).value()),
+        controller_(Controller::bind(context_, layout_of(3, 1, 1), "127.0.0.1:0").value()) {}
+
+  static detail::PublishPoolStats pool_of(const Context& context) {
+    return detail::ContextCore::of(context)->publishing().pool()->stats();
+  }
+  static TensorDict prompt(float value) {
+    TensorDict tensors;
+    tensors.set("prompt", Tensor::of<float>({kFloats}, std::vector<float>(kFloats, value)));
+    return tensors;
+  }
+  /// Workers that keep the tensors of step 1 until `go`; then what their publish pools have shown.
+  void start(WorkerThreads& workers, const std::shared_future<void>& go, Pools& pools) {
+    pools.resize(controller_.layout().world_size());
+    const auto body = [this, &pools, go](Worker& worker, Context& context) {
+      const auto step = worker.next_step(kPatience);
+      ASSERT_TRUE(succeeds(step));
+      const Tensor prompt = step->inputs.tensors["prompt"];
+      EXPECT_EQ(prompt.access(), Access::read_only);
+      EXPECT_EQ(prompt.span<const float>()[kFloats - 1], 5.0F);
+      ASSERT_TRUE(succeeds(worker.send_outputs({.schedule_id = 1}, kPatience)));
+      ++have_them_;
+      go.wait();
+      pools[worker.rank().value] = pool_of(context);
+    };
+    for (std::uint32_t rank = 0; rank < pools.size(); ++rank) workers.start_in(rank, body);
+  }
+
+  /// Only rank 0 sends outputs, so that collect() does not wait for the others.
+  [[nodiscard]] bool all_have_them() const {
+    return eventually([&] { return have_them_ == controller_.layout().world_size(); });
+  }
+
+  Context context_;
+  Controller controller_;
+  std::atomic<std::uint32_t> have_them_{0};
+};
+
+// Each maps the one slot that the controller has filled.
+TEST_F(ManyWorkers, OfTheControllersHostReadOneCopy) {
+  Pools pools;
   std::promise<void> counted;
-  const std::shared_future<void> go = counted.get_future().share();
-  WorkerThreads workers(controller);
-  workers.start_all([&](Worker& worker) {
-    const auto step = worker.next_step(kPatience);
-    ASSERT_TRUE(succeeds(step));
-    const Tensor prompt = step->inputs.tensors["prompt"];
-    EXPECT_EQ(prompt.access(), Access::read_only);
-    EXPECT_EQ(prompt.span<const float>()[kFloats - 1], 5.0F);
-    ASSERT_TRUE(succeeds(worker.send_outputs({.schedule_id = 1}, kPatience)));
-    go.wait();
-  });
-  ASSERT_TRUE(succeeds(controller.wait_for_workers(kPatience)));
-  TensorDict tensors;
-  tensors.set("prompt", Tensor::of<float>({kFloats}, std::vector<float>(kFloats, 5)));
-  ASSERT_TRUE(succeeds(controller.broadcast(
-      {.schedule_id = 1, .payload = {}, .tensors = std::move(tensors)}, kPatience)));
-  ASSERT_TRUE(succeeds(controller.collect(1, kPatience)));
-  const auto stats = detail::ContextCore::of(context)->publishing().pool()->stats();
-  EXPECT_EQ(stats.slots.loaned_count, 1U);
-  EXPECT_EQ(stats.holds, 3U);
+  WorkerThreads workers(controller_);
+  start(workers, counted.get_future().share(), pools);
+  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
+  ASSERT_TRUE(succeeds(
+      controller_.broadcast({.schedule_id = 1, .payload = {}, .tensors = prompt(5)}, kPatience)));
+  ASSERT_TRUE(succeeds(controller_.collect(1, kPatience)));
+  EXPECT_TRUE(all_have_them());
+  EXPECT_EQ(pool_of(context_).slots.loaned_count, 1U);
+  EXPECT_EQ(pool_of(context_).holds, 3U);
   counted.set_value();
-  EXPECT_TRUE(succeeds(controller.stop("over", kPatience)));
+  EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
+  workers.join();
+  for (const auto& pool : pools) EXPECT_EQ(pool.holds, 0U);
+}
+
+// A controller that shares no memory with its workers, as if it were on another host.
+class ManyWorkersElsewhere : public ManyWorkers {
+ protected:
+  ManyWorkersElsewhere() : ManyWorkers(Transport::tcp) {}
+};
+
+TEST_F(ManyWorkersElsewhere, GetOneCopyForAllAndPassItOn) {
+  Pools pools;
+  std::promise<void> counted;
+  WorkerThreads workers(controller_);
+  start(workers, counted.get_future().share(), pools);
+  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
+  ASSERT_TRUE(succeeds(
+      controller_.broadcast({.schedule_id = 1, .payload = {}, .tensors = prompt(5)}, kPatience)));
+  ASSERT_TRUE(succeeds(controller_.collect(1, kPatience)));
+  EXPECT_TRUE(all_have_them());
+  counted.set_value();
+  EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
+  workers.join();
+  EXPECT_EQ(pools[0].holds, 2U);
+  EXPECT_EQ(pools[0].slots.loaned_count, 1U);
+  EXPECT_EQ(pools[1].holds + pools[2].holds, 0U);
+}
+
+TEST_F(ManyWorkersElsewhere, ARosterAfterTheFirstWorkersLossHasAnotherOne) {
+  WorkerThreads workers(controller_);
+  workers.start(0, [](Worker& worker) {
+    ASSERT_TRUE(succeeds(worker.next_step(kPatience)));
+    worker.leave("a test");
+  });
+  workers.start(1);
+  workers.start(2);
+  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
+  ASSERT_TRUE(succeeds(
+      controller_.broadcast({.schedule_id = 1, .payload = {}, .tensors = prompt(1)}, kPatience)));
+  EXPECT_TRUE(fails_with(controller_.collect(1, kPatience), ErrorCode::worker_lost, "rank 0"));
+  workers.start(0);
+  ASSERT_TRUE(succeeds(controller_.rebuild(kPatience)));
+  for (std::uint64_t id = 2; id <= 5; ++id) {
+    ASSERT_TRUE(succeeds(controller_.broadcast(
+        {.schedule_id = id, .payload = {}, .tensors = prompt(2)}, kPatience)));
+    EXPECT_TRUE(succeeds(controller_.collect(id, kPatience)));
+  }
+  // It waits for all workers to have done these steps, which they cannot without the tensors.
+  EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
+}
+
+TEST_F(ManyWorkers, ThatLoseTheirLinksFormTheNextRosterAsTheyAre) {
+  std::promise<void> all_are_ready;
+  WorkerThreads workers(controller_);
+  const auto step_and_rebuild = [](Worker& worker) {
+    // One that hears of another's failure first is given no step.
+    const auto step = worker.next_step(kPatience);
+    Error why = step.has_value() ? Error() : step.error();
+    if (step.has_value()) {
+      const Tensor tensor = Tensor::of<float>({1}, {1});
+      const auto reduced = worker.groups().tensor->all_reduce(tensor, ReduceOp::sum, kPatience);
+      ASSERT_FALSE(reduced.has_value());
+      why = reduced.error();
+    }
+    ASSERT_TRUE(succeeds(worker.rebuild(why, kPatience)));
+    echo_steps(worker);
+  };
+  workers.start_in(0, [&](Worker& worker, Context& context) {
+    all_are_ready.get_future().wait();
+    const auto links = detail::ContextCore::of(context)->links().all();
+    for (const auto& link : *links) {
+      if (link->peer().name != "controller")
+        link->fail({ErrorCode::peer_lost, "test", "this link was cut"}, detail::Death::not_proved);
+    }
+    step_and_rebuild(worker);
+  });
+  workers.start(1, step_and_rebuild);
+  workers.start(2, step_and_rebuild);
+  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
+  all_are_ready.set_value();
+  ASSERT_TRUE(succeeds(controller_.broadcast({.schedule_id = 1}, kPatience)));
+  EXPECT_FALSE(controller_.collect(1, kPatience).has_value());
+  ASSERT_TRUE(succeeds(controller_.rebuild(kPatience)));
+  ASSERT_TRUE(succeeds(controller_.broadcast({.schedule_id = 2}, kPatience)));
+  EXPECT_TRUE(succeeds(controller_.collect(2, kPatience)));
+  EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
+}
+
+TEST_F(ManyWorkersElsewhere, ABrokenRelayIsTheEndOfTheRosterAndNotOfAWorker) {
+  std::promise<void> all_are_ready;
+  std::promise<void> broken;
+  const auto enters_again = [](Worker& worker) {
+    auto step = worker.next_step(kPatience);
+    // The first worker has its step, and sends no outputs.
+    if (step.has_value() && worker.rank().value == 0) step = worker.next_step(kPatience);
+    ASSERT_FALSE(step.has_value());
+    EXPECT_EQ(step.error().code, ErrorCode::roster_closed) << step.error().message();
+    ASSERT_TRUE(succeeds(worker.rebuild(step.error(), kPatience)));
+    echo_steps(worker);
+  };
+  WorkerThreads workers(controller_);
+  workers.start_in(0, [&](Worker& worker, Context& context) {
+    all_are_ready.get_future().wait();
+    const auto links = detail::ContextCore::of(context)->links().all();
+    for (const auto& link : *links) {
+      if (link->shared_memory() != nullptr)
+        link->fail({ErrorCode::peer_lost, "test", "this link was cut"}, detail::Death::not_proved);
+    }
+    broken.set_value();
+    enters_again(worker);
+  });
+  for (const std::uint32_t follower : {1U, 2U}) workers.start(follower, enters_again);
+  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
+  all_are_ready.set_value();
+  broken.get_future().wait();
+  ASSERT_TRUE(succeeds(
+      controller_.broadcast({.schedule_id = 1, .payload = {}, .tensors = prompt(1)}, kPatience)));
+  EXPECT_TRUE(fails_with(controller_.collect(1, kPatience), ErrorCode::worker_lost,
+                         "the tensors of step 1 were to come from rank 0"));
+  ASSERT_TRUE(succeeds(controller_.rebuild(kPatience)));
+  ASSERT_TRUE(succeeds(
+      controller_.broadcast({.schedule_id = 2, .payload = {}, .tensors = prompt(2)}, kPatience)));
+  EXPECT_TRUE(succeeds(controller_.collect(2, kPatience)));
+  EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
 }
 
 TEST_F(OneWorker, AWorkerThatComputesRepliesAndHearsOfACancel) {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tendon/group/group.hpp>
+#include <tendon/group/rendezvous.hpp>
+#include <vector>
+
+#include "control/tensor_relay.hpp"
+
+namespace tendon::v0::detail {
+
+class ContextCore;
+
+/// What a worker does for the tensors of the workers beside it, in one roster: it passes them on,
+/// gets them from another one, or neither.
+///
+/// Owns:    its end of the relay.
+/// Threads: meet() before the others, which are safe everywhere.
+/// Errors:  none: a worker that finds no first one gets its tensors from the controller.
+/// Blocks:  meet(): at most kFirstComesWithin, and not beyond its deadline.
+/// Cost:    as TensorRelay.
+class HostRelay {
+ public:
+  /// How long a follower looks for the first worker: all of them come out of the same groups.
+  static constexpr std::chrono::milliseconds kFirstComesWithin{2000};
+  /// Keys in the store begin with it; the controller forgets them with their roster.
+  static constexpr std::string_view kStoreKeys = "relay/";
+
+  HostRelay(RelayPlace place, RelayedTensors::Calls calls)
+      : place_(std::move(place)), calls_(std::move(calls)) {}
+  HostRelay(const HostRelay&) = delete;
+  HostRelay& operator=(const HostRelay&) = delete;
+  ~HostRelay();
+
+  /// The workers that share memory with this one are its host. The first one listens in the runtime
+  /// directory, which other users cannot enter; the store has the name of its socket there.
+  void meet(const std::shared_ptr<ContextCore>& context, RendezvousStore& store,
+            const std::vector<GroupMember>& world, Deadline deadline);
+  /// The worker that passes tensors on to this one.
+  [[nodiscard]] std::optional<GlobalRank> relay() const noexcept { return relay_; }
+  /// To the followers, if this is the first worker.
+  void pass_on(std::uint64_t schedule_id, const TensorDict& tensors);
+  /// The worker that passed tensors on is gone: what has not come does not come.
+  [[nodiscard]] bool has_lost_relay() const;
+
+ private:
+  [[nodiscard]] Result<void> lead(const std::shared_ptr<ContextCore>& context,
+                                  RendezvousStore& store, std::set<GlobalRank> followers,
+                                  Deadline deadline);
+  [[nodiscard]] Result<void> follow(const std::shared_ptr<ContextCore>& context,
+                                    RendezvousStore& store, GlobalRank first, Deadline deadline);
+  [[nodiscard]] std::string key_of(GlobalRank first) const;
+
+  const RelayPlace place_;
+  const RelayedTensors::Calls calls_;
+  std::shared_ptr<TensorRelay> leads_;
+  std::shared_ptr<RelayedTensors> follows_;
+  std::optional<GlobalRank> relay_;
+};
+
+}  // namespace tendon::v0::detail

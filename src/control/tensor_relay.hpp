@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a step come once to each host that is not the controller's: to the *first* worker
+// there, the one with the lowest rank, which passes them on to the others, its *followers*.
+//
+//   follower                          first
+//     |--- connect, RelayJoin{rank} ---->|   refused: a stranger, another roster
+//     |<-- RelayWelcome -----------------|
+//     |    (Ready{relay = first} to the controller, which sends it no tensors then)
+//     |<-- StepTensors, TensorDict ------|   for each step that has some
+//
+// A follower that finds no first one in time asks the controller for its own copies: Ready without
+// `relay`. When the pipe between the two ends while the roster runs, the roster is over.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tendon/control/limits.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/core/rank.hpp>
+#include <tendon/pipe/listener.hpp>
+#include <vector>
+
+#include "control/step_message.hpp"
+#include "control/worker_pipe.hpp"
+
+namespace tendon::v0::detail {
+
+/// Where its errors and warnings come from.
+inline constexpr std::string_view kRelay = "control.relay";
+
+/// Which roster of which run a relay is of: the peer of its pipe must say the same.
+struct RelayPlace {
+  RosterId roster;
+  GlobalRank rank;  ///< this worker's
+};
+
+/// The first worker's end.
+///
+/// Owns:    a listener, a pipe to each follower.
+/// Threads: safe everywhere.
+/// Errors:  none: a follower that cannot be served loses its pipe, and knows by that.
+/// Blocks:  never.
+/// Cost:    pass_on(): one copy into a slot that all followers read.
+class TensorRelay final : public PipeListener, public std::enable_shared_from_this<TensorRelay> {
+ public:
+  /// Only these followers are let in, each once.
+  TensorRelay(RelayPlace place, std::set<GlobalRank> followers)
+      : place_(std::move(place)), expected_(std::move(followers)) {}
+
+  /// Followers may come from now on.
+  void serve(Listener listener) TENDON_EXCLUDES(mutex_);
+  void pass_on(std::uint64_t schedule_id, const TensorDict& tensors) TENDON_EXCLUDES(mutex_);
+  /// Lets no further follower in, and ends the pipes once what was passed on has left.
+  void end() TENDON_EXCLUDES(mutex_);
+
+  void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) override
+      TENDON_EXCLUDES(mutex_);
+  void on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) override;
+  void on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) override
+      TENDON_EXCLUDES(mutex_);
+
+ private:
+  void accept_next();
+  void accepted(Result<Pipe> pipe) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] std::optional<Error> let_in(const std::shared_ptr<WorkerPipe>& pipe,
+                                            const v1::Word& word) TENDON_REQUIRES(mutex_);
+
+  const RelayPlace place_;
+  std::optional<Listener> listener_;           // set before the first follower
+  std::optional<Completion<Pipe>> accepting_;  // by serve(), then by the service thread
+  Mutex mutex_;
+  std::set<GlobalRank> expected_ TENDON_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<WorkerPipe>> unknown_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<WorkerPipe>> followers_ TENDON_GUARDED_BY(mutex_);
+};
+
+/// A follower's end.
+///
+/// Owns:    the pipe to the first worker.
+/// Threads: safe everywhere. What it was given to call is called on the service thread.
+/// Errors:  follow(): what Pipe::connect() returns, timeout, protocol_violation.
+/// Blocks:  follow(): until its deadline.
+/// Cost:    none per step beyond the message.
+class RelayedTensors final : public PipeListener,
+                             public std::enable_shared_from_this<RelayedTensors> {
+ public:
+  struct Calls {
+    std::function<void(std::uint64_t schedule_id, TensorDict tensors)> came;
+    std::function<void()> ended;  ///< once, unless end() was called before
+  };
+  RelayedTensors(RelayPlace place, Calls calls)
+      : place_(std::move(place)), calls_(std::move(calls)) {}
+
+  /// Joins the first worker, which is at the other end of `pipe`.
+  [[nodiscard]] Result<void> follow(Pipe pipe, Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool has_ended() const TENDON_EXCLUDES(mutex_);
+  void end() TENDON_EXCLUDES(mutex_);
+
+  void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) override
+      TENDON_EXCLUDES(mutex_);
+  void on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) override
+      TENDON_EXCLUDES(mutex_);
+  void on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error& why) override
+      TENDON_EXCLUDES(mutex_);
+
+ private:
+  enum class State : std::uint8_t { joining, following, ended };
+
+  const RelayPlace place_;
+  const Calls calls_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  State state_ TENDON_GUARDED_BY(mutex_) = State::joining;
+  Error why_ TENDON_GUARDED_BY(mutex_);  // ended
+  std::shared_ptr<WorkerPipe> pipe_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ TENDON_GUARDED_BY(mutex_) = 0;  // the step of the next TensorDict
+};
+
+}  // namespace tendon::v0::detail

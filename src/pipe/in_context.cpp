@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipe/in_context.hpp"
+
+#include <utility>
+
+#include "pipe/listener_core.hpp"
+
+namespace tendon::v0::detail {
+
+Result<Listener> bind_in(const std::shared_ptr<ContextCore>& context, std::string_view address,
+                         ListenOptions options) {
+  TENDON_TRY(core, ListenerCore::bind(context, address, options.profile));
+  return ListenerCore::make_listener(std::move(core));
+}
+
+Result<Pipe> connect_in(const std::shared_ptr<ContextCore>& context, std::string_view address,
+                        Deadline deadline, PipeOptions options) {
+  TENDON_TRY(core, PipeCore::connect(context, address, options.profile, deadline));
+  return PipeCore::make_pipe(std::move(core));
+}
+
+}  // namespace tendon::v0::detail

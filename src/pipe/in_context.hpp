@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipes for parts of the library that know a Context by its core: its handle is the program's.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/pipe/listener.hpp>
+#include <tendon/pipe/pipe.hpp>
+
+namespace tendon::v0::detail {
+
+class ContextCore;
+
+/// As Listener::bind().
+[[nodiscard]] TENDON_API Result<Listener> bind_in(const std::shared_ptr<ContextCore>& context,
+                                                  std::string_view address, ListenOptions options);
+/// As Pipe::connect().
+[[nodiscard]] TENDON_API Result<Pipe> connect_in(const std::shared_ptr<ContextCore>& context,
+                                                 std::string_view address, Deadline deadline,
+                                                 PipeOptions options);
+
+}  // namespace tendon::v0::detail
