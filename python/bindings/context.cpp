@@ -10,6 +10,7 @@
 #include "bindings.hpp"
 #include "choices.hpp"
 #include "events.hpp"
+#include "first_use.hpp"
 #include "listener.hpp"
 #include "pipe.hpp"
 #include "wait.hpp"
@@ -73,6 +74,7 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
   options.linger = duration_of(linger, "linger");
   options.lease = duration_of(lease, "lease");
   (void)deadline_of(timeout, 0);  // refuses what is no timeout
+  prepare_conversions();
   new (self) ContextHandle();
   self->timeout_s =
       timeout.is_none() ? std::numeric_limits<double>::infinity() : nb::cast<double>(timeout);

@@ -7,6 +7,7 @@
 #include "background.hpp"
 #include "bindings.hpp"
 #include "choices.hpp"
+#include "first_use.hpp"
 #include "future.hpp"
 #include "pipe.hpp"
 
@@ -19,6 +20,7 @@ constexpr const char* kListenerDoc =
     "every thread.";
 
 PipeHandle accept(const ListenerHandle& self, nb::object timeout) {
+  prepare_conversions();
   const auto listener = self.listener;
   // Idleness is no error: nobody connecting is waited out for ever unless told otherwise.
   const Deadline deadline =
@@ -29,6 +31,7 @@ PipeHandle accept(const ListenerHandle& self, nb::object timeout) {
 }
 
 std::unique_ptr<Future> accept_async(const ListenerHandle& self, nb::object timeout) {
+  prepare_conversions();
   if (timeout.ptr() == Py_Ellipsis) timeout = nb::none();
   return make_future(self.context, timeout, self.listener->accept_async(),
                      [context = self.context](Pipe pipe) {

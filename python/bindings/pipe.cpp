@@ -15,6 +15,7 @@
 #include "bindings.hpp"
 #include "choices.hpp"
 #include "dicts.hpp"
+#include "first_use.hpp"
 #include "future.hpp"
 #include "loan.hpp"
 #include "schema.hpp"
@@ -385,6 +386,7 @@ PipeHandle make_pipe(Pipe pipe, nb::object context) {
 
 PipeHandle connect_pipe(nb::object context, const std::string& address, nb::object timeout,
                         const std::string& profile) {
+  prepare_conversions();
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const PipeOptions options{.profile = profile_from(profile)};
   auto connected = wait_beside(deadline_of(timeout, handle.timeout_s),

@@ -35,6 +35,12 @@ def register(tensorclass: type) -> type:
     return tensorclass
 
 
+def sample() -> TensorDict:
+    """A small one, for a first conversion that nobody waits for; on the CPU whatever torch's default."""
+    tensor = torch.zeros(1, dtype=torch.float32, device="cpu")
+    return TensorDict({"tensor": tensor, "below": {"tensor": tensor}})
+
+
 def is_tensordict(data: Any) -> bool:
     """True for what to_batch takes."""
     return isinstance(data, TensorDictBase) or (

@@ -36,6 +36,35 @@ def test_the_import_brings_no_framework():
     assert (done.stdout, done.stderr) == ("[]\n1 no array False\nb'bytes' True\n", "")
 
 
+def test_what_a_tensordict_needs_is_ready_before_the_first_one():
+    pytest.importorskip("tensordict")
+    done = run("""
+        import sys, tendon
+        ready = lambda: ("tendon.tensordict" in sys.modules, "tendon._convert" in sys.modules)
+        tendon.default_context()
+        print(ready(), "torch" in sys.modules)
+        import tensordict
+        with tendon.listen("127.0.0.1:0") as listener:
+            print(ready())
+            with tendon.connect(listener.address), listener.accept():
+                print(ready())
+    """)
+    assert (done.stdout, done.stderr) == (
+        "(False, False) False\n(False, False)\n(True, True)\n", "")
+
+
+def test_a_pipe_opens_beside_a_tensordict_that_cannot_be_used():
+    done = run("""
+        import sys, types
+        sys.modules["tensordict"] = types.ModuleType("tensordict")
+        import tendon
+        with tendon.listen("127.0.0.1:0") as listener:
+            with tendon.connect(listener.address) as pipe, listener.accept() as other:
+                print(pipe.path[:3], other.path[:3])
+    """)
+    assert (done.stdout, done.stderr) == ("shm shm\n", "")
+
+
 @forks
 def test_fork_is_refused_in_the_child():
     done = run("""
