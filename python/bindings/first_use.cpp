@@ -13,7 +13,7 @@ namespace tendon::python {
 namespace {
 
 void convert_a_sample(nb::handle adapter) {
-  const nb::object sample = adapter.attr("sample")();
+  const nb::object sample = adapter.attr("_sample")();
   SameAgain sent;
   if (!SameAgain::may_know(sample)) return;
   sent.take(sample);

@@ -35,7 +35,7 @@ def register(tensorclass: type) -> type:
     return tensorclass
 
 
-def sample() -> TensorDict:
+def _sample() -> TensorDict:
     """A small one, for a first conversion that nobody waits for; on the CPU whatever torch's default."""
     tensor = torch.zeros(1, dtype=torch.float32, device="cpu")
     return TensorDict({"tensor": tensor, "below": {"tensor": tensor}})
