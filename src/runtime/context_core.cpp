@@ -65,6 +65,7 @@ Result<void> ContextCore::open() {
 void ContextCore::serve() {
   served_here = this;
   waiting_.serve();
+  run_last_callbacks();  // where one of them closed the Context, close() did not see the rest
 }
 
 HelloMessage ContextCore::hello(Profile profile) const {
@@ -448,6 +449,13 @@ std::string ContextCore::publish_unsent() {
   return left;
 }
 
+// What a callback starts now ends at once, and has a callback of its own. Without a limit one that
+// starts it again at each failure would hold up the end for ever.
+void ContextCore::run_last_callbacks() {
+  constexpr int kMostRounds = 100'000;
+  for (int round = 0; round < kMostRounds && run_callbacks(); ++round) continue;
+}
+
 void ContextCore::end_service() {
   life_.advance(Life::State::stopping);
   waiting_.wake_all();
@@ -478,7 +486,7 @@ Result<void> ContextCore::close(Deadline deadline) {
   for (const auto& work : works_.take())
     (void)work->progress();  // what was pending ends with `context_closed`
   end_service();
-  run_callbacks();
+  run_last_callbacks();
   links_.clear();
   // A caller that still sleeps in epoll swallowed the last ring at most once: ring again for the
   // next.

@@ -181,6 +181,7 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] std::map<ContextId, Unsent> unsent();
   /// Reports what was not sent; the names of those peers.
   std::string publish_unsent();
+  void run_last_callbacks();
   void end_service();
   void keep_for_now(std::shared_ptr<OpenHandler> handler);
 

@@ -4,12 +4,14 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <tendon/control/controller.hpp>
 #include <vector>
 
 #include "process/peer.hpp"
+#include "process/stopped_worker.hpp"
 #include "support/expect.hpp"
 #include "support/storage_of.hpp"
 
@@ -39,16 +41,23 @@ class ControlledProcesses : public testing::Test {
   Result<void> give(const std::string& payload) {
     return controller_.broadcast({.schedule_id = ++id_, .payload = storage_of(payload)}, kPatience);
   }
-  /// A step works: the sum of 1, 2 and 3 comes back.
-  void expect_a_step() {
-    ASSERT_TRUE(succeeds(give("reduce")));
-    const auto outputs = controller_.collect(id_, kPatience);
-    ASSERT_TRUE(succeeds(outputs));
-    EXPECT_EQ(as_text(outputs->front().payload.bytes()), "6");
+  /// What a step's outputs say; every worker says the same.
+  std::string collect(std::uint64_t id) {
+    const auto outputs = controller_.collect(id, kPatience);
+    EXPECT_TRUE(succeeds(outputs));
+    if (!outputs) return {};
+    std::string said(as_text(outputs->front().payload.bytes()));
     for (const auto& worker : workers_) {
-      EXPECT_EQ(worker->line(), "step " + std::to_string(id_) + " 6");
+      EXPECT_EQ(worker->line(), "step " + std::to_string(id) + " " + said);
     }
+    return said;
   }
+  std::string do_step(const std::string& payload) {
+    EXPECT_TRUE(succeeds(give(payload)));
+    return collect(id_);
+  }
+  /// A step works: the sum of 1, 2 and 3 comes back.
+  void expect_a_step() { EXPECT_EQ(do_step("reduce"), "6"); }
   void kill_and_replace(const std::vector<std::uint32_t>& victims) {
     for (const std::uint32_t rank : victims) workers_[rank]->kill_and_wait();
     const auto lost = controller_.collect(id_, kPatience);
@@ -105,28 +114,25 @@ TEST_F(ControlledProcesses, SoAreTwoAtOnce) {
 }
 
 TEST_F(ControlledProcesses, WhileOneIsStoppedInACollectiveTheOthersReplyAndSayWhom) {
-  ASSERT_TRUE(succeeds(give("reduce without 2")));
-  ASSERT_EQ(workers_[2]->line(), "sleeps");
+  const std::string epoch = do_step("epoch");
+  ASSERT_TRUE(succeeds(give("reduce much when told")));
+  for (const auto& worker : workers_) ASSERT_EQ(worker->line(), "begun");
+  workers_[2]->tell("go");
+  EXPECT_TRUE(eventually(
+      [&] { return controller_.status().workers[2].waiting.starts_with("in all_reduce #"); }));
   workers_[2]->signal(SIGSTOP);
-  for (const std::uint32_t rank : {0U, 1U}) {
-    std::string waiting;
-    EXPECT_TRUE(eventually([&] {
-      const auto status = controller_.ask({rank}, kPatience);
-      if (!status.has_value()) return true;
-      waiting = status->waiting;
-      return waiting.find("waiting for rank") != std::string::npos;
-    }));
-    EXPECT_NE(waiting.find("in all_reduce"), std::string::npos) << waiting;
-    EXPECT_NE(waiting.find("rank 2"), std::string::npos) << waiting;
-  }
-  EXPECT_TRUE(fails_with(controller_.ask({2}, 100ms), ErrorCode::timeout, "rank 2"));
-  // The others have acknowledged it.
-  EXPECT_TRUE(fails_with(controller_.cancel_step(id_, 500ms), ErrorCode::timeout, "rank 2 did"));
-  EXPECT_EQ(controller_.status().state, RosterState::running);
+  const auto stopped_at = std::chrono::steady_clock::now();
+  for (const std::uint32_t rank : {0U, 1U}) workers_[rank]->tell("go");
+  WorkersOfAStopped others(controller_);
+  others.reply_until(stopped_at + 1500ms, id_, id_);
+  ASSERT_TRUE(succeeds(give("reduce")));
+  others.reply_until(stopped_at + 3s, id_ - 1, id_);
   workers_[2]->signal(SIGCONT);
-  EXPECT_TRUE(succeeds(controller_.ask({2}, kPatience)));
-  EXPECT_TRUE(succeeds(controller_.cancel_step(id_, kPatience)));
-  kill_and_replace({2});
+  EXPECT_TRUE(succeeds(controller_.cancel_step(id_ - 1, kPatience)));
+  EXPECT_EQ(collect(id_ - 1), "6");
+  EXPECT_EQ(collect(id_), "6");
+  EXPECT_EQ(do_step("epoch"), epoch);
+  EXPECT_EQ(controller_.status().roster, 1U);
 }
 
 TEST_F(ControlledProcesses, TheEndIsInOrder) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker, or a controller, of a layout of N tensor-parallel ranks, in a process of its own:
-//   worker_main worker ADDRESS N RANK [PROFILE]   does what the payload of each step says
-//   worker_main controller N PAYLOAD...           gives out these steps, says what came, then waits
+//   worker_main worker ADDRESS N RANK               does what the payload of each step says
+//   worker_main worker ADDRESS N RANK plaintext MS  the same between hosts, with this lease
+//   worker_main controller N PAYLOAD...             gives out these steps, then waits
 // Says "ready", then "joined", "step ...", "failed <code> <detail>", "end <code> <detail>", line by
 // line.
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <string>
 #include <tendon/control/controller.hpp>
@@ -54,11 +56,10 @@ Result<std::int64_t> compute(Worker& worker, const std::string& payload) {
   return tensor.span<const std::int64_t>()[0];
 }
 
-int run_worker(const std::string& address, std::uint32_t size, std::uint32_t rank,
-               Profile profile) {
+int run_worker(const std::string& address, std::uint32_t size, std::uint32_t rank, Profile profile,
+               std::chrono::milliseconds lease) {
   Context context =
-      Context::create({.name = "worker " + std::to_string(rank), .lease = test::kLongLease})
-          .value();
+      Context::create({.name = "worker " + std::to_string(rank), .lease = lease}).value();
   const ParallelLayout layout = ParallelLayout::make({.tensor = size}).value();
   auto worker = Worker::connect(context, address, layout, {rank}, kPatience, {.profile = profile});
   if (!worker.has_value()) {
@@ -116,10 +117,13 @@ int run_controller(std::uint32_t size, const std::vector<std::string>& payloads)
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   say("ready");
-  if ((arguments.size() == 4 || arguments.size() == 5) && arguments[0] == "worker") {
-    return run_worker(arguments[1], static_cast<std::uint32_t>(std::stoul(arguments[2])),
-                      static_cast<std::uint32_t>(std::stoul(arguments[3])),
-                      arguments.size() == 5 ? Profile::plaintext : Profile::local);
+  if ((arguments.size() == 4 || arguments.size() == 6) && arguments[0] == "worker") {
+    const bool between_hosts = arguments.size() == 6;
+    return run_worker(
+        arguments[1], static_cast<std::uint32_t>(std::stoul(arguments[2])),
+        static_cast<std::uint32_t>(std::stoul(arguments[3])),
+        between_hosts ? Profile::plaintext : Profile::local,
+        between_hosts ? std::chrono::milliseconds(std::stoul(arguments[5])) : test::kLongLease);
   }
   if (arguments.size() >= 2 && arguments[0] == "controller") {
     return run_controller(static_cast<std::uint32_t>(std::stoul(arguments[1])),

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -217,6 +218,25 @@ TEST_P(Async, ACallbackForWhatIsDoneAlreadyStillRunsElsewhere) {
                            pair.client_context.progress();
                            std::this_thread::yield();
                          }));
+}
+
+TEST_P(Async, WhatACallbackStartsAtTheEndOfItsContextEndsToo) {
+  PipePair pair = connect();
+  Completion<void> sent = pair.client.send_async(numbered(1));
+  ASSERT_TRUE(finishes(sent, pair.client_context));
+  std::vector<Completion<TensorDict>> started;
+  int failures = 0;
+  std::function<void()> start = [&] {
+    started.push_back(pair.client.recv_async());
+    started.back().on_done([&](const Result<TensorDict>& received) {
+      EXPECT_FALSE(received.has_value());
+      if (++failures < 3) start();
+    });
+  };
+  // Where the Context has no thread, this runs inside close() only.
+  sent.on_done([&](const Result<void>&) { start(); });
+  EXPECT_TRUE(succeeds(pair.client_context.close(kPatience)));
+  EXPECT_EQ(failures, 3);
 }
 
 TEST_P(Async, CompletionsOutliveTheirPipeAndContext) {
