@@ -29,13 +29,6 @@ struct Manner {
   unsigned yield_every;   ///< rounds; kNever
 };
 
-/// How long others had the CPU.
-Clock::duration yield() {
-  const auto before = Clock::now();
-  sched_yield();
-  return Clock::now() - before;
-}
-
 }  // namespace
 
 Spinner::Spinner(WaitPolicy policy, Activity& activity)
@@ -51,9 +44,6 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
   const bool is_crowded =
       moves != nullptr && moves->crowd.load(std::memory_order_relaxed) == Crowd::shares_cpus;
   if (cpu_count_ < 2 && !is_crowded) return false;
-  // The ends of a pipe, one of which answers the other.
-  const bool learns_place = policy_ == WaitPolicy::balanced && moves == nullptr;
-  if (learns_place && shared_cpu_.should_part()) return false;
   // More spinners than cores would only keep each other's peers from running.
   if (spinner_count_.fetch_add(1, std::memory_order_relaxed) >= cpu_count_) {
     spinner_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -78,18 +68,16 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
   auto end = std::min(Clock::now() + manner.budget, deadline.time_point());
   std::uint64_t moved = moved_so_far(moves);
   bool done = false;
-  Clock::duration yielded{};
   for (unsigned round = 1; !done; ++round) {
     if (may_succeed()) {
       TENDON_STAGE(seen);
       done = attempt();
     }
     if (done) break;
-    yielded = {};
     const bool yields = manner.yield_every != kNever && round > manner.rounds_alone &&
                         round % manner.yield_every == 0;
     if (yields)
-      yielded = yield();
+      sched_yield();
     else
       pause_briefly();
     if (yields || (round & clock_mask) == 0) {
@@ -104,7 +92,6 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
   }
   spinner_count_.fetch_sub(1, std::memory_order_relaxed);
   if (done && !is_crowded && policy_ == WaitPolicy::balanced) budget_.spun();
-  if (done && learns_place) shared_cpu_.met(yielded);
   return done;
 }
 

@@ -9,7 +9,6 @@
 #include <tendon/runtime/context.hpp>
 
 #include "runtime/attempt.hpp"
-#include "runtime/shared_cpu.hpp"
 #include "runtime/spin_budget.hpp"
 #include "transport/link.hpp"
 
@@ -20,10 +19,9 @@ using WaitedLinks = std::span<Link* const>;
 
 /// Looks again and again for what may come within microseconds, before a thread sleeps. Under
 /// `balanced` the time it spins is what paid lately (SpinBudget); no more threads spin than there
-/// are CPUs, and what shares its CPU with the peer sleeps at times (SharedCpu). Members of a group
-/// that share CPUs yield theirs between looks, under `latency` too.
+/// are CPUs. Members of a group that share CPUs yield theirs between looks, under `latency` too.
 ///
-/// Owns:    a counter, the budget and what is known of the CPU.
+/// Owns:    a counter and the budget.
 /// Threads: thread-safe.
 /// Errors:  none.
 /// Blocks:  spin() for 4 us or twice what a wake-up costs, or 1 ms under `latency`, or 200 us of
@@ -49,7 +47,6 @@ class Spinner {
   Activity& activity_;
   std::atomic<std::uint32_t> spinner_count_{0};
   SpinBudget budget_;
-  SharedCpu shared_cpu_;
 };
 
 }  // namespace tendon::v0::detail
