@@ -37,6 +37,8 @@ void ControllerCore::serve(Listener listener) {
 }
 
 void ControllerCore::accept_next() {
+  // What it starts may call it again, on another thread, before this returns.
+  const Lock lock(mutex_);
   Completion<Pipe> next = door_->listener.accept_async();
   next.on_done([weak = weak_from_this()](Result<Pipe> pipe) {
     if (const auto self = weak.lock()) self->accepted(std::move(pipe));

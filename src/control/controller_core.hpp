@@ -78,7 +78,7 @@ class ControllerCore final : public PipeListener,
   using Clock = std::chrono::steady_clock;
 
   // New workers
-  void accept_next();
+  void accept_next() TENDON_EXCLUDES(mutex_);
   void accepted(Result<Pipe> pipe);
   void seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Join& join) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> may_join(const v1::Join& join) const TENDON_REQUIRES(mutex_);
@@ -127,7 +127,7 @@ class ControllerCore final : public PipeListener,
   const std::unique_ptr<UserEvent> wake_;
   struct Door {
     Listener listener;
-    std::optional<Completion<Pipe>> accepting;  // by the service thread, after serve()
+    std::optional<Completion<Pipe>> accepting;  // under mutex_
   };
   std::optional<Door> door_;
 

@@ -34,6 +34,8 @@ void TensorRelay::serve(Listener listener) {
 }
 
 void TensorRelay::accept_next() {
+  // What it starts may call it again, on another thread, before this returns.
+  const Lock lock(mutex_);
   Completion<Pipe> next = listener_->accept_async();
   next.on_done([weak = weak_from_this()](Result<Pipe> pipe) {
     if (const auto self = weak.lock()) self->accepted(std::move(pipe));

@@ -64,15 +64,15 @@ class TensorRelay final : public PipeListener, public std::enable_shared_from_th
       TENDON_EXCLUDES(mutex_);
 
  private:
-  void accept_next();
+  void accept_next() TENDON_EXCLUDES(mutex_);
   void accepted(Result<Pipe> pipe) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::optional<Error> let_in(const std::shared_ptr<WorkerPipe>& pipe,
                                             const v1::Word& word) TENDON_REQUIRES(mutex_);
 
   const RelayPlace place_;
-  std::optional<Listener> listener_;           // set before the first follower
-  std::optional<Completion<Pipe>> accepting_;  // by serve(), then by the service thread
+  std::optional<Listener> listener_;  // set before the first follower
   Mutex mutex_;
+  std::optional<Completion<Pipe>> accepting_ TENDON_GUARDED_BY(mutex_);
   std::set<GlobalRank> expected_ TENDON_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<WorkerPipe>> unknown_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<WorkerPipe>> followers_ TENDON_GUARDED_BY(mutex_);
