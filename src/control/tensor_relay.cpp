@@ -139,17 +139,19 @@ Result<void> RelayedTensors::follow(Pipe pipe, Deadline deadline) {
   }
   joins->start();
   joins->send(join);
+  Error why;
   {
     const Lock lock(mutex_);
     while (state_ == State::joining && !deadline.has_passed())
       (void)changed_.wait_until(mutex_, deadline);
     if (state_ == State::following) return {};
-    if (state_ == State::joining)
-      why_ = {ErrorCode::timeout, kRelay, "the first worker of this host gave no reply"};
+    why = state_ == State::ended
+              ? why_
+              : Error{ErrorCode::timeout, kRelay, "the first worker of this host gave no reply"};
     state_ = State::ended;
   }
-  joins->cancel(why_);
-  return why_;
+  joins->cancel(why);
+  return why;
 }
 
 void RelayedTensors::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) {
