@@ -230,9 +230,14 @@ class ManyWorkers : public testing::Test {
     for (std::uint32_t rank = 0; rank < pools.size(); ++rank) workers.start_in(rank, body);
   }
 
-  /// Only rank 0 sends outputs, so that collect() does not wait for the others.
-  [[nodiscard]] bool all_have_them() const {
-    return eventually([&] { return have_them_ == controller_.layout().world_size(); });
+  /// Returns when all hold its tensors. Only rank 0 sends outputs, so that collect() does not wait
+  /// for the others.
+  void give_them_step_1() {
+    ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
+    ASSERT_TRUE(succeeds(
+        controller_.broadcast({.schedule_id = 1, .payload = {}, .tensors = prompt(5)}, kPatience)));
+    ASSERT_TRUE(succeeds(controller_.collect(1, kPatience)));
+    EXPECT_TRUE(eventually([&] { return have_them_ == controller_.layout().world_size(); }));
   }
 
   Context context_;
@@ -246,11 +251,7 @@ TEST_F(ManyWorkers, OfTheControllersHostReadOneCopy) {
   std::promise<void> counted;
   WorkerThreads workers(controller_);
   start(workers, counted.get_future().share(), pools);
-  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
-  ASSERT_TRUE(succeeds(
-      controller_.broadcast({.schedule_id = 1, .payload = {}, .tensors = prompt(5)}, kPatience)));
-  ASSERT_TRUE(succeeds(controller_.collect(1, kPatience)));
-  EXPECT_TRUE(all_have_them());
+  ASSERT_NO_FATAL_FAILURE(give_them_step_1());
   EXPECT_EQ(pool_of(context_).slots.loaned_count, 1U);
   EXPECT_EQ(pool_of(context_).holds, 3U);
   counted.set_value();
@@ -270,11 +271,7 @@ TEST_F(ManyWorkersElsewhere, GetOneCopyForAllAndPassItOn) {
   std::promise<void> counted;
   WorkerThreads workers(controller_);
   start(workers, counted.get_future().share(), pools);
-  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
-  ASSERT_TRUE(succeeds(
-      controller_.broadcast({.schedule_id = 1, .payload = {}, .tensors = prompt(5)}, kPatience)));
-  ASSERT_TRUE(succeeds(controller_.collect(1, kPatience)));
-  EXPECT_TRUE(all_have_them());
+  ASSERT_NO_FATAL_FAILURE(give_them_step_1());
   counted.set_value();
   EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
   workers.join();
