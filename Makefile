@@ -3,6 +3,7 @@
 # work. The inner loop of a developer is in CONTRIBUTING.md.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo engine test bench lint asan python-asan tsan fuzz test-long install clean
+.PHONY: tests check docs examples benchmarks
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -76,6 +77,23 @@ install: ## install the release build under PREFIX (/usr/local); DESTDIR is hono
 	@cmake --install build/release --prefix "$(PREFIX)"
 	@# The loader looks in its cache for what lies in /usr/local.
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+# Names that people try first.
+tests check: test
+
+docs:
+	@echo "The documentation is Markdown and needs no build: begin with docs/index.md. This checks its links:"
+	@tools/setup.sh build
+	@python3 tools/check_docs.py links .
+
+examples:
+	@tools/setup.sh build
+	@tools/build.sh release tendon_examples
+	@echo "The programs are in build/release/examples; examples/README.md says what each shows."
+
+benchmarks:
+	@echo "'make bench' measures for some hours and writes docs/benchmarks.md. For one figure at once:"
+	@echo "  tools/build.sh release tendon_cli && build/release/bin/tendon bench pipe"
 
 clean: ## remove everything that was built
 	rm -rf build

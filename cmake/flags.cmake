@@ -58,7 +58,11 @@ if(PROJECT_IS_TOP_LEVEL)
     # is given relative paths then, which __FILE__ shows.
     set(CMAKE_CXX_COMPILER_LAUNCHER
         "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1 "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}"
-        "${TENDON_CCACHE_PROGRAM}")
+        CCACHE_SLOPPINESS=pch_defines,time_macros "${TENDON_CCACHE_PROGRAM}")
+    if(TENDON_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # Without both, ccache keeps nothing that a precompiled header went into.
+      target_compile_options(tendon_flags INTERFACE -fpch-preprocess)
+    endif()
     file(RELATIVE_PATH source_from_build "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
     target_compile_options(tendon_flags INTERFACE "-fmacro-prefix-map=${source_from_build}=")
   endif()

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the CPU time that the steps of .ci/run took against their budget.
 
-check_budget.py BUDGET TIMES   prints each step's minutes beside its budget; exit code 1 if any is over
+check_budget.py BUDGET TIMES   prints each step's minutes beside its budget; exit code 1 if any takes half as much
+                               again
 check_budget.py --self-test    plants one fault per rule and expects each to be reported
 
 BUDGET has lines `step: minutes of CPU`, and `speed: seconds`: what tools/machine_speed.sh printed on the machine
@@ -14,8 +15,10 @@ not fail a run; `#` begins a comment.
 import sys
 from pathlib import Path
 
-# What all steps have together: 80 minutes of two cores, while the aim is 40.
-RUN_MINUTES = 160
+# What all steps have together: 40 minutes of two cores.
+RUN_MINUTES = 80
+# A machine that is busy with something else spends more on the same work, in its caches alone.
+TOLERANCE = 1.5
 
 
 class Fault(Exception):
@@ -65,9 +68,11 @@ def check(budget: tuple[dict[str, list[float]], float],
         rows.append(row(step, wall, cpu, allowed))
         if allowed is None:
             faults.append(f"the step '{step}' has no budget")
-        elif minutes > allowed:
+        elif minutes > allowed * TOLERANCE:
             faults.append(f"over budget: the step '{step}' took {minutes:.1f} min of CPU, of {allowed:g}; give it less "
                           "to do, or raise its budget, take the time from another step, and say why in the commit")
+        elif minutes > allowed:
+            rows.append(f"  note: the step '{step}' is above its budget; it fails the run above {allowed * TOLERANCE:g}")
     faults += [f"'{step}' has a budget, and no step has that name" for step in limits if step not in steps]
     total = sum(limit[0] for limit in limits.values())
     if total > RUN_MINUTES:
@@ -84,8 +89,10 @@ def self_test() -> None:
                                                  ["all", "6.8", "10.1", "10.1", "15"]], rows
     _, faults = check(budget, ({"test": [400, 1200], "lint": [6, 6]}, 4.0))
     assert not faults, f"a machine of half the speed: {faults}"
+    rows, faults = check(budget, ({"test": [400, 899], "lint": [6, 6]}, 2.0))
+    assert not faults and "note: the step 'test'" in rows[3], rows
     planted = [
-        (budget, {"test": [1, 601], "lint": [1, 6]}, "the step 'test' took"),
+        (budget, {"test": [1, 901], "lint": [1, 6]}, "the step 'test' took"),
         (budget, {"test": [1, 600], "lint": [1, 6], "tsan": [1, 1]}, "'tsan' has no budget"),
         (budget, {"test": [1, 600]}, "no step has that name"),
         (({"test": [RUN_MINUTES + 1.0]}, 2.0), {"test": [1, 1]}, f"add up to {RUN_MINUTES + 1} min"),

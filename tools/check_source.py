@@ -18,6 +18,7 @@ COLUMNS_MAX = 100
 CODE = (".hpp", ".cpp", ".def")
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 SPDX_FILES = (*CODE, ".py", ".sh", ".cmake", "CMakeLists.txt", "Makefile", ".ci/run")
+BUILT = (".whl", ".so", ".a", ".o", ".pyc", ".zip", ".gz")
 ERROR_TABLE = "include/tendon/core/error_codes.def"
 ERROR_ENTRY = re.compile(r"^TENDON_ERROR\((\d+),\s*(\w+)", re.MULTILINE)
 
@@ -237,6 +238,7 @@ def check_classes(texts: dict[str, str]) -> list[str]:
 def check(root: Path) -> list[str]:
     names = files_of(root)
     faults = check_error_pages(root, names)
+    faults += [f"{name}:1: what was built or downloaded is no source" for name in names if name.endswith(BUILT)]
     first_places: dict[str, str] = {}
     texts: dict[str, str] = {}
     for name in names:
@@ -310,6 +312,7 @@ def self_test() -> None:
         ("src/core/w.hpp", head + "#pragma once\nclass W {\n" + "".join(f"  mutable Mutex m{i}_;\n" for i in range(3))
          + "};\n", "W has 3 mutexes"),
         ("src/core/w.hpp", head + "#pragma once\nvoid f(int a,\n       bool at_once);\n", "f(bool at_once)"),
+        ("some-1.0-py3-none-any.whl", "x\n", "no source"),
         ("docs/errors/TD-E0999.md", "x\n", "no such error"),
         ("docs/errors/TD-E0107.md", "x\n", "does not name the error"),
         (ERROR_TABLE, head + 'TENDON_ERROR(107, peer_lost)\nTENDON_ERROR(3, timeout)\n',

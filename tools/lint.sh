@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# lint.sh [--fix|--without-tidy]: formatting, naming and frequent mistakes, layers, rules of the
-# house. --fix only formats. Every tool must first find a fault planted for it, so that none of them
-# can be dead.
+# lint.sh [--fix|--without-tidy|--affected]: formatting, naming and frequent mistakes, layers, rules of
+# the house. --fix only formats; --affected gives clang-tidy what tools/affected_tests.py chooses instead of all.
+# Every tool must first find a fault planted for it, so that none of them can be dead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,13 +59,16 @@ for checker in layers source; do
   step "$checker" python3 tools/check_$checker.py
   step "$checker, planted faults" python3 tools/check_$checker.py --self-test
 done
+step "unsteady tests" python3 tools/test_summary.py --check
 for script in tools/*.sh tests/*/*.sh deploy/*.sh .ci/run; do
   step "syntax of $script" bash -n "$script"
 done
 if [ "${1:-}" != --without-tidy ]; then
   step "deploy" tools/check_deploy.sh
   make_lint_venv
-  step "clang-tidy" tidy src cli python/bindings
+  places=(src cli python/bindings)
+  if [ "${1:-}" = --affected ]; then mapfile -t places < <(python3 tools/affected_tests.py tidy); fi
+  step "clang-tidy" tidy "${places[@]}"
 fi
 
 if [ ${#failed[@]} -ne 0 ]; then

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # To be sourced. run_pytest RESULTS PYTHON [PYTEST-ARGUMENT...]: runs tests/python and writes the JUnit
-# file RESULTS. With UNSTEADY_LIMIT=N up to N failed tests run once more, as in tools/run_tests.sh.
+# file RESULTS. What failed runs once more if tests/unsteady.txt lists one of it, as in tools/run_tests.sh.
 run_pytest() {
   local results=$1 python=$2 status=0
   local again=${results%.xml}_again.xml

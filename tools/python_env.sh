@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# python_env.sh [peers]: makes build/python/venv, a virtual environment (5 GB: torch) with the wheel
-# of this tree and the model of examples/engine in it; with `peers` also build/python/peers, what only
-# the benchmarks need. Each is made again only when what it is made of changed.
+# python_env.sh [packages|tests|peers]: makes build/python/venv, a virtual environment (5 GB: torch) with the wheel of
+# this tree and the model of examples/engine in it. Each part is made again only when what it is made of changed.
+#   packages  without the wheel
+#   tests     the wheel is made of the objects of build/test, so that nothing is compiled twice: it has failpoints
+#   peers     with build/python/peers, what only the benchmarks need
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 folder=build/python
 python=$folder/venv/bin/python
 requirements=tests/python/requirements.txt
+wanted=${1:-}
 mkdir -p "$folder"
 
 # One at a time makes what is in this folder.
@@ -18,11 +21,12 @@ if ! flock --exclusive --nonblock 9; then
   flock --exclusive 9
 fi
 
-# unchanged STAMP FILE...: are these files what they were when STAMP was written?
+# unchanged STAMP FILE...: are these files what they were when STAMP was written, and `kind` too?
+kind=
 unchanged() {
   local stamp=$1
   shift
-  sha256sum "$@" >"$stamp.new"
+  { echo "$kind"; sha256sum "$@"; } >"$stamp.new"
   cmp -s "$stamp.new" "$stamp"
 }
 
@@ -47,18 +51,39 @@ if ! unchanged "$folder/engine.stamp" "$engine" "$client" "$requirements"; then
   mv "$folder/engine.stamp.new" "$folder/engine.stamp"
 fi
 
+[ "$wanted" = packages ] && exit
+
+# The wheel is configured as build/test is, in the same folder, and finds all but the extension modules there.
+from_build_test() {
+  local name options=(-C build-dir=build/test)
+  options+=(-C cmake.build-type="$(sed -n 's/^CMAKE_BUILD_TYPE:STRING=//p' build/test/CMakeCache.txt)")
+  for name in TENDON_QUICK_BUILD TENDON_BUILD_TESTS TENDON_BUILD_BENCHMARKS TENDON_BUILD_EXAMPLES; do
+    options+=(-C "cmake.define.$name=$(sed -n "s/^$name:BOOL=//p" build/test/CMakeCache.txt)")
+  done
+  printf '%s\n' "${options[@]}"
+}
+
+kind=release
+options=()
+if [ "$wanted" = tests ]; then
+  kind=tests
+  tools/build.sh test tendon_cli
+  mapfile -t options < <(from_build_test)
+fi
 mapfile -t inputs < <(find include src cli cmake proto python docs/errors tools/completion CMakeLists.txt \
                            pyproject.toml README.md LICENSE -type f -not -name '*.pyc' | sort)
 if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
-  echo "== python: the wheel"
-  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} pip_install --no-build-isolation --force-reinstall .
+  echo "== python: the wheel, $kind"
+  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} pip_install --no-build-isolation --force-reinstall \
+    ${options[@]+"${options[@]}"} .
   # As pip does for users: where Python may write no bytecode, each process would compile the package.
   (cd "$folder" && venv/bin/python -m compileall -q venv/lib/python3*/site-packages/tendon)
   mv "$folder/wheel.stamp.new" "$folder/wheel.stamp"
 fi
+kind=
 
 peers=benchmarks/peers/python/requirements.txt
-if [ "${1:-}" = peers ] && ! unchanged "$folder/peers.stamp" "$peers" "$requirements"; then
+if [ "$wanted" = peers ] && ! unchanged "$folder/peers.stamp" "$peers" "$requirements"; then
   echo "== python: what the benchmarks compare with, once"
   rm -rf "$folder/peers" "$folder/peers.stamp"
   pip_install --target "$folder/peers" -r "$peers"

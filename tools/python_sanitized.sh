@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/pytest_again.sh
 
-tools/python_env.sh
+tools/python_env.sh tests
 exec 9>build/python/lock
 flock --shared 9
 tools/build.sh python-asan tendon_python_modules python_peer

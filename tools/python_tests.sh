@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/pytest_again.sh
 
-tools/python_env.sh
+tools/python_env.sh tests
 # Nobody makes it anew while it is tested; any number may test.
 exec 9>build/python/lock
 flock --shared 9

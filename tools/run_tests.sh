@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # run_tests.sh PRESET [TARGET...] [-CTEST-OPTION...]: builds the preset, or these targets of it, runs
-# its tests, lists what was skipped and shows what failed. With UNSTEADY_LIMIT=N up to N failed tests
-# run three times more, one at a time: those that pass then are listed as unsteady and do not fail
-# the run.
+# its tests, lists what was skipped and shows what failed. A test that tests/unsteady.txt lists has a second try:
+# three runs more, one at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

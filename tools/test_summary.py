@@ -3,15 +3,19 @@
 """Reads the JUnit files of ctest and pytest: lists the skipped tests with their reasons, then what each failed test
 printed, then the totals of all files. The failures stand last: a reader of only the end of a log sees them.
 
-A test is unsteady if it failed in NAME.xml and passed in NAME_again.xml: a defect to mend, of the test or of what it
-tests, shown like a failure and counted apart. The exit code is 1 if a test failed otherwise.
+tests/unsteady.txt lists the few tests that may have a second try, each with its cause: a defect to mend, of the test
+or of what it tests. A listed test is unsteady if it failed in NAME.xml and passed in NAME_again.xml; it is shown like
+a failure and counted apart. The exit code is 1 if a test failed otherwise.
 
-With --again FILE it prints the pattern of ctest's --tests-regex for the tests that failed in FILE, or nothing if they
-are more than the environment variable UNSTEADY_LIMIT (0) allows. ctest's own --rerun-failed counts tests before its
-filters have their say: with a preset that leaves tests out it runs others than those that failed."""
+test_summary.py FILE...        the summary
+test_summary.py --again FILE   the pattern of ctest's --tests-regex for the listed tests that failed in FILE
+test_summary.py --check        holds tests/unsteady.txt against its rules
+test_summary.py --self-test    plants faults and expects each to be reported
+
+ctest's own --rerun-failed counts tests before its filters have their say: with a preset that leaves tests out it runs
+others than those that failed."""
 
 import collections
-import os
 import pathlib
 import re
 import sys
@@ -23,6 +27,30 @@ REASON = re.compile(r"^.*: Skipped\n(?P<reason>.*)$", re.MULTILINE)
 # ctest writes the value of a test's parameter behind its name.
 PARAMETER = re.compile(r"\s+# GetParam\(\) = .*")
 LINES_SHOWN = 80
+UNSTEADY = pathlib.Path(__file__).resolve().parent.parent / "tests/unsteady.txt"
+UNSTEADY_MAX = 3
+
+
+def listed_in(text: str) -> dict[str, str]:
+    """The tests that may have a second try, and why. `name: cause`, the name as ctest or pytest prints it."""
+    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    return {name.strip(): cause.strip() for name, _, cause in (line.partition(": ") for line in lines)}
+
+
+def own_name(name: str) -> str:
+    """`Waits` of `unit_x.Suite/Kind.Waits/shm`, `test_waits` of `test_waits[shm]`."""
+    return re.sub(r"\[.*", "", name).split(".")[-1].split("/")[0]
+
+
+def faults_of_list(text: str, tests: str) -> list[str]:
+    """The rules that the list breaks; `tests` is the text of all tests."""
+    listed = listed_in(text)
+    faults = [f"{name}: no cause stands behind it" for name, cause in listed.items() if not cause]
+    faults += [f"{name}: there is no such test" for name in listed
+               if not re.search(rf"\b{re.escape(own_name(name))}\b", tests)]
+    if len(listed) > UNSTEADY_MAX:
+        faults.append(f"{len(listed)} tests are listed; at most {UNSTEADY_MAX} may be: mend one first")
+    return faults
 
 
 def skip_reason(case: ElementTree.Element) -> str:
@@ -66,22 +94,21 @@ def passed_again(path: str) -> set[tuple[str, str]]:
     return {key_of(case) for case in cases_of(str(again)) if has_passed(case)} if again.exists() else set()
 
 
-def pattern_again(path: str) -> str:
-    failed = [name_of(case) for case in failed_of(path)]
-    if not 0 < len(failed) <= int(os.environ.get("UNSTEADY_LIMIT", "0")):
-        return ""
+def pattern_again(path: str, listed: dict[str, str]) -> str:
+    failed = [name for case in failed_of(path) if (name := name_of(case)) in listed]
     names = (re.sub(r"([][.*+?()^$|\\])", r"\\\1", name) for name in failed)
-    return f"^({'|'.join(names)})($| )"
+    return f"^({'|'.join(names)})($| )" if failed else ""
 
 
-def summary(paths: list[str]) -> tuple[list[str], bool]:
+def summary(paths: list[str], listed: dict[str, str]) -> tuple[list[str], bool]:
     """The lines, and whether no test failed."""
     passed = 0
     skipped: collections.Counter[str] = collections.Counter()
     shown: dict[str, list[str]] = {"unsteady": [], "failed": []}
     counts: collections.Counter[str] = collections.Counter()
     for path in paths:
-        steady_failures = {key_of(case) for case in failed_of(path)} - passed_again(path)
+        steady_failures = {key_of(case) for case in failed_of(path)}
+        steady_failures -= {key for key in passed_again(path) if key[1] in listed}
         for case in cases_of(path):
             name = name_of(case)
             if case.find("skipped") is not None:
@@ -91,7 +118,8 @@ def summary(paths: list[str]) -> tuple[list[str], bool]:
             else:
                 kind = "failed" if key_of(case) in steady_failures else "unsteady"
                 counts[kind] += 1
-                shown[kind] += [f"{kind}: {name} ({path})", *(f"  {line}" for line in printed(case))]
+                cause = f", {listed[name]}" if kind == "unsteady" else ""
+                shown[kind] += [f"{kind}: {name} ({path}){cause}", *(f"  {line}" for line in printed(case))]
     lines = ["skipped:"] if skipped else []
     lines += [f"  {line}" + (f" ({times} times)" if times > 1 else "") for line, times in sorted(skipped.items())]
     unsteady = f"{counts['unsteady']} unsteady (failed, then passed when run again), " if counts["unsteady"] else ""
@@ -109,37 +137,51 @@ def self_test() -> None:
         )
         return f"<testsuite>{cases}</testsuite>"
 
+    listed = listed_in("# why\n\nshaky: the kernel\nbad: a: b\n")
+    assert listed == {"shaky": "the kernel", "bad": "a: b"}, listed
     with tempfile.TemporaryDirectory() as folder:
         first = pathlib.Path(folder) / "junit.xml"
         first.write_text(results(good="run", shaky="fail", bad="fail"))
-        for limit, pattern in (("0", ""), ("1", ""), ("2", "^(shaky|bad)($| )")):
-            os.environ["UNSTEADY_LIMIT"] = limit
-            assert pattern_again(str(first)) == pattern, limit
-        lines, passed = summary([str(first)])
+        assert pattern_again(str(first), {}) == ""
+        assert pattern_again(str(first), {"shaky": "x", "good": "x"}) == "^(shaky)($| )"
+        assert pattern_again(str(first), listed) == "^(shaky|bad)($| )"
+        lines, passed = summary([str(first)], listed)
         assert not passed and lines[-1] == "1 passed, 2 failed, 0 skipped", lines
         again = first.with_name("junit_again.xml")
         again.write_text(results(shaky="run", bad="fail"))
-        lines, passed = summary([str(first)])
+        lines, passed = summary([str(first)], listed)
         assert not passed and lines[-1].startswith("1 passed, 1 failed, 1 unsteady"), lines
-        assert f"unsteady: shaky ({first})" in lines and f"failed: bad ({first})" in lines, lines
+        assert f"unsteady: shaky ({first}), the kernel" in lines and f"failed: bad ({first})" in lines, lines
         again.write_text(results(good="run"))
-        assert not summary([str(first)])[1], "another test's success is none of those that failed"
+        assert not summary([str(first)], listed)[1], "another test's success is none of those that failed"
         again.write_text(results(shaky="run", bad="run"))
-        assert summary([str(first)])[1]
+        assert summary([str(first)], listed)[1]
+        assert not summary([str(first)], {"shaky": "x"})[1], "a test that is not listed has one try"
         first.write_text(results(good="run"))
-        assert pattern_again(str(first)) == ""
+        assert pattern_again(str(first), listed) == ""
         first.write_text(results(**{"a.B/0  # GetParam() = [x]": "fail"}))
-        assert pattern_again(str(first)) == r"^(a\.B/0)($| )", pattern_again(str(first))
+        assert pattern_again(str(first), {"a.B/0": "x"}) == r"^(a\.B/0)($| )"
+    assert faults_of_list("unit_x.Suite/Kind.Waits/shm: the kernel\ntest_waits: slow\n", "Waits test_waits(") == []
+    for text, fault in (("unit_x.Suite.Waits\n", "no cause"), ("unit_x.Suite.Gone: x\n", "no such test"),
+                        ("Waits: x\nWaits1: x\nWaits2: x\nWaits3: x\n", "at most 3")):
+        assert any(fault in each for each in faults_of_list(text, "Waits Waits1 Waits2 Waits3")), text
 
 
 def main(arguments: list[str]) -> int:
     if arguments == ["--self-test"]:
         self_test()
         return 0
+    text = UNSTEADY.read_text()
+    if arguments == ["--check"]:
+        tests = (path.read_text(errors="replace") for path in UNSTEADY.parent.rglob("*test*") if path.is_file())
+        faults = faults_of_list(text, "\n".join(tests))
+        print("\n".join(f"{UNSTEADY.name}: {fault}" for fault in faults))
+        return 1 if faults else 0
+    listed = listed_in(text)
     if arguments[0] == "--again":
-        print(pattern_again(arguments[1]))
+        print(pattern_again(arguments[1], listed))
         return 0
-    lines, passed = summary(arguments)
+    lines, passed = summary(arguments, listed)
     print("\n".join(lines))
     return 0 if passed else 1
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy over the files in FOLDERs as they are compiled in BUILD.
+"""Runs clang-tidy over the files of each PLACE as they are compiled in BUILD.
 
-tidy.py BUILD JOBS FOLDER...
+tidy.py BUILD JOBS PLACE...   PLACE: a folder, or a file
 tidy.py --self-test   plants a fault and expects it to be reported
 
 It takes some seconds a file, most of them for its headers. Files that are compiled alike are therefore joined into
@@ -92,11 +92,11 @@ def units_of(build: Path, entries: dict[Path, dict]) -> list[list[dict]]:
     return sorted((unit for units in alike.values() for unit, _ in units if len(unit) > 1), key=len, reverse=True)
 
 
-def main(build: Path, jobs: int, folders: list[Path]) -> int:
+def main(build: Path, jobs: int, places: list[Path]) -> int:
     entries = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         source = Path(entry["file"])
-        if any(source.is_relative_to(folder) for folder in folders):
+        if any(source.is_relative_to(place) for place in places):
             entries[source] = entry
     stamps = build / "tidy"
 
@@ -179,4 +179,4 @@ if __name__ == "__main__":
         self_test()
         sys.exit()
     sys.exit(main(Path(sys.argv[1]).resolve(), int(sys.argv[2]),
-                  [ROOT / folder for folder in sys.argv[3:]]))
+                  [ROOT / place for place in sys.argv[3:]]))

@@ -30,27 +30,27 @@ static_assert(is_sorted_by_number(),
 std::string_view advice(Remedy remedy) {
   switch (remedy) {
     case Remedy::fix_the_call:
-      return "change the call: the same one fails again";
+      return "fix this call; retrying it unchanged fails again";
     case Remedy::retry_later:
-      return "try again later";
+      return "retry; the cause may be temporary";
     case Remedy::reconnect:
-      return "make a new connection; this one is over";
+      return "open a new connection; this one is closed";
     case Remedy::use_another:
-      return "use another one";
+      return "use an alternative; this one cannot work here";
     case Remedy::report_bug:
-      return "report it, with this text";
+      return "report a bug, and include this message";
   }
-  return "report it, with this text";
+  return "report a bug, and include this message";
 }
 
-// Whatever ends a collective has ended the epoch of its group for all members.
+// A failure that ends a collective has ended the epoch of its group for all members.
 std::string_view advice_of(const Error& error, Remedy remedy) {
   const bool ends_an_epoch = error.where == "group" || error.where == "group.collective" ||
                              error.where == "group.abort" || error.where == "group.board";
   if (ends_an_epoch && error.code == ErrorCode::mismatch)
-    return "make the same call on every member; this epoch is over, shrink() makes the next";
+    return "make the same call on every member; this epoch has ended, and shrink() starts the next";
   if (ends_an_epoch && (remedy == Remedy::reconnect || remedy == Remedy::retry_later))
-    return "call shrink() or rebuild() on every member that is left, or end the job";
+    return "call shrink() or rebuild() on every surviving member, or end the job";
   return advice(remedy);
 }
 

@@ -16,8 +16,9 @@ for argument; do
   previous=$argument
 done
 
-name=${output##*/tendon_objects.dir/}
-if [ "$name" = "$output" ] || [[ $name == @(|Unity/unit_)core[/_]* ]] || [ ! -f "$borrowed/$name" ]; then
+# tendon_<layer>.dir/<object>
+name=${output##*/src/CMakeFiles/}
+if [ "$name" = "$output" ] || [[ $name == tendon_core.dir/* ]] || [ ! -f "$borrowed/$name" ]; then
   exec "$@"
 fi
 cp "$borrowed/$name" "$output"

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses what the slow checks of .ci/run look at: files near the change, and a part of the others that rotates.
+
+affected_tests.py cpp|python|tidy --lines N [--parts K] [--base COMMIT]   prints the chosen files, one a line
+affected_tests.py --self-test                                             plants changes and expects the right choice
+
+The change is all that differs from the newest commit that is over a day old, or from --base. A file is as far from it
+as its includes: it depends on the headers that it includes, a header on the sources that implement it (same layer,
+same beginning of the name), a test in Python on the binding that registers a name it uses. The nearest files are
+chosen first, up to N lines of them together; a file that was changed itself is always chosen. Then all files are cut
+into K parts of like size, and one part is added: the number of commits says which. stderr says what was left out.
+
+  cpp      tests/unit and tests/conformance, for the sanitizers
+  python   tests/python, for the sanitizers
+  tidy     src, cli and python/bindings, for clang-tidy
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from pathlib import Path
+
+CODE = (".hpp", ".cpp", ".def")
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+PYTHON_IMPORT = re.compile(r"^\s*(?:from|import) +([\w.]+)", re.MULTILINE)
+# A class or a function that a binding registers.
+REGISTERED = re.compile(r'\(\s*module,\s*"(\w{4,})"|\.def\w*\(\s*"(\w{4,})"')
+WORD = re.compile(r"\w{4,}")
+KINDS = {"cpp": (re.compile(r"tests/(unit/.*|conformance)/[^/]*_test\.cpp"), 3000),
+         "python": (re.compile(r"tests/python/test_\w+\.py"), 1000),
+         "tidy": (re.compile(r"(src|cli|python/bindings)/.*\.cpp"), 12000)}
+# A prime: landings of any number of commits meet every part.
+PARTS = 7
+
+
+class Graph:
+    """Which files of ours each file depends on, directly."""
+
+    def __init__(self, root: Path, names: list[str]) -> None:
+        self.names = set(names)
+        self.texts = {name: (root / name).read_text(errors="replace")
+                      for name in names if name.endswith((*CODE, ".py", ".proto"))}
+        self.needs: dict[str, set[str]] = {name: set() for name in names}
+        for name, text in self.texts.items():
+            if name.endswith(CODE):
+                self.needs[name] |= {found for word in INCLUDE.findall(text) if (found := self.included(name, word))}
+        self.add_implementations()
+        self.add_python()
+
+    def included(self, name: str, word: str) -> str | None:
+        word = re.sub(r"\.pb\.h$", ".proto", word)
+        beside = f"{name.rpartition('/')[0]}/{word}"
+        places = [beside, *(f"{place}/{word}" for place in ("include", "src", "tests", "proto", "examples/engine")), word]
+        return next((place for place in places if place in self.names), None)
+
+    def add_implementations(self) -> None:
+        for source in [name for name in self.names if name.endswith(".cpp")]:
+            for header in list(self.needs[source]):
+                same_layer = layer_of(header) == layer_of(source)
+                if header.endswith(".hpp") and same_layer and Path(source).stem.startswith(Path(header).stem):
+                    self.needs[header].add(source)
+
+    def add_python(self) -> None:
+        registered_by: dict[str, set[str]] = {}
+        for name in self.names:
+            if name.startswith("python/bindings/") and name.endswith(".cpp"):
+                for pair in REGISTERED.findall(self.texts[name]):
+                    registered_by.setdefault(pair[0] or pair[1], set()).add(name)
+        for name in self.names:
+            if not name.endswith(".py"):
+                continue
+            folder = name.rpartition("/")[0]
+            for module in PYTHON_IMPORT.findall(self.texts[name]):
+                path = module.strip(".").replace(".", "/")
+                places = [f"{base}/{path}{end}" for base in (folder, "python") for end in (".py", "/__init__.py")]
+                self.needs[name] |= {place for place in places if place in self.names}
+            for word in set(WORD.findall(self.texts[name])):
+                # What several bindings register, such as "close", says nothing.
+                if len(found := registered_by.get(word, set())) == 1:
+                    self.needs[name] |= found
+
+    def distances(self, changed: set[str]) -> dict[str, int]:
+        """How many steps each file that depends on a changed one is away from it."""
+        needed_by: dict[str, list[str]] = {}
+        for name, needs in self.needs.items():
+            for need in needs:
+                needed_by.setdefault(need, []).append(name)
+        far = {name: 0 for name in changed if name in self.names}
+        waiting = deque(far)
+        while waiting:
+            name = waiting.popleft()
+            for user in needed_by.get(name, []):
+                if user not in far:
+                    far[user] = far[name] + 1
+                    waiting.append(user)
+        return far
+
+
+def layer_of(name: str) -> str:
+    parts = name.removeprefix("include/tendon/").removeprefix("src/").split("/")
+    return parts[0] if len(parts) > 1 else ""
+
+
+def parts_of(sizes: dict[str, int], count: int) -> list[set[str]]:
+    """All files in `count` parts of like size, the same for every commit that has the same files."""
+    parts: list[tuple[int, set[str]]] = [(0, set()) for _ in range(count)]
+    for name in sorted(sizes, key=lambda each: (-sizes[each], each)):
+        least = min(range(count), key=lambda index: parts[index][0])
+        total, names = parts[least]
+        parts[least] = (total + sizes[name], names | {name})
+    return [names for _, names in parts]
+
+
+def choose(sizes: dict[str, int], far: dict[str, int], lines: int, part: set[str]) -> tuple[list[str], list[str]]:
+    """The chosen files, and those that depend on the change and were left out."""
+    near = sorted((name for name in sizes if name in far), key=lambda name: (far[name], name))
+    chosen, left, total = [], [], 0
+    for name in near:
+        total += sizes[name]
+        (chosen if far[name] == 0 or total <= lines else left).append(name)
+    chosen += sorted(part - set(chosen))
+    return chosen, [name for name in left if name not in part]
+
+
+def git(*arguments: str, root: Path) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def main() -> int:
+    if sys.argv[1:] == ["--self-test"]:
+        self_test()
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--lines", type=int)
+    parser.add_argument("--parts", type=int, default=PARTS)
+    parser.add_argument("--base")
+    options = parser.parse_args()
+    root = Path(__file__).resolve().parent.parent
+    base = options.base or git("rev-list", "-1", "--before=1 day ago", "HEAD", root=root).strip()
+    names = [name for name in git("ls-files", "-co", "--exclude-standard", root=root).splitlines()
+             if (root / name).is_file()]
+    # A history without an older commit: everything is new.
+    changed = set(git("diff", "--name-only", base, root=root).splitlines() if base else names)
+    pattern, lines = KINDS[options.kind]
+    graph = Graph(root, names)
+    sizes = {name: graph.texts[name].count("\n") for name in names if pattern.fullmatch(name)}
+    number = int(git("rev-list", "--count", "HEAD", root=root)) % options.parts
+    far = graph.distances(changed)
+    chosen, left = choose(sizes, far, options.lines or lines, parts_of(sizes, options.parts)[number])
+    print("\n".join(chosen))
+    print(f"{options.kind}: {len(chosen)} of {len(sizes)} files, {sum(sizes[name] for name in chosen)} of "
+          f"{sum(sizes.values())} lines: the nearest to what changed since {base[:9] or 'the beginning'}, and part "
+          f"{number + 1} of {options.parts} of all; {len(left)} that depend on the change by more steps are left out",
+          file=sys.stderr)
+    return 0
+
+
+def self_test() -> None:
+    files = {
+        "include/tendon/core/error.hpp": "",
+        "src/core/error.cpp": "#include <tendon/core/error.hpp>\n",
+        "src/pipe/pipe_core.hpp": "#include <tendon/core/error.hpp>\n",
+        "src/pipe/pipe_core_send.cpp": '#include "pipe/pipe_core.hpp"\n#include "pipe/queue.hpp"\n',
+        "src/pipe/queue.hpp": "",
+        "src/group/rank.hpp": "",
+        "python/bindings/group.cpp": '#include "group/rank.hpp"\nnb::class_<G>(module, "Group").def("close")',
+        "python/bindings/pipe.cpp": 'nb::class_<P>(module, "Pipe").def("close").def("send_on")',
+        "proto/tendon/v1/step.proto": "",
+        "tests/unit/core/error_test.cpp": "#include <tendon/core/error.hpp>\n",
+        "tests/unit/pipe/send_test.cpp": '#include "pipe/pipe_core.hpp"\n',
+        "tests/unit/group/rank_test.cpp": '#include "group/rank.hpp"\n#include "helper.hpp"\n',
+        "tests/unit/group/helper.hpp": "#include <tendon/v1/step.pb.h>\n",
+        "tests/python/test_group.py": "tendon.Group.close()\n",
+        "tests/python/test_pipe.py": "tendon.Pipe.send_on()\n",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        graph = Graph(root, list(files))
+    cases = [  # changed, a file, how far it is from the change
+        ("include/tendon/core/error.hpp", "tests/unit/core/error_test.cpp", 1),
+        ("src/core/error.cpp", "tests/unit/core/error_test.cpp", 2),  # through the header
+        ("src/core/error.cpp", "tests/unit/pipe/send_test.cpp", 3),
+        ("src/pipe/queue.hpp", "tests/unit/pipe/send_test.cpp", 3),  # through what implements the header
+        ("src/pipe/queue.hpp", "tests/unit/group/rank_test.cpp", None),
+        ("proto/tendon/v1/step.proto", "tests/unit/group/rank_test.cpp", 2),
+        ("src/group/rank.hpp", "tests/python/test_group.py", 2),
+        ("src/group/rank.hpp", "tests/python/test_pipe.py", None),  # both have a close()
+        ("python/bindings/pipe.cpp", "tests/python/test_pipe.py", 1),
+    ]
+    for changed, name, wanted in cases:
+        assert graph.distances({changed}).get(name) == wanted, (changed, name, graph.distances({changed}))
+    sizes = {"a": 10, "b": 10, "c": 10, "d": 10}
+    assert choose(sizes, {"a": 1, "b": 2}, 20, set()) == (["a", "b"], [])
+    assert choose(sizes, {"a": 2, "b": 1}, 19, set()) == (["b"], ["a"]), "the nearest first"
+    assert choose(sizes, {"a": 0, "b": 0}, 0, set()) == (["a", "b"], []), "changed themselves"
+    assert choose(sizes, {"a": 1}, 0, {"a", "c"}) == (["a", "c"], []), "the part that rotates"
+    parts = parts_of(sizes, 2)
+    assert set.union(*parts) == set(sizes) and not parts[0] & parts[1] and len(parts[0]) == 2, parts
+    print(f"self-test: {len(cases)} distances and 4 choices are right")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
