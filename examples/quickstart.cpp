@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first program of README.md: both ends of a pipe in one process.
+// The first program of docs/cpp.md: both ends of a pipe in one process.
 //
 // Prints:
 // TensorDict {

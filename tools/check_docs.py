@@ -6,6 +6,8 @@ check_docs.py links ROOT                   every relative link of a page leads s
 check_docs.py environment ROOT             docs/environment.md lists what the code reads, and no other
 check_docs.py limits ROOT --compiler CXX   docs/limits.md gives every limit of include/ its value
 check_docs.py numbers ROOT                 pages and texts of the code repeat limits and constants as they are
+check_docs.py readme ROOT                  README.md is short; its packages, states and figures are those of
+                                           tools/packages.txt, docs/status.md and docs/benchmarks.md
 check_docs.py --self-test                  plants faults and expects each to be reported
 """
 
@@ -39,6 +41,16 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 STRINGS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 # Below it a number is the value of too many things.
 SMALLEST_TELLING = 100
+README_LINES_MAX = 150
+# What `pip install .` needs: all parts of the package, and virtual environments, into which pip installs.
+INSTALL_GROUPS = ("build", "demo", "control", "zenoh")
+APT_LINE = re.compile(r"^sudo apt-get install ((?:.*\\\n)*.*)$", re.MULTILINE)
+# "**Status** ...: *works*: pipes, groups; *not begun*: encryption." against "| pipes | works | ... |".
+STATUS_LINE = re.compile(r"^\*\*Status\*\*.*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+STATE_OF_LINE = re.compile(r"\*([^*]+)\*: ([^;]+?)[;.](?=\s|\Z)")
+STATUS_ROW = re.compile(r"^\| ([^|]+?) \| (works|never run|not begun|[^|]+?) \|(?: .*)?\|$", re.MULTILINE)
+STATES = ("works", "never run", "not begun")
+FIGURE = re.compile(r"(?<![\d.,])(\d[\d.,]*) us\b")
 
 
 class Fault(Exception):
@@ -267,6 +279,66 @@ def check_numbers(options: argparse.Namespace) -> None:
     print(f"{sum(map(len, NUMBERS.values()))} phrases of {len(complete)} files have the numbers of the code")
 
 
+def status_rows(page: str) -> dict[str, list[str]]:
+    """What is in which state, in the order of docs/status.md."""
+    states: dict[str, list[str]] = {}
+    for what, state in STATUS_ROW.findall(page):
+        if not re.fullmatch(r"what|-+", what):
+            states.setdefault(state, []).append(what)
+    return states
+
+
+def status_faults(readme: str, page: str) -> list[str]:
+    rows = status_rows(page)
+    faults = [f"docs/status.md: '{state}' is no state; there are {', '.join(STATES)}" for state in rows
+              if state not in STATES]
+    lines = STATUS_LINE.findall(readme)
+    if len(lines) != 1:
+        return [*faults, f"README.md has {len(lines)} paragraphs that begin with **Status**"]
+    said = {state: re.split(r", | and (?=the )", " ".join(names.split())) for state, names in
+            STATE_OF_LINE.findall(lines[0])}
+    for state in STATES:
+        ours, theirs = said.get(state, []), rows.get(state, [])
+        faults += [f"README.md: '{name}' stands under '{state}', and not in docs/status.md"
+                   for name in ours if name not in theirs]
+        faults += [f"README.md: its status line has no '{name}' under '{state}', as docs/status.md has"
+                   for name in theirs if name not in ours]
+    return faults
+
+
+def apt_faults(readme: str, packages: str) -> list[str]:
+    """The one line that installs what is needed, whatever its order."""
+    wanted = {package for group, names in re.findall(r"^(\w+): (.*)$", packages, re.MULTILINE)
+              if group in INSTALL_GROUPS for package in names.split()}
+    lines = APT_LINE.findall(readme)
+    if len(lines) != 1:
+        return [f"README.md has {len(lines)} lines with sudo apt-get install"]
+    given = {word for word in lines[0].replace("\\\n", " ").split() if not word.startswith("-")}
+    faults = [f"README.md does not install {name}, a package of tools/packages.txt" for name in sorted(wanted - given)]
+    return faults + [f"README.md installs {name}, which is not in {', '.join(INSTALL_GROUPS)} of tools/packages.txt"
+                     for name in sorted(given - wanted)]
+
+
+def figure_faults(readme: str, benchmarks: str) -> list[str]:
+    figures = FIGURE.findall(CODE.sub("", readme))
+    if not figures:
+        return ["README.md gives no figure in us: the search is broken, or its plot has none"]
+    return [f"README.md: {figure} us is no figure of docs/benchmarks.md" for figure in figures
+            if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d.,]*\d)", benchmarks)]
+
+
+def check_readme(options: argparse.Namespace) -> None:
+    root = options.root
+    readme = (root / "README.md").read_text()
+    faults = [] if readme.count("\n") <= README_LINES_MAX else [
+        f"README.md has {readme.count(chr(10))} lines, at most {README_LINES_MAX}: move what is not for everybody"]
+    faults += status_faults(readme, (root / "docs/status.md").read_text())
+    faults += apt_faults(readme, (root / "tools/packages.txt").read_text())
+    faults += figure_faults(readme, (root / "docs/benchmarks.md").read_text())
+    raise_if(faults)
+    print("README.md has the states, packages and figures of the pages that it sums up")
+
+
 def self_test() -> None:
     def reports(what: str, faults: list[str]) -> None:
         if not faults:
@@ -321,6 +393,23 @@ def self_test() -> None:
     code = prose("a.cpp", '// "1024"\nf("its 10"\n  "24 pipes", 4096);\n')
     reports("a limit in an error text", number_faults("a.cpp", code, [], limits, constants, True))
     assert not number_faults("a.cpp", code, [("its {} pipes", "Ring::kPlaces")], limits, constants, True)
+    status = "| what | state | |\n|---|---|---|\n| pipes | works | x |\n| the command | works | |\n| GPUs | not begun | |\n"
+    line = "**Status** (x.md): *works*: pipes and\nthe command; *not begun*: GPUs.\n\nwords; *works*: no;\n"
+    assert not status_faults(line, status)
+    reports("a row that the README leaves out", status_faults(line.replace("pipes and\n", ""), status))
+    reports("a state that changed", status_faults(line, status.replace("not begun", "never run")))
+    reports("a name without a row", status_faults(line.replace("GPUs", "GPUs, TPUs"), status))
+    reports("a state that is none", status_faults(line, status + "| x | almost | |\n"))
+    reports("a README without status", status_faults("", status))
+    packages = "build: a b\nbuild: c++\n# build: d\ncontrol: e\ntest: f\n"
+    apt = "```sh\nsudo apt-get install -y a b \\\n  c++ e\npip install .\n```\n"
+    assert not apt_faults(apt, packages)
+    reports("a package that is not installed", apt_faults(apt.replace(" b", ""), packages))
+    reports("a package too many", apt_faults(apt.replace(" e", " e f"), packages))
+    reports("a README that installs nothing", apt_faults("", packages))
+    assert not figure_faults("takes 4,131 us, 1.5 us. `7 us`", "| 4,131 (4,060..4,508) us | 1.5 |")
+    reports("a figure that was not measured", figure_faults("takes 4,131 us", "| 14,131 us | 4,131.5 |"))
+    reports("a README without figures", figure_faults("fast", "fast"))
     root = Path(__file__).parent.parent
     for name in ("docs/errors/TD-E0108.md", "python/bindings/listener.cpp", "cli/main.cpp", "src/core/error.cpp"):
         if name not in complete_files(root):
@@ -339,7 +428,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(required=True)
     for name, check in (("links", check_links), ("environment", check_environment),
-                        ("limits", check_limits), ("numbers", check_numbers)):
+                        ("limits", check_limits), ("numbers", check_numbers), ("readme", check_readme)):
         verb = verbs.add_parser(name)
         verb.add_argument("root", type=Path)
         verb.set_defaults(check=check)
