@@ -38,6 +38,12 @@ def scenes() -> list:
             for number, scene in enumerate(check_readme.scenes_of((ROOT / page).read_text(), "python"))]
 
 
+def programs() -> list:
+    """Each program of the pages by itself."""
+    return [pytest.param(program.source, id=f"{scene.id}-{number}")
+            for scene in scenes() for number, program in enumerate(scene.values[0].programs)]
+
+
 def of_group(source: str) -> list[dict[str, str]]:
     """What `tendon launch` says to each member; one process that is told nothing where there is no group."""
     if "Group.join()" not in source:

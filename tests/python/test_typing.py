@@ -30,7 +30,7 @@ def strictly(where, folder, *what: str) -> str:
     return "" if done.returncode == 0 else done.stdout
 
 
-@pytest.mark.parametrize("source", [pytest.param(each.values[0], id=each.id) for each in programs()])
+@pytest.mark.parametrize("source", programs())
 def test_a_program_of_a_page(tmp_path, source):
     assert strict(source, tmp_path) == ""
 
