@@ -9,8 +9,10 @@ cd "$(dirname "$0")/.."
 
 fabric=${FABRIC:-zenoh}
 case $fabric in
-  zenoh) groups=(demo zenoh) finding="find each other by Zenoh" second="; then a router dies" rest=4 ;;
-  static) groups=(demo) finding="are told of each other's addresses" second= rest=2 ;;
+  zenoh) groups=(demo zenoh) finding="find each other by Zenoh" second="; then a router dies"
+         build="about 4 minutes" rest="5 minutes" ;;
+  static) groups=(demo) finding="are told of each other's addresses" second=
+          build="about 1 minute" rest="2 minutes" ;;
   *) echo "make demo: FABRIC is '$fabric'; it may be zenoh (the default) or static (no Rust)" >&2 && exit 2 ;;
 esac
 no_install=${DEMO_NO_INSTALL:-}
@@ -27,11 +29,17 @@ folded() {
   fold -s -w 92 <<<"$*" | sed "1s/^/   $head/; 2,\$s/^/   ${head//?/ }/; s/ *\$//"
 }
 
-# The archive of the crate that the build would use, where it is there already.
-crate() {
+# How cargo builds the crate of Zenoh: quickly, unless there is an archive of another build.
+profile=quick
+# Whether the archive of the crate is there already.
+has_crate() {
   local cargo archive
-  cargo=$(tools/find_cargo.sh) && archive=$(python3 tools/zenoh_crate.py path "$cargo" 2>/dev/null) &&
-    [ -e "$archive" ] && echo "$archive"
+  cargo=$(tools/find_cargo.sh) || return 1
+  for profile in release quick; do
+    archive=$(python3 tools/zenoh_crate.py path "$cargo" --profile $profile 2>/dev/null) || true
+    if [ -e "$archive" ]; then return 0; fi
+  done
+  return 1
 }
 
 # debian_plan GROUP...: what is missing of these, and how much apt would download for it.
@@ -46,7 +54,7 @@ debian_plan() {
 }
 
 crates_plan() {
-  crate >/dev/null || echo "crates of Rust: zenoh" \
+  has_crate || echo "crates of Rust: zenoh" \
     "$(sed -n 's/^zenoh \([0-9.]*\) .*/\1/p' rust/tendon-zenoh/crates.txt) and what it needs; a download of 30 MB"
 }
 
@@ -71,7 +79,7 @@ plan() {
     "every path; then a sender is killed: 3 minutes."
   folded "2. " "The Python module and the nodes of a distributed brain are built. The nodes $finding; a sensor" \
     "joins, one node is stopped, one killed, which comes back$second. The end is a page with plots: $rest" \
-    "minutes more."
+    "more."
   if [ -n "$first$second_part" ]; then
     if [ -n "$no_install" ]; then
       echo "   DEMO_NO_INSTALL=1: nothing is installed or downloaded of:"
@@ -99,7 +107,7 @@ check_what_is_there() {
     [ -z "$lacks" ] || missing+=("Python packages, for ${python:-python3, which is missing too}: $lacks. Or run
     tools/demo_env.sh, which downloads them to $folder/venv")
   fi
-  if [ "$fabric" = zenoh ] && ! crate >/dev/null; then
+  if [ "$fabric" = zenoh ] && ! has_crate; then
     packages=$(tools/setup.sh --missing zenoh 2>/dev/null)
     if [ -n "$packages" ]; then
       missing+=("Debian packages: $packages (FABRIC=static does without)")
@@ -148,8 +156,9 @@ trap 'kill $fetching $preparing 2>/dev/null || true' EXIT
 
 # The crate of Zenoh takes minutes, and the command can do without at first.
 options=(-DTENDON_ZENOH=OFF -DTENDON_BUILD_PYTHON=OFF)
-if [ "$fabric" = zenoh ] && crate >/dev/null; then
-  options=(-DTENDON_ZENOH=ON "-DTENDON_CARGO=$(tools/find_cargo.sh)" -DTENDON_BUILD_PYTHON=OFF)
+if [ "$fabric" = zenoh ] && has_crate; then
+  options=(-DTENDON_ZENOH=ON -DTENDON_ZENOH_PROFILE=$profile "-DTENDON_CARGO=$(tools/find_cargo.sh)"
+           -DTENDON_BUILD_PYTHON=OFF)
 fi
 cmake --preset demo --no-warn-unused-cli "${options[@]}" >/dev/null
 tools/build.sh demo tendon_cli
@@ -158,7 +167,7 @@ tools/demo_checkpoint.sh show
 echo "   $((SECONDS - begun)) s after the start"
 
 # ---- the rest
-title "the rest is built: about $((rest - 1)) minutes the first time"
+title "the rest is built: $build the first time"
 if [ -n "$preparing" ]; then wait "$preparing" || true; fi
 if [ -z "$no_install" ]; then
   tools/setup.sh "${groups[@]}"
@@ -170,7 +179,7 @@ if [ "$fabric" = zenoh ]; then
     echo "make demo: no cargo that is new enough; FABRIC=static does without" >&2
     exit 1
   }
-  zenoh=(-DTENDON_ZENOH=ON "-DTENDON_CARGO=$cargo")
+  zenoh=(-DTENDON_ZENOH=ON -DTENDON_ZENOH_PROFILE=$profile "-DTENDON_CARGO=$cargo")
 fi
 cmake --preset demo "${zenoh[@]}" -DTENDON_BUILD_PYTHON=ON "-DPython_EXECUTABLE=$python" >/dev/null
 tools/build.sh demo tendon_cli tendon_python brain
