@@ -17,7 +17,7 @@ help: ## list the verbs (this)
 setup: ## install the Debian packages that are missing (tools/packages.txt)
 	@tools/setup.sh build test
 
-demo: ## run a distributed brain, then move a real model checkpoint between two processes
+demo: ## move a real model checkpoint between two processes, then run a distributed brain
 	@tools/demo.sh
 
 engine: ## run a language model on workers that Tendon connects; ENGINE_ARGS="--layout 3,2,1 --port 8000"

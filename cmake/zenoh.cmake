@@ -2,6 +2,8 @@
 # Discovery by Zenoh: the crate rust/tendon-zenoh, built once into the user's cache folder. Sets
 # TENDON_HAS_ZENOH, and TENDON_ZENOH_WHY where it is off.
 tendon_optional_part(TENDON_ZENOH "Discovery by Zenoh, which is built with cargo")
+set(TENDON_ZENOH_PROFILE release CACHE STRING "How cargo builds it: release, or quick, which is not optimised")
+set_property(CACHE TENDON_ZENOH_PROFILE PROPERTY STRINGS release quick)
 
 # What the crates of the list ask for.
 set(oldest_rustc 1.89)
@@ -57,7 +59,7 @@ if(TENDON_HAS_ZENOH)
   list(APPEND crate_files "${crate_dir}/Cargo.toml" "${crate_dir}/crates.txt" "${crate_tool}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${crate_files})
   execute_process(
-    COMMAND "${Python3_EXECUTABLE}" "${crate_tool}" path "${TENDON_CARGO}"
+    COMMAND "${Python3_EXECUTABLE}" "${crate_tool}" path "${TENDON_CARGO}" --profile "${TENDON_ZENOH_PROFILE}"
     OUTPUT_VARIABLE TENDON_ZENOH_ARCHIVE OUTPUT_STRIP_TRAILING_WHITESPACE
     COMMAND_ERROR_IS_FATAL ANY)
   # A file of this build says that the archive is there: ninja removes what an interrupted command was to make, and other
@@ -70,7 +72,7 @@ if(TENDON_HAS_ZENOH)
   # On the terminal, because it takes minutes: cargo shows how far it is.
   add_custom_command(
     OUTPUT "${crate_stamp}"
-    COMMAND "${Python3_EXECUTABLE}" "${crate_tool}" build "${TENDON_CARGO}"
+    COMMAND "${Python3_EXECUTABLE}" "${crate_tool}" build "${TENDON_CARGO}" --profile "${TENDON_ZENOH_PROFILE}"
     COMMAND "${CMAKE_COMMAND}" -E touch "${crate_stamp}"
     COMMENT "Building rust/tendon-zenoh, once for this compiler"
     USES_TERMINAL VERBATIM)

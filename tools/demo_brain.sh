@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # demo_brain.sh [BRAIN-ARGUMENT...]: runs the brain of examples/brain from build/demo, and writes its
-# page to build/demo/brain.html.
+# page to build/demo/brain.html. DEMO_PYTHON names another Python than that of build/demo/venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,5 +14,5 @@ cp "$folder"/python/_tendon*.so "$folder/package/tendon"
 
 printf '\n== a distributed brain\n'
 exec env PYTHONPATH="$PWD/$folder/package" TENDON_LOG="${TENDON_LOG:-error}" PYTHONDONTWRITEBYTECODE=1 \
-  "$folder/venv/bin/python" examples/brain/brain.py --programs "$folder/examples/brain" \
+  "${DEMO_PYTHON:-$folder/venv/bin/python}" examples/brain/brain.py --programs "$folder/examples/brain" \
   --tendon "$folder/bin/tendon" --page "$folder/brain.html" "$@"

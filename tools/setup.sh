@@ -2,11 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages of the given groups (tools/packages.txt) that are missing.
 # When none is missing it only asks dpkg, so every other command may call it first.
+# With --missing before the groups it prints the missing packages, and installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+only_say=
+if [ "${1:-}" = --missing ]; then
+  only_say=yes
+  shift
+fi
 if [ $# -eq 0 ]; then
-  echo "usage: tools/setup.sh GROUP...   groups: $(awk -F: '/^[a-z]/ {print $1}' tools/packages.txt | uniq | xargs)" >&2
+  echo "usage: tools/setup.sh [--missing] GROUP...   groups: $(awk -F: '/^[a-z]/ {print $1}' tools/packages.txt | uniq | xargs)" >&2
   exit 2
 fi
 
@@ -42,6 +48,10 @@ for package in "${wanted[@]}"; do
   grep -qxF "$package" <<<"$installed" || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
+if [ -n "$only_say" ]; then
+  echo "${missing[*]}"
+  exit 0
+fi
 
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then

@@ -8,6 +8,8 @@ zenoh_crate.py build CARGO            builds it if it is not there
 zenoh_crate.py --write CARGO_LOCK     makes the list of crates from a Cargo.lock
 zenoh_crate.py --self-test            plants faults in a list and expects each to be reported
 
+`--profile quick` builds it in half of the time and does not optimise it; the default is `release` (Cargo.toml).
+
 The list, crates.txt, has a line for each crate: name, version, SHA-256 ("-" for our own), and what it depends on, as
 `name`, or `name@version` where the list has several. Cargo.lock is written from it in the folder of the build. It names
 the registry, which the list does not: cargo is asked how it calls the one that it uses.
@@ -106,8 +108,9 @@ def lock_of(crates: list[Crate], source: str) -> str:
 class Builder:
     """Builds with one cargo, in the user's cache."""
 
-    def __init__(self, cargo: str) -> None:
+    def __init__(self, cargo: str, profile: str = "release") -> None:
         self.cargo = cargo
+        self.profile = profile
         # That of the same toolchain, wherever PATH would find another.
         beside = Path(cargo).with_name("rustc")
         self.rustc = str(beside if beside.exists() else shutil.which("rustc"))
@@ -126,7 +129,7 @@ class Builder:
         return re.search(r"^host: (\S+)$", self.compiler(), re.MULTILINE)[1]
 
     def state(self) -> str:
-        digest = hashlib.sha256(self.compiler().encode())
+        digest = hashlib.sha256((self.profile + self.compiler()).encode())
         for file in [*self.sources(), Path(__file__)]:
             text = file.read_bytes()
             digest.update(f"{file.name} {len(text)}\n".encode() + text)
@@ -189,8 +192,8 @@ class Builder:
         hidden = [*sorted((home / "registry/src").glob("*")), target]
         self.environment["RUSTFLAGS"] = " ".join(f"--remap-path-prefix={path}=" for path in hidden)
         self.environment["CFLAGS"] = " ".join(f"-ffile-prefix-map={path}=" for path in hidden)
-        self.run("build", "--release", "--locked", "--offline", "--target-dir", str(target), cwd=work)
-        return target / "release" / ARCHIVE
+        self.run("build", "--profile", self.profile, "--locked", "--offline", "--target-dir", str(target), cwd=work)
+        return target / self.profile / ARCHIVE
 
 
 def self_test() -> None:
@@ -220,6 +223,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", nargs="?", choices=["path", "fetch", "build"])
     parser.add_argument("cargo", nargs="?")
+    parser.add_argument("--profile", choices=["release", "quick"], default="release")
     parser.add_argument("--write", metavar="CARGO_LOCK", type=Path)
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
@@ -230,7 +234,7 @@ def main() -> int:
         read_list(text)
         (CRATE / LIST).write_text(text)
     elif arguments.cargo:
-        builder = Builder(arguments.cargo)
+        builder = Builder(arguments.cargo, arguments.profile)
         if arguments.verb == "build":
             builder.build()
         elif arguments.verb == "fetch":
