@@ -72,7 +72,7 @@ test-long: ## run the tests 20 times each in random order, the engine in all lay
 
 install: ## install the release build under PREFIX (/usr/local); DESTDIR is honoured
 	@tools/setup.sh build
-	@tools/build.sh release
+	@tools/build.sh release tendon_installed
 	@cmake --install build/release --prefix "$(PREFIX)"
 	@# The loader looks in its cache for what lies in /usr/local.
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
