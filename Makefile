@@ -2,7 +2,7 @@
 # The front door. Each verb does all it needs on a fresh Debian 12; a second run does no needless
 # work. The inner loop of a developer is in CONTRIBUTING.md.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo engine test bench lint asan python-asan tsan fuzz test-long install clean
+.PHONY: help setup demo engine test bench lint asan python-asan tsan fuzz test-long install wheel clean
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -76,6 +76,13 @@ install: ## install the release build under PREFIX (/usr/local); DESTDIR is hono
 	@cmake --install build/release --prefix "$(PREFIX)"
 	@# The loader looks in its cache for what lies in /usr/local.
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+wheel: ## make the Python wheel for other machines in build/dist, and try it on a minimal Debian 12 (as root)
+	@tools/setup.sh wheel control zenoh elsewhere
+	@rm -rf build/dist
+	@python3 -m pip wheel . --no-deps --wheel-dir build/dist
+	@tools/check_wheel.py build/dist/*.whl
+	@tools/check_wheel_elsewhere.sh build/dist/*.whl
 
 clean: ## remove everything that was built
 	rm -rf build
