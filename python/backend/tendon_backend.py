@@ -248,7 +248,7 @@ def get_requires_for_build_editable(config_settings: Settings = None) -> list[st
 
 def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
     divide(config_settings)
-    return requirements("requirements.txt")
+    return [line for line in requirements("requirements.txt") if line.startswith("scikit-build-core")]
 
 
 def scikit_build():
@@ -316,11 +316,12 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
     return wheel.name
 
 
-def audit(wheel: Path, output: Path) -> Path:
-    """auditwheel's word, on the wheel that it makes."""
+def audit(wheel: Path, output: Path, compression: int) -> Path:
+    """The wheel that auditwheel makes of `wheel`."""
     output.mkdir()
     scripts = sysconfig.get_path("scripts")
-    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(output)]
+    command = [sys.executable, "-m", "auditwheel", "repair", "--zip-compression-level", str(compression),
+               "--wheel-dir", str(output)]
     # The package's second module is linked with its first.
     for pattern in [*NOT_BUNDLED, "_tendon.*so"]:
         command += ["--exclude", pattern]
@@ -340,7 +341,7 @@ def repair(wheel: Path, output: Path) -> Path:
     import notices
 
     output.mkdir()
-    with zipfile.ZipFile(audit(wheel, output / "first")) as archive:
+    with zipfile.ZipFile(audit(wheel, output / "first", 0)) as archive:
         # "libpgm-5-1a2b3c4d.3.so.0" was "libpgm-5.3.so.0".
         bundled = [re.sub(r"-[0-9a-f]{8}(?=\.)", "", Path(name).name)
                    for name in archive.namelist() if ".libs/" in name and ".so" in name]
@@ -353,7 +354,7 @@ def repair(wheel: Path, output: Path) -> Path:
         folder = next(name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name)
         archive.writestr(f"{folder}/licenses/BUNDLED_LIBRARIES", "The libraries in pytendon.libs, and their licences.\n\n"
                          + text)
-    made = audit(wheel, output / "second")
+    made = audit(wheel, output / "second", 6)
     tell(f"{made.name} has in it {', '.join(sorted(bundled))}; OpenSSL is the system's")
     return made
 
