@@ -13,6 +13,7 @@ All others are scikit-build-core's.
 from __future__ import annotations
 
 import fnmatch
+import importlib.util
 import os
 import re
 import shutil
@@ -40,9 +41,9 @@ HEADERS = {"libssl-dev": "openssl/evp.h", "libhwy-dev": "hwy/highway.h", "nlohma
 PARTS = {"control": ("the control plane", "TENDON_CONTROL"), "zenoh": ("discovery by Zenoh", "TENDON_ZENOH")}
 # Libraries of the system that runs the wheel. OpenSSL gets security updates there.
 NOT_BUNDLED = ["libcrypto.so.*", "libssl.so.*"]
-# Measured with two cores (docs/python.md).
-MINUTES = 4
-MINUTES_OF_ZENOH = 3
+# With two cores, which do nothing else.
+MINUTES = 5
+MINUTES_OF_ZENOH = 5
 
 
 def stop(line: str) -> NoReturn:
@@ -308,6 +309,9 @@ def build_editable(wheel_directory: str, config_settings: Settings = None, metad
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
     build = scikit_build().build_wheel
+    if divide(config_settings)[0].repair and importlib.util.find_spec("auditwheel") is None:
+        stop("there is no auditwheel: pip install -r python/backend/repair_requirements.txt, or build for this machine "
+             "alone, --config-settings tendon.repair=false")
     with tempfile.TemporaryDirectory() as folder:
         ours, wheel, _ = compile_wheel(build, folder, config_settings, metadata_directory)
         if ours.repair:
