@@ -17,6 +17,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from notices import MISSING
+
 # The newest version of each that both systems have: glibc 2.36 and 2.39, libstdc++ of g++ 12 and 14, OpenSSL 3.0.
 NEWEST = {"GLIBC": "2.36", "GLIBCXX": "3.4.30", "CXXABI": "1.3.13", "GCC": "12.0.0", "OPENSSL": "3.0.9"}
 # What both systems have, with Python. Everything else lies in the wheel.
@@ -68,6 +70,7 @@ def faults_in(wheel: Path) -> list[str]:
             faults += faults_of(path, name, inside)
         texts = {path.name: path.read_text(errors="replace") for path in files if ".dist-info/licenses/" in f"{path}"}
         faults += [f"the wheel has no {name}" for name in LICENCES if name not in texts]
+        faults += [f"{name} lacks the text of a licence" for name, text in texts.items() if MISSING in text]
         bundled = texts.get("BUNDLED_LIBRARIES", "")
         faults += [f"{path.name} has no licence in the wheel" for path in elf
                    if path.parent.name.endswith(".libs") and LIBRARY.sub("", path.name) not in bundled]
@@ -90,9 +93,11 @@ def self_test() -> None:
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.write(folder / "_user.so", "planted/_user.so")
             archive.write(folder / "libcrypto-01234567.so.3", "planted.libs/libcrypto-01234567.so.3")
+            archive.writestr("planted.dist-info/licenses/BUNDLED_LIBRARIES", f"libelse.so.1\n{MISSING}\n")
         found = faults_in(wheel)
         expected = ["names no manylinux", "_user.so needs GLIBC_2.99", "_user.so needs libnew.so.1", "OpenSSL is in the wheel",
-                    "no LICENSE", "no THIRD_PARTY_NOTICES", "libcrypto-01234567.so.3 has no licence"]
+                    "no LICENSE", "no THIRD_PARTY_NOTICES", "libcrypto-01234567.so.3 has no licence",
+                    "BUNDLED_LIBRARIES lacks the text of a licence"]
         for fault in expected:
             assert any(fault in one for one in found), f"not reported: {fault}; reported: {found}"
         assert len(found) == len(expected), found

@@ -350,10 +350,7 @@ def repair(wheel: Path, output: Path) -> Path:
         bundled = [re.sub(r"-[0-9a-f]{8}(?=\.)", "", Path(name).name)
                    for name in archive.namelist() if ".libs/" in name and ".so" in name]
     places = {Path(place).resolve().name: place for place in linked(wheel)}
-    try:
-        text = notices.notices([(name, Path(places.get(name, name))) for name in sorted(bundled)])
-    except (notices.NoLicence, OSError) as fault:
-        stop(f"{fault}; a wheel for this machine alone needs none: --config-settings tendon.repair=false")
+    text = notices.notices([(name, Path(places.get(name, name))) for name in sorted(bundled)])
     with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
         folder = next(name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name)
         archive.writestr(f"{folder}/licenses/BUNDLED_LIBRARIES", "The libraries in pytendon.libs, and their licences.\n\n"
