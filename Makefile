@@ -2,7 +2,7 @@
 # The front door. Each verb does all it needs on a fresh Debian 12; a second run does no needless
 # work. The inner loop of a developer is in CONTRIBUTING.md.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo engine test bench lint asan python-asan tsan fuzz test-long install clean
+.PHONY: help setup demo engine test bench lint asan python-asan tsan fuzz test-long install wheel clean
 .PHONY: tests check docs examples benchmarks
 
 JOBS ?= $(shell nproc)
@@ -63,7 +63,7 @@ fuzz: ## fuzz each parser for FUZZ_SECONDS (60)
 
 test-long: ## run the tests 20 times each in random order, the engine in all layouts, then the fuzzers
 	@tools/setup.sh build test control engine fuzz
-	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py
+	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py tests/python/test_examples.py
 	@tools/build.sh test unit_control process
 	@# Not by ctest, whose limits are those of short tests.
 	@TENDON_TEST_LONG=1 build/test/tests/unit_control --gtest_brief=1 --gtest_filter='ControlCycles.*'
@@ -73,10 +73,17 @@ test-long: ## run the tests 20 times each in random order, the engine in all lay
 
 install: ## install the release build under PREFIX (/usr/local); DESTDIR is honoured
 	@tools/setup.sh build
-	@tools/build.sh release
+	@tools/build.sh release tendon_installed
 	@cmake --install build/release --prefix "$(PREFIX)"
 	@# The loader looks in its cache for what lies in /usr/local.
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+wheel: ## make the Python wheel for other machines in build/dist, and try it on a minimal Debian 12 (as root)
+	@tools/setup.sh wheel control zenoh elsewhere
+	@rm -rf build/dist
+	@python3 -m pip wheel . --no-deps --wheel-dir build/dist
+	@tools/check_wheel.py build/dist/*.whl
+	@tools/check_wheel_elsewhere.sh build/dist/*.whl
 
 # Names that people try first.
 tests check: test

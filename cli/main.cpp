@@ -20,6 +20,7 @@
 
 #include "cli/bench.hpp"
 #include "cli/collective.hpp"
+#include "cli/manual.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
 #include "group/membership/agreement_message.hpp"
@@ -363,6 +364,32 @@ void add_completion(CLI::App& app, int& exit_code) {
   });
 }
 
+/// What --help prints of a verb, and of those below it.
+ManualVerb manual_of(const CLI::App& app) {
+  ManualVerb verb{app.get_name(), app.get_description(), {}, {}, {}};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty() || option == app.get_help_ptr()) continue;
+    if (option->get_positional()) {
+      verb.arguments.push_back({option->get_name(true), "", option->get_description()});
+      continue;
+    }
+    // "FLOAT" for "FLOAT:FLOAT in [0 - 1]".
+    const std::string type = option->get_expected_max() == 0 ? "" : option->get_type_name();
+    verb.flags.push_back({CLI::detail::find_and_replace(option->get_name(false, true), ",", ", "),
+                          type.substr(0, type.find(':')), option->get_description()});
+  }
+  for (const CLI::App* below : app.get_subcommands({}))
+    if (!below->get_group().empty()) verb.verbs.push_back(manual_of(*below));
+  return verb;
+}
+
+/// For the build and for packages; not in --help.
+void add_manual(CLI::App& app, int& exit_code) {
+  CLI::App* verb = app.add_subcommand("manual", "Prints the page tendon(1)");
+  verb->group("");
+  verb->callback([&app, &exit_code] { exit_code = run_manual(manual_of(app)); });
+}
+
 /// The rows of a benchmark by size.
 template <class Options>
 void add_sizes(CLI::App* verb, Options& options) {
@@ -631,6 +658,7 @@ int run(int argc, char** argv) {
   add_explain(app, exit_code);
   add_completion(app, exit_code);
   add_checkpoint_tools(app, exit_code);
+  add_manual(app, exit_code);
   try {
     app.parse(own_count, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # An installed tree may be moved: nothing in it names its own place.
 include(CMakePackageConfigHelpers)
+tendon_write_notices()
+
+# All that is installed, and nothing else.
+add_custom_target(tendon_installed DEPENDS tendon tendon_notices)
+foreach(target tendon_shared tendon_control tendon_cli tendon_manual)
+  if(TARGET ${target})
+    add_dependencies(tendon_installed ${target})
+  endif()
+endforeach()
 
 install(TARGETS tendon EXPORT tendonTargets
   ARCHIVE COMPONENT tendon_Development

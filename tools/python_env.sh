@@ -55,10 +55,10 @@ fi
 
 # The wheel is configured as build/test is, in the same folder, and finds all but the extension modules there.
 from_build_test() {
-  local name options=(-C build-dir=build/test)
-  options+=(-C cmake.build-type="$(sed -n 's/^CMAKE_BUILD_TYPE:STRING=//p' build/test/CMakeCache.txt)")
+  local name options=(--config-settings build-dir=build/test)
+  options+=(--config-settings cmake.build-type="$(sed -n 's/^CMAKE_BUILD_TYPE:STRING=//p' build/test/CMakeCache.txt)")
   for name in TENDON_QUICK_BUILD TENDON_BUILD_TESTS TENDON_BUILD_BENCHMARKS TENDON_BUILD_EXAMPLES; do
-    options+=(-C "cmake.define.$name=$(sed -n "s/^$name:BOOL=//p" build/test/CMakeCache.txt)")
+    options+=(--config-settings "cmake.define.$name=$(sed -n "s/^$name:BOOL=//p" build/test/CMakeCache.txt)")
   done
   printf '%s\n' "${options[@]}"
 }
@@ -74,7 +74,7 @@ mapfile -t inputs < <(find include src cli cmake proto python docs/errors tools/
                            pyproject.toml README.md LICENSE -type f -not -name '*.pyc' | sort)
 if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
   echo "== python: the wheel, $kind"
-  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} pip_install --no-build-isolation --force-reinstall \
+  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} pip_install --no-build-isolation --force-reinstall --config-settings tendon.repair=false \
     ${options[@]+"${options[@]}"} .
   # As pip does for users: where Python may write no bytecode, each process would compile the package.
   (cd "$folder" && venv/bin/python -m compileall -q venv/lib/python3*/site-packages/tendon)

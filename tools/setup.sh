@@ -16,9 +16,17 @@ if [ $# -eq 0 ]; then
   exit 2
 fi
 
+# packages_of GROUP: its words, those of other groups in it included.
+packages_of() {
+  local word
+  for word in $(awk -F: -v group="$1" '$1 == group {print $2}' tools/packages.txt); do
+    case $word in @*) packages_of "${word#@}" ;; *) echo "$word" ;; esac
+  done
+}
+
 wanted=()
 for group in "$@"; do
-  packages=$(awk -F: -v group="$group" '$1 == group {print $2}' tools/packages.txt)
+  packages=$(packages_of "$group")
   if [ -z "$packages" ]; then
     echo "setup: tools/packages.txt has no group '$group'" >&2
     exit 2

@@ -16,6 +16,8 @@ the registry, which the list does not: cargo is asked how it calls the one that 
 
 What cargo makes besides the archive, half a gigabyte, goes with the build. Where CARGO_TARGET_DIR names a folder, it
 stays there: a change of our own sources then takes seconds.
+
+Beside the archive lies what the licences of the crates in it ask to be given with it, NOTICES.
 """
 
 import argparse
@@ -34,6 +36,9 @@ from pathlib import Path
 CRATE = Path(__file__).resolve().parent.parent / "rust/tendon-zenoh"
 LIST = "crates.txt"
 ARCHIVE = "libtendon_zenoh.a"
+NOTICES = "notices.txt"
+# How the packages of crates name the texts of their licences.
+LICENCE_FILES = ("LICEN[CS]E*", "COPYING*", "COPYRIGHT*", "NOTICE*", "UNLICENSE*", "LICENSES/*", "licenses/*")
 WORK = "work_"
 OURS = "-"
 # A crate with neither dependencies nor a build script: what cargo is asked about.
@@ -91,6 +96,25 @@ def list_of(lock: dict) -> str:
         depends = ["@".join(one.split()[:2]) for one in package.get("dependencies", [])]
         lines.append(" ".join([package["name"], package["version"], checksum, *depends]))
     return HEAD + "\n".join(lines) + "\n"
+
+
+def licences_in(folder: Path) -> list[Path]:
+    return sorted({file for pattern in LICENCE_FILES for file in folder.glob(pattern) if file.is_file()})
+
+
+def notices_of(linked: list[tuple[str, str, list[Path]]]) -> str:
+    """A line for each crate, and once each text that comes with them; `linked`: name, licence, texts of each."""
+    rows = []
+    texts: dict[str, tuple[str, list[str]]] = {}
+    for name, licence, files in sorted(linked):
+        rows.append(f"{name}: {licence.strip() or 'see below'}" + ("" if files else " (no text in its package)"))
+        for file in files:
+            text = file.read_text(errors="replace").strip()
+            texts.setdefault(" ".join(text.split()), (text, []))[1].append(f"{name}, {file.name}")
+    line = "-" * 100
+    parts = [f"{line}\nThe crates in {ARCHIVE}\n{line}\n\n" + "\n".join(rows) + "\n"]
+    parts += ["\n".join([line, *places, line, "", text, ""]) for text, places in texts.values()]
+    return "\n".join(parts)
 
 
 def lock_of(crates: list[Crate], source: str) -> str:
@@ -173,6 +197,8 @@ class Builder:
                 shutil.rmtree(left)
             with tempfile.TemporaryDirectory(dir=self.folder, prefix=WORK) as work:
                 made = self.build_in(Path(work))
+                # Before the archive, which says that all is there.
+                (self.folder / NOTICES).write_text(self.notices_in(Path(work)))
                 shutil.copy(made, Path(work) / ARCHIVE)
                 os.replace(Path(work) / ARCHIVE, self.archive)
 
@@ -195,6 +221,29 @@ class Builder:
         self.run("build", "--profile", self.profile, "--locked", "--offline", "--target-dir", str(target), cwd=work)
         return target / self.profile / ARCHIVE
 
+    def notices_in(self, work: Path) -> str:
+        listed = subprocess.run(
+            [self.cargo, "tree", "--locked", "--offline", "--edges", "normal,no-proc-macro", "--target", self.host(),
+             "--prefix", "none", "--format", "{p}\t{l}"],
+            check=True, env=self.environment, cwd=work, capture_output=True, text=True).stdout
+        home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
+        linked = {}
+        for line in listed.splitlines():
+            place, _, licence = line.removesuffix(" (*)").partition("\t")
+            name, version = place.split()[:2]
+            name = f"{name}-{version.removeprefix('v')}"
+            folder = next((home / "registry/src").glob(f"*/{name}"), None)
+            if folder is not None:  # not our own
+                linked[name] = (name, licence, licences_in(folder))
+        # The standard library of Rust is in the archive too.
+        root = Path(subprocess.run([self.rustc, "--print", "sysroot"], check=True, capture_output=True, text=True,
+                                   env=self.environment).stdout.strip())
+        # As rustup has them, or Debian.
+        texts = [root / "share/doc/rust/licenses" / name for name in ("Apache-2.0.txt", "MIT.txt")]
+        texts += root.glob("share/doc/libstd-rust*/copyright")
+        linked["std"] = ("Rust's standard library", "MIT OR Apache-2.0", [text for text in texts if text.exists()])
+        return notices_of(list(linked.values()))
+
 
 def self_test() -> None:
     good = f"{HEAD}a 1.0.0 - b c@2.0.0\nb 0.1.0 {'0' * 64}\nc 1.0.0 {'1' * 64}\nc 2.0.0 {'2' * 64} b\n"
@@ -216,6 +265,14 @@ def self_test() -> None:
             assert fault in str(found), f"{text!r}: {found}"
         else:
             raise AssertionError(f"not reported: {text!r}")
+    with tempfile.TemporaryDirectory() as work:
+        for name in ("a", "b", "silent"):
+            (Path(work) / name).mkdir()
+            if name != "silent":
+                (Path(work) / name / "LICENSE").write_text("the same text\n")
+        text = notices_of([(name, "MIT", licences_in(Path(work) / name)) for name in ("a", "b", "silent")])
+        assert text.count("the same text") == 1 and "b, LICENSE" in text, text
+        assert "silent: MIT (no text in its package)" in text, text
     print(f"each of {len(bad)} planted faults was reported")
 
 

@@ -6,6 +6,6 @@ import tendon, torch
 weights = torch.zeros(4)
 with tendon.listen("127.0.0.1:7000") as listener, listener.accept() as pipe:
     for batch in pipe:
-        x, y = torch.from_dlpack(batch["x"]), torch.from_dlpack(batch["y"])
+        x, y = torch.asarray(batch["x"]), torch.asarray(batch["y"])
         weights -= 0.1 * x.T @ (x @ weights - y) / len(x)
     print(weights.round(decimals=3), "by", pipe.path)

@@ -59,6 +59,31 @@ cmake --install "$build" --prefix "$work/installed" >/dev/null
   fail "these installed files name the place they were installed to"
 [ -f "$work/installed/include/tendon/core/error_codes.def" ] || fail "error_codes.def is missing"
 
+# What others wrote has its licence beside it.
+doc=$work/installed/share/doc/tendon
+cmp "$here/../../LICENSE" "$doc/LICENSE" || fail "LICENSE is not the repository's"
+parts=("JSON for Modern C++" Highway CLI11 "{fmt}")
+if [ "$control" = ON ]; then parts+=(cppzmq Protobuf); fi
+for part in "${parts[@]}"; do
+  grep -F "$part (" "$doc/THIRD_PARTY_NOTICES" >/dev/null || fail "THIRD_PARTY_NOTICES has no $part"
+done
+if [ -f "$work/installed/lib/libtendon_zenoh.a" ]; then
+  grep '^zenoh-[0-9.]*: ' "$doc/THIRD_PARTY_NOTICES" >/dev/null || fail "THIRD_PARTY_NOTICES has no crates"
+fi
+
+# The page has each verb that --help has, and is one that man can show.
+page=$work/installed/share/man/man1/tendon.1
+verbs=$("$work/installed/bin/tendon" --help | awk '/^Subcommands:/ {on = 1; next} on && /^  [a-z]/ {print $1}')
+[ "$(wc -w <<<"$verbs")" -gt 5 ] || fail "tendon --help lists these verbs only: $verbs"
+for verb in $verbs; do
+  grep -E "^\.SS $verb( |$)" "$page" >/dev/null || fail "tendon(1) has no $verb"
+done
+if command -v mandoc >/dev/null; then
+  mandoc -T lint -W error "$page" || fail "mandoc finds faults in tendon(1)"
+elif command -v groff >/dev/null; then
+  [ -z "$(groff -man -Tutf8 -ww -z "$page" 2>&1)" ] || fail "groff finds faults in tendon(1)"
+fi
+
 use_prefix "$work/installed"
 with_cmake
 with_pkg_config
