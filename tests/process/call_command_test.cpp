@@ -88,7 +88,8 @@ TEST_F(CallCommand, AllAnswersArePrintedAndTheOthersNamed) {
   Words words = with_peers({"call", "arm/plan", "--all", "--timeout", "20", "--json"});
   words.insert(words.end(), {"--peer", leg.address()});
   Ended ended;
-  // The command asks the responders that have been announced by then; a busy machine announces the two apart.
+  // The command asks the responders that have been announced by then; a busy machine announces
+  // the two apart.
   const auto both = [&] { return ended.code == 0 && ended.err.find("leg") != std::string::npos; };
   for (int tries = 0; tries < 50 && !both(); ++tries) ended = run_tendon(words);
   EXPECT_EQ(ended.code, 0) << ended.err;
