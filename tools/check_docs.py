@@ -17,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from debian_packages import packages_of
 from doc_numbers import NUMBERS
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -43,7 +44,7 @@ STRINGS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 SMALLEST_TELLING = 100
 README_LINES_MAX = 150
 # What `pip install .` needs: all parts of the package, and virtual environments, into which pip installs.
-INSTALL_GROUPS = ("build", "demo", "control", "zenoh")
+INSTALL_GROUPS = ("wheel", "demo", "control", "zenoh")
 APT_LINE = re.compile(r"^sudo apt-get install ((?:.*\\\n)*.*)$", re.MULTILINE)
 # "**Status** ...: *works*: pipes, groups; *not begun*: encryption." against "| pipes | works | ... |".
 STATUS_LINE = re.compile(r"^\*\*Status\*\*.*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -306,10 +307,8 @@ def status_faults(readme: str, page: str) -> list[str]:
     return faults
 
 
-def apt_faults(readme: str, packages: str) -> list[str]:
+def apt_faults(readme: str, wanted: set[str]) -> list[str]:
     """The one line that installs what is needed, whatever its order."""
-    wanted = {package for group, names in re.findall(r"^(\w+): (.*)$", packages, re.MULTILINE)
-              if group in INSTALL_GROUPS for package in names.split()}
     lines = APT_LINE.findall(readme)
     if len(lines) != 1:
         return [f"README.md has {len(lines)} lines with sudo apt-get install"]
@@ -333,7 +332,7 @@ def check_readme(options: argparse.Namespace) -> None:
     faults = [] if readme.count("\n") <= README_LINES_MAX else [
         f"README.md has {readme.count(chr(10))} lines, at most {README_LINES_MAX}: move what is not for everybody"]
     faults += status_faults(readme, (root / "docs/status.md").read_text())
-    faults += apt_faults(readme, (root / "tools/packages.txt").read_text())
+    faults += apt_faults(readme, packages_of(root, *INSTALL_GROUPS))
     faults += figure_faults(readme, (root / "docs/benchmarks.md").read_text())
     raise_if(faults)
     print("README.md has the states, packages and figures of the pages that it sums up")
@@ -401,7 +400,7 @@ def self_test() -> None:
     reports("a name without a row", status_faults(line.replace("GPUs", "GPUs, TPUs"), status))
     reports("a state that is none", status_faults(line, status + "| x | almost | |\n"))
     reports("a README without status", status_faults("", status))
-    packages = "build: a b\nbuild: c++\n# build: d\ncontrol: e\ntest: f\n"
+    packages = {"a", "b", "c++", "e"}
     apt = "```sh\nsudo apt-get install -y a b \\\n  c++ e\npip install .\n```\n"
     assert not apt_faults(apt, packages)
     reports("a package that is not installed", apt_faults(apt.replace(" b", ""), packages))

@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PACKAGES = ROOT / "tools/packages.txt"
 # How a build finds what the packages hold: a program, or a header. A package that is in neither table is not looked for.
-PROGRAMS = {"cmake": ["cmake"], "ninja-build": ["ninja", "ninja-build"], "protobuf-compiler": ["protoc"],
+PROGRAMS = {"cmake": ["cmake"], "ninja-build": ["ninja", "ninja-build"], "protobuf-compiler": ["protoc"], "pkg-config": ["pkg-config", "pkgconf"],
             "g++": ["c++", "g++", "clang++"]}
 HEADERS = {"libssl-dev": "openssl/evp.h", "libhwy-dev": "hwy/highway.h", "nlohmann-json3-dev": "nlohmann/json.hpp",
            "libcli11-dev": "CLI/CLI.hpp", "libfmt-dev": "fmt/format.h", "libzmq3-dev": "zmq.h", "cppzmq-dev": "zmq.hpp",

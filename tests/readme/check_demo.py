@@ -13,6 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from debian_packages import packages_of  # noqa: E402
+
 NEEDED = ["tools", "rust/tendon-zenoh", "cmake/zenoh.cmake", "tests/python/requirements.txt"]
 # dpkg-query knows no package. What apt-get prints is one file of 7 MB.
 STAND_INS = {
@@ -56,11 +59,6 @@ class Demo:
 
 def words_of(text: str) -> set[str]:
     return set(re.findall(r"[^\s;,]+", text))
-
-
-def packages_of(root: Path, *groups: str) -> set[str]:
-    lines = (line.partition(":") for line in (root / "tools/packages.txt").read_text().splitlines())
-    return {name for group, _, names in lines if group in groups for name in names.split()}
 
 
 def main(root: Path) -> int:
