@@ -25,6 +25,7 @@ engine: ## run a language model on workers that Tendon connects; ENGINE_ARGS="--
 
 test: ## build and run all tests
 	@tools/setup.sh build test zenoh control engine
+	@[ -f build/test/build.ninja ] || cmake --preset test-quick
 	@# Both, whatever the first says: one run shows all there is.
 	@status=0; tools/run_tests.sh test || status=1; tools/python_tests.sh || status=1; exit $$status
 
