@@ -47,14 +47,18 @@ lint: ## formatting, naming, layers and the rules of the house
 
 asan: ## run the tests under the address and undefined sanitizers
 	@tools/setup.sh build test control engine
+	@cmake --preset asan >/dev/null # all tests and checks, if .ci/run chose some
 	@tools/run_tests.sh asan -LE 'lint|install'
 
 python-asan: ## run the tests of the Python package under the same
 	@tools/setup.sh build test control engine
+	@tools/python_env.sh tests
+	@cmake --preset python-asan >/dev/null
 	@tools/python_sanitized.sh
 
 tsan: ## run the tests under the thread sanitizer
 	@tools/setup.sh build test control engine
+	@cmake --preset tsan >/dev/null
 	@tools/run_tests.sh tsan -LE 'lint|install'
 
 fuzz: ## fuzz each parser for FUZZ_SECONDS (60)

@@ -10,7 +10,8 @@ target_compile_options(tendon_flags INTERFACE "-fmacro-prefix-map=${PROJECT_SOUR
 # g++ 12 reports these on correct code of its own standard library, once it optimises. clang-tidy looks for the same.
 set(tendon_false_warnings)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  set(tendon_false_warnings -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds -Wno-maybe-uninitialized)
+  set(tendon_false_warnings -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds
+                            -Wno-maybe-uninitialized)
 endif()
 
 # Warnings are for those who can act on them: not for a project that builds us as a part of itself.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What TENDON_QUICK_BUILD does. Both tricks hide a missing include, so the preset `test` compiles each file as it is
-# written, except in .ci/run, where nothing is compiled twice.
+# written.
 
 # Precompiled, with what a target adds to them.
 set(TENDON_STANDARD_HEADERS

@@ -5,9 +5,9 @@
 affected_tests.py cpp|python|tidy --lines N [--parts K] [--base COMMIT]   prints the chosen files, one a line
 affected_tests.py --self-test                                             plants changes and expects the right choice
 
-The change is all that differs from the newest commit that is over a day old, or from --base. A file is as far from it
-as its includes: it depends on the headers that it includes, a header on the sources that implement it (same layer,
-same beginning of the name), a test in Python on the binding that registers a name it uses. The nearest files are
+The change is all that differs from the newest commit that is over a day old, or from --base. The distance of a file is
+the number of steps from it to a changed one. A file depends on the headers that it includes, a header on the sources that
+implement it (same layer, same beginning of the name), a test in Python on the binding that registers a name it uses. The nearest files are
 chosen first, up to N lines of them together; a file that was changed itself is always chosen. Then all files are cut
 into K parts of like size, and one part is added: the number of commits says which. stderr says what was left out.
 
@@ -145,8 +145,9 @@ def main() -> int:
     base = options.base or git("rev-list", "-1", "--before=1 day ago", "HEAD", root=root).strip()
     names = [name for name in git("ls-files", "-co", "--exclude-standard", root=root).splitlines()
              if (root / name).is_file()]
-    # A history without an older commit: everything is new.
+    # A history without an older commit: everything is new. So is what is not committed yet.
     changed = set(git("diff", "--name-only", base, root=root).splitlines() if base else names)
+    changed |= set(git("ls-files", "-o", "--exclude-standard", root=root).splitlines())
     pattern, lines = KINDS[options.kind]
     graph = Graph(root, names)
     sizes = {name: graph.texts[name].count("\n") for name in names if pattern.fullmatch(name)}
