@@ -154,7 +154,7 @@ TEST_P(Backlog, APipeThatWasClosedInOrderIsAcceptedAfterItsPeerIsLost) {
   ASSERT_TRUE(succeeds(early.close(kPatience))) << "everything is there";
   const auto link = detail::ContextCore::of(server)->links().all()->front();
   const auto sender = detail::ContextCore::of(lost)->links().all()->front();
-  // The opening of the pipe, the tensors and the end of the stream, and what else is sent with them.
+  // The opening of the pipe, the tensors and the end of the stream, and what is sent with them.
   ASSERT_TRUE(eventually([&] {
     const auto received = link->stats().messages_received;
     return received >= 3 && received >= sender->stats().messages_sent;
