@@ -364,7 +364,7 @@ void add_completion(CLI::App& app, int& exit_code) {
   });
 }
 
-/// What --help prints of a verb, and of those below it.
+/// The text that --help prints for a verb and for the verbs below it.
 ManualVerb manual_of(const CLI::App& app) {
   ManualVerb verb{app.get_name(), app.get_description(), {}, {}, {}};
   for (const CLI::Option* option : app.get_options()) {
