@@ -332,7 +332,7 @@ def check_readme(options: argparse.Namespace) -> None:
     faults = [] if readme.count("\n") <= README_LINES_MAX else [
         f"README.md has {readme.count(chr(10))} lines, at most {README_LINES_MAX}: move what is not for everybody"]
     faults += status_faults(readme, (root / "docs/status.md").read_text())
-    faults += apt_faults(readme, packages_of(root, *INSTALL_GROUPS))
+    faults += apt_faults(readme, set(packages_of(root, *INSTALL_GROUPS)))
     faults += figure_faults(readme, (root / "docs/benchmarks.md").read_text())
     raise_if(faults)
     print("README.md has the states, packages and figures of the pages that it sums up")

@@ -74,8 +74,8 @@ mapfile -t inputs < <(find include src cli cmake proto python docs/errors tools/
                            pyproject.toml README.md LICENSE -type f -not -name '*.pyc' | sort)
 if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
   echo "== python: the wheel, $kind"
-  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} pip_install --no-build-isolation --force-reinstall --config-settings tendon.repair=false \
-    ${options[@]+"${options[@]}"} .
+  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} pip_install --no-build-isolation --force-reinstall \
+    --config-settings tendon.repair=false ${options[@]+"${options[@]}"} .
   # As pip does for users: where Python may write no bytecode, each process would compile the package.
   (cd "$folder" && venv/bin/python -m compileall -q venv/lib/python3*/site-packages/tendon)
   mv "$folder/wheel.stamp.new" "$folder/wheel.stamp"

@@ -30,10 +30,13 @@ Settings = Union[dict, None]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PACKAGES = ROOT / "tools/packages.txt"
+# The tools of the build; pip imports this file alone.
+sys.path.insert(0, str(ROOT / "tools"))
+import debian_packages  # noqa: E402
+
 # How a build finds what the packages hold: a program, or a header. A package that is in neither table is not looked for.
-PROGRAMS = {"cmake": ["cmake"], "ninja-build": ["ninja", "ninja-build"], "protobuf-compiler": ["protoc"], "pkg-config": ["pkg-config", "pkgconf"],
-            "g++": ["c++", "g++", "clang++"]}
+PROGRAMS = {"cmake": ["cmake"], "ninja-build": ["ninja", "ninja-build"], "protobuf-compiler": ["protoc"],
+            "pkg-config": ["pkg-config", "pkgconf"], "g++": ["c++", "g++", "clang++"]}
 HEADERS = {"libssl-dev": "openssl/evp.h", "libhwy-dev": "hwy/highway.h", "nlohmann-json3-dev": "nlohmann/json.hpp",
            "libcli11-dev": "CLI/CLI.hpp", "libfmt-dev": "fmt/format.h", "libzmq3-dev": "zmq.h", "cppzmq-dev": "zmq.hpp",
            "libprotobuf-dev": "google/protobuf/message_lite.h", "python3-dev": "Python.h"}
@@ -93,14 +96,7 @@ def divide(settings: Settings) -> tuple[Ours, dict]:
 
 
 def packages_of(group: str) -> list[str]:
-    """As tools/setup.sh reads them: "group: package...", where @other stands for those of another group."""
-    found = []
-    for line in PACKAGES.read_text().splitlines():
-        name, colon, words = line.partition(":")
-        if colon and name == group:
-            for word in words.split():
-                found += packages_of(word[1:]) if word.startswith("@") else [word]
-    return found
+    return debian_packages.packages_of(ROOT, group)
 
 
 def compiler() -> str | None:
@@ -341,7 +337,6 @@ def audit(wheel: Path, output: Path, compression: int) -> Path:
 
 def repair(wheel: Path, output: Path) -> Path:
     """Twice: the libraries that the first run puts in tell which licences go into what the second one makes."""
-    sys.path.insert(0, str(ROOT / "tools"))
     import notices
 
     output.mkdir()

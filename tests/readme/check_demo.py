@@ -70,7 +70,7 @@ def main(root: Path) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         demo = Demo(root, Path(folder))
-        debian = packages_of(root, "build", "demo", "zenoh")
+        debian = set(packages_of(root, "build", "demo", "zenoh"))
         python = {line for line in (root / "tests/python/requirements.txt").read_text().splitlines()
                   if re.match(r"(numpy|scipy|scikit-learn|nanobind)==", line)}
         zenoh = re.search(r"^zenoh (\S+)", (root / "rust/tendon-zenoh/crates.txt").read_text(), re.MULTILINE)[1]
@@ -85,7 +85,7 @@ def main(root: Path) -> int:
         expect(len(sizes) == 5, "not each of the 5 downloads has a size", plan)
 
         static = demo.run("plan", FABRIC="static")
-        said = packages_of(root, "zenoh") & words_of(static.stdout)
+        said = set(packages_of(root, "zenoh")) & words_of(static.stdout)
         expect(not said and "crate" not in static.stdout, f"FABRIC=static names {sorted(said)} or crates", static)
 
         # It ends where cmake does; the Debian packages are installed before.
@@ -99,7 +99,7 @@ def main(root: Path) -> int:
         refused = demo.run(DEMO_NO_INSTALL="1")
         expect(refused.returncode == 1, "DEMO_NO_INSTALL=1 does not fail", refused)
         expect(not demo.called(), f"DEMO_NO_INSTALL=1 does {demo.called()}", refused)
-        needed = packages_of(root, "build", "zenoh") - words_of(refused.stderr)
+        needed = set(packages_of(root, "build", "zenoh")) - words_of(refused.stderr)
         expect(not needed, f"DEMO_NO_INSTALL=1 does not name {sorted(needed)}", refused)
 
     print("\n".join(faults) or "what `make demo` says is what it does")
