@@ -70,6 +70,8 @@ class ChannelReceiver {
     if (callback_ != nullptr && !has_arrived()) callback_->taken_all();
     return first;
   }
+  /// The last message that waits whole; null: none does.
+  [[nodiscard]] const Incoming* last_arrived() { return inbox_.last_arrived(is_content); }
   /// It is a message, which the program takes: pop_front() follows. The credit that is due then;
   /// its pipe is 0 when none is.
   [[nodiscard]] Descriptor take_front() noexcept { return take(inbox_.front()); }
