@@ -235,7 +235,7 @@ TEST_P(Ends, ACloseWaitsForAReaderWhoseLinkWasLost) {
   Publisher publisher = Publisher::declare(vision.node, "count").value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.ends = true}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
-  cut_links(motor);
+  cut_links(vision);  // the publisher's side: it knows
   ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
   EXPECT_TRUE(succeeds(publisher.close(kPatience)));
   const std::vector<Sample> taken = take_until_end(subscriber);
