@@ -99,8 +99,8 @@ class ChannelReceiver {
   }
 
   // Schemas
-  /// Reads the announcement, whose body has arrived. One that cannot be read ends nothing: each message
-  /// of it is refused. Errors: limit_exceeded, those of decoding.
+  /// Reads the announcement, whose body has arrived. One that cannot be read ends nothing: each
+  /// message of it is refused. Errors: limit_exceeded, those of decoding.
   [[nodiscard]] Result<void> read_schema(const Incoming& incoming);
   /// Why there is no schema of this number.
   [[nodiscard]] Error why_unknown(std::uint32_t number) const;

@@ -110,10 +110,11 @@ class TENDON_API Publisher {
   [[nodiscard]] const std::string& key() const& noexcept;
   const std::string& key() const&& = delete;
   [[nodiscard]] PublisherStats stats() const;
-  /// Takes no new subscriber, waits for those that are behind and for those whose link was lost within
-  /// the lease before this call and may return, then withdraws the announcement and ends all channels.
-  /// `timeout` names those that were not shown everything, and a FabricEvent `unsent` each of them:
-  /// they are ended too, and told what they miss. The destructor does not wait for lost links.
+  /// Takes no new subscriber, waits for those that are behind and for those whose link was lost
+  /// within the lease before this call and may return, then withdraws the announcement and ends all
+  /// channels. `timeout` names those that were not shown everything, and a FabricEvent `unsent`
+  /// each of them: they are ended too, and told what they miss. The destructor does not wait for
+  /// lost links.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:

@@ -31,7 +31,8 @@ using testing::IsEmpty;
 
 class Ends : public NodesTest {
  protected:
-  /// Ends all links of both as if the process of the other side had been killed, or without a proof.
+  /// Ends all links of both as if the process of the other side had been killed, or without a
+  /// proof.
   static void part(const Program& program, Death death) {
     const auto links = ContextCore::of(program.context)->links().all();
     for (const auto& link : *links)
