@@ -65,6 +65,9 @@ struct PublisherStats {
   /// Samples that were not put while somebody subscribed by Zenoh: a newer one took their place,
   /// they were larger than `plain_bytes`, or Zenoh did not take them.
   std::uint64_t plain_dropped = 0;
+  /// Samples that were copied for one subscriber, because it, or all together, have as much of
+  /// `publish_bytes` as they may: what they keep, and what waits for them.
+  std::uint64_t copied_over_share = 0;
 };
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.
