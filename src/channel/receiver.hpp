@@ -49,9 +49,13 @@ class ChannelReceiver {
     if (callback_ != nullptr && has_arrived()) callback_->came();
     return Fault::none;
   }
-  /// A transfer that accept() had taken in is complete or aborted.
+  /// A transfer that accept() had taken in is complete or aborted. One that is aborted leaves at
+  /// once: its sender may begin and give up as often as it likes.
   void on_transfer_ended(const Transfer& transfer) {
-    if (transfer.aborted) on_aborted(transfer.descriptor);
+    if (transfer.aborted) {
+      on_aborted(transfer.descriptor);
+      inbox_.drop_aborted();
+    }
     if (callback_ != nullptr && has_arrived()) callback_->came();
   }
   /// A transfer was aborted that accept() had taken in.

@@ -61,10 +61,10 @@ CallChannel::CallChannel(std::shared_ptr<Entities> entities, const std::shared_p
       bodies_(kWhere, kMaxHeld),
       receiver_(pipe, bounded(*link, role == Role::caller ? answers : Window{}), link->cap_bytes(),
                 link->budget()) {
-  entities_->count_subscription(1);
+  entities_->count_subscription(*link, 1);
 }
 
-CallChannel::~CallChannel() { entities_->count_subscription(-1); }
+CallChannel::~CallChannel() { entities_->count_subscription(link(), -1); }
 
 bool CallChannel::is_over() const {
   const Lock lock(mutex_);
@@ -124,7 +124,8 @@ void CallChannel::flush() {
     const Lock lock(mutex_);
     while (!over_ && !outgoing_.empty() && may_show(outgoing_.front())) {
       const Outgoing& next = outgoing_.front();
-      const auto shown = round.show(channel_, next.message->message);
+      const auto shown =
+          round.show(channel_, next.message->message, 0, entities_->share_bytes_of(link()));
       if (shown && *shown == Shown::closed) break;
       if (!shown && link().ended()) break;  // the sink is told
       if (!shown)

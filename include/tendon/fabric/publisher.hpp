@@ -67,6 +67,9 @@ struct PublisherStats {
   std::uint64_t plain_dropped = 0;
   /// Subscribers that are behind now, by name.
   std::vector<std::string> lagging{};
+  /// Samples that were copied for one subscriber, because it, or all together, have as much of
+  /// `publish_bytes` as they may: what they keep, and what waits for them.
+  std::uint64_t copied_over_share = 0;
 };
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.
