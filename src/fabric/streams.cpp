@@ -90,12 +90,13 @@ Result<Streams::Came> Streams::add(const Candidate& publisher, std::shared_ptr<F
 
 Streams::Changes Streams::settle(Time now) {
   Changes changes;
+  // Those alone that were over before they are looked at: a link may be lost meanwhile.
+  for (const Entry& entry : connections_->entries)
+    if (entry.feed->is_over()) changes.read_out.push_back(entry.feed);
   for (const Entry& entry : connections_->entries) look_at(entry, now, changes);
   auto entries = connections_->entries;
   std::erase_if(entries, [&](const Entry& entry) {
-    if (!entry.feed->is_over()) return false;
-    changes.read_out.push_back(entry.feed);
-    return true;
+    return std::ranges::find(changes.read_out, entry.feed) != changes.read_out.end();
   });
   if (!changes.read_out.empty()) {
     for (Entry& entry : entries) {
