@@ -36,6 +36,7 @@ struct Feed::Message {
   Incoming incoming;
   std::shared_ptr<const Schema> schema;
   Lend lend = Lend::no;
+  SampleHeader before{};  ///< the sample that left the inbox before it
 };
 
 Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
@@ -47,7 +48,8 @@ Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std
       bodies_(kWhere, options.max_held),
       receiver_(pipe, options.window, link_->cap_bytes(), link_->budget()),
       gaps_(options.seen.sequence, options.rate),
-      reached_(options.seen) {}
+      reached_(options.seen),
+      left_(options.seen) {}
 
 // What the link hands over
 
@@ -66,7 +68,7 @@ void Feed::on_message(Incoming&& incoming) {
         on_over_();
       }
       if (receiver_.accept(std::move(incoming)) != ChannelReceiver::Fault::none) {
-        (void)receiver_.clear();
+        drop_what_waits();
         end(State::broken, violation(*link_, "repeated a message, or sent more than the window"));
       }
       return;
@@ -105,7 +107,7 @@ bool Feed::admits(const Descriptor& descriptor) {
   link_->receive_mutex().assert_held();
   if (state_ != State::open) return false;
   if (receiver_.admits(descriptor)) return true;
-  (void)receiver_.clear();
+  drop_what_waits();
   end(State::broken, violation(*link_, "sent more bytes than the window has"));
   return false;
 }
@@ -166,7 +168,11 @@ std::optional<Feed::Message> Feed::next_message() {
       Incoming& first = receiver_.front();
       message.emplace();
       message->lend = bodies_.may_lend(*link_, first.body);
-      if (const auto header = header_of(first)) note_reached(*header);
+      message->before = left_;
+      if (const auto header = header_of(first)) {
+        note_reached(*header);
+        left_ = *header;
+      }
       credit = receiver_.take_front();
       message->incoming = receiver_.pop_front();
       taking_ = true;
@@ -187,10 +193,11 @@ std::optional<Feed::Message> Feed::next_message() {
 
 std::optional<Feed::Taken> Feed::take() {
   while (auto message = next_message()) {
+    const SampleHeader before = message->before;
     Taken taken = read(*std::move(message));
     // No memory here is no fault of the publisher: it is asked for the sample again.
     if (taken.unreadable && taken.unreadable->code == ErrorCode::resource_exhausted) {
-      break_off(State::lost, *std::move(taken.unreadable));
+      ask_again(before, *std::move(taken.unreadable));
       return std::nullopt;
     }
     const Lock receiving(link_->receive_mutex());
@@ -203,6 +210,7 @@ std::optional<Feed::Taken> Feed::take() {
       taken.header = reached_;
       taken.header.sequence = gaps_.last();
       note_reached(taken.header);
+      left_ = taken.header;
     }
     taken.missing = found.missing;
     taken.thinned = found.thinned;
@@ -242,14 +250,22 @@ Result<void> Feed::read_content(Message& message, Taken& taken) {
 
 // Its end
 
-void Feed::break_off(State state, Error why) {
+// They are not delivered, so a new channel goes on behind the last one that was taken.
+void Feed::drop_what_waits() {
+  (void)receiver_.clear();
+  reached_ = left_;
+}
+
+// The sample behind `before` left the inbox, and is not delivered: a new channel brings it again.
+void Feed::ask_again(const SampleHeader& before, Error why) {
   link_->post(error_descriptor(pipe_, why.code, why.detail.substr(0, kMaxReasonBytes)),
               as_bytes(std::string_view(why.detail).substr(0, kMaxReasonBytes)));
   const Lock receiving(link_->receive_mutex());
   taking_ = false;
-  (void)receiver_.clear();
-  if (state_ == State::open) return end(state, std::move(why));
-  state_ = state;  // also after its end: nothing is delivered any more
+  left_ = before;
+  drop_what_waits();
+  if (state_ == State::open) return end(State::lost, std::move(why));
+  state_ = State::lost;  // also after its end: nothing is delivered any more
   why_ = std::move(why);
 }
 
@@ -308,8 +324,8 @@ Feed::Ending Feed::given_up(EndReason reason) {
 
 GapFinder::Found Feed::take_last_gap(const Ending& ending) {
   const Lock receiving(link_->receive_mutex());
-  if (ending.reason != EndReason::closed) return gaps_.on_loss(ending.last_published);
-  return std::exchange(last_gap_, {});
+  if (last_gap_ != GapFinder::Found{}) return std::exchange(last_gap_, {});
+  return gaps_.on_loss(ending.last_published);  // nothing, where its end was read
 }
 
 void Feed::close() {

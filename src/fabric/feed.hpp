@@ -122,7 +122,8 @@ class Feed final : public MessageSink {
   [[nodiscard]] std::uint64_t last_known() const TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] std::optional<std::uint64_t> head() const TENDON_REQUIRES(link_->receive_mutex());
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
-  void break_off(State state, Error why) TENDON_EXCLUDES(link_->receive_mutex());
+  void drop_what_waits() TENDON_REQUIRES(link_->receive_mutex());
+  void ask_again(const SampleHeader& before, Error why) TENDON_EXCLUDES(link_->receive_mutex());
 
   const std::shared_ptr<ContextCore> context_;
   const std::shared_ptr<Link> link_;
@@ -132,6 +133,7 @@ class Feed final : public MessageSink {
   ChannelReceiver receiver_ TENDON_GUARDED_BY(link_->receive_mutex());
   GapFinder gaps_ TENDON_GUARDED_BY(link_->receive_mutex());
   SampleHeader reached_ TENDON_GUARDED_BY(link_->receive_mutex());  // or a sequence of 0
+  SampleHeader left_ TENDON_GUARDED_BY(link_->receive_mutex());     // the last one out of the inbox
   GapFinder::Found last_gap_ TENDON_GUARDED_BY(link_->receive_mutex());
   std::uint64_t heard_ TENDON_GUARDED_BY(link_->receive_mutex()) = 0;  // by words of kind `head`
   std::optional<Descriptor> said_end_ TENDON_GUARDED_BY(link_->receive_mutex());

@@ -510,6 +510,30 @@ TEST_P(Strangers, AChannelThatItsPublisherBrokeIsOpenedAgain) {
   EXPECT_THAT(good.gaps, ElementsAre(Gap{"stranger", 3, 8, 11, GapReason::reconnect, 1}));
 }
 
+// What had arrived over it and was not taken is gone with it.
+TEST_P(Strangers, WhatABrokenChannelHeldIsAskedForAgain) {
+  Mouth mouth = published();
+  mouth.say(sample(), as_bytes("seen"), header_of({.sequence = 7, .incarnation = 3}));
+  EXPECT_EQ(subscriber_.recv(kPatience).value().sequence, 7u);
+  const Told told(node_);
+  discovery_->announce(DiscoveryWord::came, publisher_key(2, "topic", stranger_.id()));
+  Mouth other = stall_->next();
+  for (const std::uint64_t sequence : {8u, 9u})
+    mouth.say(sample(), as_bytes("new"), header_of({.sequence = sequence, .incarnation = 3}));
+  Descriptor end;
+  end.kind = MessageKind::end;
+  other.say(end, {});  // so the subscriber looks how far each stream is
+  ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::ended).size() == 1; }));
+  mouth.sequence = 0;
+  mouth.say(sample(), as_bytes("the same number"), header_of({.sequence = 10}));
+  mouth = stall_->next();
+  EXPECT_EQ(stall_->last_request().seen_sequence, 7u);
+  mouth.say(sample(), as_bytes("new"), header_of({.sequence = 8, .incarnation = 3}));
+  const Sample eighth = subscriber_.recv(kPatience).value();
+  EXPECT_EQ(eighth.sequence, 8u);
+  EXPECT_TRUE(eighth.gaps.empty());
+}
+
 // A node that no announcement names, or none any more.
 TEST_P(Strangers, AreNeverWithoutAName) {
   const Told told(node_);
