@@ -72,7 +72,7 @@ test-long: ## run the tests 20 times each in random order, the engine in all lay
 	@tools/build.sh test unit_control process
 	@# Not by ctest, whose limits are those of short tests.
 	@TENDON_TEST_LONG=1 build/test/tests/unit_control --gtest_brief=1 --gtest_filter='ControlCycles.*'
-	@TENDON_TEST_LONG=1 build/test/tests/process --gtest_brief=1 --gtest_filter='Overlap.*'
+	@TENDON_TEST_LONG=1 build/test/tests/process --gtest_brief=1 --gtest_filter='Overlap.*:EndOfAPublisher.*:Soak.*'
 	@tools/run_tests.sh test -LE 'lint|install' --repeat until-fail:20 --schedule-random
 	@$(MAKE) --no-print-directory fuzz
 

@@ -273,6 +273,22 @@ TEST_P(Ends, ASampleOfAnotherSchemaIsInAGapAndToldOnce) {
   EXPECT_EQ(told.of(FabricEventKind::schema_mismatch).size(), 2u);
 }
 
+// A reader that is behind is told of no schema whose samples it will never get.
+TEST_P(Ends, SamplesOfEverNewSchemasAreInGapsAsOthersAre) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "shapes").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "*", {.window = 1}).value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  for (std::uint64_t n = 1; n <= 60; ++n) ASSERT_TRUE(succeeds(publisher.publish(patterned(n, n))));
+  EXPECT_EQ(receive(subscriber).sequence, 1u);
+  const Sample last = receive(subscriber);
+  EXPECT_EQ(last.sequence, 60u);
+  EXPECT_THAT(last.gaps, ElementsAre(Gap{"vision", last.incarnation, 2, 59, GapReason::overflow,
+                                         last.entity}));
+  EXPECT_EQ(subscriber.stats().violations, 0u);
+}
+
 TEST(GapsAtAnEnd, AreAllThatWasNotSeen) {
   GapFinder gaps;
   EXPECT_EQ(gaps.on_loss(9), GapFinder::Found{}) << "nothing was seen of it";
