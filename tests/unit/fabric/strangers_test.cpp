@@ -522,7 +522,8 @@ TEST_P(Strangers, WhatABrokenChannelHeldIsAskedForAgain) {
     mouth.say(sample(), as_bytes("new"), header_of({.sequence = sequence, .incarnation = 3}));
   Descriptor end;
   end.kind = MessageKind::end;
-  other.say(end, {});  // so the subscriber looks how far each stream is
+  end.pipe = other.pipe;
+  other.link->post(end);  // so the subscriber looks how far each stream is
   ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::ended).size() == 1; }));
   mouth.sequence = 0;
   mouth.say(sample(), as_bytes("the same number"), header_of({.sequence = 10}));
