@@ -17,6 +17,15 @@ class Inbox {
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   /// Precondition of both: not empty.
   [[nodiscard]] Incoming& front() noexcept { return places_[head_]; }
+  /// The last one that has arrived whole and of which `wanted` is true; null: none.
+  template <class Wanted>
+  [[nodiscard]] const Incoming* last_arrived(Wanted wanted) {
+    for (std::size_t i = count_; i != 0; --i) {
+      Incoming& each = places_[(head_ + i - 1) & (places_.size() - 1)];
+      if (each.arrived() && wanted(each.descriptor)) return &each;
+    }
+    return nullptr;
+  }
   [[nodiscard]] Incoming pop_front() {
     Incoming first = std::move(places_[head_]);
     head_ = (head_ + 1) & (places_.size() - 1);

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <tendon/core/result.hpp>
+#include <utility>
 
 #include "channel/inbox.hpp"
 #include "channel/message_callback.hpp"
@@ -70,6 +72,8 @@ class ChannelReceiver {
     if (callback_ != nullptr && !has_arrived()) callback_->taken_all();
     return first;
   }
+  /// The last message that waits whole; null: none does.
+  [[nodiscard]] const Incoming* last_arrived() { return inbox_.last_arrived(is_content); }
   /// It is a message, which the program takes: pop_front() follows. The credit that is due then;
   /// its pipe is 0 when none is.
   [[nodiscard]] Descriptor take_front() noexcept { return take(inbox_.front()); }
@@ -95,15 +99,18 @@ class ChannelReceiver {
   }
 
   // Schemas
-  /// Reads the announcement, whose body has arrived. Errors: protocol_violation,
-  /// limit_exceeded, those of decoding.
+  /// Reads the announcement, whose body has arrived. One that cannot be read ends nothing: each message
+  /// of it is refused. Errors: limit_exceeded, those of decoding.
   [[nodiscard]] Result<void> read_schema(const Incoming& incoming);
+  /// Why there is no schema of this number.
+  [[nodiscard]] Error why_unknown(std::uint32_t number) const;
   [[nodiscard]] const std::shared_ptr<const Schema>& schema(std::uint32_t number) const noexcept {
     return schemas_.find(number);
   }
   void forget_schemas() noexcept { schemas_.clear(); }
 
  private:
+  [[nodiscard]] Result<void> try_read_schema(const Incoming& incoming);
   // What counts in the window.
   static bool is_content(const Descriptor& descriptor) noexcept {
     return descriptor.kind == MessageKind::data || descriptor.kind == MessageKind::bytes;
@@ -117,6 +124,7 @@ class ChannelReceiver {
   ReceiveWindow window_;
   const HeldBytes& budget_;
   SchemaTable schemas_;
+  std::optional<std::pair<std::uint32_t, Error>> unread_schema_;  // the last one that was refused
   std::uint64_t last_sequence_ = 0;
 };
 

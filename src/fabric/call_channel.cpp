@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <tendon/fabric/limits.hpp>
+#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
@@ -231,8 +232,9 @@ void CallChannel::hand_over() {
     const auto side = side_.lock();
     switch (message.descriptor.kind) {
       case MessageKind::schema:
-        if (auto schema = receiver_.read_schema(message); !schema)
-          return break_off(violation(link(), schema.error().detail));
+        // The messages of one that cannot be read fail, each by itself.
+        if (const auto schema = receiver_.read_schema(message); !schema)
+          log(LogLevel::warn, kWhere, link().peer_name() + ": " + schema.error().detail);
         break;
       case MessageKind::end:
         return end(Error{ErrorCode::unreachable, kWhere, link().peer_name() + " ended its calls"});
@@ -301,11 +303,7 @@ Result<TensorDict> CallChannel::take(Received received) {
     lend = bodies_.may_lend(link(), received.incoming.body);
     tell_taken(received.incoming);
   }
-  auto tensors = bodies_.tensors_of(link(), received.incoming, std::move(received.schema), lend);
-  if (tensors || tensors.error().code == ErrorCode::resource_exhausted) return tensors;
-  const Lock receiving(link().receive_mutex());
-  break_off(tensors.error());
-  return tensors;
+  return bodies_.tensors_of(link(), received.incoming, std::move(received.schema), lend);
 }
 
 std::string CallChannel::take_text(Received received) {

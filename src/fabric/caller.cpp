@@ -273,8 +273,7 @@ void Caller::take_arrived(const NodeCore& node, OpenCall& call, CallAllReplies& 
 }
 
 std::string Caller::name_of(const NodeCore& node, const Part& part) {
-  std::string name = part.node.empty() ? node.name_of_peer(part.responder.context) : part.node;
-  return name.empty() ? "context " + part.responder.context.to_string() : name;
+  return part.node.empty() ? node.name_of_peer(part.responder.context).text : part.node;
 }
 
 bool Caller::is_settled(const OpenCall& call) const {
@@ -357,7 +356,7 @@ bool Caller::connect(const NodeCore& node, const EntityAnnouncement& responder, 
     note_unreached(id, channel.error());
     return context_->unusable();
   }
-  use({responder, node.name_of_peer(responder.context), *channel});
+  use({responder, node.name_of_peer(responder.context).text, *channel});
   return true;
 }
 

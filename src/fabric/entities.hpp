@@ -10,6 +10,8 @@
 #include <tendon/core/result.hpp>
 #include <tendon/session/profile.hpp>
 
+#include "fabric/head_pages.hpp"
+#include "fabric/head_teller.hpp"
 #include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
@@ -30,7 +32,10 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
   /// Registers it as where this Context's channels of these purposes are opened.
   [[nodiscard]] static Result<std::shared_ptr<Entities>> create(
       std::shared_ptr<ContextCore> context, Profile profile);
-  explicit Entities(std::shared_ptr<ContextCore> context) : context_(std::move(context)) {}
+  explicit Entities(std::shared_ptr<ContextCore> context)
+      : context_(std::move(context)),
+        heads_(context_->publishing()),
+        head_teller_(std::make_shared<HeadTeller>(context_)) {}
   ~Entities() override;
 
   /// Peers open nothing here any more.
@@ -41,6 +46,10 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
   void add(std::uint32_t number, std::weak_ptr<PublisherCore> publisher);
   void add(std::uint32_t number, std::weak_ptr<ResponderCore> responder);
   void remove(std::uint32_t number);
+
+  /// Where publishers say how far they are, on one host and over sockets.
+  [[nodiscard]] HeadPages& heads() noexcept { return heads_; }
+  [[nodiscard]] HeadTeller& head_teller() noexcept { return *head_teller_; }
 
   // What one subscription may keep of the publish pool, so that none starves the others
   void count_subscription(int change) noexcept { subscriptions_.fetch_add(change); }
@@ -65,6 +74,8 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
                                   Bytes said);
 
   const std::shared_ptr<ContextCore> context_;
+  HeadPages heads_;
+  const std::shared_ptr<HeadTeller> head_teller_;
   std::atomic<std::uint32_t> next_{1};
   std::atomic<std::int64_t> subscriptions_{0};
   Mutex mutex_;

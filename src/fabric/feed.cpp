@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/feed.hpp"
 
+#include <algorithm>
+#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
 #include "core/peer_error.hpp"
 #include "core/text.hpp"
+#include "fabric/head_pages.hpp"
 #include "runtime/waits_for.hpp"
 
 namespace tendon::v0::detail {
@@ -16,6 +19,14 @@ constexpr std::string_view kWhere = "subscriber.recv";
 Error violation(const Link& link, std::string_view what) {
   return Error{ErrorCode::protocol_violation, kWhere,
                "peer " + link.peer_name() + ": " + std::string(what)};
+}
+
+// The header of a message that has arrived, from a copy of it; nothing where it cannot be read.
+Result<SampleHeader> header_of(const Incoming& incoming) {
+  const Descriptor& descriptor = incoming.descriptor;
+  if (const Error* failure = incoming.body.failure()) return *failure;
+  const std::uint64_t at = descriptor.payload_bytes + descriptor.values_bytes;
+  return read_sample_header({incoming.body.data + at, descriptor.header_bytes});
 }
 
 }  // namespace
@@ -36,7 +47,7 @@ Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std
       bodies_(kWhere, options.max_held),
       receiver_(pipe, options.window, link_->cap_bytes(), link_->budget()),
       gaps_(options.seen.sequence, options.rate),
-      seen_(options.seen) {}
+      reached_(options.seen) {}
 
 // What the link hands over
 
@@ -50,6 +61,10 @@ void Feed::on_message(Incoming&& incoming) {
     case MessageKind::schema:
     case MessageKind::end:
       if (state_ != State::open) return;
+      if (descriptor.kind == MessageKind::end && !said_end_) {
+        said_end_ = descriptor;
+        on_over_();
+      }
       if (receiver_.accept(std::move(incoming)) != ChannelReceiver::Fault::none) {
         (void)receiver_.clear();
         end(State::broken, violation(*link_, "repeated a message, or sent more than the window"));
@@ -64,9 +79,26 @@ void Feed::on_message(Incoming&& incoming) {
                 "peer " + link_->peer_name() +
                     " ended the channel: " + cleaned(as_text(text), kMaxReasonBytes)});
     }
+    case MessageKind::head:
+      heard_ = std::max(heard_, descriptor.sequence);
+      return;
     default:
       return;  // nothing else is of use to a subscriber
   }
+}
+
+// The page on which the publisher says how far it is.
+Result<void> Feed::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
+  link_->receive_mutex().assert_held();
+  if (head_page_ == nullptr && segment->size_bytes() == HeadPage::kBytes &&
+      link_->features().has(Feature::heads)) {
+    head_page_ = std::move(segment);
+    return {};
+  }
+  return violation(*link_, "segment " + std::to_string(id) + " of " +
+                               std::to_string(segment->size_bytes()) +
+                               " bytes was published on a topic, which has one head page of " +
+                               std::to_string(HeadPage::kBytes));
 }
 
 bool Feed::admits(const Descriptor& descriptor) {
@@ -108,10 +140,9 @@ Feed::Head Feed::look() {
     if (!head.arrived()) return Head::nothing;
     if (head.descriptor.kind == MessageKind::schema) {
       const Incoming schema = receiver_.pop_front();
-      if (auto read = receiver_.read_schema(schema); !read) {
-        (void)receiver_.clear();
-        end(State::broken, violation(*link_, read.error().detail));
-      }
+      // The samples of a schema that cannot be read are missing, each by itself.
+      if (const auto read = receiver_.read_schema(schema); !read)
+        log(LogLevel::warn, kWhere, "peer " + link_->peer_name() + ": " + read.error().detail);
     } else if (head.descriptor.kind == MessageKind::end) {
       last_gap_ = gaps_.on_end(head.descriptor.sequence, head.descriptor.payload_bytes);
       (void)receiver_.clear();
@@ -135,6 +166,7 @@ std::optional<Feed::Message> Feed::next_message() {
       Incoming& first = receiver_.front();
       message.emplace();
       message->lend = bodies_.may_lend(*link_, first.body);
+      if (const auto header = header_of(first)) note_reached(*header);
       credit = receiver_.take_front();
       message->incoming = receiver_.pop_front();
       taking_ = true;
@@ -155,46 +187,57 @@ std::optional<Feed::Message> Feed::next_message() {
 
 std::optional<Feed::Taken> Feed::take() {
   while (auto message = next_message()) {
-    // No memory here is no fault of the publisher.
-    const State after = message->incoming.body.failure() != nullptr ? State::lost : State::broken;
-    auto taken = read(*std::move(message));
-    if (!taken) {
-      break_off(after, std::move(taken).error());
+    Taken taken = read(*std::move(message));
+    // No memory here is no fault of the publisher: it is asked for the sample again.
+    if (taken.unreadable && taken.unreadable->code == ErrorCode::resource_exhausted) {
+      break_off(State::lost, *std::move(taken.unreadable));
       return std::nullopt;
     }
     const Lock receiving(link_->receive_mutex());
     taking_ = false;
-    const auto found = gaps_.on_sample(taken->header.sequence, taken->tag);
+    const bool is_numbered = taken.header.sequence != 0;
+    const auto found = is_numbered ? gaps_.on_sample(taken.header.sequence, taken.tag)
+                                   : gaps_.on_unreadable(taken.tag);
     if (found.order == GapFinder::Order::repeated) continue;
-    seen_ = taken->header;
-    taken->missing = found.missing;
-    taken->thinned = found.thinned;
-    return *std::move(taken);
+    if (!is_numbered && gaps_.last() != 0) {
+      taken.header = reached_;
+      taken.header.sequence = gaps_.last();
+      note_reached(taken.header);
+    }
+    taken.missing = found.missing;
+    taken.thinned = found.thinned;
+    return taken;
   }
   return std::nullopt;
 }
 
-Result<Feed::Taken> Feed::read(Message message) {
-  const Descriptor descriptor = message.incoming.descriptor;
-  const IncomingBody& body = message.incoming.body;
-  if (const Error* failure = body.failure()) return *failure;
-  const std::uint64_t header_at = descriptor.payload_bytes + descriptor.values_bytes;
+Feed::Taken Feed::read(Message message) {
   Taken taken;
-  TENDON_TRY(header, read_sample_header({body.data + header_at, descriptor.header_bytes}));
-  taken.header = header;
-  taken.tag = descriptor.tag;
-  taken.copied = body.place == IncomingBody::Place::peer_slot && descriptor.payload_bytes != 0 &&
-                 message.lend == Lend::no;
+  taken.tag = message.incoming.descriptor.tag;
+  if (auto header = header_of(message.incoming); !header) {
+    taken.unreadable = std::move(header).error();
+  } else {
+    taken.header = *header;
+    if (auto content = read_content(message, taken); !content)
+      taken.unreadable = std::move(content).error();
+  }
+  return taken;
+}
+
+Result<void> Feed::read_content(Message& message, Taken& taken) {
+  const Descriptor& descriptor = message.incoming.descriptor;
+  taken.copied = message.incoming.body.place == IncomingBody::Place::peer_slot &&
+                 descriptor.payload_bytes != 0 && message.lend == Lend::no;
   if (descriptor.kind == MessageKind::bytes) {
     TENDON_TRY(bytes,
                bodies_.bytes_of(message.incoming.body, descriptor.payload_bytes, message.lend));
     taken.bytes = std::move(bytes);
-    return taken;
+    return {};
   }
   TENDON_TRY(tensors,
              bodies_.tensors_of(*link_, message.incoming, std::move(message.schema), message.lend));
   taken.tensors = std::move(tensors);
-  return taken;
+  return {};
 }
 
 // Its end
@@ -225,13 +268,47 @@ Error Feed::why() const {
   return why_.value_or(Error{ErrorCode::internal, kWhere, "the channel is open"});
 }
 
-SampleHeader Feed::seen() const {
-  const Lock receiving(link_->receive_mutex());
-  return seen_;
+void Feed::note_reached(const SampleHeader& header) {
+  if (header.sequence > reached_.sequence) reached_ = header;
 }
 
-GapFinder::Found Feed::take_last_gap() {
+// Those that came before the last one came before it.
+void Feed::look_at_what_waits() {
+  if (const Incoming* last = receiver_.last_arrived())
+    if (const auto header = header_of(*last)) note_reached(*header);
+}
+
+SampleHeader Feed::reached() {
   const Lock receiving(link_->receive_mutex());
+  look_at_what_waits();
+  return reached_;
+}
+
+std::optional<std::uint64_t> Feed::head() const {
+  return head_page_ == nullptr ? std::nullopt : HeadWord::load(*head_page_, reached_.head);
+}
+
+std::uint64_t Feed::last_known() const {
+  return std::max({reached_.sequence, heard_, head().value_or(0)});
+}
+
+std::optional<Feed::Ending> Feed::ending() {
+  const Lock receiving(link_->receive_mutex());
+  look_at_what_waits();
+  if (said_end_) return Ending{EndReason::closed, said_end_->sequence, true};
+  if (!link_->death_proved()) return std::nullopt;
+  return Ending{EndReason::died, last_known(), head().has_value()};
+}
+
+Feed::Ending Feed::given_up(EndReason reason) {
+  const Lock receiving(link_->receive_mutex());
+  look_at_what_waits();
+  return {reason, last_known(), false};
+}
+
+GapFinder::Found Feed::take_last_gap(const Ending& ending) {
+  const Lock receiving(link_->receive_mutex());
+  if (ending.reason != EndReason::closed) return gaps_.on_loss(ending.last_published);
   return std::exchange(last_gap_, {});
 }
 

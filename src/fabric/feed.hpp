@@ -8,6 +8,7 @@
 #include <string>
 #include <tendon/core/context_id.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/ended.hpp>
 #include <tendon/fabric/gap.hpp>
 #include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
@@ -17,6 +18,7 @@
 #include "fabric/body_reader.hpp"
 #include "fabric/gap_finder.hpp"
 #include "fabric/sample_header.hpp"
+#include "memory/segment.hpp"
 #include "runtime/context_core.hpp"
 #include "transport/message_sink.hpp"
 
@@ -36,6 +38,9 @@ struct PublisherId {
 ///   open -> ended    the publisher said its end: what came before it is delivered
 ///        -> lost     the link is over, or the publisher refused: what came before is delivered
 ///        -> broken   the publisher broke the protocol: nothing is delivered any more
+///
+/// A sample that cannot be read is missing, and ends nothing. What breaks the protocol is a
+/// descriptor, a window or a segment.
 ///
 /// Owns:    the receiving half of a channel.
 /// Threads: as a sink under the link's receive lock. take() by one thread at a time; the rest at
@@ -62,9 +67,18 @@ class Feed final : public MessageSink {
     std::optional<TensorDict> tensors;
     Storage bytes;
     bool copied = false;  ///< because `max_held` are kept
+    /// Why it cannot be read: then it has no content. Its header is zero where that is the reason.
+    std::optional<Error> unreadable;
+  };
+  /// The end of the publisher's samples, as far as this link tells.
+  struct Ending {
+    EndReason reason = EndReason::closed;
+    std::uint64_t last_published = 0;  ///< exact, or at least
+    bool exact = false;
   };
 
-  /// `on_over` is called once, under the link's receive lock, when nothing more will come.
+  /// `on_over` is called under the link's receive lock, when nothing more will come, and when more is
+  /// known of the end.
   Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
        const Options& options, std::function<void()> on_over);
 
@@ -76,10 +90,14 @@ class Feed final : public MessageSink {
   [[nodiscard]] State state() const;
   /// Why it is lost or broken.
   [[nodiscard]] Error why() const;
-  /// The last sample that was taken, here or before: where a new one goes on.
-  [[nodiscard]] SampleHeader seen() const;
-  /// What is missing at the end, which no sample follows.
-  [[nodiscard]] GapFinder::Found take_last_gap();
+  /// Nothing while the publisher may go on: a link that is lost is no end.
+  [[nodiscard]] std::optional<Ending> ending();
+  /// The same where its subscriber waits for no new link.
+  [[nodiscard]] Ending given_up(EndReason reason);
+  /// The last sample that arrived, taken or not, here or before: where a new one goes on.
+  [[nodiscard]] SampleHeader reached();
+  /// The samples that are missing at this end, which no sample follows.
+  [[nodiscard]] GapFinder::Found take_last_gap(const Ending& ending);
   /// Says the end to the publisher, and drops what waits.
   void close();
 
@@ -88,14 +106,21 @@ class Feed final : public MessageSink {
   bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
   bool admits(const Descriptor& descriptor) override;
   void on_transfer_ended(const Transfer& transfer) override;
+  Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) override;
   void on_link_failed(const Error& error) override;
+  void on_death_proved() override { on_over_(); }
 
  private:
   struct Message;
   enum class Head : std::uint8_t { nothing, sample };
   [[nodiscard]] Head look() TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] std::optional<Message> next_message();
-  [[nodiscard]] Result<Taken> read(Message message);
+  [[nodiscard]] Taken read(Message message);
+  [[nodiscard]] Result<void> read_content(Message& message, Taken& taken);
+  void note_reached(const SampleHeader& header) TENDON_REQUIRES(link_->receive_mutex());
+  void look_at_what_waits() TENDON_REQUIRES(link_->receive_mutex());
+  [[nodiscard]] std::uint64_t last_known() const TENDON_REQUIRES(link_->receive_mutex());
+  [[nodiscard]] std::optional<std::uint64_t> head() const TENDON_REQUIRES(link_->receive_mutex());
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
   void break_off(State state, Error why) TENDON_EXCLUDES(link_->receive_mutex());
 
@@ -106,8 +131,11 @@ class Feed final : public MessageSink {
   const BodyReader bodies_;
   ChannelReceiver receiver_ TENDON_GUARDED_BY(link_->receive_mutex());
   GapFinder gaps_ TENDON_GUARDED_BY(link_->receive_mutex());
-  SampleHeader seen_ TENDON_GUARDED_BY(link_->receive_mutex());  // or a sequence of 0
+  SampleHeader reached_ TENDON_GUARDED_BY(link_->receive_mutex());  // or a sequence of 0
   GapFinder::Found last_gap_ TENDON_GUARDED_BY(link_->receive_mutex());
+  std::uint64_t heard_ TENDON_GUARDED_BY(link_->receive_mutex()) = 0;  // by words of kind `head`
+  std::optional<Descriptor> said_end_ TENDON_GUARDED_BY(link_->receive_mutex());
+  std::shared_ptr<Segment> head_page_ TENDON_GUARDED_BY(link_->receive_mutex());  // or none
   bool taking_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;       // one left the inbox
   bool untold_slot_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;  // taken since the credit
   State state_ TENDON_GUARDED_BY(link_->receive_mutex()) = State::open;

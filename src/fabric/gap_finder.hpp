@@ -58,6 +58,21 @@ class GapFinder {
     resumed_ = false;
     return found;
   }
+  /// A sample arrived that cannot be read, and does not say which one it is; `tag` as above. It is
+  /// last() then, which is 0 while nothing was seen.
+  [[nodiscard]] Found on_unreadable(std::uint32_t tag) noexcept {
+    if (last_ == 0) return {};
+    const std::uint32_t count = tag & Cursor::kMostInTag;
+    return on_sample(last_ + 1 + (count == Cursor::kMostInTag ? 0 : count), tag);
+  }
+  /// The publisher has gone without a word, and had published up to `last`: with a rate nobody knows
+  /// what it would have left out.
+  [[nodiscard]] Found on_loss(std::uint64_t last) noexcept {
+    if (last_ == 0 || last <= last_ || rate_ == Rate::thinned) return {};
+    const Found found{.missing = Missing{last_ + 1, last, GapReason::died}};
+    last_ = last;
+    return found;
+  }
   /// The publisher has ended behind its sample `last`, and counts `lost` behind the last one that
   /// it has shown; `last` 0: it has published nothing, or does not say.
   [[nodiscard]] Found on_end(std::uint64_t last, std::uint64_t lost) noexcept {

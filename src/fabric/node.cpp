@@ -221,6 +221,10 @@ Completion<Sample> Subscriber::recv_async() { return core_->recv_async(); }
 Result<void> Subscriber::wait_for_publishers(std::size_t count, Deadline deadline) {
   return core_->wait_for_publishers(count, deadline);
 }
+void Subscriber::on_event(std::function<void(const FabricEvent&)> callback) {
+  core_->on_event(std::move(callback));
+}
+std::uint32_t Subscriber::entity() const noexcept { return core_->entity(); }
 const std::string& Subscriber::keys() const& noexcept { return core_->keys().text(); }
 SubscriberStats Subscriber::stats() const { return core_->stats(); }
 void Subscriber::close() {

@@ -180,8 +180,9 @@ void NodeCore::tell(FabricEvent event) {
   event.when = std::chrono::steady_clock::now();
   std::ostringstream line;
   line << event;
-  log(event.kind == FabricEventKind::gap ? LogLevel::info : LogLevel::warn, "node.event",
-      line.str());
+  const bool is_usual = event.kind == FabricEventKind::gap || event.kind == FabricEventKind::came ||
+                        (event.ended && event.ended->reason == EndReason::closed);
+  log(is_usual ? LogLevel::info : LogLevel::warn, "node.event", line.str());
   if (!event_callbacks_.admit()) return;
   context()->schedule([self = shared_from_this(), event = std::move(event)] {
     self->event_callbacks_.call(event);
@@ -361,6 +362,7 @@ void NodeCore::look() {
   std::vector<PublisherId> gone;
   std::map<ContextId, std::string> gone_nodes;
   std::map<KeyExpression, std::size_t> called;
+  const auto links = context()->links().all();
   {
     const Lock lock(mutex_);
     if (closed_) return;
@@ -371,6 +373,7 @@ void NodeCore::look() {
     for (const auto& [id, nodes] : known_.nodes)
       if (!known.nodes.contains(id)) gone_nodes.emplace(id, known_.name_of(id));
     known_ = known;
+    note_names(*links);
     for (const auto& [entity, weak] : subscribers_)
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
   }
@@ -412,9 +415,9 @@ void NodeCore::want(const std::shared_ptr<SubscriberCore>& subscriber,
 bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
                        const EntityAnnouncement& publisher, Deadline deadline) {
   if (subscriber->is_connected({publisher.context, publisher.entity})) return true;
-  const auto addresses = addresses_of(publisher.context);
-  if (!addresses) return false;
-  const Approach approach = reach(publisher.context, *addresses, deadline);
+  const auto whereabouts = whereabouts_of(publisher.context);
+  if (!whereabouts) return false;
+  const Approach approach = reach(publisher.context, whereabouts->addresses, deadline);
   if (!approach.link) {
     if (context()->unusable()) return true;
     if (approach.next == Approach::Next::other_way) return false;
@@ -425,8 +428,8 @@ bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
     tell_unreachable(publisher.context, approach.link.error(), attempts);
     return false;
   }
-  const auto connected =
-      subscriber->connect(publisher, name_of_peer(publisher.context), *approach.link);
+  keep_name(publisher.context, whereabouts->name);
+  const auto connected = subscriber->connect(publisher, whereabouts->name, *approach.link);
   if (connected) note_reached({publisher.context, publisher.entity});
   return connected.has_value() || connected.error().code == ErrorCode::pipe_closed;
 }
@@ -465,7 +468,7 @@ void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
   std::string reason = "announced, and not reached";
   if (tried.empty()) reason += ": " + error.detail;
   for (const DialAttempt& each : tried) reason += "; " + each.address + ": " + each.error;
-  const std::string name = name_of_peer(peer);
+  const std::string name = name_of_peer(peer).text;
   for (const EntityAnnouncement& publisher : publishers) {
     const PublisherId id{publisher.context, publisher.entity};
     {
@@ -476,7 +479,8 @@ void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
           .key = publisher.topic.text(),
           .node = name,
           .reason = reason,
-          .tried = tried});
+          .tried = tried,
+          .entity = publisher.entity});
   }
 }
 
@@ -495,9 +499,37 @@ std::optional<std::vector<std::string>> NodeCore::addresses_of(const ContextId& 
   return known_.addresses_of(context, fabric_->unix_on());
 }
 
-std::string NodeCore::name_of_peer(const ContextId& context) const {
+std::optional<NodeCore::Whereabouts> NodeCore::whereabouts_of(const ContextId& context) const {
   const Lock lock(mutex_);
-  return known_.name_of(context);
+  if (!known_.nodes.contains(context)) return std::nullopt;
+  return Whereabouts{name_of(context), known_.addresses_of(context, fabric_->unix_on())};
+}
+
+PeerName NodeCore::name_of(const ContextId& context) const {
+  if (known_.nodes.contains(context)) return PeerName::announced_as(known_.name_of(context));
+  if (const auto kept = names_.find(context); kept != names_.end())
+    return PeerName::announced_as(kept->second);
+  return PeerName::unknown(context);
+}
+
+void NodeCore::keep_name(const ContextId& context, const PeerName& name) {
+  const Lock lock(mutex_);
+  if (name.announced) names_[context] = name.text;
+}
+
+void NodeCore::note_names(const LinkList& links) {
+  if (names_.empty()) return;
+  std::set<ContextId> linked;
+  for (const auto& link : links)
+    if (!link->ended()) linked.insert(link->peer().context);
+  std::erase_if(names_, [&](const auto& kept) { return !linked.contains(kept.first); });
+  for (auto& [context, name] : names_)
+    if (known_.nodes.contains(context)) name = known_.name_of(context);
+}
+
+PeerName NodeCore::name_of_peer(const ContextId& context) const {
+  const Lock lock(mutex_);
+  return name_of(context);
 }
 
 std::vector<std::string> NodeCore::nodes() const {

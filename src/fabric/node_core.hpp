@@ -21,6 +21,7 @@
 #include "fabric/feed.hpp"
 #include "fabric/known_peers.hpp"
 #include "fabric/node_discovery.hpp"
+#include "fabric/peer_name.hpp"
 #include "runtime/event_callbacks.hpp"
 #include "runtime/timers.hpp"
 
@@ -99,8 +100,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   /// thread that may wait.
   [[nodiscard]] Approach reach(const ContextId& context, const std::vector<std::string>& addresses,
                                Deadline deadline) const;
-  /// Empty while discovery does not tell of it.
-  [[nodiscard]] std::string name_of_peer(const ContextId& context) const;
+  /// As discovery tells, or told while there was a link.
+  [[nodiscard]] PeerName name_of_peer(const ContextId& context) const;
   void on_event(std::function<void(const FabricEvent&)> callback);
   /// Logs it, and tells the program; under any lock.
   void tell(FabricEvent event);
@@ -130,6 +131,15 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
+  /// What one look has of a Context: how its node is named, and where it listens.
+  struct Whereabouts {
+    PeerName name;
+    std::vector<std::string> addresses;
+  };
+  [[nodiscard]] std::optional<Whereabouts> whereabouts_of(const ContextId& context) const;
+  void keep_name(const ContextId& context, const PeerName& name);
+  void note_names(const LinkList& links) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] PeerName name_of(const ContextId& context) const TENDON_REQUIRES(mutex_);
   void tell_unreachable(const ContextId& peer, const Error& error,
                         const std::vector<DialAttempt>& tried);
   void note_reached(const PublisherId& publisher);
@@ -150,6 +160,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   std::map<ContextId, Missing> missing_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;
   KnownPeers known_ TENDON_GUARDED_BY(mutex_);
+  // Of Contexts with a living link: a node keeps its name whatever becomes of its announcements.
+  std::map<ContextId, std::string> names_ TENDON_GUARDED_BY(mutex_);
   std::set<PublisherId> unreachable_ TENDON_GUARDED_BY(mutex_);  // as far as the program was told
   std::map<KeyExpression, std::size_t> called_ TENDON_GUARDED_BY(mutex_);  // and how many calls run
   std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/failpoint.hpp"
+#include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -30,15 +31,18 @@ void Subscription::on_message(Incoming&& incoming) {
     case MessageKind::end:
     case MessageKind::cancel:
     case MessageKind::error:
-      if (const auto publisher = publisher_.lock()) publisher->ended(*this);
+      if (const auto publisher = publisher_.lock())
+        publisher->ended(*this, PublisherCore::Parting::in_order);
       return;
     default:
       return;  // nothing else is of use to a publisher
   }
 }
 
-void Subscription::on_link_failed(const Error&) {
-  if (const auto publisher = publisher_.lock()) publisher->ended(*this);
+void Subscription::on_link_failed(const Error& error) {
+  const auto parting = error.code == ErrorCode::end_of_stream ? PublisherCore::Parting::in_order
+                                                              : PublisherCore::Parting::lost;
+  if (const auto publisher = publisher_.lock()) publisher->ended(*this, parting);
 }
 
 // Making
@@ -69,7 +73,9 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
                  "plain_bytes is " + std::to_string(options.plain_bytes) + "; 1 to " +
                      std::to_string(kMaxPlainBytes) + " are legal"};
   }
-  auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options, clock);
+  TENDON_TRY(head, node->entities()->heads().take());
+  auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options,
+                                              std::move(head), clock);
   core->sender_ =
       std::make_shared<SampleSender>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
@@ -88,7 +94,7 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
 }
 
 PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
-                             const PublisherOptions& options, Clock clock)
+                             const PublisherOptions& options, HeadWord head, Clock clock)
     : node_(std::move(node)),
       entities_(node_->entities()),
       context_(*entities_->context()),
@@ -96,6 +102,7 @@ PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
       options_(options),
       clock_(clock),
       entity_(entities_->next_number()),
+      head_(std::move(head)),
       history_(options.history.samples) {}
 
 PublisherCore::~PublisherCore() {
@@ -104,7 +111,7 @@ PublisherCore::~PublisherCore() {
 
 Result<void> PublisherCore::usable(std::string_view where) const {
   TENDON_CHECK(context_.usable(where));
-  if (!closed_.load(std::memory_order_relaxed)) return {};
+  if (state_.load(std::memory_order_relaxed) == State::open) return {};
   return Error{ErrorCode::pipe_closed, where, "the publisher of " + key_.text() + " was closed"};
 }
 
@@ -219,10 +226,12 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     published.sequence = history_.last() + 1;
     sample->header = {.sequence = published.sequence,
                       .stamp = static_cast<std::uint64_t>(clock_()),
-                      .incarnation = context_.identity().incarnation};
+                      .incarnation = context_.identity().incarnation,
+                      .head = head_.number()};
     std::memcpy(sample->header_room().data(), &sample->header, sizeof(SampleHeader));
     if (options_.priority == Priority::normal) sample->message.share = RingShare::less_control;
     history_.push(std::move(sample));
+    head_.store(published.sequence);  // before anybody sees it
     (void)TENDON_FAILPOINT("topic.publish.before_show");
     {
       SampleSender::Round round(*sender_);
@@ -230,6 +239,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     }
     if (plain_ != nullptr && plain_->matches()) plain_->offer(history_.find(published.sequence));
     tell(published);
+    if (!published.lagging.empty()) note_behind();
     if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
     for (const auto& subscription : subscriptions_)
       links.push_back(subscription->link().shared_from_this());
@@ -307,6 +317,7 @@ bool PublisherCore::has_share(const Subscription& subscription, const KeptSample
 void PublisherCore::show(Subscription& subscription, SampleSender::Round& round) {
   Subscription::Position& position = subscription.position;
   Cursor& cursor = position.cursor;
+  if (!position.has_head_page) show_head_page(subscription);
   while (!position.over) {
     thinned_ += cursor.catch_up(history_);
     const auto sample = history_.find(cursor.next());
@@ -339,6 +350,40 @@ void PublisherCore::give_up(Subscription& subscription, const Error& why) {
   detach_soon(subscription);
 }
 
+// Its socket may be full: then it is shown before a later sample.
+void PublisherCore::show_head_page(Subscription& subscription) {
+  SharedMemoryLink* const memory = subscription.link().shared_memory();
+  if (memory == nullptr || !subscription.link().features().has(Feature::heads)) {
+    subscription.position.has_head_page = true;
+    return;
+  }
+  const auto shown =
+      memory->publish_segment(subscription.pipe(), head_.page().name, *head_.page().segment);
+  if (shown) subscription.position.has_head_page = *shown == Sent::done;
+}
+
+void PublisherCore::note_behind() {
+  if (!noted_behind_.exchange(true)) entities_->head_teller().note_behind(weak_from_this());
+}
+
+std::size_t PublisherCore::say_head() {
+  const Lock lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& subscription : subscriptions_) {
+    Link& link = subscription->link();
+    const bool is_behind = !subscription->position.cursor.is_at_end(history_);
+    if (!is_behind || link.shared_memory() != nullptr || !link.features().has(Feature::heads))
+      continue;
+    ++count;
+    // Behind what waits there already it would say nothing new.
+    if (link.posted_bytes() != 0) continue;
+    link.post(Descriptor{
+        .kind = MessageKind::head, .pipe = subscription->pipe(), .sequence = history_.last()});
+  }
+  if (count == 0) noted_behind_.store(false);
+  return count;
+}
+
 void PublisherCore::show_what_can_be() {
   const Lock lock(mutex_);
   SampleSender::Round round(*sender_);
@@ -351,7 +396,7 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
                                                               std::uint32_t pipe, Window window,
                                                               const SubscriptionRequest& request) {
   const Lock lock(mutex_);
-  TENDON_CHECK(usable("publisher.subscribe"));
+  TENDON_CHECK(admits(link->peer().context));
   const bool resumes =
       request.seen_sequence != 0 && request.seen_incarnation == context_.identity().incarnation;
   const Cursor cursor =
@@ -361,6 +406,7 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
   auto subscription = std::make_shared<Subscription>(
       weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window), pipe, cursor,
       history_.last());
+  lost_.returned(link->peer().context);
   subscriptions_.push_back(subscription);
   entities_->count_subscription(1);
   SampleSender::Round round(*sender_);
@@ -379,9 +425,15 @@ void PublisherCore::took(Subscription& subscription) {
   }
 }
 
-void PublisherCore::ended(Subscription& subscription) {
+void PublisherCore::ended(Subscription& subscription, Parting parting) {
   const Lock lock(mutex_);
   if (subscription.position.over) return;
+  if (parting == Parting::lost) {
+    lost_.add({.link = subscription.link().shared_from_this(),
+               .next = subscription.position.cursor.next(),
+               .at = std::chrono::steady_clock::now(),
+               .confirmed = subscription.channel()->window().untaken_messages() == 0});
+  }
   remove(subscription);
   detach_soon(subscription);
 }
@@ -446,7 +498,15 @@ PublisherStats PublisherCore::stats() const {
           .thinned = thinned_,
           .subscribers = subscriptions_.size(),
           .plain_put = plain.put,
-          .plain_dropped = plain.dropped};
+          .plain_dropped = plain.dropped,
+          .lagging = behind(history_.last())};
+}
+
+std::vector<std::string> PublisherCore::unsent() {
+  const std::uint64_t last = history_.last();
+  std::vector<std::string> names = behind(last);
+  for (const std::string& name : lost_.behind(last)) names.push_back(name);
+  return names;
 }
 
 // Is everything with the subscribers, or with the kernel?
@@ -459,16 +519,44 @@ bool PublisherCore::is_idle() {
   return true;
 }
 
-Result<void> PublisherCore::close(Deadline deadline) {
-  if (context_.forked() || closed_.exchange(true)) return {};
+// Only a reader that had a link before, while it is waited for.
+Result<void> PublisherCore::admits(const ContextId& reader) {
+  TENDON_CHECK(context_.usable("publisher.subscribe"));
+  const State state = state_.load(std::memory_order_relaxed);
+  if (state == State::open || (state == State::closing && lost_.knows(reader))) return {};
+  return Error{ErrorCode::pipe_closed, "publisher.subscribe",
+               "the publisher of " + key_.text() + " was closed"};
+}
+
+Result<void> PublisherCore::close(Deadline deadline) { return close(deadline, Lost::waited_for); }
+
+// The announcement stays until the end: by it a reader returns whose link was lost.
+Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
+  State open = State::open;
+  if (context_.forked() || !state_.compare_exchange_strong(open, State::closing)) return {};
+  if (plain_ != nullptr) plain_->close(deadline);
+  const auto begun = std::chrono::steady_clock::now();
+  {
+    const Lock lock(mutex_);
+    if (lost == Lost::ignored) lost_ = {};
+    lost_.close(begun, context_.options().lease);
+  }
+  for (bool waiting = true; waiting;) {
+    const auto due = [&] {
+      const Lock lock(mutex_);
+      return lost_.due(history_.last(), std::chrono::steady_clock::now());
+    }();
+    const bool idle =
+        context_.wait(nullptr, due ? earlier(deadline, Deadline::at(*due)) : deadline, [&] {
+          if (context_.unusable()) return true;
+          const Lock lock(mutex_);
+          return is_idle() && !lost_.due(history_.last(), std::chrono::steady_clock::now());
+        });
+    waiting = !idle && !deadline.has_passed();
+  }
   node_->remove(*this);
   entities_->remove(entity_);
-  if (plain_ != nullptr) plain_->close(deadline);
-  (void)context_.wait(nullptr, deadline, [&] {
-    if (context_.unusable()) return true;
-    const Lock lock(mutex_);
-    return is_idle();
-  });
+  state_.store(State::closed);
   std::vector<std::shared_ptr<Subscription>> ending;
   std::vector<std::shared_ptr<Subscription>> leaving;
   std::vector<std::string> unsent;
@@ -476,7 +564,7 @@ Result<void> PublisherCore::close(Deadline deadline) {
   {
     const Lock lock(mutex_);
     last = history_.last();
-    unsent = behind(last);
+    unsent = this->unsent();
     for (const auto& subscription : subscriptions_) subscription->position.over = true;
     ending.swap(subscriptions_);
     leaving = leaving_;
@@ -497,13 +585,21 @@ Result<void> PublisherCore::close(Deadline deadline) {
   TENDON_CHECK(context_.usable("publisher.close"));
   if (unsent.empty()) return {};
   std::string names;
-  for (const std::string& name : unsent) names += (names.empty() ? "" : ", ") + name;
+  for (const std::string& name : unsent) {
+    names += (names.empty() ? "" : ", ") + name;
+    node_->tell({.kind = FabricEventKind::unsent,
+                 .key = key_.text(),
+                 .node = name,
+                 .reason = "the publisher was closed at sample " + std::to_string(last) +
+                           " before this reader was shown everything",
+                 .entity = entity_});
+  }
   return Error{ErrorCode::timeout, "publisher.close",
                "not shown everything of " + key_.text() + " before the deadline: " + names};
 }
 
 void PublisherCore::end() {
-  const auto closed = close(context_.options().linger);
+  const auto closed = close(context_.options().linger, Lost::ignored);
   if (!closed && closed.error().code == ErrorCode::timeout)
     log(LogLevel::warn, "publisher.close", closed.error().detail);
 }

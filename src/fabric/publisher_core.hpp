@@ -16,6 +16,8 @@
 #include "channel/kept_body.hpp"
 #include "channel/sample_sender.hpp"
 #include "fabric/entities.hpp"
+#include "fabric/head_pages.hpp"
+#include "fabric/lost_readers.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/plain_topic.hpp"
 #include "fabric/sample_history.hpp"
@@ -48,7 +50,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
       std::shared_ptr<NodeCore> node, KeyExpression key, const PublisherOptions& options,
       Clock clock = boot_time_ns);
   PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key, const PublisherOptions& options,
-                Clock clock);
+                HeadWord head, Clock clock);
   ~PublisherCore();
 
   [[nodiscard]] const KeyExpression& key() const noexcept { return key_; }
@@ -71,10 +73,23 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
                                                                const SubscriptionRequest& request);
   /// From a subscription, under its link's receive lock.
   void took(Subscription& subscription);
-  void ended(Subscription& subscription);
+  enum class Parting : std::uint8_t { in_order, lost };
+  void ended(Subscription& subscription, Parting parting);
+  /// Says to readers that are behind over sockets how far it is. Returns how many there are.
+  [[nodiscard]] std::size_t say_head();
 
  private:
+  /// open -> closing   it publishes no more, and only readers that return are let in
+  ///      -> closed
+  enum class State : std::uint8_t { open, closing, closed };
+  /// Are readers waited for whose links were lost?
+  enum class Lost : std::uint8_t { waited_for, ignored };
+
   [[nodiscard]] Result<void> usable(std::string_view where) const;
+  [[nodiscard]] Result<void> close(Deadline deadline, Lost lost);
+  [[nodiscard]] Result<void> admits(const ContextId& reader) TENDON_REQUIRES(mutex_);
+  void show_head_page(Subscription& subscription) TENDON_REQUIRES(mutex_);
+  void note_behind();
   [[nodiscard]] Result<void> check(const TensorDict& sample) const;
   [[nodiscard]] Result<void> check(const Schema& schema) const;
   [[nodiscard]] AcquireSlot acquiring();
@@ -91,6 +106,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool all_shown(std::uint64_t sequence) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool is_idle() TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<std::string> unsent() TENDON_REQUIRES(mutex_);
   void give_up(Subscription& subscription, const Error& why) TENDON_REQUIRES(mutex_);
   void remove(Subscription& subscription) TENDON_REQUIRES(mutex_);
   void detach_soon(Subscription& subscription);
@@ -103,15 +119,18 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   const PublisherOptions options_;
   const Clock clock_;
   const std::uint32_t entity_;
+  const HeadWord head_;
   mutable Mutex mutex_;
   SampleHistory history_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Subscription>> subscriptions_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Subscription>> leaving_ TENDON_GUARDED_BY(mutex_);  // over, attached
+  LostReaders lost_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t trimmed_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t thinned_ TENDON_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<SampleSender> sender_;
   std::shared_ptr<PlainTopic> plain_;  // null: nothing is put for plain Zenoh peers
-  std::atomic<bool> closed_{false};
+  std::atomic<State> state_{State::open};
+  std::atomic<bool> noted_behind_{false};  // with the HeadTeller
 };
 
 }  // namespace tendon::v0::detail

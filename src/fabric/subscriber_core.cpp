@@ -34,7 +34,9 @@ SubscriberCore::SubscriberCore(std::shared_ptr<NodeCore> node, KeyExpression key
       keys_(std::move(keys)),
       options_(options),
       entity_(node_->entities()->next_number()),
-      connections_(std::make_shared<const Connections>()) {}
+      streams_({.lease = context_->options().lease,
+                .rate = options_.max_hz ? GapFinder::Rate::thinned : GapFinder::Rate::all,
+                .newest_only = options_.newest_only.value_or(options_.max_age.has_value())}) {}
 
 Result<void> SubscriberCore::usable(std::string_view where) const {
   TENDON_CHECK(context_->usable(where));
@@ -65,47 +67,51 @@ bool SubscriberCore::takes(const EntityAnnouncement& publisher) {
   if (options_.schema == nullptr || !publisher.schema ||
       *publisher.schema == options_.schema->hash())
     return true;
+  const PublisherId id{publisher.context, publisher.entity};
+  const std::string node = node_->name_of_peer(publisher.context).text;
+  const std::string reason = "published with another schema than " + keys_.text() +
+                             " was subscribed with: the two are not connected";
   {
     const Lock lock(mutex_);
     if (mismatches_.size() >= kMaxAnnouncements ||
-        !mismatches_.insert({publisher.context, publisher.entity}).second)
+        !mismatches_.emplace(id, *publisher.schema).second)
       return false;
     ++stats_.schema_mismatches;
+    last_refusal_ = node + " on " + publisher.topic.text() + ": " + reason;
   }
   node_->tell({.kind = FabricEventKind::schema_mismatch,
                .key = publisher.topic.text(),
-               .node = node_->name_of_peer(publisher.context),
-               .reason = "published with another schema than " + keys_.text() +
-                         " was subscribed with: the two are not connected"});
+               .node = node,
+               .reason = reason,
+               .entity = publisher.entity,
+               .subscriber = entity_});
   return false;
 }
 
 bool SubscriberCore::is_connected(const PublisherId& publisher) const {
   const auto now = connections();
-  return std::ranges::any_of(now->entries,
-                             [&](const Entry& entry) { return entry.publisher == publisher; });
+  return std::ranges::any_of(now->entries, [&](const Entry& entry) {
+    return entry.stream->publisher == publisher && entry.feed->state() == Feed::State::open;
+  });
 }
 
 void SubscriberCore::add_connected_to(std::set<ContextId>& contexts) const {
   const auto current = connections();
   for (const Entry& entry : current->entries)
-    if (entry.feed->state() == Feed::State::open) contexts.insert(entry.publisher.context);
+    if (entry.feed->state() == Feed::State::open) contexts.insert(entry.stream->publisher.context);
 }
 
-Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
-                                     const std::string& node_name,
+Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const PeerName& node,
                                      const std::shared_ptr<Link>& link) {
   const PublisherId id{publisher.context, publisher.entity};
   Feed::Options options{.window = Window::said(options_.window, kPipeWindowBytes),
                         .max_held = options_.max_held,
                         .rate = options_.max_hz ? GapFinder::Rate::thinned : GapFinder::Rate::all};
-  auto gaps = std::make_shared<PendingGaps>();
+  settle();  // the end of a former channel to it may wait to be looked at
   {
     const Lock lock(mutex_);
-    if (const auto found = seen_.find(id); found != seen_.end()) {
-      options.seen = found->second.sample;
-      gaps = found->second.gaps;
-    }
+    TENDON_TRY(seen, streams_.goes_on_at(id));
+    options.seen = seen;
   }
   const SubscriptionRequest request{.entity = publisher.entity,
                                     .seen_incarnation = options.seen.incarnation,
@@ -120,7 +126,7 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
                         .window_bytes = options.window.bytes};
   const auto on_over = [weak = weak_from_this(), context = context_] {
     context->schedule([weak] {
-      if (const auto self = weak.lock()) self->drop_what_is_over();
+      if (const auto self = weak.lock()) self->settle();
     });
   };
   if (link->traits().slots_bound_window) options.window = options.window.without_bytes();
@@ -128,64 +134,38 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher,
   TENDON_CHECK(context_->open_pipe(*link, opening, [&](std::uint32_t pipe) {
     return feed = std::make_shared<Feed>(context_, link, pipe, options, on_over);
   }));
-  bool added = false;
+  Streams::Changes changes;
+  std::optional<Streams::Came> came;
   {
     const Lock lock(mutex_);
     // Two attempts may have come so far, when the announcement went and came meanwhile.
-    const bool is_second = std::ranges::any_of(
-        connections_->entries, [&](const Entry& entry) { return entry.publisher == id; });
-    if (!closed_ && !is_second) {
-      auto entries = connections_->entries;
-      entries.push_back({id, publisher.topic.text(), node_name, feed, std::move(gaps)});
-      replace(std::move(entries));
-      added = true;
+    if (!closed_) {
+      const Streams::Candidate candidate{id, publisher.topic.text(), node,
+                                         link->peer().incarnation};
+      if (const auto added = streams_.add(candidate, feed, changes)) came = *added;
+      version_.fetch_add(1);
     }
   }
-  if (!added) {
+  if (!came) {
     feed->close();
     return usable("subscriber.connect");
   }
-  context_->wake_others();
-  drop_what_is_over();  // it may be over already, before it was in the list
+  if (*came == Streams::Came::anew) {
+    node_->tell({.kind = FabricEventKind::came,
+                 .key = publisher.topic.text(),
+                 .node = node.text,
+                 .reason = "connected: " + link->path().to_string(),
+                 .entity = publisher.entity,
+                 .subscriber = entity_});
+  }
+  act_on(std::move(changes));
+  settle();  // it may be over already, before it was in the list
   return {};
 }
 
 std::shared_ptr<const SubscriberCore::Connections> SubscriberCore::connections() const {
   const Lock lock(mutex_);
-  return connections_;
-}
-
-void SubscriberCore::replace(std::vector<Entry> entries) {
-  auto connections = std::make_shared<Connections>();
-  note_newer(entries);
-  for (const Entry& entry : entries) {
-    Link* link = entry.feed->link().get();
-    if (std::ranges::find(connections->links, link) == connections->links.end())
-      connections->links.push_back(link);
-  }
-  connections->entries = std::move(entries);
-  connections_ = std::move(connections);
-  version_.fetch_add(1);
-}
-
-// Incarnations of a publisher: on one key, by nodes of one name.
-void SubscriberCore::note_newer(std::vector<Entry>& entries) const {
-  if (!options_.newest_only.value_or(options_.max_age.has_value())) return;
-  const auto twins_of = [](const Entry& entry) { return std::tie(entry.key, entry.node); };
-  const auto start_of = [](const Entry& entry) {
-    return std::pair(entry.feed->link()->peer().incarnation, entry.publisher.context);
-  };
-  // Those of one key and name side by side, the newest last.
-  std::ranges::sort(entries, {}, [&](const Entry& entry) {
-    return std::tuple(twins_of(entry), start_of(entry), entry.publisher.entity);
-  });
-  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
-    entry->newer.clear();
-    for (auto other = entry + 1; other != entries.end(); ++other) {
-      if (twins_of(*other) != twins_of(*entry)) break;
-      if (start_of(*other) != start_of(*entry)) entry->newer.push_back(other->feed);
-    }
-  }
+  return streams_.connections();
 }
 
 bool SubscriberCore::is_superseded(const Entry& entry) {
@@ -194,51 +174,88 @@ bool SubscriberCore::is_superseded(const Entry& entry) {
   });
 }
 
-// A feed that is over, and of which everything was taken, goes. Unless the publisher itself has
-// ended, it is connected again.
-void SubscriberCore::drop_what_is_over() {
-  const auto now = connections();
-  std::vector<Entry> over;
-  for (const Entry& entry : now->entries)
-    if (entry.feed->is_over()) over.push_back(entry);
-  if (over.empty()) return;
-  std::vector<PublisherId> lost;
-  std::vector<std::pair<std::string, Gap>> at_the_end;  // no sample follows it
+// What arrived before a link was lost, or before a publisher died, is read before what follows it.
+bool SubscriberCore::has_its_turn(const Entry& entry) {
+  return std::ranges::none_of(entry.older,
+                              [](const auto& feed) { return feed->state() != Feed::State::open; });
+}
+
+void SubscriberCore::settle() {
+  Streams::Changes changes;
   {
     const Lock lock(mutex_);
-    auto entries = connections_->entries;
-    for (const Entry& gone : over) {
-      const auto removed =
-          std::erase_if(entries, [&](const Entry& entry) { return entry.feed == gone.feed; });
-      if (removed == 0) continue;  // another thread was faster
-      const SampleHeader seen = gone.feed->seen();
-      const auto at_end = gone.feed->take_last_gap();
-      stats_.thinned += at_end.thinned;
-      if (const auto& gap = at_end.missing) {
-        stats_.missed += gap->last - gap->first + 1;
-        at_the_end.emplace_back(
-            gone.key, Gap{gone.node, seen.incarnation, gap->first, gap->last, gap->reason});
-      }
-      const Feed::State state = gone.feed->state();
-      seen_.erase(gone.publisher);
-      if (state == Feed::State::broken) ++stats_.violations;
-      if (state != Feed::State::lost) continue;
-      lost.push_back(gone.publisher);
-      if (seen.sequence == 0) continue;
-      // Most of so many are of publishers that will not come back.
-      if (seen_.size() >= kMaxAnnouncements) seen_.erase(seen_.begin());
-      seen_[gone.publisher] = {seen, gone.gaps};
+    if (closed_) return;
+    changes = streams_.settle(std::chrono::steady_clock::now());
+    for (const auto& over : changes.over) finish(over);
+    if (changes.connections_changed || !changes.over.empty()) version_.fetch_add(1);
+  }
+  act_on(std::move(changes));
+}
+
+// Everything of a stream was read: what is missing at its end, and the end itself.
+void SubscriberCore::finish(const Streams::Changes::Over& over) {
+  Stream& stream = *over.stream;
+  stats_.thinned += over.last.thinned;
+  if (const auto& missing = over.last.missing) {
+    stats_.missed += missing->last - missing->first + 1;
+    stream.gaps.add(*missing);
+  }
+  ++stats_.ended;
+  Sample end{.key = stream.key,
+             .publisher = stream.node.text,
+             .incarnation = stream.incarnation,
+             .entity = stream.publisher.entity};
+  for (const PendingGaps::Missing& missing : stream.gaps.take()) {
+    end.gaps.push_back({stream.node.text, stream.incarnation, missing.first, missing.last,
+                        missing.reason, stream.publisher.entity});
+    tell(stream.key, end.gaps.back());
+  }
+  if (!options_.ends) return;
+  end.ended = Ended{.publisher = stream.node.text,
+                    .entity = stream.publisher.entity,
+                    .key = stream.key,
+                    .incarnation = stream.incarnation,
+                    .last_seen = stream.last_seen,
+                    .last_published = stream.ending.last_published,
+                    .exact = stream.ending.exact,
+                    .reason = stream.ending.reason};
+  ends_.push_back(std::move(end));
+}
+
+void SubscriberCore::act_on(Streams::Changes changes) {
+  for (Ended& ended : changes.told) {
+    std::ostringstream words;
+    words << ended;
+    node_->tell({.kind = FabricEventKind::ended,
+                 .key = ended.key,
+                 .node = ended.publisher,
+                 .reason = words.str(),
+                 .entity = ended.entity,
+                 .ended = ended,
+                 .subscriber = entity_});
+  }
+  for (const auto& broken : changes.broken) {
+    {
+      const Lock lock(mutex_);
+      ++stats_.violations;
+      last_refusal_ = broken.why.detail;
     }
-    replace(std::move(entries));
+    log(LogLevel::warn, kWhere, broken.why.message());
+    if (!broken.tell) continue;
+    node_->tell({.kind = FabricEventKind::unreachable,
+                 .key = broken.stream->key,
+                 .node = broken.stream->node.text,
+                 .reason = "its channel broke " + std::to_string(BreakPace::kMost) +
+                           " times, and is opened each " +
+                           std::to_string(BreakPace::kWorn / std::chrono::seconds(1)) +
+                           " s from now on: " + broken.why.detail,
+                 .entity = broken.stream->publisher.entity,
+                 .subscriber = entity_});
   }
-  for (const auto& [key, gap] : at_the_end) tell(key, gap);
-  for (const Entry& gone : over) {
-    if (gone.feed->state() == Feed::State::broken)
-      log(LogLevel::warn, "subscriber.recv", gone.feed->why().message());
-    gone.feed->close();
-  }
-  for (const PublisherId& publisher : lost) node_->connect_again(*this, publisher);
-  context_->wake_others();
+  for (const auto& feed : changes.read_out) feed->close();
+  for (const PublisherId& publisher : changes.again) node_->connect_again(*this, publisher);
+  if (changes.next) (void)context_->add_timed(Deadline::at(*changes.next), weak_from_this());
+  if (changes.connections_changed || !changes.over.empty()) context_->wake_others();
 }
 
 // Receiving
@@ -273,7 +290,7 @@ Result<Sample> SubscriberCore::receive(Deadline deadline) {
     }
     TENDON_CHECK(usable(kWhere));
     if (result == Attempt::look_again) {
-      drop_what_is_over();
+      settle();
       continue;
     }
     if (!done) return Error{ErrorCode::timeout, kWhere, nothing_came(now->entries.size())};
@@ -327,7 +344,7 @@ std::optional<Result<SubscriberCore::Numbered>> SubscriberCore::take_now() {
         for (const Gap& gap : sample.gaps) tell(sample.key, gap);
         return Numbered{++taken_count_, std::move(sample)};
       case Attempt::look_again:
-        drop_what_is_over();
+        settle();
     }
   }
 }
@@ -383,7 +400,19 @@ void SubscriberCore::tell(const std::string& key, const Gap& gap) const {
                .key = key,
                .node = gap.publisher,
                .reason = words.str(),
-               .gap = gap});
+               .gap = gap,
+               .entity = gap.entity,
+               .subscriber = entity_});
+}
+
+void SubscriberCore::tell_mismatch(const Entry& entry) const {
+  node_->tell({.kind = FabricEventKind::schema_mismatch,
+               .key = entry.stream->key,
+               .node = entry.stream->node.text,
+               .reason = "it publishes samples that do not fit the schema that " + keys_.text() +
+                         " was subscribed with: each of them is missing (schema)",
+               .entity = entry.stream->publisher.entity,
+               .subscriber = entity_});
 }
 
 std::string SubscriberCore::nothing_came(std::size_t publisher_count) const {
@@ -396,10 +425,12 @@ std::string SubscriberCore::nothing_came(std::size_t publisher_count) const {
     text += "; " + std::to_string(stats_.expired) +
             " samples so far were older than max_age, or of unknown age";
   }
+  if (!last_refusal_.empty()) text += "; refused last: " + last_refusal_;
   return text;
 }
 
 SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections, Sample& sample) {
+  if (take_end(sample)) return Attempt::sample;
   // Plain peers have the last turn, together.
   const std::size_t feed_count = connections.entries.size();
   const std::size_t count = feed_count + (plain_ == nullptr ? 0 : 1);
@@ -412,6 +443,7 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
       return Attempt::sample;
     }
     const Entry& entry = connections.entries[place];
+    if (!has_its_turn(entry)) continue;
     while (auto taken = entry.feed->take()) {
       if (!accept(entry, *std::move(taken), sample)) continue;
       next_ = place + 1;
@@ -420,6 +452,15 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
     if (entry.feed->is_over()) result = Attempt::look_again;
   }
   return result;
+}
+
+bool SubscriberCore::take_end(Sample& sample) {
+  if (!options_.ends) return false;
+  const Lock lock(mutex_);
+  if (ends_.empty()) return false;
+  sample = std::move(ends_.front());
+  ends_.pop_front();
+  return true;
 }
 
 bool SubscriberCore::take_plain(Sample& sample) {
@@ -437,42 +478,68 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
     ++stats_.superseded;
     return false;
   }
+  Stream& stream = *entry.stream;
+  const std::uint64_t sequence = taken.header.sequence;
   std::optional<std::chrono::nanoseconds> age;
   if (options_.max_age) {
     const std::int64_t now = boot_time_ns();
     age = age_at_most(taken.header, context_->links().clock_of(*entry.feed->link(), now), now);
   }
-  if (taken.missing) entry.gaps->add(*taken.missing);
-  const Lock lock(mutex_);
-  stats_.thinned += taken.thinned;
-  if (taken.missing) stats_.missed += taken.missing->last - taken.missing->first + 1;
-  if (taken.copied) ++stats_.copied;
-  if (options_.max_age && (!age || *age > *options_.max_age)) {
-    const std::uint64_t sequence = taken.header.sequence;
-    entry.gaps->add({sequence, sequence, GapReason::expired});
-    ++stats_.expired;
-    ++stats_.missed;
-    return false;
+  std::optional<GapReason> left_out;
+  bool is_news = false;
+  {
+    const Lock lock(mutex_);
+    stats_.thinned += taken.thinned;
+    if (taken.missing) {
+      stream.gaps.add(*taken.missing);
+      stats_.missed += taken.missing->last - taken.missing->first + 1;
+    }
+    if (taken.copied) ++stats_.copied;
+    if (taken.unreadable) {
+      ++stats_.undecodable;
+      last_refusal_ = stream.node.text + " on " + stream.key + ": " + taken.unreadable->detail;
+      left_out = GapReason::undecodable;
+    } else if (options_.max_age && (!age || *age > *options_.max_age)) {
+      ++stats_.expired;
+      left_out = GapReason::expired;
+    } else if (options_.schema != nullptr &&
+               (!taken.tensors || taken.tensors->schema()->hash() != options_.schema->hash())) {
+      is_news = refuse(entry, taken);
+      left_out = GapReason::schema;
+    }
+    if (left_out && sequence != 0) {
+      stream.gaps.add({sequence, sequence, *left_out});
+      ++stats_.missed;
+    }
+    if (!left_out) ++stats_.received;
   }
-  if (options_.schema != nullptr &&
-      (!taken.tensors || taken.tensors->schema()->hash() != options_.schema->hash())) {
-    ++stats_.schema_mismatches;
-    return false;
-  }
-  ++stats_.received;
-  sample = Sample{.key = entry.key,
-                  .publisher = entry.node,
+  if (is_news) tell_mismatch(entry);
+  if (left_out) return false;
+  sample = Sample{.key = stream.key,
+                  .publisher = stream.node.text,
                   .incarnation = taken.header.incarnation,
-                  .sequence = taken.header.sequence,
+                  .sequence = sequence,
                   .stamp = taken.header.stamp,
                   .age = age,
                   .tensors = std::move(taken.tensors),
-                  .bytes = std::move(taken.bytes)};
-  for (const PendingGaps::Missing& missing : entry.gaps->take()) {
-    sample.gaps.push_back(
-        {entry.node, taken.header.incarnation, missing.first, missing.last, missing.reason});
+                  .bytes = std::move(taken.bytes),
+                  .entity = stream.publisher.entity};
+  const Lock lock(mutex_);
+  for (const PendingGaps::Missing& missing : stream.gaps.take()) {
+    sample.gaps.push_back({stream.node.text, taken.header.incarnation, missing.first, missing.last,
+                           missing.reason, stream.publisher.entity});
   }
   return true;
+}
+
+bool SubscriberCore::refuse(const Entry& entry, const Feed::Taken& taken) {
+  ++stats_.schema_mismatches;
+  const SchemaHash hash = taken.tensors ? taken.tensors->schema()->hash() : SchemaHash{};
+  last_refusal_ = entry.stream->node.text + " on " + entry.stream->key + ": " +
+                  (taken.tensors ? describe_difference(*options_.schema, *taken.tensors->schema())
+                                 : std::string("raw bytes have no schema"));
+  return mismatches_.size() < kMaxAnnouncements &&
+         mismatches_.emplace(entry.stream->publisher, hash).second;
 }
 
 Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline deadline) {
@@ -484,7 +551,8 @@ Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline dea
       error = std::move(still).error();
       return true;
     }
-    there = connections()->entries.size();
+    const Lock lock(mutex_);
+    there = streams_.open_count();
     return there >= count;
   });
   if (error) return *std::move(error);
@@ -499,7 +567,7 @@ SubscriberStats SubscriberCore::stats() const {
   const auto plain = plain_ == nullptr ? PlainInbox::Counts() : plain_->counts();
   const Lock lock(mutex_);
   SubscriberStats stats = stats_;
-  stats.publishers = connections_->entries.size();
+  stats.publishers = streams_.open_count();
   stats.schema_mismatches += plain.mismatches;
   stats.plain_received = plain.taken;
   stats.plain_dropped = plain.dropped;
@@ -507,17 +575,24 @@ SubscriberStats SubscriberCore::stats() const {
   return stats;
 }
 
+void SubscriberCore::on_event(std::function<void(const FabricEvent&)> callback) {
+  node_->on_event([callback = std::move(callback), entity = entity_](const FabricEvent& event) {
+    if (event.subscriber == entity) callback(event);
+  });
+}
+
 void SubscriberCore::close() {
   if (context_->forked() || closed_.exchange(true)) return;
   node_->remove(*this);
-  std::vector<Entry> entries;
+  std::vector<std::shared_ptr<Feed>> feeds;
   {
     const Lock lock(mutex_);
-    entries = connections_->entries;
-    replace({});
+    feeds = streams_.clear();
     returned_.clear();
+    ends_.clear();
+    version_.fetch_add(1);
   }
-  for (const Entry& entry : entries) entry.feed->close();
+  for (const auto& feed : feeds) feed->close();
   if (plain_ != nullptr) plain_->close();
   context_->wake_others();
   std::shared_ptr<PostedSample> posted;

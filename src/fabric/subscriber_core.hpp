@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,22 +21,24 @@
 #include "fabric/announcement.hpp"
 #include "fabric/feed.hpp"
 #include "fabric/node_core.hpp"
-#include "fabric/pending_gaps.hpp"
 #include "fabric/plain_inbox.hpp"
+#include "fabric/streams.hpp"
+#include "runtime/timers.hpp"
 
 namespace tendon::v0::detail {
 
 class PostedSample;
 
-/// The channels of one subscriber: which publishers it is connected to, and whose turn is next.
+/// One subscriber: it connects what it takes, reads its streams in turn, and tells its program what
+/// becomes of them.
 ///
-/// Owns:    its feeds; what it has seen of each publisher, to go on there over a new link.
-/// Threads: recv() by one thread at a time; the rest at any time. No other lock is taken under
-///          mutex_; posting_ comes before a link's receive lock.
+/// Owns:    its Streams.
+/// Threads: recv() by one thread at a time; the rest at any time. posting_ comes before mutex_, and
+///          that before a link's receive lock.
 /// Errors:  as Subscriber.
 /// Blocks:  recv(), wait_for_publishers(): until the deadline; close(): as NodeCore::remove().
 /// Cost:    of recv(): a look at each feed, from the one behind the last that had something.
-class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore> {
+class SubscriberCore final : public Timed, public std::enable_shared_from_this<SubscriberCore> {
  public:
   SubscriberCore(std::shared_ptr<NodeCore> node, KeyExpression keys,
                  const SubscriberOptions& options);
@@ -66,7 +70,10 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   void put_back(std::uint64_t number, Sample sample);
   [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
   [[nodiscard]] SubscriberStats stats() const;
+  void on_event(std::function<void(const FabricEvent&)> callback);
   void close();
+  // Timed
+  void on_time() override { settle(); }
 
   /// Does it take what this publisher announces? A difference of schemas is counted.
   [[nodiscard]] bool takes(const EntityAnnouncement& publisher);
@@ -74,29 +81,12 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   /// The Contexts of publishers whose samples come to it.
   void add_connected_to(std::set<ContextId>& contexts) const;
   /// Opens a channel on this link, which leads to the publisher's Context.
-  [[nodiscard]] Result<void> connect(const EntityAnnouncement& publisher,
-                                     const std::string& node_name,
+  [[nodiscard]] Result<void> connect(const EntityAnnouncement& publisher, const PeerName& node,
                                      const std::shared_ptr<Link>& link);
 
  private:
-  struct Entry {
-    PublisherId publisher;
-    std::string key;
-    std::string node;
-    std::shared_ptr<Feed> feed;
-    std::shared_ptr<PendingGaps> gaps;  ///< of the receiver
-    /// With `newest_only`: those that are followed instead of this one while their links live.
-    std::vector<std::shared_ptr<Feed>> newer{};
-  };
-  /// As recv() sees them: it does not change.
-  struct Connections {
-    std::vector<Entry> entries;
-    std::vector<Link*> links;  ///< each once; the feeds keep them
-  };
-  struct Seen {
-    SampleHeader sample;
-    std::shared_ptr<PendingGaps> gaps;
-  };
+  using Connections = Streams::Connections;
+  using Entry = Streams::Entry;
   /// A sample, and which one it is of all that were taken.
   struct Numbered {
     std::uint64_t number = 0;
@@ -106,15 +96,21 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
 
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
-  void replace(std::vector<Entry> entries) TENDON_REQUIRES(mutex_);
-  void note_newer(std::vector<Entry>& entries) const;
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
   [[nodiscard]] bool take_plain(Sample& sample);
+  [[nodiscard]] bool take_end(Sample& sample);
   [[nodiscard]] static bool is_superseded(const Entry& entry);
+  [[nodiscard]] static bool has_its_turn(const Entry& entry);
+  /// Counts one of another schema, and returns whether the program is to hear of it.
+  [[nodiscard]] bool refuse(const Entry& entry, const Feed::Taken& taken) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);
   void tell(const std::string& key, const Gap& gap) const;
+  void tell_mismatch(const Entry& entry) const;
   [[nodiscard]] std::string nothing_came(std::size_t publisher_count) const;
-  void drop_what_is_over();
+  /// Looks what became of its channels, and does what follows.
+  void settle();
+  void act_on(Streams::Changes changes);
+  void finish(const Streams::Changes::Over& over);
   /// One that is there now, without a wait. Nothing: none is.
   [[nodiscard]] std::optional<Result<Numbered>> take_now();
   [[nodiscard]] std::optional<Numbered> take_returned();
@@ -133,10 +129,11 @@ class SubscriberCore final : public std::enable_shared_from_this<SubscriberCore>
   Mutex posting_;
   std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver
   mutable Mutex mutex_;
-  std::shared_ptr<const Connections> connections_ TENDON_GUARDED_BY(mutex_);
-  std::atomic<std::uint64_t> version_{0};  // of connections_
-  std::map<PublisherId, Seen> seen_ TENDON_GUARDED_BY(mutex_);
-  std::set<PublisherId> mismatches_ TENDON_GUARDED_BY(mutex_);
+  Streams streams_ TENDON_GUARDED_BY(mutex_);
+  std::atomic<std::uint64_t> version_{0};              // of their connections, and of ends_
+  std::deque<Sample> ends_ TENDON_GUARDED_BY(mutex_);  // to be delivered
+  std::set<std::pair<PublisherId, SchemaHash>> mismatches_ TENDON_GUARDED_BY(mutex_);  // told
+  std::string last_refusal_ TENDON_GUARDED_BY(mutex_);  // for recv() when nothing arrives
   SubscriberStats stats_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Sample> returned_ TENDON_GUARDED_BY(mutex_);  // by when they were taken
 };

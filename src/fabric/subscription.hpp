@@ -29,6 +29,7 @@ class Subscription final : public MessageSink, public std::enable_shared_from_th
     std::uint64_t slots_until = 0;  ///< bytes shown up to its last sample in a slot, this included
     bool excused = false;           ///< it let a deadline pass, and has taken nothing since
     bool over = false;              ///< the publisher has done with it
+    bool has_head_page = false;     ///< its reader was shown it, or needs none
   };
 
   Subscription(std::weak_ptr<PublisherCore> publisher, std::shared_ptr<SampleChannel> channel,

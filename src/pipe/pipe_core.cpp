@@ -86,6 +86,7 @@ void PipeCore::on_message(Incoming&& incoming) {
     case MessageKind::goodbye:
     case MessageKind::retire:
     case MessageKind::clock:
+    case MessageKind::head:
       return;  // the link's own business
   }
 }

@@ -36,6 +36,11 @@ class Publishing {
   [[nodiscard]] Result<Sent> prepare(Link& link, SendOp& op, Deadline deadline);
 
   // Segments that one pipe of a peer is shown
+  /// A name for a segment that its maker shows by itself, to each pipe once.
+  [[nodiscard]] std::uint32_t new_name() {
+    const Lock lock(mutex_);
+    return next_name_++;
+  }
   /// The name of a segment, for show() and in messages.
   [[nodiscard]] std::uint32_t name(const std::shared_ptr<Segment>& segment);
   /// Lets the peer's sink of `pipe` read it. `later`: try again. Nothing if it was shown before.

@@ -37,6 +37,8 @@ std::string_view to_string(MessageKind kind) {
       return "retire";
     case MessageKind::clock:
       return "clock";
+    case MessageKind::head:
+      return "head";
   }
   return "unknown";
 }
@@ -59,6 +61,7 @@ bool has_body(MessageKind kind) {
     case MessageKind::goodbye:
     case MessageKind::retire:
     case MessageKind::clock:
+    case MessageKind::head:
       return false;
   }
   return false;

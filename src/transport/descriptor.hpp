@@ -34,6 +34,7 @@ enum class MessageKind : std::uint8_t {
   /// pipe 0 (Feature::clock): `tag` 0 asks, `sequence` is the time here; `tag` 1 returns it, with
   /// the times there of its arrival, `generation`, and of this message, `offset` [ns]
   clock = 15,
+  head = 18,  ///< (Feature::heads) the publisher of this channel has published up to `sequence`
 };
 
 /// What a pipe is opened for. Numbers are wire contract: append only.

@@ -16,7 +16,7 @@ inline constexpr std::string_view kVersion = "0.1.0";
 
 /// Version of the wire protocol (docs/protocol.md), independent of the library's version.
 inline constexpr int kProtocolMajor = 1;
-inline constexpr int kProtocolMinor = 1;
+inline constexpr int kProtocolMinor = 2;
 /// The oldest minor version that this build still speaks: N and N-1 interoperate.
 inline constexpr int kProtocolMinMinor = 0;
 

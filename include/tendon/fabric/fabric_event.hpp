@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
+#include <tendon/fabric/ended.hpp>
 #include <tendon/fabric/gap.hpp>
 #include <vector>
 
@@ -24,6 +25,9 @@ enum class FabricEventKind : std::uint8_t {
   undiscoverable,   ///< discovery tells of a node no more that a subscriber has a channel with
   unreachable,      ///< a publisher is announced, and a subscriber of this node has no link to it
   plain_refused,    ///< a plain Zenoh peer put something on a key that is no sample
+  came,             ///< a subscriber of this node is connected to a publisher, at first or again
+  ended,            ///< the samples of a publisher ended at a subscriber of this node
+  unsent,           ///< a publisher was closed before a subscriber was shown everything
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -41,6 +45,12 @@ enum class FabricEventKind : std::uint8_t {
       return "unreachable";
     case FabricEventKind::plain_refused:
       return "plain_refused";
+    case FabricEventKind::came:
+      return "came";
+    case FabricEventKind::ended:
+      return "ended";
+    case FabricEventKind::unsent:
+      return "unsent";
   }
   return "unknown";
 }
@@ -62,6 +72,10 @@ struct TENDON_API FabricEvent {
   std::optional<Gap> gap{};
   std::vector<DialAttempt> tried{};  ///< of `unreachable`: each address, in the order of dialling
   std::chrono::steady_clock::time_point when{};
+  std::uint32_t entity = 0;  ///< the publisher, as in Sample::entity; 0: it is about none
+  std::optional<Ended> ended{};
+  /// The subscriber of this node that it is about, as Subscriber::entity() says; 0: about none.
+  std::uint32_t subscriber = 0;
 
   /// "lagging: motor (host b, pid 4711) on vision/frames: sample 17 waited for it ...".
   friend TENDON_API std::ostream& operator<<(std::ostream& out, const FabricEvent& event);

@@ -12,10 +12,13 @@ inline namespace v0 {
 
 /// Why samples did not come.
 enum class GapReason : std::uint8_t {
-  overflow,   ///< the subscriber was behind by more than the publisher's history
-  history,    ///< the publisher gave up its history early: `publish_bytes` was short
-  reconnect,  ///< they were published while there was no link, and left the history meanwhile
-  expired,    ///< they came, older than SubscriberOptions::max_age
+  overflow,     ///< the subscriber was behind by more than the publisher's history
+  history,      ///< the publisher gave up its history early: `publish_bytes` was short
+  reconnect,    ///< they were published while there was no link, and left the history meanwhile
+  expired,      ///< they arrived, older than SubscriberOptions::max_age
+  schema,       ///< they arrived, and do not fit SubscriberOptions::schema
+  undecodable,  ///< they arrived, and their values, schema or header could not be read
+  died,  ///< the publisher died, was lost or refused this subscriber before they left: see Ended
 };
 [[nodiscard]] constexpr std::string_view to_string(GapReason reason) {
   switch (reason) {
@@ -27,18 +30,25 @@ enum class GapReason : std::uint8_t {
       return "reconnect";
     case GapReason::expired:
       return "expired";
+    case GapReason::schema:
+      return "schema";
+    case GapReason::undecodable:
+      return "undecodable";
+    case GapReason::died:
+      return "died";
   }
   return "unknown";
 }
 
 /// Samples of one publisher that this subscriber will not get: exactly these, from the first sample
-/// that it has seen of this incarnation.
+/// that it has seen of this publisher. A publisher is one {incarnation, entity} of a node.
 struct TENDON_API Gap {
   std::string publisher;          ///< the node, as in Sample::publisher
   std::uint64_t incarnation = 0;  ///< of the node: when its Context was made [ns of wall clock]
   std::uint64_t first = 0;        ///< sequence
   std::uint64_t last = 0;         ///< sequence, not less than `first`
   GapReason reason = GapReason::overflow;
+  std::uint32_t entity = 0;  ///< as in Sample::entity
 
   [[nodiscard]] std::uint64_t count() const noexcept { return last - first + 1; }
   friend bool operator==(const Gap&, const Gap&) = default;

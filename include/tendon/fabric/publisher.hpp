@@ -65,6 +65,8 @@ struct PublisherStats {
   /// Samples that were not put while somebody subscribed by Zenoh: a newer one took their place,
   /// they were larger than `plain_bytes`, or Zenoh did not take them.
   std::uint64_t plain_dropped = 0;
+  /// Subscribers that are behind now, by name.
+  std::vector<std::string> lagging{};
 };
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.
@@ -108,9 +110,10 @@ class TENDON_API Publisher {
   [[nodiscard]] const std::string& key() const& noexcept;
   const std::string& key() const&& = delete;
   [[nodiscard]] PublisherStats stats() const;
-  /// Withdraws the announcement, waits for those that are behind, then ends their channels.
-  /// `timeout` names those that were not shown everything: they are ended too, and told what they
-  /// miss.
+  /// Takes no new subscriber, waits for those that are behind and for those whose link was lost within
+  /// the lease before this call and may return, then withdraws the announcement and ends all channels.
+  /// `timeout` names those that were not shown everything, and a FabricEvent `unsent` each of them:
+  /// they are ended too, and told what they miss. The destructor does not wait for lost links.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:

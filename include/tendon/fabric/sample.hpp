@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tendon/fabric/ended.hpp>
 #include <tendon/fabric/gap.hpp>
 #include <tendon/memory/storage.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
@@ -23,8 +24,10 @@ inline namespace v0 {
 /// Cost:    on one host nothing is copied while fewer than SubscriberOptions::max_held samples of a
 ///          publisher are kept; beyond that, one copy.
 struct Sample {
-  std::string key;                ///< on which it was published
-  std::string publisher;          ///< the node's name; empty for a plain Zenoh peer
+  std::string key;  ///< on which it was published
+  /// The node's name; "a+b" for two nodes of one Context. Where discovery tells no name, "?" and the
+  /// first 8 digits of the Context's id. Empty for a plain Zenoh peer.
+  std::string publisher;
   std::uint64_t incarnation = 0;  ///< of the node: when its Context was made [ns of wall clock]
   std::uint64_t sequence = 0;     ///< of this publisher: 1, 2, 3, ...
   std::uint64_t stamp = 0;        ///< when it was published [ns of CLOCK_BOOTTIME there]
@@ -40,6 +43,13 @@ struct Sample {
   /// have. Such a peer has no name, sequence or incarnation, and nothing tells of what is missing;
   /// `stamp` is when the sample came here.
   bool plain = false;
+  /// Which publisher of the node it is: unique in its Context, and never used again there, so that a
+  /// publisher that is declared again is another one, which begins at 1. 0 for a plain Zenoh peer.
+  std::uint32_t entity = 0;
+  /// Set instead of tensors and bytes where SubscriberOptions::ends asks for it: the publisher's
+  /// samples end here, and `gaps` has what is missing behind the last one. `sequence` and `stamp` are
+  /// 0.
+  std::optional<Ended> ended{};
 };
 
 }  // namespace v0

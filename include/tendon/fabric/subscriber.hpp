@@ -12,6 +12,7 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/fabric_event.hpp>
 #include <tendon/fabric/sample.hpp>
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/schema.hpp>
@@ -58,6 +59,9 @@ struct SubscriberOptions {
   /// subscriber from a plain one. Their samples have no age, so it excludes `max_age`, and `max_hz`
   /// is not for them. Nothing: where NodeOptions::plain says so.
   std::optional<bool> plain = std::nullopt;
+  /// Also deliver the end of each publisher, behind its last sample: a Sample with `ended`. The
+  /// FabricEvent `ended` is told in any case.
+  bool ends = false;
 };
 
 struct SubscriberStats {
@@ -68,11 +72,13 @@ struct SubscriberStats {
   std::uint64_t superseded = 0;         ///< samples dropped because of `newest_only`
   std::uint64_t copied = 0;             ///< samples copied because max_held were kept
   std::uint64_t schema_mismatches = 0;  ///< publishers and samples of another schema
-  std::uint64_t violations = 0;         ///< publishers that broke the protocol, and were left
+  std::uint64_t violations = 0;         ///< channels that their publishers broke
   std::uint64_t publishers = 0;         ///< connected now
   std::uint64_t plain_received = 0;     ///< samples of plain Zenoh peers: some of `received`
   std::uint64_t plain_dropped = 0;      ///< of them, dropped because newer ones came meanwhile
   std::uint64_t plain_refused = 0;      ///< of them, that are no safetensors, or too large
+  std::uint64_t undecodable = 0;        ///< samples that could not be read: some of `missed`
+  std::uint64_t ended = 0;              ///< streams of publishers that ended, and were read out
 };
 
 /// Receives what publishers of a set of keys publish, those too that come later.
@@ -102,6 +108,11 @@ class TENDON_API Subscriber {
   /// The next sample, now or later. Dropping the completion gives a sample back that has come: the
   /// next receiver gets it.
   [[nodiscard]] Completion<Sample> recv_async();
+  /// `callback` gets the FabricEvents of its node that are about this subscriber, as Node::on_event
+  /// says.
+  void on_event(std::function<void(const FabricEvent&)> callback);
+  /// Its number in its Context: FabricEvent::subscriber.
+  [[nodiscard]] std::uint32_t entity() const noexcept;
   /// Until it is connected to `count` publishers. Errors: timeout, with their number.
   [[nodiscard]] Result<void> wait_for_publishers(std::size_t count, Deadline deadline);
   [[nodiscard]] const std::string& keys() const& noexcept;

@@ -63,6 +63,7 @@ Result<void> Inbound::on_message(const ControlParser::Message& message) {
       [[fallthrough]];
     case MessageKind::ack:
     case MessageKind::end:
+    case MessageKind::head:
     case MessageKind::cancel: {
       Incoming incoming;
       incoming.descriptor = descriptor;

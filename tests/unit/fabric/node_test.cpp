@@ -149,8 +149,8 @@ TEST_P(Nodes, OneThatFallsBehindMissesExactlyWhatItsGapSays) {
     EXPECT_EQ(sample.sequence, sequence);
     EXPECT_EQ(number_of(*sample.tensors), static_cast<std::int64_t>(sequence));
     if (sequence == 19) {
-      EXPECT_THAT(sample.gaps,
-                  ElementsAre(Gap{"vision", sample.incarnation, 5, 18, GapReason::overflow}));
+      EXPECT_THAT(sample.gaps, ElementsAre(Gap{"vision", sample.incarnation, 5, 18,
+                                               GapReason::overflow, sample.entity}));
     } else {
       EXPECT_THAT(sample.gaps, IsEmpty());
     }
@@ -307,7 +307,7 @@ TEST_P(Nodes, TellOfGapsOnceTheyAreKnown) {
   const FabricEvent event = told.of(FabricEventKind::gap).front();
   EXPECT_EQ(event.key, "count");
   EXPECT_EQ(event.node, "vision");
-  EXPECT_EQ(event.gap, (Gap{"vision", fifth.incarnation, 3, 4, GapReason::overflow}));
+  EXPECT_EQ(event.gap, (Gap{"vision", fifth.incarnation, 3, 4, GapReason::overflow, fifth.entity}));
   // The last one, which no sample follows. What comes back is behind the credits: two are shown.
   ASSERT_TRUE(succeeds(back.publish(numbered(1))));
   (void)receive(to_there);

@@ -91,7 +91,8 @@ TEST_P(Rates, WhatIsLostBesideIsInGapsAlone) {
   EXPECT_EQ(receive(some).sequence, 3u);
   const Sample next = receive(some);
   EXPECT_EQ(next.sequence, 11u);
-  EXPECT_THAT(next.gaps, ElementsAre(Gap{"vision", next.incarnation, 7, 10, GapReason::overflow}));
+  EXPECT_THAT(next.gaps, ElementsAre(Gap{"vision", next.incarnation, 7, 10, GapReason::overflow,
+                                         next.entity}));
   EXPECT_EQ(some.stats().thinned, 4u);
   EXPECT_EQ(some.stats().missed, 4u);
 }

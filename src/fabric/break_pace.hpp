@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace tendon::v0::detail {
+
+/// When a channel that its publisher broke is opened again: after pauses that double from kFirst to
+/// kLongest, and after kWorn once kMost breaks lie within kWithin. A publisher of another version may
+/// break every channel, and each one costs both sides.
+///
+/// Owns:    counters.
+/// Threads: none of its own. It reads no clock.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    a few comparisons.
+class BreakPace {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Next {
+    std::chrono::milliseconds pause;
+    bool tell = false;  ///< the program hears of it: once, until the channel has lasted
+  };
+
+  [[nodiscard]] Next on_break(Time now) noexcept {
+    if (count_ == 0 || now - first_ > kWithin) *this = BreakPace(now);
+    ++count_;
+    if (count_ >= kMost) return {kWorn, count_ == kMost};
+    const std::chrono::milliseconds pause = pause_;
+    pause_ = std::min(2 * pause_, kLongest);
+    return {pause, false};
+  }
+
+  static constexpr std::chrono::milliseconds kFirst{100};
+  static constexpr std::chrono::milliseconds kLongest{5000};
+  static constexpr std::chrono::milliseconds kWorn{30000};
+  static constexpr std::chrono::seconds kWithin{60};
+  static constexpr int kMost = 3;
+
+  BreakPace() = default;
+
+ private:
+  explicit BreakPace(Time now) : first_(now) {}
+
+  Time first_{};
+  std::chrono::milliseconds pause_ = kFirst;
+  int count_ = 0;
+};
+
+}  // namespace tendon::v0::detail
