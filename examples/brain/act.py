@@ -17,7 +17,7 @@ from report import BIN_S, NODES, OBSERVER, TOPICS, Report
 from spiking import Learned
 from world import World
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 SETTLED_NS = 400_000_000  # after a change an arm needs some time to be where it should
 RATE_HZ = 100
 ON_MARK = 0.5
