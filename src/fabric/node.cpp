@@ -113,14 +113,23 @@ Publisher::~Publisher() {
   if (core_ != nullptr) core_->end();
 }
 
+Result<Published> Publisher::publish(const TensorDict& sample) {
+  return core_->publish(sample, core_->default_deadline());
+}
 Result<Published> Publisher::publish(const TensorDict& sample, Deadline deadline) {
   return core_->publish(sample, deadline);
+}
+Result<Published> Publisher::publish(Bytes sample) {
+  return core_->publish(sample, core_->default_deadline());
 }
 Result<Published> Publisher::publish(Bytes sample, Deadline deadline) {
   return core_->publish(sample, deadline);
 }
 Result<Loan> Publisher::loan(const std::shared_ptr<const Schema>& schema) {
   return core_->loan(schema);
+}
+Result<Published> Publisher::publish(Loan&& sample) {
+  return core_->publish(std::move(sample), core_->default_deadline());
 }
 Result<Published> Publisher::publish(Loan&& sample, Deadline deadline) {
   return core_->publish(std::move(sample), deadline);
@@ -131,6 +140,19 @@ Result<void> Publisher::wait_for_subscribers(std::size_t count, Deadline deadlin
 const std::string& Publisher::key() const& noexcept { return core_->key().text(); }
 PublisherStats Publisher::stats() const { return core_->stats(); }
 Result<void> Publisher::close(Deadline deadline) { return core_->close(deadline); }
+
+Result<Published> detail::SignalledPublish::publish(Publisher& publisher, const TensorDict& sample,
+                                                    Deadline deadline, const GoOn& go_on) {
+  return publisher.core_->publish(sample, deadline, go_on);
+}
+Result<Published> detail::SignalledPublish::publish(Publisher& publisher, Bytes sample,
+                                                    Deadline deadline, const GoOn& go_on) {
+  return publisher.core_->publish(sample, deadline, go_on);
+}
+Result<Published> detail::SignalledPublish::publish(Publisher& publisher, Loan&& sample,
+                                                    Deadline deadline, const GoOn& go_on) {
+  return publisher.core_->publish(std::move(sample), deadline, go_on);
+}
 
 // Responder
 

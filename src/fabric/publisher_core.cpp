@@ -14,6 +14,21 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "publisher.publish";
+// How long a wait takes no notice of GoOn.
+constexpr std::chrono::milliseconds kSlice{50};
+// More of a history stays as it is until it is filled.
+constexpr std::uint64_t kMaxPrefaultBytes = 256ull << 20;
+
+// Why a publish() of this thread does not wait for the subscription at all; empty: it does.
+std::string_view why_not_waited_for(const Subscription& subscription) {
+  const LastReceiver* const receiver = subscription.receiver();
+  if (receiver == nullptr) return {};
+  if (receiver->is_nobody())
+    return " does not wait for it: nobody has received from it yet, and it is of this context";
+  if (receiver->is_this_thread())
+    return " does not wait for it: the thread that publishes is the one that receives from it";
+  return {};
+}
 
 }  // namespace
 
@@ -68,6 +83,11 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
                        ": raise ContextOptions::publish_bytes"};
     }
   }
+  if (options.block_for < std::chrono::milliseconds::zero()) {
+    return Error{
+        ErrorCode::invalid_argument, "publisher.declare",
+        "block_for is " + std::to_string(options.block_for.count()) + " ms; 0 and more are legal"};
+  }
   if (options.plain_bytes == 0 || options.plain_bytes > kMaxPlainBytes) {
     return Error{ErrorCode::invalid_argument, "publisher.declare",
                  "plain_bytes is " + std::to_string(options.plain_bytes) + "; 1 to " +
@@ -90,6 +110,8 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
   }
   core->entities_->add(core->entity_, core);
   TENDON_CHECK(core->node_->add(*core));
+  if (options.schema != nullptr)
+    core->prefault_soon(options.schema->layout(Layout::aligned).total_bytes + sizeof(SampleHeader));
   return core;
 }
 
@@ -107,6 +129,19 @@ PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
 
 PublisherCore::~PublisherCore() {
   if (!context_.forked()) entities_->remove(entity_);
+}
+
+// The first sample in each slot would cost its caller the making of its pages, some four times what
+// a copy costs. One slot more than the history has: a sample is filled before the oldest goes.
+void PublisherCore::prefault_soon(std::uint64_t size_bytes) {
+  if (size_bytes <= kMaxInlineBytes) return;
+  const auto slot_count = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(options_.history.samples + 1, kMaxPrefaultBytes / size_bytes));
+  context_.prefault_soon([weak = weak_from_this(), pool = context_.publishing().pool(), size_bytes,
+                          slot_count] {
+    const auto touched = pool->prefault(size_bytes, slot_count, [&] { return !weak.expired(); });
+    if (!touched) log(LogLevel::info, "publisher.prefault", touched.error().detail);
+  });
 }
 
 Result<void> PublisherCore::usable(std::string_view where) const {
@@ -152,15 +187,16 @@ Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage messa
   return kept;
 }
 
-Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline) {
+Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline,
+                                         const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
   TENDON_CHECK(check(sample));
   auto kept = std::make_shared<KeptSample>();
   TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
-  return publish(std::move(kept), deadline);
+  return publish(std::move(kept), deadline, go_on);
 }
 
-Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline) {
+Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
   if (options_.schema != nullptr) {
     return Error{ErrorCode::schema_mismatch, kWhere,
@@ -171,7 +207,7 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline) {
   message.descriptor.payload_bytes = sample.size();
   TENDON_TRY(kept, make_room(std::move(message)));
   if (!sample.empty()) std::memcpy(kept->memory().data(), sample.data(), sample.size());
-  return publish(std::move(kept), deadline);
+  return publish(std::move(kept), deadline, go_on);
 }
 
 Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
@@ -193,7 +229,7 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   return Loan(std::move(dict), std::move(kept));
 }
 
-Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline) {
+Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
   if (sample.slot_ != nullptr) {
     return Error{ErrorCode::wrong_link, kWhere,
@@ -211,15 +247,15 @@ Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline) {
   }
   TENDON_CHECK(check(sample.dict_));
   // What was set beside the tensors has no place behind them: they are copied to where there is.
-  auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, deadline)
-                                                    : publish(sample.dict_, deadline);
+  auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, deadline, go_on)
+                                                    : publish(sample.dict_, deadline, go_on);
   if (published) sample.clear();
   return published;
 }
 
-Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Deadline deadline) {
+Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Deadline deadline,
+                                         const GoOn& go_on) {
   Published published;
-  std::vector<std::shared_ptr<Link>> links;
   {
     const Lock lock(mutex_);
     TENDON_CHECK(usable(kWhere));
@@ -241,40 +277,63 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     tell(published);
     if (!published.lagging.empty()) note_behind();
     if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
+  }
+  if (!wait_for_laggards(published.sequence, deadline, go_on)) {
+    const Lock lock(mutex_);
+    tell(published);
+    return published;
+  }
+  for (const Excused& excused : excuse(published)) {
+    node_->tell({.kind = FabricEventKind::lagging,
+                 .key = key_.text(),
+                 .node = excused.name,
+                 .reason = "sample " + std::to_string(published.sequence).append(excused.why)});
+  }
+  return published;
+}
+
+// False: `go_on` ended it.
+bool PublisherCore::wait_for_laggards(std::uint64_t sequence, Deadline deadline,
+                                      const GoOn& go_on) {
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    const Lock lock(mutex_);
     for (const auto& subscription : subscriptions_)
       links.push_back(subscription->link().shared_from_this());
   }
   std::vector<Link*> waited;
   waited.reserve(links.size());
   for (const auto& link : links) waited.push_back(link.get());
-  (void)context_.wait(WaitedLinks(waited), deadline, [&] {
-    if (context_.unusable()) return true;
-    for (Link* link : waited) context_.poll_link(*link);
-    const Lock lock(mutex_);
-    return all_shown(published.sequence);
-  });
-  const auto newly_excused = excuse(published);
-  for (const std::string& name : newly_excused) {
-    node_->tell(
-        {.kind = FabricEventKind::lagging,
-         .key = key_.text(),
-         .node = name,
-         .reason = "sample " + std::to_string(published.sequence) +
-                   " waited for it until the deadline; none waits again until it takes one"});
+  for (;;) {
+    const Deadline slice = go_on ? earlier(deadline, kSlice) : deadline;
+    const bool done = context_.wait(WaitedLinks(waited), slice, [&] {
+      if (context_.unusable()) return true;
+      for (Link* link : waited) context_.poll_link(*link);
+      const Lock lock(mutex_);
+      return all_shown(sequence);
+    });
+    if (done || slice.time_point() == deadline.time_point()) return true;
+    if (!go_on()) return false;
   }
-  return published;
 }
 
-// Those that let the deadline pass are not waited for again; the names of those that are new.
-std::vector<std::string> PublisherCore::excuse(Published& published) {
-  std::vector<std::string> names;
+// Those that let the deadline pass are not waited for again; those of which nobody knows yet.
+std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) {
+  std::vector<Excused> newly;
   const Lock lock(mutex_);
   tell(published);
   for (const auto& subscription : subscriptions_) {
-    if (subscription->position.cursor.next() > published.sequence) continue;
-    if (!std::exchange(subscription->position.excused, true)) names.push_back(subscription->name());
+    Subscription::Position& position = subscription->position;
+    if (position.cursor.next() > published.sequence) continue;
+    if (const auto why = why_not_waited_for(*subscription); !why.empty()) {
+      if (!std::exchange(position.told_of_receiver, true))
+        newly.push_back({subscription->name(), why});
+    } else if (!std::exchange(position.excused, true)) {
+      newly.push_back({subscription->name(),
+                       " waited for it until the deadline; none waits again until it takes one"});
+    }
   }
-  return names;
+  return newly;
 }
 
 // Which subscriptions have it now.
@@ -298,7 +357,8 @@ std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
 bool PublisherCore::all_shown(std::uint64_t sequence) const {
   return std::ranges::all_of(subscriptions_, [&](const auto& subscription) {
     const auto& position = subscription->position;
-    return position.excused || position.cursor.next() > sequence;
+    return position.excused || position.cursor.next() > sequence ||
+           !why_not_waited_for(*subscription).empty();
   });
 }
 
@@ -405,9 +465,10 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
       resumes ? Cursor(history_, request.seen_sequence, Pace(request.period_ns, request.seen_stamp))
               : Cursor(history_, Pace(request.period_ns));
   if (link->traits().slots_bound_window) window = window.without_bytes();
+  const bool is_own = link->peer().context == context_.id();
   auto subscription = std::make_shared<Subscription>(
       weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window, copied_),
-      pipe, cursor, history_.last());
+      pipe, cursor, history_.last(), is_own ? entities_->receiver_of(request.subscriber) : nullptr);
   lost_.returned(link->peer().context);
   subscriptions_.push_back(subscription);
   entities_->count_subscription(*link, 1);
@@ -421,6 +482,7 @@ void PublisherCore::took(Subscription& subscription) {
     const Lock lock(mutex_);
     if (subscription.position.over) return;
     subscription.position.excused = false;
+    subscription.position.told_of_receiver = false;
     if (subscription.position.cursor.is_at_end(history_)) return;
     SampleSender::Round round(*sender_);
     show(subscription, round);

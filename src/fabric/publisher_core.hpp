@@ -57,10 +57,18 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
   [[nodiscard]] const PublisherOptions& options() const noexcept { return options_; }
 
-  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline);
-  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline);
+  /// Until when a publish() waits that was given no deadline.
+  [[nodiscard]] Deadline default_deadline() const {
+    return options_.overflow == Overflow::block ? Deadline(options_.block_for) : Deadline::now();
+  }
+  using GoOn = SignalledPublish::GoOn;  // null: nothing ends a wait but its deadline
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline,
+                                          const GoOn& go_on = nullptr);
+  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline,
+                                          const GoOn& go_on = nullptr);
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
-  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline);
+  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline,
+                                          const GoOn& go_on = nullptr);
   [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
   [[nodiscard]] PublisherStats stats() const;
   [[nodiscard]] Result<void> close(Deadline deadline);
@@ -94,13 +102,22 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] Result<void> check(const Schema& schema) const;
   [[nodiscard]] AcquireSlot acquiring();
   [[nodiscard]] Result<std::shared_ptr<KeptSample>> make_room(SharedMessage message);
-  [[nodiscard]] Result<Published> publish(std::shared_ptr<KeptSample> sample, Deadline deadline);
+  [[nodiscard]] Result<Published> publish(std::shared_ptr<KeptSample> sample, Deadline deadline,
+                                          const GoOn& go_on);
+  [[nodiscard]] bool wait_for_laggards(std::uint64_t sequence, Deadline deadline,
+                                       const GoOn& go_on);
+  void prefault_soon(std::uint64_t size_bytes);
   [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(std::uint64_t size_bytes);
   void show_what_can_be();
   void show(Subscription& subscription, SampleSender::Round& round) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool has_share(const Subscription& subscription, const KeptSample& sample) const
       TENDON_REQUIRES(mutex_);
-  [[nodiscard]] std::vector<std::string> excuse(Published& published);
+  /// A subscription that nobody waits for any more, and why.
+  struct Excused {
+    std::string name;
+    std::string_view why;
+  };
+  [[nodiscard]] std::vector<Excused> excuse(Published& published);
   void tell(Published& published) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::string> behind(std::uint64_t sequence) const
       TENDON_REQUIRES(mutex_);

@@ -36,7 +36,9 @@ SubscriberCore::SubscriberCore(std::shared_ptr<NodeCore> node, KeyExpression key
       entity_(node_->entities()->next_number()),
       streams_({.lease = context_->options().lease,
                 .rate = options_.max_hz ? GapFinder::Rate::thinned : GapFinder::Rate::all,
-                .newest_only = options_.newest_only.value_or(options_.max_age.has_value())}) {}
+                .newest_only = options_.newest_only.value_or(options_.max_age.has_value())}) {
+  node_->entities()->add(entity_, std::weak_ptr<const LastReceiver>(last_receiver_));
+}
 
 Result<void> SubscriberCore::usable(std::string_view where) const {
   TENDON_CHECK(context_->usable(where));
@@ -113,6 +115,7 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
     options.seen = seen;
   }
   const SubscriptionRequest request{.entity = publisher.entity,
+                                    .subscriber = entity_,
                                     .seen_incarnation = options.seen.incarnation,
                                     .seen_sequence = options.seen.sequence,
                                     .seen_stamp = options.seen.stamp,
@@ -270,6 +273,7 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
 }
 
 Result<Sample> SubscriberCore::receive(Deadline deadline) {
+  last_receiver_->note();
   TENDON_CHECK(usable(kWhere));
   if (auto returned = take_returned()) return std::move(returned->sample);
   Sample sample;
@@ -323,6 +327,7 @@ Completion<Sample> SubscriberCore::recv_async() {
     (void)posted->finish(
         Error{ErrorCode::busy, kWhere, "another receiver waits for samples of " + keys_.text()});
   } else {
+    last_receiver_->note();  // not the thread that completes it: this one asks for the next
     {
       const Lock lock(posting_);
       posted_ = posted;
@@ -584,6 +589,7 @@ void SubscriberCore::on_event(std::function<void(const FabricEvent&)> callback) 
 void SubscriberCore::close() {
   if (context_->forked() || closed_.exchange(true)) return;
   node_->remove(*this);
+  node_->entities()->remove(entity_);
   std::vector<std::shared_ptr<Feed>> feeds;
   {
     const Lock lock(mutex_);

@@ -20,6 +20,7 @@
 
 #include "fabric/announcement.hpp"
 #include "fabric/feed.hpp"
+#include "fabric/last_receiver.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/plain_inbox.hpp"
 #include "fabric/streams.hpp"
@@ -122,6 +123,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   const SubscriberOptions options_;
   const std::uint32_t entity_;
   std::shared_ptr<PlainInbox> plain_;  // null: it does not hear plain Zenoh peers
+  const std::shared_ptr<LastReceiver> last_receiver_ = std::make_shared<LastReceiver>();
   std::atomic<bool> receiving_{false};
   std::atomic<bool> closed_{false};
   std::size_t next_ = 0;           // of the receiver

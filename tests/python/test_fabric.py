@@ -269,6 +269,68 @@ def test_block_waits_for_those_that_are_behind_and_says_who_is(connected, timeou
     assert [each.lagging for each in published] == [[]] * 16 and taken == list(range(5, 21))
 
 
+def test_publish_without_a_timeout_waits_on_its_own_thread(connected):
+    publisher, subscriber = connected({"overflow": "block"}, {"window": 1})
+    publisher.publish({"n": 1})
+    threads, taken = [], []
+
+    def take():
+        for sequence in range(1, 4):
+            eventually(lambda: publisher.stats().published > sequence)
+            threads.append(len(os.listdir("/proc/self/task")))
+            taken.append(subscriber.recv(PATIENCE_S).sequence)
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    before = len(os.listdir("/proc/self/task"))
+    assert publisher.publish({"n": 2}).lagging == []
+    assert publisher.publish(b"three").lagging == []
+    loan = publisher.loan({"x": ("f32", 3)})
+    assert publisher.publish(loan, None).lagging == [] and loan.empty
+    taking.join()
+    assert taken == [1, 2, 3] and max(threads) <= before
+
+
+def test_block_for_is_how_long_publish_waits(connected):
+    publisher, subscriber = connected({"overflow": "block", "block_for": 0}, {"window": 1})
+    taken = threading.Event()
+
+    def take_when_published():
+        if not publish_returned.wait(PATIENCE_S):
+            taken.set()
+
+    publish_returned = threading.Event()
+    taking = threading.Thread(target=take_when_published)
+    taking.start()
+    assert [len(publisher.publish({"n": n}).lagging) for n in (1, 2)] == [0, 1]
+    publish_returned.set()
+    taking.join()
+    assert not taken.is_set(), "it waited"
+    assert subscriber.recv(PATIENCE_S).tensors["n"] == 1
+    for wrong, error, words in ((-1, ValueError, "block_for is -1"), ("1", TypeError, "block_for is a 'str'"),
+                                (True, TypeError, "block_for is a 'bool'")):
+        with pytest.raises(error, match=words):
+            publisher.node.publisher("other", block_for=wrong)
+    publisher.node.publisher("other", block_for=None)
+
+
+def test_a_subscriber_that_the_publishing_thread_empties_lags_at_once(start):
+    node = start("vision")
+    with node.events() as events:
+        publisher = node.publisher("own", overflow="block", block_for=None)
+        subscriber = node.subscriber("own", window=1)
+        publisher.wait_for_subscribers(1, PATIENCE_S)
+        lagging = [publisher.publish({"n": n}).lagging for n in (1, 2)]
+        assert lagging[0] == [] and "vision" in lagging[1][0]
+        event = events.recv(PATIENCE_S)
+        assert event.kind == "lagging" and "nobody has received" in event.reason
+        assert subscriber.recv(PATIENCE_S).tensors["n"] == 1
+        # One is shown for the one that was taken, and the others lag.
+        assert sum(len(publisher.publish({"n": n}).lagging) for n in (3, 4, 5)) >= 2
+        event = events.recv(PATIENCE_S)
+        assert event.kind == "lagging" and "the thread that publishes" in event.reason
+
+
 def test_a_loan_is_published_where_it_was_filled(connected):
     publisher, subscriber = connected()
     for count in (3, LARGE):

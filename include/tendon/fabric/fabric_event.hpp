@@ -19,7 +19,7 @@ inline namespace v0 {
 /// their Context.
 enum class FabricEventKind : std::uint8_t {
   gap,              ///< a subscriber of this node will not get these samples
-  lagging,          ///< a subscriber let the deadline of a publish() with Overflow::block pass
+  lagging,          ///< a publish() with Overflow::block waits for a subscriber no more
   schema_mismatch,  ///< a publisher has another schema than a subscriber of this node
   duplicate_name,   ///< two live nodes of the domain have one name
   undiscoverable,   ///< discovery tells of a node no more that a subscriber has a channel with

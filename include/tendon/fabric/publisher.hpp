@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +26,8 @@ class Node;
 
 namespace detail {
 class PublisherCore;
-}
+class SignalledPublish;
+}  // namespace detail
 
 /// Does a publisher also serve plain Zenoh peers: programs that use Zenoh and not Tendon?
 enum class PlainPeers : std::uint8_t {
@@ -44,6 +47,9 @@ struct PublisherOptions {
   PlainPeers plain = PlainPeers::automatic;
   /// A sample that is larger then is not put: 1 to kMaxPlainBytes.
   std::uint64_t plain_bytes = kDefaultPlainBytes;
+  /// With Overflow::block: how long a publish() without a deadline waits for those that are behind.
+  /// Zero: not at all; milliseconds::max(): without end.
+  std::chrono::milliseconds block_for{30'000};
 };
 
 /// What became of a sample.
@@ -79,8 +85,10 @@ struct PublisherStats {
 /// Threads: safe everywhere.
 /// Errors:  resource_exhausted when all of `publish_bytes` is held by subscribers (names them),
 ///          schema_mismatch, message_too_large, unsupported_device, pipe_closed after close().
-/// Blocks:  publish(): with Overflow::block alone, until its deadline. close(), and the destructor
-///          for ContextOptions::linger at most, until subscribers were shown what the history has.
+/// Blocks:  publish(): with Overflow::block alone, until its deadline. Without a deadline it waits
+///          for PublisherOptions::block_for: the one call that may wait and has none. close(), and
+///          the destructor for ContextOptions::linger at most, until subscribers were shown what
+///          the history has.
 /// Cost:    one copy of the sample in all, none of a loan, whatever the number of subscribers on
 ///          this host; over tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
 class TENDON_API Publisher {
@@ -96,16 +104,22 @@ class TENDON_API Publisher {
 
   /// Shows the sample to each subscriber that can take it. With Overflow::block it then waits for
   /// the others: it succeeds although some lag, and does not wait again for one that let a deadline
-  /// pass until that one took something.
-  [[nodiscard]] Result<Published> publish(const TensorDict& sample,
-                                          Deadline deadline = Deadline::now());
-  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline = Deadline::now());
+  /// pass until that one took something. `Deadline::now()` waits for nobody.
+  ///
+  /// A subscriber of the same Context from which only the calling thread receives is not waited
+  /// for, nor one from which nobody has received yet: it lags at once, and a `lagging` event says
+  /// why.
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample);
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline);
+  [[nodiscard]] Result<Published> publish(Bytes sample);
+  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline);
 
   /// Memory for a sample of this schema that is published without a copy: fill it, then publish it.
   /// What it holds is unspecified until then. Errors: those of publish().
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
   /// `wrong_link` for a loan of a pipe, or of another Context.
-  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline = Deadline::now());
+  [[nodiscard]] Result<Published> publish(Loan&& sample);
+  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline);
 
   /// Until `count` subscribers are there that were shown the history. Errors: timeout, with their
   /// number.
@@ -121,9 +135,33 @@ class TENDON_API Publisher {
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:
+  friend class detail::SignalledPublish;
   explicit Publisher(std::shared_ptr<detail::PublisherCore> core);
   std::shared_ptr<detail::PublisherCore> core_;
 };
 
+namespace detail {
+
+/// publish() for a language whose programs are interrupted while a call waits, as by Ctrl-C. Not
+/// API.
+///
+/// Owns:    nothing.
+/// Threads: as Publisher.
+/// Errors:  as Publisher.
+/// Blocks:  as Publisher. `go_on` is called under no lock, by the same thread, about every 50 ms of
+///          a wait; false ends the wait, and nobody counts as late for it.
+/// Cost:    as Publisher.
+class TENDON_API SignalledPublish {
+ public:
+  using GoOn = std::function<bool()>;
+  [[nodiscard]] static Result<Published> publish(Publisher& publisher, const TensorDict& sample,
+                                                 Deadline deadline, const GoOn& go_on);
+  [[nodiscard]] static Result<Published> publish(Publisher& publisher, Bytes sample,
+                                                 Deadline deadline, const GoOn& go_on);
+  [[nodiscard]] static Result<Published> publish(Publisher& publisher, Loan&& sample,
+                                                 Deadline deadline, const GoOn& go_on);
+};
+
+}  // namespace detail
 }  // namespace v0
 }  // namespace tendon
