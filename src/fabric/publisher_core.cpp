@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/failpoint.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -69,19 +70,19 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
                  "plain_bytes is " + std::to_string(options.plain_bytes) + "; 1 to " +
                      std::to_string(kMaxPlainBytes) + " are legal"};
   }
+  if (options.encoding.size() > kMaxEncodingBytes || !is_text(options.encoding)) {
+    return Error{ErrorCode::invalid_argument, "publisher.declare",
+                 "an encoding of " + std::to_string(options.encoding.size()) +
+                     " bytes; UTF-8 without control characters, of at most " +
+                     std::to_string(kMaxEncodingBytes) + " bytes, is legal"};
+  }
   auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options, clock);
   core->sender_ =
       std::make_shared<SampleSender>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
       });
-  if (const auto& zenoh = core->node_->zenoh();
-      zenoh != nullptr && options.plain == PlainPeers::automatic) {
-    TENDON_TRY(plain, PlainTopic::declare(*zenoh, core->node_->plain_outlet(), core->key_,
-                                          {.context = core->context_.id(),
-                                           .entity = core->entity_,
-                                           .most_bytes = options.plain_bytes}));
-    core->plain_ = std::move(plain);
-  }
+  TENDON_CHECK(core->put_for_plain_peers());
+  if (core->bare_ != nullptr) return core;  // nobody finds it
   core->entities_->add(core->entity_, core);
   TENDON_CHECK(core->node_->add(*core));
   return core;
@@ -97,6 +98,28 @@ PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
       clock_(clock),
       entity_(entities_->next_number()),
       history_(options.history.samples) {}
+
+// As its options say.
+Result<void> PublisherCore::put_for_plain_peers() {
+  const auto& zenoh = node_->zenoh();
+  PlainForm form{.most_bytes = options_.plain_bytes};
+  if (!options_.encoding.empty()) form.encoding = options_.encoding;
+  const auto wake = [context = entities_->context()] { context->wake_others(); };
+  if (options_.plain == PlainPeers::bare) {
+    if (zenoh == nullptr) return no_plain_peers("publisher.declare");
+    TENDON_TRY(bare, BareTopic::declare(*zenoh, key_, std::move(form), wake));
+    bare_ = std::move(bare);
+  } else if (options_.plain == PlainPeers::automatic && zenoh != nullptr) {
+    TENDON_TRY(plain, PlainTopic::declare(*zenoh, node_->plain_outlet(), key_,
+                                          {.context = context_.id(),
+                                           .entity = entity_,
+                                           .form = std::move(form),
+                                           .on_matching = wake}));
+    plain_ = std::move(plain);
+    audience_ = std::make_shared<PlainAudience>(zenoh, key_, context_.id(), wake);
+  }
+  return {};
+}
 
 PublisherCore::~PublisherCore() {
   if (!context_.forked()) entities_->remove(entity_);
@@ -148,6 +171,7 @@ Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage messa
 Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline) {
   TENDON_CHECK(usable(kWhere));
   TENDON_CHECK(check(sample));
+  if (bare_ != nullptr) return bare_->publish(sample);
   auto kept = std::make_shared<KeptSample>();
   TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
   return publish(std::move(kept), deadline);
@@ -159,6 +183,7 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline) {
     return Error{ErrorCode::schema_mismatch, kWhere,
                  key_.text() + " was declared with a schema: raw bytes have none"};
   }
+  if (bare_ != nullptr) return bare_->publish(sample);
   SharedMessage message;
   message.descriptor.kind = MessageKind::bytes;
   message.descriptor.payload_bytes = sample.size();
@@ -169,6 +194,11 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline) {
 
 Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   TENDON_CHECK(usable("publisher.loan"));
+  if (bare_ != nullptr) {
+    return Error{ErrorCode::not_supported, "publisher.loan",
+                 "a bare publisher puts by Zenoh, which has no memory to lend: publish a "
+                 "TensorDict or bytes"};
+  }
   if (schema == nullptr) {
     return Error{ErrorCode::invalid_argument, "publisher.loan",
                  "schema is null; a Schema is needed"};
@@ -188,6 +218,8 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
 
 Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline) {
   TENDON_CHECK(usable(kWhere));
+  if (bare_ != nullptr)
+    return Error{ErrorCode::wrong_link, kWhere, "the loan was taken from another publisher"};
   if (sample.slot_ != nullptr) {
     return Error{ErrorCode::wrong_link, kWhere,
                  "the loan was taken from a pipe: send it there, or take one with "
@@ -417,28 +449,45 @@ void PublisherCore::remove(Subscription& subscription) {
 // Waiting and closing
 
 Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline deadline) {
+  constexpr std::string_view kHere = "publisher.wait_for_subscribers";
+  TENDON_CHECK(usable(kHere));
   std::size_t ready = 0;
   std::optional<Error> error;
-  const bool done = context_.wait(nullptr, deadline, [&] {
-    if (auto still = usable("publisher.wait_for_subscribers"); !still) {
-      error = std::move(still).error();
-      return true;
-    }
-    const Lock lock(mutex_);
-    ready = static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
-      return known->position.cursor.next() > known->position.late_until;
-    }));
-    return ready >= count;
-  });
-  if (error) return *std::move(error);
-  if (done) return {};
-  return Error{ErrorCode::timeout, "publisher.wait_for_subscribers",
+  for (bool is_over = false; !is_over;) {
+    const bool asks = asks_for_plain_peers();
+    if (asks) audience_->ask_if_due();
+    const Deadline slice = asks ? earlier(deadline, Deadline(PlainAudience::kAskAgain)) : deadline;
+    is_over = deadline.has_passed();
+    (void)context_.wait(nullptr, slice, [&] {
+      if (auto still = usable(kHere); !still) {
+        error = std::move(still).error();
+        return true;
+      }
+      ready = plain_peer_count();
+      const Lock lock(mutex_);
+      ready +=
+          static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
+            return known->position.cursor.next() > known->position.late_until;
+          }));
+      return ready >= count || asks != asks_for_plain_peers();
+    });
+    if (error) return *std::move(error);
+    if (ready >= count) return {};
+  }
+  return Error{ErrorCode::timeout, kHere,
                key_.text() + " has " + std::to_string(ready) + " subscribers of " +
                    std::to_string(count) + " before the deadline"};
 }
 
+// All together are one: Zenoh says whether there is any.
+std::size_t PublisherCore::plain_peer_count() const {
+  if (bare_ != nullptr) return bare_->matches() ? 1 : 0;
+  return asks_for_plain_peers() && audience_->is_plain() ? 1 : 0;
+}
+
 PublisherStats PublisherCore::stats() const {
   if (context_.forked()) return {};
+  if (bare_ != nullptr) return {.published = bare_->put_count(), .plain_put = bare_->put_count()};
   const auto plain = plain_ == nullptr ? PlainTopic::Counts() : plain_->counts();
   const Lock lock(mutex_);
   return {.published = history_.last(),
@@ -463,7 +512,9 @@ Result<void> PublisherCore::close(Deadline deadline) {
   if (context_.forked() || closed_.exchange(true)) return {};
   node_->remove(*this);
   entities_->remove(entity_);
+  if (audience_ != nullptr) audience_->close();
   if (plain_ != nullptr) plain_->close(deadline);
+  if (bare_ != nullptr) bare_->close();
   (void)context_.wait(nullptr, deadline, [&] {
     if (context_.unusable()) return true;
     const Lock lock(mutex_);

@@ -15,8 +15,10 @@
 
 #include "channel/kept_body.hpp"
 #include "channel/sample_sender.hpp"
+#include "fabric/bare_topic.hpp"
 #include "fabric/entities.hpp"
 #include "fabric/node_core.hpp"
+#include "fabric/plain_audience.hpp"
 #include "fabric/plain_topic.hpp"
 #include "fabric/sample_history.hpp"
 #include "fabric/subscription.hpp"
@@ -90,6 +92,9 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] std::vector<std::string> behind(std::uint64_t sequence) const
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool all_shown(std::uint64_t sequence) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> put_for_plain_peers();
+  [[nodiscard]] bool asks_for_plain_peers() const { return plain_ != nullptr && plain_->matches(); }
+  [[nodiscard]] std::size_t plain_peer_count() const;
   [[nodiscard]] bool is_idle() TENDON_REQUIRES(mutex_);
   void give_up(Subscription& subscription, const Error& why) TENDON_REQUIRES(mutex_);
   void remove(Subscription& subscription) TENDON_REQUIRES(mutex_);
@@ -110,7 +115,9 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   std::uint64_t trimmed_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t thinned_ TENDON_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<SampleSender> sender_;
-  std::shared_ptr<PlainTopic> plain_;  // null: nothing is put for plain Zenoh peers
+  std::shared_ptr<PlainTopic> plain_;        // null: nothing is put for plain Zenoh peers
+  std::shared_ptr<PlainAudience> audience_;  // of plain_
+  std::shared_ptr<BareTopic> bare_;          // null: it is no plain peer itself
   std::atomic<bool> closed_{false};
 };
 

@@ -24,6 +24,7 @@ enum class FabricEventKind : std::uint8_t {
   undiscoverable,   ///< discovery tells of a node no more that a subscriber has a channel with
   unreachable,      ///< a publisher is announced, and a subscriber of this node has no link to it
   plain_refused,    ///< a plain Zenoh peer put something on a key that is no sample
+  plain_deleted,  ///< a plain Zenoh peer deleted a key: Zenoh's word that it has no value any more
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -41,6 +42,8 @@ enum class FabricEventKind : std::uint8_t {
       return "unreachable";
     case FabricEventKind::plain_refused:
       return "plain_refused";
+    case FabricEventKind::plain_deleted:
+      return "plain_deleted";
   }
   return "unknown";
 }

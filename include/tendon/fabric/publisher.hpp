@@ -30,6 +30,10 @@ class PublisherCore;
 enum class PlainPeers : std::uint8_t {
   automatic,  ///< while Zenoh says that somebody subscribes to the key
   off,
+  /// It is a plain peer itself: each sample is put by Zenoh alone, in publish(), without the
+  /// attachment by which subscribers of Tendon know each other's samples. It is not announced and
+  /// has no links and no history; subscribers of Tendon hear it by SubscriberOptions::plain.
+  bare,
 };
 
 struct PublisherOptions {
@@ -44,13 +48,18 @@ struct PublisherOptions {
   PlainPeers plain = PlainPeers::automatic;
   /// A sample that is larger then is not put: 1 to kMaxPlainBytes.
   std::uint64_t plain_bytes = kDefaultPlainBytes;
+  /// For plain Zenoh peers, what raw bytes are: "application/json". As Zenoh writes it: UTF-8
+  /// without control characters, of at most kMaxEncodingBytes. Empty: "zenoh/bytes". Tensors are
+  /// always put as "application/octet-stream;safetensors".
+  std::string encoding = {};
 };
 
 /// What became of a sample.
 struct Published {
   std::uint64_t sequence = 0;  ///< 1, 2, 3, ...
   /// Subscribers that have it, or to which it is on its way. Those that leave it out because of
-  /// their `max_hz` are not counted.
+  /// their `max_hz` are not counted, nor are plain Zenoh peers. With PlainPeers::bare: 1 where
+  /// Zenoh took it and says that somebody subscribes; how many, it does not say.
   std::uint32_t shown = 0;
   /// Those that are behind, by name: they see it later, or it is in a gap of theirs.
   std::vector<std::string> lagging{};
@@ -60,7 +69,7 @@ struct PublisherStats {
   std::uint64_t published = 0;
   std::uint64_t history_trimmed = 0;  ///< samples given up early, for want of `publish_bytes`
   std::uint64_t thinned = 0;      ///< samples left out because of a `max_hz`, of all subscribers
-  std::uint64_t subscribers = 0;  ///< now
+  std::uint64_t subscribers = 0;  ///< now; plain Zenoh peers are not counted
   std::uint64_t plain_put = 0;    ///< samples that Zenoh took for plain peers
   /// Samples that were not put while somebody subscribed by Zenoh: a newer one took their place,
   /// they were larger than `plain_bytes`, or Zenoh did not take them.
@@ -74,6 +83,8 @@ struct PublisherStats {
 /// Threads: safe everywhere.
 /// Errors:  resource_exhausted when all of `publish_bytes` is held by subscribers (names them),
 ///          schema_mismatch, message_too_large, unsupported_device, pipe_closed after close().
+///          With PlainPeers::bare: not_supported from declare() for a node without Zenoh, and from
+///          loan(); `unreachable` when Zenoh does not take a sample.
 /// Blocks:  publish(): with Overflow::block alone, until its deadline. close(), and the destructor
 ///          for ContextOptions::linger at most, until subscribers were shown what the history has.
 /// Cost:    one copy of the sample in all, none of a loan, whatever the number of subscribers on
@@ -102,13 +113,16 @@ class TENDON_API Publisher {
   /// `wrong_link` for a loan of a pipe, or of another Context.
   [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline = Deadline::now());
 
-  /// Until `count` subscribers are there that were shown the history. Errors: timeout, with their
-  /// number.
+  /// Until `count` subscribers are there that were shown the history. All plain Zenoh peers are one
+  /// of them: Zenoh says whether there is any, not how many. A subscriber of Tendon that listens to
+  /// plain peers counts by its channel alone. While there is one on the key plain peers are not
+  /// counted, because Zenoh cannot tell them from it. Errors: timeout, with their number.
   [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
   [[nodiscard]] const std::string& key() const& noexcept;
   const std::string& key() const&& = delete;
   [[nodiscard]] PublisherStats stats() const;
-  /// Withdraws the announcement, waits for those that are behind, then ends their channels.
+  /// Withdraws the announcement, waits for those that are behind and until Zenoh took what is put
+  /// for plain peers, then ends their channels.
   /// `timeout` names those that were not shown everything: they are ended too, and told what they
   /// miss.
   [[nodiscard]] Result<void> close(Deadline deadline);
