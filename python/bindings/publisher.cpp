@@ -113,7 +113,9 @@ std::chrono::milliseconds block_time_from(nb::handle block_for) {
 void bind_published(nb::module_& module) {
   nb::class_<Published>(module, "Published", "What became of a sample.")
       .def_ro("sequence", &Published::sequence, "1, 2, 3, ...")
-      .def_ro("shown", &Published::shown, "Subscribers that have it, or to which it is on its way.")
+      .def_ro("shown", &Published::shown,
+              "Subscribers that have it, or to which it is on its way; of a publisher with\n"
+              "plain='bare': 1 where Zenoh took it and says that somebody subscribes.")
       .def_prop_ro(
           "lagging", [](const Published& self) { return self.lagging; },
           "Those that are behind, by name: they see it later, or it is in a gap of theirs.",
@@ -149,13 +151,15 @@ void bind_stats(nb::module_& module) {
 PublisherHandle declare_publisher(nb::object node, const std::string& key, std::uint32_t history,
                                   const std::string& overflow, const std::string& priority,
                                   nb::object schema, const std::string& plain,
-                                  std::uint64_t plain_bytes, nb::object block_for) {
+                                  std::uint64_t plain_bytes, const std::string& encoding,
+                                  nb::object block_for) {
   const PublisherOptions options{.history = keep_last(history),
                                  .overflow = overflow_from(overflow),
                                  .priority = priority_from(priority),
                                  .schema = schema.is_none() ? nullptr : schema_from(schema),
                                  .plain = plain_peers_from(plain),
                                  .plain_bytes = plain_bytes,
+                                 .encoding = encoding,
                                  .block_for = block_time_from(block_for)};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Publisher::declare(*shared, key, options); });
@@ -184,7 +188,9 @@ void bind_publisher(nb::module_& module) {
            nb::sig("def loan(self, schema: object) -> Loan"))
       .def("wait_for_subscribers", wait_for_subscribers, nb::arg("count"),
            nb::arg("timeout").none() = nb::ellipsis(),
-           "Returns when so many subscribers are there that were shown the history.",
+           "Returns when so many subscribers are there that were shown the history. All plain\n"
+           "Zenoh peers together are one of them; while a subscriber of Tendon listens to\n"
+           "plain peers on the key they are not counted, because Zenoh cannot tell them apart.",
            nb::sig("def wait_for_subscribers(self, count: int, timeout: float | None = ...) -> "
                    "None"))
       .def(
@@ -196,7 +202,8 @@ void bind_publisher(nb::module_& module) {
             unwrap(close_until(self, until(self.node, timeout)));
           },
           nb::arg("timeout").none() = nb::ellipsis(),
-          "Waits for those that are behind, then ends. Timeout names those that were not\n"
+          "Waits for those that are behind, and until Zenoh took what is put for plain\n"
+          "peers, then ends. Timeout names those that were not\n"
           "shown everything: they are ended too, and told what they miss.",
           nb::sig("def close(self, timeout: float | None = ...) -> None"))
       .def_prop_ro(

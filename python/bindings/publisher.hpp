@@ -36,13 +36,17 @@ inline constexpr const char* kPublisherDoc =
     "priority: 'normal', or 'control' for commands, for which places are kept.\n"
     "schema: what its samples are, a Schema or what Schema() takes; None: anything.\n"
     "plain: 'auto': while somebody subscribes by Zenoh and not by Tendon, the newest\n"
-    "sample is also put there, as safetensors; 'off'.\n"
-    "plain_bytes: a sample that is larger then is not put.";
+    "sample is also put there, as safetensors; 'off'; 'bare': it is a plain Zenoh\n"
+    "peer itself, which puts each sample by Zenoh alone, in publish(), and raises\n"
+    "what does not work: NotSupported without Zenoh, Unreachable, MessageTooLarge.\n"
+    "plain_bytes: a sample that is larger then is not put.\n"
+    "encoding: for plain Zenoh peers, what raw bytes are: 'application/json'; '':\n"
+    "'zenoh/bytes'. Tensors are safetensors always.";
 /// `Node.publisher`.
 [[nodiscard]] PublisherHandle declare_publisher(nb::object node, const std::string& key,
                                                 std::uint32_t history, const std::string& overflow,
                                                 const std::string& priority, nb::object schema,
                                                 const std::string& plain, std::uint64_t plain_bytes,
-                                                nb::object block_for);
+                                                const std::string& encoding, nb::object block_for);
 
 }  // namespace tendon::python

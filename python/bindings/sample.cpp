@@ -92,6 +92,10 @@ void bind_sample(nb::module_& module) {
       .def_prop_ro(
           "plain", [](const SampleHandle& self) { return self.sample.plain; },
           "A plain Zenoh peer put it: it has no sequence, and stamp is when it came here.")
+      .def_prop_ro(
+          "encoding", [](const SampleHandle& self) { return self.sample.encoding; },
+          "What a plain Zenoh peer says that its sample is: 'application/json'; '' for samples\n"
+          "of Tendon.")
       .def_ro("tensors", &SampleHandle::tensors,
               "A TensorDict, or what as_= named; None for raw bytes.",
               nb::sig("def tensors(self) -> typing.Any"))

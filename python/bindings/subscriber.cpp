@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bindings.hpp"
+#include "choices.hpp"
 #include "dicts.hpp"
 #include "future.hpp"
 #include "node.hpp"
@@ -87,7 +88,8 @@ void bind_stats(nb::module_& module) {
       .def_ro("plain_dropped", &SubscriberStats::plain_dropped,
               "Of them, dropped because newer ones came meanwhile.")
       .def_ro("plain_refused", &SubscriberStats::plain_refused,
-              "Of them, that are no safetensors, or too large.");
+              "Of them, in another form than plain_content, or too large.")
+      .def_ro("plain_deleted", &SubscriberStats::plain_deleted, "Deletes of plain Zenoh peers.");
 }
 
 }  // namespace
@@ -95,14 +97,16 @@ void bind_stats(nb::module_& module) {
 SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, std::uint32_t window,
                                     std::uint32_t max_held, std::optional<double> max_age,
                                     std::optional<double> max_hz, std::optional<bool> newest_only,
-                                    nb::object schema, std::optional<bool> plain) {
+                                    nb::object schema, std::optional<bool> plain,
+                                    const std::string& plain_content) {
   const SubscriberOptions options{.window = window,
                                   .max_held = max_held,
                                   .max_age = nanoseconds_of(max_age),
                                   .max_hz = max_hz,
                                   .newest_only = newest_only,
                                   .schema = schema.is_none() ? nullptr : schema_from(schema),
-                                  .plain = plain};
+                                  .plain = plain,
+                                  .plain_content = plain_content_from(plain_content)};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Subscriber::declare(*shared, keys, options); });
   return {std::move(node), ends_without_gil(unwrap(std::move(declared)))};

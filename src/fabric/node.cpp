@@ -210,14 +210,21 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
         "`plain` with a max_age: samples of plain Zenoh peers have no age; declare another "
         "subscriber for them"};
   }
+  if (options.schema != nullptr && options.plain_content != PlainContent::tensors) {
+    return Error{ErrorCode::invalid_argument, "subscriber.declare",
+                 "a schema with `plain_content` bytes or both: a schema describes tensors; declare "
+                 "another subscriber for the bytes of plain Zenoh peers"};
+  }
   auto subscriber = std::make_shared<SubscriberCore>(core, std::move(expression), options);
-  TENDON_CHECK(subscriber->listen_to_plain_peers());
+  TENDON_CHECK(subscriber->prepare_for_plain_peers());
   std::unique_ptr<SampleThread> thread;
   if (options.on_sample != nullptr) {
     TENDON_TRY(started, SampleThread::start(subscriber));
     thread = std::move(started);
   }
-  if (auto added = core->add(subscriber); !added) {
+  auto added = core->add(subscriber);
+  if (added) added = subscriber->listen_to_plain_peers();
+  if (!added) {
     subscriber->close();
     return std::move(added).error();
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/failpoint.hpp"
+#include "core/text.hpp"
 #include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
@@ -93,6 +94,12 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
                  "plain_bytes is " + std::to_string(options.plain_bytes) + "; 1 to " +
                      std::to_string(kMaxPlainBytes) + " are legal"};
   }
+  if (options.encoding.size() > kMaxEncodingBytes || !is_text(options.encoding)) {
+    return Error{ErrorCode::invalid_argument, "publisher.declare",
+                 "an encoding of " + std::to_string(options.encoding.size()) +
+                     " bytes; UTF-8 without control characters, of at most " +
+                     std::to_string(kMaxEncodingBytes) + " bytes, is legal"};
+  }
   TENDON_TRY(head, node->entities()->heads().take());
   auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options,
                                               std::move(head), clock);
@@ -100,14 +107,8 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
       std::make_shared<SampleSender>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
       });
-  if (const auto& zenoh = core->node_->zenoh();
-      zenoh != nullptr && options.plain == PlainPeers::automatic) {
-    TENDON_TRY(plain, PlainTopic::declare(*zenoh, core->node_->plain_outlet(), core->key_,
-                                          {.context = core->context_.id(),
-                                           .entity = core->entity_,
-                                           .most_bytes = options.plain_bytes}));
-    core->plain_ = std::move(plain);
-  }
+  TENDON_CHECK(core->put_for_plain_peers());
+  if (core->plain_.bare != nullptr) return core;  // nobody finds it
   core->entities_->add(core->entity_, core);
   TENDON_CHECK(core->node_->add(*core));
   if (options.schema != nullptr)
@@ -126,6 +127,28 @@ PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
       entity_(entities_->next_number()),
       head_(std::move(head)),
       history_(options.history.samples) {}
+
+// As its options say.
+Result<void> PublisherCore::put_for_plain_peers() {
+  const auto& zenoh = node_->zenoh();
+  PlainForm form{.most_bytes = options_.plain_bytes};
+  if (!options_.encoding.empty()) form.encoding = options_.encoding;
+  const auto wake = [context = entities_->context()] { context->wake_others(); };
+  if (options_.plain == PlainPeers::bare) {
+    if (zenoh == nullptr) return no_plain_peers("publisher.declare");
+    TENDON_TRY(bare, BareTopic::declare(*zenoh, key_, std::move(form), wake));
+    plain_.bare = std::move(bare);
+  } else if (options_.plain == PlainPeers::automatic && zenoh != nullptr) {
+    TENDON_TRY(plain, PlainTopic::declare(*zenoh, node_->plain_outlet(), key_,
+                                          {.context = context_.id(),
+                                           .entity = entity_,
+                                           .form = std::move(form),
+                                           .on_matching = wake}));
+    plain_.topic = std::move(plain);
+    plain_.audience = std::make_shared<PlainAudience>(zenoh, key_, context_.id(), wake);
+  }
+  return {};
+}
 
 PublisherCore::~PublisherCore() {
   if (!context_.forked()) entities_->remove(entity_);
@@ -191,6 +214,7 @@ Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline dead
                                          const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
   TENDON_CHECK(check(sample));
+  if (plain_.bare != nullptr) return plain_.bare->publish(sample);
   auto kept = std::make_shared<KeptSample>();
   TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
   return publish(std::move(kept), deadline, go_on);
@@ -202,6 +226,7 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const 
     return Error{ErrorCode::schema_mismatch, kWhere,
                  key_.text() + " was declared with a schema: raw bytes have none"};
   }
+  if (plain_.bare != nullptr) return plain_.bare->publish(sample);
   SharedMessage message;
   message.descriptor.kind = MessageKind::bytes;
   message.descriptor.payload_bytes = sample.size();
@@ -212,6 +237,11 @@ Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const 
 
 Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   TENDON_CHECK(usable("publisher.loan"));
+  if (plain_.bare != nullptr) {
+    return Error{ErrorCode::not_supported, "publisher.loan",
+                 "a bare publisher puts by Zenoh, which has no memory to lend: publish a "
+                 "TensorDict or bytes"};
+  }
   if (schema == nullptr) {
     return Error{ErrorCode::invalid_argument, "publisher.loan",
                  "schema is null; a Schema is needed"};
@@ -231,6 +261,8 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
 
 Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
+  if (plain_.bare != nullptr)
+    return Error{ErrorCode::wrong_link, kWhere, "the loan was taken from another publisher"};
   if (sample.slot_ != nullptr) {
     return Error{ErrorCode::wrong_link, kWhere,
                  "the loan was taken from a pipe: send it there, or take one with "
@@ -273,7 +305,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
       SampleSender::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
     }
-    if (plain_ != nullptr && plain_->matches()) plain_->offer(history_.find(published.sequence));
+    if (plain_.topic != nullptr && plain_.topic->matches()) plain_.topic->offer(history_.find(published.sequence));
     tell(published);
     if (!published.lagging.empty()) note_behind();
     if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
@@ -533,29 +565,46 @@ void PublisherCore::remove(Subscription& subscription) {
 // Waiting and closing
 
 Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline deadline) {
+  constexpr std::string_view kHere = "publisher.wait_for_subscribers";
+  TENDON_CHECK(usable(kHere));
   std::size_t ready = 0;
   std::optional<Error> error;
-  const bool done = context_.wait(nullptr, deadline, [&] {
-    if (auto still = usable("publisher.wait_for_subscribers"); !still) {
-      error = std::move(still).error();
-      return true;
-    }
-    const Lock lock(mutex_);
-    ready = static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
-      return known->position.cursor.next() > known->position.late_until;
-    }));
-    return ready >= count;
-  });
-  if (error) return *std::move(error);
-  if (done) return {};
-  return Error{ErrorCode::timeout, "publisher.wait_for_subscribers",
+  for (bool is_over = false; !is_over;) {
+    const bool asks = asks_for_plain_peers();
+    if (asks) plain_.audience->ask_if_due();
+    const Deadline slice = asks ? earlier(deadline, Deadline(PlainAudience::kAskAgain)) : deadline;
+    is_over = deadline.has_passed();
+    (void)context_.wait(nullptr, slice, [&] {
+      if (auto still = usable(kHere); !still) {
+        error = std::move(still).error();
+        return true;
+      }
+      ready = plain_peer_count();
+      const Lock lock(mutex_);
+      ready +=
+          static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
+            return known->position.cursor.next() > known->position.late_until;
+          }));
+      return ready >= count || asks != asks_for_plain_peers();
+    });
+    if (error) return *std::move(error);
+    if (ready >= count) return {};
+  }
+  return Error{ErrorCode::timeout, kHere,
                key_.text() + " has " + std::to_string(ready) + " subscribers of " +
                    std::to_string(count) + " before the deadline"};
 }
 
+// All together are one: Zenoh says whether there is any.
+std::size_t PublisherCore::plain_peer_count() const {
+  if (plain_.bare != nullptr) return plain_.bare->matches() ? 1 : 0;
+  return asks_for_plain_peers() && plain_.audience->is_plain() ? 1 : 0;
+}
+
 PublisherStats PublisherCore::stats() const {
   if (context_.forked()) return {};
-  const auto plain = plain_ == nullptr ? PlainTopic::Counts() : plain_->counts();
+  if (plain_.bare != nullptr) return {.published = plain_.bare->put_count(), .plain_put = plain_.bare->put_count()};
+  const auto plain = plain_.topic == nullptr ? PlainTopic::Counts() : plain_.topic->counts();
   const Lock lock(mutex_);
   return {.published = history_.last(),
           .history_trimmed = trimmed_,
@@ -599,7 +648,9 @@ Result<void> PublisherCore::close(Deadline deadline) { return close(deadline, Lo
 Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
   State open = State::open;
   if (context_.forked() || !state_.compare_exchange_strong(open, State::closing)) return {};
-  if (plain_ != nullptr) plain_->close(deadline);
+  if (plain_.audience != nullptr) plain_.audience->close();
+  if (plain_.topic != nullptr) plain_.topic->close(deadline);
+  if (plain_.bare != nullptr) plain_.bare->close();
   const auto begun = std::chrono::steady_clock::now();
   {
     const Lock lock(mutex_);

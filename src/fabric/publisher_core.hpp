@@ -15,10 +15,12 @@
 
 #include "channel/kept_body.hpp"
 #include "channel/sample_sender.hpp"
+#include "fabric/bare_topic.hpp"
 #include "fabric/entities.hpp"
 #include "fabric/head_pages.hpp"
 #include "fabric/lost_readers.hpp"
 #include "fabric/node_core.hpp"
+#include "fabric/plain_audience.hpp"
 #include "fabric/plain_topic.hpp"
 #include "fabric/sample_history.hpp"
 #include "fabric/subscription.hpp"
@@ -122,6 +124,9 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] std::vector<std::string> behind(std::uint64_t sequence) const
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool all_shown(std::uint64_t sequence) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> put_for_plain_peers();
+  [[nodiscard]] bool asks_for_plain_peers() const { return plain_ != nullptr && plain_->matches(); }
+  [[nodiscard]] std::size_t plain_peer_count() const;
   [[nodiscard]] bool is_idle() TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::string> unsent() TENDON_REQUIRES(mutex_);
   void give_up(Subscription& subscription, const Error& why) TENDON_REQUIRES(mutex_);
@@ -148,7 +153,13 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   const std::shared_ptr<std::atomic<std::uint64_t>> copied_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   std::shared_ptr<SampleSender> sender_;
-  std::shared_ptr<PlainTopic> plain_;  // null: nothing is put for plain Zenoh peers
+  /// How it serves plain Zenoh peers; all null: not at all.
+  struct Plain {
+    std::shared_ptr<PlainTopic> topic;        // what is put beside the channels
+    std::shared_ptr<PlainAudience> audience;  // of `topic`
+    std::shared_ptr<BareTopic> bare;          // set: it is a plain peer itself
+  };
+  Plain plain_;
   std::atomic<State> state_{State::open};
   std::atomic<bool> noted_behind_{false};  // with the HeadTeller
 };

@@ -46,20 +46,25 @@ Result<void> SubscriberCore::usable(std::string_view where) const {
   return Error{ErrorCode::pipe_closed, where, "the subscriber of " + keys_.text() + " was closed"};
 }
 
-Result<void> SubscriberCore::listen_to_plain_peers() {
+Result<void> SubscriberCore::prepare_for_plain_peers() {
   const bool asked_by_node = !options_.max_age && node_->hears_plain_peers_on(keys_);
   if (!options_.plain.value_or(asked_by_node)) return {};
   if (node_->zenoh() == nullptr) return no_plain_peers("subscriber.declare");
-  TENDON_TRY(inbox, PlainInbox::listen(
-                        *node_->zenoh(),
-                        {.keys = keys_, .most_samples = options_.window, .schema = options_.schema},
-                        {.on_came = [context = context_] { context->wake_for_work(); },
-                         .on_event =
-                             [weak = std::weak_ptr(node_)](FabricEvent event) {
-                               if (const auto node = weak.lock()) node->tell(std::move(event));
-                             }}));
-  plain_ = std::move(inbox);
+  plain_ = std::make_shared<PlainInbox>(
+      PlainInbox::Wanted{.keys = keys_,
+                         .most_samples = options_.window,
+                         .schema = options_.schema,
+                         .content = options_.plain_content},
+      PlainInbox::Told{.on_came = [context = context_] { context->wake_for_work(); },
+                       .on_event =
+                           [weak = std::weak_ptr(node_)](FabricEvent event) {
+                             if (const auto node = weak.lock()) node->tell(std::move(event));
+                           }});
   return {};
+}
+
+Result<void> SubscriberCore::listen_to_plain_peers() {
+  return plain_ == nullptr ? Result<void>() : plain_->listen(*node_->zenoh());
 }
 
 // Connecting
@@ -577,6 +582,7 @@ SubscriberStats SubscriberCore::stats() const {
   stats.plain_received = plain.taken;
   stats.plain_dropped = plain.dropped;
   stats.plain_refused = plain.refused;
+  stats.plain_deleted = plain.deleted;
   return stats;
 }
 

@@ -50,8 +50,11 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
 
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
 
-  /// Where its options or its node say so. Before anybody else has it. Errors: not_supported, for a
-  /// node without Zenoh.
+  /// Has it an inbox for plain peers, where its options or its node say so. Before anybody else has
+  /// it. Errors: not_supported, for a node without Zenoh.
+  [[nodiscard]] Result<void> prepare_for_plain_peers();
+  [[nodiscard]] bool hears_plain_peers() const noexcept { return plain_ != nullptr; }
+  /// After it was announced: a publisher that Zenoh tells of it can see then whose it is.
   [[nodiscard]] Result<void> listen_to_plain_peers();
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
   [[nodiscard]] Completion<Sample> recv_async();
