@@ -305,7 +305,8 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
       SampleSender::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
     }
-    if (plain_.topic != nullptr && plain_.topic->matches()) plain_.topic->offer(history_.find(published.sequence));
+    if (plain_.topic != nullptr && plain_.topic->matches())
+      plain_.topic->offer(history_.find(published.sequence));
     tell(published);
     if (!published.lagging.empty()) note_behind();
     if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
@@ -603,7 +604,8 @@ std::size_t PublisherCore::plain_peer_count() const {
 
 PublisherStats PublisherCore::stats() const {
   if (context_.forked()) return {};
-  if (plain_.bare != nullptr) return {.published = plain_.bare->put_count(), .plain_put = plain_.bare->put_count()};
+  if (plain_.bare != nullptr)
+    return {.published = plain_.bare->put_count(), .plain_put = plain_.bare->put_count()};
   const auto plain = plain_.topic == nullptr ? PlainTopic::Counts() : plain_.topic->counts();
   const Lock lock(mutex_);
   return {.published = history_.last(),

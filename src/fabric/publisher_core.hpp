@@ -125,7 +125,9 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool all_shown(std::uint64_t sequence) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> put_for_plain_peers();
-  [[nodiscard]] bool asks_for_plain_peers() const { return plain_ != nullptr && plain_->matches(); }
+  [[nodiscard]] bool asks_for_plain_peers() const {
+    return plain_.topic != nullptr && plain_.topic->matches();
+  }
   [[nodiscard]] std::size_t plain_peer_count() const;
   [[nodiscard]] bool is_idle() TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::string> unsent() TENDON_REQUIRES(mutex_);
