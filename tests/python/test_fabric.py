@@ -264,7 +264,7 @@ def test_samples_of_another_schema_are_in_a_gap_and_told_once(start):
     subscriber = motor.subscriber("numbers", schema={"n": ("i64", 3)})
     publisher.wait_for_subscribers(1, PATIENCE_S)
     with subscriber.events() as events:
-        for sample in ({"n": np.arange(3)}, {"n": np.zeros(2)}, b"raw", {"n": np.arange(3)}):
+        for sample in ({"n": np.arange(3)}, {"n": np.zeros(2)}, {"n": np.zeros(2)}, {"n": np.arange(3)}):
             publisher.publish(sample)
         came = [subscriber.recv(PATIENCE_S) for _ in range(2)]
         assert [sample.sequence for sample in came] == [1, 4]
@@ -276,6 +276,37 @@ def test_samples_of_another_schema_are_in_a_gap_and_told_once(start):
         assert [event.kind for event in told] == ["schema_mismatch", "gap", "ended"]
     stats = subscriber.stats()
     assert (stats.missed, stats.schema_mismatches, stats.undecodable, stats.violations) == (2, 2, 0, 0)
+
+
+@pytest.mark.parametrize("transport", ["tcp"], indirect=True)
+def test_a_close_tells_both_sides_of_a_reader_that_was_away(start, program):
+    vision = start("vision", lease=2)
+    frames = vision.publisher("frames", history=8)
+    motor = program("""
+        import sys
+        import tendon
+        node = tendon.Node("motor", domain="brain", peers=[sys.argv[1]],
+                           context=tendon.Context("motor", transport="tcp", lease=2))
+        subscriber = node.subscriber("frames", ends=True)
+        print(subscriber.recv().sequence, flush=True)
+        ended = subscriber.recv().ended
+        print(ended.reason, ended.exact, ended.last_seen, flush=True)
+        """, vision.address)
+    frames.wait_for_subscribers(1, PATIENCE_S)
+    events, members = vision.events(), vision.context.events()
+    frames.publish({"n": 1})
+    assert motor.line() == "1"
+    os.kill(motor.process.pid, signal.SIGSTOP)
+    assert next(event for event in members if event.kind == "lost").member.startswith("motor")
+    frames.publish({"n": 2})
+    with pytest.raises(tendon.Timeout, match="not shown everything of frames before the deadline: motor"):
+        frames.close(0.1)
+    unsent = next(event for event in events if event.kind == "unsent")
+    assert unsent.node.startswith("motor") and (unsent.key, unsent.subscriber) == ("frames", 0)
+    assert unsent.entity > 0 and "closed at sample 2" in unsent.reason
+    os.kill(motor.process.pid, signal.SIGCONT)
+    reason, exact, last_seen = motor.line().split()
+    assert (reason in ("lost", "refused"), exact, last_seen) == (True, "False", "1")
 
 
 # Samples and gaps
