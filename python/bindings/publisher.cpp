@@ -124,7 +124,10 @@ void bind_stats(nb::module_& module) {
       .def_ro("plain_put", &PublisherStats::plain_put, "Samples put for plain Zenoh peers.")
       .def_ro("plain_dropped", &PublisherStats::plain_dropped,
               "Samples not put while somebody subscribed by Zenoh: a newer one came, they\n"
-              "were larger than plain_bytes, or Zenoh did not take them.");
+              "were larger than plain_bytes, or Zenoh did not take them.")
+      .def_ro("copied_over_share", &PublisherStats::copied_over_share,
+              "Samples copied for one subscriber, because it, or all together, have as much of\n"
+              "the Context's publish_bytes as they may: what they keep, and what waits for them.");
 }
 
 }  // namespace

@@ -32,6 +32,19 @@ class Inbox {
     --count_;
     return first;
   }
+  /// Drops what will not come, wherever it stands.
+  void drop_aborted() {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < count_; ++i) {
+      Incoming& incoming = places_[(head_ + i) & (places_.size() - 1)];
+      if (incoming.aborted()) continue;
+      if (kept != i) places_[(head_ + kept) & (places_.size() - 1)] = std::move(incoming);
+      ++kept;
+    }
+    for (std::size_t i = kept; i < count_; ++i)
+      places_[(head_ + i) & (places_.size() - 1)] = Incoming();
+    count_ = kept;
+  }
   [[nodiscard]] std::uint64_t held_bytes() const noexcept {
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < count_; ++i)

@@ -21,6 +21,22 @@ std::size_t ChannelReceiver::clear() {
 }
 
 Result<void> ChannelReceiver::read_schema(const Incoming& incoming) {
+  auto read = try_read_schema(incoming);
+  if (!read) unread_schema_ = {incoming.descriptor.schema, read.error()};
+  return read;
+}
+
+Error ChannelReceiver::why_unknown(std::uint32_t number) const {
+  if (unread_schema_ && unread_schema_->first == number) {
+    Error why = unread_schema_->second;
+    why.detail = "its schema was refused: " + why.detail;
+    return why;
+  }
+  return Error{ErrorCode::corrupt_data, "channel.schema",
+               "it is of schema " + std::to_string(number) + ", which was not announced"};
+}
+
+Result<void> ChannelReceiver::try_read_schema(const Incoming& incoming) {
   if (const Error* failure = incoming.body.failure()) return *failure;
   const std::uint64_t size = incoming.descriptor.body_bytes();
   const auto too_much = [&](std::uint64_t cost_bytes) {

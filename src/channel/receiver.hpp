@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <tendon/core/result.hpp>
+#include <utility>
 
 #include "channel/inbox.hpp"
 #include "channel/message_callback.hpp"
@@ -47,9 +49,13 @@ class ChannelReceiver {
     if (callback_ != nullptr && has_arrived()) callback_->came();
     return Fault::none;
   }
-  /// A transfer that accept() had taken in is complete or aborted.
+  /// A transfer that accept() had taken in is complete or aborted. One that is aborted leaves at
+  /// once: its sender may begin and give up as often as it likes.
   void on_transfer_ended(const Transfer& transfer) {
-    if (transfer.aborted) on_aborted(transfer.descriptor);
+    if (transfer.aborted) {
+      on_aborted(transfer.descriptor);
+      inbox_.drop_aborted();
+    }
     if (callback_ != nullptr && has_arrived()) callback_->came();
   }
   /// A transfer was aborted that accept() had taken in.
@@ -97,15 +103,18 @@ class ChannelReceiver {
   }
 
   // Schemas
-  /// Reads the announcement, whose body has arrived. Errors: protocol_violation,
-  /// limit_exceeded, those of decoding.
+  /// Reads the announcement, whose body has arrived. One that cannot be read ends nothing: each
+  /// message of it is refused. Errors: limit_exceeded, those of decoding.
   [[nodiscard]] Result<void> read_schema(const Incoming& incoming);
+  /// Why there is no schema of this number.
+  [[nodiscard]] Error why_unknown(std::uint32_t number) const;
   [[nodiscard]] const std::shared_ptr<const Schema>& schema(std::uint32_t number) const noexcept {
     return schemas_.find(number);
   }
   void forget_schemas() noexcept { schemas_.clear(); }
 
  private:
+  [[nodiscard]] Result<void> try_read_schema(const Incoming& incoming);
   // What counts in the window.
   static bool is_content(const Descriptor& descriptor) noexcept {
     return descriptor.kind == MessageKind::data || descriptor.kind == MessageKind::bytes;
@@ -119,6 +128,7 @@ class ChannelReceiver {
   ReceiveWindow window_;
   const HeldBytes& budget_;
   SchemaTable schemas_;
+  std::optional<std::pair<std::uint32_t, Error>> unread_schema_;  // the last one that was refused
   std::uint64_t last_sequence_ = 0;
 };
 

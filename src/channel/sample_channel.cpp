@@ -1,35 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/sample_channel.hpp"
 
+#include <string>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
 namespace tendon::v0::detail {
 
 SampleChannel::SampleChannel(ContextCore& context, std::shared_ptr<Link> link, std::uint32_t pipe,
-                             Window window)
+                             Window window, std::shared_ptr<std::atomic<std::uint64_t>> copied)
     : context_(context),
       link_(std::move(link)),
       pipe_(pipe),
+      copied_(std::move(copied)),
       window_(window, link_->peer_cap_bytes()),
       sender_(pipe, window_, link_->peer_cap_bytes()) {}
 
-Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t tag) {
+Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t tag,
+                                     std::uint64_t share_bytes) {
   if (link_->ended()) {
     end();
     return link_->end_error();
   }
+  if (failure_) return *failure_;
   TENDON_TRY(before, go_on());
   if (before == Sent::later) return Shown::closed;
   Descriptor descriptor = sample.descriptor;
   descriptor.pipe = pipe_;
   descriptor.tag = tag;
-  if (sample.schema != nullptr) {
-    TENDON_TRY(known, announce(sample.schema));
-    if (known == Sent::later) return Shown::closed;
-    descriptor.schema = sender_.number_of(sample.schema);
+  if (!sender_.has_room(descriptor)) return Shown::closed;
+  const bool is_first = sample.schema != nullptr && sender_.number_of(sample.schema) == 0;
+  auto announced = Sent::done;
+  if (is_first) {
+    TENDON_CHECK(check_size(descriptor));
+    TENDON_TRY(begun, announce(sample.schema));
+    if (begun == Sent::later && !under_way_) return Shown::closed;
+    announced = begun;
   }
-  if (!sender_.begin(descriptor)) return Shown::closed;
+  if (sample.schema != nullptr) descriptor.schema = sender_.number_of(sample.schema);
+  (void)sender_.begin(descriptor);  // there is room: the sender alone makes it less
+  share_bytes_ = share_bytes;
+  if (announced == Sent::later) return keep(Step::announcing, descriptor, sample);
+  // Over sockets a slot is kept until the last byte has left.
+  const bool is_copied = !link_->traits().slots_go_over && !hold(sample);
+  if (is_copied) copy(sample);
+  const SharedMessage& offered = is_copied ? message_ : sample;
+  describe(descriptor, offered);
+  auto begun = offer();
+  if (!begun && is_first) return fail(std::move(begun).error());
+  if (under_way_) return keep(Step::sending, descriptor, offered);
+  if (begun && *begun == Sent::later && is_first)
+    return keep(Step::announced, descriptor, offered);
+  let_go();
+  if (!begun) return std::move(begun).error();
+  if (*begun == Sent::later) return Shown::closed;
+  sender_.sent(descriptor);
+  return Shown::shown;
+}
+
+SampleChannel::~SampleChannel() {
+  end();
+  if (reader_ != 0) context_.publishing().pool()->retire_link(reader_);
+}
+
+bool SampleChannel::hold(const SharedMessage& sample) {
+  PublishPool& pool = *context_.publishing().pool();
+  if (sample.slot == nullptr || &sample.slot->pool() != &pool || held_) return true;
+  if (reader_ == 0) reader_ = pool.add_link(link_->peer_name(), 1);
+  if (pool.give(reader_, *sample.slot, share_bytes_) != PublishPool::Window::open) return false;
+  held_ = sample.slot->id();
+  return true;
+}
+
+void SampleChannel::copy(const SharedMessage& sample) {
+  copied_body_.assign(sample.body.begin(), sample.body.end());
+  if (sample.slot != nullptr && copied_ != nullptr)
+    copied_->fetch_add(1, std::memory_order_relaxed);
+  message_ = sample;
+  message_.slot = nullptr;
+  message_.body = copied_body_;
+}
+
+// Before anything is announced: afterwards a message can only be late.
+Result<void> SampleChannel::check_size(const Descriptor& descriptor) const {
+  const std::uint64_t most =
+      link_->traits().slots_go_over ? link_->cap_bytes() : link_->peer_cap_bytes();
+  if (descriptor.payload_bytes <= most && descriptor.body_bytes() <= most) return {};
+  return Error{ErrorCode::message_too_large, "channel.show",
+               "a message of " + std::to_string(descriptor.body_bytes()) + " bytes to " +
+                   link_->peer_name() + ": at most " + std::to_string(most) +
+                   " are legal on this link (ContextOptions::link_cap_bytes)"};
+}
+
+// `later`: it is under way, or nothing was done.
+Result<Sent> SampleChannel::announce(const std::shared_ptr<const Schema>& schema) {
+  const Bytes encoding = schema->encoding();
+  payload_ = {0, encoding, nullptr, encoding.size()};
+  op_ = {};
+  op_.descriptor = sender_.announcement(*schema);
+  op_.parts = {&payload_, 1};
+  const std::uint32_t number = op_.descriptor.schema;
+  TENDON_TRY(begun, offer());
+  if (begun == Sent::done || under_way_) sender_.announced(number, schema);
+  return begun;
+}
+
+void SampleChannel::describe(const Descriptor& descriptor, const SharedMessage& sample) {
   const std::uint64_t payload_bytes = descriptor.payload_bytes;
   payload_ = {0, sample.body.first(payload_bytes), nullptr, payload_bytes};
   op_ = {};
@@ -40,45 +116,40 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
       sample.body.subspan(payload_bytes + descriptor.values_bytes, descriptor.header_bytes);
   op_.published = sample.slot.get();
   op_.share = sample.share;
-  slot_ = sample.slot;
-  TENDON_TRY(begun, begin());
-  if (begun == Sent::later && !under_way_) return Shown::closed;
-  sender_.sent(descriptor);
-  return under_way_ ? Shown::under_way : Shown::shown;
+  op_.share_bytes = share_bytes_;
 }
 
-// `later` where the sample has to wait for it.
-Result<Sent> SampleChannel::announce(const std::shared_ptr<const Schema>& schema) {
-  if (sender_.number_of(schema) != 0) return Sent::done;
-  const Bytes encoding = schema->encoding();
-  payload_ = {0, encoding, nullptr, encoding.size()};
-  op_ = {};
-  op_.descriptor = sender_.announcement(*schema);
-  op_.parts = {&payload_, 1};
-  announced_ = schema;
-  const std::uint32_t number = op_.descriptor.schema;
-  TENDON_TRY(begun, begin());
-  if (begun == Sent::done || under_way_) sender_.announced(number, schema);
-  return begun;
+Shown SampleChannel::keep(Step step, const Descriptor& descriptor, const SharedMessage& sample) {
+  sender_.sent(descriptor);
+  step_ = step;
+  descriptor_ = descriptor;
+  if (&sample == &message_) return Shown::under_way;
+  if (sample.slot != nullptr && hold(sample))
+    message_ = sample;
+  else
+    copy(sample);
+  return Shown::under_way;
 }
 
 // `later`: it is under way, or nothing was done.
-Result<Sent> SampleChannel::begin() {
-  auto begun = try_begin();
+Result<Sent> SampleChannel::offer() {
+  auto begun = hand_over();
   if (begun && *begun == Sent::later && !under_way_ && !waits_) {
     waits_.emplace(context_, *link_, WaitsFor::kReturns);
-    begun = try_begin();  // what came back before this was said rings no bell
+    begun = hand_over();  // what came back before this was said rings no bell
   }
-  if (begun && *begun == Sent::done) waits_.reset();
-  if (!under_way_) let_go();
+  if (!begun || *begun == Sent::later) return begun;
+  waits_.reset();
+  if (op_.over_share && copied_ != nullptr) copied_->fetch_add(1, std::memory_order_relaxed);
   return begun;
 }
 
-Result<Sent> SampleChannel::try_begin() {
-  auto sent = op_.published != nullptr
+Result<Sent> SampleChannel::hand_over() {
+  const bool is_schema = op_.descriptor.kind == MessageKind::schema;
+  auto sent = is_schema ? link_->send(op_, Deadline::never())
+              : op_.published != nullptr
                   ? context_.publishing().prepare(*link_, op_, Deadline::never())
-              : announced_ != nullptr ? link_->send(op_, Deadline::never())
-                                      : link_->prepare(op_, Deadline::never());
+                  : link_->prepare(op_, Deadline::never());
   if (sent && *sent == Sent::done) return sent;
   // A large body goes on leaving over sockets. Anything else was taken whole or not at all.
   under_way_ =
@@ -88,24 +159,62 @@ Result<Sent> SampleChannel::try_begin() {
 }
 
 Result<Sent> SampleChannel::go_on() {
-  if (!under_way_) return Sent::done;
+  if (step_ == Step::announcing) {
+    TENDON_TRY(gone, go_on_sending());
+    if (gone == Sent::later) return gone;
+    step_ = Step::announced;
+  }
+  if (step_ == Step::announced) {
+    TENDON_TRY(begun, go_on_announced());
+    if (begun == Sent::later) return begun;
+  } else if (step_ == Step::sending) {
+    TENDON_TRY(gone, go_on_sending());
+    if (gone == Sent::later) return gone;
+  }
+  let_go();
+  return Sent::done;
+}
+
+// What the link goes on with.
+Result<Sent> SampleChannel::go_on_sending() {
   auto sent = link_->send(op_, Deadline::never());
   if (sent && *sent == Sent::later) return sent;
-  if (!sent && !link_->withdraw(op_)) sent = Sent::done;
+  if (!sent && link_->withdraw(op_)) return fail(std::move(sent).error());
+  under_way_ = false;
+  return Sent::done;
+}
+
+Result<Sent> SampleChannel::go_on_announced() {
+  describe(descriptor_, message_);
+  auto begun = offer();
+  if (!begun) return fail(std::move(begun).error());
+  if (under_way_) step_ = Step::sending;
+  if (*begun == Sent::later) return begun;
+  Link* const link = link_.get();
+  show_and_ring({&link, 1});  // no round may be there to do it
+  return begun;
+}
+
+// The message that is under way does not go, so that nothing may follow it.
+Error SampleChannel::fail(Error why) {
+  failure_ = why;
+  under_way_ = false;
   let_go();
-  return sent;
+  return why;
 }
 
 void SampleChannel::end() noexcept {
   if (under_way_) (void)link_->withdraw(op_);
+  under_way_ = false;
   let_go();
   waits_.reset();
 }
 
 void SampleChannel::let_go() noexcept {
-  under_way_ = false;
-  slot_ = nullptr;
-  announced_ = nullptr;
+  step_ = Step::idle;
+  message_ = {};
+  if (copied_body_.capacity() > kMaxInlineBytes) copied_body_ = {};
+  if (held_) context_.publishing().pool()->take_back(reader_, *std::exchange(held_, std::nullopt));
 }
 
 }  // namespace tendon::v0::detail

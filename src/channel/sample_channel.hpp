@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/schema.hpp>
+#include <vector>
 
 #include "channel/sender.hpp"
 #include "runtime/waits_for.hpp"
@@ -32,9 +34,15 @@ enum class Shown : std::uint8_t {
 };
 
 /// The sending side of one of many channels that show the same samples: at most one message is
-/// under way on it.
+/// under way on it. One whose schema was announced is under way until it has gone, whatever room
+/// there is: so no schema is announced before the message of the last one was sent.
 ///
-/// Owns:    shares of its link and of the schemas; of a slot while a sample is under way.
+///   idle -> announcing   a large schema leaves over sockets; its message follows
+///        -> announced    the schema has gone, and there was no room for the message
+///        -> sending      a large message leaves over sockets
+///
+/// Owns:    shares of its link and of the schemas; of a slot, or a copy of a small body, while a
+///          sample is under way.
 /// Threads: the lock of its SampleSender is held for every call, but for window() and link().
 /// Errors:  the link's; then nothing is under way any more.
 /// Blocks:  never.
@@ -42,19 +50,22 @@ enum class Shown : std::uint8_t {
 class SampleChannel {
  public:
   /// `window`: what the receiver said when it opened the channel. The Context outlives it.
-  SampleChannel(ContextCore& context, std::shared_ptr<Link> link, std::uint32_t pipe,
-                Window window);
+  /// `copied` counts the samples that went as copies, beyond the share of the receiver's link.
+  SampleChannel(ContextCore& context, std::shared_ptr<Link> link, std::uint32_t pipe, Window window,
+                std::shared_ptr<std::atomic<std::uint64_t>> copied = nullptr);
   SampleChannel(const SampleChannel&) = delete;
   SampleChannel& operator=(const SampleChannel&) = delete;
-  ~SampleChannel() { end(); }
+  ~SampleChannel();
 
   [[nodiscard]] Link& link() const noexcept { return *link_; }
   /// For what the receiver says: credits and acks.
   [[nodiscard]] SendWindow& window() noexcept { return window_; }
 
   /// show_and_ring() must follow what is shown. `tag` is that of the descriptor. A schema that the
-  /// receiver does not know is announced first.
-  [[nodiscard]] Result<Shown> prepare(const SharedMessage& sample, std::uint32_t tag);
+  /// receiver does not know is announced first, when the window has room for the sample.
+  /// `share_bytes`: how much of the publish pool the receiver's link may have, this included.
+  [[nodiscard]] Result<Shown> prepare(const SharedMessage& sample, std::uint32_t tag,
+                                      std::uint64_t share_bytes = PublishPool::kWholeShare);
   /// Looks whether what was under way has gone.
   [[nodiscard]] Result<Sent> go_on();
   /// What is under way will not be delivered, unless it is too late. Nothing follows on this
@@ -62,23 +73,42 @@ class SampleChannel {
   void end() noexcept;
 
  private:
+  enum class Step : std::uint8_t { idle, announcing, announced, sending };
+  [[nodiscard]] Result<void> check_size(const Descriptor& descriptor) const;
   [[nodiscard]] Result<Sent> announce(const std::shared_ptr<const Schema>& schema);
-  [[nodiscard]] Result<Sent> begin();
-  [[nodiscard]] Result<Sent> try_begin();
+  void describe(const Descriptor& descriptor, const SharedMessage& sample);
+  /// A slot that is kept for this receiver counts as one that it holds. False: beyond that which
+  /// all of them may have.
+  [[nodiscard]] bool hold(const SharedMessage& sample);
+  void copy(const SharedMessage& sample);
+  /// The message has its number: it goes, whatever happens, from here on.
+  [[nodiscard]] Shown keep(Step step, const Descriptor& descriptor, const SharedMessage& sample);
+  [[nodiscard]] Result<Sent> go_on_announced();
+  [[nodiscard]] Result<Sent> go_on_sending();
+  [[nodiscard]] Result<Sent> offer();
+  [[nodiscard]] Result<Sent> hand_over();
+  [[nodiscard]] Error fail(Error why);
   void let_go() noexcept;
 
   ContextCore& context_;
   const std::shared_ptr<Link> link_;
   const std::uint32_t pipe_;
+  const std::shared_ptr<std::atomic<std::uint64_t>> copied_;
   SendWindow window_;
   ChannelSender sender_;
-  // The message that was begun, and what it names.
+  // The word that was offered to the link, and what it names.
   SendOp op_;
   BodyPart payload_;
-  std::shared_ptr<const PublishedSlot> slot_;
-  std::shared_ptr<const Schema> announced_;
-  bool under_way_ = false;
-  std::optional<WaitsFor> waits_;  // while there is no room
+  Step step_ = Step::idle;
+  std::uint64_t share_bytes_ = PublishPool::kWholeShare;
+  bool under_way_ = false;  // the link goes on with op_
+  Descriptor descriptor_;   // of message_
+  SharedMessage message_;
+  std::vector<std::byte> copied_body_;  // the body of message_, where it has no slot
+  PublishPool::LinkNumber reader_ = 0;  // of the publish pool, from its first hold on
+  std::optional<SlotId> held_;
+  std::optional<Error> failure_;    // why nothing more goes, though the link lives
+  std::optional<WaitsFor> waits_;   // while there is no room
 };
 
 }  // namespace tendon::v0::detail

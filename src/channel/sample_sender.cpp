@@ -6,9 +6,10 @@
 namespace tendon::v0::detail {
 
 Result<Shown> SampleSender::Round::show(const std::shared_ptr<SampleChannel>& channel,
-                                        const SharedMessage& sample, std::uint32_t tag) {
+                                        const SharedMessage& sample, std::uint32_t tag,
+                                        std::uint64_t share_bytes) {
   sender_.mutex_.assert_held();
-  auto shown = channel->prepare(sample, tag);
+  auto shown = channel->prepare(sample, tag, share_bytes);
   if (!shown) return shown;
   auto& to_ring = sender_.to_ring_;
   if (*shown == Shown::shown) {

@@ -43,7 +43,8 @@ class SampleSender final : public Work, public std::enable_shared_from_this<Samp
 
     /// The channel lives until remove().
     [[nodiscard]] Result<Shown> show(const std::shared_ptr<SampleChannel>& channel,
-                                     const SharedMessage& sample, std::uint32_t tag = 0);
+                                     const SharedMessage& sample, std::uint32_t tag = 0,
+                                     std::uint64_t share_bytes = PublishPool::kWholeShare);
     /// Has what was shown on it gone, or failed?
     [[nodiscard]] bool is_idle(SampleChannel& channel) {
       sender_.mutex_.assert_held();

@@ -39,6 +39,13 @@ class SendWindow {
   [[nodiscard]] bool has_taken(std::uint64_t then) const noexcept {
     return taken_bytes_.load(std::memory_order_acquire) >= then;
   }
+  /// The same in messages.
+  [[nodiscard]] std::uint64_t shown_messages() const noexcept {
+    return shown_messages_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool has_taken_messages(std::uint64_t then) const noexcept {
+    return taken_messages_.load(std::memory_order_acquire) >= then;
+  }
   /// May a message of this size be shown?
   [[nodiscard]] bool open_for(std::uint64_t size_bytes) const noexcept {
     return untaken_messages() < window_.messages &&

@@ -12,6 +12,10 @@ namespace tendon::v0::detail {
 /// The sending side of a channel: which number a message gets, whether the window has room for it,
 /// which schemas the receiver knows.
 ///
+/// A receiver takes in a window of messages and one schema for each, and little more: it ends a
+/// channel whose sender announces without end. So nothing is announced for a message that has no
+/// room itself, and at most one schema is *stranded*: announced for a message that was withdrawn.
+///
 /// Owns:    a share of each schema that was announced; a reference to its window.
 /// Threads: the sender's lock is held for every call.
 /// Errors:  none.
@@ -28,17 +32,22 @@ class ChannelSender {
   /// A number for what is outside the window, or was withdrawn and keeps it.
   std::uint64_t use_sequence() noexcept { return ++last_sequence_; }
 
+  /// Does the window have room for this message?
+  [[nodiscard]] bool has_room(const Descriptor& descriptor) const noexcept {
+    return window_.open_for(descriptor.payload_bytes);
+  }
   /// Gives a message the next number, unless it has one. False: the window has no room for it. The
   /// number counts as used when the message is sent().
   [[nodiscard]] bool begin(Descriptor& descriptor) const noexcept {
     if (descriptor.sequence != 0) return true;
-    if (!window_.open_for(descriptor.payload_bytes)) return false;
+    if (!has_room(descriptor)) return false;
     descriptor.sequence = last_sequence_ + 1;
     return true;
   }
   void sent(const Descriptor& descriptor) noexcept {
     ++last_sequence_;
     window_.count(descriptor.payload_bytes);
+    if (descriptor.schema == stranded_) stranded_ = 0;
   }
 
   /// The number of a schema that the receiver knows; 0 when it must be announced (again).
@@ -60,12 +69,24 @@ class ChannelSender {
     ++last_sequence_;
     (void)schemas_.add(number, std::move(schema));  // there is no limit but the table's own
   }
+  /// The message that this schema was announced for was withdrawn.
+  void strand(std::uint32_t number) noexcept {
+    stranded_ = number;
+    stranded_behind_ = window_.shown_messages();
+  }
+  /// Is there one that the receiver may not have read yet? It has read what lies before a message
+  /// that it took.
+  [[nodiscard]] bool has_stranded() const noexcept {
+    return stranded_ != 0 && !window_.has_taken_messages(stranded_behind_ + 1);
+  }
 
  private:
   const std::uint32_t pipe_;
   SendWindow& window_;
   std::uint64_t last_sequence_ = 0;
   SchemaTable schemas_;
+  std::uint32_t stranded_ = 0;         // a schema's number; 0: none
+  std::uint64_t stranded_behind_ = 0;  // messages that were shown before it
 };
 
 }  // namespace tendon::v0::detail

@@ -48,23 +48,25 @@ Result<Storage> BodyReader::bytes_of(IncomingBody& body, std::uint64_t size_byte
 Result<TensorDict> BodyReader::tensors_of(const Link& link, Incoming& incoming,
                                           std::shared_ptr<const Schema> schema, Lend lend) const {
   const Descriptor& descriptor = incoming.descriptor;
-  const auto violation = [&](std::string_view what) {
-    return Error{ErrorCode::protocol_violation, where_,
+  const auto unreadable = [&](std::string_view what) {
+    return Error{ErrorCode::corrupt_data, where_,
                  "peer " + link.peer_name() + ": " + std::string(what)};
   };
-  if (schema == nullptr) return violation("sent a message of a schema that it has not announced");
+  if (schema == nullptr) return unreadable("sent a message of a schema that is not known here");
   const std::uint64_t expected = schema->layout(descriptor.layout).total_bytes;
   if (descriptor.payload_bytes != expected) {
-    return violation("sent " + std::to_string(descriptor.payload_bytes) +
-                     " bytes for a schema of " + std::to_string(expected));
+    return unreadable("sent " + std::to_string(descriptor.payload_bytes) +
+                      " bytes for a schema of " + std::to_string(expected));
   }
   std::shared_ptr<const Value> values;
   if (descriptor.values_bytes != 0) {
     // A copy first: the peer could change its slot while it is being read.
     const std::byte* begin = incoming.body.data + descriptor.payload_bytes;
     const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
-    TENDON_TRY(parsed, parse_json(json));
-    values = std::make_shared<const Value>(std::move(parsed));
+    auto parsed = parse_json(json);
+    if (!parsed)
+      return unreadable("sent non-tensor data that cannot be read: " + parsed.error().detail);
+    values = std::make_shared<const Value>(*std::move(parsed));
   }
   TENDON_TRY(payload, bytes_of(incoming.body, descriptor.payload_bytes, lend));
   return TensorDict::from_packed(std::move(schema), descriptor.layout, std::move(payload),

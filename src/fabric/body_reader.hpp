@@ -22,7 +22,7 @@ enum class Lend : std::uint8_t { no, yes };
 ///
 /// Owns:    a count of the bodies that the program has.
 /// Threads: thread-safe; may_lend() needs the link's receive lock.
-/// Errors:  protocol_violation naming the peer; those of memory and of JSON.
+/// Errors:  corrupt_data naming the peer, of this message alone; those of memory.
 /// Blocks:  never.
 /// Cost:    of a copy: that.
 class BodyReader {

@@ -7,8 +7,8 @@
 namespace tendon::v0::detail {
 
 /// When a channel that its publisher broke is opened again: after pauses that double from kFirst to
-/// kLongest, and after kWorn once kMost breaks lie within kWithin. A publisher of another version may
-/// break every channel, and each one costs both sides.
+/// kLongest, and after kWorn once kMost breaks lie within kWithin. A publisher of another version
+/// may break every channel, and each one costs both sides.
 ///
 /// Owns:    counters.
 /// Threads: none of its own. It reads no clock.

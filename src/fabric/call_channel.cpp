@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <tendon/fabric/limits.hpp>
+#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
@@ -60,10 +61,10 @@ CallChannel::CallChannel(std::shared_ptr<Entities> entities, const std::shared_p
       bodies_(kWhere, kMaxHeld),
       receiver_(pipe, bounded(*link, role == Role::caller ? answers : Window{}), link->cap_bytes(),
                 link->budget()) {
-  entities_->count_subscription(1);
+  entities_->count_subscription(*link, 1);
 }
 
-CallChannel::~CallChannel() { entities_->count_subscription(-1); }
+CallChannel::~CallChannel() { entities_->count_subscription(link(), -1); }
 
 bool CallChannel::is_over() const {
   const Lock lock(mutex_);
@@ -123,7 +124,8 @@ void CallChannel::flush() {
     const Lock lock(mutex_);
     while (!over_ && !outgoing_.empty() && may_show(outgoing_.front())) {
       const Outgoing& next = outgoing_.front();
-      const auto shown = round.show(channel_, next.message->message);
+      const auto shown =
+          round.show(channel_, next.message->message, 0, entities_->share_bytes_of(link()));
       if (shown && *shown == Shown::closed) break;
       if (!shown && link().ended()) break;  // the sink is told
       if (!shown)
@@ -231,8 +233,9 @@ void CallChannel::hand_over() {
     const auto side = side_.lock();
     switch (message.descriptor.kind) {
       case MessageKind::schema:
-        if (auto schema = receiver_.read_schema(message); !schema)
-          return break_off(violation(link(), schema.error().detail));
+        // The messages of one that cannot be read fail, each by itself.
+        if (const auto schema = receiver_.read_schema(message); !schema)
+          log(LogLevel::warn, kWhere, link().peer_name() + ": " + schema.error().detail);
         break;
       case MessageKind::end:
         return end(Error{ErrorCode::unreachable, kWhere, link().peer_name() + " ended its calls"});
@@ -301,11 +304,7 @@ Result<TensorDict> CallChannel::take(Received received) {
     lend = bodies_.may_lend(link(), received.incoming.body);
     tell_taken(received.incoming);
   }
-  auto tensors = bodies_.tensors_of(link(), received.incoming, std::move(received.schema), lend);
-  if (tensors || tensors.error().code == ErrorCode::resource_exhausted) return tensors;
-  const Lock receiving(link().receive_mutex());
-  break_off(tensors.error());
-  return tensors;
+  return bodies_.tensors_of(link(), received.incoming, std::move(received.schema), lend);
 }
 
 std::string CallChannel::take_text(Received received) {

@@ -52,7 +52,14 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
   [[nodiscard]] HeadTeller& head_teller() noexcept { return *head_teller_; }
 
   // What one subscription may keep of the publish pool, so that none starves the others
-  void count_subscription(int change) noexcept { subscriptions_.fetch_add(change); }
+  void count_subscription(Link& link, int change) noexcept {
+    subscriptions_.fetch_add(change);
+    link.publish_readers.fetch_add(static_cast<std::uint32_t>(change));
+  }
+  /// The shares of all subscriptions of a link. Beyond them it gets copies.
+  [[nodiscard]] std::uint64_t share_bytes_of(const Link& link) const noexcept {
+    return share_bytes() * std::max(1u, link.publish_readers.load());
+  }
   /// Half for samples that are under way, half for those that the reader keeps [bytes].
   [[nodiscard]] std::uint64_t share_bytes() const noexcept {
     const std::int64_t readers = std::max<std::int64_t>(kLeastReaders, subscriptions_.load());

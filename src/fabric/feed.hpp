@@ -77,8 +77,8 @@ class Feed final : public MessageSink {
     bool exact = false;
   };
 
-  /// `on_over` is called under the link's receive lock, when nothing more will come, and when more is
-  /// known of the end.
+  /// `on_over` is called under the link's receive lock, when nothing more will come, and when more
+  /// is known of the end.
   Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
        const Options& options, std::function<void()> on_over);
 

@@ -65,8 +65,8 @@ class GapFinder {
     const std::uint32_t count = tag & Cursor::kMostInTag;
     return on_sample(last_ + 1 + (count == Cursor::kMostInTag ? 0 : count), tag);
   }
-  /// The publisher has gone without a word, and had published up to `last`: with a rate nobody knows
-  /// what it would have left out.
+  /// The publisher has gone without a word, and had published up to `last`: with a rate nobody
+  /// knows what it would have left out.
   [[nodiscard]] Found on_loss(std::uint64_t last) noexcept {
     if (last_ == 0 || last <= last_ || rate_ == Rate::thinned) return {};
     const Found found{.missing = Missing{last_ + 1, last, GapReason::died}};

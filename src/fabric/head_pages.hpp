@@ -23,8 +23,8 @@ struct HeadPage {
   std::uint32_t name = 0;  ///< as Publishing names it
 };
 
-/// The word of one publisher. Stored before the sample is shown to the first reader, so that a reader
-/// that knows of the process's death knows how many samples there were.
+/// The word of one publisher. Stored before the sample is shown to the first reader, so that a
+/// reader that knows of the process's death knows how many samples there were.
 ///
 /// Owns:    a share of its page.
 /// Threads: store() by one thread at a time.

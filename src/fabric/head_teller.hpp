@@ -14,8 +14,8 @@ namespace tendon::v0::detail {
 
 class PublisherCore;
 
-/// Says over sockets how far the publishers of a Context are whose readers are behind: nobody can read
-/// their head page there. So a reader knows at least that much when the publisher dies.
+/// Says over sockets how far the publishers of a Context are whose readers are behind: nobody can
+/// read their head page there. So a reader knows at least that much when the publisher dies.
 ///
 /// Owns:    no publisher.
 /// Threads: thread-safe; publishers are asked under no lock.

@@ -15,8 +15,8 @@
 
 namespace tendon::v0::detail {
 
-/// Readers of a publisher whose links were lost, without proof that they are dead: they may return and
-/// go on, also while the publisher is being closed.
+/// Readers of a publisher whose links were lost, without proof that they are dead: they may return
+/// and go on, also while the publisher is being closed.
 ///
 /// Owns:    shares of the links that were lost.
 /// Threads: none of its own. It reads no clock.

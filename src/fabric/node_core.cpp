@@ -191,9 +191,9 @@ void NodeCore::tell(FabricEvent event) {
 
 // Once for each name, until there is one node of it again.
 void NodeCore::tell_of_twins(std::map<std::string, std::size_t> counts) {
-  std::erase_if(twins_, [&](const std::string& name) { return counts[name] < 2; });
+  std::erase_if(seen_.twins, [&](const std::string& name) { return counts[name] < 2; });
   for (const auto& [name, count] : counts) {
-    if (count < 2 || !twins_.insert(name).second) continue;
+    if (count < 2 || !seen_.twins.insert(name).second) continue;
     tell(
         {.kind = FabricEventKind::duplicate_name,
          .key = {},
@@ -211,10 +211,10 @@ void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& go
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [context, name] : gone) {
     const auto due = now + kUndiscoverableAfter;
-    if (missing_.try_emplace(context, Missing{name, due}).second)
+    if (seen_.missing.try_emplace(context, Missing{name, due}).second)
       (void)this->context()->add_timed(Deadline::at(due), weak_from_this());
   }
-  std::erase_if(missing_, [&](const auto& entry) {
+  std::erase_if(seen_.missing, [&](const auto& entry) {
     const auto& [context, missing] = entry;
     if (known.nodes.contains(context) || !connected.contains(context)) return true;
     if (now < missing.due) return false;

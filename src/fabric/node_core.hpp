@@ -156,11 +156,14 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   EventCallbacks<FabricEvent> event_callbacks_;
   std::atomic<std::uint64_t> looks_{0};
   Mutex looking_;
-  std::set<std::string> twins_ TENDON_GUARDED_BY(looking_);  // names that two nodes have
-  std::map<ContextId, Missing> missing_ TENDON_GUARDED_BY(looking_);
+  struct SeenInLooks {
+    std::set<std::string> twins;  // names that two nodes have
+    std::map<ContextId, Missing> missing;
+  };
+  SeenInLooks seen_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;
   KnownPeers known_ TENDON_GUARDED_BY(mutex_);
-  // Of Contexts with a living link: a node keeps its name whatever becomes of its announcements.
+  // While a living link leads to a Context, its node keeps its name, announced or not.
   std::map<ContextId, std::string> names_ TENDON_GUARDED_BY(mutex_);
   std::set<PublisherId> unreachable_ TENDON_GUARDED_BY(mutex_);  // as far as the program was told
   std::map<KeyExpression, std::size_t> called_ TENDON_GUARDED_BY(mutex_);  // and how many calls run

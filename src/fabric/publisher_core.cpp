@@ -304,8 +304,9 @@ bool PublisherCore::all_shown(std::uint64_t sequence) const {
 
 // Showing
 
-// A subscription that reaches its share counts as closed, so that one that keeps what it gets
-// leaves the others theirs. Each may have one sample in a slot, however large.
+// A subscription counts as closed while as much as its share of what is under way was not taken, so
+// that one that is stopped leaves the others theirs. Each may have one sample, however large. That
+// which it keeps of what it took counts as well, at its link: beyond that it gets copies.
 bool PublisherCore::has_share(const Subscription& subscription, const KeptSample& sample) const {
   if (sample.message.slot == nullptr) return true;
   const SendWindow& window = subscription.channel()->window();
@@ -322,7 +323,8 @@ void PublisherCore::show(Subscription& subscription, SampleSender::Round& round)
     thinned_ += cursor.catch_up(history_);
     const auto sample = history_.find(cursor.next());
     if (sample == nullptr || !has_share(subscription, *sample)) return;
-    const auto shown = round.show(subscription.channel(), sample->message, cursor.tag());
+    const auto shown = round.show(subscription.channel(), sample->message, cursor.tag(),
+                                  entities_->share_bytes_of(subscription.link()));
     if (!shown) {
       if (subscription.link().ended()) return;  // its sink is told
       if (shown.error().code != ErrorCode::message_too_large)
@@ -404,11 +406,11 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
               : Cursor(history_, Pace(request.period_ns));
   if (link->traits().slots_bound_window) window = window.without_bytes();
   auto subscription = std::make_shared<Subscription>(
-      weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window), pipe, cursor,
-      history_.last());
+      weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window, copied_),
+      pipe, cursor, history_.last());
   lost_.returned(link->peer().context);
   subscriptions_.push_back(subscription);
-  entities_->count_subscription(1);
+  entities_->count_subscription(*link, 1);
   SampleSender::Round round(*sender_);
   show(*subscription, round);
   return std::static_pointer_cast<MessageSink>(std::move(subscription));
@@ -463,7 +465,7 @@ void PublisherCore::remove(Subscription& subscription) {
   if (found == subscriptions_.end()) return;
   leaving_.push_back(std::move(*found));
   subscriptions_.erase(found);
-  entities_->count_subscription(-1);
+  entities_->count_subscription(subscription.link(), -1);
 }
 
 // Waiting and closing
@@ -499,7 +501,8 @@ PublisherStats PublisherCore::stats() const {
           .subscribers = subscriptions_.size(),
           .plain_put = plain.put,
           .plain_dropped = plain.dropped,
-          .lagging = behind(history_.last())};
+          .lagging = behind(history_.last()),
+          .copied_over_share = copied_->load(std::memory_order_relaxed)};
 }
 
 std::vector<std::string> PublisherCore::unsent() {
@@ -565,10 +568,12 @@ Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
     const Lock lock(mutex_);
     last = history_.last();
     unsent = this->unsent();
-    for (const auto& subscription : subscriptions_) subscription->position.over = true;
+    for (const auto& subscription : subscriptions_) {
+      subscription->position.over = true;
+      entities_->count_subscription(subscription->link(), -1);
+    }
     ending.swap(subscriptions_);
     leaving = leaving_;
-    entities_->count_subscription(-static_cast<int>(ending.size()));
   }
   for (const auto& subscription : ending) {
     Descriptor end;

@@ -127,6 +127,9 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   LostReaders lost_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t trimmed_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t thinned_ TENDON_GUARDED_BY(mutex_) = 0;
+  // Samples that went as copies, counted by channels.
+  const std::shared_ptr<std::atomic<std::uint64_t>> copied_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
   std::shared_ptr<SampleSender> sender_;
   std::shared_ptr<PlainTopic> plain_;  // null: nothing is put for plain Zenoh peers
   std::atomic<State> state_{State::open};

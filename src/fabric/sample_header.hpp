@@ -17,8 +17,8 @@ struct SampleHeader {
   std::uint32_t stamp_error = 0;  ///< by how much that may be wrong [ns]; 0: by nothing
   std::uint32_t flags = 0;        ///< none is known: what a newer peer sets is passed over
   std::uint64_t incarnation = 0;  ///< of the publisher's Context, as its hello said
-  /// Where the publisher's last sequence stands in the head page of this channel, counted from 1; 0:
-  /// nowhere.
+  /// Where the publisher's last sequence stands in the head page of this channel, counted from 1;
+  /// 0: nowhere.
   std::uint64_t head = 0;
 
   friend bool operator==(const SampleHeader&, const SampleHeader&) = default;

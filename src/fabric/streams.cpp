@@ -38,7 +38,8 @@ Result<SampleHeader> Streams::goes_on_at(const PublisherId& publisher) const {
     const auto unread = std::ranges::count_if(connections_->entries, [&](const Entry& entry) {
       return entry.stream->publisher == publisher;
     });
-    // A link that breaks again and again must not fill the memory of a subscriber that does not read.
+    // A link that breaks again and again must not fill the memory of a subscriber that does not
+    // read.
     if (unread > 1) return Error{ErrorCode::busy, kWhere, "two channels wait to be read out"};
     return stream.feed->reached();
   }

@@ -42,7 +42,8 @@ struct Stream {
   std::uint64_t last_seen = 0;  ///< likewise
 };
 
-/// The streams of one subscriber: which channels are read, in which order, and when each stream ends.
+/// The streams of one subscriber: which channels are read, in which order, and when each stream
+/// ends.
 ///
 /// Owns:    streams and feeds; the samples that were seen last of publishers that were lost.
 /// Threads: none of its own: its owner's lock is held, which is taken before a link's receive lock.
@@ -71,7 +72,7 @@ class Streams {
     std::vector<Entry> entries;
     std::vector<Link*> links;  ///< each once; the feeds keep them
   };
-  /// Who is to be connected.
+  /// The publisher to be connected.
   struct Candidate {
     PublisherId publisher;
     std::string key;
@@ -104,10 +105,10 @@ class Streams {
   [[nodiscard]] const std::shared_ptr<const Connections>& connections() const noexcept {
     return connections_;
   }
-  /// Of those that have an open channel.
+  /// How many streams have an open channel.
   [[nodiscard]] std::size_t open_count() const;
-  /// Where a new channel to this publisher goes on; a sequence of 0: at its history. Errors: busy, when
-  /// it has one, or two that are not read out.
+  /// Where a new channel to this publisher goes on; a sequence of 0: at its history. Errors: busy,
+  /// when it has one, or two that are not read out.
   [[nodiscard]] Result<SampleHeader> goes_on_at(const PublisherId& publisher) const;
   enum class Came : std::uint8_t { anew, again };
   /// The channel `feed` is open. A stream that waits with the same announced name and key, of an

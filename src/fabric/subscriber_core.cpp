@@ -107,7 +107,6 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
   Feed::Options options{.window = Window::said(options_.window, kPipeWindowBytes),
                         .max_held = options_.max_held,
                         .rate = options_.max_hz ? GapFinder::Rate::thinned : GapFinder::Rate::all};
-  settle();  // the end of a former channel to it may wait to be looked at
   {
     const Lock lock(mutex_);
     TENDON_TRY(seen, streams_.goes_on_at(id));
@@ -159,7 +158,8 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
                  .subscriber = entity_});
   }
   act_on(std::move(changes));
-  settle();  // it may be over already, before it was in the list
+  // It may be over already, before it was in the list.
+  if (feed->state() != Feed::State::open || feed->ending()) settle();
   return {};
 }
 

@@ -91,21 +91,28 @@ PublishPool::LinkNumber PublishPool::add_link(std::string name, std::uint32_t pl
   return last_link_;
 }
 
-PublishPool::Window PublishPool::give(LinkNumber link, const PublishedSlot& slot) {
+PublishPool::Window PublishPool::give(LinkNumber link, const PublishedSlot& slot,
+                                      std::uint64_t share_bytes) {
   const Lock lock(mutex_);
   const auto found = readers_.find(link);
   if (found == readers_.end()) return Window::closed;
   Reader& reader = found->second;
   // The caller has a share of the owner's hold, so it is in the ledger.
   Use* const use = find(slot.id());
-  if (use == nullptr || reader.standing != Standing::live || reader.holds >= reader.places)
-    return Window::closed;
+  if (use == nullptr || reader.standing != Standing::live) return Window::closed;
+  if (reader.holds >= reader.places) return Window::beyond_share;
   const auto share = std::ranges::find(use->shares, link, &Share::link);
   if (share != use->shares.end()) {
     ++share->holds;
   } else {
     const std::uint64_t bytes = bytes_of(slot.id());
-    if (reader.bytes != 0 && reader.bytes + bytes > cap_bytes() / 2) return Window::closed;
+    // However large: one to read while the next is on its way.
+    const std::uint64_t most = std::max(std::min(share_bytes, cap_bytes() / 2), 2 * bytes);
+    if (reader.bytes + bytes > most) return Window::beyond_share;
+    if (use->shares.empty()) {
+      if (held_bytes_ + (1 + kOwnersSlots) * bytes > cap_bytes()) return Window::beyond_share;
+      held_bytes_ += bytes;
+    }
     reader.bytes += bytes;
     use->shares.push_back({link, 1});
   }
@@ -124,6 +131,7 @@ bool PublishPool::end_hold(LinkNumber link, SlotId id) {
     reader->second.bytes -= bytes_of(id);
     *share = use->shares.back();
     use->shares.pop_back();
+    if (use->shares.empty()) held_bytes_ -= bytes_of(id);
     free_if_unheld(id, *use);
   }
   if (reader->second.standing != Standing::live && reader->second.holds == 0)
@@ -132,6 +140,7 @@ bool PublishPool::end_hold(LinkNumber link, SlotId id) {
 }
 
 void PublishPool::take_back(LinkNumber link, SlotId id) {
+  if (process_ != process_number()) return;  // as above
   const Lock lock(mutex_);
   (void)end_hold(link, id);  // it is there, unless proof of the peer's death came meanwhile
 }
@@ -154,14 +163,17 @@ void PublishPool::end_link(LinkNumber link, Death death) {
   for (std::uint32_t s = 0; s < segments_.size(); ++s) {
     for (std::uint32_t i = 0; i < segments_[s].uses.size(); ++i) {
       Use& use = segments_[s].uses[i];
-      if (std::erase_if(use.shares, [&](const Share& share) { return share.link == link; }) != 0)
-        free_if_unheld({s + kFirstSegment, i, use.generation}, use);
+      if (std::erase_if(use.shares, [&](const Share& share) { return share.link == link; }) == 0)
+        continue;
+      if (use.shares.empty()) held_bytes_ -= segments_[s].slot_bytes;
+      free_if_unheld({s + kFirstSegment, i, use.generation}, use);
     }
   }
   readers_.erase(reader);
 }
 
 void PublishPool::retire_link(LinkNumber link) {
+  if (process_ != process_number()) return;  // as above
   const Lock lock(mutex_);
   const auto reader = readers_.find(link);
   if (reader == readers_.end()) return;

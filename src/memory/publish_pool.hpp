@@ -76,12 +76,16 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
 
   // Links. Each has a number that is never used again.
   using LinkNumber = std::uint64_t;
-  enum class Window : std::uint8_t { open, closed };
+  enum class Window : std::uint8_t { open, closed, beyond_share };
   /// `places`: reserved in its return ring. `name` is for errors.
   [[nodiscard]] LinkNumber add_link(std::string name, std::uint32_t places);
-  /// One more hold of this link, before the slot is shown to it. Closed: it has as many as it has
-  /// places, or half of the pool in bytes beside other slots, or it has ended.
-  [[nodiscard]] Window give(LinkNumber link, const PublishedSlot& slot);
+  /// One more hold of this link, before the slot is shown to it. Closed: it has ended. Beyond its
+  /// share, it gets a copy instead: it has as many holds as places, or `share_bytes` and two slots
+  /// of this size, or all links together leave the owner fewer than kOwnersSlots of this size.
+  [[nodiscard]] Window give(LinkNumber link, const PublishedSlot& slot,
+                            std::uint64_t share_bytes = kWholeShare);
+  static constexpr std::uint64_t kWholeShare = ~std::uint64_t{0};  ///< half of the pool
+  static constexpr std::uint64_t kOwnersSlots = 2;
   /// The slot could not be shown after all.
   void take_back(LinkNumber link, SlotId id);
   /// What the link's return ring says. False (and counted) when the ledger knows no such hold.
@@ -132,6 +136,7 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   };
   std::vector<Segment> segments_ TENDON_GUARDED_BY(mutex_);
   std::map<LinkNumber, Reader> readers_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t held_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // of slots that links have, each once
   LinkNumber last_link_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t ignored_returns_ TENDON_GUARDED_BY(mutex_) = 0;
 };

@@ -134,10 +134,12 @@ Result<void> Segment::prefault(std::uint64_t offset, std::uint64_t size_bytes) c
   return {};
 }
 
-void Segment::discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
+// Neither MADV_REMOVE nor FALLOC_FL_PUNCH_HOLE is allowed under F_SEAL_FUTURE_WRITE, by whichever
+// descriptor; MADV_DONTNEED unmaps the pages and leaves them in the file.
+bool Segment::discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept {
   const std::uint64_t begin = (offset + kPage - 1) / kPage * kPage;
   const std::uint64_t end = (offset + size_bytes) / kPage * kPage;
-  if (begin < end) madvise(data_ + begin, end - begin, MADV_REMOVE);
+  return begin >= end || madvise(data_ + begin, end - begin, MADV_REMOVE) == 0;
 }
 
 }  // namespace tendon::v0::detail

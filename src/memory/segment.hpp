@@ -53,8 +53,10 @@ class Segment {
   /// first touch. Callers with a deadline ask for pieces of at most 1 MiB and look at the clock
   /// between them.
   [[nodiscard]] Result<void> prefault(std::uint64_t offset, std::uint64_t size_bytes) const;
-  /// Gives the pages of [offset, offset + size) back to the system; they read as zero afterwards.
-  void discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
+  /// Gives the whole pages of [offset, offset + size) back to the system; they read as zero
+  /// afterwards. False: it has not taken them, and they hold what they held. It takes none of a
+  /// segment that its maker alone may write: the seal that keeps others from writing forbids it.
+  [[nodiscard]] bool discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
 
  private:
   Segment(OwnedFd fd, std::byte* data, std::uint64_t size_bytes)

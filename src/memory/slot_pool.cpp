@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "memory/claim.hpp"
 
@@ -62,18 +63,35 @@ Result<Slot> SlotPool::acquire_locked(std::uint64_t size_bytes) {
                      std::to_string(cap_bytes_) + " fit (ContextOptions::link_cap_bytes)"};
   }
   const std::uint64_t slot_bytes = slot_bytes_for(size_bytes);
+  auto ready = ready_top(slot_bytes);
+  if (!ready && ready.error().code == ErrorCode::resource_exhausted && cut_anew(slot_bytes))
+    ready = ready_top(slot_bytes);
+  if (ready) return take_top(class_of(slot_bytes), *ready);
+  if (ready.error().code != ErrorCode::resource_exhausted || writers_ != Writers::maker_only)
+    return std::move(ready).error();
+  // A free slot that is larger than needed is memory that is there.
+  for (std::uint64_t larger = 2 * slot_bytes; larger != 0 && larger / 2 <= cap_bytes_;
+       larger *= 2) {
+    const auto& free = class_of(larger).free;
+    if (!free.empty() && segments_[free.back().segment].ledger[free.back().slot].touched)
+      return take_top(class_of(larger), Slot::Pages::touched);
+  }
+  return std::move(ready).error();
+}
+
+// Sees to it that the slot on top of its class can go out.
+Result<Slot::Pages> SlotPool::ready_top(std::uint64_t slot_bytes) {
   SizeClass& size_class = class_of(slot_bytes);
   if (size_class.free.empty()) TENDON_CHECK(grow(slot_bytes));
   const SlotId candidate = size_class.free.back();
   OwnedSegment& segment = segments_[candidate.segment];
   Entry& entry = segment.ledger[candidate.slot];
-  const auto pages = entry.touched ? Slot::Pages::touched : Slot::Pages::untouched;
-  if (!entry.touched) {
-    if (!make_room(slot_bytes)) return exhausted(slot_bytes);
-    TENDON_CHECK(claim(*segment.memory, candidate.slot * slot_bytes, slot_bytes));
-    touch(entry, slot_bytes);
-  }
-  return take_top(size_class, pages);
+  if (entry.touched) return Slot::Pages::touched;
+  const std::uint64_t needed = std::min(slot_bytes, cap_bytes_);
+  if (!make_room(needed - std::min(needed, entry.part_bytes))) return exhausted(slot_bytes);
+  TENDON_CHECK(claim(*segment.memory, candidate.slot * slot_bytes, slot_bytes));
+  touch(entry, slot_bytes);
+  return Slot::Pages::untouched;
 }
 
 std::optional<Slot> SlotPool::acquire_warm(std::uint64_t size_bytes) noexcept {
@@ -107,7 +125,7 @@ bool SlotPool::has_warm(std::uint64_t size_bytes) noexcept {
 
 void SlotPool::touch(Entry& entry, std::uint64_t slot_bytes) noexcept {
   entry.touched = true;
-  stats_.resident_bytes += slot_bytes;
+  stats_.resident_bytes += slot_bytes - std::exchange(entry.part_bytes, 0);
   ++class_of(slot_bytes).touched_count;
 }
 
@@ -150,7 +168,10 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   }
   TENDON_TRY(memory, Segment::create(slot_bytes * count, writers_));
   const auto id = static_cast<std::uint32_t>(segments_.size());
-  segments_.push_back({std::move(memory), slot_bytes, std::vector<Entry>(count)});
+  OwnedSegment& segment = segments_.emplace_back();
+  segment.memory = std::move(memory);
+  segment.slot_bytes = slot_bytes;
+  segment.ledger.resize(count);
   slot_count_ += count;
   ++stats_.segment_count;
   segment_count_.store(id + 1, std::memory_order_release);
@@ -161,30 +182,126 @@ Result<void> SlotPool::grow(std::uint64_t slot_bytes) {
   return {};
 }
 
-// Room for one more touched slot: pages of free slots, of whatever class, go back to the system
-// first.
-bool SlotPool::make_room(std::uint64_t slot_bytes) {
-  const std::uint64_t needed = std::min(slot_bytes, cap_bytes_);
-  if (stats_.resident_bytes + needed <= cap_bytes_) return true;
+// Room for further pages: those of free slots, of whatever class, go back to the system first, as
+// far as it takes them.
+bool SlotPool::make_room(std::uint64_t needed_bytes) {
+  if (stats_.resident_bytes + needed_bytes <= cap_bytes_) return true;
   // A request that cannot be met must not cost the others their warm slots.
   std::uint64_t in_use_bytes = 0;
   for (const OwnedSegment& segment : segments_)
     for (const Entry& entry : segment.ledger)
       if (entry.touched && entry.state != State::free) in_use_bytes += segment.slot_bytes;
-  if (in_use_bytes + needed > cap_bytes_) return false;
+  if (in_use_bytes + needed_bytes > cap_bytes_) return false;
   for (SizeClass& size_class : classes_) {
     for (const SlotId id : size_class.free) {
       OwnedSegment& segment = segments_[id.segment];
       Entry& entry = segment.ledger[id.slot];
-      if (!entry.touched) continue;
-      segment.memory->discard(id.slot * segment.slot_bytes, segment.slot_bytes);
+      if (!entry.touched || segment.keeps_pages) continue;
+      if (!segment.memory->discard(id.slot * segment.slot_bytes, segment.slot_bytes)) {
+        segment.keeps_pages = true;
+        continue;
+      }
       entry.touched = false;
       --size_class.touched_count;
       stats_.resident_bytes -= segment.slot_bytes;
-      if (stats_.resident_bytes + needed <= cap_bytes_) return true;
+      if (stats_.resident_bytes + needed_bytes <= cap_bytes_) return true;
     }
   }
   return false;
+}
+
+// A segment with pages that the system does not take back, and all slots of which are free; that
+// with most pages.
+std::optional<std::uint32_t> SlotPool::segment_to_cut(std::uint64_t slot_bytes) const {
+  std::optional<std::uint32_t> best;
+  std::uint64_t most_bytes = 0;
+  for (std::uint32_t id = 0; id < segments_.size(); ++id) {
+    const OwnedSegment& segment = segments_[id];
+    if (!segment.keeps_pages || segment.is_cut_anew || segment.slot_bytes == slot_bytes ||
+        segment.memory->size_bytes() % slot_bytes != 0)
+      continue;
+    std::uint64_t bytes = 0;
+    for (const Entry& entry : segment.ledger)
+      bytes += entry.touched ? segment.slot_bytes : entry.part_bytes;
+    const bool all_free = std::ranges::all_of(
+        segment.ledger, [](const Entry& entry) { return entry.state == State::free; });
+    if (!all_free || bytes <= most_bytes) continue;
+    best = id;
+    most_bytes = bytes;
+  }
+  return best;
+}
+
+// The number under which this memory has slots of that size: an old one that is free again, or a
+// new one. Peers may have each of them mapped, so that none gets another meaning.
+std::optional<std::uint32_t> SlotPool::cut_of(const std::shared_ptr<Segment>& memory,
+                                              std::uint64_t slot_bytes) {
+  for (std::uint32_t id = 0; id < segments_.size(); ++id)
+    if (segments_[id].memory == memory && segments_[id].slot_bytes == slot_bytes) return id;
+  if (segments_.size() >= kMaxSegments) return {};
+  OwnedSegment& segment = segments_.emplace_back();
+  segment.memory = memory;
+  segment.slot_bytes = slot_bytes;
+  segment.ledger.resize(memory->size_bytes() / slot_bytes);
+  segment_count_.store(static_cast<std::uint32_t>(segments_.size()), std::memory_order_release);
+  return static_cast<std::uint32_t>(segments_.size() - 1);
+}
+
+// Makes slots of this size of memory that is there. False: there is none.
+bool SlotPool::cut_anew(std::uint64_t slot_bytes) {
+  const auto old_id = segment_to_cut(slot_bytes);
+  if (!old_id) return false;
+  const auto old_count = static_cast<std::uint32_t>(segments_[*old_id].ledger.size());
+  const auto count =
+      static_cast<std::uint32_t>(segments_[*old_id].memory->size_bytes() / slot_bytes);
+  if (slot_count_ - old_count + reserved_places_ + count > kMaxSlots) return false;
+  const auto id = cut_of(segments_[*old_id].memory, slot_bytes);
+  if (!id) return false;
+  OwnedSegment& old = segments_[*old_id];
+  OwnedSegment& fresh = segments_[*id];
+  SizeClass& from = class_of(old.slot_bytes);
+  SizeClass& to = class_of(slot_bytes);
+  std::erase_if(from.free, [&](const SlotId& slot) { return slot.segment == *old_id; });
+  for (std::uint32_t slot = 0; slot < old_count; ++slot) {
+    Entry& entry = old.ledger[slot];
+    std::uint64_t bytes = std::exchange(entry.part_bytes, 0);
+    if (std::exchange(entry.touched, false)) {
+      bytes = old.slot_bytes;
+      --from.touched_count;
+    }
+    // Into the slots that lie there; what is only part of a slot counts in the first of them.
+    for (std::uint64_t at = slot * old.slot_bytes; bytes != 0; at += slot_bytes) {
+      const std::uint64_t here = std::min(bytes, slot_bytes);
+      fresh.ledger[at / slot_bytes].part_bytes += here;
+      bytes -= here;
+    }
+  }
+  std::vector<std::uint32_t> order(count);
+  for (std::uint32_t slot = 0; slot < count; ++slot) {
+    order[slot] = slot;
+    Entry& entry = fresh.ledger[slot];
+    if (entry.part_bytes != slot_bytes) continue;
+    entry.touched = true;
+    entry.part_bytes = 0;
+    ++to.touched_count;
+  }
+  const auto pages = [&](std::uint32_t slot) {
+    const Entry& entry = fresh.ledger[slot];
+    return entry.touched ? slot_bytes : entry.part_bytes;
+  };
+  std::ranges::stable_sort(order, {}, pages);
+  to.free.reserve(to.free.capacity() + count);
+  for (const std::uint32_t slot : order)
+    to.free.push_back({*id, slot, fresh.ledger[slot].generation});
+  fresh.keeps_pages = true;
+  fresh.is_cut_anew = false;
+  old.is_cut_anew = true;
+  slot_count_ += count - old_count;
+  to.has_segment = true;
+  from.has_segment = std::ranges::any_of(segments_, [&](const OwnedSegment& segment) {
+    return !segment.is_cut_anew && segment.slot_bytes == old.slot_bytes;
+  });
+  return true;
 }
 
 SlotPool::Entry* SlotPool::find(SlotId id) noexcept {
@@ -197,6 +314,7 @@ SlotPool::Entry* SlotPool::find(SlotId id) noexcept {
 std::optional<SlotPool::Location> SlotPool::locate(Bytes bytes) const {
   const Lock lock(mutex_);
   for (std::size_t id = 0; id < segments_.size(); ++id) {
+    if (segments_[id].is_cut_anew) continue;
     const auto& memory = segments_[id].memory;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory->data());
     const auto wanted = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -353,7 +471,10 @@ Error SlotPool::exhausted(std::uint64_t slot_bytes) const {
           " bytes), quarantined " + std::to_string(stats_.quarantined_count) + " (" +
           std::to_string(stats_.quarantined_bytes) + " bytes), loaned here " +
           std::to_string(stats_.loaned_count) + "; the cap is " + std::to_string(cap_bytes_) +
-          " bytes and " + std::to_string(kMaxSlots) + " slots"};
+          " bytes and " + std::to_string(kMaxSlots) + " slots" +
+          (writers_ == Writers::maker_only ? ", and " + std::to_string(stats_.resident_bytes) +
+                                                 " bytes have pages, those of free slots included"
+                                           : "")};
 }
 
 }  // namespace tendon::v0::detail

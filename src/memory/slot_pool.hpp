@@ -26,6 +26,10 @@ namespace tendon::v0::detail {
 ///                      sent -> quarantine_sent -> quarantined -> free_sent (proof of death) ->
 ///                      free
 ///
+/// What the cap bounds is memory that has pages: of free slots too, as long as the system does not
+/// take them back. Where it takes none (Writers::maker_only), a segment whose slots are all free is
+/// cut anew into slots of the size that is wanted, under another number.
+///
 /// Owns:    the segments and the ledger. Nothing a peer can write takes part in a decision: a
 ///          return that is not in the ledger is counted and ignored.
 /// Threads: thread-safe; one short lock.
@@ -168,11 +172,14 @@ class SlotPool {
     std::uint64_t generation = 0;
     State state = State::free;
     bool touched = false;
+    std::uint64_t part_bytes = 0;  // of it that has pages, while it is not touched as a whole
   };
   struct OwnedSegment {
     std::shared_ptr<Segment> memory;
     std::uint64_t slot_bytes = 0;
     std::vector<Entry> ledger;
+    bool keeps_pages = false;  // the system does not take them back
+    bool is_cut_anew = false;  // its memory is another segment's now, and none of its slots is used
   };
   struct SizeClass {
     std::vector<SlotId> free;         // a stack: the warmest slot goes out first
@@ -195,8 +202,15 @@ class SlotPool {
   [[nodiscard]] Slot take_top(SizeClass& size_class, Slot::Pages pages) noexcept
       TENDON_REQUIRES(mutex_);
   void touch(Entry& entry, std::uint64_t slot_bytes) noexcept TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<Slot::Pages> ready_top(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> grow(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] bool make_room(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool make_room(std::uint64_t needed_bytes) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool cut_anew(std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::optional<std::uint32_t> segment_to_cut(std::uint64_t slot_bytes) const
+      TENDON_REQUIRES(mutex_);
+  [[nodiscard]] std::optional<std::uint32_t> cut_of(const std::shared_ptr<Segment>& memory,
+                                                    std::uint64_t slot_bytes)
+      TENDON_REQUIRES(mutex_);
   [[nodiscard]] Entry* find(SlotId id) noexcept TENDON_REQUIRES(mutex_);
   void put_back(SlotId id, Entry& entry) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] Error exhausted(std::uint64_t slot_bytes) const TENDON_REQUIRES(mutex_);

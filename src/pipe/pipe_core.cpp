@@ -24,7 +24,7 @@ PipeWindows windows_on(const Link& link, PipeWindows windows) {
 PipeCore::PipeCore(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link,
                    std::uint32_t id, const PipeWindows& windows)
     : end_(std::move(context), std::move(link), id),
-      sender_(end_, windows_on(*end_.link, windows).send),
+      sender_(end_, windows_on(*end_.link, windows).send, [this] { send_on(); }),
       receiver_(end_, windows_on(*end_.link, windows).receive) {}
 
 PipeCore::~PipeCore() = default;
@@ -180,6 +180,11 @@ bool PipeCore::progress() {
 
 // Asynchronous operations
 
+// Of what is queued that leaves which can; the rest is the Context's.
+void PipeCore::send_on() {
+  if (sender_.progress() && !working_.exchange(true)) end_.context->add_work(shared_from_this());
+}
+
 Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<void> prepared) {
   auto completion = queued->completion = std::make_shared<SendCompletion>(shared_from_this());
   if (prepared) prepared = sender_.queue(std::move(queued));
@@ -187,8 +192,7 @@ Completion<void> PipeCore::enqueue(std::shared_ptr<QueuedSend> queued, Result<vo
     (void)completion->finish(std::move(prepared));
     return Completion<void>(std::move(completion));
   }
-  // What can leave at once does; the rest is the Context's.
-  if (sender_.progress() && !working_.exchange(true)) end_.context->add_work(shared_from_this());
+  send_on();
   return Completion<void>(std::move(completion));
 }
 

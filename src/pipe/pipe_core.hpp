@@ -109,6 +109,7 @@ class PipeCore final : public MessageSink,
   Completion<T> post_recv(std::shared_ptr<RecvCompletion<T>> completion,
                           std::optional<TensorDict> destination);
   void work_on();
+  void send_on();
   void end_now(const Descriptor& said, Bytes text);
   void detach();
 

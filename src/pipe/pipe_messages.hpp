@@ -41,6 +41,7 @@ struct Taken {
   Incoming incoming;
   std::uint64_t number = 0;  // among the messages taken from this stream
   std::shared_ptr<const Schema> schema;
+  std::optional<Error> no_schema;       // why there is none
   std::shared_ptr<const Value> values;  // once a destination was filled
   /// Where its payload was written for a call that has given up since; the memory of that call.
   std::optional<TensorDict> written_to;

@@ -166,10 +166,8 @@ PipeReceiver::Head PipeReceiver::look() {
         return Head::message;
       case MessageKind::schema: {
         const Incoming schema = receiver_.pop_front();
-        if (auto read = receiver_.read_schema(schema); !read) {
-          end_.fail(end_.by_peer(read.error().code, read.error().detail));
-          drop_inbox();  // what is behind it may be of that schema
-        }
+        // Each message of it says why it cannot be read; the others can.
+        (void)receiver_.read_schema(schema);
         break;
       }
       case MessageKind::end:
@@ -251,7 +249,10 @@ Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend
   const bool lent = lend == Lend::yes;
   taken.lent = lent;
   const Descriptor& descriptor = taken.incoming.descriptor;
-  if (descriptor.kind == MessageKind::data) taken.schema = receiver_.schema(descriptor.schema);
+  if (descriptor.kind == MessageKind::data) {
+    taken.schema = receiver_.schema(descriptor.schema);
+    if (taken.schema == nullptr) taken.no_schema = receiver_.why_unknown(descriptor.schema);
+  }
   ++stats_.messages_received;
   stats_.bytes_received += descriptor.payload_bytes;
   const auto place = taken.incoming.body.place;
@@ -318,22 +319,28 @@ Result<std::shared_ptr<const Value>> PipeReceiver::read_values(const Taken& take
   const auto* begin = taken.incoming.body.data + descriptor.payload_bytes;
   // A copy first: the peer could change its slot while it is being read.
   const std::vector<std::byte> json(begin, begin + descriptor.values_bytes);
-  TENDON_TRY(values, parse_json(json));
-  return std::shared_ptr<const Value>(std::make_shared<const Value>(std::move(values)));
+  auto values = parse_json(json);
+  if (!values) return unreadable("its non-tensor data cannot be read: " + values.error().detail);
+  return std::shared_ptr<const Value>(std::make_shared<const Value>(*std::move(values)));
+}
+
+// It was consumed, and the next one can be received.
+Error PipeReceiver::unreadable(std::string_view why, ErrorCode code) const {
+  return Error{code, "pipe.recv",
+               "a message from " + link_.peer_name() + " cannot be read: " + std::string(why)};
 }
 
 Result<void> PipeReceiver::check_schema(const Taken& taken) const {
   const Descriptor& descriptor = taken.incoming.descriptor;
   if (taken.schema == nullptr) {
-    return Error{ErrorCode::protocol_violation, "pipe.recv",
-                 "peer " + link_.peer_name() + " sent a message of schema " +
-                     std::to_string(descriptor.schema) + ", which it has not announced"};
+    const bool is_limit = taken.no_schema->code == ErrorCode::limit_exceeded;
+    return unreadable(taken.no_schema->detail,
+                      is_limit ? ErrorCode::limit_exceeded : ErrorCode::corrupt_data);
   }
   const std::uint64_t expected = taken.schema->layout(descriptor.layout).total_bytes;
   if (descriptor.payload_bytes == expected) return {};
-  return Error{ErrorCode::protocol_violation, "pipe.recv",
-               "peer " + link_.peer_name() + " sent " + std::to_string(descriptor.payload_bytes) +
-                   " bytes for a schema of " + std::to_string(expected)};
+  return unreadable("it has " + std::to_string(descriptor.payload_bytes) +
+                    " bytes for a schema of " + std::to_string(expected));
 }
 
 Result<TensorDict> PipeReceiver::to_tensors(Taken& taken) {

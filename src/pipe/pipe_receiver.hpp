@@ -27,7 +27,8 @@ struct PostedRecv;
 /// Owns:    messages that were not taken, or came back; posted receives.
 /// Threads: thread-safe; a second blocking receive at a time is told `busy`. Its lock is the link's
 ///          receive lock.
-/// Errors:  why the direction is over; `timeout`, `wrong_kind`, `schema_mismatch`, `no_credit`.
+/// Errors:  why the direction is over; `timeout`, `wrong_kind`, `schema_mismatch`, `no_credit`;
+///          `corrupt_data` and `limit_exceeded` of one message, which is consumed.
 /// Blocks:  recv(), recv_into(), recv_message(): until the deadline.
 /// Cost:    of a receive: that lock, and what the link does.
 class PipeReceiver {
@@ -82,6 +83,8 @@ class PipeReceiver {
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
   Result<void> wait_take(Want want, RecvMode mode, const TensorDict* destination, Deadline deadline,
                          std::string_view where, Taken& taken);
+  [[nodiscard]] Error unreadable(std::string_view why,
+                                 ErrorCode code = ErrorCode::corrupt_data) const;
   Result<void> check_schema(const Taken& taken) const;
   Result<Message> to_message(Taken taken);
   Result<TensorDict> to_tensors(Taken& taken);

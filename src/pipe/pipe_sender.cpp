@@ -12,8 +12,9 @@
 
 namespace tendon::v0::detail {
 
-PipeSender::PipeSender(PipeEnd& end, Window window)
+PipeSender::PipeSender(PipeEnd& end, Window window, std::function<void()> go_on)
     : end_(end),
+      go_on_(std::move(go_on)),
       context_(*end.context),
       link_(*end.link),
       window_(window, link_.peer_cap_bytes()),
@@ -60,6 +61,7 @@ Result<void> PipeSender::prepare(Outgoing& out, const TensorDict& batch) {
   out.strided.clear();
   out.is_loan = false;
   out.is_first_of_schema = false;
+  out.announcement.reset();
   if (const auto& schema = batch.schema(); out.schema != schema) out.schema = schema;
   const PackedView* packed = batch.packed();
   // What was packed for programs travels as it lies; in a file leaves start anywhere.
@@ -117,6 +119,7 @@ Result<void> PipeSender::prepare_bytes(Outgoing& out, Bytes bytes, const Message
   out.schema = nullptr;
   out.is_loan = false;
   out.is_first_of_schema = false;
+  out.announcement.reset();
   Descriptor& descriptor = out.op.descriptor;
   descriptor.kind = MessageKind::bytes;
   descriptor.pipe = end_.id;
@@ -146,32 +149,60 @@ Result<void> PipeSender::prepare_loan(Outgoing& out, const TensorDict& dict,
   return {};
 }
 
-// A schema that the peer does not know is announced first.
-void PipeSender::number_schema(Outgoing& out) {
+// Sending
+
+Result<bool> PipeSender::announce(Outgoing& out, Deadline deadline) {
   std::uint32_t& number = out.op.descriptor.schema;
-  number = sender_.number_of(out.schema);
-  if (number != 0) return;
-  SendOp announcement;
-  announcement.descriptor = sender_.announcement(*out.schema);
-  number = announcement.descriptor.schema;
-  out.announcement_part = {0, out.schema->encoding(), nullptr, out.schema->encoding().size()};
-  announcement.parts = {&out.announcement_part, 1};
-  out.announcement = announcement;
+  if (!out.announcement) {
+    if (number != 0 || out.schema == nullptr) return true;
+    number = sender_.number_of(out.schema);
+    if (number != 0) return true;
+    // Nothing is announced for a message that has no room itself.
+    if (!sender_.has_room(out.op.descriptor)) return false;
+    TENDON_TRY(has_slot, take_slot(out.op));
+    if (!has_slot) return false;
+    SendOp announcement;
+    announcement.descriptor = sender_.announcement(*out.schema);
+    number = announcement.descriptor.schema;
+    out.announcement_part = {0, out.schema->encoding(), nullptr, out.schema->encoding().size()};
+    announcement.parts = {&out.announcement_part, 1};
+    out.announcement = announcement;
+    begun_ = &out;
+  }
+  TENDON_TRY(announced, link_.send(*out.announcement, deadline));
+  if (announced == Sent::later) return false;
+  count_announced(out);
+  out.is_first_of_schema = true;
+  return true;
 }
 
-// Sending
+Result<bool> PipeSender::take_slot(SendOp& op) {
+  const std::uint64_t size = op.descriptor.body_bytes();
+  const bool is_copied = op.loaned == nullptr && op.published == nullptr;
+  if (!is_copied || !link_.traits().slots_go_over || size <= kMaxInlineBytes) return true;
+  auto slot = link_.acquire(size);
+  if (slot) {
+    op.own_slot = *std::move(slot);
+    op.loaned = op.own_slot.get();
+    return true;
+  }
+  // What comes back makes room below the cap; what the system refuses it does not bring.
+  if (slot.error().code == ErrorCode::resource_exhausted && slot.error().system_errno == 0)
+    return false;
+  return std::move(slot).error();
+}
 
 Result<bool> PipeSender::try_send(Outgoing& out, Deadline deadline) {
   TENDON_CHECK(usable("pipe.send"));
-  Descriptor& descriptor = out.op.descriptor;
-  if (out.schema != nullptr && descriptor.schema == 0) number_schema(out);
-  if (out.announcement) {
-    TENDON_TRY(announced, link_.send(*out.announcement, deadline));
-    if (announced == Sent::later) return false;
-    count_announced(out);
-    out.is_first_of_schema = true;
+  if (begun_ != nullptr && begun_ != &out) return false;
+  TENDON_TRY(announced, announce(out, deadline));
+  if (!announced) return false;
+  if (!sender_.begin(out.op.descriptor)) {
+    // What others announce until then may push it out of the table.
+    if (begun_ == nullptr) out.op.descriptor.schema = 0;
+    return false;
   }
-  if (!sender_.begin(descriptor)) return false;
+  begun_ = &out;
   TENDON_STAGE(numbered);
   TENDON_TRY(sent, out.op.published != nullptr ? send_published(out.op, deadline)
                                                : link_.send(out.op, deadline));
@@ -207,9 +238,10 @@ void PipeSender::count_announced(Outgoing& out) {
 void PipeSender::count_sent(const Outgoing& out) {
   const std::uint64_t payload_bytes = out.op.descriptor.payload_bytes;
   sender_.sent(out.op.descriptor);
+  begun_ = nullptr;
   ++stats_.messages_sent;
   stats_.bytes_sent += payload_bytes;
-  if (out.is_loan || out.op.published != nullptr) {
+  if (out.is_loan || (out.op.published != nullptr && !out.op.over_share)) {
     ++stats_.loans_sent;
   } else if (link_.traits().slots_go_over) {
     ++stats_.copies;
@@ -222,19 +254,51 @@ void PipeSender::count_sent(const Outgoing& out) {
 bool PipeSender::take_back(Outgoing& out) {
   // Over sockets the receiver may have heard of a number: it is not used again.
   const bool used_up = !link_.traits().sent_is_delivered;
+  if (begun_ == &out) begun_ = nullptr;
   if (out.announcement) {
-    if (!link_.withdraw(*out.announcement))
+    if (!link_.withdraw(*out.announcement)) {
       count_announced(out);
-    else if (used_up)
+      out.is_first_of_schema = true;
+    } else if (used_up) {
       sender_.use_sequence();
+    }
+    out.announcement.reset();
   }
-  if (out.op.descriptor.sequence == 0) return true;
-  if (!link_.withdraw(out.op)) {
+  const bool was_begun = out.op.descriptor.sequence != 0;
+  if (!link_.withdraw(out.op) && was_begun) {
     count_sent(out);
     return false;
   }
-  if (used_up) sender_.use_sequence();
+  if (used_up && was_begun) sender_.use_sequence();
   return true;
+}
+
+// A message whose deadline has passed is on its way all the same, as one of an asynchronous send:
+// its schema was announced, and a second one may not be stranded.
+Result<void> PipeSender::keep(const Outgoing& out) {
+  const Descriptor& sent = out.op.descriptor;
+  auto queued = std::make_shared<QueuedSend>();
+  TENDON_TRY(copy, Storage::allocate(sent.body_bytes()));
+  copy_body(out.op, 0, {copy.data(), sent.body_bytes()});
+  queued->bytes = std::move(copy);
+  const Bytes body = queued->bytes.bytes();
+  Outgoing& kept = queued->out;
+  kept.schema = out.schema;
+  kept.op.descriptor = sent;
+  kept.op.descriptor.schema = 0;
+  kept.op.descriptor.sequence = 0;
+  if (sent.payload_bytes != 0)
+    kept.parts.push_back({0, body.first(sent.payload_bytes), nullptr, sent.payload_bytes});
+  kept.op.parts = kept.parts;
+  kept.op.values = body.subspan(sent.payload_bytes, sent.values_bytes);
+  kept.op.header = body.subspan(sent.payload_bytes + sent.values_bytes, sent.header_bytes);
+  kept.op.share = out.op.share;
+  kept.prepared = true;
+  ++stats_.copies;
+  stats_.bytes_copied += sent.payload_bytes;
+  queue_.push_front(std::move(queued));
+  queued_count_.store(queue_.size());
+  return {};
 }
 
 Error PipeSender::why_blocked(const Outgoing& out, const Error* timeout) const {
@@ -262,7 +326,7 @@ Result<void> PipeSender::send_now(Outgoing& out, Deadline deadline) {
   std::optional<Error> error;
   const auto attempt = [&] {
     // Asynchronous sends that were queued before go first.
-    if (queued_count_.load(std::memory_order_relaxed) != 0 && progress()) {
+    if (queued_count_.load(std::memory_order_relaxed) != 0 && !has_begun(out) && progress()) {
       if (context_.unusable()) error = context_.usable("pipe.send").error();
       return error.has_value();
     }
@@ -281,11 +345,26 @@ Result<void> PipeSender::send_now(Outgoing& out, Deadline deadline) {
       return attempt();
     });
   }
-  if (done && !error) return {};
+  auto result = done && !error ? Result<void>() : give_up(out, std::move(error));
+  // Also what waited for the numbers of this one.
+  if (queued_count_.load(std::memory_order_relaxed) != 0) go_on_();
+  return result;
+}
+
+bool PipeSender::has_begun(const Outgoing& out) const {
   const Lock lock(mutex_);
-  if (!error || error->code == ErrorCode::timeout)
-    error = why_blocked(out, error ? &*error : nullptr);
+  return begun_ == &out;
+}
+
+// `error`: why, or nothing when the deadline has passed.
+Result<void> PipeSender::give_up(Outgoing& out, std::optional<Error> error) {
+  const Lock lock(mutex_);
+  const bool late = !error || error->code == ErrorCode::timeout;
+  if (late) error = why_blocked(out, error ? &*error : nullptr);
   if (!take_back(out)) return {};
+  if (!out.is_first_of_schema) return *std::move(error);
+  if (late && sender_.has_stranded()) return keep(out);
+  sender_.strand(out.op.descriptor.schema);
   return *std::move(error);
 }
 
@@ -501,6 +580,7 @@ bool PipeSender::progress() {
     if (!sent && take_back(queued->out)) result = std::move(sent).error();
     queue_.pop_front();
     queued_count_.store(queue_.size());
+    if (queued->completion == nullptr) continue;  // its caller was told before
     if (auto run = queued->completion->finish(std::move(result))) context_.schedule(std::move(run));
     context_.note_completed();
   }
@@ -512,8 +592,11 @@ void PipeSender::cancel(const CompletionBase* completion) {
   const Lock lock(mutex_);
   for (auto queued = queue_.begin(); queued != queue_.end(); ++queued) {
     if ((*queued)->completion.get() != completion) continue;
+    // As in give_up(): it goes on.
+    if ((*queued)->out.is_first_of_schema && sender_.has_stranded()) return;
     Result<void> result;
     if (take_back((*queued)->out)) {
+      if ((*queued)->out.is_first_of_schema) sender_.strand((*queued)->out.op.descriptor.schema);
       result = Error{ErrorCode::cancelled, "completion.cancel",
                      "the send was cancelled before it was done"};
     }

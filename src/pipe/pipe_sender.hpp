@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -32,7 +33,8 @@ struct QueuedSend;
 /// Cost:    of a send: one lock, and what the link does.
 class PipeSender {
  public:
-  PipeSender(PipeEnd& end, Window window);
+  /// `go_on` sends what is queued, now or as soon as there is room.
+  PipeSender(PipeEnd& end, Window window, std::function<void()> go_on);
   ~PipeSender();
 
   Result<void> send(const TensorDict& batch, Deadline deadline);
@@ -69,10 +71,16 @@ class PipeSender {
                             const std::shared_ptr<LoanedSlot>& slot) TENDON_EXCLUDES(mutex_);
   Result<void> check_size(const Descriptor& descriptor) const;
   Result<void> check_loan(const Loan& loan) const;
-  void number_schema(Outgoing& out) TENDON_REQUIRES(mutex_);
+  /// The schema of `out` is known to the peer, or has been announced. False: not now.
+  Result<bool> announce(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
+  /// Memory for what the link copies into a slot. False: not now.
+  Result<bool> take_slot(SendOp& op) TENDON_REQUIRES(mutex_);
+  Result<void> keep(const Outgoing& out) TENDON_REQUIRES(mutex_);
   Result<bool> try_send(Outgoing& out, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<Sent> send_published(SendOp& op, Deadline deadline) TENDON_REQUIRES(mutex_);
   Result<void> send_now(Outgoing& out, Deadline deadline) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool has_begun(const Outgoing& out) const TENDON_EXCLUDES(mutex_);
+  Result<void> give_up(Outgoing& out, std::optional<Error> error) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] bool take_back(Outgoing& out) TENDON_REQUIRES(mutex_);
   void count_announced(Outgoing& out) TENDON_REQUIRES(mutex_);
   void count_sent(const Outgoing& out) TENDON_REQUIRES(mutex_);
@@ -80,6 +88,7 @@ class PipeSender {
   Error why_blocked(const Outgoing& out, const Error* timeout) const TENDON_REQUIRES(mutex_);
 
   PipeEnd& end_;
+  const std::function<void()> go_on_;
   ContextCore& context_;
   Link& link_;
   SendWindow window_;
@@ -87,6 +96,8 @@ class PipeSender {
   Outgoing scratch_;  // for blocking sends: user_sending_ guards it. Its vectors are used again
   mutable Mutex mutex_;
   ChannelSender sender_ TENDON_GUARDED_BY(mutex_);
+  // It has drawn numbers for itself or its schema, which no other may use meanwhile.
+  const Outgoing* begun_ TENDON_GUARDED_BY(mutex_) = nullptr;
   std::deque<std::shared_ptr<QueuedSend>> queue_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::size_t> queued_count_{0};  // changed under the lock
   // While a queued send waits for a slot.

@@ -169,6 +169,8 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
 
   /// Threads that wait for slots of this link; announce_sleep() looks at it.
   std::atomic<std::uint32_t> waiting_for_returns{0};
+  /// Channels of this link whose peer may read slots of the publish pool.
+  std::atomic<std::uint32_t> publish_readers{0};
   /// Operations that wait for a flag in a segment of the peer; announce_sleep() looks at it.
   std::atomic<std::uint32_t> waiting_for_flags{0};
 

@@ -54,6 +54,8 @@ struct SendOp {
   /// let its peer read it takes a hold, any other sends from there. The caller keeps its share
   /// until the op is done.
   const PublishedSlot* published = nullptr;
+  /// How many bytes of such slots the peer may have; beyond that it is sent a copy.
+  std::uint64_t share_bytes = PublishPool::kWholeShare;
   RingShare share = RingShare::whole;
 
   std::uint64_t done_bytes =
@@ -61,6 +63,7 @@ struct SendOp {
   std::uint64_t in_flight_bytes = 0;  ///< tcp: bytes of frames begun
   bool staged = false;                ///< tcp: descriptor queued; shm: body complete
   bool done = false;                  ///< locally complete
+  bool over_share = false;            ///< shm: what lies in `published` went, or goes, as a copy
 };
 
 /// The parts of the payload that end behind byte `offset`, in order.

@@ -67,6 +67,9 @@ struct PublisherStats {
   std::uint64_t plain_dropped = 0;
   /// Subscribers that are behind now, by name.
   std::vector<std::string> lagging{};
+  /// Samples that were copied for one subscriber, because it, or all together, have as much of
+  /// `publish_bytes` as they may: what they keep, and what waits for them.
+  std::uint64_t copied_over_share = 0;
 };
 
 /// Publishes samples on one key, to any number of subscribers that nobody has to know.
@@ -110,10 +113,11 @@ class TENDON_API Publisher {
   [[nodiscard]] const std::string& key() const& noexcept;
   const std::string& key() const&& = delete;
   [[nodiscard]] PublisherStats stats() const;
-  /// Takes no new subscriber, waits for those that are behind and for those whose link was lost within
-  /// the lease before this call and may return, then withdraws the announcement and ends all channels.
-  /// `timeout` names those that were not shown everything, and a FabricEvent `unsent` each of them:
-  /// they are ended too, and told what they miss. The destructor does not wait for lost links.
+  /// Takes no new subscriber, waits for those that are behind and for those whose link was lost
+  /// within the lease before this call and may return, then withdraws the announcement and ends all
+  /// channels. `timeout` names those that were not shown everything, and a FabricEvent `unsent`
+  /// each of them: they are ended too, and told what they miss. The destructor does not wait for
+  /// lost links.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:

@@ -25,8 +25,8 @@ inline namespace v0 {
 ///          publisher are kept; beyond that, one copy.
 struct Sample {
   std::string key;  ///< on which it was published
-  /// The node's name; "a+b" for two nodes of one Context. Where discovery tells no name, "?" and the
-  /// first 8 digits of the Context's id. Empty for a plain Zenoh peer.
+  /// The node's name; "a+b" for two nodes of one Context. Where discovery tells no name, "?" and
+  /// the first 8 digits of the Context's id. Empty for a plain Zenoh peer.
   std::string publisher;
   std::uint64_t incarnation = 0;  ///< of the node: when its Context was made [ns of wall clock]
   std::uint64_t sequence = 0;     ///< of this publisher: 1, 2, 3, ...
@@ -43,12 +43,13 @@ struct Sample {
   /// have. Such a peer has no name, sequence or incarnation, and nothing tells of what is missing;
   /// `stamp` is when the sample came here.
   bool plain = false;
-  /// Which publisher of the node it is: unique in its Context, and never used again there, so that a
-  /// publisher that is declared again is another one, which begins at 1. 0 for a plain Zenoh peer.
+  /// Which publisher of the node it is: unique in its Context, and never used again there, so that
+  /// a publisher that is declared again is another one, which begins at 1. 0 for a plain Zenoh
+  /// peer.
   std::uint32_t entity = 0;
   /// Set instead of tensors and bytes where SubscriberOptions::ends asks for it: the publisher's
-  /// samples end here, and `gaps` has what is missing behind the last one. `sequence` and `stamp` are
-  /// 0.
+  /// samples end here, and `gaps` has what is missing behind the last one. `sequence` and `stamp`
+  /// are 0.
   std::optional<Ended> ended{};
 };
 

@@ -30,12 +30,13 @@ class LinkHolds {
   }
   [[nodiscard]] bool taken() const noexcept { return pool_ != nullptr; }
   /// One more hold, for which a place in the ring is reserved before.
-  [[nodiscard]] PublishPool::Window give(SlotPool::Ledger& ledger, const PublishedSlot& slot) {
+  [[nodiscard]] PublishPool::Window give(SlotPool::Ledger& ledger, const PublishedSlot& slot,
+                                         std::uint64_t share_bytes) {
     if (number() == 0) {
       const auto places = ledger.reserve_places(PublishPool::kMaxHoldsPerLink);
       number_ = pool_->add_link(peer_name_, places);
     }
-    return pool_->give(number(), slot);
+    return pool_->give(number(), slot, share_bytes);
   }
   void take_back(SlotId id) { pool_->take_back(number(), id); }
   /// False when the peer never had a hold, and cannot return one.

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
@@ -123,7 +124,8 @@ class ShmLink final : public Link, public SharedMemoryLink {
   }
   enum class Then : std::uint8_t { show, wait };
   Result<Sent> send(SendOp& op, Deadline deadline, Then then);
-  Result<Sent> send_held(SendOp& op, Then then);
+  /// Nothing: beyond the share of the peer, which gets a copy.
+  Result<std::optional<Sent>> send_held(SendOp& op, Then then);
   static Descriptor announcement(const SegmentInfo& info);
   Result<bool> announce_segments(const SlotPool::Ledger& ledger) TENDON_REQUIRES(pool_->mutex());
   Result<bool> pass(Descriptor descriptor, const Segment& segment) TENDON_REQUIRES(pool_->mutex());
@@ -242,7 +244,11 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
     if (op.done && then == Then::show) out_.show_and_wake();
     return *placed;
   }
-  if (op.published != nullptr && holds_.can_hold(*op.published)) return send_held(op, then);
+  if (op.published != nullptr && op.loaned == nullptr && holds_.can_hold(*op.published)) {
+    TENDON_TRY(held, send_held(op, then));
+    if (held) return *held;
+    op.over_share = true;
+  }
   if (op.loaned == nullptr) {
     auto slot = acquire(body_bytes);
     // The peer's returns make room below the cap. What the system refuses they do not bring.
@@ -307,8 +313,8 @@ Result<Sent> ShmLink::send(SendOp& op, Deadline deadline, Then then) {
 }
 
 // The body lies in a slot of the publish pool, whose segment the caller has shared. What closes the
-// window is no error: a ring without room, as many holds as there may be.
-Result<Sent> ShmLink::send_held(SendOp& op, Then then) {
+// window is no error: a ring without room.
+Result<std::optional<Sent>> ShmLink::send_held(SendOp& op, Then then) {
   if (op.descriptor.body_bytes() > cap_bytes()) {
     return Error{ErrorCode::message_too_large, "shm.send",
                  "a sample of " + std::to_string(op.descriptor.body_bytes()) + " bytes, at most " +
@@ -320,7 +326,9 @@ Result<Sent> ShmLink::send_held(SendOp& op, Then then) {
   take_returns(ledger);
   if (!out_.flush()) return Sent::later;
   const SlotId id = op.published->id();
-  if (holds_.give(ledger, *op.published) == PublishPool::Window::closed) return Sent::later;
+  const auto window = holds_.give(ledger, *op.published, op.share_bytes);
+  if (window == PublishPool::Window::beyond_share) return std::optional<Sent>();
+  if (window == PublishPool::Window::closed) return Sent::later;
   Descriptor descriptor = op.descriptor;
   descriptor.segment_or_inline_bytes = id.segment;
   descriptor.slot = id.slot;
@@ -329,10 +337,13 @@ Result<Sent> ShmLink::send_held(SendOp& op, Then then) {
   auto placed = out_.place(descriptor, op.share);
   if (!placed || *placed == Sent::later) {
     holds_.take_back(id);
-    return as_violation(std::move(placed));
+    auto checked = as_violation(std::move(placed));
+    if (!checked) return std::move(checked).error();
+    return *checked;
   }
   if (then == Then::show) out_.show_and_wake();
   op.done = true;
+  op.over_share = false;
   return Sent::done;
 }
 

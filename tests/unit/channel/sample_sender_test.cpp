@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -202,6 +203,89 @@ TEST_F(SampleRound, OneThatFailsIsItsOwnAffair) {
   EXPECT_EQ(round.show(good, small()).value(), Shown::shown);
 }
 
+/// A link that has room for so many words.
+class NarrowLink final : public PeerlessLink {
+ public:
+  Result<detail::Sent> send(detail::SendOp& op, Deadline) override {
+    if (failure) return *failure;
+    if (room == 0) return detail::Sent::later;
+    --room;
+    words.push_back(op.descriptor.kind);
+    schemas.push_back(op.descriptor.schema);
+    return detail::Sent::done;
+  }
+  int room = 0;
+  std::vector<MessageKind> words;
+  std::vector<std::uint32_t> schemas;
+};
+
+class SampleSchemas : public SampleRound {
+ protected:
+  // Of a shape that no other one has.
+  [[nodiscard]] SharedMessage sample(std::int64_t size) {
+    const auto schema = Schema::make({{"x", DType::u8, {size}}}).value();
+    SharedMessage sample = raw_sample(nullptr, Bytes(memory_).first(static_cast<size_t>(size)));
+    sample.descriptor.kind = MessageKind::data;
+    sample.descriptor.layout = Layout::aligned;
+    sample.schema = schema;
+    return sample;
+  }
+  Shown show(const SharedMessage& sample) {
+    SampleSender::Round round(*sender_);
+    return round.show(channel_, sample).value();
+  }
+
+  std::array<std::byte, 64> memory_{};
+  const std::shared_ptr<NarrowLink> link_ = std::make_shared<NarrowLink>();
+  const std::shared_ptr<SampleChannel> channel_ = channel(link_, Window::said(2, 1000));
+};
+
+TEST_F(SampleSchemas, AClosedWindowAnnouncesNothing) {
+  link_->room = 100;
+  EXPECT_EQ(show(sample(1)), Shown::shown);
+  EXPECT_EQ(show(sample(2)), Shown::shown);
+  for (std::int64_t size = 3; size < 20; ++size) EXPECT_EQ(show(sample(size)), Shown::closed);
+  EXPECT_EQ(link_->words, (std::vector<MessageKind>{MessageKind::schema, MessageKind::data,
+                                                    MessageKind::schema, MessageKind::data}));
+}
+
+TEST_F(SampleSchemas, AMessageWhoseSchemaWasAnnouncedIsTheNextToGo) {
+  link_->room = 1;
+  EXPECT_EQ(show(sample(1)), Shown::under_way) << "its schema has gone, and there is no more room";
+  memory_.fill(std::byte{9});  // it has what it needs
+  for (std::int64_t size = 2; size < 20; ++size) EXPECT_EQ(show(sample(size)), Shown::closed);
+  EXPECT_EQ(link_->words, std::vector<MessageKind>{MessageKind::schema});
+  context_.progress();
+  EXPECT_EQ(room_, 0) << "it has not gone";
+  link_->room = 100;
+  context_.progress();
+  EXPECT_EQ(link_->words, (std::vector<MessageKind>{MessageKind::schema, MessageKind::data}));
+  EXPECT_EQ(link_->schemas, (std::vector<std::uint32_t>{1, 1}));
+  EXPECT_EQ(room_, 1);
+  EXPECT_EQ(show(sample(2)), Shown::shown);
+  EXPECT_EQ(channel_->window().untaken_messages(), 2u);
+}
+
+TEST_F(SampleSchemas, NothingFollowsAnAnnouncedMessageThatCannotGo) {
+  link_->room = 1;
+  EXPECT_EQ(show(sample(1)), Shown::under_way);
+  link_->failure = Error{ErrorCode::system, "test", "no memory"};
+  context_.progress();
+  EXPECT_EQ(room_, 1);
+  SampleSender::Round round(*sender_);
+  EXPECT_TRUE(fails_with(round.show(channel_, sample(2)), ErrorCode::system, "no memory"));
+  EXPECT_EQ(link_->words, std::vector<MessageKind>{MessageKind::schema});
+}
+
+TEST_F(SampleSchemas, AMessageThatNoLinkTakesAnnouncesNothing) {
+  link_->room = 100;
+  SharedMessage large = sample(1);
+  large.descriptor.payload_bytes = (1 << 20) + 1;
+  SampleSender::Round round(*sender_);
+  EXPECT_TRUE(fails_with(round.show(channel_, large), ErrorCode::message_too_large, "link_cap"));
+  EXPECT_TRUE(link_->words.empty());
+}
+
 // Between two Contexts
 
 class SampleSends : public PipeTest {
@@ -359,6 +443,21 @@ TEST_P(SampleUnderWay, WhatTheSocketDidNotTakeGoesOnWithItsSlotHeld) {
   ASSERT_TRUE(eventually([&] { return room_ != 0; }));
   EXPECT_EQ(channel_->window().untaken_messages(), 1u);
   EXPECT_EQ(show(small()).value(), Shown::shown);
+}
+
+// The readers have all slots that they may have: what waits for one more is a copy.
+TEST_P(SampleUnderWay, WhatTheSocketDidNotTakeLeavesTheOwnerItsSlots) {
+  const auto pool = core()->publishing().pool();
+  constexpr std::uint64_t kKept = 6;  // of eight
+  for (std::uint64_t i = 0; i < kKept; ++i) {
+    const auto slot = core()->publishing().acquire(kLarge).value();
+    ASSERT_EQ(pool->give(pool->add_link("keeper", 1), *slot), detail::PublishPool::Window::open);
+  }
+  ASSERT_EQ(show(sample_of(kLarge)).value(), Shown::under_way);
+  EXPECT_EQ(slots_in_use(), kKept) << "none is kept for it";
+  ASSERT_TRUE(eventually([&] { return sink_->completed() == 1; }, [&] { drive_client(); }));
+  const detail::Lock receiving(client_link()->receive_mutex());
+  EXPECT_EQ(sink_->last_byte(), std::byte{7});
 }
 
 TEST_P(SampleUnderWay, AChannelThatIsRemovedTakesItsSampleBack) {

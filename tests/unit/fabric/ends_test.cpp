@@ -31,7 +31,8 @@ using testing::IsEmpty;
 
 class Ends : public NodesTest {
  protected:
-  /// Ends all links of both as if the process of the other side had been killed, or without a proof.
+  /// Ends all links of both as if the process of the other side had been killed, or without a
+  /// proof.
   static void part(const Program& program, Death death) {
     const auto links = ContextCore::of(program.context)->links().all();
     for (const auto& link : *links)
@@ -235,7 +236,7 @@ TEST_P(Ends, ACloseWaitsForAReaderWhoseLinkWasLost) {
   Publisher publisher = Publisher::declare(vision.node, "count").value();
   Subscriber subscriber = Subscriber::declare(motor.node, "count", {.ends = true}).value();
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
-  cut_links(motor);
+  cut_links(vision);  // the publisher's side: it knows
   ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
   EXPECT_TRUE(succeeds(publisher.close(kPatience)));
   const std::vector<Sample> taken = take_until_end(subscriber);

@@ -216,6 +216,46 @@ TEST_P(Nodes, OneThatKeepsEverySampleHoldsUpNobody) {
     EXPECT_TRUE(is_patterned(*sample.tensors, sample.sequence, kSize));
 }
 
+// Each keeps as many as it may and takes no more; each alone is within its rights, and together
+// they would have all slots.
+TEST_P(Nodes, ThoseThatKeepLargeSamplesLeaveTheOthersAll) {
+  constexpr std::uint64_t kSize = 600'000;  // more than half of a share; eight have room
+  constexpr std::uint64_t kEach = 10;
+  Program& vision = start("vision", {.publish_bytes = std::uint64_t{8} << 20});
+  Program& motor = start("motor");
+  Publisher publisher =
+      Publisher::declare(vision.node, "frames", {.history = keep_last(2)}).value();
+  Subscriber honest = Subscriber::declare(motor.node, "frames").value();
+  ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  std::uint64_t sequence = 0;
+  const auto publish = [&] {
+    ASSERT_TRUE(succeeds(publisher.publish(patterned(++sequence, kSize))));
+    const Sample sample = receive(honest);
+    ASSERT_EQ(sample.sequence, sequence);
+    ASSERT_THAT(sample.gaps, IsEmpty());
+    ASSERT_TRUE(is_patterned(*sample.tensors, sequence, kSize));
+  };
+  std::vector<Subscriber> keepers;
+  std::vector<Sample> kept;
+  for (int keeper = 0; keeper < 6; ++keeper) {
+    Program& hoarder = start("hoarder" + std::to_string(keeper));
+    keepers.push_back(Subscriber::declare(hoarder.node, "frames").value());
+    ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(keepers.size() + 1, kPatience)));
+    for (std::uint64_t n = 0; n < kEach; ++n) {
+      ASSERT_NO_FATAL_FAILURE(publish());
+      kept.push_back(receive(keepers.back()));
+    }
+  }
+  for (std::uint64_t n = 0; n < 50; ++n) ASSERT_NO_FATAL_FAILURE(publish());
+  if (way().is_shm()) {
+    EXPECT_GT(publisher.stats().copied_over_share, 0u);
+  } else {
+    EXPECT_EQ(publisher.stats().copied_over_share, 0u);
+  }
+  for (const Sample& sample : kept)
+    EXPECT_TRUE(is_patterned(*sample.tensors, sample.sequence, kSize));
+}
+
 TEST_P(Nodes, SmallSamplesBetweenLargeOnesTakeNoShareOfMemory) {
   Program& vision = start("vision", {.publish_bytes = 16u << 20});  // a share of 2 MiB
   Program& motor = start("motor");

@@ -158,7 +158,7 @@ TEST_F(Holds, ARetiredLinkReturnsWhatItHas) {
 TEST_F(Holds, ALinkHasAsManyAsItHasPlaces) {
   const auto slot = take(*pool, 100);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(pool->give(a, *slot), Window::open);
-  EXPECT_EQ(pool->give(a, *slot), Window::closed);
+  EXPECT_EQ(pool->give(a, *slot), Window::beyond_share);
   EXPECT_EQ(pool->give(b, *slot), Window::open) << "others go on";
   pool->take_back(a, slot->id());
   EXPECT_EQ(pool->give(a, *slot), Window::open);
@@ -169,13 +169,51 @@ TEST_F(Holds, ALinkHoldsHalfOfThePool) {
   std::vector<std::shared_ptr<PublishedSlot>> slots;
   for (int i = 0; i < 33; ++i) slots.push_back(take(*pool, kPage));
   for (int i = 0; i < 32; ++i) EXPECT_EQ(pool->give(many, *slots[i]), Window::open) << i;
-  EXPECT_EQ(pool->give(many, *slots[32]), Window::closed);
+  EXPECT_EQ(pool->give(many, *slots[32]), Window::beyond_share);
   EXPECT_EQ(pool->give(many, *slots[0]), Window::open) << "no further bytes";
   EXPECT_EQ(pool->give(a, *slots[32]), Window::open);
-  // One slot may be larger than that.
-  const auto large_pool = std::make_shared<PublishPool>(64 * kPage);
-  const auto link = large_pool->add_link("large", 10);
-  EXPECT_EQ(large_pool->give(link, *take(*large_pool, 60 * kPage)), Window::open);
+}
+
+TEST_F(Holds, BeyondItsShareALinkGetsNone) {
+  constexpr std::uint64_t kShare = 4 * kPage;
+  const auto keeper = pool->add_link("keeper", 1000);
+  std::vector<std::shared_ptr<PublishedSlot>> slots;
+  for (int i = 0; i < 6; ++i) slots.push_back(take(*pool, kPage));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(pool->give(keeper, *slots[i], kShare), Window::open);
+  EXPECT_EQ(pool->give(keeper, *slots[4], kShare), Window::beyond_share);
+  EXPECT_EQ(pool->give(keeper, *slots[0], kShare), Window::open) << "it has that slot";
+  EXPECT_EQ(pool->give(a, *slots[4], kShare), Window::open) << "others have their own";
+  EXPECT_TRUE(pool->take_return(keeper, slots[1]->id()));
+  EXPECT_EQ(pool->give(keeper, *slots[4], kShare), Window::open);
+  EXPECT_EQ(pool->give(keeper, *slots[5], kShare), Window::beyond_share);
+}
+
+TEST_F(Holds, OneIsReadWhileTheNextIsOnItsWayHoweverLarge) {
+  std::vector<std::shared_ptr<PublishedSlot>> slots;
+  for (int i = 0; i < 3; ++i) slots.push_back(take(*pool, 8 * kPage));
+  EXPECT_EQ(pool->give(a, *slots[0], kPage), Window::open);
+  EXPECT_EQ(pool->give(a, *slots[1], kPage), Window::open);
+  EXPECT_EQ(pool->give(a, *slots[2], kPage), Window::beyond_share);
+}
+
+TEST_F(Holds, TheOwnerKeepsTwoSlotsOfAnySizeFromAllLinksTogether) {
+  constexpr std::uint64_t kSlot = 8 * kPage;  // of which the pool has eight
+  std::vector<std::shared_ptr<PublishedSlot>> slots;
+  for (int i = 0; i < 8; ++i) slots.push_back(take(*pool, kSlot));
+  std::vector<PublishPool::LinkNumber> links;
+  for (int i = 0; i < 8; ++i) links.push_back(pool->add_link("keeper", 10));
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(pool->give(links[i], *slots[i]), Window::open) << i;
+  EXPECT_EQ(pool->give(links[6], *slots[6]), Window::beyond_share);
+  EXPECT_EQ(pool->give(links[7], *slots[0]), Window::open) << "a link has that one anyway";
+  const SlotId first = slots[0]->id();
+  slots.clear();
+  auto one = take(*pool, kSlot);
+  auto other = take(*pool, kSlot);
+  EXPECT_TRUE(fails_with(pool->acquire(kSlot), ErrorCode::resource_exhausted));
+  pool->end_link(links[0], Death::proved);
+  EXPECT_EQ(pool->give(links[6], *one), Window::beyond_share) << "the slot has another reader";
+  EXPECT_TRUE(pool->take_return(links[7], first));
+  EXPECT_EQ(pool->give(links[6], *one), Window::open);
 }
 
 TEST_F(Holds, ExhaustionNamesTheReaderThatHoldsMost) {
@@ -305,8 +343,11 @@ TEST(HoldsModel, RandomCallsAgreeWithAPlainModel) {
           std::uint64_t in_use = 0;
           for (const auto& other : model.uses) in_use += other.bytes;
           auto slot = pool->acquire(size);
-          const std::uint64_t bytes = SlotPool::slot_bytes_for(size);
-          ASSERT_EQ(slot.has_value(), in_use + bytes <= cap) << "in use " << in_use;
+          const std::uint64_t bytes =
+              slot ? (*slot)->memory().size() : SlotPool::slot_bytes_for(size);
+          // What free slots of other sizes keep may be in the way.
+          ASSERT_TRUE(!slot || in_use + bytes <= cap) << "in use " << in_use;
+          ASSERT_LE(pool->stats().slots.resident_bytes, cap);
           if (!slot) break;
           for (const auto& other : model.uses) {
             ASSERT_TRUE((*slot)->memory().data() + bytes <= other.memory ||
@@ -325,12 +366,18 @@ TEST(HoldsModel, RandomCallsAgreeWithAPlainModel) {
         case 5:
         case 6: {  // shown to one more pipe of this link
           if (use == nullptr || use->owner == nullptr) break;
-          const bool fits = use->holds.contains(at) || model.bytes_of(at) == 0 ||
-                            model.bytes_of(at) + use->bytes <= cap / 2;
-          const bool open =
-              link.standing == Model::Standing::live && model.holds_of(at) < link.places && fits;
-          ASSERT_EQ(pool->give(link.number, *use->owner), open ? Window::open : Window::closed);
-          if (open) ++use->holds[at];
+          const std::uint64_t share = below(cap);
+          std::uint64_t held = 0;
+          for (const auto& other : model.uses) held += other.holds.empty() ? 0 : other.bytes;
+          const bool leaves_owner = !use->holds.empty() || held + 3 * use->bytes <= cap;
+          const bool in_share =
+              model.bytes_of(at) + use->bytes <= std::max(std::min(share, cap / 2), 2 * use->bytes);
+          const bool fits = use->holds.contains(at) || (in_share && leaves_owner);
+          const auto expected = link.standing != Model::Standing::live     ? Window::closed
+                                : model.holds_of(at) < link.places && fits ? Window::open
+                                                                           : Window::beyond_share;
+          ASSERT_EQ(pool->give(link.number, *use->owner, share), expected);
+          if (expected == Window::open) ++use->holds[at];
           break;
         }
         case 7:

@@ -193,14 +193,23 @@ TEST(Segment, DiscardGivesWholePagesBack) {
   const auto segment = Segment::create(16 * kPage).value();
   std::memset(segment->data(), 1, segment->size_bytes());
   ASSERT_EQ(resident_pages(*segment), 16u);
-  segment->discard(4 * kPage - 1, 4 * kPage + 2);  // only the four pages between are whole
+  EXPECT_TRUE(
+      segment->discard(4 * kPage - 1, 4 * kPage + 2));  // only the four pages between are whole
   EXPECT_EQ(resident_pages(*segment), 12u);
   EXPECT_EQ(segment->data()[4 * kPage - 1], std::byte{1});
   EXPECT_EQ(segment->data()[4 * kPage], std::byte{0});
   EXPECT_EQ(segment->data()[8 * kPage - 1], std::byte{0});
   EXPECT_EQ(segment->data()[8 * kPage], std::byte{1});
-  segment->discard(1, kPage - 2);
+  EXPECT_TRUE(segment->discard(1, kPage - 2));
   EXPECT_EQ(segment->data()[1], std::byte{1});
+}
+
+TEST(Segment, WhatItsMakerAloneMayWriteIsNotGivenBack) {
+  const auto segment = Segment::create(4 * kPage, Writers::maker_only).value();
+  std::memset(segment->data(), 1, segment->size_bytes());
+  const bool given_back = segment->discard(0, 4 * kPage);
+  EXPECT_EQ(resident_pages(*segment), given_back ? 0u : 4u) << "what it says is so";
+  EXPECT_EQ(segment->data()[0], given_back ? std::byte{0} : std::byte{1});
 }
 
 TEST(SegmentFork, TouchingInAChildIsAFault) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -414,6 +415,72 @@ TEST(SlotPoolPages, FreePagesGoBackUnderPressure) {
   }
   EXPECT_EQ(resident_pages(small[2].memory), 0u);
   EXPECT_EQ(resident_pages(small[7].memory), 128u);
+}
+
+/// The pages that the files of a pool have, whoever has mapped them.
+std::uint64_t file_bytes(SlotPool& pool) {
+  std::uint64_t bytes = 0;
+  std::set<ino_t> files;
+  for (const SegmentInfo& info : pool.ledger().segments_from(0)) {
+    struct stat status = {};
+    EXPECT_EQ(fstat(info.segment->fd(), &status), 0);
+    if (files.insert(status.st_ino).second)
+      bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+Slot filled(SlotPool& pool, std::uint64_t size_bytes) {
+  const Slot slot = take(pool, size_bytes);
+  std::memset(slot.memory.data(), 1, slot.memory.size());
+  return slot;
+}
+
+// What the system does not take back counts.
+TEST(SlotPoolPages, OfWhatItsMakerAloneMayWriteNoMoreThanTheCapIsEverTaken) {
+  constexpr std::uint64_t kCap = 8 * kMiB;
+  SlotPool pool("test", kCap, Writers::maker_only);
+  for (const std::uint64_t size : {64 * kKiB, 1 * kMiB, 128 * kKiB, 4 * kMiB, 1 * kMiB, 256 * kKiB,
+                                   2 * kMiB, 64 * kKiB, 4 * kMiB}) {
+    std::vector<SlotId> slots;
+    for (;;) {
+      auto slot = pool.acquire(size);
+      if (!slot) break;
+      std::memset(slot->memory.data(), 1, slot->memory.size());
+      slots.push_back(slot->id);
+      ASSERT_LE(slots.size(), kCap / size);
+    }
+    EXPECT_GE(slots.size(), 1u) << "of " << size;
+    EXPECT_LE(file_bytes(pool), kCap) << "of " << size;
+    EXPECT_LE(file_bytes(pool), pool.stats().resident_bytes) << "of " << size;
+    for (const SlotId id : slots) pool.release(id);
+  }
+}
+
+TEST(SlotPoolPages, MemoryThatIsNotGivenBackIsCutIntoOtherSlots) {
+  SlotPool pool("test", 8 * kMiB, Writers::maker_only);
+  std::vector<Slot> small;
+  for (int i = 0; i < 8; ++i) small.push_back(filled(pool, 1 * kMiB));
+  EXPECT_FALSE(pool.acquire(2 * kMiB).has_value());
+  for (const Slot& slot : small) pool.release(slot.id);
+  const Slot large = filled(pool, 4 * kMiB);
+  EXPECT_NE(large.id.segment, small[0].id.segment) << "what was said of that number stays so";
+  EXPECT_EQ(pool.stats().resident_bytes, 8 * kMiB);
+  EXPECT_EQ(file_bytes(pool), 8 * kMiB);
+  pool.release(small[0].id);
+  EXPECT_FALSE(pool.ledger().take_return(small[0].id));
+  const Slot other = filled(pool, 4 * kMiB);
+  EXPECT_NE(other.memory.data(), large.memory.data());
+  EXPECT_FALSE(pool.acquire(1).has_value());
+  pool.release(other.id);
+  const Slot larger = take(pool, 1);
+  EXPECT_EQ(larger.memory.size(), 4 * kMiB) << "a slot that is larger than needed is there";
+  pool.release(larger.id);
+  pool.release(large.id);
+  const Slot again = filled(pool, 1 * kMiB);
+  EXPECT_EQ(again.id.segment, small[0].id.segment) << "the same cut has the same number";
+  EXPECT_GT(again.id.generation, small[0].id.generation);
+  EXPECT_EQ(file_bytes(pool), 8 * kMiB);
 }
 
 TEST(SlotPoolPages, NothingHeldIsEverDiscarded) {

@@ -255,5 +255,25 @@ TEST_P(Async, CompletionsOutliveTheirPipeAndContext) {
   EXPECT_NE(ended.error().code, ErrorCode::timeout) << "it must not stay pending for ever";
 }
 
+TEST_P(Async, ASendThatWaitsIsNotOvertakenByALaterAsynchronousOne) {
+  const ContextOptions options{.link_cap_bytes = 4 << 20, .pool_cap_bytes = 4 << 20};
+  PipePair pair = connect(options, options);
+  constexpr std::uint64_t kSize = 300'000;
+  const TensorDict large = patterned(1, kSize);
+  std::uint64_t sent_count = 0;
+  while (pair.client.send(large, 0s)) ++sent_count;
+  const std::uint64_t waits = pair.client.stats().waits;
+  std::jthread sender([&] { EXPECT_TRUE(succeeds(pair.client.send(large, kPatience))); });
+  ASSERT_TRUE(eventually([&] { return pair.client.stats().waits > waits; }));
+  Completion<void> small = pair.client.send_async(numbered(7));
+  for (std::uint64_t i = 0; i <= sent_count; ++i) {
+    auto received = pair.server.recv(kPatience);
+    ASSERT_TRUE(succeeds(received)) << "message " << i;
+    EXPECT_TRUE(is_patterned(*received, 1, kSize)) << "message " << i;
+  }
+  EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 7);
+  EXPECT_TRUE(succeeds(small.wait(kPatience)));
+}
+
 }  // namespace
 }  // namespace tendon::test

@@ -176,6 +176,30 @@ TEST_F(StuckReceiver, TheSendersTimeoutAbortsHalfAMessageAndThePipeLivesOn) {
   sender.join();
 }
 
+TEST_F(StuckReceiver, APolledSenderMayTryAsOftenAsItLikes) {
+  PipePair pair = connect_pair(kTcpManual);
+  constexpr std::uint64_t kSize = 20'000;
+  const TensorDict batch = patterned(1, kSize);
+  int sent_count = 0;
+  int given_up = 0;
+  for (int round = 0; round < 10'000; ++round) {
+    const auto sent = pair.server.send(batch, 0s);
+    ASSERT_TRUE(sent || sent.error().code == ErrorCode::timeout) << sent.error().message();
+    ++(sent ? sent_count : given_up);
+  }
+  EXPECT_GT(given_up, 1000);
+  // What is there is taken in before the first message is asked for.
+  while (pair.client_context.progress()) {
+  }
+  std::jthread last([&] { EXPECT_TRUE(succeeds(pair.server.send(numbered(7), kPatience))); });
+  for (int i = 0; i < sent_count; ++i) {
+    auto received = pair.client.recv(kPatience);
+    ASSERT_TRUE(succeeds(received));
+    EXPECT_TRUE(is_patterned(*received, 1, kSize));
+  }
+  EXPECT_EQ(number_of(pair.client.recv(kPatience).value()), 7);
+}
+
 TEST_F(StuckReceiver, ATimedOutRecvIntoLeavesTheMessage) {
   PipePair pair = connect_pair(kTcpManual);
   constexpr std::uint64_t kHuge = 96 << 20;

@@ -122,24 +122,54 @@ TEST_P(HostilePeer, ARepeatedSequenceIsRefused) {
       fails_with(pair_.server.recv_message(kPatience), ErrorCode::protocol_violation, "client"));
 }
 
-TEST_P(HostilePeer, AMessageOfASchemaThatWasNotAnnouncedIsRefused) {
-  ASSERT_TRUE(
-      send({.kind = MessageKind::data, .sequence = 1, .schema = 7, .layout = Layout::aligned}, 64));
-  EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::protocol_violation, "client"));
-}
-
-TEST_P(HostilePeer, ASchemaThatIsNoneIsRefused) {
-  ASSERT_TRUE(send({.kind = MessageKind::schema, .sequence = 1, .schema = 1}, 64));
-  EXPECT_FALSE(pair_.server.recv(kPatience));
-  EXPECT_FALSE(pair_.server.send(numbered(1), kPatience)) << "the pipe is over";
-}
-
-TEST_P(HostilePeer, APayloadThatIsNotOfItsSchemaIsRefused) {
-  ASSERT_TRUE(succeeds(pair_.client.send(patterned(1, 1000), kPatience)));
-  ASSERT_TRUE(succeeds(pair_.server.recv(kPatience)));
-  ASSERT_TRUE(send(
-      {.kind = MessageKind::data, .sequence = 50, .schema = 1, .layout = Layout::aligned}, 500));
-  EXPECT_TRUE(fails_with(pair_.server.recv(kPatience), ErrorCode::protocol_violation, "client"));
+// Each is consumed, and the pipe goes on.
+TEST_P(HostilePeer, AMessageThatCannotBeReadIsOneError) {
+  const auto is_refused = [&](std::string_view why) {
+    return fails_with(pair_.server.recv(kPatience), ErrorCode::corrupt_data, why);
+  };
+  Descriptor of_schema{.kind = MessageKind::data, .layout = Layout::aligned};
+  std::uint64_t sequence = 50;
+  const auto goes_on = [&] {
+    if (!send({.kind = MessageKind::bytes, .sequence = ++sequence}, 8)) return false;
+    return pair_.server.recv_message(kPatience).has_value();
+  };
+  of_schema.sequence = ++sequence;
+  of_schema.schema = 7;
+  ASSERT_TRUE(send(of_schema, 64));
+  EXPECT_TRUE(is_refused("7, which was not announced"));
+  EXPECT_TRUE(goes_on());
+  ASSERT_TRUE(send({.kind = MessageKind::schema, .sequence = ++sequence, .schema = 7}, 64));
+  of_schema.sequence = ++sequence;
+  ASSERT_TRUE(send(of_schema, 64));
+  EXPECT_TRUE(is_refused("schema was refused"));
+  EXPECT_TRUE(goes_on());
+  const auto schema = numbered(1).schema();
+  const Bytes encoding = schema->encoding();
+  const detail::BodyPart part{0, encoding, nullptr, encoding.size()};
+  detail::SendOp announcement;
+  announcement.descriptor = {.kind = MessageKind::schema,
+                             .pipe = 1,
+                             .sequence = ++sequence,
+                             .schema = 1,
+                             .payload_bytes = encoding.size()};
+  announcement.parts = {&part, 1};
+  ASSERT_TRUE(eventually([&] {
+    pair_.client_context.progress();
+    const auto sent = link()->send(announcement, Deadline::never());
+    return sent && *sent == detail::Sent::done;
+  }));
+  of_schema.sequence = ++sequence;
+  of_schema.schema = 1;
+  ASSERT_TRUE(send(of_schema, 500));
+  EXPECT_TRUE(is_refused("500 bytes for a schema of 8"));
+  ASSERT_TRUE(send_seven(++sequence, "{\"broken"));
+  EXPECT_TRUE(is_refused("non-tensor data"));
+  TensorDict into = numbered(0);
+  ASSERT_TRUE(send_seven(++sequence, "{\"broken"));
+  EXPECT_TRUE(fails_with(pair_.server.recv_into(into, kPatience), ErrorCode::corrupt_data, "data"));
+  ASSERT_TRUE(send_seven(++sequence, ""));
+  EXPECT_EQ(number_of(pair_.server.recv(kPatience).value()), 7);
+  EXPECT_TRUE(succeeds(pair_.server.send(numbered(1), kPatience))) << "the way back lives too";
 }
 
 // A value at the path of a tensor, below it, or where no TensorDict is: recv() and recv_into()

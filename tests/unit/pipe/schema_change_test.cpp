@@ -2,6 +2,7 @@
 // A schema is announced once, then data; another schema may come at any time.
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <vector>
 
 #include "support/batches.hpp"
@@ -9,6 +10,8 @@
 
 namespace tendon::test {
 namespace {
+
+using namespace std::chrono_literals;
 
 class SchemaChange : public PipeTest {};
 TENDON_ON_EVERY_WAY(SchemaChange);
@@ -84,6 +87,53 @@ TEST_P(SchemaChange, EachDirectionAndEachPipeHasItsOwn) {
   EXPECT_TRUE(is_patterned(client2.recv(kPatience).value(), 4, 40));
   EXPECT_TRUE(is_patterned(pair.client.recv(kPatience).value(), 2, 20));
   EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 1, 10));
+}
+
+// Sends what it can without waiting, as a control loop does, to a peer that takes nothing meanwhile.
+void poll_with_ever_new_shapes(Pipe& from, Pipe& to, std::uint64_t size_bytes) {
+  constexpr std::uint64_t kShapes = 256;
+  constexpr std::uint64_t kRounds = 10'000;
+  std::vector<TensorDict> batches;
+  for (std::uint64_t i = 0; i < kShapes; ++i) batches.push_back(patterned(i, size_bytes + i));
+  std::vector<std::uint64_t> sent;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    const std::uint64_t shape = round % kShapes;
+    if (const auto now = from.send(batches[shape], Deadline(0ns)); now) {
+      sent.push_back(shape);
+    } else {
+      ASSERT_TRUE(now.error().code == ErrorCode::timeout ||
+                  now.error().code == ErrorCode::resource_exhausted)
+          << "in round " << round << ": " << now.error().message();
+    }
+  }
+  EXPECT_LT(sent.size(), kRounds);
+  std::jthread last(
+      [&] { EXPECT_TRUE(succeeds(from.send(patterned(9, size_bytes + kShapes), kPatience))); });
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    auto received = to.recv(kPatience);
+    ASSERT_TRUE(succeeds(received)) << "message " << i;
+    EXPECT_TRUE(is_patterned(*received, sent[i], size_bytes + sent[i])) << "message " << i;
+  }
+  auto received = to.recv(kPatience);
+  ASSERT_TRUE(succeeds(received));
+  EXPECT_TRUE(is_patterned(*received, 9, size_bytes + kShapes));
+}
+
+TEST_P(SchemaChange, APolledSenderOfSmallMessagesAnnouncesOnlyWhatCanFollow) {
+  PipePair pair = connect();
+  poll_with_ever_new_shapes(pair.client, pair.server, 1);
+}
+
+TEST_P(SchemaChange, APolledSenderOfLargeMessagesAnnouncesOnlyWhatCanFollow) {
+  const ContextOptions options{.link_cap_bytes = 4 << 20, .pool_cap_bytes = 4 << 20};
+  PipePair pair = connect(options, options);
+  poll_with_ever_new_shapes(pair.client, pair.server, 300'000);
+}
+
+// Its receiver takes nothing off the connections meanwhile, so that messages stop half way.
+TEST(SchemaChangeStuck, APolledSenderOfLargeMessagesAnnouncesOnlyWhatCanFollow) {
+  PipePair pair = connect_pair(kTcpManual);
+  poll_with_ever_new_shapes(pair.server, pair.client, 200'000);
 }
 
 }  // namespace
