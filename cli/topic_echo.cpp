@@ -86,9 +86,10 @@ Result<Sample> first_sample(Node& node, Subscriber& subscriber, const TopicOptio
 int receive(const TopicOptions& options, std::string_view verb, Reader reader) {
   return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
     TENDON_TRY(fabric, join_fabric(options, verb));
+    // Before there is a subscriber: its first publisher may be connected at once.
+    if (reader.on_event) fabric.node.on_event(reader.on_event);
     reader.subscriber.ends = true;
     TENDON_TRY(declared, Subscriber::declare(fabric.node, options.key, reader.subscriber));
-    if (reader.on_event) declared.on_event(reader.on_event);
     const Interrupt::Guard end_on_signal(interrupt, [&] { declared.close(); });
     bool is_first = true;
     for (std::uint64_t n = 0; options.count == 0 || n < options.count;) {
