@@ -136,6 +136,13 @@ std::string describe_plain_bytes(const Sample& sample) {
          (bytes.size() > kShownHexBytes ? "..." : "");
 }
 
+Value::Map document_of(const Ended& ended) {
+  return {{"reason", to_string(ended.reason)},
+          {"last_seen", ended.last_seen},
+          {"last_published", ended.last_published},
+          {"exact", ended.exact}};
+}
+
 /// A line break in front of each.
 std::string lines_of_values(const TensorDict& tensors) {
   std::string text;
@@ -204,16 +211,19 @@ Value::Map tensors_document(const TensorDict& dict) {
   return document;
 }
 
-void print_sample(const Sample& sample, Pictures pictures) {
-  std::string text;
+void print_gaps(const Sample& sample) {
   for (const Gap& gap : sample.gaps) {
     std::ostringstream line;
     line << gap;
-    text += line.str() + '\n';
+    print_line(line.str());
   }
-  text += sample.plain ? shown(sample.key) + "  a plain Zenoh peer"
-                       : fmt::format("{}  {} #{}", shown(sample.key), shown(sample.publisher),
-                                     sample.sequence);
+}
+
+void print_sample(const Sample& sample, Pictures pictures) {
+  print_gaps(sample);
+  std::string text = sample.plain ? shown(sample.key) + "  a plain Zenoh peer"
+                                  : fmt::format("{}  {} #{}", shown(sample.key),
+                                                shown(sample.publisher), sample.sequence);
   if (sample.age)
     text += "  age " + format_seconds(static_cast<double>(sample.age->count()) * 1e-9);
   if (!sample.tensors) {
@@ -239,10 +249,16 @@ Value::Map sample_document(const Sample& sample) {
   }
   Value::Map document{{"key", sample.key},
                       {"publisher", sample.publisher},
-                      {"incarnation", sample.incarnation},
-                      {"sequence", sample.sequence},
-                      {"stamp_ns", sample.stamp},
-                      {"gaps", std::move(gaps)}};
+                      {"entity", sample.entity},
+                      {"incarnation", sample.incarnation}};
+  if (sample.ended) {
+    document.emplace_back("ended", document_of(*sample.ended));
+    document.emplace_back("gaps", std::move(gaps));
+    return document;
+  }
+  document.emplace_back("sequence", sample.sequence);
+  document.emplace_back("stamp_ns", sample.stamp);
+  document.emplace_back("gaps", std::move(gaps));
   if (sample.plain) {
     document.emplace_back("plain", true);
     document.emplace_back("encoding", sample.encoding);

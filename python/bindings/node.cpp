@@ -107,11 +107,11 @@ void bind_node(nb::module_& module) {
            nb::arg("max_held") = 4, nb::arg("max_age").none() = nb::none(),
            nb::arg("max_hz").none() = nb::none(), nb::arg("newest_only").none() = nb::none(),
            nb::arg("schema").none() = nb::none(), nb::arg("plain").none() = nb::none(),
-           nb::arg("plain_content") = "tensors", kSubscriberDoc,
+           nb::arg("plain_content") = "tensors", nb::arg("ends") = false, kSubscriberDoc,
            nb::sig("def subscriber(self, keys: str, *, window: int = 16, max_held: int = 4, "
                    "max_age: float | None = None, max_hz: float | None = None, newest_only: bool | "
                    "None = None, schema: object = None, plain: bool | None = None, "
-                   "plain_content: str = 'tensors') -> Subscriber"))
+                   "plain_content: str = 'tensors', ends: bool = False) -> Subscriber"))
       .def("responder", declare_responder, nb::arg("key"), nb::arg("handler"), nb::kw_only(),
            nb::arg("handlers") = 8, nb::arg("waiting") = 64, kResponderDoc,
            nb::sig("def responder(self, key: str, handler: collections.abc.Callable[[Request], "
@@ -156,8 +156,8 @@ void bind_node(nb::module_& module) {
           "needs; returns when all that is there was told. Raises Timeout.",
           nb::sig("def survey(self, timeout: float | None = ...) -> None"))
       .def("events", events_of_node,
-           "What this node wants its program to know, from now on: lost samples, peers that\n"
-           "cannot be reached, names that two nodes have.",
+           "What this node wants its program to know, from now on: publishers that came and\n"
+           "ended, lost samples, peers that cannot be reached, names that two nodes have.",
            nb::sig("def events(self) -> FabricEvents"))
       .def(
           "peer_stats",

@@ -137,6 +137,9 @@ void bind_stats(nb::module_& module) {
       .def_ro("thinned", &PublisherStats::thinned,
               "Samples left out because of a max_hz, of all subscribers.")
       .def_ro("subscribers", &PublisherStats::subscribers, "Now.")
+      .def_prop_ro(
+          "lagging", [](const PublisherStats& self) { return self.lagging; },
+          "Subscribers that are behind now, by name.", nb::sig("def lagging(self) -> list[str]"))
       .def_ro("plain_put", &PublisherStats::plain_put, "Samples put for plain Zenoh peers.")
       .def_ro("plain_dropped", &PublisherStats::plain_dropped,
               "Samples not put while somebody subscribed by Zenoh: a newer one came, they\n"
