@@ -221,15 +221,21 @@ void add_topic(CLI::App& app, int& exit_code) {
   (void)add_reader("bw", "The bandwidth of samples", measure(TopicMeasure::bandwidth));
   (void)add_reader("delay", "The age of samples, at the most", measure(TopicMeasure::delay));
 
-  const auto [verb, options] = add("pub", "Publishes the tensors of a file", run_topic_pub);
+  const auto [verb, options] =
+      add("pub", "Publishes the tensors of a file, or its bytes", run_topic_pub);
   verb->add_option("KEY", options->key, "A key: \"vision/objects\"")->required();
-  verb->add_option("FILE", options->file, "A safetensors file")->required();
+  verb->add_option("FILE", options->file, "A safetensors file; any with --encoding")->required();
   verb->add_option("--rate", options->rate_hz, "Samples a second [1]")
       ->check(CLI::Range(1e-6, 1e6));
   verb->add_option("-n,--count", options->count, "End after so many samples");
   add_switch(verb, "--once", options->count, std::uint64_t{1}, "One sample");
   verb->add_option("--subscribers", options->subscriber_count,
                    "Begin when so many are there, within --timeout [1]");
+  add_switch(verb, "--bare", options->sink, TopicSink::bare,
+             "As a plain Zenoh peer: by Zenoh alone, without Tendon's attachment");
+  verb->add_option("--encoding", options->encoding,
+                   "Publish FILE's bytes as they are, which plain Zenoh peers see as this: "
+                   "\"application/json\"");
 }
 
 void add_node(CLI::App& app, int& exit_code) {

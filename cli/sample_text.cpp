@@ -16,9 +16,14 @@
 #include "cli/fabric_node.hpp"
 #include "cli/output.hpp"
 #include "cli/picture.hpp"
+#include "core/text.hpp"
 
 namespace tendon::cli {
 namespace {
+
+/// Bytes of a plain peer's text that are shown, and of what is no text.
+constexpr std::size_t kShownTextBytes = 4096;
+constexpr std::size_t kShownHexBytes = 16;
 
 /// IEEE 754 binary16.
 double from_f16(std::uint16_t bits) {
@@ -91,6 +96,53 @@ std::string line_of(std::string_view path, const Tensor& tensor) {
                                    statistics->mean, statistics->max));
 }
 
+/// Is it text by what its sender says of it, and by what it is?
+bool is_text(std::string_view encoding, std::string_view bytes) {
+  const std::string_view type = encoding.substr(0, encoding.find(';'));
+  const bool is_said = type.starts_with("text/") || type == "application/json" ||
+                       type.ends_with("+json") || type == "application/yaml" ||
+                       type == "application/xml" || type == "zenoh/string";
+  return is_said && detail::is_utf8(bytes);
+}
+
+/// What is shown of UTF-8: whole characters.
+std::string_view front_of(std::string_view text) {
+  std::size_t size = std::min(text.size(), kShownTextBytes);
+  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  return text.substr(0, size);
+}
+
+/// A line for each of its lines.
+std::string lines_of_text(std::string_view text) {
+  std::string lines;
+  std::string_view rest = front_of(text);
+  const std::size_t left_out = text.size() - rest.size();
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    lines += "\n  " + shown(line);
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  }
+  if (left_out > 0) lines += fmt::format("\n  ... {} bytes more", left_out);
+  return lines;
+}
+
+/// What a plain peer put: an encoding that it chose, and its bytes.
+std::string describe_plain_bytes(const Sample& sample) {
+  const Bytes bytes = sample.bytes.bytes();
+  std::string text = fmt::format("\n  {}  {} bytes", shown(sample.encoding), bytes.size());
+  if (is_text(sample.encoding, as_text(bytes))) return text + lines_of_text(as_text(bytes));
+  if (bytes.empty()) return text;
+  return text + "  " + detail::to_hex(bytes.first(std::min(bytes.size(), kShownHexBytes))) +
+         (bytes.size() > kShownHexBytes ? "..." : "");
+}
+
+Value::Map document_of(const Ended& ended) {
+  return {{"reason", to_string(ended.reason)},
+          {"last_seen", ended.last_seen},
+          {"last_published", ended.last_published},
+          {"exact", ended.exact}};
+}
+
 /// A line break in front of each.
 std::string lines_of_values(const TensorDict& tensors) {
   std::string text;
@@ -159,20 +211,26 @@ Value::Map tensors_document(const TensorDict& dict) {
   return document;
 }
 
-void print_sample(const Sample& sample, Pictures pictures) {
-  std::string text;
+void print_gaps(const Sample& sample) {
   for (const Gap& gap : sample.gaps) {
     std::ostringstream line;
     line << gap;
-    text += line.str() + '\n';
+    print_line(line.str());
   }
-  text += sample.plain ? shown(sample.key) + "  a plain Zenoh peer"
-                       : fmt::format("{}  {} #{}", shown(sample.key), shown(sample.publisher),
-                                     sample.sequence);
+}
+
+void print_sample(const Sample& sample, Pictures pictures) {
+  print_gaps(sample);
+  std::string text = sample.plain ? shown(sample.key) + "  a plain Zenoh peer"
+                                  : fmt::format("{}  {} #{}", shown(sample.key),
+                                                shown(sample.publisher), sample.sequence);
   if (sample.age)
     text += "  age " + format_seconds(static_cast<double>(sample.age->count()) * 1e-9);
-  if (!sample.tensors)
-    return print_line(text + fmt::format("\n  {} bytes", sample.bytes.size_bytes()));
+  if (!sample.tensors) {
+    return print_line(text + (sample.plain
+                                  ? describe_plain_bytes(sample)
+                                  : fmt::format("\n  {} bytes", sample.bytes.size_bytes())));
+  }
   if (pictures == Pictures::none) return print_line(text + describe_tensors(*sample.tensors));
   print_line(text);
   for (const auto& [path, tensor] : *sample.tensors) {
@@ -191,14 +249,30 @@ Value::Map sample_document(const Sample& sample) {
   }
   Value::Map document{{"key", sample.key},
                       {"publisher", sample.publisher},
-                      {"incarnation", sample.incarnation},
-                      {"sequence", sample.sequence},
-                      {"stamp_ns", sample.stamp},
-                      {"gaps", std::move(gaps)}};
-  if (sample.plain) document.emplace_back("plain", true);
+                      {"entity", sample.entity},
+                      {"incarnation", sample.incarnation}};
+  if (sample.ended) {
+    document.emplace_back("ended", document_of(*sample.ended));
+    document.emplace_back("gaps", std::move(gaps));
+    return document;
+  }
+  document.emplace_back("sequence", sample.sequence);
+  document.emplace_back("stamp_ns", sample.stamp);
+  document.emplace_back("gaps", std::move(gaps));
+  if (sample.plain) {
+    document.emplace_back("plain", true);
+    document.emplace_back("encoding", sample.encoding);
+  }
   if (sample.age) document.emplace_back("age_ns", sample.age->count());
   if (!sample.tensors) {
-    document.emplace_back("size_bytes", sample.bytes.size_bytes());
+    const Bytes bytes = sample.bytes.bytes();
+    document.emplace_back("size_bytes", bytes.size());
+    if (sample.plain && is_text(sample.encoding, as_text(bytes))) {
+      document.emplace_back("text", std::string(front_of(as_text(bytes))));
+    } else if (sample.plain) {
+      document.emplace_back("hex",
+                            detail::to_hex(bytes.first(std::min(bytes.size(), kShownHexBytes))));
+    }
     return document;
   }
   for (auto& entry : tensors_document(*sample.tensors)) document.push_back(std::move(entry));

@@ -32,7 +32,9 @@ enum class Pictures : std::uint8_t { none, blocks };
 
 /// Lines: the sample, its gaps, each tensor with its statistics, each value.
 void print_sample(const Sample& sample, Pictures pictures);
-/// The same as one JSON document.
+/// The same as one JSON document; of an end what ended, and its gaps.
 [[nodiscard]] Value::Map sample_document(const Sample& sample);
+/// Lines of stdout, one a gap.
+void print_gaps(const Sample& sample);
 
 }  // namespace tendon::cli

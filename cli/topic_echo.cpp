@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,37 +30,90 @@ constexpr std::chrono::nanoseconds kAnyAge = std::chrono::hours(24 * 365);
 /// So long a reader waits in silence for a first sample, while it knows of no publisher.
 constexpr auto kSilence = 1s;
 
+/// So many keys are named where nobody publishes on the one that was asked for.
+constexpr std::size_t kKeysNamed = 3;
+
+/// How much two keys have in common: what they begin and end with.
+std::size_t likeness(std::string_view one, std::string_view other) {
+  const auto shorter = static_cast<std::ptrdiff_t>(std::min(one.size(), other.size()));
+  const auto front = std::mismatch(one.begin(), one.begin() + shorter, other.begin()).first;
+  const std::ptrdiff_t same = front - one.begin();
+  const auto back = std::mismatch(one.rbegin(), one.rbegin() + (shorter - same), other.rbegin());
+  return static_cast<std::size_t>(same + (back.first - one.rbegin()));
+}
+
+/// "; published are a, b", the most like it first; empty: none is published.
+std::string published_keys(Node& node, const std::string& wanted) {
+  (void)node.survey(kSilence);  // what is known by then is named
+  std::vector<std::string> keys;
+  for (const EntityInfo& publisher : node.publishers())
+    if (keys.empty() || keys.back() != publisher.key) keys.push_back(publisher.key);
+  if (keys.empty()) return {};
+  std::ranges::stable_sort(keys, std::greater(),
+                           [&](const std::string& key) { return likeness(key, wanted); });
+  keys.resize(std::min(keys.size(), kKeysNamed));
+  std::string text = "; published are ";
+  for (std::string_view separator; const std::string& key : keys)
+    text.append(std::exchange(separator, ", ")).append(shown(key));
+  return text;
+}
+
+/// A reader of a topic: what it asks for, and what it does with what comes.
+struct Reader {
+  SubscriberOptions subscriber;
+  /// What else may be meant where nobody publishes; empty: nothing.
+  std::string_view hint;
+  std::function<void(const FabricEvent&)> on_event;
+  std::function<void(const Sample&)> on_sample;
+  std::function<void(const Sample&)> on_end;  ///< Sample::ended is set
+  std::function<void()> at_last;
+};
+
 /// As recv(); says, while it waits, when no node publishes on the key.
-Result<Sample> first_sample(Subscriber& subscriber, const TopicOptions& options,
+Result<Sample> first_sample(Node& node, Subscriber& subscriber, const TopicOptions& options,
                             std::string_view hint) {
   const Deadline deadline = options.patience_for_sample();
   auto sample = subscriber.recv(earlier(deadline, Deadline(kSilence)));
   if (sample || sample.error().code != ErrorCode::timeout || deadline.has_passed()) return sample;
-  if (subscriber.stats().publishers == 0)
-    say(fmt::format("tendon: no node was found that publishes on {}; {}", shown(options.key),
-                    hint));
+  if (subscriber.stats().publishers == 0) {
+    say(fmt::format("tendon: no node was found that publishes on {}{}{}", shown(options.key), hint,
+                    published_keys(node, options.key)));
+  }
   return subscriber.recv(deadline);
 }
 
-/// Receives until `options.count` samples, the timeout or a signal; `on_sample` takes each.
-/// `hint`: what else may be meant where nobody publishes; empty: nothing.
-int receive(const TopicOptions& options, std::string_view verb, const SubscriberOptions& subscriber,
-            std::string_view hint, const std::function<void(const Sample&)>& on_sample,
-            const std::function<void()>& at_end) {
+/// Receives until `options.count` samples, the timeout or a signal.
+int receive(const TopicOptions& options, std::string_view verb, Reader reader) {
   return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
     TENDON_TRY(fabric, join_fabric(options, verb));
-    TENDON_TRY(declared, Subscriber::declare(fabric.node, options.key, subscriber));
+    // Before there is a subscriber: its first publisher may be connected at once.
+    if (reader.on_event) fabric.node.on_event(reader.on_event);
+    reader.subscriber.ends = true;
+    TENDON_TRY(declared, Subscriber::declare(fabric.node, options.key, reader.subscriber));
     const Interrupt::Guard end_on_signal(interrupt, [&] { declared.close(); });
-    for (std::uint64_t n = 0; options.count == 0 || n < options.count; ++n) {
-      auto sample = n == 0 && !hint.empty() ? first_sample(declared, options, hint)
-                                            : declared.recv(options.patience_for_sample());
+    bool is_first = true;
+    for (std::uint64_t n = 0; options.count == 0 || n < options.count;) {
+      auto sample = std::exchange(is_first, false)
+                        ? first_sample(fabric.node, declared, options, reader.hint)
+                        : declared.recv(options.patience_for_sample());
       if (interrupt.requested()) break;  // the end that was asked for
       if (!sample) return std::move(sample).error();
-      on_sample(*sample);
+      if (sample->ended) {
+        reader.on_end(*sample);
+      } else {
+        reader.on_sample(*sample);
+        ++n;
+      }
     }
-    at_end();
+    reader.at_last();
     return {};
   });
+}
+
+void say_end(const Ended& ended) {
+  std::ostringstream words;
+  words << "tendon: " << ended;
+  say(words.str());
 }
 
 std::uint64_t size_of(const Sample& sample) {
@@ -103,8 +157,11 @@ class Meter {
     last_ = now;
     sizes_.add(static_cast<double>(size_of(sample)));
     if (sample.age) ages_.add(static_cast<double>(sample.age->count()) * 1e-9);
-    for (const Gap& gap : sample.gaps) missed_ += gap.count();
+    add_gaps(sample);
     if (now - since_ >= 1s) print();
+  }
+  void add_gaps(const Sample& sample) {
+    for (const Gap& gap : sample.gaps) missed_ += gap.count();
   }
 
   void print() {
@@ -185,17 +242,35 @@ int run_topic_echo(const TopicOptions& options) {
       print_sample(sample, pictures);
     }
   };
+  const auto print_end = [&](const Sample& sample) {
+    if (options.format == Format::json) {
+      print_json(sample_document(sample));
+    } else {
+      print_gaps(sample);
+    }
+    say_end(*sample.ended);
+  };
+  const auto say_came = [](const FabricEvent& event) {
+    if (event.kind != FabricEventKind::came) return;
+    say(fmt::format("tendon: {} publishes on {}: {}", shown(event.node), shown(event.key),
+                    shown(event.reason)));
+  };
   SubscriberOptions subscriber{.newest_only = false};
   if (options.sources == TopicSources::plain_too) {
     subscriber.plain = true;  // without ages, which plain samples do not have
+    subscriber.plain_content = PlainContent::both;
   } else {
     subscriber.max_age = kAnyAge;
   }
-  return receive(options, "topic echo", subscriber,
-                 options.sources == TopicSources::plain_too
-                     ? "waiting for it, and for plain Zenoh peers"
-                     : "--plain hears plain Zenoh peers, too",
-                 print, [] {});
+  return receive(options, "topic echo",
+                 {.subscriber = subscriber,
+                  .hint = options.sources == TopicSources::plain_too
+                              ? "; waiting for it, and for plain Zenoh peers"
+                              : "; --plain hears plain Zenoh peers, too",
+                  .on_event = say_came,
+                  .on_sample = print,
+                  .on_end = print_end,
+                  .at_last = [] {}});
 }
 
 int run_topic_measure(const TopicOptions& options, TopicMeasure measure) {
@@ -203,9 +278,17 @@ int run_topic_measure(const TopicOptions& options, TopicMeasure measure) {
   SubscriberOptions subscriber;
   subscriber.newest_only = false;
   if (measure == TopicMeasure::delay) subscriber.max_age = kAnyAge;
-  return receive(
-      options, "topic", subscriber, {}, [&](const Sample& sample) { meter.add(sample); },
-      [&] { meter.print(); });
+  return receive(options, "topic",
+                 {.subscriber = subscriber,
+                  .hint = {},
+                  .on_event = {},
+                  .on_sample = [&](const Sample& sample) { meter.add(sample); },
+                  .on_end =
+                      [&](const Sample& sample) {
+                        meter.add_gaps(sample);
+                        say_end(*sample.ended);
+                      },
+                  .at_last = [&] { meter.print(); }});
 }
 
 }  // namespace tendon::cli

@@ -128,6 +128,8 @@ struct RouterOptions {
 enum class TopicDetail : std::uint8_t { announced, why };
 /// Whose samples: those of publishers of Tendon, or of plain Zenoh peers as well.
 enum class TopicSources : std::uint8_t { publishers, plain_too };
+/// For whom `topic pub` publishes: subscribers of Tendon first, or as a plain Zenoh peer itself.
+enum class TopicSink : std::uint8_t { subscribers, bare };
 
 struct TopicOptions : FabricOptions {
   std::string key;
@@ -139,6 +141,8 @@ struct TopicOptions : FabricOptions {
   std::size_t subscriber_count = 1;
   std::optional<double> sample_timeout_s;
   TopicSources sources = TopicSources::publishers;
+  TopicSink sink = TopicSink::subscribers;
+  std::optional<std::string> encoding;  ///< the file is bytes of this kind; nothing: tensors
 
   [[nodiscard]] Deadline patience_for_sample() const {
     return sample_timeout_s ? Deadline(to_duration(*sample_timeout_s)) : Deadline::never();

@@ -26,6 +26,16 @@ function(tendon_names_in source result)
   set(${result} ${names} PARENT_SCOPE)
 endfunction()
 
+# tendon_reuse_headers(<target> [tendon_test_headers]): headers that are precompiled once for targets of few files. It does
+# nothing where there are none.
+function(tendon_reuse_headers target)
+  set(from tendon_program_headers ${ARGN})
+  list(GET from -1 from)
+  if(TARGET ${from})
+    target_precompile_headers(${target} REUSE_FROM ${from})
+  endif()
+endfunction()
+
 # tendon_join_sources(<target> <files in a unit> <file>...): compiles several files as one, which takes
 # half the time. Files that define the same name in their anonymous namespaces go to different units.
 function(tendon_join_sources target unit_size)

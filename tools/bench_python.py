@@ -23,7 +23,7 @@ PYTHON = "build/python/venv/bin/python"
 PEER_PACKAGES = "build/python/peers"  # of UCXX; the environment is that of the tests
 PROGRAMS = "benchmarks/peers/python"
 SIZES = [KIB, MIB, LARGE]
-PACKAGES = ["pytendon", "numpy", "torch", "tensordict", "ucxx-cu13", "libucx-cu13"]
+PACKAGES = ["pytendon", "numpy", "torch", "tensordict", "eclipse-zenoh", "ucxx-cu13", "libucx-cu13"]
 FIRST, STEADY = "first_us", "latency_us_p50"
 CPU = "cpu_us_per_round"
 ANSWERS_AFTER = {1_000: 2_000, 10_000: 300}  # us: rounds, of some seconds
@@ -71,6 +71,9 @@ def plan() -> dict[str, list[list[Step]]]:
          *[step("tendon_pipe", policy, KIB, "-n", "20000") for policy in ("shm", "default")]],
         *[[step("tendon_pipe", policy, KIB, "--answer-after", str(after_us), "-n", str(rounds))
            for policy in ("default", "blocking")] for after_us, rounds in ANSWERS_AFTER.items()]]
+    sections["publish"] = [
+        [step("publishing", mode, size) for mode in ("zenoh", "bytes", "dict", "loan")] for size in (KIB, MIB)
+    ] + [[step("publishing", mode, MIB)] for mode in ("first", "first-undeclared")]
     return sections
 
 
@@ -143,7 +146,19 @@ def lines() -> list[Line]:
         Line("shm loan, 100 MB untouched / 1 KiB", tendon("loan", LARGE), [tendon("loan", KIB)],
              STEADY, 3),
         Line("import tendon, after NumPy", Key("tendon", "import", 0), [], STEADY, 50_000),
-        *policy_lines(), *conversion_lines(), *(line for size in SIZES for line in peer_lines(size))]
+        *policy_lines(), *publish_lines(), *conversion_lines(), *(line for size in SIZES for line in peer_lines(size))]
+
+
+def publish_lines() -> list[Line]:
+    """Samples a second, beside bare Zenoh; the limits are of rates, as a bandwidth is."""
+    rate = "bandwidth_gb_per_s"
+    found = [Line(f"publish by {mode} with overflow='block', {size_text(size)}, one subscriber / bare Zenoh",
+                  tendon(f"publish {mode}", size), [Key("zenoh", "publish bytes", size)], rate, limit)
+             for size, limit in ((KIB, 0.65), (MIB, 1)) for mode in ("bytes", "dict", "loan")]
+    return found + [
+        Line(f"publish 1 MiB, the first 64 of a history, {name} / later ones", tendon(f"first history, {name}", MIB),
+             [tendon(f"later histories, {name}", MIB)], rate, limit)
+        for name, limit in (("declared schema", 0.8), ("no schema", None))]
 
 
 def policy_lines() -> list[Line]:
@@ -235,7 +250,10 @@ def document(arguments: argparse.Namespace, machine: dict[str, str], verdicts: l
         "after the first rounds, so its bandwidth is nominal. gloo: `leaves` is `send`, `posted` "
         "`isend` and `irecv`. `consolidated` tensordicts were packed into one buffer beforehand, "
         "`fresh` ones by each send. UCXX uses TCP between two processes of one host, as its "
-        "connections need errors of the peer, which its shared memory does not report.",
+        "connections need errors of the peer, which its shared memory does not report. `publish` and "
+        "`first history` are of topics (`benchmarks/peers/python/publishing.py`): one publisher that waits for one "
+        "subscriber in another process, Zenoh with CongestionControl.BLOCK over a unix socket; a time is that of a "
+        "burst over its samples, and of a history the median of its publishes.",
         figure_table(result)]
     if result.not_measured:
         parts += ["## Python: not measured", missing_table(result)]

@@ -90,6 +90,7 @@ NUMBERS = {
         ("| why; at most {} bytes |", "Channel::kMaxPostBytes"),
         ("| mask: {} bits,", "kMaxPlaces"),
         ("| {} x 128 | lines:", "Board::kRounds"),
+        ("of the channel's pipe, {} words of u64", "HeadPage::kWords"),
         ("x {} | lines:", "128"),
         ("named by {} random bits", "128"),
         ("each alone on {} bytes", "128"),

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # To be sourced. run_pytest RESULTS PYTHON [PYTEST-ARGUMENT...]: runs tests/python and writes the JUnit
 # file RESULTS. What failed runs once more if tests/unsteady.txt lists one of it, as in tools/run_tests.sh.
+#
+# Most tests wait for other processes, so three processes share the files. A single file, or an option such as -k or -x,
+# runs in one, which starts sooner; `-n 3` then asks for several.
 run_pytest() {
   local results=$1 python=$2 status=0
-  local again=${results%.xml}_again.xml
+  local again=${results%.xml}_again.xml processes=(-n 3 --dist loadfile --no-loadscope-reorder)
   shift 2
+  if [ $# -eq 1 ] || [[ " $*" == *" -"* ]]; then processes=(); fi
   rm -f "$results" "$again"
-  "$python" -m pytest -q --junitxml="$results" "$@" || status=$?
+  # Where Python may write no bytecode, each of some hundred processes would compile torch by itself.
+  unset PYTHONDONTWRITEBYTECODE
+  export PYTHONPYCACHEPREFIX=$PWD/build/python/bytecode
+  "$python" -m pytest -q --junitxml="$results" "${processes[@]}" "$@" || status=$?
   if [ -f "$results" ] && [ -n "$(python3 tools/test_summary.py --again "$results")" ]; then
     echo "== test: python, what failed, again"
     status=0

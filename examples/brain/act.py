@@ -17,7 +17,7 @@ from report import BIN_S, NODES, OBSERVER, TOPICS, Report
 from spiking import Learned
 from world import World
 
-PATIENCE_S = 30
+PATIENCE_S = 120
 SETTLED_NS = 400_000_000  # after a change an arm needs some time to be where it should
 RATE_HZ = 100
 ON_MARK = 0.5
@@ -177,10 +177,11 @@ class Act:
         """Promises that these topics were published on in this time."""
         rates = {key: self.observer.count(key, since_ns, until_ns) * 1e9 / (until_ns - since_ns) for key in keys}
         self.promise(all(rate > RATE_HZ / 4 for rate in rates.values()),
-                     f"{what}: " + ", ".join(f"{key} {rate:.0f}/s" for key, rate in rates.items()))
+                     f"{what}: " + ", ".join(f"{key} {rate:.0f}/s" for key, rate in rates.items()), timed=True)
 
-    def promise(self, kept: bool, what: str) -> None:
-        self.report.promises.append({"kept": bool(kept), "what": what})
+    def promise(self, kept: bool, what: str, timed: bool = False) -> None:
+        """timed: a machine that is busy with something else may be too slow to keep it."""
+        self.report.promises.append({"kept": bool(kept), "what": what, "timed": timed})
 
     # What was seen.
 
@@ -246,7 +247,7 @@ class Act:
         right = sum(frame["right"] for frame in counted)
         self.promise(counted and right >= self.pace.least_right * len(counted),
                      f"the arm pointed at the digit that was shown: {right} of {len(counted)} times "
-                     f"(at least {self.pace.least_right:.0%})")
+                     f"(at least {self.pace.least_right:.0%})", timed=True)
 
     def _judge_words(self) -> None:
         did = self.report.did.get("pfc", {})

@@ -31,7 +31,7 @@ def peers_act(options: argparse.Namespace, learned: Learned, pace: Pace) -> Repo
     how = "each node knows the addresses of those before it" if static else "nodes find each other by themselves"
     report = Report("peers", f"Peer to peer: {how}")
     accuracy = learned.accuracy()
-    report.promises.append({"kept": accuracy >= LEAST_ACCURACY, "what":
+    report.promises.append({"kept": accuracy >= LEAST_ACCURACY, "timed": False, "what":
                             f"the spiking network reads {accuracy:.1%} of {HELD_OUT} held-out digits in "
                             f"{TICKS_TO_READ} ticks (at least {LEAST_ACCURACY:.0%})"})
     print(report.promises[0]["what"])
@@ -52,7 +52,7 @@ def main() -> int:
                         help="how nodes find each other: by Zenoh (the default), or by addresses; that is the first "
                              "act alone, and needs no Zenoh")
     parser.add_argument("--tendon", type=Path, default="tendon", help="the command, which has the router")
-    parser.add_argument("--short", action="store_true", help="some seconds, for tests")
+    parser.add_argument("--short", action="store_true", help="some seconds, for tests: what a busy machine is too slow for is shown, and not judged")
     parser.add_argument("--page", type=Path, help="writes a page with plots")
     parser.add_argument("--json", type=Path, help="writes all that the page shows")
     options = parser.parse_args()
@@ -77,7 +77,8 @@ def main() -> int:
     if options.page:
         options.page.write_text(page(reports))
         print(f"\n   the page with the plots: {options.page}")
-    return 0 if all(promise["kept"] for report in reports for promise in report.promises) else 1
+    return 0 if all(promise["kept"] or (options.short and promise["timed"])
+                    for report in reports for promise in report.promises) else 1
 
 
 if __name__ == "__main__":

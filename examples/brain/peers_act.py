@@ -71,7 +71,7 @@ class PeersAct(Act):
         onsets = report.did["pfc"]["onsets"]
         self.promise(onsets > 0, f"the sensor was seen and used: PFC took {onsets} changes from it")
         again = [frame for frame in report.shown if frame["counts"] and frame["since"] > self._back_s]
-        self.promise(any(frame["right"] for frame in again), "the arm points at what the new vision sees")
+        self.promise(any(frame["right"] for frame in again), "the arm points at what the new vision sees", timed=True)
         motor = [account for account in report.accounts if account["subscriber"] == "motor"]
         missed = sum(sum(account["missed"].values()) for account in motor)
         reasons = sorted({reason for account in motor for reason in account["missed"]})

@@ -26,7 +26,7 @@ class Report:
     shown: list[dict] = field(default_factory=list)  # {"since", "digit", "right", "decided_ms", "counts"}
     accounts: list[dict] = field(default_factory=list)
     did: dict[str, dict] = field(default_factory=dict)
-    promises: list[dict] = field(default_factory=list)  # {"kept", "what"}
+    promises: list[dict] = field(default_factory=list)  # {"kept", "what", "timed"}
 
     def decision_times(self) -> dict[bool, list[float]]:
         """Until PFC was right [ms], without and with the sensor."""

@@ -73,8 +73,16 @@ Priority priority_from(const std::string& word) {
 }
 
 PlainPeers plain_peers_from(const std::string& word) {
-  return choose<PlainPeers>("plain", word,
-                            {{"auto", PlainPeers::automatic}, {"off", PlainPeers::off}});
+  return choose<PlainPeers>(
+      "plain", word,
+      {{"auto", PlainPeers::automatic}, {"off", PlainPeers::off}, {"bare", PlainPeers::bare}});
+}
+
+PlainContent plain_content_from(const std::string& word) {
+  return choose<PlainContent>("plain_content", word,
+                              {{"tensors", PlainContent::tensors},
+                               {"bytes", PlainContent::bytes},
+                               {"both", PlainContent::both}});
 }
 
 }  // namespace tendon::python

@@ -5,6 +5,7 @@
 #include <string>
 #include <tendon/fabric/publisher.hpp>
 #include <tendon/fabric/qos.hpp>
+#include <tendon/fabric/subscriber.hpp>
 #include <tendon/group/options.hpp>
 #include <tendon/pipe/pipe.hpp>
 
@@ -21,5 +22,6 @@ TENDON_BETWEEN_MODULES [[nodiscard]] Profile profile_from(const std::string& wor
 [[nodiscard]] Overflow overflow_from(const std::string& word);
 [[nodiscard]] Priority priority_from(const std::string& word);
 [[nodiscard]] PlainPeers plain_peers_from(const std::string& word);
+[[nodiscard]] PlainContent plain_content_from(const std::string& word);
 
 }  // namespace tendon::python

@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <chrono>
 #include <cstddef>
@@ -12,7 +13,9 @@
 
 #include "bindings.hpp"
 #include "context.hpp"
+#include "future.hpp"
 #include "node.hpp"
+#include "subscriber.hpp"
 #include "wait.hpp"
 
 namespace tendon::python {
@@ -32,12 +35,22 @@ double monotonic_of(std::chrono::steady_clock::time_point when) {
 
 // The queue ends with its handle, whatever still calls it.
 template <class Event, class Source>
-EventsHandle<Event> make_events(nb::object source, Source& where, auto subscribe) {
+EventsHandle<Event> make_events(nb::object source, nb::object context, Source& where,
+                                auto subscribe) {
   const auto queue = std::make_shared<EventQueue<Event>>();
   subscribe(where, [weak = std::weak_ptr(queue)](const Event& event) {
     if (const auto open = weak.lock()) open->push(event);
   });
-  return {std::move(source), queue};
+  return {std::move(source), std::move(context), queue};
+}
+
+template <class Event>
+std::unique_ptr<Future> next_event(nb::object events, nb::object timeout, ErrorCode closed_as) {
+  const auto& handle = nb::cast<const EventsHandle<Event>&>(events);
+  auto future = make_future(handle.context, std::move(timeout), handle.queue->post(closed_as),
+                            [](Event event) { return nb::cast(std::move(event)); });
+  future->watched = std::move(events);
+  return future;
 }
 
 nb::tuple attempts_of(const FabricEvent& event) {
@@ -49,14 +62,15 @@ nb::tuple attempts_of(const FabricEvent& event) {
 
 template <class Event>
 void bind_events(nb::module_& module, const char* name, const char* doc, const char* recv_sig,
-                 const char* next_sig, const char* enter_sig, const char* iter_sig) {
+                 const char* next_sig, const char* anext_sig, const char* enter_sig,
+                 const char* iter_sig, const char* aiter_sig) {
   using Handle = EventsHandle<Event>;
   const auto recv = [](const Handle& self, nb::handle timeout) {
     const auto queue = self.queue;
     return wait_in_slices(deadline_of(timeout, 0),
                           [&](Deadline slice) { return queue->next("events.recv", slice); });
   };
-  nb::class_<Handle>(module, name, doc)
+  nb::class_<Handle>(module, name, doc, nb::is_weak_referenceable())
       .def(
           "recv",
           [recv](const Handle& self, nb::object timeout) { return unwrap(recv(self, timeout)); },
@@ -64,6 +78,15 @@ void bind_events(nb::module_& module, const char* name, const char* doc, const c
           "The next event. timeout: seconds, None waits for ever. Raises Timeout,\n"
           "PipeClosed after close().",
           nb::sig(recv_sig))
+      .def(
+          "arecv",
+          [](nb::object self, nb::object timeout) {
+            return next_event<Event>(std::move(self), std::move(timeout), ErrorCode::pipe_closed);
+          },
+          nb::arg("timeout").none() = nb::none(),
+          "`event = await events.arecv()`. A task that is cancelled in it leaves its event\n"
+          "to the next one.",
+          nb::sig("def arecv(self, timeout: float | None = None) -> Future"))
       .def(
           "__iter__", [](nb::object self) { return self; }, nb::sig(iter_sig))
       .def(
@@ -74,6 +97,20 @@ void bind_events(nb::module_& module, const char* name, const char* doc, const c
             return unwrap(std::move(event));
           },
           nb::sig(next_sig))
+      .def(
+          "__aiter__", [](nb::object self) { return self; }, nb::sig(aiter_sig))
+      .def(
+          "__anext__",
+          [](nb::object self) {
+            auto future = next_event<Event>(std::move(self), nb::none(), ErrorCode::end_of_stream);
+            future->ends_iteration = true;
+            return future;
+          },
+          nb::sig(anext_sig))
+      .def(
+          "fileno", [](const Handle& self) { return unwrap(self.queue->fd()); },
+          "A descriptor for an event loop, readable when a future of arecv() is done.")
+      .def("_arm", [](const Handle& self) { self.queue->arm(); })
       .def_prop_ro(
           "dropped", [](const Handle& self) { return self.queue->dropped(); },
           "Events that came while 4096 waited: only logged.")
@@ -92,12 +129,19 @@ void bind_fabric_event(nb::module_& module) {
   nb::class_<FabricEvent>(module, "FabricEvent", "What a node wants its program to know.")
       .def_prop_ro(
           "kind", [](const FabricEvent& self) { return std::string(to_string(self.kind)); },
-          "'gap', 'lagging', 'schema_mismatch', 'duplicate_name', 'undiscoverable' or\n"
-          "'unreachable'.")
+          "'gap', 'lagging', 'schema_mismatch', 'duplicate_name', 'undiscoverable',\n"
+          "'unreachable', 'plain_refused'; 'came': a subscriber is connected to a\n"
+          "publisher; 'ended': the samples of a publisher ended at a subscriber; 'unsent': a\n"
+          "publisher was closed before a subscriber was shown everything.")
       .def_ro("key", &FabricEvent::key, "Of the topic; '' for names of nodes.")
       .def_ro("node", &FabricEvent::node, "The name of the other one.")
       .def_ro("reason", &FabricEvent::reason, "How it is known, and what was tried.")
       .def_ro("gap", &FabricEvent::gap, "Of 'gap': the samples that do not come.")
+      .def_ro("ended", &FabricEvent::ended, "Of 'ended': how, and how far the publisher was.")
+      .def_ro("entity", &FabricEvent::entity,
+              "The publisher, as Sample.entity names it; 0: it is about none.")
+      .def_ro("subscriber", &FabricEvent::subscriber,
+              "The subscriber of this node, as its entity says; 0: it is about none.")
       .def_prop_ro("tried", attempts_of,
                    "Of 'unreachable': each address that was dialled, with its error.",
                    nb::sig("def tried(self) -> tuple[tuple[str, str], ...]"))
@@ -132,15 +176,24 @@ void bind_member_event(nb::module_& module) {
 }  // namespace
 
 EventsHandle<FabricEvent> events_of_node(nb::object node) {
-  const auto shared = nb::cast<const NodeHandle&>(node).node;
-  return make_events<FabricEvent>(std::move(node), *shared, [](Node& where, auto callback) {
+  const NodeHandle& handle = nb::cast<const NodeHandle&>(node);
+  const auto shared = handle.node;
+  return make_events<FabricEvent>(node, handle.context, *shared, [](Node& where, auto callback) {
     where.on_event(std::move(callback));
   });
 }
 
+EventsHandle<FabricEvent> events_of_subscriber(nb::object subscriber) {
+  const SubscriberHandle& handle = nb::cast<const SubscriberHandle&>(subscriber);
+  const auto shared = handle.subscriber;
+  return make_events<FabricEvent>(
+      subscriber, nb::cast<const NodeHandle&>(handle.node).context, *shared,
+      [](Subscriber& where, auto callback) { where.on_event(std::move(callback)); });
+}
+
 EventsHandle<MemberEvent> events_of_context(nb::object context) {
   const auto shared = nb::cast<const ContextHandle&>(context).context;
-  return make_events<MemberEvent>(std::move(context), *shared, [](Context& where, auto callback) {
+  return make_events<MemberEvent>(context, context, *shared, [](Context& where, auto callback) {
     where.on_member(std::move(callback));
   });
 }
@@ -148,19 +201,23 @@ EventsHandle<MemberEvent> events_of_context(nb::object context) {
 void bind_events(nb::module_& module) {
   bind_fabric_event(module);
   bind_member_event(module);
-  bind_events<FabricEvent>(module, "FabricEvents",
-                           "The events of a node since this was made; of Node.events().\n\n"
-                           "    for event in node.events():\n"
-                           "        print(event)",
-                           "def recv(self, timeout: float | None = None) -> FabricEvent",
-                           "def __next__(self) -> FabricEvent",
-                           "def __enter__(self) -> FabricEvents",
-                           "def __iter__(self) -> typing.Iterator[FabricEvent]");
+  bind_events<FabricEvent>(
+      module, "FabricEvents",
+      "The events of a node, or of one subscriber, since this was made; of Node.events()\n"
+      "and Subscriber.events().\n\n"
+      "    for event in node.events():\n"
+      "        print(event)\n\n"
+      "`async for` lets an event loop go on meanwhile.",
+      "def recv(self, timeout: float | None = None) -> FabricEvent",
+      "def __next__(self) -> FabricEvent", "def __anext__(self) -> typing.Awaitable[FabricEvent]",
+      "def __enter__(self) -> FabricEvents", "def __iter__(self) -> typing.Iterator[FabricEvent]",
+      "def __aiter__(self) -> typing.AsyncIterator[FabricEvent]");
   bind_events<MemberEvent>(
       module, "MemberEvents", "The events of a Context since this was made; of Context.events().",
       "def recv(self, timeout: float | None = None) -> MemberEvent",
-      "def __next__(self) -> MemberEvent", "def __enter__(self) -> MemberEvents",
-      "def __iter__(self) -> typing.Iterator[MemberEvent]");
+      "def __next__(self) -> MemberEvent", "def __anext__(self) -> typing.Awaitable[MemberEvent]",
+      "def __enter__(self) -> MemberEvents", "def __iter__(self) -> typing.Iterator[MemberEvent]",
+      "def __aiter__(self) -> typing.AsyncIterator[MemberEvent]");
 }
 
 }  // namespace tendon::python

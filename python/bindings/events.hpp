@@ -18,12 +18,15 @@ namespace nb = nanobind;
 /// What a Python FabricEvents or MemberEvents holds.
 template <class Event>
 struct EventsHandle {
-  nb::object source;  // a Node or a Context
+  nb::object source;   // a Node, a Subscriber or a Context
+  nb::object context;  // of `source`
   std::shared_ptr<EventQueue<Event>> queue;
 };
 
 /// `Node.events()`.
 [[nodiscard]] EventsHandle<FabricEvent> events_of_node(nb::object node);
+/// `Subscriber.events()`.
+[[nodiscard]] EventsHandle<FabricEvent> events_of_subscriber(nb::object subscriber);
 /// `Context.events()`.
 [[nodiscard]] EventsHandle<MemberEvent> events_of_context(nb::object context);
 

@@ -43,7 +43,10 @@ void bind_future(nb::module_& module) {
           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, typing.Any]"))
       .def("_expire", &Future::expire)
       .def("_give_back", &Future::give_back)
-      .def_prop_ro("_context", &Future::context)
+      .def_prop_ro("_watched",
+                   [](const Future& self) -> nb::object {
+                     return self.watched.is_valid() ? self.watched : self.context();
+                   })
       .def_prop_ro("_timeout",
                    [](const Future& self) -> nb::object {
                      const Deadline deadline =

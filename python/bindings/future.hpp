@@ -58,8 +58,9 @@ enum class Then : std::uint8_t { goes_on, ends };
 /// A Completion of any type behind one Python class.
 class Future {
  public:
-  /// `context` is the Python Context whose descriptor tells when it is done; `timeout` is what the
-  /// call was given, the most that `await` and result() wait.
+  /// `context` is the Python Context whose descriptor tells when it is done, and whose timeout
+  /// holds by default; `timeout` is what the call was given, the most that `await` and result()
+  /// wait.
   Future(nb::object context, nb::object timeout)
       : context_(std::move(context)), timeout_(std::move(timeout)) {}
   Future(const Future&) = delete;
@@ -79,6 +80,8 @@ class Future {
   [[nodiscard]] const nb::object& timeout() const { return timeout_; }
   /// The future of an iteration: the end of the stream is StopAsyncIteration.
   bool ends_iteration = false;
+  /// The Python object whose descriptor tells when it is done, where that is not the Context.
+  nb::object watched;
 
  private:
   nb::object context_;

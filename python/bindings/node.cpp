@@ -97,18 +97,21 @@ void bind_node(nb::module_& module) {
       .def("publisher", declare_publisher, nb::arg("key"), nb::kw_only(), nb::arg("history") = 1,
            nb::arg("overflow") = "drop_oldest", nb::arg("priority") = "normal",
            nb::arg("schema").none() = nb::none(), nb::arg("plain") = "auto",
-           nb::arg("plain_bytes") = kDefaultPlainBytes, kPublisherDoc,
+           nb::arg("plain_bytes") = kDefaultPlainBytes, nb::arg("encoding") = "",
+           nb::arg("block_for").none() = 30.0, kPublisherDoc,
            nb::sig("def publisher(self, key: str, *, history: int = 1, overflow: str = "
                    "'drop_oldest', priority: str = 'normal', schema: object = None, plain: str = "
-                   "'auto', plain_bytes: int = 49152) -> Publisher"))
+                   "'auto', plain_bytes: int = 49152, encoding: str = '', block_for: float | None "
+                   "= 30) -> Publisher"))
       .def("subscriber", declare_subscriber, nb::arg("keys"), nb::kw_only(), nb::arg("window") = 16,
            nb::arg("max_held") = 4, nb::arg("max_age").none() = nb::none(),
            nb::arg("max_hz").none() = nb::none(), nb::arg("newest_only").none() = nb::none(),
            nb::arg("schema").none() = nb::none(), nb::arg("plain").none() = nb::none(),
-           kSubscriberDoc,
+           nb::arg("plain_content") = "tensors", nb::arg("ends") = false, kSubscriberDoc,
            nb::sig("def subscriber(self, keys: str, *, window: int = 16, max_held: int = 4, "
                    "max_age: float | None = None, max_hz: float | None = None, newest_only: bool | "
-                   "None = None, schema: object = None, plain: bool | None = None) -> Subscriber"))
+                   "None = None, schema: object = None, plain: bool | None = None, "
+                   "plain_content: str = 'tensors', ends: bool = False) -> Subscriber"))
       .def("responder", declare_responder, nb::arg("key"), nb::arg("handler"), nb::kw_only(),
            nb::arg("handlers") = 8, nb::arg("waiting") = 64, kResponderDoc,
            nb::sig("def responder(self, key: str, handler: collections.abc.Callable[[Request], "
@@ -153,8 +156,8 @@ void bind_node(nb::module_& module) {
           "needs; returns when all that is there was told. Raises Timeout.",
           nb::sig("def survey(self, timeout: float | None = ...) -> None"))
       .def("events", events_of_node,
-           "What this node wants its program to know, from now on: lost samples, peers that\n"
-           "cannot be reached, names that two nodes have.",
+           "What this node wants its program to know, from now on: publishers that came and\n"
+           "ended, lost samples, peers that cannot be reached, names that two nodes have.",
            nb::sig("def events(self) -> FabricEvents"))
       .def(
           "peer_stats",

@@ -25,43 +25,49 @@ constexpr const char* kClassDoc =
     "block closes it, or leaves at once when an exception leaves the block.";
 
 /// Nothing waits with 'drop_oldest'. With 'block' a call may not be cut into slices: each would
-/// publish the sample once more.
-template <class F>
-Published publish_with(const PublisherHandle& self, Deadline deadline, F call) {
-  if (self.overflow == Overflow::block) return unwrap(wait_beside(deadline, std::move(call)));
-  return unwrap(without_gil([&] { return call(Deadline::now()); }));
+/// publish the sample once more. It looks at signals meanwhile instead.
+template <class Sample>
+Published publish_sample(const PublisherHandle& self, Deadline deadline, Sample&& sample) {
+  bool interrupted = false;
+  auto published = [&] {
+    WithoutGil unlocked;
+    const auto go_on = [&] {
+      interrupted = unlocked.with_gil([] { return PyErr_CheckSignals() != 0; });
+      return !interrupted;
+    };
+    return detail::SignalledPublish::publish(*self.publisher, std::forward<Sample>(sample),
+                                             deadline, std::ref(go_on));
+  }();
+  if (interrupted) throw nb::python_error();
+  return unwrap(std::move(published));
+}
+
+Deadline deadline_of_publish(const PublisherHandle& self, nb::handle timeout) {
+  if (self.overflow != Overflow::block) {
+    (void)deadline_of(timeout, 0);  // a mistake in it is one here too
+    return Deadline::now();
+  }
+  return timeout.ptr() == Py_Ellipsis ? Deadline(self.block_for) : deadline_of(timeout, 0);
 }
 
 Published publish(const PublisherHandle& self, nb::object data, nb::object timeout) {
-  const Deadline deadline = until(self.node, timeout);
-  const auto publisher = self.publisher;
+  const Deadline deadline = deadline_of_publish(self, timeout);
   release_left_over();
   if (SameAgain::may_know(data)) {
     auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
                                            : share(std::make_unique<SameAgain>());
     same->take(data);
-    // Only shared with what may go on after Ctrl-C: then an exception leaves here.
-    Published published = publish_with(self, deadline, [publisher, same](Deadline end) {
-      return publisher->publish(same->batch(), end);
-    });
+    Published published = publish_sample(self, deadline, same->batch());
     same->let_go();
     self.same_again = std::move(same);
     return published;
   }
   if (nb::isinstance<LoanHandle>(data)) {
     const auto loan = nb::cast<const LoanHandle&>(data).loan;
-    return publish_with(self, deadline, [publisher, loan](Deadline end) {
-      return publisher->publish(std::move(*loan), end);
-    });
+    return publish_sample(self, deadline, std::move(*loan));
   }
-  if (const auto bytes = bytes_from(data)) {
-    return publish_with(self, deadline, [publisher, bytes = *bytes](Deadline end) {
-      return publisher->publish(bytes.bytes(), end);
-    });
-  }
-  return publish_with(self, deadline, [publisher, batch = dict_from(data)](Deadline end) {
-    return publisher->publish(batch, end);
-  });
+  if (const auto bytes = bytes_from(data)) return publish_sample(self, deadline, bytes->bytes());
+  return publish_sample(self, deadline, dict_from(data));
 }
 
 LoanHandle loan(const PublisherHandle& self, nb::object schema) {
@@ -93,10 +99,23 @@ void leave(const PublisherHandle& self, nb::object type, nb::object /*value*/,
   unwrap(close_until(self, until(self.node, nb::ellipsis())));
 }
 
+std::chrono::milliseconds block_time_from(nb::handle block_for) {
+  if (block_for.is_none()) return std::chrono::milliseconds::max();
+  if (PyBool_Check(block_for.ptr()) ||
+      PyIndex_Check(block_for.ptr()) + PyFloat_Check(block_for.ptr()) == 0)
+    raise_type_error("block_for is a " + quoted_type(block_for) +
+                     "; legal are seconds as a number, or None to wait for ever");
+  const double seconds = PyFloat_AsDouble(block_for.ptr());
+  if (seconds == -1.0 && PyErr_Occurred() != nullptr) throw nb::python_error();
+  return duration_of(seconds, "block_for");
+}
+
 void bind_published(nb::module_& module) {
   nb::class_<Published>(module, "Published", "What became of a sample.")
       .def_ro("sequence", &Published::sequence, "1, 2, 3, ...")
-      .def_ro("shown", &Published::shown, "Subscribers that have it, or to which it is on its way.")
+      .def_ro("shown", &Published::shown,
+              "Subscribers that have it, or to which it is on its way; of a publisher with\n"
+              "plain='bare': 1 where Zenoh took it and says that somebody subscribes.")
       .def_prop_ro(
           "lagging", [](const Published& self) { return self.lagging; },
           "Those that are behind, by name: they see it later, or it is in a gap of theirs.",
@@ -118,6 +137,9 @@ void bind_stats(nb::module_& module) {
       .def_ro("thinned", &PublisherStats::thinned,
               "Samples left out because of a max_hz, of all subscribers.")
       .def_ro("subscribers", &PublisherStats::subscribers, "Now.")
+      .def_prop_ro(
+          "lagging", [](const PublisherStats& self) { return self.lagging; },
+          "Subscribers that are behind now, by name.", nb::sig("def lagging(self) -> list[str]"))
       .def_ro("plain_put", &PublisherStats::plain_put, "Samples put for plain Zenoh peers.")
       .def_ro("plain_dropped", &PublisherStats::plain_dropped,
               "Samples not put while somebody subscribed by Zenoh: a newer one came, they\n"
@@ -132,16 +154,20 @@ void bind_stats(nb::module_& module) {
 PublisherHandle declare_publisher(nb::object node, const std::string& key, std::uint32_t history,
                                   const std::string& overflow, const std::string& priority,
                                   nb::object schema, const std::string& plain,
-                                  std::uint64_t plain_bytes) {
+                                  std::uint64_t plain_bytes, const std::string& encoding,
+                                  nb::object block_for) {
   const PublisherOptions options{.history = keep_last(history),
                                  .overflow = overflow_from(overflow),
                                  .priority = priority_from(priority),
                                  .schema = schema.is_none() ? nullptr : schema_from(schema),
                                  .plain = plain_peers_from(plain),
-                                 .plain_bytes = plain_bytes};
+                                 .plain_bytes = plain_bytes,
+                                 .encoding = encoding,
+                                 .block_for = block_time_from(block_for)};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Publisher::declare(*shared, key, options); });
-  return {std::move(node), ends_without_gil(unwrap(std::move(declared))), options.overflow};
+  return {std::move(node), ends_without_gil(unwrap(std::move(declared))), options.overflow,
+          options.block_for};
 }
 
 void bind_publisher(nb::module_& module) {
@@ -151,10 +177,11 @@ void bind_publisher(nb::module_& module) {
       .def("publish", publish, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
            "Publishes a mapping of arrays and values, a Loan of this publisher, or bytes;\n"
            "the arguments may be reused.\n\n"
-           "timeout: seconds; by default that of the context. With overflow='block' it\n"
-           "waits for those that are behind, then succeeds although some lag; one that let\n"
-           "a timeout pass is not waited for again until it took something. Otherwise it\n"
-           "never waits.\n\n"
+           "timeout: seconds; by default block_for. With overflow='block' it waits for\n"
+           "those that are behind, then succeeds although some lag; one that let a timeout\n"
+           "pass is not waited for again until it took something. A subscriber of the same\n"
+           "Context from which only the calling thread receives, or nobody yet, lags at\n"
+           "once. With 'drop_oldest' it never waits.\n\n"
            "Raises ResourceExhausted, which names who holds the memory; SchemaMismatch,\n"
            "MessageTooLarge, WrongLink, PipeClosed.",
            nb::sig("def publish(self, data: object, timeout: float | None = ...) -> Published"))
@@ -164,7 +191,9 @@ void bind_publisher(nb::module_& module) {
            nb::sig("def loan(self, schema: object) -> Loan"))
       .def("wait_for_subscribers", wait_for_subscribers, nb::arg("count"),
            nb::arg("timeout").none() = nb::ellipsis(),
-           "Returns when so many subscribers are there that were shown the history.",
+           "Returns when so many subscribers are there that were shown the history. All plain\n"
+           "Zenoh peers together are one of them; while a subscriber of Tendon listens to\n"
+           "plain peers on the key they are not counted, because Zenoh cannot tell them apart.",
            nb::sig("def wait_for_subscribers(self, count: int, timeout: float | None = ...) -> "
                    "None"))
       .def(
@@ -176,7 +205,8 @@ void bind_publisher(nb::module_& module) {
             unwrap(close_until(self, until(self.node, timeout)));
           },
           nb::arg("timeout").none() = nb::ellipsis(),
-          "Waits for those that are behind, then ends. Timeout names those that were not\n"
+          "Waits for those that are behind, and until Zenoh took what is put for plain\n"
+          "peers, then ends. Timeout names those that were not\n"
           "shown everything: they are ended too, and told what they miss.",
           nb::sig("def close(self, timeout: float | None = ...) -> None"))
       .def_prop_ro(

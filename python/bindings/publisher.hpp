@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <tendon/fabric/publisher.hpp>
@@ -13,11 +14,12 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Publisher holds. The publisher is shared with a call that goes on after Ctrl-C.
+/// What a Python Publisher holds. The publisher is shared with a close() that goes on after Ctrl-C.
 struct PublisherHandle {
   nb::object node;
   std::shared_ptr<Publisher> publisher;
   Overflow overflow;
+  std::chrono::milliseconds block_for;
   /// Notes of the last dict that was published; null while a call uses it.
   mutable std::shared_ptr<SameAgain> same_again = nullptr;
 };
@@ -29,16 +31,22 @@ inline constexpr const char* kPublisherDoc =
     "behind.\n"
     "overflow: what happens to one that falls behind. 'drop_oldest': it misses\n"
     "samples, and is told exactly which; 'block': publish() waits for it.\n"
+    "block_for: seconds that a publish() without a timeout waits with 'block'; None:\n"
+    "without end.\n"
     "priority: 'normal', or 'control' for commands, for which places are kept.\n"
     "schema: what its samples are, a Schema or what Schema() takes; None: anything.\n"
     "plain: 'auto': while somebody subscribes by Zenoh and not by Tendon, the newest\n"
-    "sample is also put there, as safetensors; 'off'.\n"
-    "plain_bytes: a sample that is larger then is not put.";
+    "sample is also put there, as safetensors; 'off'; 'bare': it is a plain Zenoh\n"
+    "peer itself, which puts each sample by Zenoh alone, in publish(), and raises\n"
+    "what does not work: NotSupported without Zenoh, Unreachable, MessageTooLarge.\n"
+    "plain_bytes: a sample that is larger then is not put.\n"
+    "encoding: for plain Zenoh peers, what raw bytes are: 'application/json'; '':\n"
+    "'zenoh/bytes'. Tensors are safetensors always.";
 /// `Node.publisher`.
 [[nodiscard]] PublisherHandle declare_publisher(nb::object node, const std::string& key,
                                                 std::uint32_t history, const std::string& overflow,
                                                 const std::string& priority, nb::object schema,
-                                                const std::string& plain,
-                                                std::uint64_t plain_bytes);
+                                                const std::string& plain, std::uint64_t plain_bytes,
+                                                const std::string& encoding, nb::object block_for);
 
 }  // namespace tendon::python

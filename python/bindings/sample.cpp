@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sample.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -23,9 +24,17 @@ constexpr const char* kSampleDoc =
     "subscribers read the same memory, and keep that memory alive. Nothing is\n"
     "copied while fewer than max_held samples of a publisher are kept.";
 
+template <class T>
+std::string text_of(const T& printed) {
+  std::ostringstream text;
+  text << printed;
+  return text.str();
+}
+
 void bind_gap(nb::module_& module) {
   nb::class_<Gap>(module, "Gap", "Samples of one publisher that do not come: exactly these.")
       .def_ro("publisher", &Gap::publisher, "The node's name.")
+      .def_ro("entity", &Gap::entity, "Which publisher of the node, as Sample.entity.")
       .def_ro("incarnation", &Gap::incarnation,
               "When the node's Context was made [ns of wall clock].")
       .def_ro("first", &Gap::first, "The sequence of the first one.")
@@ -36,18 +45,43 @@ void bind_gap(nb::module_& module) {
           "'overflow': the subscriber was behind by more than the publisher's history;\n"
           "'history': the history was given up early, because publish_bytes was short;\n"
           "'reconnect': they left the history while there was no link;\n"
-          "'expired': they came, older than the subscriber's max_age.")
-      .def("__str__",
-           [](const Gap& self) {
-             std::ostringstream text;
-             text << self;
-             return text.str();
-           })
-      .def("__repr__", [](const Gap& self) {
-        std::ostringstream text;
-        text << "tendon.Gap(" << self << ")";
-        return text.str();
-      });
+          "'expired': they came, older than the subscriber's max_age;\n"
+          "'schema': they came, and do not fit the subscriber's schema;\n"
+          "'undecodable': they came, and could not be read;\n"
+          "'died': the publisher died, was lost or refused this subscriber before they left.")
+      .def("__str__", text_of<Gap>)
+      .def("__repr__", [](const Gap& self) { return "tendon.Gap(" + text_of(self) + ")"; });
+}
+
+void bind_ended(nb::module_& module) {
+  nb::class_<Ended>(module, "Ended", "The end of one publisher's samples at one subscriber.")
+      .def_ro("publisher", &Ended::publisher, "The node's name.")
+      .def_ro("entity", &Ended::entity, "Which publisher of the node, as Sample.entity.")
+      .def_ro("key", &Ended::key, "On which it published.")
+      .def_ro("incarnation", &Ended::incarnation,
+              "When the node's Context was made [ns of wall clock].")
+      .def_ro("last_seen", &Ended::last_seen,
+              "The last sample that arrived here, also if it is not taken yet; 0: none did.")
+      .def_ro("last_published", &Ended::last_published,
+              "The last sample that was published; where it is not exact, at least so many were.")
+      .def_ro("exact", &Ended::exact, "Is last_published exact?")
+      .def_prop_ro(
+          "reason", [](const Ended& self) { return std::string(to_string(self.reason)); },
+          "'closed': it closed its topic in order;\n"
+          "'died': the kernel says that its process is gone;\n"
+          "'lost': its link has been gone for a lease, and no new one was made;\n"
+          "'refused': its link lives, but the channel ended with an error.\n"
+          "After 'lost' and 'refused' it may return: the event 'came' says so.")
+      .def("__str__", text_of<Ended>)
+      .def("__repr__", [](const Ended& self) { return "tendon.Ended(" + text_of(self) + ")"; });
+}
+
+std::string representation_of(const Sample& sample) {
+  if (sample.ended) return "tendon.Sample(" + text_of(*sample.ended) + ")";
+  return "tendon.Sample(" +
+         (sample.plain ? std::string("of a plain Zenoh peer")
+                       : std::to_string(sample.sequence) + " of " + sample.publisher) +
+         " on " + nb::cast<std::string>(nb::repr(nb::cast(sample.key))) + ")";
 }
 
 }  // namespace
@@ -61,6 +95,7 @@ SampleHandle make_sample(Sample sample, nb::handle as) {
 
 void bind_sample(nb::module_& module) {
   bind_gap(module);
+  bind_ended(module);
   nb::class_<SampleHandle>(module, "Sample", kSampleDoc)
       .def_prop_ro(
           "key", [](const SampleHandle& self) { return self.sample.key; },
@@ -73,7 +108,16 @@ void bind_sample(nb::module_& module) {
           "When that node's Context was made [ns of wall clock].")
       .def_prop_ro(
           "sequence", [](const SampleHandle& self) { return self.sample.sequence; },
-          "Its number among those of this publisher: 1, 2, 3, ...")
+          "Its number among those of this publisher: 1, 2, 3, ...; 0 of an end.")
+      .def_prop_ro(
+          "entity", [](const SampleHandle& self) { return self.sample.entity; },
+          "Which publisher of the node: never used again in its Context. 0 for a plain Zenoh\n"
+          "peer.")
+      .def_prop_ro(
+          "ended", [](const SampleHandle& self) { return self.sample.ended; },
+          "With ends=True: the samples of this publisher end here, and gaps has what is\n"
+          "missing behind the last one. None: it is a sample.",
+          nb::sig("def ended(self) -> Ended | None"))
       .def_prop_ro(
           "stamp", [](const SampleHandle& self) { return self.sample.stamp; },
           "When it was published [ns of CLOCK_BOOTTIME there].")
@@ -92,6 +136,10 @@ void bind_sample(nb::module_& module) {
       .def_prop_ro(
           "plain", [](const SampleHandle& self) { return self.sample.plain; },
           "A plain Zenoh peer put it: it has no sequence, and stamp is when it came here.")
+      .def_prop_ro(
+          "encoding", [](const SampleHandle& self) { return self.sample.encoding; },
+          "What a plain Zenoh peer says that its sample is: 'application/json'; '' for samples\n"
+          "of Tendon.")
       .def_ro("tensors", &SampleHandle::tensors,
               "A TensorDict, or what as_= named; None for raw bytes.",
               nb::sig("def tensors(self) -> typing.Any"))
@@ -99,13 +147,7 @@ void bind_sample(nb::module_& module) {
           "bytes", [](const SampleHandle& self) { return to_memoryview(self.sample.bytes); },
           "Raw bytes where they lie, without a copy; empty for tensors.",
           nb::sig("def bytes(self) -> memoryview"))
-      .def("__repr__", [](const SampleHandle& self) {
-        return "tendon.Sample(" +
-               (self.sample.plain
-                    ? std::string("of a plain Zenoh peer")
-                    : std::to_string(self.sample.sequence) + " of " + self.sample.publisher) +
-               " on " + nb::cast<std::string>(nb::repr(nb::cast(self.sample.key))) + ")";
-      });
+      .def("__repr__", [](const SampleHandle& self) { return representation_of(self.sample); });
 }
 
 }  // namespace tendon::python

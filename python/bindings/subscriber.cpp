@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "bindings.hpp"
+#include "choices.hpp"
 #include "dicts.hpp"
+#include "events.hpp"
 #include "future.hpp"
 #include "node.hpp"
 #include "sample.hpp"
@@ -25,10 +27,11 @@ constexpr const char* kClassDoc =
     "Receives what publishers of a set of keys publish, those too that come later;\n"
     "made by Node.subscriber().\n\n"
     "`for sample in subscriber` waits for the next one without end: a publisher\n"
-    "that goes is no error. Samples of one publisher come in their order, none\n"
-    "twice; what does not come is in a gap. One thread or task may receive at a time;\n"
-    "a second gets Busy. `async for` and `await subscriber.arecv()` let an event loop\n"
-    "go on meanwhile. Use it in a `with` block, or close() it.";
+    "that goes is no error, and ends=True delivers its end. Samples of one publisher\n"
+    "come in their order, none twice; what does not come is in a gap. One thread or\n"
+    "task may receive at a time; a second gets Busy. `async for` and\n"
+    "`await subscriber.arecv()` let an event loop go on meanwhile. Use it in a `with`\n"
+    "block, or close() it.";
 
 std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> seconds) {
   if (!seconds) return std::nullopt;
@@ -79,15 +82,19 @@ void bind_stats(nb::module_& module) {
       .def_ro("copied", &SubscriberStats::copied, "Samples copied because max_held were kept.")
       .def_ro("schema_mismatches", &SubscriberStats::schema_mismatches,
               "Publishers and samples of another schema.")
-      .def_ro("violations", &SubscriberStats::violations,
-              "Publishers that broke the protocol, and were left.")
+      .def_ro("violations", &SubscriberStats::violations, "Channels that their publishers broke.")
       .def_ro("publishers", &SubscriberStats::publishers, "Connected now.")
       .def_ro("plain_received", &SubscriberStats::plain_received,
               "Samples of plain Zenoh peers: some of received.")
       .def_ro("plain_dropped", &SubscriberStats::plain_dropped,
               "Of them, dropped because newer ones came meanwhile.")
       .def_ro("plain_refused", &SubscriberStats::plain_refused,
-              "Of them, that are no safetensors, or too large.");
+              "Of them, in another form than plain_content, or too large.")
+      .def_ro("plain_deleted", &SubscriberStats::plain_deleted, "Deletes of plain Zenoh peers.")
+      .def_ro("undecodable", &SubscriberStats::undecodable,
+              "Samples that could not be read: some of missed.")
+      .def_ro("ended", &SubscriberStats::ended,
+              "Publishers whose samples ended, and were read to the end.");
 }
 
 }  // namespace
@@ -95,14 +102,17 @@ void bind_stats(nb::module_& module) {
 SubscriberHandle declare_subscriber(nb::object node, const std::string& keys, std::uint32_t window,
                                     std::uint32_t max_held, std::optional<double> max_age,
                                     std::optional<double> max_hz, std::optional<bool> newest_only,
-                                    nb::object schema, std::optional<bool> plain) {
+                                    nb::object schema, std::optional<bool> plain,
+                                    const std::string& plain_content, bool ends) {
   const SubscriberOptions options{.window = window,
                                   .max_held = max_held,
                                   .max_age = nanoseconds_of(max_age),
                                   .max_hz = max_hz,
                                   .newest_only = newest_only,
                                   .schema = schema.is_none() ? nullptr : schema_from(schema),
-                                  .plain = plain};
+                                  .plain = plain,
+                                  .plain_content = plain_content_from(plain_content),
+                                  .ends = ends};
   const auto shared = nb::cast<const NodeHandle&>(node).node;
   auto declared = without_gil([&] { return Subscriber::declare(*shared, keys, options); });
   return {std::move(node), ends_without_gil(unwrap(std::move(declared)))};
@@ -152,6 +162,13 @@ void bind_subscriber(nb::module_& module) {
            "Ends its channels; what waits there is dropped, samples that were received\n"
            "stay. May be repeated.",
            nb::sig("def close(self) -> None"))
+      .def("events", events_of_subscriber,
+           "Those of Node.events() that are about this subscriber, from now on: publishers\n"
+           "that came and ended, gaps, other schemas.",
+           nb::sig("def events(self) -> FabricEvents"))
+      .def_prop_ro(
+          "entity", [](const SubscriberHandle& self) { return self.subscriber->entity(); },
+          "Its number in its Context: FabricEvent.subscriber.")
       .def_prop_ro(
           "keys", [](const SubscriberHandle& self) { return self.subscriber->keys(); },
           "To which it listens, in their canonical form.")

@@ -31,14 +31,17 @@ inline constexpr const char* kSubscriberDoc =
     "newest_only: of several live nodes of one name, only the one that started last\n"
     "is heard; None: when max_age is set.\n"
     "schema: what it takes, a Schema or what Schema() takes; None: anything.\n"
-    "plain: also what plain Zenoh peers put as safetensors (Sample.plain). Excludes\n"
-    "max_age: such samples have no age. None: where the node says so.";
+    "plain: also what plain Zenoh peers put (Sample.plain). Excludes max_age: such\n"
+    "samples have no age. None: where the node says so.\n"
+    "plain_content: how they are taken. 'tensors': safetensors alone; 'bytes': every\n"
+    "payload as Sample.bytes, with Sample.encoding; 'both': safetensors as tensors,\n"
+    "what is none as bytes. A schema excludes the last two.\n"
+    "ends: also the end of each publisher, behind its last sample: a Sample with\n"
+    "ended, and neither tensors nor bytes. The event 'ended' is told in any case.";
 /// `Node.subscriber`.
-[[nodiscard]] SubscriberHandle declare_subscriber(nb::object node, const std::string& keys,
-                                                  std::uint32_t window, std::uint32_t max_held,
-                                                  std::optional<double> max_age,
-                                                  std::optional<double> max_hz,
-                                                  std::optional<bool> newest_only,
-                                                  nb::object schema, std::optional<bool> plain);
+[[nodiscard]] SubscriberHandle declare_subscriber(
+    nb::object node, const std::string& keys, std::uint32_t window, std::uint32_t max_held,
+    std::optional<double> max_age, std::optional<double> max_hz, std::optional<bool> newest_only,
+    nb::object schema, std::optional<bool> plain, const std::string& plain_content, bool ends);
 
 }  // namespace tendon::python

@@ -20,7 +20,19 @@ class WithoutGil {
   WithoutGil() : state_(PyEval_SaveThread()) {}
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
-  ~WithoutGil() {
+  ~WithoutGil() { acquire(); }
+
+  /// What f() returns, called with the GIL in the middle of the scope; it must not throw.
+  template <class F>
+  auto with_gil(F f) {
+    acquire();
+    const auto result = f();
+    state_ = PyEval_SaveThread();
+    return result;
+  }
+
+ private:
+  void acquire() {
     try {
       PyEval_RestoreThread(state_);
     } catch (abi::__forced_unwind&) {
@@ -28,7 +40,6 @@ class WithoutGil {
     }
   }
 
- private:
   PyThreadState* state_;
 };
 

@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Futures in an event loop: the descriptor of the Context says when to look at them."""
+"""Futures in an event loop: the descriptor of a Context, or of its events, says when to look."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
-from ._tendon import Cancelled, Context, EndOfStream, Future, Pipe, PipeClosed, Timeout
+from ._tendon import Cancelled, EndOfStream, Future, Pipe, PipeClosed, Timeout
+
+
+class _Watched(Protocol):
+    def fileno(self) -> int: ...
+    def _arm(self) -> object: ...
 
 
 class _Watch:
-    """What all event loops of a process wait for from one Context.
+    """What all event loops of a process wait for from one Context, or from one queue of events.
 
     The descriptor is one for all of them, so the loop that is woken by it looks at every future and
     tells the loop that it belongs to.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context = weakref.ref(context)
-        self._fd = context.fileno()
+    def __init__(self, watched: _Watched) -> None:
+        self._watched = weakref.ref(watched)
+        self._fd = watched.fileno()
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[Future, asyncio.Future]] = {}
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}
@@ -46,9 +51,9 @@ class _Watch:
                 loop.remove_reader(self._fd)
 
     def _look(self) -> None:
-        context = self._context()
-        if context is not None:
-            context._arm()  # takes back the signal first, so that none is lost after the look
+        watched = self._watched()
+        if watched is not None:
+            watched._arm()  # takes back the signal first, so that none is lost after the look
         with self._lock:
             done = [waiter for future, waiter in self._waiting.values() if future.done()]
         for waiter in done:
@@ -60,15 +65,15 @@ def _finish(waiter: asyncio.Future) -> None:
         waiter.set_result(None)
 
 
-_watches: weakref.WeakKeyDictionary[Context, _Watch] = weakref.WeakKeyDictionary()
+_watches: weakref.WeakKeyDictionary[_Watched, _Watch] = weakref.WeakKeyDictionary()
 _watches_lock = threading.Lock()
 
 
-def _watch_of(context: Context) -> _Watch:
+def _watch_of(watched: _Watched) -> _Watch:
     with _watches_lock:
-        if context not in _watches:
-            _watches[context] = _Watch(context)
-        return _watches[context]
+        if watched not in _watches:
+            _watches[watched] = _Watch(watched)
+        return _watches[watched]
 
 
 async def wait(future: Future) -> Any:
@@ -93,7 +98,7 @@ async def wait(future: Future) -> Any:
 
 async def _until_done(future: Future) -> bool:
     """False: its time is over. It was ended, unless it was just in time."""
-    watch = _watch_of(future._context)
+    watch = _watch_of(future._watched)
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
     seconds = future._timeout

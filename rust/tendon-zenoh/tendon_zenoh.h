@@ -73,17 +73,18 @@ typedef struct {
 
 typedef void (*tendon_zenoh_on_state)(void* context, int32_t is_up);
 typedef void (*tendon_zenoh_on_token)(void* context, int32_t came, tendon_zenoh_text key);
-/* Whether anybody outside of the session takes what the publisher puts, as far as Zenoh knows. */
+/* Whether anybody takes what the publisher puts, as far as Zenoh knows. */
 typedef void (*tendon_zenoh_on_matching)(void* context, int32_t somebody);
 typedef void (*tendon_zenoh_on_key)(void* context, tendon_zenoh_text key);
 /* The last call of a request, also where it was given up or never made. `failed`: somebody asked
  * did not answer in time, or answered with an error. */
 typedef void (*tendon_zenoh_on_end)(void* context, int32_t failed);
-/* The callee drops what is held of both parts. */
-typedef void (*tendon_zenoh_on_message)(void* context, tendon_zenoh_text key,
-                                        tendon_zenoh_received payload,
+/* The callee drops what is held of both parts. `deleted`: a delete, which has no payload and the
+ * encoding that a put without one has. `encoding` as Zenoh writes it: "application/json". */
+typedef void (*tendon_zenoh_on_message)(void* context, int32_t deleted, tendon_zenoh_text key,
+                                        tendon_zenoh_text encoding, tendon_zenoh_received payload,
                                         tendon_zenoh_received attachment);
-/* The same; the question is the callee's, and the key lives as long as it. */
+/* The callee drops what is held here, too; the question is the callee's, and the key lives as long as it. */
 typedef void (*tendon_zenoh_on_question)(void* context, tendon_zenoh_question* question,
                                          tendon_zenoh_text key, tendon_zenoh_received payload,
                                          tendon_zenoh_received attachment);
@@ -111,17 +112,21 @@ int32_t tendon_zenoh_get(const tendon_zenoh_session* session, tendon_zenoh_text 
                          tendon_zenoh_on_key on_key, tendon_zenoh_on_end on_end,
                          tendon_zenoh_declared** declared, tendon_zenoh_failure* failure);
 
+/* `encoding` as Zenoh writes it; empty: "zenoh/bytes". */
 int32_t tendon_zenoh_put(const tendon_zenoh_session* session, tendon_zenoh_text key,
-                         tendon_zenoh_lent payload, tendon_zenoh_lent attachment,
-                         tendon_zenoh_failure* failure);
+                         tendon_zenoh_text encoding, tendon_zenoh_lent payload,
+                         tendon_zenoh_lent attachment, tendon_zenoh_failure* failure);
+/* Says that the key has no value any more. */
+int32_t tendon_zenoh_delete(const tendon_zenoh_session* session, tendon_zenoh_text key,
+                            tendon_zenoh_lent attachment, tendon_zenoh_failure* failure);
 /* Waits for room in Zenoh's queue instead of dropping, behind all other traffic. Where there is none
  * for seconds, Zenoh closes the connection. Messages of one key and session keep their order. */
 int32_t tendon_zenoh_put_patiently(const tendon_zenoh_session* session, tendon_zenoh_text key,
                                    tendon_zenoh_lent payload, tendon_zenoh_failure* failure);
 /* A publisher for many puts on one key. Tells of each change, beginning with "nobody". What it puts
- * comes to no subscriber of this session. */
+ * comes to subscribers of this session, and matches them, only with `own_too`. */
 int32_t tendon_zenoh_publisher(const tendon_zenoh_session* session, tendon_zenoh_text key,
-                               tendon_zenoh_context context, tendon_zenoh_on_matching on_matching,
+                               int32_t own_too, tendon_zenoh_context context, tendon_zenoh_on_matching on_matching,
                                tendon_zenoh_declared** declared, tendon_zenoh_failure* failure);
 /* What on_matching says or is about to say; 0: nobody takes it. */
 int32_t tendon_zenoh_publisher_matches(const tendon_zenoh_declared* publisher);
@@ -129,9 +134,9 @@ int32_t tendon_zenoh_publisher_matches(const tendon_zenoh_declared* publisher);
 int32_t tendon_zenoh_publisher_put(const tendon_zenoh_declared* publisher,
                                    tendon_zenoh_text encoding, tendon_zenoh_lent payload,
                                    tendon_zenoh_lent attachment, tendon_zenoh_failure* failure);
-/* Puts of this process that Zenoh took. */
+/* Puts and deletes of this process that Zenoh took. */
 uint64_t tendon_zenoh_puts(void);
-/* Tells of puts, and not of deletes. */
+/* Tells of puts and deletes. */
 int32_t tendon_zenoh_subscribe(const tendon_zenoh_session* session, tendon_zenoh_text pattern,
                                tendon_zenoh_context context, tendon_zenoh_on_message on_message,
                                tendon_zenoh_declared** declared, tendon_zenoh_failure* failure);

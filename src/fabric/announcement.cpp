@@ -99,10 +99,11 @@ std::string_view to_chunk(EntityKind kind) {
 }
 
 // A letter and a number for each part, in this order.
-std::string to_chunk(const Qos& qos) {
+std::string qos_to_chunk(const EntityAnnouncement& entity) {
+  const Qos& qos = entity.qos;
   return "h" + std::to_string(qos.history.samples) + "o" +
          std::to_string(static_cast<int>(qos.overflow)) + "p" +
-         std::to_string(static_cast<int>(qos.priority));
+         std::to_string(static_cast<int>(qos.priority)) + (entity.hears_plain ? "z1" : "");
 }
 
 std::string addresses_to_chunk(const NodeAnnouncement& node) {
@@ -184,7 +185,7 @@ Result<std::array<std::byte, 8>> short_hash(const std::string& input) {
   return hash;
 }
 
-Result<Qos> qos_from(std::string_view chunk) {
+Result<void> read_qos(EntityAnnouncement& entity, std::string_view chunk) {
   const Error refused =
       bad_field("qos", chunk,
                 "h1-" + std::to_string(kMaxHistorySamples) + "o1-2p1-2, then parts of newer peers");
@@ -199,12 +200,14 @@ Result<Qos> qos_from(std::string_view chunk) {
     const bool in_place = count < kParts.size() ? part == count : part == std::string_view::npos;
     if (letter < 'a' || letter > 'z' || !in_place || !number) return refused;
     if (count < kParts.size()) known[count] = *number;
+    if (letter == 'z' && entity.kind == EntityKind::subscriber) entity.hears_plain = *number != 0;
     rest.remove_prefix(end);
   }
   const auto overflow = enumerator_from(known[1], {Overflow::drop_oldest, Overflow::block});
   const auto priority = enumerator_from(known[2], {Priority::normal, Priority::control});
   if (!overflow || !priority) return refused;
-  return Qos{.history = keep_last(known[0]), .overflow = *overflow, .priority = *priority};
+  entity.qos = {.history = keep_last(known[0]), .overflow = *overflow, .priority = *priority};
+  return {};
 }
 
 Result<void> read_addresses(NodeAnnouncement& node, std::string_view chunk) {
@@ -256,15 +259,16 @@ Result<Announcement> read_entity(std::string domain, EntityKind kind, Fields fie
   if (!hash && schema != kAnySchema) {
     return bad_field("schema", schema, "'any', or 32 digits of 0-9 and a-f");
   }
-  TENDON_TRY(qos, qos_from(fields.take()));
+  const std::string_view qos = fields.take();
   TENDON_TRY(topic, KeyExpression::parse(fields.rest()));
   EntityAnnouncement read{.domain = std::move(domain),
                           .kind = kind,
                           .context = context,
                           .entity = *entity,
                           .schema = hash ? std::optional(SchemaHash{*hash}) : std::nullopt,
-                          .qos = qos,
+                          .qos = {},
                           .topic = std::move(topic)};
+  TENDON_CHECK(read_qos(read, qos));
   TENDON_CHECK(check(read));
   return Announcement(std::move(read));
 }
@@ -312,7 +316,7 @@ Result<KeyExpression> to_key(const EntityAnnouncement& entity) {
   return KeyExpression::parse(
       std::string(kOwnChunk) + '/' + domain + '/' + std::string(to_chunk(entity.kind)) + '/' +
       entity.context.to_string() + '/' + std::to_string(entity.entity) + '/' + schema + '/' +
-      to_chunk(entity.qos) + '/' + entity.topic.text());
+      qos_to_chunk(entity) + '/' + entity.topic.text());
 }
 
 Result<KeyExpression> pattern_of_domain(const std::string& domain) {
@@ -325,6 +329,12 @@ Result<KeyExpression> pattern_of_entities(const std::string& domain, EntityKind 
   TENDON_TRY(chunk, name_to_chunk(domain));
   return KeyExpression::parse(std::string(kOwnChunk) + '/' + chunk + '/' +
                               std::string(to_chunk(kind)) + "/*/*/*/*/" + topics.text());
+}
+
+Result<KeyExpression> pattern_of_all_subscribers(const KeyExpression& topic) {
+  return KeyExpression::parse(std::string(kOwnChunk) + "/*/" +
+                              std::string(to_chunk(EntityKind::subscriber)) + "/*/*/*/*/" +
+                              topic.text());
 }
 
 Result<KeyExpression> pattern_of_nodes(const std::string& domain, const ContextId& context) {

@@ -65,6 +65,8 @@ struct EntityAnnouncement {
   std::uint32_t entity = 0;
   std::optional<SchemaHash> schema;  ///< nothing: any, or not known yet
   Qos qos;
+  /// The subscriber also subscribes at Zenoh, for plain peers.
+  bool hears_plain = false;
   /// A key for publishers and responders. Its first chunk is not "@tendon", which is ours.
   KeyExpression topic;
 
@@ -84,6 +86,8 @@ using Announcement = std::variant<NodeAnnouncement, EntityAnnouncement>;
 /// Entities whose topic intersects `topics`.
 [[nodiscard]] Result<KeyExpression> pattern_of_entities(const std::string& domain, EntityKind kind,
                                                         const KeyExpression& topics);
+/// Subscribers of any domain whose keys intersect `topic`.
+[[nodiscard]] Result<KeyExpression> pattern_of_all_subscribers(const KeyExpression& topic);
 /// The nodes of a Context.
 [[nodiscard]] Result<KeyExpression> pattern_of_nodes(const std::string& domain,
                                                      const ContextId& context);

@@ -39,8 +39,20 @@ void Entities::add(std::uint32_t number, std::weak_ptr<ResponderCore> responder)
   responders_[number] = std::move(responder);
 }
 
+void Entities::add(std::uint32_t number, std::weak_ptr<const LastReceiver> subscriber) {
+  const Lock lock(mutex_);
+  receivers_[number] = std::move(subscriber);
+}
+
+std::shared_ptr<const LastReceiver> Entities::receiver_of(std::uint32_t subscriber) {
+  const Lock lock(mutex_);
+  const auto found = receivers_.find(subscriber);
+  return found == receivers_.end() ? nullptr : found->second.lock();
+}
+
 void Entities::remove(std::uint32_t number) {
   const Lock lock(mutex_);
+  receivers_.erase(number);
   publishers_.erase(number);
   responders_.erase(number);
 }

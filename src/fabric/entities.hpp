@@ -16,11 +16,12 @@
 
 namespace tendon::v0::detail {
 
+class LastReceiver;
 class PublisherCore;
 class ResponderCore;
 
-/// The publishers and responders of a Context, by the numbers under which peers ask for them; all
-/// that open a channel of purpose `fabric` or `call` come here.
+/// The publishers, subscribers and responders of a Context, by the numbers under which peers ask
+/// for them; all that open a channel of purpose `fabric` or `call` come here.
 ///
 /// Owns:    none of them.
 /// Threads: thread-safe; its lock is taken alone, or inside of a link's receive lock.
@@ -45,7 +46,10 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
   [[nodiscard]] std::uint32_t next_number() noexcept { return next_.fetch_add(1); }
   void add(std::uint32_t number, std::weak_ptr<PublisherCore> publisher);
   void add(std::uint32_t number, std::weak_ptr<ResponderCore> responder);
+  void add(std::uint32_t number, std::weak_ptr<const LastReceiver> subscriber);
   void remove(std::uint32_t number);
+  /// The receiver of a subscriber of this Context; null: there is none of that number.
+  [[nodiscard]] std::shared_ptr<const LastReceiver> receiver_of(std::uint32_t subscriber);
 
   /// Where publishers say how far they are, on one host and over sockets.
   [[nodiscard]] HeadPages& heads() noexcept { return heads_; }
@@ -88,6 +92,7 @@ class Entities final : public OpenHandler, public std::enable_shared_from_this<E
   Mutex mutex_;
   std::map<std::uint32_t, std::weak_ptr<PublisherCore>> publishers_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::weak_ptr<ResponderCore>> responders_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::uint32_t, std::weak_ptr<const LastReceiver>> receivers_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail

@@ -113,14 +113,23 @@ Publisher::~Publisher() {
   if (core_ != nullptr) core_->end();
 }
 
+Result<Published> Publisher::publish(const TensorDict& sample) {
+  return core_->publish(sample, core_->default_deadline());
+}
 Result<Published> Publisher::publish(const TensorDict& sample, Deadline deadline) {
   return core_->publish(sample, deadline);
+}
+Result<Published> Publisher::publish(Bytes sample) {
+  return core_->publish(sample, core_->default_deadline());
 }
 Result<Published> Publisher::publish(Bytes sample, Deadline deadline) {
   return core_->publish(sample, deadline);
 }
 Result<Loan> Publisher::loan(const std::shared_ptr<const Schema>& schema) {
   return core_->loan(schema);
+}
+Result<Published> Publisher::publish(Loan&& sample) {
+  return core_->publish(std::move(sample), core_->default_deadline());
 }
 Result<Published> Publisher::publish(Loan&& sample, Deadline deadline) {
   return core_->publish(std::move(sample), deadline);
@@ -131,6 +140,19 @@ Result<void> Publisher::wait_for_subscribers(std::size_t count, Deadline deadlin
 const std::string& Publisher::key() const& noexcept { return core_->key().text(); }
 PublisherStats Publisher::stats() const { return core_->stats(); }
 Result<void> Publisher::close(Deadline deadline) { return core_->close(deadline); }
+
+Result<Published> detail::SignalledPublish::publish(Publisher& publisher, const TensorDict& sample,
+                                                    Deadline deadline, const GoOn& go_on) {
+  return publisher.core_->publish(sample, deadline, go_on);
+}
+Result<Published> detail::SignalledPublish::publish(Publisher& publisher, Bytes sample,
+                                                    Deadline deadline, const GoOn& go_on) {
+  return publisher.core_->publish(sample, deadline, go_on);
+}
+Result<Published> detail::SignalledPublish::publish(Publisher& publisher, Loan&& sample,
+                                                    Deadline deadline, const GoOn& go_on) {
+  return publisher.core_->publish(std::move(sample), deadline, go_on);
+}
 
 // Responder
 
@@ -188,14 +210,21 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
         "`plain` with a max_age: samples of plain Zenoh peers have no age; declare another "
         "subscriber for them"};
   }
+  if (options.schema != nullptr && options.plain_content != PlainContent::tensors) {
+    return Error{ErrorCode::invalid_argument, "subscriber.declare",
+                 "a schema with `plain_content` bytes or both: a schema describes tensors; declare "
+                 "another subscriber for the bytes of plain Zenoh peers"};
+  }
   auto subscriber = std::make_shared<SubscriberCore>(core, std::move(expression), options);
-  TENDON_CHECK(subscriber->listen_to_plain_peers());
+  TENDON_CHECK(subscriber->prepare_for_plain_peers());
   std::unique_ptr<SampleThread> thread;
   if (options.on_sample != nullptr) {
     TENDON_TRY(started, SampleThread::start(subscriber));
     thread = std::move(started);
   }
-  if (auto added = core->add(subscriber); !added) {
+  auto added = core->add(subscriber);
+  if (added) added = subscriber->listen_to_plain_peers();
+  if (!added) {
     subscriber->close();
     return std::move(added).error();
   }

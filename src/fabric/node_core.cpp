@@ -145,7 +145,7 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
   constexpr std::string_view kHere = "node.has_plain_subscribers";
   TENDON_CHECK(context()->usable(kHere));
   if (zenoh_ == nullptr) return no_plain_peers(kHere);
-  TENDON_TRY(publisher, zenoh_->publisher(keys, [](Matching) {}));
+  TENDON_TRY(publisher, zenoh_->publisher(keys, Audience::other_sessions, [](Matching) {}));
   // A router says what it knows of subscribers before it ends a request that came later.
   struct Asked {
     std::atomic<bool> over{false};
@@ -249,6 +249,7 @@ Result<KeyExpression> NodeCore::key_of(const SubscriberCore& subscriber) const {
                           .entity = subscriber.entity(),
                           .schema = {},
                           .qos = {},
+                          .hears_plain = subscriber.hears_plain_peers(),
                           .topic = subscriber.keys()};
   if (subscriber.options().schema != nullptr) said.schema = subscriber.options().schema->hash();
   return to_key(said);

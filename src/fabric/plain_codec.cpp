@@ -15,20 +15,30 @@
 namespace tendon::v0::detail {
 namespace {
 
-constexpr std::string_view kSafetensors = "application/octet-stream;safetensors";
-constexpr std::string_view kRawBytes = "zenoh/bytes";
-
 Result<Storage> copy_of(Bytes bytes) {
   TENDON_TRY(copy, Storage::allocate(bytes.size()));
   copy_part({copy.data(), bytes.size()}, bytes, bytes.size());
   return copy;
 }
 
-Error too_large(std::uint64_t size_bytes, std::uint64_t most_bytes) {
+Result<void> check_size(std::uint64_t size_bytes, const PlainForm& form) {
+  if (size_bytes <= form.most_bytes) return {};
   return Error{ErrorCode::message_too_large, "publisher.plain",
                "a sample of " + std::to_string(size_bytes) +
                    " bytes is not put for plain Zenoh peers: plain_bytes is " +
-                   std::to_string(most_bytes)};
+                   std::to_string(form.most_bytes)};
+}
+
+// The whole file, in memory of its own.
+Result<Storage> safetensors_of(const TensorDict& tensors, const PlainForm& form) {
+  TENDON_TRY(header, make_safetensors_header(tensors));
+  const std::uint64_t data_bytes = tensors.schema()->layout(Layout::safetensors).total_bytes;
+  const std::uint64_t whole_bytes = header.size() + data_bytes;
+  TENDON_CHECK(check_size(whole_bytes, form));
+  TENDON_TRY(file, Storage::allocate(whole_bytes));
+  std::memcpy(file.data(), header.data(), header.size());
+  pack_piece(tensors, Layout::safetensors, 0, {file.data() + header.size(), data_bytes});
+  return file;
 }
 
 // The sample where it lies.
@@ -83,7 +93,7 @@ Result<std::optional<PlainOrigin>> read_plain_origin(Bytes attachment) {
 
 Result<PlainMessage> to_plain(const std::shared_ptr<const KeptSample>& sample,
                               const ContextId& context, std::uint32_t entity,
-                              std::uint64_t most_bytes) {
+                              const PlainForm& form) {
   const SharedMessage& message = sample->message;
   const std::uint64_t payload_bytes = message.descriptor.payload_bytes;
   PlainOrigin origin{.sequence = sample->header.sequence,
@@ -97,23 +107,28 @@ Result<PlainMessage> to_plain(const std::shared_ptr<const KeptSample>& sample,
   TENDON_TRY(attachment, copy_of(std::as_bytes(std::span(&origin, 1))));
   plain.attachment = std::move(attachment);
   if (message.schema == nullptr) {
-    if (payload_bytes > most_bytes) return too_large(payload_bytes, most_bytes);
-    plain.encoding = kRawBytes;
+    TENDON_CHECK(check_size(payload_bytes, form));
+    plain.encoding = form.encoding;
     plain.payload = Storage(sample, const_cast<std::byte*>(message.body.data()), payload_bytes,
                             Access::read_only);
     return plain;
   }
   TENDON_TRY(tensors, tensors_of(sample));
-  TENDON_TRY(header, make_safetensors_header(tensors));
-  const std::uint64_t data_bytes = message.schema->layout(Layout::safetensors).total_bytes;
-  const std::uint64_t whole_bytes = header.size() + data_bytes;
-  if (whole_bytes > most_bytes) return too_large(whole_bytes, most_bytes);
-  TENDON_TRY(payload, Storage::allocate(whole_bytes));
-  std::memcpy(payload.data(), header.data(), header.size());
-  pack_piece(tensors, Layout::safetensors, 0, {payload.data() + header.size(), data_bytes});
-  plain.encoding = kSafetensors;
+  TENDON_TRY(payload, safetensors_of(tensors, form));
+  plain.encoding = kSafetensorsEncoding;
   plain.payload = std::move(payload);
   return plain;
+}
+
+Result<PlainMessage> to_bare(const TensorDict& sample, const PlainForm& form) {
+  TENDON_TRY(payload, safetensors_of(sample, form));
+  return PlainMessage{std::move(payload), {}, std::string(kSafetensorsEncoding)};
+}
+
+Result<PlainMessage> to_bare(Bytes sample, const PlainForm& form) {
+  TENDON_CHECK(check_size(sample.size(), form));
+  TENDON_TRY(payload, copy_of(sample));
+  return PlainMessage{std::move(payload), {}, form.encoding};
 }
 
 Result<TensorDict> from_plain(const Storage& payload, const std::shared_ptr<const Schema>& wanted) {
@@ -135,6 +150,19 @@ Result<TensorDict> from_plain(const Storage& payload, const std::shared_ptr<cons
       std::memcpy(packed.data() + layout.offsets[i], view.data, view.size_bytes);
   }
   return TensorDict::from_packed(wanted, Layout::aligned, std::move(packed), came.values());
+}
+
+Result<PlainParts> from_plain(const Storage& payload, const std::shared_ptr<const Schema>& wanted,
+                              PlainContent content) {
+  if (content == PlainContent::tensors) {
+    TENDON_TRY(tensors, from_plain(payload, wanted));
+    return PlainParts{std::move(tensors), {}};
+  }
+  TENDON_TRY(copy, copy_of(payload.bytes()));
+  if (content == PlainContent::both) {
+    if (auto tensors = parse_safetensors(copy)) return PlainParts{*std::move(tensors), {}};
+  }
+  return PlainParts{std::nullopt, std::move(copy)};
 }
 
 }  // namespace tendon::v0::detail

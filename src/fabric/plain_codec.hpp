@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/context_id.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/subscriber.hpp>
 #include <tendon/memory/storage.hpp>
 #include <tendon/tensor/schema.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
@@ -43,24 +45,49 @@ static_assert(sizeof(PlainOrigin) == 72 && std::is_trivially_copyable_v<PlainOri
 /// if it were.
 [[nodiscard]] Result<std::optional<PlainOrigin>> read_plain_origin(Bytes attachment);
 
+/// Zenoh's texts for what is put: tensors, and raw bytes of which nothing else was said.
+inline constexpr std::string_view kSafetensorsEncoding = "application/octet-stream;safetensors";
+inline constexpr std::string_view kBytesEncoding = "zenoh/bytes";
+
+/// What a publisher puts for plain peers, as its options say.
+struct PlainForm {
+  std::string encoding{kBytesEncoding};  ///< of raw bytes
+  std::uint64_t most_bytes = 0;
+};
+
 /// A message on its way to plain peers.
 struct PlainMessage {
   Storage payload;
   Storage attachment;
-  std::string_view encoding;
+  std::string encoding;
 };
 
 /// A TensorDict becomes safetensors, in memory of its own; raw bytes stay as they are, where they
-/// are. Errors: message_too_large above `most_bytes`; unsupported_dtype, where safetensors have
-/// none for a leaf.
+/// are. Errors: message_too_large above `form.most_bytes`; unsupported_dtype, where safetensors
+/// have none for a leaf.
 [[nodiscard]] Result<PlainMessage> to_plain(const std::shared_ptr<const KeptSample>& sample,
                                             const ContextId& context, std::uint32_t entity,
-                                            std::uint64_t most_bytes);
+                                            const PlainForm& form);
+
+/// The same without the attachment, of what lies in the caller's memory: it is copied.
+[[nodiscard]] Result<PlainMessage> to_bare(const TensorDict& sample, const PlainForm& form);
+[[nodiscard]] Result<PlainMessage> to_bare(Bytes sample, const PlainForm& form);
 
 /// What a stranger put, as a TensorDict in memory of its own. `wanted`: with its leaves in that
 /// order and tree; null: as they come. Errors: those of SafetensorsFile; schema_mismatch;
 /// resource_exhausted.
 [[nodiscard]] Result<TensorDict> from_plain(const Storage& payload,
                                             const std::shared_ptr<const Schema>& wanted);
+
+/// Tensors, or bytes: the other one is empty. In memory of their own.
+struct PlainParts {
+  std::optional<TensorDict> tensors;
+  Storage bytes;
+};
+/// What a stranger put, in the form that a subscriber takes. Errors: those of from_plain(), with
+/// PlainContent::tensors; else only resource_exhausted.
+[[nodiscard]] Result<PlainParts> from_plain(const Storage& payload,
+                                            const std::shared_ptr<const Schema>& wanted,
+                                            PlainContent content);
 
 }  // namespace tendon::v0::detail

@@ -4,6 +4,7 @@
 #include <tendon/fabric/limits.hpp>
 #include <vector>
 
+#include "core/text.hpp"
 #include "fabric/plain_codec.hpp"
 #include "runtime/peer_clock.hpp"
 
@@ -18,16 +19,14 @@ std::uint64_t bytes_of(const ZenohMessage& message) {
 
 }  // namespace
 
-Result<std::shared_ptr<PlainInbox>> PlainInbox::listen(ZenohPort& zenoh, Wanted wanted, Told told) {
-  auto inbox = std::make_shared<PlainInbox>(std::move(wanted), std::move(told));
-  TENDON_TRY(declared, zenoh.subscribe(inbox->wanted_.keys,
-                                       [weak = std::weak_ptr(inbox)](const ZenohMessage& message) {
-                                         if (const auto self = weak.lock())
-                                           self->on_message(message);
-                                       }));
-  const Lock lock(inbox->mutex_);
-  inbox->declared_ = std::move(declared);
-  return inbox;
+Result<void> PlainInbox::listen(ZenohPort& zenoh) {
+  TENDON_TRY(declared,
+             zenoh.subscribe(wanted_.keys, [weak = weak_from_this()](const ZenohMessage& message) {
+               if (const auto self = weak.lock()) self->on_message(message);
+             }));
+  const Lock lock(mutex_);
+  if (!closed_) declared_ = std::move(declared);
+  return {};
 }
 
 // False: a publisher of Tendon put it.
@@ -39,6 +38,12 @@ Result<bool> PlainInbox::may_wait(const ZenohMessage& message) const {
                  "a sample of " + std::to_string(bytes_of(message)) + " bytes; at most " +
                      std::to_string(kMaxPlainBytes) + " are taken"};
   }
+  if (message.encoding.size() > kMaxEncodingBytes || !is_utf8(message.encoding)) {
+    return Error{ErrorCode::limit_exceeded, kWhere,
+                 "a sample with an encoding of " + std::to_string(message.encoding.size()) +
+                     " bytes; at most " + std::to_string(kMaxEncodingBytes) +
+                     " of UTF-8 are taken"};
+  }
   TENDON_TRY(key, KeyExpression::parse(message.key));
   if (key.is_key() && key.intersects(wanted_.keys)) return true;
   return Error{ErrorCode::protocol_violation, kWhere, "a sample on a key that was not asked for"};
@@ -48,10 +53,12 @@ void PlainInbox::on_message(const ZenohMessage& message) {
   const auto may = may_wait(message);
   if (!may) return refuse(message.key, may.error());
   if (!*may) return;
+  if (message.kind == ZenohKind::deleted) return note_deleted(message.key);
   std::vector<Waiting> oldest;  // outlives the lock
   {
     const Lock lock(mutex_);
     if (closed_) return;
+    deleted_.erase(message.key);
     waiting_.push_back({message, static_cast<std::uint64_t>(boot_time_ns())});
     waiting_bytes_ += bytes_of(message);
     while (waiting_.size() > wanted_.most_samples || waiting_bytes_ > kMaxPlainWaitingBytes) {
@@ -82,9 +89,9 @@ std::optional<Sample> PlainInbox::take() {
   for (; count > 0; --count) {
     auto first = next();
     if (!first) return std::nullopt;
-    auto tensors = from_plain(first->message.payload, wanted_.schema);
-    if (!tensors) {
-      refuse(first->message.key, tensors.error());
+    auto parts = from_plain(first->message.payload, wanted_.schema, wanted_.content);
+    if (!parts) {
+      refuse(first->message.key, parts.error());
       continue;
     }
     const Lock lock(mutex_);
@@ -92,10 +99,27 @@ std::optional<Sample> PlainInbox::take() {
     return Sample{.key = std::move(first->message.key),
                   .publisher = {},
                   .stamp = first->stamp,
-                  .tensors = *std::move(tensors),
+                  .tensors = std::move(parts->tensors),
+                  .bytes = std::move(parts->bytes),
+                  .encoding = std::move(first->message.encoding),
                   .plain = true};
   }
   return std::nullopt;
+}
+
+// What is deleted already is no news: so a flood of deletes takes no place from other events.
+void PlainInbox::note_deleted(const std::string& key) {
+  {
+    const Lock lock(mutex_);
+    if (closed_) return;
+    ++counts_.deleted;
+    if (deleted_.size() >= kMaxAnnouncements || !deleted_.insert(key).second) return;
+  }
+  told_.on_event(
+      {.kind = FabricEventKind::plain_deleted,
+       .key = key,
+       .node = "a plain Zenoh peer",
+       .reason = "deleted it: it has no value any more; what was put before still comes"});
 }
 
 void PlainInbox::refuse(const std::string& key, const Error& why) {

@@ -14,6 +14,7 @@
 #include <tendon/fabric/fabric_event.hpp>
 #include <tendon/fabric/key_expression.hpp>
 #include <tendon/fabric/sample.hpp>
+#include <tendon/fabric/subscriber.hpp>
 #include <tendon/tensor/schema.hpp>
 #include <utility>
 
@@ -27,7 +28,8 @@ namespace tendon::v0::detail {
 /// Owns:    what it declared at Zenoh; at most `most_samples` that wait, of kMaxPlainWaitingBytes
 ///          together: the oldest ones give way.
 /// Threads: thread-safe; take() by one at a time.
-/// Errors:  those of ZenohPort. What a stranger put wrongly is counted, and told once a key, of
+/// Errors:  those of ZenohPort. What a stranger put wrongly is counted, and told once a key; a
+///          delete is told once, until something is put on its key again. Both are told of
 ///          kMaxAnnouncements keys at most.
 /// Blocks:  close(): for a callback that runs.
 /// Cost:    of take(): one copy of the sample.
@@ -36,7 +38,8 @@ class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
   struct Wanted {
     KeyExpression keys;
     std::size_t most_samples = 1;
-    std::shared_ptr<const Schema> schema;  ///< null: any
+    std::shared_ptr<const Schema> schema = nullptr;  ///< null: any
+    PlainContent content = PlainContent::tensors;
   };
   /// Both are called by any thread, under no lock.
   struct Told {
@@ -48,12 +51,13 @@ class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
     std::uint64_t dropped = 0;
     std::uint64_t refused = 0;
     std::uint64_t mismatches = 0;
+    std::uint64_t deleted = 0;
   };
 
-  [[nodiscard]] static Result<std::shared_ptr<PlainInbox>> listen(ZenohPort& zenoh, Wanted wanted,
-                                                                  Told told);
   PlainInbox(Wanted wanted, Told told) : wanted_(std::move(wanted)), told_(std::move(told)) {}
 
+  /// From now on.
+  [[nodiscard]] Result<void> listen(ZenohPort& zenoh) TENDON_EXCLUDES(mutex_);
   /// Looks at no more than what waits when it is called.
   [[nodiscard]] std::optional<Sample> take() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Counts counts() const TENDON_EXCLUDES(mutex_);
@@ -69,6 +73,7 @@ class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
   void on_message(const ZenohMessage& message) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<bool> may_wait(const ZenohMessage& message) const;
   [[nodiscard]] std::optional<Waiting> next() TENDON_EXCLUDES(mutex_);
+  void note_deleted(const std::string& key) TENDON_EXCLUDES(mutex_);
   void refuse(const std::string& key, const Error& why) TENDON_EXCLUDES(mutex_);
 
   const Wanted wanted_;
@@ -80,6 +85,7 @@ class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
   std::uint64_t waiting_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
   Counts counts_ TENDON_GUARDED_BY(mutex_);
   std::set<std::pair<FabricEventKind, std::string>> told_keys_ TENDON_GUARDED_BY(mutex_);
+  std::set<std::string> deleted_ TENDON_GUARDED_BY(mutex_);  // and not put since
 };
 
 }  // namespace tendon::v0::detail

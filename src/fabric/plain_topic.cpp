@@ -4,18 +4,20 @@
 #include <tendon/observe/log.hpp>
 #include <utility>
 
-#include "fabric/plain_codec.hpp"
-
 namespace tendon::v0::detail {
 
 Result<std::shared_ptr<PlainTopic>> PlainTopic::declare(ZenohPort& zenoh,
                                                         std::shared_ptr<PlainOutlet> outlet,
-                                                        const KeyExpression& key,
-                                                        const Source& source) {
-  auto topic = std::make_shared<PlainTopic>(std::move(outlet), source);
-  TENDON_TRY(publisher, zenoh.publisher(key, [weak = std::weak_ptr(topic)](Matching matching) {
-    if (const auto self = weak.lock()) self->matches_ = matching == Matching::somebody;
-  }));
+                                                        const KeyExpression& key, Source source) {
+  auto topic = std::make_shared<PlainTopic>(std::move(outlet), std::move(source));
+  TENDON_TRY(publisher, zenoh.publisher(key, Audience::other_sessions,
+                                        [weak = std::weak_ptr(topic)](Matching matching) {
+                                          const auto self = weak.lock();
+                                          if (self == nullptr) return;
+                                          self->matches_ = matching == Matching::somebody;
+                                          if (self->source_.on_matching)
+                                            self->source_.on_matching();
+                                        }));
   const Lock lock(topic->mutex_);
   topic->publisher_ = std::move(publisher);
   return topic;
@@ -26,7 +28,7 @@ void PlainTopic::offer(const std::shared_ptr<const KeptSample>& sample) {
     const Lock lock(mutex_);
     if (publisher_ == nullptr) return;
     // Its safetensors are larger still: only the first one keeps its memory until the log says so.
-    if (told_ && sample->message.descriptor.payload_bytes > source_.most_bytes) {
+    if (told_ && sample->message.descriptor.payload_bytes > source_.form.most_bytes) {
       ++counts_.dropped;
       return;
     }
@@ -67,7 +69,7 @@ void PlainTopic::put_newest() {
 
 Result<void> PlainTopic::put(ZenohPublisher& publisher,
                              const std::shared_ptr<const KeptSample>& sample) {
-  TENDON_TRY(message, to_plain(sample, source_.context, source_.entity, source_.most_bytes));
+  TENDON_TRY(message, to_plain(sample, source_.context, source_.entity, source_.form));
   return publisher.put(std::move(message.payload), std::move(message.attachment), message.encoding);
 }
 

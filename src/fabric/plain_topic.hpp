@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <tendon/core/context_id.hpp>
 #include <tendon/core/deadline.hpp>
@@ -11,6 +12,7 @@
 #include <tendon/fabric/key_expression.hpp>
 
 #include "fabric/kept_sample.hpp"
+#include "fabric/plain_codec.hpp"
 #include "fabric/plain_outlet.hpp"
 #include "fabric/zenoh_port.hpp"
 
@@ -30,11 +32,13 @@ namespace tendon::v0::detail {
 /// Cost:    of offer(): a lock and a wake-up; of matches(): an atomic.
 class PlainTopic : public std::enable_shared_from_this<PlainTopic> {
  public:
-  /// Whose samples they are, and up to what size they are put.
+  /// Whose samples they are, and how they are put.
   struct Source {
     ContextId context;
     std::uint32_t entity = 0;
-    std::uint64_t most_bytes = 0;
+    PlainForm form{};
+    /// By a thread of Zenoh, when matches() has changed.
+    std::function<void()> on_matching = nullptr;
   };
   struct Counts {
     std::uint64_t put = 0;
@@ -43,9 +47,9 @@ class PlainTopic : public std::enable_shared_from_this<PlainTopic> {
 
   [[nodiscard]] static Result<std::shared_ptr<PlainTopic>> declare(
       ZenohPort& zenoh, std::shared_ptr<PlainOutlet> outlet, const KeyExpression& key,
-      const Source& source);
-  PlainTopic(std::shared_ptr<PlainOutlet> outlet, const Source& source)
-      : outlet_(std::move(outlet)), source_(source) {}
+      Source source);
+  PlainTopic(std::shared_ptr<PlainOutlet> outlet, Source source)
+      : outlet_(std::move(outlet)), source_(std::move(source)) {}
 
   /// A sample that was published while it matches().
   void offer(const std::shared_ptr<const KeptSample>& sample) TENDON_EXCLUDES(mutex_);

@@ -8,12 +8,28 @@
 #include <utility>
 
 #include "core/failpoint.hpp"
+#include "core/text.hpp"
 #include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "publisher.publish";
+// How long a wait takes no notice of GoOn.
+constexpr std::chrono::milliseconds kSlice{50};
+// More of a history stays as it is until it is filled.
+constexpr std::uint64_t kMaxPrefaultBytes = 256ull << 20;
+
+// Why a publish() of this thread does not wait for the subscription at all; empty: it does.
+std::string_view why_not_waited_for(const Subscription& subscription) {
+  const LastReceiver* const receiver = subscription.receiver();
+  if (receiver == nullptr) return {};
+  if (receiver->is_nobody())
+    return " does not wait for it: nobody has received from it yet, and it is of this context";
+  if (receiver->is_this_thread())
+    return " does not wait for it: the thread that publishes is the one that receives from it";
+  return {};
+}
 
 }  // namespace
 
@@ -68,10 +84,21 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
                        ": raise ContextOptions::publish_bytes"};
     }
   }
+  if (options.block_for < std::chrono::milliseconds::zero()) {
+    return Error{
+        ErrorCode::invalid_argument, "publisher.declare",
+        "block_for is " + std::to_string(options.block_for.count()) + " ms; 0 and more are legal"};
+  }
   if (options.plain_bytes == 0 || options.plain_bytes > kMaxPlainBytes) {
     return Error{ErrorCode::invalid_argument, "publisher.declare",
                  "plain_bytes is " + std::to_string(options.plain_bytes) + "; 1 to " +
                      std::to_string(kMaxPlainBytes) + " are legal"};
+  }
+  if (options.encoding.size() > kMaxEncodingBytes || !is_text(options.encoding)) {
+    return Error{ErrorCode::invalid_argument, "publisher.declare",
+                 "an encoding of " + std::to_string(options.encoding.size()) +
+                     " bytes; UTF-8 without control characters, of at most " +
+                     std::to_string(kMaxEncodingBytes) + " bytes, is legal"};
   }
   TENDON_TRY(head, node->entities()->heads().take());
   auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options,
@@ -80,16 +107,12 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
       std::make_shared<SampleSender>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
       });
-  if (const auto& zenoh = core->node_->zenoh();
-      zenoh != nullptr && options.plain == PlainPeers::automatic) {
-    TENDON_TRY(plain, PlainTopic::declare(*zenoh, core->node_->plain_outlet(), core->key_,
-                                          {.context = core->context_.id(),
-                                           .entity = core->entity_,
-                                           .most_bytes = options.plain_bytes}));
-    core->plain_ = std::move(plain);
-  }
+  TENDON_CHECK(core->put_for_plain_peers());
+  if (core->plain_.bare != nullptr) return core;  // nobody finds it
   core->entities_->add(core->entity_, core);
   TENDON_CHECK(core->node_->add(*core));
+  if (options.schema != nullptr)
+    core->prefault_soon(options.schema->layout(Layout::aligned).total_bytes + sizeof(SampleHeader));
   return core;
 }
 
@@ -105,8 +128,43 @@ PublisherCore::PublisherCore(std::shared_ptr<NodeCore> node, KeyExpression key,
       head_(std::move(head)),
       history_(options.history.samples) {}
 
+// As its options say.
+Result<void> PublisherCore::put_for_plain_peers() {
+  const auto& zenoh = node_->zenoh();
+  PlainForm form{.most_bytes = options_.plain_bytes};
+  if (!options_.encoding.empty()) form.encoding = options_.encoding;
+  const auto wake = [context = entities_->context()] { context->wake_others(); };
+  if (options_.plain == PlainPeers::bare) {
+    if (zenoh == nullptr) return no_plain_peers("publisher.declare");
+    TENDON_TRY(bare, BareTopic::declare(*zenoh, key_, std::move(form), wake));
+    plain_.bare = std::move(bare);
+  } else if (options_.plain == PlainPeers::automatic && zenoh != nullptr) {
+    TENDON_TRY(plain, PlainTopic::declare(*zenoh, node_->plain_outlet(), key_,
+                                          {.context = context_.id(),
+                                           .entity = entity_,
+                                           .form = std::move(form),
+                                           .on_matching = wake}));
+    plain_.topic = std::move(plain);
+    plain_.audience = std::make_shared<PlainAudience>(zenoh, key_, context_.id(), wake);
+  }
+  return {};
+}
+
 PublisherCore::~PublisherCore() {
   if (!context_.forked()) entities_->remove(entity_);
+}
+
+// The first sample in each slot would cost its caller the making of its pages, some four times what
+// a copy costs. One slot more than the history has: a sample is filled before the oldest goes.
+void PublisherCore::prefault_soon(std::uint64_t size_bytes) {
+  if (size_bytes <= kMaxInlineBytes) return;
+  const auto slot_count = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(options_.history.samples + 1, kMaxPrefaultBytes / size_bytes));
+  context_.prefault_soon([weak = weak_from_this(), pool = context_.publishing().pool(), size_bytes,
+                          slot_count] {
+    const auto touched = pool->prefault(size_bytes, slot_count, [&] { return !weak.expired(); });
+    if (!touched) log(LogLevel::info, "publisher.prefault", touched.error().detail);
+  });
 }
 
 Result<void> PublisherCore::usable(std::string_view where) const {
@@ -152,30 +210,38 @@ Result<std::shared_ptr<KeptSample>> PublisherCore::make_room(SharedMessage messa
   return kept;
 }
 
-Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline) {
+Result<Published> PublisherCore::publish(const TensorDict& sample, Deadline deadline,
+                                         const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
   TENDON_CHECK(check(sample));
+  if (plain_.bare != nullptr) return plain_.bare->publish(sample);
   auto kept = std::make_shared<KeptSample>();
   TENDON_CHECK(kept->pack(sample, sizeof(SampleHeader), acquiring()));
-  return publish(std::move(kept), deadline);
+  return publish(std::move(kept), deadline, go_on);
 }
 
-Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline) {
+Result<Published> PublisherCore::publish(Bytes sample, Deadline deadline, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
   if (options_.schema != nullptr) {
     return Error{ErrorCode::schema_mismatch, kWhere,
                  key_.text() + " was declared with a schema: raw bytes have none"};
   }
+  if (plain_.bare != nullptr) return plain_.bare->publish(sample);
   SharedMessage message;
   message.descriptor.kind = MessageKind::bytes;
   message.descriptor.payload_bytes = sample.size();
   TENDON_TRY(kept, make_room(std::move(message)));
   if (!sample.empty()) std::memcpy(kept->memory().data(), sample.data(), sample.size());
-  return publish(std::move(kept), deadline);
+  return publish(std::move(kept), deadline, go_on);
 }
 
 Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   TENDON_CHECK(usable("publisher.loan"));
+  if (plain_.bare != nullptr) {
+    return Error{ErrorCode::not_supported, "publisher.loan",
+                 "a bare publisher puts by Zenoh, which has no memory to lend: publish a "
+                 "TensorDict or bytes"};
+  }
   if (schema == nullptr) {
     return Error{ErrorCode::invalid_argument, "publisher.loan",
                  "schema is null; a Schema is needed"};
@@ -193,8 +259,10 @@ Result<Loan> PublisherCore::loan(const std::shared_ptr<const Schema>& schema) {
   return Loan(std::move(dict), std::move(kept));
 }
 
-Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline) {
+Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline, const GoOn& go_on) {
   TENDON_CHECK(usable(kWhere));
+  if (plain_.bare != nullptr)
+    return Error{ErrorCode::wrong_link, kWhere, "the loan was taken from another publisher"};
   if (sample.slot_ != nullptr) {
     return Error{ErrorCode::wrong_link, kWhere,
                  "the loan was taken from a pipe: send it there, or take one with "
@@ -211,15 +279,15 @@ Result<Published> PublisherCore::publish(Loan&& sample, Deadline deadline) {
   }
   TENDON_CHECK(check(sample.dict_));
   // What was set beside the tensors has no place behind them: they are copied to where there is.
-  auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, deadline)
-                                                    : publish(sample.dict_, deadline);
+  auto published = sample.dict_.values() == nullptr ? publish(sample.sample_, deadline, go_on)
+                                                    : publish(sample.dict_, deadline, go_on);
   if (published) sample.clear();
   return published;
 }
 
-Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Deadline deadline) {
+Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Deadline deadline,
+                                         const GoOn& go_on) {
   Published published;
-  std::vector<std::shared_ptr<Link>> links;
   {
     const Lock lock(mutex_);
     TENDON_CHECK(usable(kWhere));
@@ -237,44 +305,68 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
       SampleSender::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
     }
-    if (plain_ != nullptr && plain_->matches()) plain_->offer(history_.find(published.sequence));
+    if (plain_.topic != nullptr && plain_.topic->matches())
+      plain_.topic->offer(history_.find(published.sequence));
     tell(published);
     if (!published.lagging.empty()) note_behind();
     if (options_.overflow != Overflow::block || published.lagging.empty()) return published;
+  }
+  if (!wait_for_laggards(published.sequence, deadline, go_on)) {
+    const Lock lock(mutex_);
+    tell(published);
+    return published;
+  }
+  for (const Excused& excused : excuse(published)) {
+    node_->tell({.kind = FabricEventKind::lagging,
+                 .key = key_.text(),
+                 .node = excused.name,
+                 .reason = "sample " + std::to_string(published.sequence).append(excused.why)});
+  }
+  return published;
+}
+
+// False: `go_on` ended it.
+bool PublisherCore::wait_for_laggards(std::uint64_t sequence, Deadline deadline,
+                                      const GoOn& go_on) {
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    const Lock lock(mutex_);
     for (const auto& subscription : subscriptions_)
       links.push_back(subscription->link().shared_from_this());
   }
   std::vector<Link*> waited;
   waited.reserve(links.size());
   for (const auto& link : links) waited.push_back(link.get());
-  (void)context_.wait(WaitedLinks(waited), deadline, [&] {
-    if (context_.unusable()) return true;
-    for (Link* link : waited) context_.poll_link(*link);
-    const Lock lock(mutex_);
-    return all_shown(published.sequence);
-  });
-  const auto newly_excused = excuse(published);
-  for (const std::string& name : newly_excused) {
-    node_->tell(
-        {.kind = FabricEventKind::lagging,
-         .key = key_.text(),
-         .node = name,
-         .reason = "sample " + std::to_string(published.sequence) +
-                   " waited for it until the deadline; none waits again until it takes one"});
+  for (;;) {
+    const Deadline slice = go_on ? earlier(deadline, kSlice) : deadline;
+    const bool done = context_.wait(WaitedLinks(waited), slice, [&] {
+      if (context_.unusable()) return true;
+      for (Link* link : waited) context_.poll_link(*link);
+      const Lock lock(mutex_);
+      return all_shown(sequence);
+    });
+    if (done || slice.time_point() == deadline.time_point()) return true;
+    if (!go_on()) return false;
   }
-  return published;
 }
 
-// Those that let the deadline pass are not waited for again; the names of those that are new.
-std::vector<std::string> PublisherCore::excuse(Published& published) {
-  std::vector<std::string> names;
+// Those that let the deadline pass are not waited for again; those of which nobody knows yet.
+std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) {
+  std::vector<Excused> newly;
   const Lock lock(mutex_);
   tell(published);
   for (const auto& subscription : subscriptions_) {
-    if (subscription->position.cursor.next() > published.sequence) continue;
-    if (!std::exchange(subscription->position.excused, true)) names.push_back(subscription->name());
+    Subscription::Position& position = subscription->position;
+    if (position.cursor.next() > published.sequence) continue;
+    if (const auto why = why_not_waited_for(*subscription); !why.empty()) {
+      if (!std::exchange(position.told_of_receiver, true))
+        newly.push_back({subscription->name(), why});
+    } else if (!std::exchange(position.excused, true)) {
+      newly.push_back({subscription->name(),
+                       " waited for it until the deadline; none waits again until it takes one"});
+    }
   }
-  return names;
+  return newly;
 }
 
 // Which subscriptions have it now.
@@ -298,7 +390,8 @@ std::vector<std::string> PublisherCore::behind(std::uint64_t sequence) const {
 bool PublisherCore::all_shown(std::uint64_t sequence) const {
   return std::ranges::all_of(subscriptions_, [&](const auto& subscription) {
     const auto& position = subscription->position;
-    return position.excused || position.cursor.next() > sequence;
+    return position.excused || position.cursor.next() > sequence ||
+           !why_not_waited_for(*subscription).empty();
   });
 }
 
@@ -405,9 +498,10 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
       resumes ? Cursor(history_, request.seen_sequence, Pace(request.period_ns, request.seen_stamp))
               : Cursor(history_, Pace(request.period_ns));
   if (link->traits().slots_bound_window) window = window.without_bytes();
+  const bool is_own = link->peer().context == context_.id();
   auto subscription = std::make_shared<Subscription>(
       weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window, copied_),
-      pipe, cursor, history_.last());
+      pipe, cursor, history_.last(), is_own ? entities_->receiver_of(request.subscriber) : nullptr);
   lost_.returned(link->peer().context);
   subscriptions_.push_back(subscription);
   entities_->count_subscription(*link, 1);
@@ -421,6 +515,7 @@ void PublisherCore::took(Subscription& subscription) {
     const Lock lock(mutex_);
     if (subscription.position.over) return;
     subscription.position.excused = false;
+    subscription.position.told_of_receiver = false;
     if (subscription.position.cursor.is_at_end(history_)) return;
     SampleSender::Round round(*sender_);
     show(subscription, round);
@@ -471,29 +566,47 @@ void PublisherCore::remove(Subscription& subscription) {
 // Waiting and closing
 
 Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline deadline) {
+  constexpr std::string_view kHere = "publisher.wait_for_subscribers";
+  TENDON_CHECK(usable(kHere));
   std::size_t ready = 0;
   std::optional<Error> error;
-  const bool done = context_.wait(nullptr, deadline, [&] {
-    if (auto still = usable("publisher.wait_for_subscribers"); !still) {
-      error = std::move(still).error();
-      return true;
-    }
-    const Lock lock(mutex_);
-    ready = static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
-      return known->position.cursor.next() > known->position.late_until;
-    }));
-    return ready >= count;
-  });
-  if (error) return *std::move(error);
-  if (done) return {};
-  return Error{ErrorCode::timeout, "publisher.wait_for_subscribers",
+  for (bool is_over = false; !is_over;) {
+    const bool asks = asks_for_plain_peers();
+    if (asks) plain_.audience->ask_if_due();
+    const Deadline slice = asks ? earlier(deadline, Deadline(PlainAudience::kAskAgain)) : deadline;
+    is_over = deadline.has_passed();
+    (void)context_.wait(nullptr, slice, [&] {
+      if (auto still = usable(kHere); !still) {
+        error = std::move(still).error();
+        return true;
+      }
+      ready = plain_peer_count();
+      const Lock lock(mutex_);
+      ready +=
+          static_cast<std::size_t>(std::ranges::count_if(subscriptions_, [](const auto& known) {
+            return known->position.cursor.next() > known->position.late_until;
+          }));
+      return ready >= count || asks != asks_for_plain_peers();
+    });
+    if (error) return *std::move(error);
+    if (ready >= count) return {};
+  }
+  return Error{ErrorCode::timeout, kHere,
                key_.text() + " has " + std::to_string(ready) + " subscribers of " +
                    std::to_string(count) + " before the deadline"};
 }
 
+// All together are one: Zenoh says whether there is any.
+std::size_t PublisherCore::plain_peer_count() const {
+  if (plain_.bare != nullptr) return plain_.bare->matches() ? 1 : 0;
+  return asks_for_plain_peers() && plain_.audience->is_plain() ? 1 : 0;
+}
+
 PublisherStats PublisherCore::stats() const {
   if (context_.forked()) return {};
-  const auto plain = plain_ == nullptr ? PlainTopic::Counts() : plain_->counts();
+  if (plain_.bare != nullptr)
+    return {.published = plain_.bare->put_count(), .plain_put = plain_.bare->put_count()};
+  const auto plain = plain_.topic == nullptr ? PlainTopic::Counts() : plain_.topic->counts();
   const Lock lock(mutex_);
   return {.published = history_.last(),
           .history_trimmed = trimmed_,
@@ -537,7 +650,9 @@ Result<void> PublisherCore::close(Deadline deadline) { return close(deadline, Lo
 Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
   State open = State::open;
   if (context_.forked() || !state_.compare_exchange_strong(open, State::closing)) return {};
-  if (plain_ != nullptr) plain_->close(deadline);
+  if (plain_.audience != nullptr) plain_.audience->close();
+  if (plain_.topic != nullptr) plain_.topic->close(deadline);
+  if (plain_.bare != nullptr) plain_.bare->close();
   const auto begun = std::chrono::steady_clock::now();
   {
     const Lock lock(mutex_);

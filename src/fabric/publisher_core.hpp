@@ -15,10 +15,12 @@
 
 #include "channel/kept_body.hpp"
 #include "channel/sample_sender.hpp"
+#include "fabric/bare_topic.hpp"
 #include "fabric/entities.hpp"
 #include "fabric/head_pages.hpp"
 #include "fabric/lost_readers.hpp"
 #include "fabric/node_core.hpp"
+#include "fabric/plain_audience.hpp"
 #include "fabric/plain_topic.hpp"
 #include "fabric/sample_history.hpp"
 #include "fabric/subscription.hpp"
@@ -57,10 +59,18 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
   [[nodiscard]] const PublisherOptions& options() const noexcept { return options_; }
 
-  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline);
-  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline);
+  /// Until when a publish() waits that was given no deadline.
+  [[nodiscard]] Deadline default_deadline() const {
+    return options_.overflow == Overflow::block ? Deadline(options_.block_for) : Deadline::now();
+  }
+  using GoOn = SignalledPublish::GoOn;  // null: nothing ends a wait but its deadline
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline,
+                                          const GoOn& go_on = nullptr);
+  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline,
+                                          const GoOn& go_on = nullptr);
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
-  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline);
+  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline,
+                                          const GoOn& go_on = nullptr);
   [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
   [[nodiscard]] PublisherStats stats() const;
   [[nodiscard]] Result<void> close(Deadline deadline);
@@ -94,17 +104,31 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] Result<void> check(const Schema& schema) const;
   [[nodiscard]] AcquireSlot acquiring();
   [[nodiscard]] Result<std::shared_ptr<KeptSample>> make_room(SharedMessage message);
-  [[nodiscard]] Result<Published> publish(std::shared_ptr<KeptSample> sample, Deadline deadline);
+  [[nodiscard]] Result<Published> publish(std::shared_ptr<KeptSample> sample, Deadline deadline,
+                                          const GoOn& go_on);
+  [[nodiscard]] bool wait_for_laggards(std::uint64_t sequence, Deadline deadline,
+                                       const GoOn& go_on);
+  void prefault_soon(std::uint64_t size_bytes);
   [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(std::uint64_t size_bytes);
   void show_what_can_be();
   void show(Subscription& subscription, SampleSender::Round& round) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool has_share(const Subscription& subscription, const KeptSample& sample) const
       TENDON_REQUIRES(mutex_);
-  [[nodiscard]] std::vector<std::string> excuse(Published& published);
+  /// A subscription that nobody waits for any more, and why.
+  struct Excused {
+    std::string name;
+    std::string_view why;
+  };
+  [[nodiscard]] std::vector<Excused> excuse(Published& published);
   void tell(Published& published) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::string> behind(std::uint64_t sequence) const
       TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool all_shown(std::uint64_t sequence) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> put_for_plain_peers();
+  [[nodiscard]] bool asks_for_plain_peers() const {
+    return plain_.topic != nullptr && plain_.topic->matches();
+  }
+  [[nodiscard]] std::size_t plain_peer_count() const;
   [[nodiscard]] bool is_idle() TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::vector<std::string> unsent() TENDON_REQUIRES(mutex_);
   void give_up(Subscription& subscription, const Error& why) TENDON_REQUIRES(mutex_);
@@ -131,7 +155,13 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   const std::shared_ptr<std::atomic<std::uint64_t>> copied_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   std::shared_ptr<SampleSender> sender_;
-  std::shared_ptr<PlainTopic> plain_;  // null: nothing is put for plain Zenoh peers
+  /// How it serves plain Zenoh peers; all null: not at all.
+  struct Plain {
+    std::shared_ptr<PlainTopic> topic;        // what is put beside the channels
+    std::shared_ptr<PlainAudience> audience;  // of `topic`
+    std::shared_ptr<BareTopic> bare;          // set: it is a plain peer itself
+  };
+  Plain plain_;
   std::atomic<State> state_{State::open};
   std::atomic<bool> noted_behind_{false};  // with the HeadTeller
 };

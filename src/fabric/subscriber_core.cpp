@@ -36,7 +36,9 @@ SubscriberCore::SubscriberCore(std::shared_ptr<NodeCore> node, KeyExpression key
       entity_(node_->entities()->next_number()),
       streams_({.lease = context_->options().lease,
                 .rate = options_.max_hz ? GapFinder::Rate::thinned : GapFinder::Rate::all,
-                .newest_only = options_.newest_only.value_or(options_.max_age.has_value())}) {}
+                .newest_only = options_.newest_only.value_or(options_.max_age.has_value())}) {
+  node_->entities()->add(entity_, std::weak_ptr<const LastReceiver>(last_receiver_));
+}
 
 Result<void> SubscriberCore::usable(std::string_view where) const {
   TENDON_CHECK(context_->usable(where));
@@ -44,20 +46,25 @@ Result<void> SubscriberCore::usable(std::string_view where) const {
   return Error{ErrorCode::pipe_closed, where, "the subscriber of " + keys_.text() + " was closed"};
 }
 
-Result<void> SubscriberCore::listen_to_plain_peers() {
+Result<void> SubscriberCore::prepare_for_plain_peers() {
   const bool asked_by_node = !options_.max_age && node_->hears_plain_peers_on(keys_);
   if (!options_.plain.value_or(asked_by_node)) return {};
   if (node_->zenoh() == nullptr) return no_plain_peers("subscriber.declare");
-  TENDON_TRY(inbox, PlainInbox::listen(
-                        *node_->zenoh(),
-                        {.keys = keys_, .most_samples = options_.window, .schema = options_.schema},
-                        {.on_came = [context = context_] { context->wake_for_work(); },
-                         .on_event =
-                             [weak = std::weak_ptr(node_)](FabricEvent event) {
-                               if (const auto node = weak.lock()) node->tell(std::move(event));
-                             }}));
-  plain_ = std::move(inbox);
+  plain_ = std::make_shared<PlainInbox>(
+      PlainInbox::Wanted{.keys = keys_,
+                         .most_samples = options_.window,
+                         .schema = options_.schema,
+                         .content = options_.plain_content},
+      PlainInbox::Told{.on_came = [context = context_] { context->wake_for_work(); },
+                       .on_event =
+                           [weak = std::weak_ptr(node_)](FabricEvent event) {
+                             if (const auto node = weak.lock()) node->tell(std::move(event));
+                           }});
   return {};
+}
+
+Result<void> SubscriberCore::listen_to_plain_peers() {
+  return plain_ == nullptr ? Result<void>() : plain_->listen(*node_->zenoh());
 }
 
 // Connecting
@@ -113,6 +120,7 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
     options.seen = seen;
   }
   const SubscriptionRequest request{.entity = publisher.entity,
+                                    .subscriber = entity_,
                                     .seen_incarnation = options.seen.incarnation,
                                     .seen_sequence = options.seen.sequence,
                                     .seen_stamp = options.seen.stamp,
@@ -270,6 +278,7 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
 }
 
 Result<Sample> SubscriberCore::receive(Deadline deadline) {
+  last_receiver_->note();
   TENDON_CHECK(usable(kWhere));
   if (auto returned = take_returned()) return std::move(returned->sample);
   Sample sample;
@@ -323,6 +332,7 @@ Completion<Sample> SubscriberCore::recv_async() {
     (void)posted->finish(
         Error{ErrorCode::busy, kWhere, "another receiver waits for samples of " + keys_.text()});
   } else {
+    last_receiver_->note();  // not the thread that completes it: this one asks for the next
     {
       const Lock lock(posting_);
       posted_ = posted;
@@ -572,6 +582,7 @@ SubscriberStats SubscriberCore::stats() const {
   stats.plain_received = plain.taken;
   stats.plain_dropped = plain.dropped;
   stats.plain_refused = plain.refused;
+  stats.plain_deleted = plain.deleted;
   return stats;
 }
 
@@ -584,6 +595,7 @@ void SubscriberCore::on_event(std::function<void(const FabricEvent&)> callback) 
 void SubscriberCore::close() {
   if (context_->forked() || closed_.exchange(true)) return;
   node_->remove(*this);
+  node_->entities()->remove(entity_);
   std::vector<std::shared_ptr<Feed>> feeds;
   {
     const Lock lock(mutex_);

@@ -20,6 +20,7 @@
 
 #include "fabric/announcement.hpp"
 #include "fabric/feed.hpp"
+#include "fabric/last_receiver.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/plain_inbox.hpp"
 #include "fabric/streams.hpp"
@@ -49,8 +50,11 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
 
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept { return context_; }
 
-  /// Where its options or its node say so. Before anybody else has it. Errors: not_supported, for a
-  /// node without Zenoh.
+  /// Has it an inbox for plain peers, where its options or its node say so. Before anybody else has
+  /// it. Errors: not_supported, for a node without Zenoh.
+  [[nodiscard]] Result<void> prepare_for_plain_peers();
+  [[nodiscard]] bool hears_plain_peers() const noexcept { return plain_ != nullptr; }
+  /// After it was announced: a publisher that Zenoh tells of it can see then whose it is.
   [[nodiscard]] Result<void> listen_to_plain_peers();
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
   [[nodiscard]] Completion<Sample> recv_async();
@@ -122,6 +126,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   const SubscriberOptions options_;
   const std::uint32_t entity_;
   std::shared_ptr<PlainInbox> plain_;  // null: it does not hear plain Zenoh peers
+  const std::shared_ptr<LastReceiver> last_receiver_ = std::make_shared<LastReceiver>();
   std::atomic<bool> receiving_{false};
   std::atomic<bool> closed_{false};
   std::size_t next_ = 0;           // of the receiver

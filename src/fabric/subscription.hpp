@@ -7,6 +7,7 @@
 
 #include "channel/sample_channel.hpp"
 #include "fabric/cursor.hpp"
+#include "fabric/last_receiver.hpp"
 #include "transport/message_sink.hpp"
 
 namespace tendon::v0::detail {
@@ -29,20 +30,25 @@ class Subscription final : public MessageSink, public std::enable_shared_from_th
     std::uint64_t slots_until = 0;  ///< bytes shown up to its last sample in a slot, this included
     bool excused = false;           ///< it let a deadline pass, and has taken nothing since
     bool over = false;              ///< the publisher has done with it
+    bool told_of_receiver = false;  ///< that nobody else empties it; it has taken nothing since
     bool has_head_page = false;     ///< its reader was shown it, or needs none
   };
 
   Subscription(std::weak_ptr<PublisherCore> publisher, std::shared_ptr<SampleChannel> channel,
-               std::uint32_t pipe, Cursor cursor, std::uint64_t late_until)
+               std::uint32_t pipe, Cursor cursor, std::uint64_t late_until,
+               std::shared_ptr<const LastReceiver> receiver)
       : position{cursor, late_until},
         publisher_(std::move(publisher)),
         channel_(std::move(channel)),
-        pipe_(pipe) {}
+        pipe_(pipe),
+        receiver_(std::move(receiver)) {}
 
   [[nodiscard]] const std::shared_ptr<SampleChannel>& channel() const noexcept { return channel_; }
   [[nodiscard]] Link& link() const noexcept { return channel_->link(); }
   [[nodiscard]] std::uint32_t pipe() const noexcept { return pipe_; }
   [[nodiscard]] const std::string& name() const noexcept { return link().peer_name(); }
+  /// The thread that empties a subscriber of the publisher's own Context; null for any other.
+  [[nodiscard]] const LastReceiver* receiver() const noexcept { return receiver_.get(); }
 
   // MessageSink: a subscriber sends credits, and its end.
   void on_message(Incoming&& incoming) override;
@@ -57,6 +63,7 @@ class Subscription final : public MessageSink, public std::enable_shared_from_th
   const std::weak_ptr<PublisherCore> publisher_;
   const std::shared_ptr<SampleChannel> channel_;
   const std::uint32_t pipe_;
+  const std::shared_ptr<const LastReceiver> receiver_;
 };
 
 }  // namespace tendon::v0::detail

@@ -16,7 +16,8 @@ namespace tendon::v0::detail {
 /// these, which are passed over.
 struct SubscriptionRequest {
   std::uint32_t entity = 0;  ///< the publisher, as its announcement names it
-  std::uint32_t reserved = 0;
+  /// The subscriber, likewise; 0: it does not say.
+  std::uint32_t subscriber = 0;
   /// The last sample that this subscriber has seen of the publisher, and of which incarnation;
   /// both zero: none.
   std::uint64_t seen_incarnation = 0;

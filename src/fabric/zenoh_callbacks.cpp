@@ -71,8 +71,8 @@ thread_local bool ExitGate::inside_ = false;
 std::uint64_t bytes_of(const ZenohCallbacks::Event& event) {
   const auto* message = std::get_if<ZenohMessage>(&event);
   if (message == nullptr) return 0;
-  return kEventBytes + message->key.size() + message->payload.size_bytes() +
-         message->attachment.size_bytes();
+  return kEventBytes + message->key.size() + message->encoding.size() +
+         message->payload.size_bytes() + message->attachment.size_bytes();
 }
 
 }  // namespace

@@ -17,18 +17,24 @@
 
 namespace tendon::v0::detail {
 
-/// Does anybody outside of a session take what it puts on a key, as far as Zenoh knows?
+/// Does anybody take what a publisher puts, as far as Zenoh knows?
 enum class Matching : std::uint8_t { nobody, somebody };
+/// Whose subscribers get what a publisher puts, and match it: those of the session that puts, too?
+enum class Audience : std::uint8_t { other_sessions, all_sessions };
+/// A put, or a word that a key has no value any more.
+enum class ZenohKind : std::uint8_t { put, deleted };
 enum class TokenChange : std::uint8_t { came, went };
 enum class SessionState : std::uint8_t { up, down };
 /// How a get() or query() ended. Only after `complete` what was not told of is not there.
 enum class Ending : std::uint8_t { complete, timed_out };
 
-/// What is put, asked and answered. Both parts keep the memory that they lie in.
+/// What is put, asked and answered. Payload and attachment keep the memory that they lie in.
 struct ZenohMessage {
   std::string key;
   Storage payload;
   Storage attachment;
+  std::string encoding = {};  ///< as Zenoh writes it, "application/json"; of what is put alone
+  ZenohKind kind = ZenohKind::put;
 };
 
 /// A question that came. It may be answered any number of times, from any thread; its destructor
@@ -47,8 +53,7 @@ class ZenohQuestion {
 class ZenohPublisher {
  public:
   virtual ~ZenohPublisher() = default;
-  /// `encoding` as Zenoh writes it: "zenoh/bytes". Success as that of ZenohPort::put(). It comes to
-  /// no subscriber of the same session.
+  /// `encoding` as Zenoh writes it: "zenoh/bytes". Success as that of ZenohPort::put().
   [[nodiscard]] virtual Result<void> put(Storage payload, Storage attachment,
                                          std::string_view encoding) = 0;
   [[nodiscard]] virtual Matching matching() const = 0;
@@ -101,7 +106,7 @@ class ZenohPort {
   [[nodiscard]] virtual Result<void> put_patiently(const KeyExpression& key, Storage payload) = 0;
   /// The same for many puts on one key. Tells of each change, beginning with "nobody".
   [[nodiscard]] virtual Result<std::unique_ptr<ZenohPublisher>> publisher(
-      const KeyExpression& key, OnMatching on_matching) = 0;
+      const KeyExpression& key, Audience audience, OnMatching on_matching) = 0;
   [[nodiscard]] virtual Result<Handle> subscribe(const KeyExpression& pattern,
                                                  OnMessage on_message) = 0;
 

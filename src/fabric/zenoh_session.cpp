@@ -116,10 +116,12 @@ static void token_found(void* context, tendon_zenoh_text key) noexcept {
   told(context).post(ZenohCallbacks::Token{TokenChange::came, std::string(text_of(key))});
 }
 
-static void message_came(void* context, tendon_zenoh_text key, tendon_zenoh_received payload,
+static void message_came(void* context, std::int32_t deleted, tendon_zenoh_text key,
+                         tendon_zenoh_text encoding, tendon_zenoh_received payload,
                          tendon_zenoh_received attachment) noexcept {
-  told(context).post(
-      ZenohMessage{std::string(text_of(key)), storage_of(payload), storage_of(attachment)});
+  told(context).post(ZenohMessage{std::string(text_of(key)), storage_of(payload),
+                                  storage_of(attachment), std::string(text_of(encoding)),
+                                  deleted != 0 ? ZenohKind::deleted : ZenohKind::put});
 }
 
 static void question_came(void* context, tendon_zenoh_question* question, tendon_zenoh_text key,
@@ -289,10 +291,15 @@ class ZenohSession final : public ZenohPort {
     if (is_child()) return forked();
     TENDON_TRY(key, KeyExpression::parse(message.key));
     tendon_zenoh_failure failure{};
-    if (tendon_zenoh_put(session_, text_of(key.text()), lend(std::move(message.payload)),
-                         lend(std::move(message.attachment)), &failure) != TENDON_ZENOH_OK) {
+    const std::int32_t outcome =
+        message.kind == ZenohKind::deleted
+            ? tendon_zenoh_delete(session_, text_of(key.text()),
+                                  lend(std::move(message.attachment)), &failure)
+            : tendon_zenoh_put(session_, text_of(key.text()), text_of(message.encoding),
+                               lend(std::move(message.payload)),
+                               lend(std::move(message.attachment)), &failure);
+    if (outcome != TENDON_ZENOH_OK)
       return failed(ErrorCode::unreachable, "put on '" + key.text() + "'", failure);
-    }
     return {};
   }
 
@@ -307,6 +314,7 @@ class ZenohSession final : public ZenohPort {
   }
 
   [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  Audience audience,
                                                                   OnMatching on_matching) override {
     if (is_child()) return forked();
     const Number number =
@@ -315,9 +323,10 @@ class ZenohSession final : public ZenohPort {
         });
     auto publisher = std::make_unique<StandingPublisher>(callbacks_, number);
     tendon_zenoh_failure failure{};
-    if (tendon_zenoh_publisher(session_, text_of(key.text()), context_of(callbacks_, number),
-                               matching_changed, publisher->declared(),
-                               &failure) != TENDON_ZENOH_OK) {
+    if (tendon_zenoh_publisher(session_, text_of(key.text()),
+                               audience == Audience::all_sessions ? 1 : 0,
+                               context_of(callbacks_, number), matching_changed,
+                               publisher->declared(), &failure) != TENDON_ZENOH_OK) {
       return failed(ErrorCode::unreachable, "publisher of '" + key.text() + "'", failure);
     }
     return std::unique_ptr<ZenohPublisher>(std::move(publisher));

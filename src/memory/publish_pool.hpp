@@ -71,6 +71,11 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
 
   /// A slot of at least `size_bytes`, with the owner's hold.
   [[nodiscard]] Result<std::shared_ptr<PublishedSlot>> acquire(std::uint64_t size_bytes);
+  /// As SlotPool::prefault().
+  template <class KeepGoing>
+  Result<void> prefault(std::uint64_t size_bytes, std::uint32_t slot_count, KeepGoing keep_going) {
+    return slots_.prefault(size_bytes, slot_count, keep_going);
+  }
   /// The segment of a slot, named as in its id.
   [[nodiscard]] SegmentInfo segment_of(const PublishedSlot& slot);
 

@@ -414,7 +414,8 @@ Result<std::vector<SlotId>> SlotPool::free_slots(std::uint64_t size_bytes, std::
                              free.rbegin() + std::min<std::ptrdiff_t>(count, std::ssize(free)));
 }
 
-Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit) {
+Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit,
+                                      std::uint32_t slot_count) {
   std::shared_ptr<Segment> memory;
   std::uint64_t slot_bytes = 0;
   {
@@ -425,7 +426,7 @@ Result<bool> SlotPool::prefault_piece(SlotId id, std::uint64_t offset, std::uint
     OwnedSegment& segment = segments_[id.segment];
     slot_bytes = segment.slot_bytes;
     if (!entry->touched) {
-      if (class_of(slot_bytes).touched_count >= warm_slots(slot_bytes) ||
+      if (class_of(slot_bytes).touched_count >= std::max(slot_count, warm_slots(slot_bytes)) ||
           stats_.resident_bytes + slot_bytes > cap_bytes_)
         return false;
       TENDON_CHECK(claim(*segment.memory, id.slot * slot_bytes, slot_bytes));

@@ -127,8 +127,8 @@ class SlotPool {
   [[nodiscard]] bool anything_sent() const noexcept;
 
   /// Touches the pages of up to `slot_count` free slots that fit `size_bytes`, in pieces of
-  /// kPrefaultBytes, unless warm_slots() are touched; `keep_going` is asked between pieces. The
-  /// first segment of a size is made here if need be.
+  /// kPrefaultBytes, unless so many of that size, and warm_slots(), are touched; `keep_going` is
+  /// asked between pieces. The first segment of a size is made here if need be.
   template <class KeepGoing>
   Result<void> prefault(std::uint64_t size_bytes, std::uint32_t slot_count, KeepGoing keep_going);
 
@@ -218,7 +218,8 @@ class SlotPool {
 
   [[nodiscard]] Result<std::vector<SlotId>> free_slots(std::uint64_t size_bytes,
                                                        std::uint32_t count);
-  [[nodiscard]] Result<bool> prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit);
+  [[nodiscard]] Result<bool> prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit,
+                                            std::uint32_t slot_count);
 
   const std::string owner_;
   const std::uint64_t cap_bytes_;
@@ -239,7 +240,7 @@ Result<void> SlotPool::prefault(std::uint64_t size_bytes, std::uint32_t slot_cou
   TENDON_TRY(slots, free_slots(size_bytes, slot_count));
   for (const SlotId id : slots) {
     for (std::uint64_t offset = 0; keep_going(); offset += kPrefaultBytes) {
-      auto more = prefault_piece(id, offset, size_bytes);
+      auto more = prefault_piece(id, offset, size_bytes, slot_count);
       if (!more) return std::move(more).error();
       if (!*more) break;
     }

@@ -7,15 +7,17 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr SpinBudget::Duration kBrief{4};
-constexpr std::uint32_t kConfident = 3;
-constexpr std::uint32_t kMostConfident = 8;
+constexpr std::int32_t kConfident = 3;
+constexpr std::int32_t kMostConfident = 8;
 
 }  // namespace
 
 // As long as this thread's waking and that of the peer, which may have to be woken first. A thread
 // that spins so in vain has spent three times what sleeping at once would have cost.
-SpinBudget::Duration SpinBudget::now() const {
-  return confidence_.load(std::memory_order_relaxed) >= kConfident ? 2 * wake_up_ : kBrief;
+SpinBudget::Duration SpinBudget::now() const { return is_long() ? 2 * wake_up_ : kBrief; }
+
+bool SpinBudget::is_long() const {
+  return confidence_.load(std::memory_order_relaxed) >= kConfident;
 }
 
 void SpinBudget::slept(std::chrono::steady_clock::duration after_spin) {
@@ -27,16 +29,24 @@ void SpinBudget::slept(std::chrono::steady_clock::duration after_spin) {
 }
 
 void SpinBudget::soon() {
-  const std::uint32_t confidence = confidence_.load(std::memory_order_relaxed);
-  if (confidence < kMostConfident) confidence_.store(confidence + 1, std::memory_order_relaxed);
+  const std::int32_t confidence = confidence_.load(std::memory_order_relaxed);
+  if (confidence < kMostConfident) {
+    confidence_.store(confidence + 1, std::memory_order_relaxed);
+  } else if (const auto penalty = penalty_.load(std::memory_order_relaxed);
+             penalty > kLeastPenalty) {
+    penalty_.store(penalty - 1, std::memory_order_relaxed);
+  }
 }
 
 void SpinBudget::late() {
-  const std::uint32_t confidence = confidence_.load(std::memory_order_relaxed);
-  if (confidence > 0) {
-    confidence_.store(confidence - std::min(confidence, std::uint32_t{2}),
-                      std::memory_order_relaxed);
-  }
+  const std::int32_t confidence = confidence_.load(std::memory_order_relaxed);
+  if (confidence > 0) confidence_.store(std::max(confidence - 2, 0), std::memory_order_relaxed);
+}
+
+void SpinBudget::lost_cpu() {
+  const std::int32_t penalty = penalty_.load(std::memory_order_relaxed);
+  confidence_.store(-penalty, std::memory_order_relaxed);
+  penalty_.store(std::min(2 * penalty, kLargestPenalty), std::memory_order_relaxed);
 }
 
 }  // namespace tendon::v0::detail

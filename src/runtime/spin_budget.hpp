@@ -15,10 +15,14 @@ namespace tendon::v0::detail {
 /// hits says little: an answer that takes 13 us would never be found awake, and each of two peers
 /// that sleep makes the other wait for its own waking.
 ///
-///     confidence 0 ... kConfident ... kMost     soon(): +1, late(): -2
-///                 brief | ------ long ------
+///     confidence   < 0  ... 0 ... kConfident ... kMost     soon(): +1, late(): -2, down to 0;
+///                brief brief brief | ------ long ------    lost_cpu(): -penalty
 ///
-/// Owns:    one counter.
+/// Where others want the CPUs too, a long spin, which yields, loses its CPU for a time slice; one
+/// that sleeps is woken before them. So after such a loss many waits have to be short, after each
+/// further one twice as many, until as many long spins have ended well.
+///
+/// Owns:    two counters.
 /// Threads: thread-safe; an update that races with another may be lost.
 /// Errors:  none.
 /// Blocks:  never.
@@ -32,19 +36,27 @@ class SpinBudget {
 
   /// Time to spin without anything that moves.
   [[nodiscard]] Duration now() const;
+  /// Is that long enough to share the CPU meanwhile?
+  [[nodiscard]] bool is_long() const;
   /// A spin was enough.
   void spun() { soon(); }
   /// The spin was not, and what the thread slept for came that long after it.
   void slept(std::chrono::steady_clock::duration after_spin);
   /// It did not come at all.
   void missed() { late(); }
+  /// While it spun, the thread was without its CPU for kLost or longer.
+  void lost_cpu();
+  static constexpr std::chrono::microseconds kLost{300};
 
  private:
   void soon();
   void late();
 
   const Duration wake_up_;
-  std::atomic<std::uint32_t> confidence_{0};
+  static constexpr std::int32_t kLeastPenalty = 64;  // a time slice costs as much as many sleeps
+  static constexpr std::int32_t kLargestPenalty = 4096;
+  std::atomic<std::int32_t> confidence_{0};
+  std::atomic<std::int32_t> penalty_{kLeastPenalty};
 };
 
 }  // namespace tendon::v0::detail

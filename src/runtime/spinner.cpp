@@ -50,11 +50,11 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
     return false;
   }
   // The thread that this one waits for may need its CPU. What is nearly there comes before.
-  const Manner manner = is_crowded ? Manner{kCrowdSpin, 2, 1}
-                        : policy_ == WaitPolicy::latency
-                            ? Manner{kLatencySpin, 0, kNever}
-                            // Members of a group may wait for a third; the ends of a pipe do not.
-                            : Manner{budget_.now(), links.empty() ? 8u : 48u, 8};
+  const Manner manner = is_crowded                       ? Manner{kCrowdSpin, 2, 1}
+                        : policy_ == WaitPolicy::latency ? Manner{kLatencySpin, 0, kNever}
+                        // Members of a group may wait for a third; the ends of a pipe do not.
+                        : budget_.is_long() ? Manner{budget_.now(), links.empty() ? 8u : 48u, 8}
+                                            : Manner{budget_.now(), 0, kNever};
   // Input of a link over sockets shows only to a system call, so each round costs more.
   const bool show_input = !links.empty() && std::ranges::all_of(links, [](const Link* link) {
     return link->traits().shows_input;
@@ -65,7 +65,9 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
     });
   };
   const unsigned clock_mask = show_input || links.empty() ? 63 : 7;
-  auto end = std::min(Clock::now() + manner.budget, deadline.time_point());
+  auto looked = Clock::now();
+  auto end = std::min(looked + manner.budget, deadline.time_point());
+  bool lost_cpu = false;
   std::uint64_t moved = moved_so_far(moves);
   bool done = false;
   for (unsigned round = 1; !done; ++round) {
@@ -83,6 +85,8 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
     if (yields || (round & clock_mask) == 0) {
       activity_.note();
       const auto now = Clock::now();
+      lost_cpu = lost_cpu || now - looked >= SpinBudget::kLost;
+      looked = now;
       if (moved_so_far(moves) != moved) {
         moved = moved_so_far(moves);
         end = std::min(now + manner.budget, deadline.time_point());
@@ -91,7 +95,11 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
     }
   }
   spinner_count_.fetch_sub(1, std::memory_order_relaxed);
-  if (done && !is_crowded && policy_ == WaitPolicy::balanced) budget_.spun();
+  if (is_crowded || policy_ != WaitPolicy::balanced) return done;
+  if (lost_cpu)
+    budget_.lost_cpu();
+  else if (done)
+    budget_.spun();
   return done;
 }
 

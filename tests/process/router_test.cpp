@@ -22,11 +22,13 @@
 #include "support/raw_socket.hpp"
 #include "support/safetensors_text.hpp"
 #include "support/scratch_dir.hpp"
+#include "support/told_lines.hpp"
 
 namespace tendon::test {
 namespace {
 
 using Words = std::vector<std::string>;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 class Router : public testing::Test {
@@ -124,6 +126,7 @@ TEST_F(Router, TellsTheCommandOfPlainPeers) {
   Context context = Context::create({.name = "vision"}).value();
   Node vision = join(context, "vision");
   const Publisher publisher = Publisher::declare(vision, "vision/objects").value();
+  ToldLines came;
   const auto peer =
       detail::open_zenoh({.connect = {"unixsock-stream/" + place().substr(5)}}, kPatience).value();
   const auto key = [](std::string_view text) { return KeyExpression::parse(text).value(); };
@@ -133,8 +136,12 @@ TEST_F(Router, TellsTheCommandOfPlainPeers) {
   };
   const Words info = with_router({"topic", "info", "vision/**", "--json"});
   EXPECT_THAT(run_tendon(info).out, HasSubstr("\"plain_subscribed\":[]"));
-  const auto listening =
-      peer->subscribe(key("vision/*"), [](const detail::ZenohMessage&) {}).value();
+  const auto listening = peer->subscribe(key("vision/*"),
+                                         [&](const detail::ZenohMessage& message) {
+                                           came.add(message.key + " " + message.encoding + " " +
+                                                    std::to_string(message.payload.size_bytes()));
+                                         })
+                             .value();
   EXPECT_TRUE(eventually([&] {
     return run_tendon(info).out.find("\"plain_subscribed\":[\"vision/objects\"]") !=
            std::string::npos;
@@ -148,22 +155,68 @@ TEST_F(Router, TellsTheCommandOfPlainPeers) {
   (void)echo.wait_for_err("tendon: no node was found that publishes on sensors/*; ");
   const Storage payload =
       safetensors_text(R"({"n":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "\7");
-  // A publisher that waits for subscribers says which ones it does not wait for.
+  // A publisher waits for them, too, and its one sample reaches them.
   const std::string file = (folder_.path() / "n.safetensors").string();
   std::ofstream(file, std::ios::binary)
       .write(reinterpret_cast<const char*>(payload.data()),
              static_cast<std::streamsize>(payload.size_bytes()));
-  Command pub(with_router({"topic", "pub", "vision/frames", file, "--once", "--timeout", "20"}));
-  EXPECT_THAT(pub.wait_for_err("tendon: only plain Zenoh programs subscribe to vision/frames"),
-              HasSubstr("--subscribers 0"));
-  EXPECT_EQ(run_tendon(with_router(
-                           {"topic", "pub", "vision/frames", file, "--once", "--subscribers", "0"}))
-                .code,
-            0);
+  const Words pub{"topic", "pub", "vision/frames", file, "--once", "--timeout", "20"};
+  const Ended once = run_tendon(with_router(pub));
+  EXPECT_EQ(once.code, 0) << once.err;
+  EXPECT_EQ(
+      once.out,
+      "published 1 samples on vision/frames; the last one was shown to 0; 1 were put for plain "
+      "Zenoh peers\n");
+  EXPECT_THAT(came.take(1), ElementsAre("vision/frames application/octet-stream;safetensors " +
+                                        std::to_string(payload.size_bytes())));
+  Words bare = pub;
+  bare.insert(bare.end(), {"--bare", "--encoding", "text/plain", "--json"});
+  const Ended as_one = run_tendon(with_router(bare));
+  EXPECT_EQ(as_one.code, 0) << as_one.err;
+  EXPECT_EQ(as_one.out,
+            "{\"key\":\"vision/frames\",\"published\":1,\"subscribers\":1,\"plain_put\":1}\n");
+  EXPECT_THAT(came.take(1),
+              ElementsAre("vision/frames text/plain " + std::to_string(payload.size_bytes())));
   ASSERT_TRUE(succeeds(peer->put({"sensors/imu", payload, {}})));
   const Ended ended = echo.finish();
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("sensors/imu  a plain Zenoh peer\n  n  u8 [1]"));
+}
+
+TEST_F(Router, LetsTheCommandReadWhatPlainPeersWrite) {
+  const auto router = start_router();
+  const auto peer =
+      detail::open_zenoh({.connect = {"unixsock-stream/" + place().substr(5)}}, kPatience).value();
+  const auto put = [&](const std::string& encoding, std::string_view text) {
+    ASSERT_TRUE(succeeds(peer->put({"sensors/imu", storage_of(text), {}, encoding})));
+  };
+  const std::string long_text = std::string(4095, 'x') + "\u00e9\u00e9 and more";
+  const auto echo = [&](const Words& more) {
+    Words words{"topic", "echo",     "sensors/*", "--plain",  "-n",
+                "5",     "--domain", "brain",     "--router", place()};
+    words.insert(words.end(), more.begin(), more.end());
+    Command command(words);
+    (void)command.wait_for_err("tendon: no node was found that publishes on sensors/*; ");
+    put("application/json", "{\"n\": 1,\r\n\t\"esc\": \"\x1b[2J\"}");
+    put("text/plain", long_text);
+    put("application/protobuf", std::string(20, '\x1b'));
+    put("text/\x1b[2J", "\xff");
+    put("", "");
+    return command.finish();
+  };
+  const Ended words = echo({});
+  EXPECT_EQ(words.code, 0) << words.err;
+  const std::string head = "sensors/imu  a plain Zenoh peer\n  ";
+  EXPECT_EQ(words.out, head + "application/json  25 bytes\n  {\"n\": 1, \n   \"esc\": \" [2J\"}\n" +
+                           head + "text/plain  4108 bytes\n  " + std::string(4095, 'x') +
+                           "\n  ... 13 bytes more\n" + head + "application/protobuf  20 bytes  " +
+                           "1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b...\n" + head +
+                           "text/ [2J  1 bytes  ff\n" + head + "zenoh/bytes  0 bytes\n");
+  const Ended documents = echo({"--json"});
+  EXPECT_EQ(documents.out.find('\x1b'), std::string::npos);
+  EXPECT_THAT(documents.out,
+              HasSubstr(R"("encoding":"application/json","size_bytes":25,"text":"{\"n\": 1)"));
+  EXPECT_THAT(documents.out, HasSubstr(R"("size_bytes":1,"hex":"ff"})"));
 }
 
 // Its address takes connections and says nothing, and it leaves each question open.

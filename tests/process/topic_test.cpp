@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <tendon/fabric/node.hpp>
 #include <tendon/tensor/safetensors.hpp>
@@ -23,6 +25,7 @@ using namespace std::chrono_literals;
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 using testing::HasSubstr;
+using testing::Not;
 
 /// What is printed is what has been announced so far: it may take a second try.
 testing::AssertionResult comes_to_print(const Words& words, const std::string& wanted) {
@@ -212,10 +215,51 @@ TEST_F(Topic, ASignalEndsWhatHasNoEnd) {
   Publisher publisher = Publisher::declare(node_, "frames").value();
   Command echo(with_peer({"topic", "echo", "frames"}));
   ASSERT_TRUE(publisher.wait_for_subscribers(1, kPatience));
+  (void)echo.wait_for_err("tendon: vision publishes on frames: connected: ");
   echo.signal(SIGINT);
   const Ended ended = echo.finish();
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_EQ(ended.err, "");
+  EXPECT_THAT(ended.err, HasSubstr("frames: connected: ")) << "and nothing else";
+  EXPECT_EQ(std::ranges::count(ended.err, '\n'), 1) << ended.err;
+}
+
+TEST_F(Topic, ReadersSayHowAPublisherEnded) {
+  Publisher publisher = Publisher::declare(node_, "frames", {.history = keep_last(2)}).value();
+  for (int n = 0; n < 2; ++n) ASSERT_TRUE(publisher.publish(as_bytes("0123456789")));
+  Command echo(with_peer({"topic", "echo", "frames"}));
+  Command document(with_peer({"topic", "echo", "frames", "--json"}));
+  Command hz(with_peer({"topic", "hz", "frames"}));
+  ASSERT_TRUE(publisher.wait_for_subscribers(3, kPatience));
+  ASSERT_TRUE(publisher.close(kPatience));
+  for (Command* const reader : {&echo, &document, &hz}) {
+    EXPECT_EQ(reader->wait_for_err("tendon: vision ended on frames (closed): "),
+              "sample 2 is the last that arrived here, and 2 were published");
+    reader->signal(SIGINT);
+  }
+  const Ended text = echo.finish();
+  EXPECT_THAT(text.out, HasSubstr("frames  vision #2"));
+  EXPECT_THAT(text.out, Not(HasSubstr("ended"))) << "what is piped is data";
+  EXPECT_THAT(hz.finish().out, HasSubstr("samples 2"));
+  std::istringstream lines(document.finish().out);
+  std::vector<Json> documents;
+  for (std::string line; std::getline(lines, line);) documents.push_back(Json::parse(line));
+  ASSERT_EQ(documents.size(), 3u);
+  EXPECT_EQ(documents[1]["sequence"], 2);
+  EXPECT_EQ(
+      documents[2]["ended"],
+      Json::parse(R"({"reason": "closed", "last_seen": 2, "last_published": 2, "exact": true})"));
+  EXPECT_EQ(documents[2]["entity"], documents[1]["entity"]);
+  EXPECT_EQ(documents[2]["gaps"], Json::array());
+}
+
+TEST_F(Topic, AReaderOfAKeyThatNobodyPublishesNamesThoseLikeIt) {
+  const Publisher objects = Publisher::declare(node_, "vision/objects").value();
+  const Publisher commands = Publisher::declare(node_, "pfc/commands").value();
+  Command hz(with_peer({"topic", "hz", "vision/object"}));
+  EXPECT_EQ(hz.wait_for_err("tendon: no node was found that publishes on vision/object"),
+            "; published are vision/objects, pfc/commands");
+  hz.signal(SIGINT);
+  EXPECT_EQ(hz.finish().code, 0);
 }
 
 TEST(TopicBench, HasARowForEachWay) {

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests share: a pair of pipes on each path, a group, and programs run beside the test."""
 
+import contextlib
+import itertools
 import os
 import socket
 import subprocess
@@ -19,9 +21,23 @@ import tendon
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 forks = pytest.mark.skipif(SANITIZED, reason="another thread may have locked the sanitizer's malloc for ever")
 
-# A test that waits for something that never comes ends here; no test measures time.
-# Under a sanitizer on a busy machine the import of torch alone has taken half a minute.
-PATIENCE_S = 180 if SANITIZED else 60
+# A test that waits for something that never comes ends here; no test measures time. On a busy machine a process that only
+# imports torch has taken more than a minute.
+PATIENCE_S = 180
+
+# Each takes most of a minute: where several processes share the files (tools/pytest_again.sh), these begin first.
+LONG_FILES = ("test_examples.py", "test_engine_faults.py", "test_engine_run.py", "test_brain.py", "test_group.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_directory(tmp_path_factory) -> None:
+    """Files that run at the same time have no nodes in common: those of one runtime directory find each other."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ["TENDON_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("run", numbered=False))
 
 
 @dataclass
@@ -106,10 +122,17 @@ def package_folder() -> Path:
     return Path(tendon.__file__).parent
 
 
+# Below those that the kernel gives to a program that asks for any. Processes of pytest begin far from each other.
+_ports = (10000 + (61 * os.getpid() + number) % 20000 for number in itertools.count())
+
+
 def free_address() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
+    """An address at which nobody listens, nor will by chance before the caller does."""
+    while True:
+        port = next(_ports)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
 
 
 class Members:

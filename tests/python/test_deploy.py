@@ -60,6 +60,12 @@ print(json.dumps(told))
 """
 
 
+def node_of_the_page() -> str:
+    """The program that docs/deploy.md has for a node of your own."""
+    [program] = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE | re.DOTALL)
+    return program
+
+
 def services(*files: Path) -> dict[str, dict]:
     """What an engine makes of these files: a later one adds to the environment, and to the volumes."""
     merged: dict[str, dict] = {}
@@ -167,6 +173,9 @@ def test_the_brain_runs_in_containers(files, path, tmp_path):
                 if name != "motor" and source["missed"]} == {}
         assert {(name, key): path_from(containers[name], key) for name, key in LINKS} == dict.fromkeys(LINKS, path)
         assert path_from(containers["beside"], "pfc/control") == "tcp", "it shares no directory with anybody"
+        own = containers["beside"].exec(DEPLOY / "entrypoint.sh", "env", "BRAIN_PROFILE=plaintext", "sh", "-c",
+                                        'python3 -c "$0" | head -n 1', node_of_the_page())
+        assert own.stdout.startswith("motor "), own.stderr
         containers.pop("sensor").kill()
         seen = containers["beside"].exec("python3", "-c", OBSERVER, "sensor")
         assert seen.returncode == 0, seen.stdout + seen.stderr
@@ -177,11 +186,15 @@ def test_the_brain_runs_in_containers(files, path, tmp_path):
             assert code == 0, (name, said)
 
 
-def test_kubernetes_runs_what_compose_runs():
+def manifests(kind: str) -> dict[str, dict]:
+    """What each document of this kind says, by its name."""
     documents = [document for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
                  for document in yaml.safe_load_all(file.read_text())]
-    deployments = {document["metadata"]["name"]: document["spec"] for document in documents
-                   if document["kind"] == "Deployment"}
+    return {document["metadata"]["name"]: document["spec"] for document in documents if document["kind"] == kind}
+
+
+def test_kubernetes_runs_what_compose_runs():
+    deployments = manifests("Deployment")
     composed = services(COMPOSE)
     assert deployments.keys() == composed.keys()
     for name, spec in deployments.items():
@@ -194,8 +207,30 @@ def test_kubernetes_runs_what_compose_runs():
             composed[name]["environment"]
         assert [mount["mountPath"] for mount in container.get("volumeMounts", [])] == \
             ([] if name == "zenoh-router" else [str(Path(image_environment()["TENDON_RUNTIME_DIR"]).parent)])
-    [service] = [document for document in documents if document["kind"] == "Service"]
-    [port] = service["spec"]["ports"]
-    assert composed["pfc"]["environment"]["TENDON_ROUTER"] == f"{service['metadata']['name']}:{port['port']}"
+    [(name, service)] = manifests("Service").items()
+    [port] = service["ports"]
+    assert composed["pfc"]["environment"]["TENDON_ROUTER"] == f"{name}:{port['port']}"
     router = deployments["zenoh-router"]["template"]
-    assert service["spec"]["selector"].items() <= router["metadata"]["labels"].items()
+    assert service["selector"].items() <= router["metadata"]["labels"].items()
+
+
+def test_only_pods_of_the_brain_reach_its_pods():
+    """And each of them does. The name service is all else that they reach."""
+    [policy] = manifests("NetworkPolicy").values()
+    brain = policy["podSelector"]
+    for name, spec in manifests("Deployment").items():
+        assert brain["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items(), name
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert policy["ingress"] == [{"from": [{"podSelector": brain}]}]
+    inside, names = policy["egress"]
+    assert inside == {"to": [{"podSelector": brain}]}
+    assert {(one["protocol"], one["port"]) for one in names["ports"]} == {("UDP", 53), ("TCP", 53)}
+
+
+def test_nobody_pulls_an_image_that_is_not_published():
+    for name, spec in manifests("Deployment").items():
+        [container] = spec["template"]["spec"]["containers"]
+        assert (container["image"], container["imagePullPolicy"]) == ("tendon-brain", "Never"), name
+    for name, service in yaml.safe_load(COMPOSE.read_text())["services"].items():
+        assert service["image"] == "tendon-brain", name
+        assert service["pull_policy"] == ("build" if "build" in service else "never"), name

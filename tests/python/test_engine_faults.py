@@ -45,7 +45,7 @@ def test_a_worker_whose_outputs_are_wrong_is_replaced(checkpoint, golden, tmp_pa
 
 
 def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden):
-    engine = Engine((1, 1, 1), checkpoint, "--hang-timeout", "3")
+    engine = Engine((1, 1, 1), checkpoint, "--hang-timeout", "10")
     try:
         def stop():
             engine.until(lambda: len(engine.tokens.get("hung 0", [])) >= 4)
@@ -77,7 +77,8 @@ def test_workers_that_never_join_are_the_end(checkpoint):
 
 @pytest.mark.parametrize("words, says", [
     (["--layout", "3,2"], "--layout is '3,2'; legal is TP,PP,KVP"), (["--blocks", "0"], "--blocks is '0'"),
-    (["--eos", "x"], "--eos is 'x'"), (["--colour", "red"], "'--colour' is no flag"), (["--model"], "needs a value")])
+    (["--eos", "x"], "--eos is 'x'"), (["--drain-timeout", "0"], "--drain-timeout is '0'"),
+    (["--colour", "red"], "'--colour' is no flag"), (["--model"], "needs a value")])
 def test_flags_that_are_wrong(checkpoint, words, says):
     with start_controller("1,1,1", checkpoint, *words, stderr=subprocess.PIPE) as controller:
         _, said = controller.communicate(timeout=PATIENCE_S)

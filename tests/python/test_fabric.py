@@ -101,6 +101,214 @@ def test_an_event_names_what_was_tried(start):
     other.close()
 
 
+def test_a_subscriber_has_the_events_that_are_about_it(start):
+    vision, motor = start("vision"), start("motor")
+    frames, objects = motor.subscriber("frames"), motor.subscriber("objects")
+    assert 0 != frames.entity != objects.entity != 0
+    with motor.events() as all_events, frames.events() as own:
+        for key in ("objects", "frames"):
+            publisher = vision.publisher(key)
+            publisher.wait_for_subscribers(1, PATIENCE_S)
+            publisher.close(PATIENCE_S)
+        told = [own.recv(PATIENCE_S)]
+        while told[-1].kind != "ended":
+            told.append(own.recv(PATIENCE_S))
+        assert [(event.kind, event.key, event.node, event.subscriber) for event in told] == [
+            (kind, "frames", "vision", frames.entity) for kind in ("came", "ended")]
+        assert told[0].entity == told[1].entity > 0
+        ended = told[-1].ended
+        assert (ended.publisher, ended.key, ended.entity) == ("vision", "frames", told[-1].entity)
+        assert (ended.reason, ended.exact, ended.last_seen, ended.last_published) == ("closed", True, 0, 0)
+        assert told[-1].reason == str(ended) and told[0].ended is None
+        assert next(event for event in all_events if event.kind == "ended").subscriber == objects.entity
+
+
+def test_events_come_while_an_event_loop_goes_on(start):
+    vision, motor = start("vision"), start("motor")
+    subscriber = motor.subscriber("*")
+
+    async def iterated(events, kind):
+        async for event in events:
+            if event.kind == kind:
+                return event
+
+    async def main():
+        events, witness, members = subscriber.events(), subscriber.events(), motor.context.events()
+        waiting = asyncio.ensure_future(iterated(events, "came"))
+        await asyncio.sleep(0)
+        publisher = vision.publisher("frames")
+        came = await waiting
+        assert (came.key, came.node) == ("frames", "vision")
+        with pytest.raises(tendon.Timeout):
+            await events.arecv(0.01)
+        given_up = asyncio.ensure_future(_of(events.arecv()))
+        patient = asyncio.ensure_future(_of(events.arecv()))
+        await asyncio.sleep(0)
+        publisher.close(PATIENCE_S)
+        while witness.recv(PATIENCE_S).kind != "ended":
+            pass
+        given_up.cancel()  # it has its event, and has not seen it
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        assert (await patient).kind == "ended", "the one that was cancelled leaves it"
+        left = asyncio.ensure_future(iterated(members, "left"))
+        await asyncio.to_thread(vision.context.close)
+        assert (await left).member.startswith("vision (")
+        last = asyncio.ensure_future(iterated(events, "none"))
+        await asyncio.sleep(0)
+        late = asyncio.ensure_future(_of(events.arecv()))
+        await asyncio.sleep(0)
+        events.close()
+        assert await last is None
+        for closed in (late, _of(events.arecv())):
+            with pytest.raises(tendon.PipeClosed):
+                await closed
+
+    asyncio.run(main())
+
+
+def test_a_future_of_an_event_that_is_dropped_leaves_it(start):
+    motor = start("motor")
+    events = motor.events()
+    first, second = events.arecv(), events.arecv(PATIENCE_S)
+    assert not first.done()
+    other = start("motor")
+    assert eventually(first.done)
+    del first
+    assert second.result().kind == "duplicate_name"
+    second = events.arecv()
+    second.cancel()
+    with pytest.raises(tendon.Cancelled):
+        second.result()
+    other.close()
+
+
+# Ends
+
+
+VISION = """
+    import sys
+    import tendon
+    address, transport, history = sys.argv[1:]
+    context = tendon.Context("vision", transport=transport, lease=0.5)
+    node = tendon.Node("vision", domain="brain", peers=[address], context=context)
+    frames = node.publisher("vision/frames", history=int(history))
+    frames.wait_for_subscribers(1)
+    for n in range(1, 101):
+        frames.publish({"n": n})
+    print("published", frames.stats().lagging, flush=True)
+    sys.stdin.read()
+    """
+
+
+def read_to_the_end(subscriber):
+    """The samples of one publisher, what is missing among them and behind them, and its end."""
+    samples, gaps = [], []
+    while True:
+        sample = subscriber.recv(PATIENCE_S)
+        gaps += sample.gaps
+        if sample.ended:
+            assert (sample.tensors, bytes(sample.bytes), sample.sequence) == (None, b"", 0)
+            return samples, gaps, sample.ended
+        samples.append(sample)
+
+
+def test_a_reader_that_is_behind_knows_how_much_its_killed_publisher_had_published(start, program, transport):
+    motor = start("motor", lease=0.5)
+    subscriber = motor.subscriber("vision/*", ends=True)
+    events = subscriber.events()
+    vision = program(VISION, motor.address, transport, "8")
+    said = vision.line()
+    assert said.startswith("published") and "motor" in said, "it is behind"
+    vision.process.kill()
+    samples, gaps, ended = read_to_the_end(subscriber)
+    assert [sample.sequence for sample in samples] == list(range(1, 17)), "the window"
+    assert len(samples) + sum(gap.count for gap in gaps) == ended.last_published
+    assert {(sample.publisher, sample.entity, sample.incarnation) for sample in samples} == {
+        (ended.publisher, ended.entity, ended.incarnation)}
+    assert (ended.last_seen, ended.key) == (16, "vision/frames")
+    if transport == "shm":
+        assert (ended.reason, ended.exact, ended.last_published) == ("died", True, 100)
+        assert [(gap.first, gap.last, gap.reason, gap.entity) for gap in gaps] == [(17, 100, "died", ended.entity)]
+        assert str(ended) == ("vision ended on vision/frames (died): sample 16 is the last that arrived here, and 100 "
+                              "were published")
+        assert repr(ended) == f"tendon.Ended({ended})"
+    else:
+        assert not ended.exact and ended.reason in ("died", "lost")
+    assert subscriber.stats().ended == 1
+    kinds = [events.recv(PATIENCE_S).kind for _ in range(2 + len(gaps))]
+    assert kinds[0] == "came" and sorted(kinds[1:]) == ["ended"] + ["gap"] * len(gaps)
+
+
+def test_two_publishers_of_one_node_on_one_key_are_told_apart(start):
+    vision, motor = start("vision"), start("motor")
+    subscriber = motor.subscriber("frames")
+    first, second = (vision.publisher("frames", history=8) for _ in range(2))
+    for publisher in (first, second):
+        publisher.wait_for_subscribers(1, PATIENCE_S)
+        publish_numbers(publisher, range(3))
+    first.close(PATIENCE_S)
+    again = vision.publisher("frames", history=8)
+    publish_numbers(again, range(3))
+    came = [subscriber.recv(PATIENCE_S) for _ in range(9)]
+    assert len({(sample.entity, sample.sequence) for sample in came}) == 9
+    assert len({(sample.publisher, sample.incarnation, sample.key) for sample in came}) == 1
+    for entity in {sample.entity for sample in came}:
+        assert entity > 0
+        assert [sample.sequence for sample in came if sample.entity == entity] == [1, 2, 3], "each in its order"
+
+
+def test_samples_of_another_schema_are_in_a_gap_and_told_once(start):
+    vision, motor = start("vision"), start("motor")
+    publisher = vision.publisher("numbers", history=8)
+    subscriber = motor.subscriber("numbers", schema={"n": ("i64", 3)})
+    publisher.wait_for_subscribers(1, PATIENCE_S)
+    with subscriber.events() as events:
+        for sample in ({"n": np.arange(3)}, {"n": np.zeros(2)}, {"n": np.zeros(2)}, {"n": np.arange(3)}):
+            publisher.publish(sample)
+        came = [subscriber.recv(PATIENCE_S) for _ in range(2)]
+        assert [sample.sequence for sample in came] == [1, 4]
+        assert [[(gap.first, gap.last, gap.reason) for gap in sample.gaps] for sample in came] == [[], [(2, 3, "schema")]]
+        publisher.close(PATIENCE_S)
+        told = []
+        while not told or told[-1].kind != "ended":
+            told.append(events.recv(PATIENCE_S))
+        assert [event.kind for event in told] == ["schema_mismatch", "gap", "ended"]
+    stats = subscriber.stats()
+    assert (stats.missed, stats.schema_mismatches, stats.undecodable, stats.violations) == (2, 2, 0, 0)
+
+
+@pytest.mark.parametrize("transport", ["tcp"], indirect=True)
+def test_a_close_tells_both_sides_of_a_reader_that_was_away(start, program):
+    vision = start("vision", lease=2)
+    frames = vision.publisher("frames", history=8)
+    motor = program("""
+        import sys
+        import tendon
+        node = tendon.Node("motor", domain="brain", peers=[sys.argv[1]],
+                           context=tendon.Context("motor", transport="tcp", lease=2))
+        subscriber = node.subscriber("frames", ends=True)
+        print(subscriber.recv().sequence, flush=True)
+        ended = subscriber.recv().ended
+        print(ended.reason, ended.exact, ended.last_seen, flush=True)
+        """, vision.address)
+    frames.wait_for_subscribers(1, PATIENCE_S)
+    events, members = vision.events(), vision.context.events()
+    frames.publish({"n": 1})
+    assert motor.line() == "1"
+    os.kill(motor.process.pid, signal.SIGSTOP)
+    assert next(event for event in members if event.kind == "lost").member.startswith("motor")
+    frames.publish({"n": 2})
+    with pytest.raises(tendon.Timeout, match="not shown everything of frames before the deadline: motor"):
+        frames.close(0.1)
+    unsent = next(event for event in events if event.kind == "unsent")
+    assert unsent.node.startswith("motor") and (unsent.key, unsent.subscriber) == ("frames", 0)
+    assert unsent.entity > 0 and "closed at sample 2" in unsent.reason
+    os.kill(motor.process.pid, signal.SIGCONT)
+    reason, exact, last_seen = motor.line().split()
+    assert (reason in ("lost", "refused"), exact, last_seen) == (True, "False", "1")
+
+
 # Samples and gaps
 
 
@@ -123,6 +331,7 @@ def test_what_is_published_comes_with_all_that_is_known_of_it(start):
     np.testing.assert_array_equal(sample.tensors["x"], np.arange(6).reshape(2, 3))
     assert sample.tensors["in", "label"] == "a cup"
     assert repr(sample) == "tendon.Sample(1 of vision on 'vision/objects')"
+    assert sample.entity > 0 and sample.ended is None
     stats = publisher.stats()
     assert (stats.published, stats.history_trimmed, stats.subscribers) == (1, 0, 1)
     stats = subscriber.stats()
@@ -151,6 +360,7 @@ def test_one_that_falls_behind_misses_exactly_what_its_gap_says(connected):
     publisher, subscriber = connected({"history": 2}, {"window": 4})
     behind = [bool(each.lagging) for each in publish_numbers(publisher, range(1, 21))]
     assert behind == [False] * 4 + [True] * 16
+    assert len(publisher.stats().lagging) == 1 and "motor" in publisher.stats().lagging[0]
     came = [subscriber.recv(PATIENCE_S) for _ in range(6)]
     assert [sample.sequence for sample in came] == [1, 2, 3, 4, 19, 20]
     assert [sample.tensors["n"] for sample in came] == [1, 2, 3, 4, 19, 20]
@@ -267,6 +477,68 @@ def test_block_waits_for_those_that_are_behind_and_says_who_is(connected, timeou
     published = publish_numbers(publisher, range(5, 21), PATIENCE_S)
     taking.join()
     assert [each.lagging for each in published] == [[]] * 16 and taken == list(range(5, 21))
+
+
+def test_publish_without_a_timeout_waits_on_its_own_thread(connected):
+    publisher, subscriber = connected({"overflow": "block"}, {"window": 1})
+    publisher.publish({"n": 1})
+    threads, taken = [], []
+
+    def take():
+        for sequence in range(1, 4):
+            eventually(lambda: publisher.stats().published > sequence)
+            threads.append(len(os.listdir("/proc/self/task")))
+            taken.append(subscriber.recv(PATIENCE_S).sequence)
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    before = len(os.listdir("/proc/self/task"))
+    assert publisher.publish({"n": 2}).lagging == []
+    assert publisher.publish(b"three").lagging == []
+    loan = publisher.loan({"x": ("f32", 3)})
+    assert publisher.publish(loan, None).lagging == [] and loan.empty
+    taking.join()
+    assert taken == [1, 2, 3] and max(threads) <= before
+
+
+def test_block_for_is_how_long_publish_waits(connected):
+    publisher, subscriber = connected({"overflow": "block", "block_for": 0}, {"window": 1})
+    taken = threading.Event()
+
+    def take_when_published():
+        if not publish_returned.wait(PATIENCE_S):
+            taken.set()
+
+    publish_returned = threading.Event()
+    taking = threading.Thread(target=take_when_published)
+    taking.start()
+    assert [len(publisher.publish({"n": n}).lagging) for n in (1, 2)] == [0, 1]
+    publish_returned.set()
+    taking.join()
+    assert not taken.is_set(), "it waited"
+    assert subscriber.recv(PATIENCE_S).tensors["n"] == 1
+    for wrong, error, words in ((-1, ValueError, "block_for is -1"), ("1", TypeError, "block_for is a 'str'"),
+                                (True, TypeError, "block_for is a 'bool'")):
+        with pytest.raises(error, match=words):
+            publisher.node.publisher("other", block_for=wrong)
+    publisher.node.publisher("other", block_for=None)
+
+
+def test_a_subscriber_that_the_publishing_thread_empties_lags_at_once(start):
+    node = start("vision")
+    with node.events() as events:
+        publisher = node.publisher("own", overflow="block", block_for=None)
+        subscriber = node.subscriber("own", window=1)
+        publisher.wait_for_subscribers(1, PATIENCE_S)
+        lagging = [publisher.publish({"n": n}).lagging for n in (1, 2)]
+        assert lagging[0] == [] and "vision" in lagging[1][0]
+        event = events.recv(PATIENCE_S)
+        assert event.kind == "lagging" and "nobody has received" in event.reason
+        assert subscriber.recv(PATIENCE_S).tensors["n"] == 1
+        # One is shown for the one that was taken, and the others lag.
+        assert sum(len(publisher.publish({"n": n}).lagging) for n in (3, 4, 5)) >= 2
+        event = events.recv(PATIENCE_S)
+        assert event.kind == "lagging" and "the thread that publishes" in event.reason
 
 
 def test_a_loan_is_published_where_it_was_filled(connected):

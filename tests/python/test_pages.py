@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE_S, SANITIZED
+from conftest import PATIENCE_S, SANITIZED, free_address
 
 import tendon
 
@@ -48,9 +47,7 @@ def of_group(source: str) -> list[dict[str, str]]:
     """What `tendon launch` says to each member; one process that is told nothing where there is no group."""
     if "Group.join()" not in source:
         return [{}]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     return [{"RANK": str(rank), "WORLD_SIZE": "2", "TENDON_RENDEZVOUS": address}
             for rank in range(2)]
 

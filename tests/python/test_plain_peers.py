@@ -2,8 +2,11 @@
 """Plain Zenoh peers, in both directions: the other end is eclipse-zenoh and safetensors alone."""
 
 import json
+import os
 import queue
 import struct
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import pytest
 import tendon
 from conftest import PATIENCE_S, eventually, free_address
 
+TENDON = Path(os.environ.get("TENDON_PYTHON_PEER", "/nowhere/tests/peer")).parents[1] / "bin" / "tendon"
 zenoh = pytest.importorskip("zenoh", reason="eclipse-zenoh is not installed")
 files = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
 
@@ -179,6 +183,107 @@ def test_samples_of_tendon_are_not_heard_twice(join, peer):
         subscriber.recv(0)
 
 
+def test_bytes_of_a_plain_peer_come_with_their_encoding(join, peer):
+    motor = join("motor")
+    events = motor.events()
+    raw = motor.subscriber("sensors/*", plain=True, plain_content="bytes")
+    both = motor.subscriber("sensors/*", plain=True, plain_content="both")
+    put = matched(peer.declare_publisher("sensors/imu"))
+    peer.put("sensors/ready", b"")
+    while both.recv(PATIENCE_S).key != "sensors/ready" or raw.recv(PATIENCE_S).key != "sensors/ready":
+        pass
+    document = json.dumps({"n": [1, 2]})
+    put.put(document, encoding=zenoh.Encoding.APPLICATION_JSON)
+    file = files.save({"a": np.eye(2)})
+    put.put(file, encoding="application/octet-stream;safetensors")
+    put.put(b"\x08\x01", encoding=zenoh.Encoding.APPLICATION_PROTOBUF.with_schema("brain.Pose"))
+    put.delete()
+    for subscriber in (raw, both):
+        sample = subscriber.recv(PATIENCE_S)
+        assert (sample.encoding, sample.tensors, sample.plain) == ("application/json", None, True)
+        assert json.loads(sample.bytes.tobytes()) == {"n": [1, 2]}
+    assert raw.recv(PATIENCE_S).bytes.tobytes() == file
+    sample = both.recv(PATIENCE_S)
+    np.testing.assert_array_equal(sample.tensors["a"], np.eye(2))
+    assert (sample.encoding, len(sample.bytes)) == ("application/octet-stream;safetensors", 0)
+    for subscriber in (raw, both):
+        sample = subscriber.recv(PATIENCE_S)
+        assert (sample.encoding, sample.bytes.tobytes()) == ("application/protobuf;brain.Pose", b"\x08\x01")
+    for _ in (raw, both):
+        event = next(events)
+        assert (event.kind, event.key, event.node) == ("plain_deleted", "sensors/imu", "a plain Zenoh peer")
+    assert eventually(lambda: raw.stats().plain_deleted == both.stats().plain_deleted == 1)
+    with pytest.raises(ValueError, match="'tensors', 'bytes', 'both'"):
+        motor.subscriber("sensors/*", plain=True, plain_content="json")
+    with pytest.raises(tendon.InvalidArgument, match="schema"):
+        motor.subscriber("sensors/*", plain=True, plain_content="both", schema={"a": ("u8", (1,))})
+
+
+def test_a_bare_publisher_is_a_plain_peer(join, peer):
+    vision, motor = join("vision"), join("motor")
+    bare = vision.publisher("robot/pose", plain="bare", encoding="application/json", plain_bytes=1000)
+    came: queue.Queue = queue.Queue()
+    subscriber = motor.subscriber("robot/*", plain=True, plain_content="both")
+    linked = motor.subscriber("robot/*")
+    with peer.declare_subscriber("robot/**", came.put):
+        bare.wait_for_subscribers(1, PATIENCE_S)
+        assert eventually(lambda: bare.publish(b"ready").shown == 1 and not came.empty())
+        published = bare.publish(b"{}")
+        assert published.sequence == bare.stats().published == bare.stats().plain_put
+        while (sample := came.get(timeout=PATIENCE_S)).payload.to_bytes() == b"ready":
+            pass
+        assert (str(sample.encoding), sample.payload.to_bytes(), sample.attachment) == ("application/json", b"{}", None)
+        bare.publish({"position": np.arange(3, dtype="f4")})
+        sample = came.get(timeout=PATIENCE_S)
+        assert str(sample.encoding) == "application/octet-stream;safetensors"
+        np.testing.assert_array_equal(files.load(sample.payload.to_bytes())["position"], np.arange(3, dtype="f4"))
+        while (sample := subscriber.recv(PATIENCE_S)).tensors is None:
+            assert sample.plain and sample.encoding == "application/json"
+        np.testing.assert_array_equal(sample.tensors["position"], np.arange(3, dtype="f4"))
+    vision.survey(PATIENCE_S)
+    motor.survey(PATIENCE_S)
+    assert motor.publishers() == [] and linked.stats().publishers == 0
+    with pytest.raises(tendon.MessageTooLarge, match="plain_bytes is 1000"):
+        bare.publish(bytes(1001))
+    with pytest.raises(tendon.NotSupported, match="bare"):
+        bare.loan({"x": ("u8", (3,))})
+    bare.close(PATIENCE_S)
+    with pytest.raises(tendon.InvalidArgument, match="encoding"):
+        vision.publisher("robot/pose", plain="bare", encoding="e" * 256)
+
+
+def test_plain_peers_are_waited_for(join, peer):
+    vision, motor = join("vision"), join("motor")
+    publisher = vision.publisher("vision/objects")
+    hears = motor.subscriber("vision/*", plain=True)
+    publisher.wait_for_subscribers(1, PATIENCE_S)
+    assert publisher.stats().subscribers == 1  # counted by its channel
+    hears.close()
+    assert eventually(lambda: publisher.stats().subscribers == 0)
+    came: queue.Queue = queue.Queue()
+    with peer.declare_subscriber("vision/**", came.put):
+        publisher.wait_for_subscribers(1, PATIENCE_S)
+        publisher.publish(b"first")
+        publisher.close(PATIENCE_S)
+        assert came.get(timeout=PATIENCE_S).payload.to_bytes() == b"first"
+
+
+@pytest.mark.skipif(not TENDON.is_file(), reason="TENDON_PYTHON_PEER is not set: run tools/python_tests.sh")
+def test_topic_pub_once_reaches_a_plain_reader(hub, peer, join, tmp_path):
+    join("any")  # skips without Zenoh
+    path = tmp_path / "one.safetensors"
+    path.write_bytes(files.save({"n": np.arange(3)}))
+    command = [TENDON, "topic", "pub", "vision/objects", path, "--once", "--router", hub, "--timeout", str(PATIENCE_S)]
+    came: queue.Queue = queue.Queue()
+    with peer.declare_subscriber("vision/**", came.put):
+        for _ in range(10):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+            assert done.returncode == 0, done.stderr
+            sample = came.get(timeout=PATIENCE_S)
+            np.testing.assert_array_equal(files.load(sample.payload.to_bytes())["n"], np.arange(3))
+    assert came.empty()
+
+
 def test_without_zenoh_there_are_none(start):
     node = start("alone")
     node.publisher("a")
@@ -186,3 +291,5 @@ def test_without_zenoh_there_are_none(start):
         node.subscriber("a", plain=True)
     with pytest.raises(tendon.NotSupported):
         node.has_plain_subscribers("a")
+    with pytest.raises(tendon.NotSupported, match="routers"):
+        node.publisher("a", plain="bare")

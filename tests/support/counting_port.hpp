@@ -57,8 +57,9 @@ class CountingPort : public ZenohPort {
     return port_->put_patiently(key, std::move(payload));
   }
   [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  Audience audience,
                                                                   OnMatching call) override {
-    return port_->publisher(key, std::move(call));
+    return port_->publisher(key, audience, std::move(call));
   }
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage call) override {
     return port_->subscribe(pattern, std::move(call));

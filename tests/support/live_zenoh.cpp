@@ -145,13 +145,14 @@ class LiveZenoh::Session final : public ZenohPort {
     });
   }
   [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  Audience audience,
                                                                   OnMatching on_matching) override {
     const Number number =
         callbacks_->add([on_matching](Event event) { on_matching(std::get<Matching>(event)); });
     auto publisher = std::make_unique<Publisher>(live_, callbacks_, number);
     auto declared = live_.with([&](ZenohNetwork&) {
       return port_->publisher(
-          key, [this, number](Matching matching) { callbacks_->post(number, matching); });
+          key, audience, [this, number](Matching matching) { callbacks_->post(number, matching); });
     });
     if (!declared) return std::move(declared).error();
     publisher->declared = *std::move(declared);

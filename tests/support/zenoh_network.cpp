@@ -106,7 +106,7 @@ class ZenohNetwork::Session final : public ZenohPort {
   [[nodiscard]] Result<void> put(ZenohMessage message) override {
     const Locked locked(network_.mutex_);
     TENDON_TRY(key, KeyExpression::parse(message.key));
-    network_.put(number_, Own::included, key, message);
+    network_.put(number_, Audience::all_sessions, key, message);
     return {};
   }
 
@@ -115,6 +115,7 @@ class ZenohNetwork::Session final : public ZenohPort {
   }
 
   [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
+                                                                  Audience audience,
                                                                   OnMatching on_matching) override;
 
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
@@ -193,17 +194,19 @@ class ZenohNetwork::Session final : public ZenohPort {
 
 class ZenohNetwork::Publisher final : public ZenohPublisher {
  public:
-  Publisher(ZenohNetwork& network, Number number, Number session, KeyExpression key)
+  Publisher(ZenohNetwork& network, Number number, Number session, KeyExpression key,
+            Audience audience)
       : network_(network),
         record_(network, number),
         number_(number),
         session_(session),
-        key_(std::move(key)) {}
+        key_(std::move(key)),
+        audience_(audience) {}
   [[nodiscard]] Result<void> put(Storage payload, Storage attachment,
-                                 std::string_view /*encoding*/) override {
+                                 std::string_view encoding) override {
     const Locked locked(network_.mutex_);
-    network_.put(session_, Own::left_out, key_,
-                 {key_.text(), std::move(payload), std::move(attachment)});
+    network_.put(session_, audience_, key_,
+                 {key_.text(), std::move(payload), std::move(attachment), std::string(encoding)});
     return {};
   }
   [[nodiscard]] Matching matching() const override {
@@ -218,17 +221,20 @@ class ZenohNetwork::Publisher final : public ZenohPublisher {
   const Number number_;
   const Number session_;
   const KeyExpression key_;
+  const Audience audience_;
 };
 
 Result<std::unique_ptr<ZenohPublisher>> ZenohNetwork::Session::publisher(const KeyExpression& key,
+                                                                         Audience audience,
                                                                          OnMatching on_matching) {
   const Locked locked(network_.mutex_);
   Entry entry = make(Sort::publisher, key);
   entry.on_matching = std::move(on_matching);
+  entry.audience = audience;
   const Number number = network_.add(std::move(entry));
   network_.tell_publishers();
   return std::unique_ptr<ZenohPublisher>(
-      std::make_unique<Publisher>(network_, number, number_, key));
+      std::make_unique<Publisher>(network_, number, number_, key, audience));
 }
 
 // ---- what sessions declare
@@ -414,12 +420,13 @@ void ZenohNetwork::send(Number from, Number to, Order order, std::function<void(
 
 // ---- puts
 
-void ZenohNetwork::put(Number from, Own own, const KeyExpression& key,
-                       const ZenohMessage& message) {
+void ZenohNetwork::put(Number from, Audience audience, const KeyExpression& key,
+                       ZenohMessage message) {
   ++put_count_;
+  if (message.encoding.empty()) message.encoding = "zenoh/bytes";
   for (const Number subscriber : numbers_of_[Sort::subscriber]) {
     const Entry& there = *find(subscriber);
-    if (own == Own::left_out && there.session == from) continue;
+    if (audience == Audience::other_sessions && there.session == from) continue;
     if (!reach(from, there.session) || !there.key->intersects(key)) continue;
     if (loses(manner_.loses_put_in)) continue;
     send(from, there.session, Order::of_sender, [this, subscriber, message] {
@@ -432,8 +439,9 @@ Matching ZenohNetwork::matching_of(const Entry& publisher) {
   const auto& subscribers = numbers_of_[Sort::subscriber];
   const bool somebody = std::any_of(subscribers.begin(), subscribers.end(), [&](Number number) {
     const Entry& there = *find(number);
-    return there.session != publisher.session && reach(there.session, publisher.session) &&
-           there.key->intersects(*publisher.key);
+    if (publisher.audience == Audience::other_sessions && there.session == publisher.session)
+      return false;
+    return reach(there.session, publisher.session) && there.key->intersects(*publisher.key);
   });
   return somebody ? Matching::somebody : Matching::nobody;
 }

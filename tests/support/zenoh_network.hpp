@@ -88,7 +88,8 @@ class ZenohNetwork {
     /// By a watch: tokens by their key, with their sessions.
     std::map<std::string, std::map<Number, Number>> seen;
     std::size_t awaited = 0;  ///< by a request: words that somebody is done
-    detail::Matching matching = detail::Matching::nobody;  ///< what a publisher was told
+    detail::Matching matching = detail::Matching::nobody;          ///< what a publisher was told
+    detail::Audience audience = detail::Audience::other_sessions;  ///< of a publisher
   };
   enum class Waits : std::uint8_t { yes, no };  ///< for it, does run_until_quiet()?
   struct Event {
@@ -114,8 +115,8 @@ class ZenohNetwork {
   [[nodiscard]] bool reach_since(Number a, Number b, std::size_t grouping) const;
   void regroup(std::map<Number, Number> groups);
   void set_state(detail::SessionState state);
-  enum class Own : std::uint8_t { included, left_out };  ///< subscribers of the session that puts
-  void put(Number from, Own own, const KeyExpression& key, const detail::ZenohMessage& message);
+  void put(Number from, detail::Audience audience, const KeyExpression& key,
+           detail::ZenohMessage message);
   [[nodiscard]] detail::Matching matching_of(const Entry& publisher);
   void tell_publishers();
 

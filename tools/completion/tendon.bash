@@ -58,7 +58,7 @@ _tendon() {
       elif [ "${COMP_WORDS[2]}" = pub ] && [[ $word != -* ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
       elif [ "${COMP_WORDS[2]}" = pub ]; then
-        mapfile -t COMPREPLY < <(compgen -W "--rate --count --once --subscribers $fabric" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "--rate --count --once --subscribers --bare --encoding $fabric" -- "$word")
       elif [[ ${COMP_WORDS[2]} =~ ^(echo|hz|bw|delay)$ ]]; then
         mapfile -t COMPREPLY < <(compgen -W "--count --sample-timeout $fabric" -- "$word")
       else

@@ -25,8 +25,7 @@ constexpr auto kLookAtForming = 20ms;
 constexpr auto kFormPatience = 120s;
 constexpr std::uint32_t kMaxFormingFailures = 3;
 constexpr auto kBroadcastPatience = 5s;
-// For what runs when a signal comes, and for workers to end by themselves.
-constexpr auto kDrain = 30s;
+// For workers to end by themselves.
 constexpr auto kStopPatience = 5s;
 // How much later than a survivor's word the end of a worker's process is seen.
 constexpr auto kFindLostPatience = 2s;
@@ -90,7 +89,7 @@ int Engine::run(const std::atomic<int>& signal) {
   form_roster();
   while (true) {
     hear_front();
-    if (signal.load() != 0 && !ends_at_) ends_at_ = Clock::now() + kDrain;
+    if (signal.load() != 0 && !ends_at_) ends_at_ = Clock::now() + options_.drain_timeout;
     if (state_ == State::starting || state_ == State::rebuilding) look_at_forming();
     if (state_ == State::running) give_steps();
     tell_front();

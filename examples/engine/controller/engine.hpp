@@ -30,6 +30,8 @@ struct EngineOptions {
   std::string model;  ///< its name, for the status
   /// A worker that was started here and makes no progress with a step for so long is killed.
   std::chrono::seconds hang_timeout{30};
+  /// After the signal to stop, what was accepted may take so long to its end.
+  std::chrono::seconds drain_timeout{30};
 };
 
 /// The engine's loop: what the front asks for goes into the scheduler, its steps to the workers,

@@ -5,8 +5,9 @@
 //                     [--start-workers "COMMAND with {rank} and {address}"]
 //                     [--start-last-stage "COMMAND" for the ranks of the last stage instead]
 //                     [--nursery COMMAND] [--step-sequences N] [--hang-timeout SECONDS]
+//                     [--drain-timeout SECONDS]
 // It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
-// what was accepted is brought to its end, up to half a minute; a second one ends it at once.
+// what was accepted is brought to its end, up to the drain timeout (30 s); a second one ends it at once.
 #include <unistd.h>
 
 #include <atomic>
@@ -53,7 +54,8 @@ const Flags kDefaults{{"--workers", "127.0.0.1:0"},
                       {"--nursery", ""},
                       {"--step-sequences", "32"},
                       {"--start-last-stage", ""},
-                      {"--hang-timeout", "30"}};
+                      {"--hang-timeout", "30"},
+                      {"--drain-timeout", "30"}};
 
 Result<tendon::ParallelLayout> layout_of(const std::string& text) {
   tendon::ParallelSizes sizes;
@@ -104,13 +106,15 @@ Result<engine::EngineOptions> options_of(const std::vector<std::string>& words) 
   limits.step_sequences = step_sequences;
   TENDON_TRY(commands, commands_of(flags, layout));
   TENDON_TRY(hang_s, engine::number_of(flags, "--hang-timeout", 1, 86400));
+  TENDON_TRY(drain_s, engine::number_of(flags, "--drain-timeout", 1, 86400));
   return engine::EngineOptions{.limits = limits,
                                .layout = layout,
                                .workers_address = flags["--workers"],
                                .front_address = flags["--front"],
                                .start_workers = std::move(commands),
                                .model = flags["--model"],
-                               .hang_timeout = std::chrono::seconds(hang_s)};
+                               .hang_timeout = std::chrono::seconds(hang_s),
+                               .drain_timeout = std::chrono::seconds(drain_s)};
 }
 
 int say(const Error& error) {

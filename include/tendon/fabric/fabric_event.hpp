@@ -19,7 +19,7 @@ inline namespace v0 {
 /// their Context.
 enum class FabricEventKind : std::uint8_t {
   gap,              ///< a subscriber of this node will not get these samples
-  lagging,          ///< a subscriber let the deadline of a publish() with Overflow::block pass
+  lagging,          ///< a publish() with Overflow::block waits for a subscriber no more
   schema_mismatch,  ///< a publisher has another schema than a subscriber of this node
   duplicate_name,   ///< two live nodes of the domain have one name
   undiscoverable,   ///< discovery tells of a node no more that a subscriber has a channel with
@@ -28,6 +28,7 @@ enum class FabricEventKind : std::uint8_t {
   came,             ///< a subscriber of this node is connected to a publisher, at first or again
   ended,            ///< the samples of a publisher ended at a subscriber of this node
   unsent,           ///< a publisher was closed before a subscriber was shown everything
+  plain_deleted,  ///< a plain Zenoh peer deleted a key: Zenoh's word that it has no value any more
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -51,6 +52,8 @@ enum class FabricEventKind : std::uint8_t {
       return "ended";
     case FabricEventKind::unsent:
       return "unsent";
+    case FabricEventKind::plain_deleted:
+      return "plain_deleted";
   }
   return "unknown";
 }

@@ -42,5 +42,8 @@ inline constexpr std::uint64_t kMaxPlainBytes = 33554432;
 /// What plain Zenoh peers put and a subscriber has not taken yet, together [bytes].
 inline constexpr std::uint64_t kMaxPlainWaitingBytes = 67108864;
 
+/// PublisherOptions::encoding, and that of a message of a plain Zenoh peer.
+inline constexpr std::size_t kMaxEncodingBytes = 255;
+
 }  // namespace v0
 }  // namespace tendon

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,12 +26,17 @@ class Node;
 
 namespace detail {
 class PublisherCore;
-}
+class SignalledPublish;
+}  // namespace detail
 
 /// Does a publisher also serve plain Zenoh peers: programs that use Zenoh and not Tendon?
 enum class PlainPeers : std::uint8_t {
   automatic,  ///< while Zenoh says that somebody subscribes to the key
   off,
+  /// It is a plain peer itself: each sample is put by Zenoh alone, in publish(), without the
+  /// attachment by which subscribers of Tendon know each other's samples. It is not announced and
+  /// has no links and no history; subscribers of Tendon hear it by SubscriberOptions::plain.
+  bare,
 };
 
 struct PublisherOptions {
@@ -44,13 +51,21 @@ struct PublisherOptions {
   PlainPeers plain = PlainPeers::automatic;
   /// A sample that is larger then is not put: 1 to kMaxPlainBytes.
   std::uint64_t plain_bytes = kDefaultPlainBytes;
+  /// For plain Zenoh peers, what raw bytes are: "application/json". As Zenoh writes it: UTF-8
+  /// without control characters, of at most kMaxEncodingBytes. Empty: "zenoh/bytes". Tensors are
+  /// always put as "application/octet-stream;safetensors".
+  std::string encoding = {};
+  /// With Overflow::block: how long a publish() without a deadline waits for those that are behind.
+  /// Zero: not at all; milliseconds::max(): without end.
+  std::chrono::milliseconds block_for{30'000};
 };
 
 /// What became of a sample.
 struct Published {
   std::uint64_t sequence = 0;  ///< 1, 2, 3, ...
   /// Subscribers that have it, or to which it is on its way. Those that leave it out because of
-  /// their `max_hz` are not counted.
+  /// their `max_hz` are not counted, nor are plain Zenoh peers. With PlainPeers::bare: 1 where
+  /// Zenoh took it and says that somebody subscribes; how many, it does not say.
   std::uint32_t shown = 0;
   /// Those that are behind, by name: they see it later, or it is in a gap of theirs.
   std::vector<std::string> lagging{};
@@ -60,7 +75,7 @@ struct PublisherStats {
   std::uint64_t published = 0;
   std::uint64_t history_trimmed = 0;  ///< samples given up early, for want of `publish_bytes`
   std::uint64_t thinned = 0;      ///< samples left out because of a `max_hz`, of all subscribers
-  std::uint64_t subscribers = 0;  ///< now
+  std::uint64_t subscribers = 0;  ///< now; plain Zenoh peers are not counted
   std::uint64_t plain_put = 0;    ///< samples that Zenoh took for plain peers
   /// Samples that were not put while somebody subscribed by Zenoh: a newer one took their place,
   /// they were larger than `plain_bytes`, or Zenoh did not take them.
@@ -79,8 +94,12 @@ struct PublisherStats {
 /// Threads: safe everywhere.
 /// Errors:  resource_exhausted when all of `publish_bytes` is held by subscribers (names them),
 ///          schema_mismatch, message_too_large, unsupported_device, pipe_closed after close().
-/// Blocks:  publish(): with Overflow::block alone, until its deadline. close(), and the destructor
-///          for ContextOptions::linger at most, until subscribers were shown what the history has.
+///          With PlainPeers::bare: not_supported from declare() for a node without Zenoh, and from
+///          loan(); `unreachable` when Zenoh does not take a sample.
+/// Blocks:  publish(): with Overflow::block alone, until its deadline. Without a deadline it waits
+///          for PublisherOptions::block_for: the one call that may wait and has none. close(), and
+///          the destructor for ContextOptions::linger at most, until subscribers were shown what
+///          the history has.
 /// Cost:    one copy of the sample in all, none of a loan, whatever the number of subscribers on
 ///          this host; over tcp the kernel copies once for each. Up to 8 KiB travel without a slot.
 class TENDON_API Publisher {
@@ -96,34 +115,66 @@ class TENDON_API Publisher {
 
   /// Shows the sample to each subscriber that can take it. With Overflow::block it then waits for
   /// the others: it succeeds although some lag, and does not wait again for one that let a deadline
-  /// pass until that one took something.
-  [[nodiscard]] Result<Published> publish(const TensorDict& sample,
-                                          Deadline deadline = Deadline::now());
-  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline = Deadline::now());
+  /// pass until that one took something. `Deadline::now()` waits for nobody.
+  ///
+  /// A subscriber of the same Context from which only the calling thread receives is not waited
+  /// for, nor one from which nobody has received yet: it lags at once, and a `lagging` event says
+  /// why.
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample);
+  [[nodiscard]] Result<Published> publish(const TensorDict& sample, Deadline deadline);
+  [[nodiscard]] Result<Published> publish(Bytes sample);
+  [[nodiscard]] Result<Published> publish(Bytes sample, Deadline deadline);
 
   /// Memory for a sample of this schema that is published without a copy: fill it, then publish it.
   /// What it holds is unspecified until then. Errors: those of publish().
   [[nodiscard]] Result<Loan> loan(const std::shared_ptr<const Schema>& schema);
   /// `wrong_link` for a loan of a pipe, or of another Context.
-  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline = Deadline::now());
+  [[nodiscard]] Result<Published> publish(Loan&& sample);
+  [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline);
 
-  /// Until `count` subscribers are there that were shown the history. Errors: timeout, with their
-  /// number.
+  /// Until `count` subscribers are there that were shown the history. All plain Zenoh peers are one
+  /// of them: Zenoh says whether there is any, not how many. A subscriber of Tendon that listens to
+  /// plain peers counts by its channel alone. While there is one on the key plain peers are not
+  /// counted, because Zenoh cannot tell them from it. Errors: timeout, with their number.
   [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
   [[nodiscard]] const std::string& key() const& noexcept;
   const std::string& key() const&& = delete;
   [[nodiscard]] PublisherStats stats() const;
-  /// Takes no new subscriber, waits for those that are behind and for those whose link was lost
-  /// within the lease before this call and may return, then withdraws the announcement and ends all
-  /// channels. `timeout` names those that were not shown everything, and a FabricEvent `unsent`
-  /// each of them: they are ended too, and told what they miss. The destructor does not wait for
-  /// lost links.
+  /// Takes no new subscriber, waits for those that are behind, for those whose link was lost within
+  /// the lease before this call and may return, and until Zenoh took what is put for plain peers. Then
+  /// it withdraws the announcement and ends all channels. `timeout` names those that were not shown
+  /// everything, and a FabricEvent `unsent` each of them: they are ended too, and told what they
+  /// miss. The destructor does not wait for lost links.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:
+  friend class detail::SignalledPublish;
   explicit Publisher(std::shared_ptr<detail::PublisherCore> core);
   std::shared_ptr<detail::PublisherCore> core_;
 };
 
+namespace detail {
+
+/// publish() for a language whose programs are interrupted while a call waits, as by Ctrl-C. Not
+/// API.
+///
+/// Owns:    nothing.
+/// Threads: as Publisher.
+/// Errors:  as Publisher.
+/// Blocks:  as Publisher. `go_on` is called under no lock, by the same thread, about every 50 ms of
+///          a wait; false ends the wait, and nobody counts as late for it.
+/// Cost:    as Publisher.
+class TENDON_API SignalledPublish {
+ public:
+  using GoOn = std::function<bool()>;
+  [[nodiscard]] static Result<Published> publish(Publisher& publisher, const TensorDict& sample,
+                                                 Deadline deadline, const GoOn& go_on);
+  [[nodiscard]] static Result<Published> publish(Publisher& publisher, Bytes sample,
+                                                 Deadline deadline, const GoOn& go_on);
+  [[nodiscard]] static Result<Published> publish(Publisher& publisher, Loan&& sample,
+                                                 Deadline deadline, const GoOn& go_on);
+};
+
+}  // namespace detail
 }  // namespace v0
 }  // namespace tendon

@@ -31,6 +31,13 @@ class SubscriberCore;
 inline constexpr double kLeastMaxHz = 0.001;
 inline constexpr double kMostMaxHz = 1e6;
 
+/// In which form a subscriber takes what plain Zenoh peers put.
+enum class PlainContent : std::uint8_t {
+  tensors,  ///< safetensors, as Sample::tensors; everything else is refused
+  bytes,    ///< every payload, as Sample::bytes, with Sample::encoding: JSON, Protobuf, CDR
+  both,     ///< safetensors as tensors; what is none, as bytes
+};
+
 struct SubscriberOptions {
   /// Samples of one publisher that may be on their way or wait here, 1 to kPipeWindowMessages.
   std::uint32_t window = 16;
@@ -54,11 +61,13 @@ struct SubscriberOptions {
   std::function<void(Sample)> on_sample = nullptr;
   /// What it takes; null: everything. A publisher of another schema is not connected to.
   std::shared_ptr<const Schema> schema = nullptr;
-  /// Samples of plain Zenoh peers, too (Sample::plain): those that put safetensors on the keys.
+  /// Samples of plain Zenoh peers, too (Sample::plain), in the form that `plain_content` says.
   /// Each publisher of these keys puts everything twice then, because Zenoh cannot tell this
   /// subscriber from a plain one. Their samples have no age, so it excludes `max_age`, and `max_hz`
   /// is not for them. Nothing: where NodeOptions::plain says so.
   std::optional<bool> plain = std::nullopt;
+  /// How it takes them. A schema describes tensors: it excludes `bytes` and `both`.
+  PlainContent plain_content = PlainContent::tensors;
   /// Also deliver the end of each publisher, behind its last sample: a Sample with `ended`. The
   /// FabricEvent `ended` is told in any case.
   bool ends = false;
@@ -76,7 +85,8 @@ struct SubscriberStats {
   std::uint64_t publishers = 0;         ///< connected now
   std::uint64_t plain_received = 0;     ///< samples of plain Zenoh peers: some of `received`
   std::uint64_t plain_dropped = 0;      ///< of them, dropped because newer ones came meanwhile
-  std::uint64_t plain_refused = 0;      ///< of them, that are no safetensors, or too large
+  std::uint64_t plain_refused = 0;  ///< of them, in another form than `plain_content`, or too large
+  std::uint64_t plain_deleted = 0;  ///< deletes of plain Zenoh peers
   std::uint64_t undecodable = 0;        ///< samples that could not be read: some of `missed`
   std::uint64_t ended = 0;              ///< streams of publishers that ended, and were read out
 };

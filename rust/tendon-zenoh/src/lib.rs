@@ -7,6 +7,7 @@
 mod memory;
 mod session;
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -269,6 +270,7 @@ pub unsafe extern "C" fn tendon_zenoh_get(
 pub unsafe extern "C" fn tendon_zenoh_put(
     session: *const Session,
     key: Text,
+    encoding: Text,
     payload: Lent,
     attachment: Lent,
     failure: *mut Failure,
@@ -278,8 +280,30 @@ pub unsafe extern "C" fn tendon_zenoh_put(
         (*session)
             .zenoh()
             .put(key_of(&key)?, payload)
+            .encoding(encoding.to_str()?)
             .attachment(attachment.into_option())
             // The other kind waits for seconds, and then closes the connection.
+            .congestion_control(CongestionControl::Drop)
+            .wait()?;
+        PUTS.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As the header says.
+#[no_mangle]
+pub unsafe extern "C" fn tendon_zenoh_delete(
+    session: *const Session,
+    key: Text,
+    attachment: Lent,
+    failure: *mut Failure,
+) -> i32 {
+    guarded(failure, move || {
+        (*session)
+            .zenoh()
+            .delete(key_of(&key)?)
+            .attachment(attachment.into_option())
             .congestion_control(CongestionControl::Drop)
             .wait()?;
         PUTS.fetch_add(1, Ordering::Relaxed);
@@ -315,6 +339,7 @@ pub unsafe extern "C" fn tendon_zenoh_put_patiently(
 pub unsafe extern "C" fn tendon_zenoh_publisher(
     session: *const Session,
     key: Text,
+    own_too: i32,
     context: Context,
     on_matching: extern "C" fn(*mut c_void, i32),
     declared: *mut *mut Declared,
@@ -326,8 +351,7 @@ pub unsafe extern "C" fn tendon_zenoh_publisher(
             .declare_publisher(key_of(&key)?)
             // The other kind waits for seconds, and then closes the connection.
             .congestion_control(CongestionControl::Drop)
-            // What subscribes by this session is ours: it has another way.
-            .allowed_destination(Locality::Remote)
+            .allowed_destination(if own_too == 0 { Locality::Remote } else { Locality::Any })
             .wait()?;
         let callback = move |status: MatchingStatus| {
             on_matching(context.data(), i32::from(status.matching()));
@@ -377,12 +401,15 @@ pub unsafe extern "C" fn tendon_zenoh_publisher_put(
     })
 }
 
-type OnMessage = extern "C" fn(*mut c_void, Text, Received, Received);
+type OnMessage = extern "C" fn(*mut c_void, i32, Text, Text, Received, Received);
 
 fn tell(context: &Context, on_message: OnMessage, sample: &Sample) {
+    let encoding = Cow::from(sample.encoding());
     on_message(
         context.data(),
+        i32::from(sample.kind() == SampleKind::Delete),
         Text::of(sample.key_expr().as_str()),
+        Text::of(&encoding),
         Received::of(Some(sample.payload())),
         Received::of(sample.attachment()),
     );
@@ -403,11 +430,7 @@ pub unsafe extern "C" fn tendon_zenoh_subscribe(
         let subscriber = (*session)
             .zenoh()
             .declare_subscriber(key_of(&pattern)?)
-            .callback(move |sample: Sample| {
-                if sample.kind() == SampleKind::Put {
-                    tell(&context, on_message, &sample);
-                }
-            })
+            .callback(move |sample: Sample| tell(&context, on_message, &sample))
             .wait()?;
         give(declared, Declared::Subscriber(subscriber))
     })

@@ -58,7 +58,8 @@ class Engine:
         self.context_tokens = Checkpoint.open(checkpoint).config.context
         self.process = start_controller(words, checkpoint, "--start-workers",
                                         " ".join(command or worker_command("{address}", words, "{rank}")),
-                                        "--nursery", f"{sys.executable} -m engine.nursery", *more)
+                                        "--nursery", f"{sys.executable} -m engine.nursery",
+                                        "--drain-timeout", str(5 * PATIENCE_S), *more)
         assert self.process.stdout.readline().startswith("workers ")
         self.address = self.process.stdout.readline().split()[1]
         self.context = tendon.Context("front", linger=0.1)

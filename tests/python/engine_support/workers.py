@@ -16,7 +16,7 @@ from engine.weights import Checkpoint
 
 from . import mutants
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 class Workers:

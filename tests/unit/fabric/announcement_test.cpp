@@ -106,6 +106,10 @@ TEST(Announcement, OfAnEntityHasGoldenKeys) {
   entity.topic = key("**/objects/@raw/$*x");
   EXPECT_EQ(text_of(entity), "@tendon/brain/sub" + middle + "any/h1o1p1/**/objects/@raw/$*x");
   expect_round_trip(entity);
+  entity.hears_plain = true;
+  EXPECT_EQ(text_of(entity), "@tendon/brain/sub" + middle + "any/h1o1p1z1/**/objects/@raw/$*x");
+  expect_round_trip(entity);
+  entity.hears_plain = false;
   entity.kind = EntityKind::responder;
   entity.topic = key("motor");
   entity.qos = {keep_last(kMaxHistorySamples), Overflow::block, Priority::control};
@@ -127,6 +131,10 @@ TEST(Announcement, IsFoundByWhatItsTopicMatches) {
   other.topic = key("**");
   EXPECT_FALSE(of_vision.intersects(to_key(other).value()));
   EXPECT_TRUE(key("@tendon/brain/sub/*/*/*/*/vision/objects").intersects(to_key(other).value()));
+  EXPECT_TRUE(
+      pattern_of_all_subscribers(key("vision/objects")).value().intersects(to_key(other).value()));
+  EXPECT_FALSE(
+      pattern_of_all_subscribers(key("vision")).value().intersects(to_key(objects()).value()));
   EXPECT_TRUE(key("@tendon/*/node/vi$*/*/*/*").intersects(to_key(vision()).value()));
   // A subscriber to everything does not hear of them.
   EXPECT_FALSE(key("**").intersects(to_key(vision()).value()));

@@ -43,10 +43,12 @@ TensorDict a_cup() {
   return tensors;
 }
 
+PlainForm up_to(std::uint64_t most_bytes) { return {.most_bytes = most_bytes}; }
+
 TEST(PlainCodec, TheAttachmentHasThisLayout) {
   TensorDict tensors;
   tensors.set("x", Tensor::of<std::uint8_t>({1}, {1}));
-  const auto message = to_plain(kept(tensors), some_context(), 5, kMaxPlainBytes).value();
+  const auto message = to_plain(kept(tensors), some_context(), 5, up_to(kMaxPlainBytes)).value();
   const std::string schema(as_text(std::as_bytes(std::span(tensors.schema()->hash().bytes))));
   const std::string expected =
       std::string("tendon\0\1", 8) + std::string("\7\0\0\0\0\0\0\0", 8) +
@@ -89,7 +91,7 @@ TEST(PlainCodec, AttachmentsThatBreakTheirLayoutAreRefused) {
 
 TEST(PlainCodec, ATensorDictComesBackWhole) {
   const TensorDict cup = a_cup();
-  const auto message = to_plain(kept(cup), some_context(), 5, kMaxPlainBytes).value();
+  const auto message = to_plain(kept(cup), some_context(), 5, up_to(kMaxPlainBytes)).value();
   const TensorDict back = from_plain(message.payload, nullptr).value();
   EXPECT_EQ(*back.schema(), *cup.schema());
   EXPECT_EQ(back.find("hand/closed").value().span<const std::uint8_t>()[1], 1);
@@ -104,21 +106,58 @@ TEST(PlainCodec, RawBytesStayWhereTheyAre) {
   message.descriptor.payload_bytes = 5;
   ASSERT_TRUE(succeeds(sample->make_room(std::move(message), sizeof(SampleHeader), nullptr)));
   std::memcpy(sample->memory().data(), "hello", 5);
-  const auto plain = to_plain(sample, some_context(), 5, 5).value();
+  const auto plain = to_plain(sample, some_context(), 5, up_to(5)).value();
   EXPECT_EQ(as_text(plain.payload.bytes()), "hello");
   EXPECT_EQ(plain.payload.data(), sample->memory().data());
   EXPECT_EQ(plain.encoding, "zenoh/bytes");
   EXPECT_EQ(read_plain_origin(plain.attachment.bytes()).value()->schema, SchemaHash());
-  EXPECT_TRUE(fails_with(to_plain(sample, some_context(), 5, 4), ErrorCode::message_too_large));
+  EXPECT_TRUE(
+      fails_with(to_plain(sample, some_context(), 5, up_to(4)), ErrorCode::message_too_large));
 }
 
 TEST(PlainCodec, TheHeaderCountsInTheSize) {
   const auto sample = kept(a_cup());
-  const auto message = to_plain(sample, some_context(), 5, kMaxPlainBytes).value();
+  const auto message = to_plain(sample, some_context(), 5, up_to(kMaxPlainBytes)).value();
   const std::uint64_t size = message.payload.size_bytes();
-  EXPECT_TRUE(succeeds(to_plain(sample, some_context(), 5, size)));
-  EXPECT_TRUE(fails_with(to_plain(sample, some_context(), 5, size - 1),
+  EXPECT_TRUE(succeeds(to_plain(sample, some_context(), 5, up_to(size))));
+  EXPECT_TRUE(fails_with(to_plain(sample, some_context(), 5, up_to(size - 1)),
                          ErrorCode::message_too_large, std::to_string(size)));
+}
+
+TEST(PlainCodec, RawBytesHaveTheEncodingThatTheirPublisherNames) {
+  const PlainForm form{.encoding = "application/json", .most_bytes = 8};
+  const std::string text = R"({"n": 1})";
+  const auto bare = to_bare(as_bytes(text), form).value();
+  EXPECT_EQ(as_text(bare.payload.bytes()), text);
+  EXPECT_NE(static_cast<const void*>(bare.payload.data()), text.data());
+  EXPECT_EQ(bare.encoding, "application/json");
+  EXPECT_EQ(bare.attachment.size_bytes(), 0U);
+  EXPECT_TRUE(fails_with(to_bare(as_bytes(text + " "), form), ErrorCode::message_too_large, "9"));
+  EXPECT_TRUE(fails_with(to_bare(a_cup(), form), ErrorCode::message_too_large));
+  const auto tensors = to_bare(a_cup(), up_to(kMaxPlainBytes)).value();
+  EXPECT_EQ(tensors.encoding, "application/octet-stream;safetensors");
+  EXPECT_EQ(*from_plain(tensors.payload, nullptr).value().schema(), *a_cup().schema());
+}
+
+TEST(PlainCodec, WhatAStrangerPutComesInTheFormThatIsTaken) {
+  const Storage file =
+      safetensors_text(R"({"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})", "abc");
+  const auto taken = [](const Storage& payload, PlainContent content) {
+    return from_plain(payload, nullptr, content);
+  };
+  EXPECT_TRUE(taken(file, PlainContent::tensors).value().tensors.has_value());
+  EXPECT_TRUE(taken(file, PlainContent::both).value().tensors.has_value());
+  const auto bytes = taken(file, PlainContent::bytes).value();
+  EXPECT_FALSE(bytes.tensors.has_value());
+  EXPECT_EQ(as_text(bytes.bytes.bytes()), as_text(file.bytes()));
+  EXPECT_NE(bytes.bytes.data(), file.data());
+  for (const std::string& text : {std::string(), std::string("{}"), std::string(8, '\xff')}) {
+    SCOPED_TRACE(text);
+    EXPECT_FALSE(taken(storage_of(text), PlainContent::tensors).has_value());
+    const auto both = taken(storage_of(text), PlainContent::both).value();
+    EXPECT_FALSE(both.tensors.has_value());
+    EXPECT_EQ(as_text(both.bytes.bytes()), text);
+  }
 }
 
 TEST(PlainCodec, TensorsOfAStrangerAreCopied) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabric/announcement.hpp"
 #include "fabric/context_fabric.hpp"
 #include "fabric/plain_codec.hpp"
 #include "nodes.hpp"
@@ -70,9 +72,33 @@ class PlainZenohPeers : public testing::Test {
     network_.run_until_quiet();
     return handle;
   }
-  void put(const std::string& on, Storage payload, std::string_view attachment = {}) {
-    ASSERT_TRUE(succeeds(peer_->put({on, std::move(payload), storage_of(attachment)})));
+  void put(ZenohMessage message) {
+    ASSERT_TRUE(succeeds(peer_->put(std::move(message))));
     network_.run_until_quiet();
+  }
+  void put(const std::string& on, Storage payload, std::string_view attachment = {}) {
+    put({on, std::move(payload), storage_of(attachment)});
+  }
+  void put_as(const std::string& encoding, std::string_view text) {
+    put({"sensors/imu", storage_of(text), {}, encoding});
+  }
+  void delete_key(const std::string& on) {
+    put({.key = on, .payload = {}, .attachment = {}, .kind = detail::ZenohKind::deleted});
+  }
+  /// Runs what waits, while the network's time goes on.
+  Result<void> while_network_runs(const std::function<Result<void>()>& what) {
+    std::atomic<bool> over{false};
+    Result<void> result;
+    const std::jthread waiting([&] {
+      result = what();
+      over = true;
+    });
+    EXPECT_TRUE(eventually([&] { return over.load(); }, [&] { network_.run_for(1ms); }));
+    return result;
+  }
+  Result<void> wait_for(Publisher& publisher, std::size_t count,
+                        std::chrono::milliseconds patience = kPatience) {
+    return while_network_runs([&] { return publisher.wait_for_subscribers(count, patience); });
   }
   /// The outlet's thread has decided upon all that was published, and what it put has arrived.
   bool settles(const Publisher& publisher, std::uint64_t count) {
@@ -341,6 +367,268 @@ TEST_F(PlainZenohPeers, WaitInTheWindowAndTheOldestGiveWay) {
   EXPECT_EQ(network_.put_count(), 23U);
 }
 
+// Another form of what they put
+
+TEST_F(PlainZenohPeers, AreTakenAsBytesWithTheirEncoding) {
+  Program& motor = start("motor");
+  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*",
+                                              {.plain = true, .plain_content = PlainContent::bytes})
+                              .value();
+  const auto next = [&] { return subscriber.recv(kPatience).value(); };
+  put_as("application/json", R"({"n": 1})");
+  const Sample json = next();
+  EXPECT_TRUE(json.plain);
+  EXPECT_FALSE(json.tensors.has_value());
+  EXPECT_EQ(json.encoding, "application/json");
+  EXPECT_EQ(as_text(json.bytes.bytes()), R"({"n": 1})");
+  put_as("", "");
+  const Sample nothing = next();
+  EXPECT_EQ(nothing.encoding, "zenoh/bytes");
+  EXPECT_EQ(nothing.bytes.size_bytes(), 0U);
+  put("sensors/imu", a_number(7));
+  const Sample file = next();
+  EXPECT_FALSE(file.tensors.has_value());
+  EXPECT_EQ(as_text(file.bytes.bytes()), as_text(a_number(7).bytes()));
+  EXPECT_EQ(subscriber.stats().plain_received, 3U);
+  EXPECT_EQ(subscriber.stats().plain_refused, 0U);
+}
+
+TEST_F(PlainZenohPeers, AreTakenAsTensorsWhereTheyPutSome) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "sensors/eye").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*",
+                                              {.plain = true, .plain_content = PlainContent::both})
+                              .value();
+  const auto next = [&] { return subscriber.recv(kPatience).value(); };
+  put({"sensors/imu", a_number(7), {}, "application/octet-stream;safetensors"});
+  const Sample file = next();
+  EXPECT_EQ(number_in(file), 7);
+  EXPECT_EQ(file.encoding, "application/octet-stream;safetensors");
+  EXPECT_EQ(file.bytes.size_bytes(), 0U);
+  put_as("text/plain", "a cup");
+  const Sample text = next();
+  EXPECT_FALSE(text.tensors.has_value());
+  EXPECT_EQ(as_text(text.bytes.bytes()), "a cup");
+  EXPECT_EQ(text.encoding, "text/plain");
+  ASSERT_TRUE(succeeds(publisher.publish(as_bytes("of Tendon"))));
+  const Sample own = next();
+  EXPECT_FALSE(own.plain);
+  EXPECT_EQ(own.encoding, "");
+  EXPECT_EQ(subscriber.stats().plain_refused, 0U);
+}
+
+TEST_F(PlainZenohPeers, PutBytesThatHaveNoSchema) {
+  Program& motor = start("motor");
+  const auto schema = Schema::make({{"n", DType::u8, {1}}}).value();
+  for (const PlainContent content : {PlainContent::bytes, PlainContent::both}) {
+    EXPECT_TRUE(
+        fails_with(Subscriber::declare(motor.node, "sensors/*",
+                                       {.schema = schema, .plain = true, .plain_content = content}),
+                   ErrorCode::invalid_argument, "plain_content"));
+  }
+}
+
+TEST_F(PlainZenohPeers, PutBytesUpToALimit) {
+  Program& motor = start("motor");
+  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*",
+                                              {.plain = true, .plain_content = PlainContent::bytes})
+                              .value();
+  put("sensors/imu", storage_of(std::string(kMaxPlainBytes + 1, 'x')));
+  put_as(std::string(kMaxEncodingBytes + 1, 'e'), "too long");
+  put_as("\xff", "not UTF-8");
+  EXPECT_EQ(subscriber.stats().plain_refused, 3U);
+  put_as(std::string(kMaxEncodingBytes, 'e'), "just right");
+  EXPECT_EQ(subscriber.recv(kPatience).value().encoding.size(), kMaxEncodingBytes);
+  for (int i = 0; i < 3; ++i) put("sensors/imu", storage_of(std::string(kMaxPlainBytes, 'x')));
+  EXPECT_EQ(subscriber.stats().plain_dropped, 1U);
+  EXPECT_EQ(subscriber.recv(kPatience).value().bytes.size_bytes(), kMaxPlainBytes);
+  EXPECT_EQ(subscriber.stats().plain_refused, 3U);
+}
+
+TEST_F(PlainZenohPeers, ThatDeleteAKeyAreToldOfOnce) {
+  Program& motor = start("motor");
+  Told told(motor.node);
+  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*", {.plain = true}).value();
+  const auto keys = [&] {
+    std::vector<std::string> found;
+    for (const FabricEvent& event : told.of(FabricEventKind::plain_deleted))
+      found.push_back(event.key);
+    return found;
+  };
+  const auto come_to = [&](std::size_t count) {
+    return eventually([&] { return keys().size() == count; });
+  };
+  put("sensors/imu", a_number(1));
+  delete_key("sensors/imu");
+  delete_key("motor/imu");  // nobody asked for it
+  delete_key("sensors/imu");
+  delete_key("sensors/eye");
+  ASSERT_TRUE(come_to(2));
+  put("sensors/imu", a_number(2));
+  delete_key("sensors/imu");
+  ASSERT_TRUE(come_to(3));
+  EXPECT_THAT(keys(), ElementsAre("sensors/imu", "sensors/eye", "sensors/imu"));
+  EXPECT_EQ(told.of(FabricEventKind::plain_deleted)[0].node, "a plain Zenoh peer");
+  EXPECT_EQ(number_in(subscriber.recv(kPatience).value()), 1) << "a delete takes nothing back";
+  EXPECT_EQ(number_in(subscriber.recv(kPatience).value()), 2);
+  EXPECT_TRUE(fails_with(subscriber.recv(Deadline::now()), ErrorCode::timeout));
+  EXPECT_EQ(subscriber.stats().plain_deleted, 4U);
+  EXPECT_EQ(subscriber.stats().plain_refused, 0U);
+}
+
+// A publisher that is one
+
+TEST_F(PlainZenohPeers, GetBytesOfABarePublisherAsFromAnyProgram) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  const auto declare_bare = [&](PublisherOptions options) {
+    options.plain = PlainPeers::bare;
+    return Publisher::declare(vision.node, "sensors/imu", options);
+  };
+  Publisher bare = declare_bare({.plain_bytes = 100, .encoding = "application/json"}).value();
+  const SubscriberOptions hears{.plain = true, .plain_content = PlainContent::both};
+  Subscriber other = Subscriber::declare(motor.node, "sensors/*", hears).value();
+  Subscriber same = Subscriber::declare(vision.node, "sensors/*", hears).value();
+  Subscriber linked = Subscriber::declare(motor.node, "sensors/*").value();
+  EXPECT_EQ(bare.publish(as_bytes("early")).value().sequence, 1U) << "as any put";
+  network_.run_until_quiet();
+  EXPECT_EQ(other.recv(kPatience).value().encoding, "application/json");
+  EXPECT_EQ(same.recv(kPatience).value().encoding, "application/json");
+  const auto subscriber = listen("sensors/*");
+  const Published published = bare.publish(as_bytes("{}")).value();
+  network_.run_until_quiet();
+  EXPECT_EQ(published.sequence, 2U);
+  EXPECT_EQ(published.shown, 1U);
+  EXPECT_TRUE(published.lagging.empty());
+  ASSERT_EQ(came_.size(), 1U);
+  EXPECT_EQ(as_text(came_[0].payload.bytes()), "{}");
+  EXPECT_EQ(came_[0].encoding, "application/json");
+  EXPECT_EQ(came_[0].attachment.size_bytes(), 0U);
+  for (Subscriber* const one : {&other, &same}) {
+    const Sample sample = one->recv(kPatience).value();
+    EXPECT_TRUE(sample.plain);
+    EXPECT_EQ(as_text(sample.bytes.bytes()), "{}");
+  }
+  TensorDict cup;
+  cup.set("n", Tensor::of<std::uint8_t>({1}, {9}));
+  EXPECT_EQ(bare.publish(cup).value().sequence, 3U);
+  network_.run_until_quiet();
+  EXPECT_EQ(number_in(other.recv(kPatience).value()), 9);
+  EXPECT_EQ(came_[1].encoding, "application/octet-stream;safetensors");
+  EXPECT_TRUE(vision.node.publishers().empty()) << "it is not announced";
+  EXPECT_TRUE(fails_with(linked.recv(Deadline::now()), ErrorCode::timeout));
+  EXPECT_EQ(linked.stats().publishers, 0U);
+
+  EXPECT_TRUE(fails_with(bare.publish(as_bytes(std::string(101, 'x'))),
+                         ErrorCode::message_too_large, "plain_bytes is 100"));
+  EXPECT_TRUE(fails_with(bare.loan(cup.schema()), ErrorCode::not_supported, "bare"));
+  EXPECT_EQ(bare.stats().published, 3U);
+  EXPECT_EQ(bare.stats().plain_put, 3U);
+  EXPECT_EQ(bare.stats().subscribers, 0U);
+  ASSERT_TRUE(succeeds(bare.close(kPatience)));
+  EXPECT_TRUE(fails_with(bare.publish(as_bytes("late")), ErrorCode::pipe_closed));
+
+  const std::string longest(kMaxEncodingBytes, 'e');
+  EXPECT_TRUE(succeeds(declare_bare({.encoding = longest})));
+  for (const std::string& wrong : {longest + "e", std::string("text\nplain"), std::string("\xff")})
+    EXPECT_TRUE(
+        fails_with(declare_bare({.encoding = wrong}), ErrorCode::invalid_argument, "encoding"));
+}
+
+TEST_F(PlainZenohPeers, SeeTheEncodingThatAPublisherNames) {
+  Program& vision = start("vision");
+  Publisher publisher =
+      Publisher::declare(vision.node, "vision/objects", {.encoding = "text/plain"}).value();
+  const auto subscriber = listen("**");
+  ASSERT_TRUE(succeeds(publisher.publish(as_bytes("a cup"))));
+  ASSERT_TRUE(succeeds(publisher.close(kPatience)));
+  network_.run_until_quiet();
+  ASSERT_EQ(came_.size(), 1U);
+  EXPECT_EQ(came_[0].encoding, "text/plain");
+  EXPECT_GT(came_[0].attachment.size_bytes(), 0U);
+}
+
+// Waiting for them
+
+TEST_F(PlainZenohPeers, AreTogetherOneSubscriberToWaitFor) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  EXPECT_TRUE(fails_with(wait_for(publisher, 1, kBriefly), ErrorCode::timeout, "0 subscribers"));
+  const auto first = listen("vision/*");
+  const auto second = listen("**");
+  ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
+  EXPECT_TRUE(fails_with(wait_for(publisher, 2, kBriefly), ErrorCode::timeout, "of 2"));
+  const Subscriber linked = Subscriber::declare(motor.node, "vision/*").value();
+  ASSERT_TRUE(succeeds(wait_for(publisher, 2)));
+  // The first sample reaches them, and leaves before close() returns.
+  ASSERT_TRUE(succeeds(publisher.publish(as_bytes("first"))));
+  ASSERT_TRUE(succeeds(publisher.close(kPatience)));
+  network_.run_until_quiet();
+  ASSERT_EQ(came_.size(), 2U);
+  EXPECT_EQ(as_text(came_[0].payload.bytes()), "first");
+}
+
+TEST_F(PlainZenohPeers, AreWaitedForWhereTheyComeLater) {
+  Program& vision = start("vision");
+  Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  Publisher bare =
+      Publisher::declare(vision.node, "vision/objects", {.plain = PlainPeers::bare}).value();
+  for (Publisher* const one : {&publisher, &bare}) {
+    ZenohPort::Handle late;
+    network_.after(20ms, [&] {
+      late = peer_->subscribe(key("vision/*"), [](const ZenohMessage&) {}).value();
+    });
+    ASSERT_TRUE(succeeds(wait_for(*one, 1)));
+    late = nullptr;
+    network_.run_until_quiet();
+    EXPECT_TRUE(fails_with(wait_for(*one, 1, kBriefly), ErrorCode::timeout));
+  }
+}
+
+TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTendonThatListenToThem) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  // It is announced and subscribes, and its channel does not come.
+  const auto session = network_.open();
+  Context stranger = Context::create({.name = "stranger"}).value();
+  auto announced = session->token(
+      to_key(detail::EntityAnnouncement{.domain = "another",
+                                        .kind = detail::EntityKind::subscriber,
+                                        .context = detail::ContextCore::of(stranger)->id(),
+                                        .entity = 1,
+                                        .schema = {},
+                                        .qos = {},
+                                        .hears_plain = true,
+                                        .topic = key("vision/**")})
+          .value());
+  auto listening = session->subscribe(key("vision/**"), [](const ZenohMessage&) {}).value();
+  ASSERT_TRUE(announced.has_value());
+  EXPECT_TRUE(fails_with(wait_for(publisher, 1, 300ms), ErrorCode::timeout, "0 subscribers"));
+  const auto plain = listen("vision/objects");
+  EXPECT_TRUE(fails_with(wait_for(publisher, 1, 300ms), ErrorCode::timeout, "0 subscribers"));
+  listening = nullptr;
+  *announced = nullptr;
+  ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
+  // One of this domain counts by its channel, once.
+  const Subscriber hears = Subscriber::declare(motor.node, "vision/*", {.plain = true}).value();
+  ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
+  ASSERT_TRUE(eventually([&] { return publisher.stats().subscribers == 1; }));
+}
+
+TEST_F(PlainZenohPeers, AreNotCountedForASubscriberThatCountsByItsChannel) {
+  Program& vision = start("vision");
+  Program& motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
+  Subscriber hears = Subscriber::declare(motor.node, "vision/*", {.plain = true}).value();
+  network_.run_until_quiet();
+  ASSERT_TRUE(succeeds(wait_for(publisher, 1)));
+  ASSERT_EQ(publisher.stats().subscribers, 1U) << "it is its channel that counts";
+  EXPECT_TRUE(fails_with(wait_for(publisher, 2, 300ms), ErrorCode::timeout, "1 subscribers of 2"));
+}
+
 TEST_F(PlainZenohPeers, HaveNoAge) {
   Program& motor = start("motor", {"sensors/**"});
   EXPECT_TRUE(
@@ -376,6 +664,8 @@ TEST_F(PlainZenohPeers, AreNotHeardWithoutZenoh) {
                          "routers"));
   EXPECT_TRUE(fails_with(node.has_plain_subscribers("a", kPatience), ErrorCode::not_supported));
   EXPECT_TRUE(succeeds(Publisher::declare(node, "a")));  // `automatic` asks for nothing
+  EXPECT_TRUE(fails_with(Publisher::declare(node, "a", {.plain = PlainPeers::bare}),
+                         ErrorCode::not_supported, "routers"));
 }
 
 }  // namespace

@@ -425,9 +425,12 @@ TEST_P(Strangers, ALostOneIsAskedForWhatFollows) {
   mouth.link->post(detail::error_descriptor(mouth.pipe, ErrorCode::server_busy, text),
                    as_bytes(text));
   (void)stall_->next();
-  EXPECT_EQ(
-      stall_->last_request(),
-      (SubscriptionRequest{.entity = 1, .reserved = 0, .seen_incarnation = 3, .seen_sequence = 7}));
+  const SubscriptionRequest request = stall_->last_request();
+  EXPECT_EQ(request, (SubscriptionRequest{.entity = 1,
+                                          .subscriber = request.subscriber,
+                                          .seen_incarnation = 3,
+                                          .seen_sequence = 7}));
+  EXPECT_NE(request.subscriber, 0u);
 }
 
 // Each is one sample that is missing; the channel goes on.

@@ -406,9 +406,10 @@ TEST(ZenohNetworkCrowd, TakesTheSameCourseFromTheSameSeed) {
 
 TEST_F(ZenohNetworks, TellsPublishersWhetherAnybodyTakesWhatTheyPut) {
   Lines told;
-  const auto publisher = a_->publisher(key("n/1"), [&](Matching matching) {
-                             told.emplace_back(matching == Matching::somebody ? "+" : "-");
-                           }).value();
+  const auto publisher =
+      a_->publisher(key("n/1"), Audience::other_sessions, [&](Matching matching) {
+          told.emplace_back(matching == Matching::somebody ? "+" : "-");
+        }).value();
   const Handle own = a_->subscribe(key("n/*"), messages_to(lines_)).value();
   network_.run_until_quiet();
   EXPECT_THAT(taken(told), IsEmpty());

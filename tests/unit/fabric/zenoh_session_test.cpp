@@ -226,7 +226,7 @@ TEST_F(ZenohSessions, WhatIsPutArrivesInOrder) {
 
 TEST_F(ZenohSessions, PublishersAreToldWhetherAnybodyTakesWhatTheyPut) {
   ToldLines told;
-  auto publisher = a_->publisher(key("n/1"), [&](Matching matching) {
+  auto publisher = a_->publisher(key("n/1"), Audience::other_sessions, [&](Matching matching) {
                        told.add(matching == Matching::somebody ? "+" : "-");
                      }).value();
   // Its own session has another way to itself.
@@ -252,9 +252,10 @@ TEST_F(ZenohSessions, PublishersHearOfSubscribersThatWereThereBeforeAndOfARouter
   const Handle subscriber = b_->subscribe(key("n/**"), messages_to(lines_)).value();
   settle(*b_);
   ToldLines told;
-  const auto publisher = a_->publisher(key("n/*"), [&](Matching matching) {
-                             told.add(matching == Matching::somebody ? "+" : "-");
-                           }).value();
+  const auto publisher =
+      a_->publisher(key("n/*"), Audience::other_sessions, [&](Matching matching) {
+          told.add(matching == Matching::somebody ? "+" : "-");
+        }).value();
   EXPECT_THAT(told.take(1), ElementsAre("+"));
   router_.reset();
   EXPECT_THAT(told.take(1), ElementsAre("-"));
@@ -275,6 +276,39 @@ TEST_F(ZenohSessions, WhatIsPutKeepsItsBytesAndItsAttachment) {
   settle(*b_);
   EXPECT_TRUE(succeeds(a_->put(message("x", payload, "who put it"))));
   EXPECT_THAT(lines_.take(3), ElementsAre("the same", "who put it", "read only"));
+}
+
+TEST_F(ZenohSessions, WhatIsPutKeepsItsEncodingAndADeleteIsOne) {
+  const Handle subscriber =
+      b_->subscribe(key("x"), [&](const ZenohMessage& one) {
+          lines_.add((one.kind == ZenohKind::deleted ? "-" : "+") + one.encoding + " " +
+                     text(one.payload) + text(one.attachment));
+        }).value();
+  settle(*b_);
+  ZenohMessage json = message("x", "{}");
+  json.encoding = "application/json;of=me";
+  EXPECT_TRUE(succeeds(a_->put(json)));
+  EXPECT_TRUE(succeeds(a_->put(message("x", "1"))));
+  json.encoding = "of our own";
+  EXPECT_TRUE(succeeds(a_->put(json)));
+  ZenohMessage deleted = message("x", "", "who");
+  deleted.kind = ZenohKind::deleted;
+  EXPECT_TRUE(succeeds(a_->put(deleted)));
+  EXPECT_THAT(lines_.take(4), ElementsAre("+application/json;of=me {}", "+zenoh/bytes 1",
+                                          "+of our own {}", "-zenoh/bytes who"));
+}
+
+TEST_F(ZenohSessions, APublisherMayPutForItsOwnSessionToo) {
+  ToldLines told;
+  const auto publisher = a_->publisher(key("n/1"), Audience::all_sessions, [&](Matching matching) {
+                             told.add(matching == Matching::somebody ? "+" : "-");
+                           }).value();
+  Handle own = a_->subscribe(key("n/*"), messages_to(lines_)).value();
+  EXPECT_THAT(told.take(1), ElementsAre("+"));
+  EXPECT_TRUE(succeeds(publisher->put(storage("x"), {}, "zenoh/bytes")));
+  EXPECT_THAT(lines_.take(1), ElementsAre("n/1=x"));
+  own = nullptr;
+  EXPECT_THAT(told.take(1), ElementsAre("-"));
 }
 
 TEST_F(ZenohSessions, WhatIsPutIsNotCopiedInsideOfASession) {

@@ -534,6 +534,14 @@ TEST(SlotPoolPages, PrefaultStopsWhenToldAndAtTheCap) {
   EXPECT_LE(pool.stats().resident_bytes, 4 * kMiB);
 }
 
+TEST(SlotPoolPages, PrefaultTouchesAsManyAsItIsAskedFor) {
+  SlotPool pool("test", 64 * kMiB);
+  ASSERT_TRUE(pool.prefault(kMiB, 5, [] { return true; }).has_value());
+  EXPECT_EQ(pool.stats().resident_bytes, 5 * kMiB);
+  for (int n = 0; n < 5; ++n) EXPECT_EQ(resident_pages(take(pool, kMiB).memory), kMiB / kPage) << n;
+  EXPECT_EQ(resident_pages(take(pool, kMiB).memory), 0u);
+}
+
 TEST(SlotPoolPages, PrefaultTouchesNoMoreThanStayWarm) {
   SlotPool pool("test", 64 * kMiB);
   const Slot sent = take(pool, kMiB);

@@ -55,6 +55,28 @@ TEST(SpinBudget, TwoThatWakeEachOtherComeToSpin) {
   EXPECT_EQ(of_other, kWork);
 }
 
+// Sleepers are woken before those that yield, where others want the CPUs.
+TEST(SpinBudget, AfterEachLossOfTheCpuTwiceAsManyWaitsAreBrief) {
+  SpinBudget budget(kWakeUp);
+  const auto brief_waits = [&] {
+    int count = 0;
+    for (; !budget.is_long() && count < 10'000; ++count) {
+      EXPECT_EQ(budget.now(), kBrief);
+      wait_for(budget, 13us);
+    }
+    return count;
+  };
+  EXPECT_EQ(brief_waits(), 3);
+  for (const int penalty : {64, 128, 256, 512, 1024, 2048, 4096, 4096}) {
+    budget.lost_cpu();
+    wait_for(budget, 10'000us);  // a late one changes nothing
+    EXPECT_EQ(brief_waits(), penalty + 3);
+  }
+  for (int i = 0; i < 4096; ++i) wait_for(budget, 13us);
+  budget.lost_cpu();
+  EXPECT_EQ(brief_waits(), 64 + 3) << "long spins that end well are remembered too";
+}
+
 TEST(SpinBudget, WhatComesLateIsNotSpunFor) {
   SpinBudget budget(kWakeUp);
   for (const microseconds after : {1'000us, 10'000us, 121us}) {
