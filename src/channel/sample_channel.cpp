@@ -49,8 +49,7 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
   auto begun = offer();
   if (!begun && is_first) return fail(std::move(begun).error());
   if (under_way_) return keep(Step::sending, descriptor, offered);
-  if (begun && *begun == Sent::later && is_first)
-    return keep(Step::announced, descriptor, offered);
+  if (begun && *begun == Sent::later && is_first) return keep(Step::announced, descriptor, offered);
   let_go();
   if (!begun) return std::move(begun).error();
   if (*begun == Sent::later) return Shown::closed;

@@ -107,8 +107,8 @@ class SampleChannel {
   std::vector<std::byte> copied_body_;  // the body of message_, where it has no slot
   PublishPool::LinkNumber reader_ = 0;  // of the publish pool, from its first hold on
   std::optional<SlotId> held_;
-  std::optional<Error> failure_;    // why nothing more goes, though the link lives
-  std::optional<WaitsFor> waits_;   // while there is no room
+  std::optional<Error> failure_;   // why nothing more goes, though the link lives
+  std::optional<WaitsFor> waits_;  // while there is no room
 };
 
 }  // namespace tendon::v0::detail

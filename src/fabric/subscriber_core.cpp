@@ -293,7 +293,7 @@ Result<Sample> SubscriberCore::receive(Deadline deadline) {
       return result != Attempt::nothing;
     });
     if (result == Attempt::sample) {
-      ++taken_count_;
+      ++turn_.taken_count;
       for (const Gap& gap : sample.gaps) tell(sample.key, gap);
       return sample;
     }
@@ -352,7 +352,7 @@ std::optional<Result<SubscriberCore::Numbered>> SubscriberCore::take_now() {
         return std::nullopt;
       case Attempt::sample:
         for (const Gap& gap : sample.gaps) tell(sample.key, gap);
-        return Numbered{++taken_count_, std::move(sample)};
+        return Numbered{++turn_.taken_count, std::move(sample)};
       case Attempt::look_again:
         settle();
     }
@@ -446,17 +446,17 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
   const std::size_t count = feed_count + (plain_ == nullptr ? 0 : 1);
   Attempt result = Attempt::nothing;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t place = (next_ + i) % count;
+    const std::size_t place = (turn_.next + i) % count;
     if (place == feed_count) {
       if (!take_plain(sample)) continue;
-      next_ = place + 1;
+      turn_.next = place + 1;
       return Attempt::sample;
     }
     const Entry& entry = connections.entries[place];
     if (!has_its_turn(entry)) continue;
     while (auto taken = entry.feed->take()) {
       if (!accept(entry, *std::move(taken), sample)) continue;
-      next_ = place + 1;
+      turn_.next = place + 1;
       return Attempt::sample;
     }
     if (entry.feed->is_over()) result = Attempt::look_again;

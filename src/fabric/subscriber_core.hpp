@@ -129,8 +129,11 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   const std::shared_ptr<LastReceiver> last_receiver_ = std::make_shared<LastReceiver>();
   std::atomic<bool> receiving_{false};
   std::atomic<bool> closed_{false};
-  std::size_t next_ = 0;           // of the receiver
-  std::uint64_t taken_count_ = 0;  // likewise
+  struct Turn {
+    std::size_t next = 0;           // whose turn it is
+    std::uint64_t taken_count = 0;  // all samples that were taken
+  };
+  Turn turn_;  // of the receiver
   Mutex posting_;
   std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver
   mutable Mutex mutex_;

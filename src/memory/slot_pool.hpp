@@ -215,7 +215,6 @@ class SlotPool {
   void put_back(SlotId id, Entry& entry) noexcept TENDON_REQUIRES(mutex_);
   [[nodiscard]] Error exhausted(std::uint64_t slot_bytes) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] SizeClass& class_of(std::uint64_t slot_bytes) noexcept TENDON_REQUIRES(mutex_);
-
   [[nodiscard]] Result<std::vector<SlotId>> free_slots(std::uint64_t size_bytes,
                                                        std::uint32_t count);
   [[nodiscard]] Result<bool> prefault_piece(SlotId id, std::uint64_t offset, std::uint64_t limit,

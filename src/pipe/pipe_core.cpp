@@ -180,7 +180,7 @@ bool PipeCore::progress() {
 
 // Asynchronous operations
 
-// Of what is queued that leaves which can; the rest is the Context's.
+// The queued messages that can leave do so; the rest is the Context's.
 void PipeCore::send_on() {
   if (sender_.progress() && !working_.exchange(true)) end_.context->add_work(shared_from_this());
 }

@@ -7,7 +7,8 @@
 //                     [--nursery COMMAND] [--step-sequences N] [--hang-timeout SECONDS]
 //                     [--drain-timeout SECONDS]
 // It says "workers ADDRESS" and "front ADDRESS" when both can be connected to. SIGTERM or SIGINT:
-// what was accepted is brought to its end, up to the drain timeout (30 s); a second one ends it at once.
+// what was accepted is brought to its end, up to the drain timeout (30 s); a second one ends it at
+// once.
 #include <unistd.h>
 
 #include <atomic>

@@ -141,10 +141,10 @@ class TENDON_API Publisher {
   const std::string& key() const&& = delete;
   [[nodiscard]] PublisherStats stats() const;
   /// Takes no new subscriber, waits for those that are behind, for those whose link was lost within
-  /// the lease before this call and may return, and until Zenoh took what is put for plain peers. Then
-  /// it withdraws the announcement and ends all channels. `timeout` names those that were not shown
-  /// everything, and a FabricEvent `unsent` each of them: they are ended too, and told what they
-  /// miss. The destructor does not wait for lost links.
+  /// the lease before this call and may return, and until Zenoh took what is put for plain peers.
+  /// Then it withdraws the announcement and ends all channels. `timeout` names those that were not
+  /// shown everything, and a FabricEvent `unsent` each of them: they are ended too, and told what
+  /// they miss. The destructor does not wait for lost links.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:

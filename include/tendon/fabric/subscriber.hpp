@@ -87,8 +87,8 @@ struct SubscriberStats {
   std::uint64_t plain_dropped = 0;      ///< of them, dropped because newer ones came meanwhile
   std::uint64_t plain_refused = 0;  ///< of them, in another form than `plain_content`, or too large
   std::uint64_t plain_deleted = 0;  ///< deletes of plain Zenoh peers
-  std::uint64_t undecodable = 0;        ///< samples that could not be read: some of `missed`
-  std::uint64_t ended = 0;              ///< streams of publishers that ended, and were read out
+  std::uint64_t undecodable = 0;    ///< samples that could not be read: some of `missed`
+  std::uint64_t ended = 0;          ///< streams of publishers that ended, and were read out
 };
 
 /// Receives what publishers of a set of keys publish, those too that come later.

@@ -221,7 +221,7 @@ class NarrowLink final : public PeerlessLink {
 
 class SampleSchemas : public SampleRound {
  protected:
-  // Of a shape that no other one has.
+  // Its shape is that of no other sample.
   [[nodiscard]] SharedMessage sample(std::int64_t size) {
     const auto schema = Schema::make({{"x", DType::u8, {size}}}).value();
     SharedMessage sample = raw_sample(nullptr, Bytes(memory_).first(static_cast<size_t>(size)));

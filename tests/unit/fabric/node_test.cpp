@@ -240,7 +240,9 @@ TEST_P(Nodes, ThoseThatKeepLargeSamplesLeaveTheOthersAll) {
   for (int keeper = 0; keeper < 6; ++keeper) {
     Program& hoarder = start("hoarder" + std::to_string(keeper));
     keepers.push_back(Subscriber::declare(hoarder.node, "frames").value());
-    ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(keepers.size() + 1, kPatience)));
+    ASSERT_TRUE(succeeds(keepers.back().wait_for_publishers(1, kPatience)));
+    const std::uint64_t history = std::min<std::uint64_t>(sequence, 2);
+    for (std::uint64_t n = 0; n < history; ++n) kept.push_back(receive(keepers.back()));
     for (std::uint64_t n = 0; n < kEach; ++n) {
       ASSERT_NO_FATAL_FAILURE(publish());
       kept.push_back(receive(keepers.back()));

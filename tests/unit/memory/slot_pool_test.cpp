@@ -417,7 +417,7 @@ TEST(SlotPoolPages, FreePagesGoBackUnderPressure) {
   EXPECT_EQ(resident_pages(small[7].memory), 128u);
 }
 
-/// The pages that the files of a pool have, whoever has mapped them.
+/// The bytes of the pages that a pool's files have, mapped by any process.
 std::uint64_t file_bytes(SlotPool& pool) {
   std::uint64_t bytes = 0;
   std::set<ino_t> files;

@@ -89,7 +89,8 @@ TEST_P(SchemaChange, EachDirectionAndEachPipeHasItsOwn) {
   EXPECT_TRUE(is_patterned(pair.server.recv(kPatience).value(), 1, 10));
 }
 
-// Sends what it can without waiting, as a control loop does, to a peer that takes nothing meanwhile.
+// Sends what it can without waiting, as a control loop does, to a peer that takes nothing
+// meanwhile.
 void poll_with_ever_new_shapes(Pipe& from, Pipe& to, std::uint64_t size_bytes) {
   constexpr std::uint64_t kShapes = 256;
   constexpr std::uint64_t kRounds = 10'000;
