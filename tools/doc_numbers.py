@@ -10,6 +10,7 @@ docs/protocol.md, docs/errors, and the texts of the library, the command and the
 
 NUMBERS = {
     "docs/protocol.md": [
+        ("an encoding of at most {} bytes of UTF-8", "kMaxEncodingBytes"),
         ("bytes that follow, at most {}: a frame", "kMaxHelloBytes - 16"),
         ("a frame has at most {} bytes", "kMaxHelloBytes"),
         ("| host | text | 1-{} bytes |", "kMaxIdentityTextBytes"),
@@ -224,7 +225,7 @@ NUMBERS = {
         ("Up to {} pipes wait to be accepted", "kBacklog"),
     ],
     "python/bindings/node.cpp": [
-        ("'auto', plain_bytes: int = {})", "kDefaultPlainBytes"),
+        ("'auto', plain_bytes: int = {},", "kDefaultPlainBytes"),
     ],
     "python/bindings/schema.cpp": [
         ("nested deeper than {} levels", "kMaxDepth"),

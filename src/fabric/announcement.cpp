@@ -200,7 +200,7 @@ Result<void> read_qos(EntityAnnouncement& entity, std::string_view chunk) {
     const bool in_place = count < kParts.size() ? part == count : part == std::string_view::npos;
     if (letter < 'a' || letter > 'z' || !in_place || !number) return refused;
     if (count < kParts.size()) known[count] = *number;
-    if (letter == 'z' && entity.kind == EntityKind::subscriber) entity.hears_plain = *number != 0;
+    if (letter == 'z' && entity.kind == EntityKind::subscriber) entity.hears_plain = *number == 1;
     rest.remove_prefix(end);
   }
   const auto overflow = enumerator_from(known[1], {Overflow::drop_oldest, Overflow::block});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <tendon/core/version.hpp>
 
 namespace tendon::v0::detail {
 

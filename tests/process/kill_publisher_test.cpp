@@ -129,7 +129,8 @@ bool KillPublisher::dies_at(int passage) {
   }
   EXPECT_TRUE(eventually([&] { return subscriber_.stats().publishers == 0; },
                          [&] { (void)subscriber_.recv(0s); }));
-  EXPECT_EQ(subscriber_.stats().missed, 0u);
+  // Its head says so of a sample whose publish() had not returned, and which nobody was shown.
+  EXPECT_LE(subscriber_.stats().missed, 1u);
   const auto left = [&] {
     // The socket of a node that was killed goes when the next one listens, after a minute.
     detail::sweep_stale_sockets(runtime_folder(), 0s);

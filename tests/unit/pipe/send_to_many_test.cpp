@@ -119,7 +119,10 @@ TEST_P(SendToMany, APeerThatTakesNothingDelaysNoOther) {
     ASSERT_TRUE(succeeds(detail::send_kept_async(peers_.back().out, *kept).wait(kPatience)));
     EXPECT_TRUE(is_patterned(peers_.back().in.recv(kPatience).value(), i, kLarge));
   }
-  EXPECT_FALSE(slow.back().done());
+  // In shared memory it may have all that fits in its ring: beyond its share as copies.
+  if (!way().is_shm()) {
+    EXPECT_FALSE(slow.back().done());
+  }
   for (std::uint64_t i = 0; i < kMessages; ++i) {
     EXPECT_TRUE(succeeds(slow[i].wait(kPatience)));
     EXPECT_TRUE(is_patterned(peers_.front().in.recv(kPatience).value(), i, kLarge));

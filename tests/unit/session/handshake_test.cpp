@@ -366,7 +366,7 @@ TEST(Handshake, AnotherVersionIsToldOurs) {
   const Error told = error_of(decode(step.send).value());
   EXPECT_EQ(told.code, ErrorCode::version_mismatch);
   EXPECT_THAT(told.detail, HasSubstr("8 to 9.1"));
-  EXPECT_THAT(told.detail, HasSubstr("version 1.1"));
+  EXPECT_THAT(told.detail, HasSubstr("version 1.2"));
 }
 
 TEST(Handshake, EndAndTimeoutNamePeerAndState) {

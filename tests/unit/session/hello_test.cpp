@@ -37,6 +37,7 @@ Nonce128 token_from(int first) {
 
 HelloMessage hello_message() {
   HelloMessage message;
+  message.version.minor = 1;  // as the golden bytes
   message.kind = HelloKind::hello;
   message.profile = Profile::local;
   message.context_id.bytes = token_from(0x10);
@@ -62,6 +63,7 @@ HelloMessage hello_message() {
 
 HelloMessage attach_message() {
   HelloMessage message;
+  message.version.minor = 1;  // as the golden bytes
   message.kind = HelloKind::attach;
   message.context_id.bytes = token_from(0x10);
   message.ticket = token_from(0x40);
@@ -72,6 +74,7 @@ HelloMessage attach_message() {
 
 HelloMessage routed_message() {
   HelloMessage message;
+  message.version.minor = 1;  // as the golden bytes
   message.kind = HelloKind::path;
   message.path = PathKind::routed;
   return message;
@@ -79,6 +82,7 @@ HelloMessage routed_message() {
 
 HelloMessage path_message() {
   HelloMessage message;
+  message.version.minor = 1;  // as the golden bytes
   message.kind = HelloKind::path;
   message.ticket = token_from(0x40);
   message.path = PathKind::tcp;
@@ -88,12 +92,14 @@ HelloMessage path_message() {
 
 HelloMessage ready_message() {
   HelloMessage message;
+  message.version.minor = 1;  // as the golden bytes
   message.kind = HelloKind::ready;
   return message;
 }
 
 HelloMessage reject_message() {
   HelloMessage message;
+  message.version.minor = 1;  // as the golden bytes
   message.kind = HelloKind::reject;
   message.error_code = 104;
   message.reason = "no";
@@ -102,6 +108,7 @@ HelloMessage reject_message() {
 
 HelloMessage lane_message() {
   HelloMessage message;
+  message.version.minor = 1;  // as the golden bytes
   message.kind = HelloKind::lane;
   message.context_id.bytes = token_from(0x10);
   message.ticket = token_from(0x40);
@@ -590,7 +597,7 @@ TEST(Hello, OtherMajorsAreRefusedUnlessTheySpeakOurs) {
   const Error newer = ready_frame().version(3, 4, 2).error();
   EXPECT_EQ(newer.code, ErrorCode::version_mismatch);
   EXPECT_THAT(newer.detail, HasSubstr("peer speaks version 2 to 3.4"));
-  EXPECT_THAT(newer.detail, HasSubstr("this build (0.1.0) version 1.1"));
+  EXPECT_THAT(newer.detail, HasSubstr("this build (0.1.0) version 1.2"));
   const Error older = ready_frame().version(0, 9, 0).error();
   EXPECT_EQ(older.code, ErrorCode::version_mismatch);
   EXPECT_THAT(older.detail, HasSubstr("peer speaks version 0.9"));

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -119,6 +120,7 @@ Descriptor example(MessageKind kind) {
     case MessageKind::ack:
     case MessageKind::cancel:
     case MessageKind::ping:
+    case MessageKind::head:
       break;
     case MessageKind::end:
       descriptor.tag = 1;
@@ -198,6 +200,9 @@ constexpr Golden kGolden[] = {
     {MessageKind::clock,
      "0f00000000000000 0807060504030201 0000000001000000 0000000000000000 "
      "0000000000000000 0000000000000000 1817161514131211 2827262524232221"},
+    {MessageKind::head,
+     "1200000003000000 0900000000000000 0000000000000000 0000000000000000 "
+     "0000000000000000 0000000000000000 0000000000000000 0000000000000000"},
 };
 
 TEST(GoldenDescriptor, OfEachKind) {
@@ -207,8 +212,12 @@ TEST(GoldenDescriptor, OfEachKind) {
     EXPECT_EQ(hex(descriptor), golden.bytes) << to_string(golden.kind);
     EXPECT_EQ(check_descriptor(descriptor, kCapBytes), "") << to_string(golden.kind);
   }
-  EXPECT_EQ(std::size(kGolden), 15u);
-  EXPECT_EQ(to_string(MessageKind{std::size(kGolden) + 1}), "unknown") << "a kind without bytes";
+  EXPECT_EQ(std::size(kGolden), 16u);
+  for (unsigned kind = 0; kind < 256; ++kind) {
+    const bool is_golden = std::ranges::any_of(
+        kGolden, [&](const Golden& golden) { return golden.kind == MessageKind(kind); });
+    EXPECT_EQ(to_string(MessageKind(kind)) != "unknown", is_golden) << kind;
+  }
 }
 
 // One side of a link; what it writes is read here as the other process would read it.
