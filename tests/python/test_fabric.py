@@ -273,7 +273,8 @@ def test_samples_of_another_schema_are_in_a_gap_and_told_once(start):
         told = []
         while not told or told[-1].kind != "ended":
             told.append(events.recv(PATIENCE_S))
-        assert [event.kind for event in told] == ["schema_mismatch", "gap", "ended"]
+        # That the publisher came may have been told before.
+        assert [event.kind for event in told if event.kind != "came"] == ["schema_mismatch", "gap", "ended"]
     stats = subscriber.stats()
     assert (stats.missed, stats.schema_mismatches, stats.undecodable, stats.violations) == (2, 2, 0, 0)
 
@@ -527,18 +528,20 @@ def test_block_for_is_how_long_publish_waits(connected):
 def test_a_subscriber_that_the_publishing_thread_empties_lags_at_once(start):
     node = start("vision")
     with node.events() as events:
+
+        def next_lagging():
+            return next(event for event in iter(lambda: events.recv(PATIENCE_S), None) if event.kind == "lagging")
+
         publisher = node.publisher("own", overflow="block", block_for=None)
         subscriber = node.subscriber("own", window=1)
         publisher.wait_for_subscribers(1, PATIENCE_S)
         lagging = [publisher.publish({"n": n}).lagging for n in (1, 2)]
         assert lagging[0] == [] and "vision" in lagging[1][0]
-        event = events.recv(PATIENCE_S)
-        assert event.kind == "lagging" and "nobody has received" in event.reason
+        assert "nobody has received" in next_lagging().reason
         assert subscriber.recv(PATIENCE_S).tensors["n"] == 1
         # One is shown for the one that was taken, and the others lag.
         assert sum(len(publisher.publish({"n": n}).lagging) for n in (3, 4, 5)) >= 2
-        event = events.recv(PATIENCE_S)
-        assert event.kind == "lagging" and "the thread that publishes" in event.reason
+        assert "the thread that publishes" in next_lagging().reason
 
 
 def test_a_loan_is_published_where_it_was_filled(connected):
