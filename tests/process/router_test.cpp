@@ -167,8 +167,9 @@ TEST_F(Router, TellsTheCommandOfPlainPeers) {
       once.out,
       "published 1 samples on vision/frames; the last one was shown to 0; 1 were put for plain "
       "Zenoh peers\n");
-  EXPECT_THAT(came.take(1), ElementsAre(testing::StartsWith(
-                                "vision/frames application/octet-stream;safetensors ")));
+  EXPECT_THAT(
+      came.take(1),
+      ElementsAre(testing::StartsWith("vision/frames application/octet-stream;safetensors ")));
   Words bare = pub;
   bare.insert(bare.end(), {"--bare", "--encoding", "text/plain", "--json"});
   const Ended as_one = run_tendon(with_router(bare));
