@@ -18,7 +18,8 @@ namespace tendon::v0::detail {
 /// Readers of a publisher whose links were lost, without proof that they are dead: they may return
 /// and go on, also while the publisher is being closed.
 ///
-/// Owns:    shares of the links that were lost.
+/// Owns:    shares of the links that were lost. The last share of a link may not go under a lock: what
+///          is let go is returned.
 /// Threads: none of its own. It reads no clock.
 /// Errors:  none.
 /// Blocks:  never.
@@ -31,27 +32,44 @@ class LostReaders {
     std::uint64_t next = 0;  ///< the first sample that it was not shown
     Time at{};
     bool confirmed = false;  ///< it had taken what it was shown
+
+    [[nodiscard]] const ContextId& context() const noexcept { return link->peer().context; }
   };
 
-  void add(Reader reader) {
-    if (readers_.size() >= kMost) readers_.erase(readers_.begin());
+  using Links = std::vector<std::shared_ptr<Link>>;
+
+  [[nodiscard]] Links add(Reader reader) {
+    Links gone;
+    if (readers_.size() >= kMost) gone.push_back(take(readers_.begin()));
     readers_.push_back(std::move(reader));
+    return gone;
   }
   [[nodiscard]] bool knows(const ContextId& context) const {
-    return find(context) != readers_.end();
+    return std::ranges::find(readers_, context, &Reader::context) != readers_.end();
   }
   /// It has a link again: one subscription for one that was lost.
-  void returned(const ContextId& context) {
-    const auto found = find(context);
-    if (found != readers_.end()) readers_.erase(found);
+  [[nodiscard]] Links returned(const ContextId& context) {
+    Links gone;
+    const auto found = std::ranges::find(readers_, context, &Reader::context);
+    if (found != readers_.end()) gone.push_back(take(found));
+    return gone;
+  }
+  /// Nobody is waited for.
+  [[nodiscard]] Links forget_all() {
+    Links gone;
+    while (!readers_.empty()) gone.push_back(take(readers_.begin()));
+    return gone;
   }
   /// The publisher is being closed since `now`: it waits for those that were lost within the lease
   /// before, and forgets those of which nothing was heard for kForgotten leases.
-  void close(Time now, std::chrono::milliseconds lease) {
-    std::erase_if(readers_,
-                  [&](const Reader& reader) { return now - reader.at > kForgotten * lease; });
+  [[nodiscard]] Links close(Time now, std::chrono::milliseconds lease) {
     closing_at_ = now;
     lease_ = lease;
+    Links gone;
+    // The oldest are first.
+    while (!readers_.empty() && now - readers_.front().at > kForgotten * lease)
+      gone.push_back(take(readers_.begin()));
+    return gone;
   }
   /// Until when one of them is waited for, that is behind `last`; nothing: none is.
   [[nodiscard]] std::optional<Time> due(std::uint64_t last, Time now) const {
@@ -78,9 +96,10 @@ class LostReaders {
   [[nodiscard]] static bool is_behind(const Reader& reader, std::uint64_t last) {
     return !reader.link->death_proved() && (reader.next <= last || !reader.confirmed);
   }
-  [[nodiscard]] std::vector<Reader>::const_iterator find(const ContextId& context) const {
-    return std::ranges::find_if(
-        readers_, [&](const Reader& reader) { return reader.link->peer().context == context; });
+  [[nodiscard]] std::shared_ptr<Link> take(std::vector<Reader>::iterator reader) {
+    std::shared_ptr<Link> link = std::move(reader->link);
+    readers_.erase(reader);
+    return link;
   }
 
   std::vector<Reader> readers_;  // the oldest first

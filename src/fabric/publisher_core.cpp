@@ -502,7 +502,7 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
   auto subscription = std::make_shared<Subscription>(
       weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window, copied_),
       pipe, cursor, history_.last(), is_own ? entities_->receiver_of(request.subscriber) : nullptr);
-  lost_.returned(link->peer().context);
+  let_go(lost_.returned(link->peer().context));
   subscriptions_.push_back(subscription);
   entities_->count_subscription(*link, 1);
   SampleSender::Round round(*sender_);
@@ -526,13 +526,18 @@ void PublisherCore::ended(Subscription& subscription, Parting parting) {
   const Lock lock(mutex_);
   if (subscription.position.over) return;
   if (parting == Parting::lost) {
-    lost_.add({.link = subscription.link().shared_from_this(),
-               .next = subscription.position.cursor.next(),
-               .at = std::chrono::steady_clock::now(),
-               .confirmed = subscription.channel()->window().untaken_messages() == 0});
+    let_go(lost_.add({.link = subscription.link().shared_from_this(),
+                      .next = subscription.position.cursor.next(),
+                      .at = std::chrono::steady_clock::now(),
+                      .confirmed = subscription.channel()->window().untaken_messages() == 0}));
   }
   remove(subscription);
   detach_soon(subscription);
+}
+
+// The last share of a link takes that link's receive lock, and is not dropped under another lock.
+void PublisherCore::let_go(LostReaders::Links links) {
+  if (!links.empty()) context_.schedule([links = std::move(links)] {});
 }
 
 // Behind the receive lock and the round: there the last share of a publisher may go, and a sink
@@ -656,8 +661,8 @@ Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
   const auto begun = std::chrono::steady_clock::now();
   {
     const Lock lock(mutex_);
-    if (lost == Lost::ignored) lost_ = {};
-    lost_.close(begun, context_.options().lease);
+    if (lost == Lost::ignored) let_go(lost_.forget_all());
+    let_go(lost_.close(begun, context_.options().lease));
   }
   for (bool waiting = true; waiting;) {
     const auto due = [&] {
@@ -683,6 +688,7 @@ Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
     const Lock lock(mutex_);
     last = history_.last();
     unsent = this->unsent();
+    let_go(lost_.forget_all());
     for (const auto& subscription : subscriptions_) {
       subscription->position.over = true;
       entities_->count_subscription(subscription->link(), -1);

@@ -98,6 +98,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] Result<void> close(Deadline deadline, Lost lost);
   [[nodiscard]] Result<void> admits(const ContextId& reader) TENDON_REQUIRES(mutex_);
+  void let_go(LostReaders::Links links);
   void show_head_page(Subscription& subscription) TENDON_REQUIRES(mutex_);
   void note_behind();
   [[nodiscard]] Result<void> check(const TensorDict& sample) const;

@@ -235,8 +235,8 @@ class Strangers : public PipeTest {
                           kPatience)
                    .value();
   Subscriber subscriber_ = Subscriber::declare(node_, "topic", {.window = 4}).value();
-  const std::shared_ptr<Stall> stall_ = std::make_shared<Stall>();
   Context stranger_ = make("stranger", way(), kLongLease);
+  const std::shared_ptr<Stall> stall_ = std::make_shared<Stall>();  // it has links of the stranger
   std::optional<Mouth> discovery_;
 };
 TENDON_ON_BOTH_PATHS(Strangers);
