@@ -114,7 +114,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   /// Looks what became of its channels, and does what follows.
   void settle();
   void act_on(Streams::Changes changes);
-  void finish(const Streams::Changes::Over& over);
+  void finish(const Streams::Changes::Over& over) TENDON_REQUIRES(mutex_);
   /// One that is there now, without a wait. Nothing: none is.
   [[nodiscard]] std::optional<Result<Numbered>> take_now();
   [[nodiscard]] std::optional<Numbered> take_returned();
