@@ -154,7 +154,8 @@ TEST_F(Topic, EchoShowsImagesOnATerminalAlone) {
   const auto on_a_terminal = [&](const std::string& tail) {
     std::string line = TENDON_CLI_PATH;
     for (const std::string& word : words) line += " '" + word + "'";
-    return Command({"-qec", line + tail, "/dev/null"}, script).finish().out;
+    // What it says on stderr is another stream.
+    return Command({"-qec", line + tail + " 2>/dev/null", "/dev/null"}, script).finish().out;
   };
   const std::string shown = on_a_terminal("");
   const std::string block = "\u2580";
