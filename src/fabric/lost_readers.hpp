@@ -18,8 +18,8 @@ namespace tendon::v0::detail {
 /// Readers of a publisher whose links were lost, without proof that they are dead: they may return
 /// and go on, also while the publisher is being closed.
 ///
-/// Owns:    shares of the links that were lost. The last share of a link may not go under a lock: what
-///          is let go is returned.
+/// Owns:    shares of the links that were lost. The last share of a link may not go under a lock:
+///          what is let go is returned.
 /// Threads: none of its own. It reads no clock.
 /// Errors:  none.
 /// Blocks:  never.
