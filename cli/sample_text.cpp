@@ -105,7 +105,7 @@ bool is_text(std::string_view encoding, std::string_view bytes) {
   return is_said && detail::is_utf8(bytes);
 }
 
-/// What is shown of UTF-8: whole characters.
+/// The part of UTF-8 text that is shown: whole characters.
 std::string_view front_of(std::string_view text) {
   std::size_t size = std::min(text.size(), kShownTextBytes);
   while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
@@ -126,7 +126,7 @@ std::string lines_of_text(std::string_view text) {
   return lines;
 }
 
-/// What a plain peer put: an encoding that it chose, and its bytes.
+/// A sample of a plain peer: the encoding that it chose, and its bytes.
 std::string describe_plain_bytes(const Sample& sample) {
   const Bytes bytes = sample.bytes.bytes();
   std::string text = fmt::format("\n  {}  {} bytes", shown(sample.encoding), bytes.size());

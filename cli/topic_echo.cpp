@@ -61,7 +61,7 @@ std::string published_keys(Node& node, const std::string& wanted) {
 /// A reader of a topic: what it asks for, and what it does with what comes.
 struct Reader {
   SubscriberOptions subscriber;
-  /// What else may be meant where nobody publishes; empty: nothing.
+  /// Keys that may be meant where nobody publishes; empty: none.
   std::string_view hint;
   std::function<void(const FabricEvent&)> on_event;
   std::function<void(const Sample&)> on_sample;

@@ -97,7 +97,7 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
     const detail::Lock lock(mutex_);
     return bell_.fd();
   }
-  /// What is done from now on makes fd() readable again.
+  /// Completions from now on make fd() readable again.
   void arm() TENDON_EXCLUDES(mutex_) {
     const detail::Lock lock(mutex_);
     bell_.silence();

@@ -14,7 +14,7 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What a Python Publisher holds. The publisher is shared with a close() that goes on after Ctrl-C.
+/// The state of a Python Publisher. It is shared with a close() that goes on after Ctrl-C.
 struct PublisherHandle {
   nb::object node;
   std::shared_ptr<Publisher> publisher;

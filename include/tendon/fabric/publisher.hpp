@@ -132,7 +132,7 @@ class TENDON_API Publisher {
   [[nodiscard]] Result<Published> publish(Loan&& sample);
   [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline);
 
-  /// Until `count` subscribers are there that were shown the history. All plain Zenoh peers are one
+  /// Waits for `count` subscribers that were shown the history. All plain Zenoh peers are one
   /// of them: Zenoh says whether there is any, not how many. A subscriber of Tendon that listens to
   /// plain peers counts by its channel alone. While there is one on the key plain peers are not
   /// counted, because Zenoh cannot tell them from it. Errors: timeout, with their number.

@@ -39,7 +39,7 @@ struct Sample {
   std::optional<TensorDict> tensors{};  ///< set when a TensorDict was published; `bytes` is empty
                                         ///< then
   Storage bytes{};
-  /// What a plain Zenoh peer says that its sample is, as Zenoh writes it: "application/json". UTF-8
+  /// The encoding that a plain Zenoh peer names, as Zenoh writes it: "application/json". UTF-8
   /// of at most kMaxEncodingBytes, which may have control characters. Empty for all others.
   std::string encoding{};
   /// A plain Zenoh peer put it (SubscriberOptions::plain): any program that reaches the routers may
