@@ -22,7 +22,7 @@ class WithoutGil {
   WithoutGil& operator=(const WithoutGil&) = delete;
   ~WithoutGil() { acquire(); }
 
-  /// What f() returns, called with the GIL in the middle of the scope; it must not throw.
+  /// The result of f(), called with the GIL in the middle of the scope; it must not throw.
   template <class F>
   auto with_gil(F f) {
     acquire();

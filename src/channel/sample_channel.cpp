@@ -174,7 +174,7 @@ Result<Sent> SampleChannel::go_on() {
   return Sent::done;
 }
 
-// What the link goes on with.
+// The link goes on with op_.
 Result<Sent> SampleChannel::go_on_sending() {
   auto sent = link_->send(op_, Deadline::never());
   if (sent && *sent == Sent::later) return sent;

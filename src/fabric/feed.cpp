@@ -288,7 +288,7 @@ void Feed::note_reached(const SampleHeader& header) {
   if (header.sequence > reached_.sequence) reached_ = header;
 }
 
-// Those that came before the last one came before it.
+// Samples arrive in order: the last one that waits says how far the publisher has come.
 void Feed::look_at_what_waits() {
   if (const Incoming* last = receiver_.last_arrived())
     if (const auto header = header_of(*last)) note_reached(*header);

@@ -71,7 +71,7 @@ class LostReaders {
       gone.push_back(take(readers_.begin()));
     return gone;
   }
-  /// Until when one of them is waited for, that is behind `last`; nothing: none is.
+  /// The time until which readers that are behind `last` are waited for; nothing: none is.
   [[nodiscard]] std::optional<Time> due(std::uint64_t last, Time now) const {
     std::optional<Time> latest;
     for (const Reader& reader : readers_) {

@@ -131,7 +131,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
                              const EntityAnnouncement& publisher, Deadline deadline);
-  /// What one look has of a Context: how its node is named, and where it listens.
+  /// A Context as one look finds it: how its node is named, and where it listens.
   struct Whereabouts {
     PeerName name;
     std::vector<std::string> addresses;

@@ -49,7 +49,7 @@ static_assert(sizeof(PlainOrigin) == 72 && std::is_trivially_copyable_v<PlainOri
 inline constexpr std::string_view kSafetensorsEncoding = "application/octet-stream;safetensors";
 inline constexpr std::string_view kBytesEncoding = "zenoh/bytes";
 
-/// What a publisher puts for plain peers, as its options say.
+/// The form in which a publisher puts samples for plain peers, as its options say.
 struct PlainForm {
   std::string encoding{kBytesEncoding};  ///< of raw bytes
   std::uint64_t most_bytes = 0;
@@ -84,8 +84,8 @@ struct PlainParts {
   std::optional<TensorDict> tensors;
   Storage bytes;
 };
-/// What a stranger put, in the form that a subscriber takes. Errors: those of from_plain(), with
-/// PlainContent::tensors; else only resource_exhausted.
+/// The sample of a stranger, in the form that a subscriber takes. Errors: those of from_plain(),
+/// with PlainContent::tensors; else only resource_exhausted.
 [[nodiscard]] Result<PlainParts> from_plain(const Storage& payload,
                                             const std::shared_ptr<const Schema>& wanted,
                                             PlainContent content);

@@ -22,6 +22,26 @@ bool are_twins(const Stream& one, const Stream& other) {
 
 }  // namespace
 
+Ended Stream::ended() const {
+  return {.publisher = node.text,
+          .entity = publisher.entity,
+          .key = key,
+          .incarnation = incarnation,
+          .last_seen = last_seen,
+          .last_published = ending.last_published,
+          .exact = ending.exact,
+          .reason = ending.reason};
+}
+
+std::vector<Gap> Stream::take_gaps(std::uint64_t of_incarnation) {
+  std::vector<Gap> taken;
+  for (const PendingGaps::Missing& missing : gaps.take()) {
+    taken.push_back(
+        {node.text, of_incarnation, missing.first, missing.last, missing.reason, publisher.entity});
+  }
+  return taken;
+}
+
 // Connecting
 
 std::size_t Streams::open_count() const {
@@ -169,14 +189,7 @@ void Streams::tell_end(const std::shared_ptr<Stream>& stream, const Feed::Ending
   stream->state = Stream::State::told;
   stream->ending = ending;
   stream->ending.last_published = std::max(ending.last_published, last_seen);
-  changes.told.push_back({.publisher = stream->node.text,
-                          .entity = stream->publisher.entity,
-                          .key = stream->key,
-                          .incarnation = stream->incarnation,
-                          .last_seen = last_seen,
-                          .last_published = stream->ending.last_published,
-                          .exact = ending.exact,
-                          .reason = ending.reason});
+  changes.told.push_back(stream->ended());
   if (ending.reason == EndReason::lost || ending.reason == EndReason::refused) remember(*stream);
   told_.push_back(stream);
   streams_.erase(stream->publisher);

@@ -40,6 +40,11 @@ struct Stream {
   std::chrono::steady_clock::time_point parted_at{};
   Feed::Ending ending{};        ///< when told
   std::uint64_t last_seen = 0;  ///< likewise
+
+  /// Its end, as the program hears of it, when it is told.
+  [[nodiscard]] Ended ended() const;
+  /// The gaps before what the program gets next.
+  [[nodiscard]] std::vector<Gap> take_gaps(std::uint64_t of_incarnation);
 };
 
 /// The streams of one subscriber: which channels are read, in which order, and when each stream

@@ -213,20 +213,10 @@ void SubscriberCore::finish(const Streams::Changes::Over& over) {
              .publisher = stream.node.text,
              .incarnation = stream.incarnation,
              .entity = stream.publisher.entity};
-  for (const PendingGaps::Missing& missing : stream.gaps.take()) {
-    end.gaps.push_back({stream.node.text, stream.incarnation, missing.first, missing.last,
-                        missing.reason, stream.publisher.entity});
-    tell(stream.key, end.gaps.back());
-  }
+  end.gaps = stream.take_gaps(stream.incarnation);
+  for (const Gap& gap : end.gaps) tell(stream.key, gap);
   if (!options_.ends) return;
-  end.ended = Ended{.publisher = stream.node.text,
-                    .entity = stream.publisher.entity,
-                    .key = stream.key,
-                    .incarnation = stream.incarnation,
-                    .last_seen = stream.last_seen,
-                    .last_published = stream.ending.last_published,
-                    .exact = stream.ending.exact,
-                    .reason = stream.ending.reason};
+  end.ended = stream.ended();
   ends_.push_back(std::move(end));
 }
 
@@ -496,6 +486,7 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
     age = age_at_most(taken.header, context_->links().clock_of(*entry.feed->link(), now), now);
   }
   std::optional<GapReason> left_out;
+  std::vector<Gap> gaps;
   bool is_news = false;
   {
     const Lock lock(mutex_);
@@ -521,7 +512,10 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
       stream.gaps.add({sequence, sequence, *left_out});
       ++stats_.missed;
     }
-    if (!left_out) ++stats_.received;
+    if (!left_out) {
+      ++stats_.received;
+      gaps = stream.take_gaps(taken.header.incarnation);
+    }
   }
   if (is_news) tell_mismatch(entry);
   if (left_out) return false;
@@ -531,14 +525,10 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
                   .sequence = sequence,
                   .stamp = taken.header.stamp,
                   .age = age,
+                  .gaps = std::move(gaps),
                   .tensors = std::move(taken.tensors),
                   .bytes = std::move(taken.bytes),
                   .entity = stream.publisher.entity};
-  const Lock lock(mutex_);
-  for (const PendingGaps::Missing& missing : stream.gaps.take()) {
-    sample.gaps.push_back({stream.node.text, taken.header.incarnation, missing.first, missing.last,
-                           missing.reason, stream.publisher.entity});
-  }
   return true;
 }
 
