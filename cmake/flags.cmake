@@ -68,6 +68,10 @@ if(PROJECT_IS_TOP_LEVEL)
     if(TENDON_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # Without both, ccache keeps nothing that a precompiled header went into.
       target_compile_options(tendon_flags INTERFACE -fpch-preprocess)
+      # g++ knows the files of a precompiled header by their bytes. ccache leaves comments out of its key: it would
+      # return a header of older comments, and `#pragma once` would then let the changed files in twice.
+      set(TENDON_PRECOMPILE_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+      list(INSERT TENDON_PRECOMPILE_LAUNCHER 3 CCACHE_COMMENTS=1 CCACHE_NODIRECT=1)
     endif()
     file(RELATIVE_PATH source_from_build "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
     target_compile_options(tendon_flags INTERFACE "-fmacro-prefix-map=${source_from_build}=")

@@ -26,6 +26,14 @@ function(tendon_names_in source result)
   set(${result} ${names} PARENT_SCOPE)
 endfunction()
 
+# tendon_precompile_headers(<target> <header>...): makes <target> the one that precompiles these headers for others.
+function(tendon_precompile_headers target)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  if(TENDON_PRECOMPILE_LAUNCHER)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${TENDON_PRECOMPILE_LAUNCHER}")
+  endif()
+endfunction()
+
 # tendon_reuse_headers(<target> [tendon_test_headers]): headers that are precompiled once for targets of few files. It does
 # nothing where there are none.
 function(tendon_reuse_headers target)
