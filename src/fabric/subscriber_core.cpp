@@ -214,8 +214,11 @@ void SubscriberCore::finish(const Streams::Changes::Over& over) {
              .incarnation = stream.incarnation,
              .entity = stream.publisher.entity};
   end.gaps = stream.take_gaps(stream.incarnation);
-  for (const Gap& gap : end.gaps) tell(stream.key, gap);
-  if (!options_.ends) return;
+  if (!options_.ends) {
+    for (const Gap& gap : end.gaps) tell(stream.key, gap);
+    return;
+  }
+  // Its receiver tells of them, as of those before a sample.
   end.ended = stream.ended();
   ends_.push_back(std::move(end));
 }

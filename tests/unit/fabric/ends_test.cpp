@@ -126,6 +126,12 @@ TEST_P(Ends, OfAPublisherThatDiesSaysHowManySamplesThereWere) {
   EXPECT_THAT(taken.back().gaps, ElementsAre(Gap{"vision", taken[0].incarnation, 4, 50,
                                                  GapReason::died, taken[0].entity}));
   EXPECT_EQ(subscriber.stats().missed + subscriber.stats().received, 50u);
+  // Events keep their order: behind this one there is no further of the gap.
+  Program& late = start("late");
+  const std::size_t came = told.of(FabricEventKind::came).size();
+  const Publisher next = Publisher::declare(late.node, "count").value();
+  ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::came).size() > came; }));
+  EXPECT_EQ(told.of(FabricEventKind::gap).size(), 1u);
 }
 
 // The kernel closes the sockets of a process before it says that it is dead.
