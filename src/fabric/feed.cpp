@@ -36,7 +36,9 @@ struct Feed::Message {
   Incoming incoming;
   std::shared_ptr<const Schema> schema;
   Lend lend = Lend::no;
-  SampleHeader before{};  ///< the sample that left the inbox before it
+  SampleHeader before{};              ///< the sample that left the inbox before it
+  SampleHeader header{};              ///< its own, read once: a publisher may write there meanwhile
+  std::optional<Error> unreadable{};  ///< why there is no header
 };
 
 Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
@@ -169,9 +171,12 @@ std::optional<Feed::Message> Feed::next_message() {
       message.emplace();
       message->lend = bodies_.may_lend(*link_, first.body);
       message->before = left_;
-      if (const auto header = header_of(first)) {
+      if (auto header = header_of(first)) {
+        message->header = *header;
         note_reached(*header);
         left_ = *header;
+      } else {
+        message->unreadable = std::move(header).error();
       }
       credit = receiver_.take_front();
       message->incoming = receiver_.pop_front();
@@ -222,13 +227,11 @@ std::optional<Feed::Taken> Feed::take() {
 Feed::Taken Feed::read(Message message) {
   Taken taken;
   taken.tag = message.incoming.descriptor.tag;
-  if (auto header = header_of(message.incoming); !header) {
-    taken.unreadable = std::move(header).error();
-  } else {
-    taken.header = *header;
-    if (auto content = read_content(message, taken); !content)
-      taken.unreadable = std::move(content).error();
-  }
+  taken.header = message.header;
+  taken.unreadable = std::move(message.unreadable);
+  if (taken.unreadable) return taken;
+  if (auto content = read_content(message, taken); !content)
+    taken.unreadable = std::move(content).error();
   return taken;
 }
 

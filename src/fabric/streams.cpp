@@ -132,12 +132,24 @@ Streams::Changes Streams::settle(Time now) {
     if (stream->state == Stream::State::parted) parted.push_back(stream);
   for (const auto& stream : parted) wait_on(stream, now, changes);
   end_pauses(now, changes);
-  std::erase_if(told_, [&](const auto& stream) {
-    if (!is_read(*stream)) return false;
-    changes.over.push_back({stream, stream->feed->take_last_gap(stream->ending)});
-    return true;
-  });
+  end_what_was_read(changes);
   return changes;
+}
+
+// In the order in which the ends were told: one that was read waits for an earlier one of the same
+// publisher, of which samples are unread.
+void Streams::end_what_was_read(Changes& changes) {
+  std::vector<std::shared_ptr<Stream>> unread;
+  for (auto& stream : told_) {
+    const bool waits = std::ranges::any_of(unread, [&](const auto& earlier) {
+      return earlier->publisher == stream->publisher || are_twins(*earlier, *stream);
+    });
+    if (waits || !is_read(*stream))
+      unread.push_back(std::move(stream));
+    else
+      changes.over.push_back({stream, stream->feed->take_last_gap(stream->ending)});
+  }
+  told_ = std::move(unread);
 }
 
 void Streams::look_at(const Entry& entry, Time now, Changes& changes) {

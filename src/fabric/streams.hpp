@@ -137,6 +137,7 @@ class Streams {
   void part(const std::shared_ptr<Stream>& stream, Time now, Changes& changes);
   void wait_on(const std::shared_ptr<Stream>& stream, Time now, Changes& changes);
   void end_pauses(Time now, Changes& changes);
+  void end_what_was_read(Changes& changes);
   void tell_end(const std::shared_ptr<Stream>& stream, const Feed::Ending& ending,
                 Changes& changes);
   void remember(const Stream& stream);

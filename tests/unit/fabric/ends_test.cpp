@@ -182,6 +182,32 @@ TEST_P(Ends, ALinkThatIsLostIsNoneAndKeepsTheOrder) {
   EXPECT_THAT(told.of(FabricEventKind::ended), IsEmpty());
 }
 
+// Nothing is unread of the second one, which ends while samples of the first one are.
+TEST_P(Ends, OfTwoIncarnationsComeInTheirOrder) {
+  Program& first = start("vision");
+  Program& motor = start("motor");
+  const Told told(motor.node);
+  Subscriber subscriber = Subscriber::declare(motor.node, "count", {.ends = true}).value();
+  Publisher before = Publisher::declare(first.node, "count", {.history = keep_last(4)}).value();
+  ASSERT_TRUE(succeeds(before.wait_for_subscribers(1, kPatience)));
+  for (int n = 1; n <= 2; ++n) ASSERT_TRUE(succeeds(before.publish(numbered(n))));
+  const auto die = [&](Program& program, std::size_t ends) {
+    program.node.close();
+    ASSERT_TRUE(eventually([&] { return motor.node.nodes().size() == 1; }));
+    part(motor, Death::proved);
+    ASSERT_TRUE(eventually([&] { return told.of(FabricEventKind::ended).size() == ends; }));
+  };
+  ASSERT_NO_FATAL_FAILURE(die(first, 1));
+  Program& second = start("vision");
+  Publisher after = Publisher::declare(second.node, "count").value();
+  ASSERT_TRUE(succeeds(after.wait_for_subscribers(1, kPatience)));
+  ASSERT_NO_FATAL_FAILURE(die(second, 2));
+  EXPECT_EQ(receive(subscriber).sequence, 1u);
+  EXPECT_EQ(receive(subscriber).sequence, 2u);
+  EXPECT_EQ(receive(subscriber).ended.value().last_seen, 2u);
+  EXPECT_EQ(receive(subscriber).ended.value().last_seen, 0u);
+}
+
 TEST_P(Ends, TwoPublishersOfOneNodeAreToldApart) {
   Program& vision = start("vision");
   Program& motor = start("motor");
