@@ -128,6 +128,7 @@ Value::Map document_of_link(const PeerStats& stats) {
           {"bytes_received", stats.bytes_received},
           {"dropped_messages", stats.dropped_messages},
           {"stray_frames", stats.stray_frames},
+          {"refused_questions", stats.refused_questions},
           {"silence_s", std::chrono::duration<double>(stats.silence).count()}};
 }
 

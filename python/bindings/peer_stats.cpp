@@ -33,6 +33,9 @@ void bind_peer_stats(nb::module_& module) {
       .def_ro("stray_frames", &PeerStats::stray_frames,
               "Frames that came to this Context through routers and were no part of a link:\n"
               "strangers put them, or somebody put them again.")
+      .def_ro("refused_questions", &PeerStats::refused_questions,
+              "Questions for links that came to this Context through routers and were dropped or\n"
+              "refused: larger, or more, than one may ask.")
       .def_prop_ro(
           "round_trip",
           [](const PeerStats& self) -> std::optional<double> {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <tendon/control/limits.hpp>
+#include <tendon/session/limits.hpp>
 #include <utility>
 #include <zmq.hpp>
 
@@ -85,6 +86,9 @@ zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type,
   socket.set(zmq::sockopt::rcvtimeo, 0);
   socket.set(zmq::sockopt::linger, static_cast<int>(linger.count()));
   socket.set(zmq::sockopt::maxmsgsize, kMaxMessageBytes);
+  // ZeroMQ would keep a silent connection, and its descriptor, for half a minute.
+  socket.set(zmq::sockopt::handshake_ivl,
+             static_cast<int>(std::chrono::milliseconds(kHandshakeTimeout).count()));
   return socket;
 }
 

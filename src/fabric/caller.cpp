@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/peer_error.hpp"
+#include "fabric/announced_dial.hpp"
 #include "fabric/node_core.hpp"
 #include "runtime/reach.hpp"
 
@@ -324,40 +325,46 @@ void Caller::finish(OpenCall& call) {
 void Caller::dial(const std::shared_ptr<NodeCore>& node, const EntityAnnouncement& responder) {
   const std::string target = target_of(prefix_, id_of(responder));
   fabric_->dialler().drop(target);  // that of an earlier channel
-  fabric_->dialler().want(
-      target, responder.context.to_string(),
-      [weak = weak_from_this(), weak_node = std::weak_ptr(node), responder](Deadline deadline) {
-        const auto self = weak.lock();
-        const auto known = weak_node.lock();
-        if (self == nullptr || known == nullptr) return true;
-        return self->connect(*known, responder, deadline);
-      });
+  const auto addresses = node->addresses_of(responder.context);
+  auto wanted = wanted_at(target, responder.context, addresses.value_or(std::vector<std::string>()),
+                          [weak = weak_from_this(), weak_node = std::weak_ptr(node),
+                           responder](const Dialler::Dial& dial) {
+                            const auto self = weak.lock();
+                            const auto known = weak_node.lock();
+                            if (self == nullptr || known == nullptr) return Dialler::Outcome::done;
+                            return self->connect(*known, responder, dial);
+                          });
+  wanted.haste = Dialler::Haste::called;
+  fabric_->dialler().want(std::move(wanted));
 }
 
-// On a thread of the Dialler. True: there is nothing left to do.
-bool Caller::connect(const NodeCore& node, const EntityAnnouncement& responder, Deadline deadline) {
+// On a thread of the Dialler.
+Dialler::Outcome Caller::connect(const NodeCore& node, const EntityAnnouncement& responder,
+                                 const Dialler::Dial& dial) {
+  using Outcome = Dialler::Outcome;
   const ResponderId id = id_of(responder);
   {
     const Lock lock(mutex_);
-    if (closed_ || !is_wanted(id)) return true;  // the calls that waited for it have ended
+    // The calls that waited for it have ended.
+    if (closed_ || !is_wanted(id)) return Outcome::done;
   }
   const auto addresses = node.addresses_of(responder.context);
   if (!addresses) {
     note_unreached(id, Error{ErrorCode::unreachable, kWhere, "its node is not announced"});
-    return false;
+    return Outcome::unreached;
   }
-  const auto link = node.reach(responder.context, *addresses, deadline).link;
+  const auto link = node.reach(responder.context, *addresses, dial).link;
   if (!link) {
     note_unreached(id, link.error());
-    return context_->unusable();
+    return context_->unusable() ? Outcome::done : Outcome::unreached;
   }
   const auto channel = open_channel(responder, *link);
   if (!channel) {
     note_unreached(id, channel.error());
-    return context_->unusable();
+    return context_->unusable() ? Outcome::done : Outcome::again;
   }
   use({responder, node.name_of_peer(responder.context).text, *channel});
-  return true;
+  return Outcome::done;
 }
 
 Result<std::shared_ptr<CallChannel>> Caller::open_channel(const EntityAnnouncement& responder,

@@ -113,8 +113,8 @@ class Caller final : public CallChannel::Side, public std::enable_shared_from_th
   void finish(OpenCall& call);
 
   void dial(const std::shared_ptr<NodeCore>& node, const EntityAnnouncement& responder);
-  [[nodiscard]] bool connect(const NodeCore& node, const EntityAnnouncement& responder,
-                             Deadline deadline);
+  [[nodiscard]] Dialler::Outcome connect(const NodeCore& node, const EntityAnnouncement& responder,
+                                         const Dialler::Dial& dial);
   [[nodiscard]] Result<std::shared_ptr<CallChannel>> open_channel(
       const EntityAnnouncement& responder, const std::shared_ptr<Link>& link);
   /// Does a call wait for a channel to it?

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
 #include "fabric/name_chunk.hpp"
+#include "session/machine.hpp"
+#include "session/resolve.hpp"
 #include "transport/stream/socket_stream.hpp"
 
 namespace tendon::v0::detail {
@@ -23,6 +26,8 @@ constexpr std::string_view kRouted = "routed";
 // Shorter than an asker waits, so that it hears why.
 constexpr std::chrono::milliseconds kPatienceForOthers{700};
 static_assert(kPatienceForOthers < Dialler::kPatience);
+// An asker hears no more of a dial that failed: the cause would tell it about this network.
+constexpr std::string_view kNoCause = "not done";
 
 // The first half is the asker's.
 CableKey joined(const Nonce128& first, const Nonce128& second) {
@@ -137,7 +142,7 @@ Result<std::shared_ptr<Link>> Detours::go(Way way, const PeerTarget& target,
     return std::move(reached.link);
   }
   // Somebody else may have come to one meanwhile: the peer, or another attempt.
-  if (auto link = context_->links().usable(target.context, profile_, ReachBy::context)) return link;
+  if (auto link = context_->links().usable(target.context, profile_, ReachBy::any)) return link;
   auto link =
       way == Way::dialled_back ? dial_back(target, deadline) : route(target, tried, deadline);
   if (!link)
@@ -156,7 +161,7 @@ Result<std::shared_ptr<Link>> Detours::dial_back(const PeerTarget& target, Deadl
   std::shared_ptr<Link> link;
   const bool came = context_->wait(nullptr, deadline, [&] {
     if (context_->unusable()) return true;
-    link = context_->links().usable(target.context, profile_, ReachBy::context);
+    link = context_->links().usable(target.context, profile_, ReachBy::any);
     return link != nullptr;
   });
   TENDON_CHECK(context_->usable(kWhere));
@@ -215,12 +220,14 @@ Result<std::unique_ptr<ByteStream>> Detours::open_cable(const PeerTarget& target
       StreamPeer{.user = std::nullopt, .kind = PathKind::routed, .why = text.str()}));
 }
 
-// Waits as a caller of the Context does, so that one without a thread makes progress.
+// Waits as a caller of the Context does, so that a Context without a thread makes progress. Anybody
+// may answer: the first `done` counts, and a "no" counts only once nothing else can come.
 Result<Detours::Answered> Detours::ask(const PeerTarget& target, const PeerQuestion& question,
                                        Deadline deadline) {
   struct Heard {
     Mutex mutex;
-    std::optional<Result<PeerAnswer>> answer TENDON_GUARDED_BY(mutex);
+    std::optional<PeerAnswer> done TENDON_GUARDED_BY(mutex);
+    std::optional<Result<PeerAnswer>> no TENDON_GUARDED_BY(mutex);  // the first one
     bool ended TENDON_GUARDED_BY(mutex) = false;
   };
   const auto heard = std::make_shared<Heard>();
@@ -231,10 +238,14 @@ Result<Detours::Answered> Detours::ask(const PeerTarget& target, const PeerQuest
                           {.key = key.text(), .payload = std::move(payload), .attachment = {}},
                           std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()),
                           [heard, context = context_](const ZenohMessage& message) {
+                            auto answer = read_peer_answer(message.payload.bytes());
                             {
                               const Lock lock(heard->mutex);
-                              if (!heard->answer)
-                                heard->answer = read_peer_answer(message.payload.bytes());
+                              const bool is_done = answer && answer->why_not.empty();
+                              if (is_done && !heard->done)
+                                heard->done = *std::move(answer);
+                              else if (!is_done && !heard->no)
+                                heard->no = std::move(answer);
                             }
                             context->wake_others();
                           },
@@ -247,25 +258,30 @@ Result<Detours::Answered> Detours::ask(const PeerTarget& target, const PeerQuest
                           }));
   (void)context_->wait(nullptr, deadline, [&] {
     const Lock lock(heard->mutex);
-    return context_->unusable() || heard->answer || heard->ended;
+    return context_->unusable() || heard->done || heard->ended;
   });
   const auto round_trip = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::steady_clock::now() - asked_at);
   request.reset();
   TENDON_CHECK(context_->usable(kWhere));
   const Lock lock(heard->mutex);
-  if (!heard->answer) {
-    return Error{heard->ended ? ErrorCode::unreachable : ErrorCode::timeout, kWhere,
-                 "the peer was asked through Zenoh, and did not answer"};
+  if (heard->done) return Answered{*std::move(heard->done), round_trip};
+  if (heard->no) {
+    TENDON_TRY(no, *std::move(heard->no));
+    return Answered{std::move(no), round_trip};
   }
-  if (!*heard->answer) return heard->answer->error();
-  return Answered{**std::move(heard->answer), round_trip};
+  return Error{heard->ended ? ErrorCode::unreachable : ErrorCode::timeout, kWhere,
+               "the peer was asked through Zenoh, and did not answer"};
 }
 
 // Questions of others
 
 void Detours::on_question(std::unique_ptr<ZenohQuestion> question) {
-  if (waiting_questions_.load() >= kMostWaitingQuestions) return;  // it is asked again
+  if (question->asked().payload.size_bytes() > kMaxQuestionBytes ||
+      waiting_questions_.load() >= kMostWaitingQuestions) {
+    refused_questions_.fetch_add(1);
+    return;  // an honest one is asked again
+  }
   const auto waits = std::make_shared<Counted>(shared_from_this(), waiting_questions_);
   cables_->post([weak = weak_from_this(), waits,
                  question = std::shared_ptr<ZenohQuestion>(std::move(question))] {
@@ -277,17 +293,26 @@ void Detours::answer(const std::shared_ptr<ZenohQuestion>& question) {
   const ZenohMessage& asked = question->asked();
   const auto read = read_peer_question(asked.payload.bytes());
   if (!read) {
-    log(LogLevel::warn, kWhere, "a question of a stranger: " + read.error().detail);
-    return say(*question, {.why_not = read.error().detail});
+    log(LogLevel::debug, kWhere, "a question of a stranger: " + read.error().detail);
+    return say(*question, refuse(read.error().detail));
   }
   if (const auto* const cable = std::get_if<CableQuestion>(&*read))
     return say(*question, take(*cable, domain_of(asked.key)));
   dial_for(std::get<DialBackQuestion>(*read), question);
 }
 
+PeerAnswer Detours::refuse(std::string why) {
+  refused_questions_.fetch_add(1);
+  return {.why_not = std::move(why)};
+}
+
 PeerAnswer Detours::take(const CableQuestion& asked, const std::string& domain) {
   if (!lets_in_cables_.load())
     return {.why_not = "its nodes take no routed links (routed = false)"};
+  if (!cable_requests_.may_serve(asked.asker, std::chrono::steady_clock::now())) {
+    return refuse("it was asked for more than " + std::to_string(kMaxCableRequestsPerSecond) +
+                  " cables in a second");
+  }
   const auto half = random_nonce();
   if (!half) return {.why_not = half.error().detail};
   auto near = cables_->lay({.domain = domain,
@@ -296,7 +321,7 @@ PeerAnswer Detours::take(const CableQuestion& asked, const std::string& domain) 
                             .key = joined(asked.half_key, *half),
                             .end = CableEnd::answerer,
                             .lane = asked.lane});
-  if (!near) return {.why_not = near.error().detail};
+  if (!near) return refuse(near.error().detail);
   acceptor_->admit(
       std::make_unique<SocketStream>(
           *std::move(near), StreamPeer{.user = std::nullopt, .kind = PathKind::routed, .why = {}}),
@@ -304,27 +329,42 @@ PeerAnswer Detours::take(const CableQuestion& asked, const std::string& domain) 
   return {.why_not = {}, .half_key = *half};
 }
 
+std::vector<std::string> Detours::dialable_for(const NodeAnnouncement& asker) {
+  const auto here = boot_hash(boot_id());
+  const bool is_here = here && asker.unix_on == *here;
+  std::vector<std::string> addresses;
+  for (const Address& address : asker.addresses) {
+    const auto numbers = resolve(address, Deadline::now(), ResolveFor::connect);
+    if (!numbers) continue;  // a name, which nobody announces
+    const bool stays_here = std::ranges::any_of(*numbers, [](const SocketAddress& one) {
+      return one.is_loopback() || one.is_link_local();
+    });
+    if (is_here || !stays_here) addresses.push_back(address.to_string());
+  }
+  return addresses;
+}
+
 // What it names is a hint, as all that is announced: nothing is done but a dial.
 void Detours::dial_for(const DialBackQuestion& asked,
                        const std::shared_ptr<ZenohQuestion>& question) {
-  if (dials_for_others_.load() >= kMostDialsForOthers)
-    return say(*question, {.why_not = "it dials for others already"});
+  auto addresses = dialable_for(asked.asker);
+  const bool may = !addresses.empty() && dials_for_others_.load() < kMostDialsForOthers &&
+                   dials_back_.may_serve(asked.asker.context, std::chrono::steady_clock::now());
+  if (!may) return say(*question, refuse(std::string(kNoCause)));
   const auto counted = std::make_shared<Counted>(shared_from_this(), dials_for_others_);
   const std::string key = "back " + asked.asker.context.to_string();
-  const auto attempt = [context = context_, profile = profile_, asked, question, counted, key,
-                        weak = std::weak_ptr(dialler_)](Deadline) {
-    std::vector<std::string> addresses;
-    addresses.reserve(asked.asker.addresses.size());
-    for (const Address& address : asked.asker.addresses) addresses.push_back(address.to_string());
-    const auto link =
-        detail::reach(*context, asked.asker.context, addresses, profile, kPatienceForOthers);
+  const auto attempt = [context = context_, profile = profile_, peer = asked.asker.context,
+                        addresses, question, counted, key,
+                        weak = std::weak_ptr(dialler_)](const Dialler::Dial&) {
+    const auto link = reach_once(*context, peer, addresses, profile, kPatienceForOthers);
     PeerAnswer answer;
-    if (!link) answer.why_not = link.error().detail;
+    if (!link) answer.why_not = kNoCause;
     say(*question, answer);
     if (const auto dialler = weak.lock()) dialler->drop(key);
-    return true;
+    return Dialler::Outcome::done;
   };
-  dialler_->want(key, key, attempt);  // a dial of ours to that peer may wait for this one
+  // The peer is the key itself: a dial of ours to the asker may wait for this one.
+  dialler_->want({.key = key, .peer = key, .attempt = attempt, .addresses = std::move(addresses)});
 }
 
 void Detours::say(ZenohQuestion& question, const PeerAnswer& answer) {

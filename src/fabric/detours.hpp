@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fabric/announcement.hpp"
+#include "fabric/asker_rates.hpp"
 #include "fabric/cables.hpp"
 #include "fabric/dialler.hpp"
 #include "fabric/peer_question.hpp"
@@ -53,6 +54,10 @@ struct Approach {
 ///   dialled_back -> routed   it does not reach ours, or there is none
 ///   routed -> direct         that failed too: it is not reached
 ///
+/// Strangers answer questions too: the first `done` counts, and a "no" ends nothing before the time
+/// is over. Strangers ask questions as well: each asker gets so much in a second, hears of a dial
+/// only whether it was done, and makes this Context dial nothing on its own host.
+///
 /// Owns:    the cables of this session, a place where their links are let in, and what was tried of
 ///          an attempt that is not over.
 /// Threads: thread-safe. Questions are answered on the thread of the cables, and dialled back by
@@ -83,6 +88,11 @@ class Detours : public std::enable_shared_from_this<Detours> {
   /// Cables::dropped_frames().
   [[nodiscard]] std::uint64_t dropped_frames() const noexcept {
     return cables_ == nullptr ? 0 : cables_->dropped_frames();
+  }
+
+  /// Questions of others that this Context dropped or refused.
+  [[nodiscard]] std::uint64_t refused_questions() const noexcept {
+    return refused_questions_.load();
   }
 
   [[nodiscard]] Approach reach(const PeerTarget& target, Deadline deadline);
@@ -118,9 +128,13 @@ class Detours : public std::enable_shared_from_this<Detours> {
   void answer(const std::shared_ptr<ZenohQuestion>& question);
   [[nodiscard]] PeerAnswer take(const CableQuestion& asked, const std::string& domain);
   void dial_for(const DialBackQuestion& asked, const std::shared_ptr<ZenohQuestion>& question);
+  /// The addresses that an asker names and this Context may dial. An asker on another host gets no
+  /// dial to a loopback or link-local address: these do not lead to it.
+  [[nodiscard]] static std::vector<std::string> dialable_for(const NodeAnnouncement& asker);
+  [[nodiscard]] PeerAnswer refuse(std::string why);
   static void say(ZenohQuestion& question, const PeerAnswer& answer);
 
-  /// Dials for others at a time: threads of the Dialler, which this Context needs as well.
+  /// Dials for others at a time: places of the Dialler, which this Context needs as well.
   static constexpr std::size_t kMostDialsForOthers = 4;
   static constexpr std::size_t kMostWaitingQuestions = 64;
   static constexpr std::size_t kMostAttempts = 1024;
@@ -134,6 +148,9 @@ class Detours : public std::enable_shared_from_this<Detours> {
   std::atomic<bool> lets_in_cables_{false};
   std::atomic<std::size_t> waiting_questions_{0};
   std::atomic<std::size_t> dials_for_others_{0};
+  std::atomic<std::uint64_t> refused_questions_{0};
+  AskerRates dials_back_{kMaxDialsBackPerSecond};
+  AskerRates cable_requests_{kMaxCableRequestsPerSecond};
   mutable Mutex mutex_;
   std::map<ContextId, Attempt> attempts_ TENDON_GUARDED_BY(mutex_);
   ZenohPort::Handle questions_;  // in front of all, so that it ends first

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "fabric/announced_dial.hpp"
 #include "fabric/caller.hpp"
 #include "fabric/name_chunk.hpp"
 #include "fabric/peer_view.hpp"
@@ -383,13 +384,17 @@ void NodeCore::look() {
   std::set<ContextId> contexts;
   for (const auto& subscriber : subscribers) subscriber->add_connected_to(contexts);
   tell_of_undiscoverable(gone_nodes, known, contexts);
+  std::map<ContextId, std::vector<std::string>> addresses;
+  for (const auto& [context, nodes] : known.nodes)
+    addresses.emplace(context, known.addresses_of(context, fabric_->unix_on()));
   for (const auto& subscriber : subscribers) {
     for (const PublisherId& id : gone) fabric_->dialler().drop(target_of(*subscriber, id));
     for (const auto& [id, publisher] : known.publishers) {
       if (!subscriber->takes(publisher)) continue;
       contexts.insert(id.context);
       // Its node is told of later, by itself: one that is dialled before would wait for its turn.
-      if (known.nodes.contains(id.context)) want(subscriber, publisher);
+      const auto found = addresses.find(id.context);
+      if (found != addresses.end()) want(subscriber, publisher, found->second);
     }
   }
   for (const auto& [id, responder] : known.responders)
@@ -400,52 +405,61 @@ void NodeCore::look() {
 }
 
 void NodeCore::want(const std::shared_ptr<SubscriberCore>& subscriber,
-                    const EntityAnnouncement& publisher) {
+                    const EntityAnnouncement& publisher,
+                    const std::vector<std::string>& addresses) {
   const PublisherId id{publisher.context, publisher.entity};
-  fabric_->dialler().want(target_of(*subscriber, id), publisher.context.to_string(),
-                          [weak = weak_from_this(), weak_subscriber = std::weak_ptr(subscriber),
-                           publisher](Deadline deadline) {
-                            const auto node = weak.lock();
-                            const auto known = weak_subscriber.lock();
-                            if (node == nullptr || known == nullptr) return true;
-                            return node->connect(known, publisher, deadline);
-                          });
+  fabric_->dialler().want(
+      wanted_at(target_of(*subscriber, id), publisher.context, addresses,
+                [weak = weak_from_this(), weak_subscriber = std::weak_ptr(subscriber),
+                 publisher](const Dialler::Dial& dial) {
+                  const auto node = weak.lock();
+                  const auto known = weak_subscriber.lock();
+                  if (node == nullptr || known == nullptr) return Dialler::Outcome::done;
+                  return node->connect(known, publisher, dial);
+                }));
 }
 
 // On a thread of the Dialler. A publisher whose node is not announced any more is tried again.
-bool NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
-                       const EntityAnnouncement& publisher, Deadline deadline) {
-  if (subscriber->is_connected({publisher.context, publisher.entity})) return true;
+Dialler::Outcome NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscriber,
+                                   const EntityAnnouncement& publisher, const Dialler::Dial& dial) {
+  using Outcome = Dialler::Outcome;
+  if (subscriber->is_connected({publisher.context, publisher.entity})) return Outcome::done;
   const auto whereabouts = whereabouts_of(publisher.context);
-  if (!whereabouts) return false;
-  const Approach approach = reach(publisher.context, whereabouts->addresses, deadline);
+  if (!whereabouts) return Outcome::unreached;
+  const Approach approach = reach(publisher.context, whereabouts->addresses, dial);
   if (!approach.link) {
-    if (context()->unusable()) return true;
-    if (approach.next == Approach::Next::other_way) return false;
+    if (context()->unusable()) return Outcome::done;
+    if (approach.next == Approach::Next::other_way) return Outcome::unreached;
     std::vector<DialAttempt> attempts;
     attempts.reserve(approach.tried.size());
     for (const Tried& each : approach.tried)
       attempts.push_back({each.address, each.error.message()});
     tell_unreachable(publisher.context, approach.link.error(), attempts);
-    return false;
+    return Outcome::unreached;
   }
   keep_name(publisher.context, whereabouts->name);
   const auto connected = subscriber->connect(publisher, whereabouts->name, *approach.link);
   if (connected) note_reached({publisher.context, publisher.entity});
-  return connected.has_value() || connected.error().code == ErrorCode::pipe_closed;
+  const bool is_over = connected.has_value() || connected.error().code == ErrorCode::pipe_closed;
+  return is_over ? Outcome::done : Outcome::again;
 }
 
 Approach NodeCore::reach(const ContextId& context, const std::vector<std::string>& addresses,
-                         Deadline deadline) const {
+                         const Dialler::Dial& dial) const {
+  if (dial.whence == Dialler::Whence::this_host) {
+    return {.link = reach_once(*this->context(), context, own_sockets_of(addresses),
+                               fabric_->profile(), dial.deadline),
+            .next = Approach::Next::other_way};
+  }
   if (detours_ != nullptr) {
     return detours_->reach({.context = context,
                             .addresses = addresses,
                             .asker = self_,
                             .routed = options_.routed ? Routed::yes : Routed::no},
-                           deadline);
+                           dial.deadline);
   }
   auto [link, tried] =
-      try_to_reach(*this->context(), context, addresses, fabric_->profile(), deadline);
+      try_to_reach(*this->context(), context, addresses, fabric_->profile(), dial.deadline);
   return {.link = std::move(link), .tried = std::move(tried)};
 }
 
@@ -560,7 +574,10 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   }
   if (newest) {
     newest->node = name;
-    if (detours_ != nullptr) newest->stray_frames = detours_->dropped_frames();
+    if (detours_ != nullptr) {
+      newest->stray_frames = detours_->dropped_frames();
+      newest->refused_questions = detours_->refused_questions();
+    }
     return *std::move(newest);
   }
   if (contexts.empty())

@@ -99,7 +99,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   /// A link to a Context that is announced, by whichever way: direct, dialled back, routed. On a
   /// thread that may wait.
   [[nodiscard]] Approach reach(const ContextId& context, const std::vector<std::string>& addresses,
-                               Deadline deadline) const;
+                               const Dialler::Dial& dial) const;
   /// As discovery tells, or told while there was a link.
   [[nodiscard]] PeerName name_of_peer(const ContextId& context) const;
   void on_event(std::function<void(const FabricEvent&)> callback);
@@ -128,9 +128,11 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   void tell_of_twins(std::map<std::string, std::size_t> name_counts) TENDON_REQUIRES(looking_);
   void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone, const KnownPeers& known,
                               const std::set<ContextId>& connected) TENDON_REQUIRES(looking_);
-  void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
-  [[nodiscard]] bool connect(const std::shared_ptr<SubscriberCore>& subscriber,
-                             const EntityAnnouncement& publisher, Deadline deadline);
+  void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher,
+            const std::vector<std::string>& addresses);
+  [[nodiscard]] Dialler::Outcome connect(const std::shared_ptr<SubscriberCore>& subscriber,
+                                         const EntityAnnouncement& publisher,
+                                         const Dialler::Dial& dial);
   /// A Context as one look finds it: how its node is named, and where it listens.
   struct Whereabouts {
     PeerName name;

@@ -88,24 +88,49 @@ void ResponderCore::on_received(CallChannel& channel, CallChannel::Received&& re
   const Deadline deadline = deadline_of(received.word);
   auto job = std::make_shared<Job>(
       Job{channel.shared_from_this(), std::move(received), deadline, std::stop_source()});
-  if (admit(job)) return came_.notify_one();
-  channel.drop_here(std::move(job->received));
-  refuse(channel, id,
-         Error{ErrorCode::server_busy, kWhere,
-               std::to_string(options_.handlers) + " handlers of " + key_.text() + " run, and " +
-                   std::to_string(options_.waiting) + " requests wait for them"});
+  switch (admit(job)) {
+    case Admitted::yes:
+      return came_.notify_one();
+    case Admitted::full:
+      channel.drop_here(std::move(job->received));
+      return refuse(
+          channel, id,
+          Error{ErrorCode::server_busy, kWhere,
+                std::to_string(options_.handlers) + " handlers of " + key_.text() + " run, and " +
+                    std::to_string(options_.waiting) + " requests wait for them"});
+    case Admitted::caller_has_its_share:
+      channel.drop_here(std::move(job->received));
+      return refuse(channel, id,
+                    Error{ErrorCode::server_busy, kWhere,
+                          "one caller has at most " + std::to_string(places_of_caller()) +
+                              " requests with the responder of " + key_.text() +
+                              ", half of its handlers + waiting"});
+  }
 }
 
-bool ResponderCore::admit(const std::shared_ptr<Job>& job) {
+std::size_t ResponderCore::places_of_caller() const {
+  return std::max<std::size_t>(1, (std::size_t{options_.handlers} + options_.waiting) / 2);
+}
+
+ResponderCore::Admitted ResponderCore::admit(const std::shared_ptr<Job>& job) {
+  const Link* const caller = &job->channel->link();
+  const auto is_its = [&](const auto& known) { return &known->channel->link() == caller; };
   const Lock lock(mutex_);
   const std::size_t places = std::size_t{options_.handlers} + options_.waiting;
+  auto admitted = Admitted::full;
   if (!closed_ && running_.size() + waiting_.size() < places) {
-    waiting_.push_back(job);
-    if (has_thread()) return true;
-    waiting_.pop_back();
+    const auto count =
+        std::ranges::count_if(running_, is_its) + std::ranges::count_if(waiting_, is_its);
+    if (static_cast<std::size_t>(count) < places_of_caller()) {
+      waiting_.push_back(job);
+      if (has_thread()) return Admitted::yes;
+      waiting_.pop_back();
+    } else {
+      admitted = Admitted::caller_has_its_share;
+    }
   }
   ++stats_.refused;
-  return false;
+  return admitted;
 }
 
 // Is there one for what waits?

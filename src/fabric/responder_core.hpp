@@ -30,7 +30,7 @@ namespace tendon::v0::detail {
 /// Threads: thread-safe. Its lock comes after a link's receive lock; no channel is called under it.
 /// Errors:  as Responder.
 /// Blocks:  close() until the deadline, end() while handlers run.
-/// Cost:    of a request: two locks, and waking a thread.
+/// Cost:    of a request: two locks, a walk over those that are there, and waking a thread.
 class ResponderCore final : public CallChannel::Side,
                             public std::enable_shared_from_this<ResponderCore> {
  public:
@@ -66,7 +66,10 @@ class ResponderCore final : public CallChannel::Side,
   };
   using Jobs = std::vector<std::shared_ptr<Job>>;
 
-  [[nodiscard]] bool admit(const std::shared_ptr<Job>& job);
+  enum class Admitted : std::uint8_t { yes, full, caller_has_its_share };
+  [[nodiscard]] Admitted admit(const std::shared_ptr<Job>& job);
+  /// The most requests of one link: half of all places, so one caller keeps no other out.
+  [[nodiscard]] std::size_t places_of_caller() const;
   [[nodiscard]] bool has_thread() TENDON_REQUIRES(mutex_);
   void work();
   [[nodiscard]] std::shared_ptr<Job> next_job();

@@ -37,14 +37,17 @@ Result<void> StaticDiscovery::add_peer(const std::string& address) {
     }
     addresses_.try_emplace(address, Dialled::not_yet);
   }
-  dialler_->want(std::string(kDialKey) + address, address,
-                 [weak = weak_from_this(), address](Deadline deadline) {
-                   const auto self = weak.lock();
-                   if (self == nullptr) return true;
-                   const bool done = self->dial(address, deadline);
-                   self->note_dialled(address);
-                   return done;
-                 });
+  dialler_->want({.key = std::string(kDialKey) + address,
+                  .peer = address,
+                  .attempt =
+                      [weak = weak_from_this(), address](const Dialler::Dial& dial) {
+                        const auto self = weak.lock();
+                        if (self == nullptr) return Dialler::Outcome::done;
+                        const auto outcome = self->dial(address, dial.deadline);
+                        self->note_dialled(address);
+                        return outcome;
+                      },
+                  .whence = Dialler::Whence::user});
   return {};
 }
 
@@ -79,23 +82,25 @@ void StaticDiscovery::close() {
 
 // Channels
 
-bool StaticDiscovery::dial(const std::string& address, Deadline deadline) {
+Dialler::Outcome StaticDiscovery::dial(const std::string& address, Deadline deadline) {
+  using Outcome = Dialler::Outcome;
   const auto connected = connect(*context_, address, profile_, deadline);
   if (!connected) {
     log(LogLevel::debug, "node.discovery",
         "no node at " + address + " yet: " + connected.error().message());
-    return context_->unusable();
+    return context_->unusable() ? Outcome::done : Outcome::unreached;
   }
   Link& link = *connected->link;
-  if (link.peer().context == context_->id()) return true;  // its own address is in the list
+  // Its own address is in the list.
+  if (link.peer().context == context_->id()) return Outcome::done;
   Channel channel;
   const auto opened = context_->open_pipe(
       link, Opening{.purpose = Purpose::discovery},
       [&](std::uint32_t pipe) { return channel = make_channel(connected->link, pipe, address); });
-  if (!opened) return false;
-  if (add(channel)) return true;
+  if (!opened) return Outcome::again;
+  if (add(channel)) return Outcome::done;
   channel->close();
-  return false;
+  return Outcome::again;
 }
 
 Result<std::shared_ptr<MessageSink>> StaticDiscovery::on_open(std::shared_ptr<Link> link,

@@ -69,7 +69,7 @@ class StaticDiscovery final : public Discovery,
  private:
   using Channel = std::shared_ptr<DiscoveryChannel>;
   enum class Dialled : std::uint8_t { not_yet, once };
-  [[nodiscard]] bool dial(const std::string& address, Deadline deadline);
+  [[nodiscard]] Dialler::Outcome dial(const std::string& address, Deadline deadline);
   void note_dialled(const std::string& address);
   /// `address`: what to dial again when it is over; empty: the peer made it.
   [[nodiscard]] Channel make_channel(const std::shared_ptr<Link>& link, std::uint32_t pipe,

@@ -178,7 +178,7 @@ void Acceptor::admit(std::unique_ptr<ByteStream> stream, const std::optional<Sou
     if (closed_) return;
     const Door::Number number = next_admission_++;
     if (!obey(door_.enter(number, source, Deadline::Clock::now()))) return;
-    admission = std::make_shared<Admission>(shared_from_this(), number, std::move(stream));
+    admission = std::make_shared<Admission>(shared_from_this(), number, std::move(stream), source);
     admissions_.emplace(number, admission);
   }
   start(admission);

@@ -32,11 +32,12 @@ HelloMessage ready_frame(const Nonce128& ticket = {}) {
 }  // namespace
 
 Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
-                     std::unique_ptr<ByteStream> stream)
+                     std::unique_ptr<ByteStream> stream, const std::optional<Source>& source)
     : acceptor_(std::move(acceptor)),
       number_(number),
       visitor_(nullptr),
       stream_(std::move(stream), Handshake::acceptor()),
+      source_(source),
       connection_(connection_text(stream_.stream()->fd(), ConnectionEnd::acceptor)) {}
 
 Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
@@ -174,7 +175,7 @@ bool Admission::on_hello(const HelloMessage& hello) {
     if (handler == nullptr)
       return refuse({ErrorCode::unreachable, kWhere, "the listener was closed"});
     if (auto may = handler->may_open(); !may) return refuse(std::move(may).error());
-    if (auto room = context().make_room(hello.context_id); !room)
+    if (auto room = context().make_room(identity_of(hello), origin()); !room)
       return refuse(std::move(room).error());
   }
   HelloMessage answer = context().hello(acceptor_->profile_);
@@ -275,7 +276,7 @@ bool Admission::on_ready_frame() {
   auto link = proof_->make_link(visitor_->release(), *peer_, context());
   if (link) {
     const auto added = context().add_link(*link, LinkRole::acceptor, Proofs::of_this_user(),
-                                          Features(peer_->features));
+                                          Features(peer_->features), origin());
     if (!added) log(LogLevel::warn, kWhere, added.error().detail);
   }
   return false;
@@ -313,7 +314,8 @@ bool Admission::accept_stream(const HelloMessage& path) {
          "profile 'local' needs the same user on the same host; the listener must be bound "
          "with Profile::plaintext for others"});
   }
-  if (auto may = context().links().may_add(identity_of(*peer_), LinkRole::acceptor, proofs); !may)
+  const LinkTable& links = context().links();
+  if (auto may = links.may_add(identity_of(*peer_), LinkRole::acceptor, proofs, origin()); !may)
     return refuse(std::move(may).error());
   std::string reason = path.reason.empty() ? "chosen by the peer" : path.reason;
   context().loop().forget(stream_.stream()->fd());
@@ -331,10 +333,9 @@ bool Admission::accept_stream(const HelloMessage& path) {
   }
   // The stream is the link's already.
   (*link)->say_first(last.send);
-  if (const auto added =
-          context().add_link(*link, LinkRole::acceptor, proofs, Features(peer_->features));
-      !added)
-    log(LogLevel::warn, kWhere, added.error().detail);
+  const auto added =
+      context().add_link(*link, LinkRole::acceptor, proofs, Features(peer_->features), origin());
+  if (!added) log(LogLevel::warn, kWhere, added.error().detail);
   return false;
 }
 

@@ -20,7 +20,7 @@ class Admission final : public FdHandler,
                         public std::enable_shared_from_this<Admission> {
  public:
   Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
-            std::unique_ptr<ByteStream> stream);
+            std::unique_ptr<ByteStream> stream, const std::optional<Source>& source);
   /// For the visitor at the rendezvous that `parent` opened.
   Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
             std::unique_ptr<RendezvousSocket> visitor, std::shared_ptr<Admission> parent);
@@ -58,6 +58,8 @@ class Admission final : public FdHandler,
   void close_rendezvous() TENDON_REQUIRES(mutex_);
   void finish() TENDON_REQUIRES(mutex_);
   [[nodiscard]] ContextCore& context() const { return *acceptor_->context_; }
+  /// The origin of the link that it makes. peer_ has a value by then.
+  [[nodiscard]] LinkOrigin origin() const { return {.boot_id = peer_->boot_id, .source = source_}; }
 
   Mutex mutex_;  // one event at a time
   std::shared_ptr<Acceptor> acceptor_;
@@ -65,6 +67,7 @@ class Admission final : public FdHandler,
   RendezvousSocket* const visitor_;  // what stream_ speaks over, or null
   HandshakeStream stream_ TENDON_GUARDED_BY(mutex_);
   const std::shared_ptr<Admission> parent_;
+  const std::optional<Source> source_;
   const std::string connection_;  // of a TCP connection: what a proof must be for
   bool finished_ TENDON_GUARDED_BY(mutex_) = false;
   std::uint64_t timer_ TENDON_GUARDED_BY(mutex_) = 0;

@@ -176,7 +176,7 @@ Result<Connected> Connector::run() {
   const auto settled = [&] {
     if (context_.unusable()) return true;
     link = context_.links().usable(peer.context_id, profile_,
-                                   carrier_ == nullptr ? ReachBy::address : ReachBy::context);
+                                   carrier_ == nullptr ? ReachBy::address : ReachBy::any);
     return link != nullptr || place.take();
   };
   if (!context_.wait(nullptr, deadline_, settled))
@@ -295,8 +295,8 @@ Result<std::shared_ptr<Link>> Connector::link_by_memory() {
   met_->talk.watch.stop();
   TENDON_TRY(link, met_->proof.make_link(met_->socket->release(), talk_->peer, context_));
   // The link exists on both sides before the peer may hear of a pipe on it.
-  TENDON_CHECK(
-      context_.add_link(link, LinkRole::connector, proofs_, Features(talk_->peer.features)));
+  TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(talk_->peer.features),
+                                 {.boot_id = talk_->peer.boot_id}));
   TENDON_CHECK(say_path(link->path()));
   return link;
 }
@@ -325,7 +325,8 @@ Result<std::shared_ptr<Link>> Connector::link_by_stream() {
   const HelloMessage& peer = talk_->peer;
   talk_->watch.stop();
   TENDON_TRY(link, make_stream_link(stream_options(context_, peer, path, talk_->stream.release())));
-  TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(peer.features)));
+  TENDON_CHECK(context_.add_link(link, LinkRole::connector, proofs_, Features(peer.features),
+                                 {.boot_id = peer.boot_id}));
   // The next connect would take a link that lives for a whole one.
   if (auto added = add_lanes(*link, ready.ticket); !added) {
     link->fail(added.error(), Death::not_proved);

@@ -27,7 +27,7 @@ ContextCore::ContextCore(ContextOptions options)
     : options_(std::move(options)),
       pool_(std::make_shared<SlotPool>("pool of this context", options_.pool_cap_bytes,
                                        Writers::maker_only)),
-      links_(identity_.context),
+      links_(identity_.context, options_.streams),
       publishing_(options_.publish_bytes, links_),
       waiting_({.loop = loop_, .links = links_, .works = works_, .life = life_, .chores = *this},
                options_) {}
@@ -206,8 +206,8 @@ void ContextCore::on_member(std::function<void(const MemberEvent&)> callback) {
 
 // Links
 
-Result<void> ContextCore::make_room(const ContextId& peer) {
-  const auto candidates = links_.candidates_to_end(peer);
+Result<void> ContextCore::make_room(const PeerIdentity& peer, const LinkOrigin& origin) {
+  const auto candidates = links_.candidates_to_end(peer, origin);
   if (!candidates) return {};
   for (const auto& link : *candidates) {
     {
@@ -217,7 +217,7 @@ Result<void> ContextCore::make_room(const ContextId& peer) {
     end_idle(link, "it carries no pipe, and another peer needs its place");
     return {};
   }
-  return LinkTable::full(LinkRole::acceptor);
+  return links_.full(LinkRole::acceptor, origin);
 }
 
 // Its pipe may be announced already, and unread because no thread made progress.
@@ -235,12 +235,12 @@ void ContextCore::end_idle(const std::shared_ptr<Link>& link, std::string_view w
 }
 
 Result<void> ContextCore::add_link(const std::shared_ptr<Link>& link, LinkRole role, Proofs proofs,
-                                   Features features) {
+                                   Features features, const LinkOrigin& origin) {
   TENDON_CHECK(usable("context.add_link"));
-  TENDON_CHECK(links_.may_add(link->peer(), role, proofs));
+  TENDON_CHECK(links_.may_add(link->peer(), role, proofs, origin));
   link->agree(features.both(Features::of_minor(options_.protocol_minor)), role);
   // Before it starts: a pipe may be opened on it from then on.
-  TENDON_TRY(older, links_.insert(link, std::move(proofs)));
+  TENDON_TRY(older, links_.insert(link, std::move(proofs), origin));
   // The peer made a new one, so it has given up the old one, whatever this side still thinks of it.
   if (older != nullptr) {
     older->fail(Error{ErrorCode::peer_lost, "context.add_link",

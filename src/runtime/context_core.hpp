@@ -120,12 +120,11 @@ class ContextCore final : public LinkObserver,
 
   // Links
   /// Registers and starts a link whose handshake showed `proofs`, with a peer whose hello named
-  /// `features`; an older one of the same pair, proofs and role is ended, where
-  /// LinkTable::may_add().
+  /// `features`; an older one that it replaces is ended, where LinkTable::may_add().
   [[nodiscard]] Result<void> add_link(const std::shared_ptr<Link>& link, LinkRole role,
-                                      Proofs proofs, Features features);
-  /// Room for a link that `peer` makes; at the limit, an unproved one without pipes gives way.
-  [[nodiscard]] Result<void> make_room(const ContextId& peer);
+                                      Proofs proofs, Features features, const LinkOrigin& origin);
+  /// Room for a link that `peer` makes; at a limit, an unproved one without pipes gives way.
+  [[nodiscard]] Result<void> make_room(const PeerIdentity& peer, const LinkOrigin& origin);
   /// Opens a pipe on a link that is there: `make` is given its number and returns its sink. Returns
   /// once the peer has been told; the peer's refusal comes to the sink. Errors: limit_exceeded,
   /// not_supported where only the peer opens pipes, and that of a link that has ended.

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/link_limit.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -14,6 +16,15 @@ bool is_of(const LinkEntry& entry, const ContextId& peer) {
 }
 bool is_of(const LinkEntry& entry, const ContextId& peer, LinkRole role) {
   return entry.link->role() == role && is_of(entry, peer);
+}
+
+/// True for a link on which any process could have claimed this context id.
+bool is_anybodys(const LinkEntry& entry) {
+  return !entry.proofs.any() && entry.link->role() == LinkRole::acceptor;
+}
+/// True where the same process connects again, by its own words.
+bool is_claimed_by(const LinkEntry& entry, const PeerIdentity& peer, const LinkOrigin& origin) {
+  return entry.link->peer() == peer && entry.origin.boot_id == origin.boot_id;
 }
 
 /// What goes when the lock has gone: the end of a link takes its own locks, which come before.
@@ -33,7 +44,8 @@ Result<void> LinkEntry::satisfies(Profile required) const {
                    std::string(to_string(required)) + "'"};
 }
 
-LinkTable::LinkTable(const ContextId& self) : self_(self), next_tick_(Clock::now() + kTick) {}
+LinkTable::LinkTable(const ContextId& self, std::uint32_t streams)
+    : self_(self), streams_(streams), next_tick_(Clock::now() + kTick) {}
 
 std::shared_ptr<const LinkList> LinkTable::all() const {
   const Lock lock(mutex_);
@@ -59,18 +71,19 @@ std::shared_ptr<Link> LinkTable::usable(const ContextId& peer, Profile profile, 
   const Lock lock(mutex_);
   LinkEntry* best = nullptr;
   const auto rank = [&](const LinkEntry& entry) {
-    return std::tuple(entry.proofs.any(), entry.link->path().kind != PathKind::routed,
-                      entry.link->role() == preferred);
+    return std::tuple(entry.proofs.any(), !is_anybodys(entry) || entry.chosen,
+                      entry.link->path().kind != PathKind::routed, entry.link->role() == preferred);
   };
   for (LinkEntry& entry : entries_) {
     if (!entry.started || !is_of(entry, peer) || !entry.link->may_open()) continue;
     if (!entry.retirement.may_open()) continue;
     if (!entry.proofs.satisfy(profile)) continue;
-    const bool is_anybodys = !entry.proofs.any() && entry.link->role() == LinkRole::acceptor;
-    if (is_anybodys && by == ReachBy::address) continue;
+    const bool may_be_chosen = by == ReachBy::any || (by == ReachBy::context && entry.chosen);
+    if (is_anybodys(entry) && !may_be_chosen) continue;
     if (best == nullptr || rank(*best) < rank(entry)) best = &entry;
   }
   if (best == nullptr) return nullptr;
+  best->chosen = true;
   best->retirement.on_use();
   return best->link;
 }
@@ -95,41 +108,74 @@ std::optional<LinkEntry> LinkTable::entry_of(const Link& link) const {
 
 // A new one
 
-Result<void> LinkTable::may_add(const PeerIdentity& peer, LinkRole role,
-                                const Proofs& proofs) const {
+Result<void> LinkTable::may_add(const PeerIdentity& peer, LinkRole role, const Proofs& proofs,
+                                const LinkOrigin& origin) const {
   if (proofs.any()) return {};
   const Lock lock(mutex_);
+  std::size_t claims = 0;
   for (const LinkEntry& entry : entries_) {
     if (!is_of(entry, peer.context, role)) continue;
-    const PeerIdentity& known = entry.link->peer();
     // The number of a context is no secret: whatever process says it may be any.
-    if (!entry.proofs.any() && known == peer) continue;
+    if (!entry.proofs.any() && is_claimed_by(entry, peer, origin)) return {};
+    ++claims;
+    if (is_anybodys(entry)) continue;
     return Error{ErrorCode::permission_denied, "context.add_link",
                  "peer " + peer.to_string() +
                      " has no proof (profile 'plaintext'), and does not end the living link of " +
                      entry.link->peer_name() + " with the same context id" +
                      (entry.proofs.any() ? ", which has one (profile 'local')" : "")};
   }
-  return {};
+  if (claims < kMaxClaimsPerContext) return {};
+  return Error{ErrorCode::permission_denied, "context.add_link",
+               "peer " + peer.to_string() + " has no proof (profile 'plaintext'), and " +
+                   std::to_string(claims) +
+                   " other processes claim its context id already (kMaxClaimsPerContext)"};
 }
 
-Result<std::shared_ptr<Link>> LinkTable::insert(std::shared_ptr<Link> link, Proofs proofs) {
+Result<std::shared_ptr<Link>> LinkTable::insert(std::shared_ptr<Link> link, Proofs proofs,
+                                                LinkOrigin origin) {
   const Lock lock(mutex_);
   const LinkRole role = link->role();
   std::shared_ptr<Link> older;
-  for (const LinkEntry& entry : entries_)
-    if (is_of(entry, link->peer().context, role) && entry.proofs == proofs) older = entry.link;
-  if (older == nullptr && is_full()) return full(role);
-  entries_.push_back({.link = std::move(link), .proofs = std::move(proofs), .since = Clock::now()});
+  for (const LinkEntry& entry : entries_) {
+    if (!is_of(entry, link->peer().context, role) || entry.proofs != proofs) continue;
+    if (!is_anybodys(entry) || is_claimed_by(entry, link->peer(), origin)) older = entry.link;
+  }
+  if (older == nullptr && (is_full() || is_full_of(origin))) return full_now(role, origin);
+  entries_.push_back({.link = std::move(link),
+                      .proofs = std::move(proofs),
+                      .origin = origin,
+                      .since = Clock::now()});
   return older;
 }
 
-bool LinkTable::is_full() const { return entries_.size() + holders_.size() >= kMaxLinksPerContext; }
+bool LinkTable::is_full() const {
+  return entries_.size() + holders_.size() >= most_links(streams_);
+}
 
-Error LinkTable::full(LinkRole role) {
+bool LinkTable::is_full_of(const LinkOrigin& origin) const {
+  if (!origin.source) return false;
+  const auto count = std::ranges::count_if(
+      entries_, [&](const LinkEntry& entry) { return entry.origin.source == origin.source; });
+  return static_cast<std::size_t>(count) >= kMaxLinksPerSource;
+}
+
+Error LinkTable::full(LinkRole role, const LinkOrigin& origin) const {
+  const Lock lock(mutex_);
+  return full_now(role, origin);
+}
+
+Error LinkTable::full_now(LinkRole role, const LinkOrigin& origin) const {
+  const std::size_t most = most_links(streams_);
+  std::string why = "this context carries its " + std::to_string(most) + " links already";
+  if (!is_full() && is_full_of(origin)) {
+    why = "this context carries its " + std::to_string(kMaxLinksPerSource) +
+          " links of one address already (kMaxLinksPerSource)";
+  } else if (most < kMaxLinksPerContext) {
+    why += ": RLIMIT_NOFILE allows no more; raise it (ulimit -n)";
+  }
   return {role == LinkRole::acceptor ? ErrorCode::server_busy : ErrorCode::limit_exceeded,
-          "context.add_link",
-          "this context carries its " + std::to_string(kMaxLinksPerContext) + " links already"};
+          "context.add_link", std::move(why)};
 }
 
 void LinkTable::started(const Link& link) {
@@ -146,15 +192,19 @@ void LinkTable::remove(const Link& link) {
   refresh();
 }
 
-std::optional<LinkList> LinkTable::candidates_to_end(const ContextId& peer) const {
+std::optional<LinkList> LinkTable::candidates_to_end(const PeerIdentity& peer,
+                                                     const LinkOrigin& origin) const {
   const Lock lock(mutex_);
-  if (!is_full()) return std::nullopt;
+  const bool is_its_share = is_full_of(origin);
+  if (!is_full() && !is_its_share) return std::nullopt;
   LinkList candidates;
   for (const LinkEntry& entry : entries_) {
     // The new one takes the place of this one.
-    if (is_of(entry, peer, LinkRole::acceptor)) return std::nullopt;
-    if (entry.started && entry.link->role() == LinkRole::acceptor && !entry.proofs.any())
-      candidates.push_back(entry.link);
+    const bool is_its = is_of(entry, peer.context, LinkRole::acceptor) &&
+                        (!is_anybodys(entry) || is_claimed_by(entry, peer, origin));
+    if (is_its) return std::nullopt;
+    if (is_its_share && entry.origin.source != origin.source) continue;
+    if (entry.started && is_anybodys(entry)) candidates.push_back(entry.link);
   }
   return candidates;
 }

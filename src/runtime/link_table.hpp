@@ -18,6 +18,7 @@
 #include "runtime/retirement.hpp"
 #include "session/hello.hpp"
 #include "session/proofs.hpp"
+#include "session/resolve.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::v0::detail {
@@ -25,14 +26,22 @@ namespace tendon::v0::detail {
 /// What the last member event said of a peer.
 enum class SignsOfLife : std::uint8_t { heard, missing };
 
+/// The connection on which a link was made. It tells peers apart that claim one identity.
+struct LinkOrigin {
+  Nonce128 boot_id{};              ///< as the peer's hello said it
+  std::optional<Source> source{};  ///< nothing: this side made it, or it does not count
+};
+
 /// What is known of a link beside itself.
 struct LinkEntry {
   std::shared_ptr<Link> link;
   Proofs proofs;
+  LinkOrigin origin;
   /// The end of its handshake, or its last lane.
   std::chrono::steady_clock::time_point since;
   bool started = false;
   bool opened = false;  ///< a pipe, once
+  bool chosen = false;  ///< by ReachBy::any: from then on this side opens pipes on it
   SignsOfLife reported = SignsOfLife::heard;
   Retirement retirement{};
   PeerClock clock{};
@@ -45,11 +54,15 @@ using LinkList = std::vector<std::shared_ptr<Link>>;
 
 /// By what a caller knows the peer that it wants to reach.
 enum class ReachBy : std::uint8_t {
-  address,  ///< its user gave an address; a context id without proof might be that of a stranger
-  context,  ///< a context id is all there is
+  // A stranger may claim any context id, so a link without proofs is used with care.
+  address,  ///< links that this side made
+  context,  ///< also links that `any` has chosen before
+  any,      ///< also links that the peer made: nothing else reaches it
 };
 
-/// The links of a Context: at most one that lives for each peer, proofs and role.
+/// The links of a Context: at most one that lives for each peer, proofs and role. Links without
+/// proofs that others made are told apart by the whole identity that their hellos claim, boot id
+/// included, so a stranger that claims the id of another peer does not keep that peer out.
 ///
 /// Owns:    the links, and the ended ones whose slots a peer may still write, or read.
 /// Threads: thread-safe. Under its lock it asks links only what they answer without a lock of their
@@ -62,14 +75,15 @@ class LinkTable {
   using Clock = std::chrono::steady_clock;
 
   /// `self`: of two links that both ends made at the same time, the smaller id's is used.
-  explicit LinkTable(const ContextId& self);
+  /// `streams`: descriptors of a link, see most_links().
+  LinkTable(const ContextId& self, std::uint32_t streams);
 
   /// Those that have started. The list does not change.
   [[nodiscard]] std::shared_ptr<const LinkList> all() const;
-  /// A live link to `peer` on which this side may open a pipe that requires `profile`, made by
-  /// either side; null when there is none. One with proofs comes first, then one that is not
-  /// routed, then the one that the smaller Context id made. Without proofs and by address: only one
-  /// that this side made. It counts as used from now on.
+  /// A live link to `peer` on which this side may open a pipe that requires `profile`; null when
+  /// there is none that `by` allows. One with proofs comes first, then one that this side made or
+  /// has chosen, then one that is not routed, then the one that the smaller Context id made. It
+  /// counts as used, and as chosen, from now on.
   [[nodiscard]] std::shared_ptr<Link> usable(const ContextId& peer, Profile profile, ReachBy by);
   /// permission_denied when there are live links to `peer` and none satisfies `profile`.
   [[nodiscard]] Result<void> may_reuse(const ContextId& peer, Profile profile) const;
@@ -77,17 +91,20 @@ class LinkTable {
   [[nodiscard]] std::optional<LinkEntry> entry_of(const Link& link) const;
 
   // A new one: may_add(), then insert(), then started() or remove().
-  /// permission_denied if it would end a link that is better proved, or one of another process.
-  [[nodiscard]] Result<void> may_add(const PeerIdentity& peer, LinkRole role,
-                                     const Proofs& proofs) const;
+  /// permission_denied if it would end a link that is better proved, or one that this side made to
+  /// another process; or if kMaxClaimsPerContext others claim its id.
+  [[nodiscard]] Result<void> may_add(const PeerIdentity& peer, LinkRole role, const Proofs& proofs,
+                                     const LinkOrigin& origin) const;
   /// Returns the live one that it replaces, if any: the caller ends it.
-  [[nodiscard]] Result<std::shared_ptr<Link>> insert(std::shared_ptr<Link> link, Proofs proofs);
+  [[nodiscard]] Result<std::shared_ptr<Link>> insert(std::shared_ptr<Link> link, Proofs proofs,
+                                                     LinkOrigin origin);
   void started(const Link& link);
   void remove(const Link& link);
   /// For a link that `peer` is about to make: the unproved links that could give way, the oldest
-  /// first. Nothing while there is room.
-  [[nodiscard]] std::optional<LinkList> candidates_to_end(const ContextId& peer) const;
-  [[nodiscard]] static Error full(LinkRole role);
+  /// first; of its source alone, where that has its share. Nothing while there is room.
+  [[nodiscard]] std::optional<LinkList> candidates_to_end(const PeerIdentity& peer,
+                                                          const LinkOrigin& origin) const;
+  [[nodiscard]] Error full(LinkRole role, const LinkOrigin& origin) const;
 
   /// The peer was heard: it opens its first pipe within kFirstPipeTimeout from now.
   void renew(const Link& link);
@@ -136,8 +153,12 @@ class LinkTable {
   LinkEntry* find(const Link& link) TENDON_REQUIRES(mutex_);
   void refresh() TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool is_full() const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool is_full_of(const LinkOrigin& origin) const TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Error full_now(LinkRole role, const LinkOrigin& origin) const
+      TENDON_REQUIRES(mutex_);
 
   const ContextId& self_;
+  const std::uint32_t streams_;
   DialLimit connecting_{std::numeric_limits<std::size_t>::max()};
   DialLimit dialling_{kMostDialling};
   mutable Mutex mutex_;

@@ -47,11 +47,25 @@ class Reaching {
 
   [[nodiscard]] Result<std::shared_ptr<Link>> run(std::span<const std::string> addresses,
                                                   Deadline deadline);
+  /// Each address once, and no wait for a place.
+  [[nodiscard]] Result<std::shared_ptr<Link>> run_once(std::span<const std::string> addresses,
+                                                       Deadline deadline);
   [[nodiscard]] std::vector<Tried> take_tried() { return std::move(tried_); }
 
  private:
+  /// `addresses`: at least one.
+  [[nodiscard]] Result<std::shared_ptr<Link>> dial_each(std::span<const std::string> addresses,
+                                                        Deadline deadline);
+  [[nodiscard]] Error no_address() const {
+    return {ErrorCode::invalid_argument, kWhere,
+            "there is no link to context " + peer_.to_string() + " and no address to reach it at"};
+  }
   [[nodiscard]] std::shared_ptr<Link> known() {
     return context_.links().usable(peer_, profile_, ReachBy::context);
+  }
+  /// The last resort: the peer made it, or a stranger that claims its id.
+  [[nodiscard]] std::shared_ptr<Link> made_by_peer() {
+    return context_.links().usable(peer_, profile_, ReachBy::any);
   }
   void note(const std::string& address, const Error& error) {
     const auto found = std::ranges::find(tried_, address, &Tried::address);
@@ -68,13 +82,34 @@ class Reaching {
   std::vector<Tried> tried_;
 };
 
+// The error of the last one, or one that is final.
+Result<std::shared_ptr<Link>> Reaching::dial_each(std::span<const std::string> addresses,
+                                                  Deadline deadline) {
+  std::optional<Error> last;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const std::string& address = addresses[i];
+    auto dialled = dial(context_, peer_, address, profile_, share(deadline, addresses.size() - i));
+    if (dialled) return dialled;
+    last = std::move(dialled).error();
+    note(address, *last);
+    if (is_final(last->code)) break;
+  }
+  return *last;
+}
+
+Result<std::shared_ptr<Link>> Reaching::run_once(std::span<const std::string> addresses,
+                                                 Deadline deadline) {
+  if (auto link = known()) return link;
+  if (addresses.empty()) return no_address();
+  return dial_each(addresses, deadline);
+}
+
 Result<std::shared_ptr<Link>> Reaching::run(std::span<const std::string> addresses,
                                             Deadline deadline) {
   if (auto link = known()) return link;
   if (addresses.empty()) {
-    return Error{
-        ErrorCode::invalid_argument, kWhere,
-        "there is no link to context " + peer_.to_string() + " and no address to reach it at"};
+    if (auto link = made_by_peer()) return link;
+    return no_address();
   }
   TENDON_TRY(backoff, Backoff::seeded(Backoff::kPeer));
   std::optional<Error> last;
@@ -95,15 +130,12 @@ Result<std::shared_ptr<Link>> Reaching::run(std::span<const std::string> address
                      "context " + peer_.to_string() + " was not dialled: this context dials " +
                          std::to_string(LinkTable::kMostDialling) + " others already"};
       }
-      for (std::size_t i = 0; i < addresses.size(); ++i) {
-        const std::string& address = addresses[i];
-        auto dialled =
-            dial(context_, peer_, address, profile_, share(deadline, addresses.size() - i));
-        if (dialled) return dialled;
-        last = std::move(dialled).error();
-        note(address, *last);
-        if (is_final(last->code)) return *last;
-      }
+      auto round = dial_each(addresses, deadline);
+      if (round) return round;
+      last = std::move(round).error();
+      link = made_by_peer();
+      if (link != nullptr) return link;
+      if (is_final(last->code)) return *last;
     }
     const auto pause = backoff.next();
     if (deadline.remaining() <= pause) break;
@@ -124,10 +156,10 @@ Reached try_to_reach(ContextCore& context, const ContextId& peer,
   return {std::move(link), reaching.take_tried()};
 }
 
-Result<std::shared_ptr<Link>> reach(ContextCore& context, const ContextId& peer,
-                                    std::span<const std::string> addresses, Profile profile,
-                                    Deadline deadline) {
-  return try_to_reach(context, peer, addresses, profile, deadline).link;
+Result<std::shared_ptr<Link>> reach_once(ContextCore& context, const ContextId& peer,
+                                         std::span<const std::string> addresses, Profile profile,
+                                         Deadline deadline) {
+  return Reaching(context, peer, profile).run_once(addresses, deadline);
 }
 
 }  // namespace tendon::v0::detail

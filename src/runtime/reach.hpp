@@ -25,18 +25,23 @@ struct Reached {
 };
 
 /// A link to a Context that is known by its id, on which ContextCore::open_pipe() opens pipes for a
-/// purpose: a live one that either side made, else one made at the first of `addresses` where that
-/// very Context answers. They are tried in order, again and again with growing pauses, until the
-/// deadline; at most LinkTable::kMostDialling peers of a Context at once.
+/// purpose. A live one that has a proof, or that this side made, comes first. The next choice is
+/// made at the first of `addresses` where that very Context answers. The last one is a link without
+/// a proof that the peer made, or a stranger that claims its id.
+///
+/// Addresses are tried in order, again and again with growing pauses, until the deadline. A Context
+/// dials at most LinkTable::kMostDialling peers at once.
 ///
 /// Runs in the calling thread, which makes progress meanwhile. Errors: invalid_argument without an
 /// address, permission_denied, and otherwise `timeout`, which says what was tried last.
 [[nodiscard]] Reached try_to_reach(ContextCore& context, const ContextId& peer,
                                    std::span<const std::string> addresses, Profile profile,
                                    Deadline deadline);
-/// The same, for a caller that does not ask what was tried.
-[[nodiscard]] Result<std::shared_ptr<Link>> reach(ContextCore& context, const ContextId& peer,
-                                                  std::span<const std::string> addresses,
-                                                  Profile profile, Deadline deadline);
+/// Tries each address once. It takes no place of kMostDialling, so its callers bound how many of
+/// them run. Links without proofs that the peer made do not count. Errors: that of the last
+/// address.
+[[nodiscard]] Result<std::shared_ptr<Link>> reach_once(ContextCore& context, const ContextId& peer,
+                                                       std::span<const std::string> addresses,
+                                                       Profile profile, Deadline deadline);
 
 }  // namespace tendon::v0::detail

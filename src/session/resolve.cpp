@@ -201,6 +201,17 @@ bool SocketAddress::is_loopback() const {
   }
 }
 
+bool SocketAddress::is_link_local() const {
+  const SocketAddress plain = unmapped(*this);
+  if (plain.family() == AF_INET) {
+    constexpr std::uint32_t kPrefix = 0xa9fe;  // 169.254
+    return ntohl(as<sockaddr_in>(plain).sin_addr.s_addr) >> 16 == kPrefix;
+  }
+  if (plain.family() != AF_INET6) return false;
+  const auto v6 = as<sockaddr_in6>(plain);
+  return IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr);
+}
+
 Result<std::vector<SocketAddress>> resolve(const Address& address, Deadline deadline,
                                            ResolveFor purpose) {
   if (address.kind() == AddressKind::unix_path) {

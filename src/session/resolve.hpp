@@ -29,6 +29,8 @@ struct SocketAddress {
   [[nodiscard]] std::string to_string() const;
   /// True for 127.0.0.0/8, ::1, their mapped forms, and unix sockets: bytes stay on this machine.
   [[nodiscard]] bool is_loopback() const;
+  /// True for 169.254.0.0/16, fe80::/10 and mapped forms, which name another host on each network.
+  [[nodiscard]] bool is_link_local() const;
 };
 
 enum class ResolveFor : std::uint8_t {

@@ -2,7 +2,7 @@
 // A node in another process: does what the lines of its standard input say, and answers each with
 // one line. Its arguments: a name, a transport (shm, tcp, auto), its lease [ms], the addresses of
 // its peers. "router=ADDR" and "listen=ADDR" among them make it a node that other hosts find,
-// "publish_bytes=N" is that of its Context.
+// "plaintext" is its profile, "publish_bytes=N" that of its Context.
 #include <unistd.h>
 
 #include <charconv>
@@ -53,6 +53,8 @@ NodeOptions options_of(const std::string& name, const std::vector<std::string>& 
       options.profile = Profile::plaintext;
     } else if (word.starts_with("listen=")) {
       options.listen = value;
+    } else if (word == "plaintext") {
+      options.profile = Profile::plaintext;
     } else if (!word.starts_with("publish_bytes=")) {
       options.peers->push_back(word);
     }
@@ -69,6 +71,7 @@ class Program {
                                   .lease = milliseconds(lease_ms),
                                   .publish_bytes = publish_bytes_of(words)})
                      .value()),
+        node_profile_(options_of(name, words).profile),
         node_(Node::join(context_, options_of(name, words), milliseconds(20'000)).value()) {}
 
   std::string act(std::istringstream& words) {
@@ -117,6 +120,17 @@ class Program {
       const auto reply = node_.call(key, numbered(7), milliseconds(20'000));
       return reply ? "ok " + std::to_string(number_of(reply->tensors)) : told(reply.error());
     }
+    if (verb == "peer") {  // `peer ADDRESS`: a second node of this Context names that one
+      auto joined = Node::join(context_,
+                               {.domain = "brain",
+                                .name = "second",
+                                .peers = std::vector<std::string>{key},
+                                .profile = node_profile_},
+                               milliseconds(20'000));
+      if (!joined) return told(joined.error());
+      second_ = *std::move(joined);
+      return "ok";
+    }
     if (verb == "address") return "ok " + node_.address();
     if (verb == "subscribers") return "ok " + std::to_string(publisher_->stats().subscribers);
     if (verb == "path") {  // to a node: "ok KIND: REASON"
@@ -154,7 +168,9 @@ class Program {
 
   std::mutex mutex_;
   Context context_;
+  const Profile node_profile_;
   Node node_;
+  std::optional<Node> second_;
   std::optional<Publisher> publisher_;
   std::optional<Responder> responder_;
   std::map<std::string, Subscriber> subscribers_;

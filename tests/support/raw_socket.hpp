@@ -42,6 +42,7 @@ class RawListener {
     address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
   }
   [[nodiscard]] const std::string& address() const { return address_; }
+  [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] detail::OwnedFd accept() const {
     return detail::OwnedFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
@@ -51,6 +52,26 @@ class RawListener {
  private:
   detail::OwnedFd fd_;
   std::string address_;
+};
+
+/// Listens, and neither takes nor refuses a connection any more: its backlog is full.
+class FullListener {
+ public:
+  FullListener() {
+    EXPECT_EQ(listen(listener_.fd(), 0), 0);
+    // One more than the backlog stands; the next ones hear nothing.
+    for (int i = 0; i < 4; ++i) {
+      detail::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      sockaddr_in peer = loopback(Address::parse(listener_.address()).value().port());
+      (void)connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof peer);
+      fill_.push_back(std::move(fd));
+    }
+  }
+  [[nodiscard]] const std::string& address() const { return listener_.address(); }
+
+ private:
+  RawListener listener_;
+  std::vector<detail::OwnedFd> fill_;
 };
 
 inline detail::OwnedFd connect_raw(std::string_view address) {

@@ -35,6 +35,11 @@ inline constexpr std::size_t kMaxCablePayloadBytes = std::size_t{48} << 10;
 inline constexpr std::uint64_t kCableWindowBytes = std::uint64_t{1} << 20;
 /// Cables of one Context; a routed link is two.
 inline constexpr std::size_t kMaxCables = 32;
+/// A question of one Context to another through Zenoh. Larger questions are dropped unread.
+inline constexpr std::size_t kMaxQuestionBytes = std::size_t{64} << 10;
+/// Dials back for one asker in a second, and ends of cables that it gets.
+inline constexpr std::uint32_t kMaxDialsBackPerSecond = 1;
+inline constexpr std::uint32_t kMaxCableRequestsPerSecond = 4;
 /// PublisherOptions::plain_bytes, where nothing else is said.
 inline constexpr std::uint64_t kDefaultPlainBytes = 49152;
 /// A sample for plain Zenoh peers, or of one [bytes].

@@ -27,6 +27,9 @@ struct PeerStats {
   /// Frames that came to this Context through routers since its first routed link, to whichever
   /// peer, and were no part of a link: strangers put them, or somebody put them again.
   std::uint64_t stray_frames = 0;
+  /// Questions for links that came to this Context through routers, from whichever peer. This end
+  /// dropped or refused them, because they were larger or more than docs/limits.md allows.
+  std::uint64_t refused_questions = 0;
   /// There and back for the shortest of messages, the least of the last ones: through both service
   /// threads, which sleep between. The first look asks the peer, so a later one has it; then it is
   /// measured every four seconds.

@@ -42,6 +42,15 @@ inline constexpr int kBacklog = 64;
 /// Links of one Context, in both directions of connecting; at the limit an unproved one without
 /// pipes gives way.
 inline constexpr std::size_t kMaxLinksPerContext = 1024;
+/// A small RLIMIT_NOFILE allows fewer links. This many descriptors are left to all else, and a link
+/// takes so many, and one more for each of its bulk lanes (ContextOptions::streams).
+inline constexpr std::uint64_t kDescriptorsBesideLinks = 64;
+inline constexpr std::uint64_t kDescriptorsPerLink = 3;
+/// Links without proofs that were made from one address. Loopback, unix sockets, the own host and
+/// routed links are exempt. At the limit a link without pipes gives way.
+inline constexpr std::size_t kMaxLinksPerSource = 64;
+/// Links without proofs that others made and that claim one context id with different identities.
+inline constexpr std::size_t kMaxClaimsPerContext = 4;
 /// Ended links of peers that had slots and are not proved dead, that one Context looks after;
 /// beyond that the oldest goes, with its memory.
 inline constexpr std::size_t kMaxQuarantinedLinks = 64;

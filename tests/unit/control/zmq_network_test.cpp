@@ -2,12 +2,14 @@
 #include "control/zmq_network.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/time.h>
 
 #include <filesystem>
 
 #include "control/wake.hpp"
 #include "session/machine.hpp"
 #include "support/expect.hpp"
+#include "support/raw_socket.hpp"
 
 namespace tendon::test {
 namespace {
@@ -90,6 +92,24 @@ TEST_F(ZmqFlows, BetweenHostsAreForTheKeysOfTheRosterAlone) {
   EXPECT_TRUE(hears(*later, *late, "inputs"));
   EXPECT_FALSE(outdated->take().has_value());
   EXPECT_FALSE(later->take().has_value());
+}
+
+// A connection that never says a word must not keep its descriptor.
+TEST_F(ZmqFlows, EndSilentConnections) {
+  const CurveKeys known = worker_->make_keys().value();
+  const auto controller =
+      controller_->bind({.host = "127.0.0.1", .worker_keys = {known.public_key}}).value();
+  const std::string inputs = controller->endpoints().inputs;
+  const auto silent = connect_raw("127.0.0.1:" + inputs.substr(inputs.rfind(':') + 1));
+  // ZeroMQ's own patience is 30 s.
+  const timeval patience{20, 0};
+  setsockopt(silent.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  char buffer[256];
+  ssize_t got = 0;
+  do {
+    got = recv(silent.get(), buffer, sizeof buffer, 0);  // its greeting comes first
+  } while (got > 0);
+  EXPECT_TRUE(got == 0 || errno == ECONNRESET) << "it is still open";
 }
 
 TEST_F(ZmqFlows, AWorkerOpensNoPlaceThatThePeerChose) {

@@ -220,14 +220,36 @@ TEST_P(Calls, OneResponderThatFailsLeavesTheOthers) {
 TEST_P(Calls, BeyondItsPlacesAResponderIsBusy) {
   Program& arm = start("arm");
   Program& brain = start("brain");
+  Program& eye = start("eye");
+  Program& ear = start("ear");
   const Gate gate;
-  Responder responder = respond(arm, gate.handler(), {.handlers = 2, .waiting = 1});
+  Responder responder = respond(arm, gate.handler(), {.handlers = 2, .waiting = 2});
+  std::vector<std::thread> callers;
+  for (Program* program : {&brain, &eye, &brain, &eye})
+    callers.emplace_back([&, program] { EXPECT_TRUE(succeeds(call(*program))); });
+  ASSERT_TRUE(gate.holds(2));
+  ASSERT_TRUE(eventually([&] { return responder.stats().waiting == 2; }));
+  EXPECT_TRUE(fails_with(call(ear), ErrorCode::server_busy, "2 handlers"));
+  EXPECT_EQ(responder.stats().refused, 1u);
+  gate.open();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(succeeds(call(brain)));
+}
+
+TEST_P(Calls, OneCallerHasHalfOfThePlaces) {
+  Program& arm = start("arm");
+  Program& brain = start("brain");
+  Program& eye = start("eye");
+  const Gate gate;
+  Responder responder = respond(arm, gate.handler(), {.handlers = 2, .waiting = 4});
   std::vector<std::thread> callers;
   for (int n = 0; n < 3; ++n) callers.emplace_back([&] { EXPECT_TRUE(succeeds(call(brain))); });
   ASSERT_TRUE(gate.holds(2));
   ASSERT_TRUE(eventually([&] { return responder.stats().waiting == 1; }));
-  EXPECT_TRUE(fails_with(call(brain), ErrorCode::server_busy, "2 handlers"));
+  EXPECT_TRUE(fails_with(call(brain), ErrorCode::server_busy, "one caller has at most 3"));
   EXPECT_EQ(responder.stats().refused, 1u);
+  callers.emplace_back([&] { EXPECT_TRUE(succeeds(call(eye))); });
+  EXPECT_TRUE(eventually([&] { return responder.stats().waiting == 2; })) << "another has a place";
   gate.open();
   for (std::thread& caller : callers) caller.join();
   EXPECT_TRUE(succeeds(call(brain)));

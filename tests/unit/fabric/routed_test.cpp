@@ -2,24 +2,30 @@
 // Nodes that do not reach each other: dial-back, and links through routers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
 #include "fabric/cable_frame.hpp"
 #include "fabric/context_fabric.hpp"
 #include "fabric/node_core.hpp"
+#include "fabric/peer_question.hpp"
 #include "fabric/publisher_core.hpp"
+#include "session/machine.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/live_zenoh.hpp"
 #include "support/member_events.hpp"
+#include "support/raw_socket.hpp"
 #include "unit/fabric/nodes.hpp"
 
 namespace tendon::test {
@@ -311,6 +317,174 @@ TEST_F(RoutedLinks, AreNotNeededWhereThePublisherDialsBack) {
   EXPECT_EQ(take(subscriber, 1, kLarge), 0u);
   // It dialled 127.0.0.1, and found itself on the same host.
   EXPECT_EQ(path_to(motor, "vision").kind, PathKind::shm);
+}
+
+// ---- questions of strangers, and their answers
+
+class Questions : public RoutedLinks {
+ protected:
+  /// What a stranger hears of `program` until nothing more comes.
+  [[nodiscard]] std::vector<detail::PeerAnswer> ask(const Program& program, Storage payload) {
+    const auto pending = begin(program, std::move(payload));
+    EXPECT_TRUE(eventually([&] { return pending->is_over(); }));
+    return pending->take();
+  }
+  [[nodiscard]] std::vector<detail::PeerAnswer> ask(const Program& program,
+                                                    const detail::PeerQuestion& question) {
+    return ask(program, encode(question).value());
+  }
+
+  class Pending {
+   public:
+    [[nodiscard]] bool is_over() const {
+      const std::lock_guard lock(mutex_);
+      return over_;
+    }
+    [[nodiscard]] std::vector<detail::PeerAnswer> take() const {
+      const std::lock_guard lock(mutex_);
+      return answers_;
+    }
+    void hear(const detail::ZenohMessage& message) {
+      const std::lock_guard lock(mutex_);
+      answers_.push_back(detail::read_peer_answer(message.payload.bytes()).value());
+    }
+    void end() {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    detail::ZenohPort::Handle handle;
+
+   private:
+    mutable std::mutex mutex_;
+    std::vector<detail::PeerAnswer> answers_;
+    bool over_ = false;
+  };
+  [[nodiscard]] std::shared_ptr<Pending> begin(const Program& program, Storage payload) {
+    auto pending = std::make_shared<Pending>();
+    const auto key = detail::ask_key("brain", program.context.id()).value();
+    pending->handle =
+        stranger_
+            ->query(
+                {.key = key.text(), .payload = std::move(payload), .attachment = {}}, kPatience,
+                [weak = std::weak_ptr(pending)](const detail::ZenohMessage& message) {
+                  if (const auto known = weak.lock()) known->hear(message);
+                },
+                [weak = std::weak_ptr(pending)](detail::Ending) {
+                  if (const auto known = weak.lock()) known->end();
+                })
+            .value();
+    return pending;
+  }
+  [[nodiscard]] static detail::DialBackQuestion dial_me_at(
+      const std::string& address, const std::optional<detail::BootHash>& host) {
+    return {.asker = {.domain = "brain",
+                      .name = "stranger",
+                      .context = ContextId{detail::random_nonce().value()},
+                      .start = 1,
+                      .unix_on = host,
+                      .addresses = {Address::parse(address).value()}}};
+  }
+  [[nodiscard]] static Storage bytes(std::size_t count) {
+    Storage memory = Storage::allocate(count).value();
+    std::memset(memory.data(), 9, count);  // no kind of question
+    return memory;
+  }
+  [[nodiscard]] static std::uint64_t refused(Program& program) {
+    const auto fabric =
+        ContextFabric::of(ContextCore::of(program.context), Profile::plaintext).value();
+    const auto ways = fabric->ways_of({.domain = "brain", .routers = {"the double"}}, kPatience);
+    return ways.value().detours->refused_questions();
+  }
+  [[nodiscard]] static bool was_dialled(const RawListener& listener) {
+    pollfd one{listener.fd(), POLLIN, 0};
+    return poll(&one, 1, 0) == 1;
+  }
+
+  std::unique_ptr<detail::ZenohPort> stranger_ = network_.open(77);
+};
+
+TEST_F(Questions, TheNoOfAStrangerEndsNothing) {
+  // Whatever anybody is asked it answers first, and never ends.
+  std::mutex mutex;
+  std::vector<std::unique_ptr<detail::ZenohQuestion>> kept;
+  const auto answering =
+      stranger_
+          ->answer(KeyExpression::parse("@tendon/*/ask/*").value(),
+                   [&](std::unique_ptr<detail::ZenohQuestion> question) {
+                     question->answer({.key = question->asked().key,
+                                       .payload = encode(detail::PeerAnswer{"no", {}}).value(),
+                                       .attachment = {}});
+                     const std::lock_guard lock(mutex);
+                     kept.push_back(std::move(question));
+                   })
+          .value();
+  Program vision = start("vision");
+  Program motor = start("motor");
+  Publisher publisher = Publisher::declare(vision.node, "count").value();
+  Subscriber subscriber = Subscriber::declare(motor.node, "count").value();
+  EXPECT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience)));
+  EXPECT_EQ(path_to(motor, "vision").kind, PathKind::routed);
+  const std::lock_guard lock(mutex);
+  EXPECT_FALSE(kept.empty());
+}
+
+TEST_F(Questions, HaveASize) {
+  Program vision = start("vision");
+  EXPECT_EQ(ask(vision, bytes(kMaxQuestionBytes)).size(), 1u);
+  EXPECT_EQ(refused(vision), 1u);
+  EXPECT_EQ(ask(vision, bytes(kMaxQuestionBytes + 1)).size(), 0u) << "it is dropped unread";
+  EXPECT_EQ(refused(vision), 2u);
+}
+
+TEST_F(Questions, OfAnotherHostLeadToNoDialOnThisOne) {
+  Program vision = start("vision");
+  const RawListener here;
+  const std::string port = here.address().substr(here.address().rfind(':'));
+  for (const std::string& address : {here.address(), "[::1]" + port, "[::ffff:127.0.0.1]" + port,
+                                     "169.254.1.1" + port, "[fe80::1]" + port}) {
+    const auto answers = ask(vision, detail::PeerQuestion(dial_me_at(address, {})));
+    ASSERT_EQ(answers.size(), 1u) << address;
+    EXPECT_EQ(answers[0].why_not, "not done") << address;
+  }
+  EXPECT_FALSE(was_dialled(here));
+  EXPECT_EQ(refused(vision), 5u);
+}
+
+TEST_F(Questions, OfThisHostLeadToADialThatTellsNoCause) {
+  Program vision = start("vision");
+  const RawListener here;
+  const auto host = detail::boot_hash(detail::boot_id()).value();
+  const auto silent = ask(vision, detail::PeerQuestion(dial_me_at(here.address(), host)));
+  ASSERT_EQ(silent.size(), 1u);
+  EXPECT_EQ(silent[0].why_not, "not done");
+  EXPECT_TRUE(was_dialled(here));
+  const auto nobody = ask(vision, detail::PeerQuestion(dial_me_at(address_of_nobody(), host)));
+  ASSERT_EQ(nobody.size(), 1u);
+  EXPECT_EQ(nobody[0], silent[0]) << "nobody learns what there is";
+}
+
+TEST_F(Questions, ForCablesAreFourASecond) {
+  Program vision = start("vision");
+  const ContextId asker{detail::random_nonce().value()};
+  const auto at_once = [&] {
+    std::vector<std::shared_ptr<Pending>> pending;
+    for (std::uint32_t n = 0; n <= kMaxCableRequestsPerSecond; ++n) {
+      const detail::CableQuestion question{.asker = asker,
+                                           .connection = detail::random_nonce().value(),
+                                           .half_key = detail::random_nonce().value(),
+                                           .lane = detail::Lane::control};
+      pending.push_back(begin(vision, encode(detail::PeerQuestion(question)).value()));
+    }
+    std::size_t done = 0;
+    for (const auto& one : pending) {
+      EXPECT_TRUE(eventually([&] { return one->is_over(); }));
+      for (const auto& answer : one->take()) done += answer.why_not.empty() ? 1 : 0;
+    }
+    return done;
+  };
+  // A second may pass between any two of them, where the machine is slow.
+  EXPECT_TRUE(eventually([&] { return at_once() <= kMaxCableRequestsPerSecond; }));
+  EXPECT_GE(refused(vision), 1u);
 }
 
 }  // namespace

@@ -164,7 +164,8 @@ class Strangers : public PipeTest {
     const std::vector<std::string> addresses{
         detail::ContextFabric::unix_address(node_context_.id()).value()};
     auto link =
-        detail::reach(stranger(), node_context_.id(), addresses, Profile::local, kPatience).value();
+        detail::try_to_reach(stranger(), node_context_.id(), addresses, Profile::local, kPatience)
+            .link.value();
     Mouth mouth{link, 0, std::make_shared<Ear>()};
     EXPECT_TRUE(succeeds(stranger().open_pipe(*link, Opening{.purpose = purpose, .header = header},
                                               [&](std::uint32_t pipe) {
@@ -778,7 +779,7 @@ TEST_P(StrangeCallers, ARequestThatCannotBeReadIsAnsweredAndEndsNothing) {
 TEST_P(StrangeCallers, BeyondThePlacesAreEachTold) {
   Mouth mouth = calling();
   constexpr int kAsked = 200;
-  constexpr int kRefused = kAsked - 1 - 64;  // one runs, 64 wait
+  constexpr int kRefused = kAsked - (1 + 64) / 2;  // one runs, 64 may wait: half is one caller's
   for (int id = 1; id <= kAsked; ++id) ask(mouth, id);
   EXPECT_TRUE(eventually([&] { return mouth.ear->count(MessageKind::bytes) == kRefused; }));
   EXPECT_EQ(responder_.stats().refused, static_cast<std::uint64_t>(kRefused));

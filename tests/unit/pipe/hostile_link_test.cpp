@@ -84,14 +84,20 @@ TEST_F(HostileLink, AStrangerDoesNotEndAnUnprovedLinkOfAnotherProcess) {
   const auto link = make_link(who);
   link->open(1, link->ticket());
   Pipe pipe = listener_.accept(kPatience).value();
-  auto restarted = who;
-  ++restarted.incarnation;
-  auto elsewhere = who;
-  ++elsewhere.pid;
-  for (const auto& other : {restarted, elsewhere}) {
-    RawClient newcomer(listener_.address(), other);
-    EXPECT_TRUE(is_refusal(newcomer.choose(), ErrorCode::permission_denied, {"stranger"}));
+  std::vector<detail::HelloMessage> others(kMaxClaimsPerContext, who);
+  ++others[0].incarnation;
+  ++others[1].pid;
+  others[2].boot_id = {std::byte{7}};
+  others[3].host = "a fourth host";
+  std::vector<std::unique_ptr<RawClient>> beside;
+  for (std::size_t n = 0; n + 1 < kMaxClaimsPerContext; ++n) {
+    // Which of them is who it says nobody knows: none keeps another out.
+    beside.push_back(make_link(others[n]));
+    beside.back()->open(1, beside.back()->ticket());
+    EXPECT_TRUE(succeeds(listener_.accept(kPatience)));
   }
+  RawClient one_more(listener_.address(), others[3]);
+  EXPECT_TRUE(is_refusal(one_more.choose(), ErrorCode::permission_denied, {"stranger"}));
   link->send_bytes(1, 1, "still here");
   EXPECT_EQ(text_of(pipe.recv_message(kPatience)), "still here");
 }
@@ -198,7 +204,9 @@ TEST_F(HostileLink, LinksHaveALimitAndAtItIdleOnesGiveWay) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlim_t before = limit.rlim_cur;
-  if (limit.rlim_max < 3 * kMaxLinksPerContext) GTEST_SKIP() << "too few descriptors";
+  constexpr rlim_t kNeeded =
+      kDescriptorsBesideLinks + (kDescriptorsPerLink + 1) * kMaxLinksPerContext;
+  if (limit.rlim_max < kNeeded) GTEST_SKIP() << "too few descriptors";
   limit.rlim_cur = limit.rlim_max;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   {

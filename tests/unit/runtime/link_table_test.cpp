@@ -9,12 +9,15 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
+#include "runtime/link_limit.hpp"
 #include "support/expect.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 using Clock = LinkTable::Clock;
+using test::fails_with;
+using test::succeeds;
 
 PeerIdentity numbered(std::uint64_t number) {
   PeerIdentity identity;
@@ -26,9 +29,10 @@ PeerIdentity numbered(std::uint64_t number) {
 /// A link of which the table sees no more than counters.
 class CountedLink final : public Link {
  public:
-  explicit CountedLink(std::uint64_t number)
-      : Link({}, {PathKind::shm, "a test asked for it"}, numbered(number), 1 << 20, 1 << 20) {
-    agree(Features::of_minor(kProtocolMinor), LinkRole::acceptor);
+  explicit CountedLink(std::uint64_t number) : CountedLink(numbered(number), LinkRole::acceptor) {}
+  CountedLink(PeerIdentity peer, LinkRole role)
+      : Link({}, {PathKind::shm, "a test asked for it"}, std::move(peer), 1 << 20, 1 << 20) {
+    agree(Features::of_minor(kProtocolMinor), role);
   }
 
   Result<std::shared_ptr<LoanedSlot>> acquire(std::uint64_t) override { return no(); }
@@ -59,15 +63,43 @@ class CountedLink final : public Link {
   static Error no() { return {ErrorCode::not_supported, "test", "not in this test"}; }
 };
 
+constexpr std::uint32_t kStreams = 1;
+
+Source source_of(std::uint8_t number) {
+  Source source{};
+  source.back() = std::byte{number};
+  return source;
+}
+
+/// A process that says that it is peer 7.
+PeerIdentity claim(std::int64_t pid) {
+  PeerIdentity identity = numbered(7);
+  identity.pid = pid;
+  return identity;
+}
+
 struct Table {
   std::shared_ptr<CountedLink> add() {
     auto link = std::make_shared<CountedLink>(++count);
-    if (!links.insert(link, Proofs::of_this_user())) return nullptr;
+    if (!links.insert(link, Proofs::of_this_user(), {})) return nullptr;
     links.started(*link);
     return link;
   }
+  /// As add_link() does, without proofs.
+  Result<std::shared_ptr<CountedLink>> add(const PeerIdentity& peer, LinkRole role,
+                                           const LinkOrigin& origin = {}) {
+    TENDON_CHECK(links.may_add(peer, role, {}, origin));
+    auto link = std::make_shared<CountedLink>(peer, role);
+    TENDON_TRY(older, links.insert(link, {}, origin));
+    if (older != nullptr) links.remove(*older);
+    links.started(*link);
+    return link;
+  }
+  std::shared_ptr<Link> usable(ReachBy by) {
+    return links.usable(numbered(7).context, Profile::plaintext, by);
+  }
   const ContextId self{};
-  LinkTable links{self};
+  LinkTable links{self, kStreams};
   std::uint64_t count = 0;
 };
 
@@ -78,9 +110,9 @@ TEST(LinkTable, AnEndedLinkWithHoldsCountsAsALink) {
   table.links.note_ended(*first, LinkTable::Memory::held);
   EXPECT_TRUE(table.links.all()->empty());
   EXPECT_NE(table.links.describe().find("3 holds of published slots"), std::string::npos);
-  for (std::size_t i = 1; i < kMaxLinksPerContext; ++i) ASSERT_NE(table.add(), nullptr) << i;
+  for (std::size_t i = 1; i < most_links(kStreams); ++i) ASSERT_NE(table.add(), nullptr) << i;
   EXPECT_EQ(table.add(), nullptr);
-  EXPECT_TRUE(table.links.candidates_to_end(numbered(77'777).context).has_value());
+  EXPECT_TRUE(table.links.candidates_to_end(numbered(77'777), {}).has_value());
   // Not before a tick, which asks it.
   EXPECT_TRUE(table.links.collect_returns(LinkTable::Of::ended_with_holds));
   EXPECT_EQ(table.add(), nullptr);
@@ -104,6 +136,108 @@ TEST(LinkTable, AnEndedLinkWithHoldsIsLookedAfterAndNeverGivesWay) {
   EXPECT_FALSE(table.links.collect_returns(LinkTable::Of::ended_with_holds));
   (void)table.links.take_tick(Clock::now());
   EXPECT_EQ(holder.use_count(), 1);
+}
+
+TEST(LinkTable, HasAsManyLinksAsThereAreDescriptors) {
+  static_assert(links_within(1024, 1) == 240);
+  static_assert(links_within(1024, 16) == 50);
+  static_assert(links_within(64 + 4 * 1024, 1) == 1024);
+  static_assert(links_within(64 + 4 * 1024 - 1, 1) == 1023);
+  static_assert(links_within(~std::uint64_t{0}, 1) == kMaxLinksPerContext);
+  static_assert(links_within(0, 1) == 1, "one is always let in");
+}
+
+TEST(LinkTable, SaysWhichLimitIsReached) {
+  Table table;
+  while (table.add() != nullptr) {
+  }
+  const Error full = table.links.full(LinkRole::acceptor, {});
+  EXPECT_EQ(full.code, ErrorCode::server_busy);
+  EXPECT_NE(full.detail.find("its " + std::to_string(most_links(kStreams)) + " links"),
+            std::string::npos);
+  EXPECT_EQ(full.detail.find("RLIMIT_NOFILE") == std::string::npos,
+            most_links(kStreams) == kMaxLinksPerContext);
+  EXPECT_EQ(table.links.full(LinkRole::connector, {}).code, ErrorCode::limit_exceeded);
+}
+
+TEST(LinkTable, LinksFromOneAddressHaveALimit) {
+  Table table;
+  const LinkOrigin one{.source = source_of(1)};
+  for (std::uint64_t n = 1; n <= kMaxLinksPerSource; ++n) {
+    EXPECT_FALSE(table.links.candidates_to_end(numbered(n), one).has_value());
+    ASSERT_TRUE(succeeds(table.add(numbered(n), LinkRole::acceptor, one)));
+  }
+  const PeerIdentity more = numbered(kMaxLinksPerSource + 1);
+  EXPECT_TRUE(fails_with(table.add(more, LinkRole::acceptor, one), ErrorCode::server_busy,
+                         "64 links of one address"));
+  // Another address has room, and what gives way is the crowd's own.
+  const LinkOrigin other{.source = source_of(2)};
+  EXPECT_FALSE(table.links.candidates_to_end(more, other).has_value());
+  ASSERT_TRUE(succeeds(table.add(more, LinkRole::acceptor, other)));
+  const auto candidates = table.links.candidates_to_end(numbered(1000), one);
+  ASSERT_TRUE(candidates);
+  EXPECT_EQ(candidates->size(), kMaxLinksPerSource);
+  // One that is known takes its own place.
+  EXPECT_FALSE(table.links.candidates_to_end(numbered(1), one).has_value());
+  EXPECT_TRUE(succeeds(table.add(numbered(1), LinkRole::acceptor, one)));
+  // What does not count: loopback, and what this side made.
+  EXPECT_TRUE(succeeds(table.add(numbered(1001), LinkRole::acceptor)));
+}
+
+// ---- one context id, claimed by several
+
+TEST(LinkTable, KeepsTheLinksApartOfThoseWhoClaimOneId) {
+  Table table;
+  const auto squatter = table.add(claim(1), LinkRole::acceptor).value();
+  const auto honest = table.add(claim(2), LinkRole::acceptor).value();
+  PeerIdentity elsewhere = claim(2);
+  elsewhere.host = "elsewhere";
+  const auto third = table.add(elsewhere, LinkRole::acceptor).value();
+  EXPECT_EQ(table.links.all()->size(), 3u);
+  // Each takes its own place again, whatever the boot id of others.
+  const auto again = table.add(claim(2), LinkRole::acceptor).value();
+  EXPECT_EQ(table.links.all()->size(), 3u);
+  EXPECT_FALSE(table.links.entry_of(*honest));
+  EXPECT_TRUE(table.links.entry_of(*squatter));
+  const auto other_boot = table.add(claim(2), LinkRole::acceptor, {.boot_id = {std::byte{9}}});
+  ASSERT_TRUE(succeeds(other_boot));
+  EXPECT_EQ(table.links.all()->size(), kMaxClaimsPerContext);
+  EXPECT_TRUE(fails_with(table.add(claim(5), LinkRole::acceptor), ErrorCode::permission_denied,
+                         "kMaxClaimsPerContext"));
+  EXPECT_TRUE(succeeds(table.add(claim(1), LinkRole::acceptor))) << "it has a place";
+}
+
+TEST(LinkTable, RefusesAClaimToAnIdThatIsProved) {
+  Table table;
+  const auto proved = std::make_shared<CountedLink>(claim(1), LinkRole::acceptor);
+  ASSERT_TRUE(succeeds(table.links.insert(proved, Proofs::of_this_user(), {})));
+  table.links.started(*proved);
+  EXPECT_TRUE(fails_with(table.add(claim(2), LinkRole::acceptor), ErrorCode::permission_denied,
+                         "which has one"));
+  EXPECT_EQ(table.usable(ReachBy::address), proved);
+}
+
+TEST(LinkTable, OpensOnLinksThatThisSideMadeWhoeverClaimsTheId) {
+  Table table;
+  const auto squatter = table.add(claim(1), LinkRole::acceptor).value();
+  EXPECT_EQ(table.usable(ReachBy::address), nullptr);
+  EXPECT_EQ(table.usable(ReachBy::context), nullptr) << "its address is dialled first";
+  const auto made = table.add(claim(2), LinkRole::connector).value();
+  for (const ReachBy by : {ReachBy::address, ReachBy::context, ReachBy::any})
+    EXPECT_EQ(table.usable(by), made);
+  // A second process that answers at an address of ours under that id is not the same.
+  EXPECT_TRUE(fails_with(table.add(claim(3), LinkRole::connector), ErrorCode::permission_denied));
+}
+
+TEST(LinkTable, OpensOnALinkThatAPeerMadeOnceItWasChosen) {
+  Table table;
+  const auto made_there = table.add(claim(1), LinkRole::acceptor).value();
+  EXPECT_EQ(table.usable(ReachBy::context), nullptr);
+  EXPECT_EQ(table.usable(ReachBy::any), made_there) << "it is reached in no other way";
+  EXPECT_EQ(table.usable(ReachBy::context), made_there) << "from now on";
+  EXPECT_EQ(table.usable(ReachBy::address), nullptr);
+  (void)table.add(claim(2), LinkRole::acceptor).value();
+  EXPECT_EQ(table.usable(ReachBy::any), made_there) << "whoever comes after it";
 }
 
 }  // namespace

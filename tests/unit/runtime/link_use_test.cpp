@@ -405,8 +405,9 @@ TEST(LinkUseWithoutProof, APurposeForThisUserIsRefused) {
   detail::LinkTable& links = core_of(server).links();
   using detail::ReachBy;
   EXPECT_EQ(links.usable(hello.context_id, Profile::plaintext, ReachBy::address), nullptr);
-  EXPECT_NE(links.usable(hello.context_id, Profile::plaintext, ReachBy::context), nullptr);
-  EXPECT_EQ(links.usable(hello.context_id, Profile::local, ReachBy::context), nullptr);
+  EXPECT_EQ(links.usable(hello.context_id, Profile::plaintext, ReachBy::context), nullptr);
+  EXPECT_NE(links.usable(hello.context_id, Profile::plaintext, ReachBy::any), nullptr);
+  EXPECT_EQ(links.usable(hello.context_id, Profile::local, ReachBy::any), nullptr);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class Reach : public PipeTest {
  protected:
   static auto reach(const Context& from, const ContextId& peer,
                     const std::vector<std::string>& addresses, Deadline deadline = kPatience) {
-    return detail::reach(core_of(from), peer, addresses, Profile::local, deadline);
+    return detail::try_to_reach(core_of(from), peer, addresses, Profile::local, deadline).link;
   }
 };
 TENDON_ON_BOTH_PATHS(Reach);
@@ -105,6 +105,20 @@ TEST_P(Reach, ItsWaitForAPlaceHasADeadline) {
     ASSERT_TRUE(core_of(here).links().dialling().begin(id_of(i)));
   EXPECT_TRUE(fails_with(reach(here, id_of(99), {address_of_nobody()}, 50ms), ErrorCode::timeout,
                          "16 others"));
+}
+
+TEST_P(Reach, ByOneTryNeedsNoPlaceAndIsOverWhenItFailed) {
+  Context here = Context::create({.transport = way().transport}).value();
+  Context wanted = Context::create({.transport = way().transport}).value();
+  Listener listener = Listener::bind(wanted, "127.0.0.1:0").value();
+  for (std::uint8_t i = 0; i < LinkTable::kMostDialling; ++i)
+    ASSERT_TRUE(core_of(here).links().dialling().begin(id_of(i)));
+  const auto once = [&](const std::vector<std::string>& addresses) {
+    return detail::reach_once(core_of(here), wanted.id(), addresses, Profile::local,
+                              Deadline::never());
+  };
+  EXPECT_FALSE(once({address_of_nobody()})) << "it is not tried again, or this would not end";
+  EXPECT_TRUE(succeeds(once({address_of_nobody(), listener.address()})));
 }
 
 TEST(DialLimit, HasSixteenPlacesAndOneForEachPeer) {
