@@ -46,6 +46,7 @@ class Backoff {
   /// SplitMix64 (Steele, Lea, Flood 2014). It has eight bytes, because each peer that is dialled
   /// has one, and neighbouring seeds give unlike numbers at once.
   struct Random {
+    // NOLINTNEXTLINE(readability-identifier-naming): the standard's name.
     using result_type = std::uint64_t;
     static constexpr result_type min() { return 0; }
     static constexpr result_type max() { return ~result_type{0}; }
