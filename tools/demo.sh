@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 fabric=${FABRIC:-zenoh}
 case $fabric in
   zenoh) groups=(demo zenoh) finding="find each other by Zenoh" second="; then a router dies"
-         build="about 4 minutes" rest="5 minutes" ;;
+         build="about 3 minutes" rest="4 minutes" ;;
   static) groups=(demo) finding="are told of each other's addresses" second=
           build="about 1 minute" rest="2 minutes" ;;
   *) echo "make demo: FABRIC is '$fabric'; it may be zenoh (the default) or static (no Rust)" >&2 && exit 2 ;;
