@@ -21,12 +21,15 @@ Error violation(const Link& link, std::string_view what) {
                "peer " + link.peer_name() + ": " + std::string(what)};
 }
 
+const std::byte* header_place(const Incoming& incoming) {
+  const Descriptor& descriptor = incoming.descriptor;
+  return incoming.body.data + descriptor.payload_bytes + descriptor.values_bytes;
+}
+
 // The header of a message that has arrived, from a copy of it; nothing where it cannot be read.
 Result<SampleHeader> header_of(const Incoming& incoming) {
-  const Descriptor& descriptor = incoming.descriptor;
   if (const Error* failure = incoming.body.failure()) return *failure;
-  const std::uint64_t at = descriptor.payload_bytes + descriptor.values_bytes;
-  return read_sample_header({incoming.body.data + at, descriptor.header_bytes});
+  return read_sample_header({header_place(incoming), incoming.descriptor.header_bytes});
 }
 
 }  // namespace
@@ -168,16 +171,10 @@ std::optional<Feed::Message> Feed::next_message() {
     if (head == Head::nothing && !link_->ended() && receiving.poll()) head = look();
     if (head == Head::sample) {
       Incoming& first = receiver_.front();
+      if (first.body.failure() == nullptr) __builtin_prefetch(header_place(first));
       message.emplace();
       message->lend = bodies_.may_lend(*link_, first.body);
       message->before = left_;
-      if (auto header = header_of(first)) {
-        message->header = *header;
-        note_reached(*header);
-        left_ = *header;
-      } else {
-        message->unreadable = std::move(header).error();
-      }
       credit = receiver_.take_front();
       message->incoming = receiver_.pop_front();
       taking_ = true;
@@ -185,6 +182,14 @@ std::optional<Feed::Message> Feed::next_message() {
       untold_slot_ = (untold_slot_ || !descriptor.is_inline()) && credit.pipe == 0;
       if (descriptor.kind == MessageKind::data)
         message->schema = receiver_.schema(descriptor.schema);
+      // Last: the publisher's processor has just written there.
+      if (auto header = header_of(message->incoming)) {
+        message->header = *header;
+        note_reached(*header);
+        left_ = *header;
+      } else {
+        message->unreadable = std::move(header).error();
+      }
     }
     // The publisher bounds what lies in slots by more than the window.
     if (untold_slot_ && receiver_.empty()) {
