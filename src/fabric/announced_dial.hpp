@@ -24,7 +24,7 @@ namespace tendon::v0::detail {
   return addresses;
 }
 
-/// What the Dialler is told: the socket of this user first, where there may be one.
+/// The dial of an announced peer: by the socket of this user first, where there may be one.
 [[nodiscard]] inline Dialler::Wanted wanted_at(std::string key, const ContextId& peer,
                                                std::vector<std::string> addresses,
                                                Dialler::Attempt attempt) {

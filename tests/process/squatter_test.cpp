@@ -70,7 +70,7 @@ TEST_F(Squatter, KeepsNeitherSideFromTheOther) {
   ASSERT_TRUE(succeeds(publisher.wait_for_subscribers(1, kPatience))) << "it was refused";
   ASSERT_TRUE(succeeds(publisher.publish(patterned(1, 64))));
   EXPECT_EQ(peer.ask("recv s 64"), "ok 1");
-  // What the victim opens goes to the address that the node announces, not to the squatter.
+  // The victim's own channels go to the address that the node announces, not to the squatter.
   ASSERT_TRUE(is_ok(peer.ask("wait 1")));
   ASSERT_TRUE(is_ok(peer.ask("publish 64 1")));
   const auto sample = subscriber.recv(kPatience);

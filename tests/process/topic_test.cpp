@@ -154,7 +154,7 @@ TEST_F(Topic, EchoShowsImagesOnATerminalAlone) {
   const auto on_a_terminal = [&](const std::string& tail) {
     std::string line = TENDON_CLI_PATH;
     for (const std::string& word : words) line += " '" + word + "'";
-    // What it says on stderr is another stream.
+    // Its stderr is another stream.
     return Command({"-qec", line + tail + " 2>/dev/null", "/dev/null"}, script).finish().out;
   };
   const std::string shown = on_a_terminal("");

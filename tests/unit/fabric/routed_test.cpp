@@ -323,7 +323,7 @@ TEST_F(RoutedLinks, AreNotNeededWhereThePublisherDialsBack) {
 
 class Questions : public RoutedLinks {
  protected:
-  /// What a stranger hears of `program` until nothing more comes.
+  /// All that a stranger hears of `program`, up to the end of the words.
   [[nodiscard]] std::vector<detail::PeerAnswer> ask(const Program& program, Storage payload) {
     const auto pending = begin(program, std::move(payload));
     EXPECT_TRUE(eventually([&] { return pending->is_over(); }));

@@ -177,10 +177,10 @@ TEST(LinkTable, LinksFromOneAddressHaveALimit) {
   const auto candidates = table.links.candidates_to_end(numbered(1000), one);
   ASSERT_TRUE(candidates);
   EXPECT_EQ(candidates->size(), kMaxLinksPerSource);
-  // One that is known takes its own place.
+  // A peer that is known takes its own place.
   EXPECT_FALSE(table.links.candidates_to_end(numbered(1), one).has_value());
   EXPECT_TRUE(succeeds(table.add(numbered(1), LinkRole::acceptor, one)));
-  // What does not count: loopback, and what this side made.
+  // Loopback, and what this side made, do not count.
   EXPECT_TRUE(succeeds(table.add(numbered(1001), LinkRole::acceptor)));
 }
 
@@ -237,7 +237,7 @@ TEST(LinkTable, OpensOnALinkThatAPeerMadeOnceItWasChosen) {
   EXPECT_EQ(table.usable(ReachBy::context), made_there) << "from now on";
   EXPECT_EQ(table.usable(ReachBy::address), nullptr);
   (void)table.add(claim(2), LinkRole::acceptor).value();
-  EXPECT_EQ(table.usable(ReachBy::any), made_there) << "whoever comes after it";
+  EXPECT_EQ(table.usable(ReachBy::any), made_there) << "also for links that come after it";
 }
 
 }  // namespace
