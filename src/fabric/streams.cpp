@@ -11,9 +11,10 @@ namespace {
 constexpr std::string_view kWhere = "subscriber.connect";
 
 // Incarnations of a publisher: on one key, by nodes of one name.
-auto start_of(const Streams::Entry& entry) {
-  return std::pair(entry.stream->incarnation, entry.stream->publisher.context);
+auto start_of(const Stream& stream) {
+  return std::pair(stream.incarnation, stream.publisher.context);
 }
+auto start_of(const Streams::Entry& entry) { return start_of(*entry.stream); }
 
 bool are_twins(const Stream& one, const Stream& other) {
   return one.key == other.key && one.node.is_twin_of(other.node) &&
@@ -137,12 +138,13 @@ Streams::Changes Streams::settle(Time now) {
 }
 
 // In the order in which the ends were told: one that was read waits for an earlier one of the same
-// publisher, of which samples are unread.
+// publisher, or of an older incarnation, of which samples are unread. Samples wait for the same.
 void Streams::end_what_was_read(Changes& changes) {
   std::vector<std::shared_ptr<Stream>> unread;
   for (auto& stream : told_) {
     const bool waits = std::ranges::any_of(unread, [&](const auto& earlier) {
-      return earlier->publisher == stream->publisher || are_twins(*earlier, *stream);
+      return earlier->publisher == stream->publisher ||
+             (are_twins(*earlier, *stream) && start_of(*earlier) < start_of(*stream));
     });
     if (waits || !is_read(*stream))
       unread.push_back(std::move(stream));
