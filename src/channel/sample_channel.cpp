@@ -211,8 +211,7 @@ void SampleChannel::end() noexcept {
 
 void SampleChannel::let_go() noexcept {
   step_ = Step::idle;
-  if (message_.schema != nullptr || message_.slot != nullptr || !message_.body.empty())
-    message_ = {};
+  message_ = {};
   if (copied_body_.capacity() > kMaxInlineBytes) copied_body_ = {};
   if (held_) context_.publishing().pool()->take_back(reader_, *std::exchange(held_, std::nullopt));
 }
