@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Reads the JUnit files of ctest and pytest: lists the skipped tests with their reasons, then what each failed test
-printed, then the totals of all files. The failures stand last: a reader of only the end of a log sees them.
+printed, then the totals of all files and the names of the failed tests. The names stand last: the last lines of a log
+hold them, however much the tests printed.
 
 tests/unsteady.txt lists the few tests that may have a second try, each with its cause: a defect to mend, of the test
 or of what it tests. A listed test is unsteady if it failed in NAME.xml and passed in NAME_again.xml; it is shown like
@@ -105,7 +106,7 @@ def summary(paths: list[str], listed: dict[str, str]) -> tuple[list[str], bool]:
     passed = 0
     skipped: collections.Counter[str] = collections.Counter()
     shown: dict[str, list[str]] = {"unsteady": [], "failed": []}
-    counts: collections.Counter[str] = collections.Counter()
+    names: dict[str, list[str]] = {"unsteady": [], "failed": []}
     for path in paths:
         steady_failures = {key_of(case) for case in failed_of(path)}
         steady_failures -= {key for key in passed_again(path) if key[1] in listed}
@@ -117,14 +118,15 @@ def summary(paths: list[str], listed: dict[str, str]) -> tuple[list[str], bool]:
                 passed += 1
             else:
                 kind = "failed" if key_of(case) in steady_failures else "unsteady"
-                counts[kind] += 1
                 cause = f", {listed[name]}" if kind == "unsteady" else ""
+                names[kind].append(f"  {name} ({path})")
                 shown[kind] += [f"{kind}: {name} ({path}){cause}", *(f"  {line}" for line in printed(case))]
     lines = ["skipped:"] if skipped else []
     lines += [f"  {line}" + (f" ({times} times)" if times > 1 else "") for line, times in sorted(skipped.items())]
-    unsteady = f"{counts['unsteady']} unsteady (failed, then passed when run again), " if counts["unsteady"] else ""
-    totals = f"{passed} passed, {counts['failed']} failed, {unsteady}{skipped.total()} skipped"
-    return [*lines, *shown["unsteady"], *shown["failed"], totals], counts["failed"] == 0
+    unsteady = f"{len(names['unsteady'])} unsteady (failed, then passed when run again), " if names["unsteady"] else ""
+    totals = f"{passed} passed, {len(names['failed'])} failed, {unsteady}{skipped.total()} skipped"
+    last = ["failed tests:", *names["failed"]] if names["failed"] else []
+    return [*lines, *shown["unsteady"], *shown["failed"], totals, *last], not names["failed"]
 
 
 def self_test() -> None:
@@ -146,11 +148,12 @@ def self_test() -> None:
         assert pattern_again(str(first), {"shaky": "x", "good": "x"}) == "^(shaky)($| )"
         assert pattern_again(str(first), listed) == "^(shaky|bad)($| )"
         lines, passed = summary([str(first)], listed)
-        assert not passed and lines[-1] == "1 passed, 2 failed, 0 skipped", lines
+        assert not passed and lines[-4] == "1 passed, 2 failed, 0 skipped", lines
+        assert lines[-3:] == ["failed tests:", f"  shaky ({first})", f"  bad ({first})"], lines
         again = first.with_name("junit_again.xml")
         again.write_text(results(shaky="run", bad="fail"))
         lines, passed = summary([str(first)], listed)
-        assert not passed and lines[-1].startswith("1 passed, 1 failed, 1 unsteady"), lines
+        assert not passed and lines[-3].startswith("1 passed, 1 failed, 1 unsteady"), lines
         assert f"unsteady: shaky ({first}), the kernel" in lines and f"failed: bad ({first})" in lines, lines
         again.write_text(results(good="run"))
         assert not summary([str(first)], listed)[1], "another test's success is none of those that failed"
