@@ -35,6 +35,7 @@ Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view ve
   NodeOptions joining{.domain = options.domain,
                       .name = name,
                       .routers = options.routers,
+                      .discovery = options.discovery,
                       .listen = options.listen,
                       .routed = options.routed,
                       .profile = options.profile};

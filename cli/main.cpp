@@ -166,6 +166,8 @@ void add_fabric_flags(CLI::App* verb, TopicOptions& options) {
   verb->add_option("--router", options.routers,
                    "Where a router of the fabric listens, HOST:PORT; once for each")
       ->allow_extra_args(false);
+  add_switch(verb, "--background", options.discovery, DiscoveryNeed::background,
+             "Begin without a router, which is tried each second");
   verb->add_option("--peer", options.peers,
                    "Where a node of the fabric listens, HOST:PORT; once for each")
       ->allow_extra_args(false);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tendon/core/deadline.hpp>
+#include <tendon/fabric/node.hpp>
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/profile.hpp>
 #include <tendon/tensor/atomic_file.hpp>
@@ -107,6 +108,7 @@ struct FabricOptions {
   double timeout_s = 5;  ///< for nodes to be found
   Transport transport = Transport::automatic;
   bool routed = true;  ///< links through routers
+  DiscoveryNeed discovery = DiscoveryNeed::required;
   Profile profile = Profile::local;
   Format format = Format::text;
 

@@ -221,6 +221,9 @@ class NodeProgram {
     const char* profile = std::getenv("BRAIN_PROFILE");
     if (profile != nullptr && std::string_view(profile) == "plaintext")
       options.profile = tendon::Profile::plaintext;
+    const char* discovery = std::getenv("BRAIN_DISCOVERY");
+    if (discovery != nullptr && std::string_view(discovery) == "background")
+      options.discovery = tendon::DiscoveryNeed::background;
     return tendon::Node::join(context, std::move(options), kPatience).value();
   }
 

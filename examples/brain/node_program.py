@@ -42,6 +42,7 @@ def join(name: str, environment: Mapping[str, str] = os.environ) -> tendon.Node:
     return tendon.Node(name, domain=environment.get("BRAIN_DOMAIN", "brain"),
                        peers=None if peers is None else peers.split(), listen=environment.get("BRAIN_LISTEN", ""),
                        profile=environment.get("BRAIN_PROFILE", "local"),
+                       discovery=environment.get("BRAIN_DISCOVERY", "required"),
                        context=tendon.Context(name, wait_policy="blocking"))
 
 

@@ -46,6 +46,12 @@ Profile profile_from(const std::string& word) {
                          {{"local", Profile::local}, {"plaintext", Profile::plaintext}});
 }
 
+DiscoveryNeed discovery_need_from(const std::string& word) {
+  return choose<DiscoveryNeed>(
+      "discovery", word,
+      {{"required", DiscoveryNeed::required}, {"background", DiscoveryNeed::background}});
+}
+
 RecvMode recv_mode_from(const std::string& word) {
   return choose<RecvMode>("mode", word,
                           {{"view_or_copy", RecvMode::view_or_copy},

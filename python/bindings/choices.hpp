@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <tendon/fabric/node.hpp>
 #include <tendon/fabric/publisher.hpp>
 #include <tendon/fabric/qos.hpp>
 #include <tendon/fabric/subscriber.hpp>
@@ -17,6 +18,7 @@ namespace tendon::python {
 [[nodiscard]] WaitPolicy wait_policy_from(const std::string& word);
 TENDON_BETWEEN_MODULES [[nodiscard]] Profile profile_from(const std::string& word);
 [[nodiscard]] RecvMode recv_mode_from(const std::string& word);
+[[nodiscard]] DiscoveryNeed discovery_need_from(const std::string& word);
 [[nodiscard]] Minority minority_from(const std::string& word);
 [[nodiscard]] Fence fence_from(const std::string& word);
 [[nodiscard]] Overflow overflow_from(const std::string& word);

@@ -132,7 +132,8 @@ void bind_fabric_event(nb::module_& module) {
           "'gap', 'lagging', 'schema_mismatch', 'duplicate_name', 'undiscoverable',\n"
           "'unreachable', 'plain_refused'; 'came': a subscriber is connected to a\n"
           "publisher; 'ended': the samples of a publisher ended at a subscriber; 'unsent': a\n"
-          "publisher was closed before a subscriber was shown everything.")
+          "publisher was closed before a subscriber was shown everything; 'discovery_lost',\n"
+          "'discovery_found': no router answers, or one does again.")
       .def_ro("key", &FabricEvent::key, "Of the topic; '' for names of nodes.")
       .def_ro("node", &FabricEvent::node, "The name of the other one.")
       .def_ro("reason", &FabricEvent::reason, "How it is known, and what was tried.")

@@ -30,6 +30,9 @@ constexpr const char* kNodeDoc =
     "routers: where routers of Zenoh listen, '10.0.0.7:7447': `tendon router`, or a\n"
     "zenohd. With neither routers nor peers: those of the environment's\n"
     "TENDON_ROUTER; else nodes of one host and user find each other by themselves.\n"
+    "Any of them will do; the error has a reason for each that does not answer.\n"
+    "discovery: 'required', or 'background' to join without a router: it is tried\n"
+    "each second until one answers, which the event 'discovery_found' tells.\n"
     "peers: addresses at which other nodes listen, '10.0.0.7:7450' or 'unix:/path',\n"
     "for discovery without Zenoh; one of two nodes has to name the other. [] to be\n"
     "found by those alone that name this one.\n"
@@ -49,14 +52,16 @@ constexpr const char* kNodeDoc =
     "close() it; a publisher, subscriber or responder keeps its node.";
 
 void join(NodeHandle* self, const std::string& name, const std::string& domain,
-          std::vector<std::string> routers, std::optional<std::vector<std::string>> peers,
-          const std::string& listen, bool routed, const std::string& profile,
-          std::vector<std::string> plain, nb::object context, nb::object timeout) {
+          std::vector<std::string> routers, const std::string& discovery,
+          std::optional<std::vector<std::string>> peers, const std::string& listen, bool routed,
+          const std::string& profile, std::vector<std::string> plain, nb::object context,
+          nb::object timeout) {
   context = context_or_default(std::move(context));
   const auto& handle = nb::cast<const ContextHandle&>(context);
   const NodeOptions options{.domain = domain,
                             .name = name,
                             .routers = std::move(routers),
+                            .discovery = discovery_need_from(discovery),
                             .peers = std::move(peers),
                             .listen = listen,
                             .routed = routed,
@@ -85,12 +90,13 @@ Deadline until(nb::handle node, nb::handle timeout) {
 void bind_node(nb::module_& module) {
   nb::class_<NodeHandle>(module, "Node", kNodeDoc)
       .def("__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "default",
-           nb::arg("routers") = std::vector<std::string>(), nb::arg("peers").none() = nb::none(),
-           nb::arg("listen") = "", nb::arg("routed") = true, nb::arg("profile") = "local",
-           nb::arg("plain") = std::vector<std::string>(), nb::arg("context").none() = nb::none(),
-           nb::arg("timeout").none() = nb::ellipsis(),
+           nb::arg("routers") = std::vector<std::string>(), nb::arg("discovery") = "required",
+           nb::arg("peers").none() = nb::none(), nb::arg("listen") = "", nb::arg("routed") = true,
+           nb::arg("profile") = "local", nb::arg("plain") = std::vector<std::string>(),
+           nb::arg("context").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::sig("def __init__(self, name: str, *, domain: str = 'default', routers: "
-                   "collections.abc.Sequence[str] = (), peers: collections.abc.Sequence[str] | "
+                   "collections.abc.Sequence[str] = (), discovery: str = 'required', peers: "
+                   "collections.abc.Sequence[str] | "
                    "None = None, listen: str = '', routed: bool = True, profile: str = 'local', "
                    "plain: collections.abc.Sequence[str] = (), context: Context | None = None, "
                    "timeout: float | None = ...) -> None"))

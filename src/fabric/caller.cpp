@@ -135,7 +135,8 @@ Error Caller::nobody(const NodeCore& node, const Question& question) {
   return Error{ErrorCode::unreachable, kWhere,
                "no responder of " + question.key.text() + " was announced in domain " +
                    node.options().domain +
-                   " before the deadline: start its node, and see that this one finds it"};
+                   " before the deadline: start its node, and see that this one finds it" +
+                   node.but_no_router()};
 }
 
 Result<void> Caller::wait_for_responder(const NodeCore& node, const Question& question) {

@@ -126,6 +126,7 @@ Result<ContextFabric::Session> ContextFabric::make_session(ZenohMembership membe
   TENDON_TRY(detours, Detours::create(context_, profile_, entities_, dialler_, port));
   return Session{.server = std::move(membership.server),
                  .client = port,
+                 .late = membership.late,
                  .discovery = std::move(discovery),
                  .detours = std::move(detours),
                  .state = std::move(membership.state)};
@@ -149,8 +150,8 @@ Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, D
   const auto found = sessions_.find(name);
   Session* session = found == sessions_.end() ? nullptr : &found->second;
   if (session == nullptr) {
-    auto membership =
-        routers.empty() ? join_star(options.domain, deadline) : join_routers(routers, deadline);
+    auto membership = routers.empty() ? join_star(options.domain, options.discovery, deadline)
+                                      : join_routers(routers, options.discovery, deadline);
     if (!membership) {
       Error error = std::move(membership).error();
       error.where = "node.join";
@@ -158,6 +159,14 @@ Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, D
     }
     TENDON_TRY(made, make_session(*std::move(membership)));
     session = &sessions_.emplace(name, std::move(made)).first->second;
+  }
+  // Another node has begun it in the background.
+  if (session->late != nullptr && options.discovery == DiscoveryNeed::required) {
+    if (auto there = session->late->wait(deadline); !there) {
+      Error error = std::move(there).error();
+      error.where = "node.join";
+      return error;
+    }
   }
   ways.discoveries.push_back(session->discovery);
   ways.detours = session->detours;

@@ -59,7 +59,7 @@ class ContextFabric {
   };
   /// How a node with these options finds others. Each is found by those that name it as their peer;
   /// Zenoh comes beside it where no peers are given, or routers are. Errors: those of join_star()
-  /// and join_routers(). Blocks: while the first session to these routers is opened.
+  /// and join_routers(). Blocks: while the first session to these routers is opened, or awaited.
   [[nodiscard]] Result<Ways> ways_of(const NodeOptions& options, Deadline deadline)
       TENDON_EXCLUDES(opening_);
   /// Nodes that name these routers use this session, which is open already.
@@ -92,6 +92,7 @@ class ContextFabric {
   struct Session {
     std::shared_ptr<StarServer> server;
     std::shared_ptr<ZenohPort> client;
+    LateZenoh* late = nullptr;  // the client, where it may be awaited still
     std::shared_ptr<ZenohDiscovery> discovery;
     std::shared_ptr<Detours> detours;
     ZenohPort::Handle state;

@@ -42,9 +42,12 @@ class Discovery {
   [[nodiscard]] virtual std::set<std::string> keys() const = 0;
   /// What is not in keys() is not there, only while this says `complete`.
   [[nodiscard]] virtual Picture picture() const = 0;
+  /// The router that does not answer, so that nothing new is found; empty while all do. It changes
+  /// as keys() does.
+  [[nodiscard]] virtual std::string absence() const { return {}; }
 
-  /// `on_change` runs later when keys() or picture() has changed: once for many changes. A number
-  /// for unwatch().
+  /// `on_change` runs later when keys(), picture() or absence() has changed: once for many changes.
+  /// A number for unwatch().
   [[nodiscard]] virtual std::uint64_t watch(std::function<void()> on_change) = 0;
   virtual void unwatch(std::uint64_t number) = 0;
 };

@@ -6,7 +6,8 @@
 namespace tendon::v0 {
 
 std::ostream& operator<<(std::ostream& out, const FabricEvent& event) {
-  out << to_string(event.kind) << ": " << detail::cleaned(event.node);
+  out << to_string(event.kind);
+  if (!event.node.empty()) out << ": " << detail::cleaned(event.node);
   if (!event.key.empty()) out << " on " << detail::cleaned(event.key);
   return out << ": " << detail::cleaned(event.reason);
 }

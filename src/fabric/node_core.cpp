@@ -56,7 +56,10 @@ NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
       zenoh_(std::move(ways.zenoh)),
       caller_(std::make_shared<Caller>(fabric_)),
       discovery_(options_.domain, std::move(ways.discoveries)),
-      detours_(std::move(ways.detours)) {}
+      detours_(std::move(ways.detours)) {
+  const bool awaits = zenoh_ != nullptr && options_.discovery == DiscoveryNeed::background;
+  if (awaits) seen_.routers = Routers::awaited;
+}
 
 Result<void> NodeCore::open(Deadline deadline) {
   self_ = {.domain = options_.domain,
@@ -106,7 +109,13 @@ Result<void> NodeCore::survey(Deadline deadline) {
   if (complete) return {};
   return Error{
       ErrorCode::timeout, "node.survey",
-      "discovery has not told all that is there until the deadline; what it told is known"};
+      "discovery has not told all that is there until the deadline; what it told is known" +
+          but_no_router()};
+}
+
+std::string NodeCore::but_no_router() const {
+  const std::string absence = discovery_.absence();
+  return absence.empty() ? absence : ": " + absence;
 }
 
 void NodeCore::close() {
@@ -167,8 +176,9 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
   TENDON_CHECK(context()->usable(kHere));
   if (publisher->matching() == Matching::somebody) return true;
   if (asked->whole) return false;
-  return Error{ErrorCode::timeout, kHere,
-               "no router said until the deadline who subscribes to " + keys.text()};
+  return Error{
+      ErrorCode::timeout, kHere,
+      "no router said until the deadline who subscribes to " + keys.text() + but_no_router()};
 }
 
 // Events
@@ -182,6 +192,7 @@ void NodeCore::tell(FabricEvent event) {
   std::ostringstream line;
   line << event;
   const bool is_usual = event.kind == FabricEventKind::gap || event.kind == FabricEventKind::came ||
+                        event.kind == FabricEventKind::discovery_found ||
                         (event.ended && event.ended->reason == EndReason::closed);
   log(is_usual ? LogLevel::info : LogLevel::warn, "node.event", line.str());
   if (!event_callbacks_.admit()) return;
@@ -226,6 +237,34 @@ void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& go
                     "link is not dialled until discovery tells of it again"});
     return true;
   });
+}
+
+// Routers change at once where another one serves: that they are gone has to last.
+void NodeCore::tell_of_routers() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::string absence = discovery_.absence();
+  if (absence.empty()) {
+    const bool is_news = seen_.routers == Routers::lost || seen_.routers == Routers::awaited;
+    seen_.routers = Routers::there;
+    seen_.lost_at = std::nullopt;
+    if (!is_news) return;
+    return tell({.kind = FabricEventKind::discovery_found,
+                 .key = {},
+                 .node = {},
+                 .reason = "a router answers: what is announced is told of again"});
+  }
+  if (seen_.routers == Routers::lost) return;
+  if (seen_.routers == Routers::there) seen_.routers = Routers::gone;
+  if (!seen_.lost_at) {
+    seen_.lost_at = now + kUndiscoverableAfter;
+    (void)context()->add_timed(Deadline::at(*seen_.lost_at), weak_from_this());
+  }
+  if (now < *seen_.lost_at) return;
+  seen_.routers = Routers::lost;
+  tell({.kind = FabricEventKind::discovery_lost,
+        .key = {},
+        .node = {},
+        .reason = absence + ": links go on, and nothing new is found until one does"});
 }
 
 // Entities
@@ -380,6 +419,7 @@ void NodeCore::look() {
       if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
   }
   looks_.fetch_add(1);
+  tell_of_routers();
   tell_of_twins(known.name_counts());
   std::set<ContextId> contexts;
   for (const auto& subscriber : subscribers) subscriber->add_connected_to(contexts);

@@ -71,6 +71,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   [[nodiscard]] std::vector<EntityInfo> publishers() const;
   [[nodiscard]] std::vector<EntityInfo> subscribers() const;
   [[nodiscard]] Result<void> survey(Deadline deadline);
+  /// For errors of waits: ": no router answers at ...", or nothing while one does.
+  [[nodiscard]] std::string but_no_router() const;
   [[nodiscard]] Result<PeerStats> peer_stats(const std::string& name) const;
   [[nodiscard]] std::vector<EntityInfo> responders() const;
   [[nodiscard]] Caller& caller() noexcept { return *caller_; }
@@ -117,6 +119,9 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
     std::chrono::steady_clock::time_point due;  // to tell of it
   };
   static constexpr std::chrono::milliseconds kUndiscoverableAfter{500};
+  /// The routers as this node knows them. `gone`: not for long enough to tell of it, because
+  /// another one, or another node of this host, may serve a moment later.
+  enum class Routers : std::uint8_t { awaited, there, gone, lost };
   /// Keys that were called stay followed, for the next call: so many.
   static constexpr std::size_t kMostCalledKeys = 64;
 
@@ -128,6 +133,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   void tell_of_twins(std::map<std::string, std::size_t> name_counts) TENDON_REQUIRES(looking_);
   void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone, const KnownPeers& known,
                               const std::set<ContextId>& connected) TENDON_REQUIRES(looking_);
+  void tell_of_routers() TENDON_REQUIRES(looking_);
   void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher,
             const std::vector<std::string>& addresses);
   [[nodiscard]] Dialler::Outcome connect(const std::shared_ptr<SubscriberCore>& subscriber,
@@ -161,6 +167,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   struct SeenInLooks {
     std::set<std::string> twins;  // names that two nodes have
     std::map<ContextId, Missing> missing;
+    Routers routers = Routers::there;
+    std::optional<std::chrono::steady_clock::time_point> lost_at{};  // when to tell of it
   };
   SeenInLooks seen_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;

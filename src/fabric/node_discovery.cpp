@@ -109,6 +109,13 @@ std::set<std::string> NodeDiscovery::keys() const {
   return keys;
 }
 
+std::string NodeDiscovery::absence() const {
+  std::string text;
+  for (auto way = ways_.begin(); way != ways_.end() && text.empty(); ++way)
+    text = (*way)->absence();
+  return text;
+}
+
 Picture NodeDiscovery::picture() const {
   for (const auto& way : ways_)
     if (way->picture() == Picture::incomplete) return Picture::incomplete;

@@ -55,6 +55,8 @@ class NodeDiscovery {
   [[nodiscard]] std::set<std::string> keys() const;
   /// Complete when that of each way is.
   [[nodiscard]] Picture picture() const;
+  /// That of the first way that has one.
+  [[nodiscard]] std::string absence() const;
 
  private:
   using Counts = std::map<KeyExpression, std::size_t>;

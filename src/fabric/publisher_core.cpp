@@ -598,7 +598,7 @@ Result<void> PublisherCore::wait_for_subscribers(std::size_t count, Deadline dea
   }
   return Error{ErrorCode::timeout, kHere,
                key_.text() + " has " + std::to_string(ready) + " subscribers of " +
-                   std::to_string(count) + " before the deadline"};
+                   std::to_string(count) + " before the deadline" + node_->but_no_router()};
 }
 
 // All together are one: Zenoh says whether there is any.

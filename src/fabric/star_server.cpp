@@ -5,16 +5,39 @@
 #include <sys/file.h>
 
 #include <cerrno>
+#include <span>
 #include <tendon/core/error.hpp>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "fabric/endpoint_look.hpp"
 #include "fabric/zenoh_session.hpp"
 
 namespace tendon::v0::detail {
+namespace {
+
+std::string endpoint_of(const std::string& path) { return "unixsock-stream/" + path; }
+
+/// Nothing: another process has the lock.
+Result<OwnedFd> lock_of(const std::string& path) {
+  constexpr std::string_view kHere = "fabric.star";
+  const std::string file = path + ".serves";
+  OwnedFd fd(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return system_error(kHere, "open('" + file + "')", errno);
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+  if (errno == EWOULDBLOCK) return OwnedFd();
+  return system_error(kHere, "flock('" + file + "')", errno);
+}
+
+}  // namespace
+
+std::vector<std::string> StarPlaces::endpoints() const {
+  return {endpoint_of(second), endpoint_of(first)};
+}
 
 // The first try is over when it returns: a client finds the place served.
-StarServer::StarServer(std::string path) : path_(std::move(path)) {
+StarServer::StarServer(StarPlaces places)
+    : places_(std::move(places)), wanted_since_(Deadline::Clock::now()) {
   const auto pause = serve();
   thread_ = std::thread([this, pause] { work(pause); });
 }
@@ -32,7 +55,9 @@ void StarServer::look_at(const ZenohPort& client) {
   {
     const Lock lock(mutex_);
     if (state_ == State::serving || state_ == State::ending) return;
-    state_ = client.state() == SessionState::up ? State::idle : State::wanted;
+    const State seen = client.state() == SessionState::up ? State::idle : State::wanted;
+    if (seen == State::wanted && state_ == State::idle) wanted_since_ = Deadline::Clock::now();
+    state_ = seen;
   }
   changed_.notify_all();
 }
@@ -51,7 +76,8 @@ void StarServer::work(std::chrono::milliseconds pause) {
     mutex_.lock();
   }
   session_.reset();
-  lock_.reset();
+  first_lock_.reset();
+  second_lock_.reset();
 }
 
 // How long to wait before the next try, where this one has failed.
@@ -73,21 +99,53 @@ std::chrono::milliseconds StarServer::serve() {
   return kRetry;
 }
 
-// Nothing: another process has the lock.
+// Null: another process has the lock, and may well answer.
 Result<std::unique_ptr<ZenohPort>> StarServer::try_to_serve() {
-  constexpr std::string_view kWhere = "fabric.star";
-  if (!lock_) {
-    const std::string file = path_ + ".serves";
-    OwnedFd fd(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd) return system_error(kWhere, "open('" + file + "')", errno);
-    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return nullptr;
-      return system_error(kWhere, "flock('" + file + "')", errno);
-    }
-    lock_ = std::move(fd);
+  if (!first_lock_) {
+    TENDON_TRY(lock, lock_of(places_.first));
+    first_lock_ = std::move(lock);
   }
-  return open_zenoh({.mode = ZenohMode::router, .listen = {"unixsock-stream/" + path_}},
-                    Deadline::now());
+  if (!first_lock_) {
+    if (is_silent()) return try_to_serve_second();
+    return nullptr;
+  }
+  second_lock_.reset();
+  return open_zenoh(
+      {.mode = ZenohMode::router, .listen = {endpoint_of(places_.first)}, .lease = kLease},
+      Deadline::now());
+}
+
+bool StarServer::is_silent() {
+  const Lock lock(mutex_);
+  return Deadline::Clock::now() - wanted_since_ >= kSilent;
+}
+
+Result<std::unique_ptr<ZenohPort>> StarServer::try_to_serve_second() {
+  if (!second_lock_) {
+    TENDON_TRY(lock, lock_of(places_.second));
+    second_lock_ = std::move(lock);
+  }
+  if (!second_lock_) return nullptr;
+  const std::string first = endpoint_of(places_.first);
+  const EndpointLook look = look_at_endpoints(std::span(&first, 1), kRetry)[0];
+  if (look.state != EndpointLook::State::taken) {
+    // Its process has just begun, or is about to end.
+    second_lock_.reset();
+    return nullptr;
+  }
+  // A connection that waits in the socket of a stopped process is answered as soon as it goes on.
+  auto session = open_zenoh({.mode = ZenohMode::router,
+                             .connect = {first},
+                             .listen = {endpoint_of(places_.second)},
+                             .lease = kLease,
+                             .last_retry = kLastRetry},
+                            Deadline::now());
+  if (session) {
+    log(LogLevel::warn, "node.discovery",
+        (look.holder ? process_text(*look.holder) : "the process") + " that serves " +
+            places_.first + " answers nobody: nodes meet at " + places_.second + " until it does");
+  }
+  return session;
 }
 
 }  // namespace tendon::v0::detail

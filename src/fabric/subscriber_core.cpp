@@ -419,10 +419,11 @@ void SubscriberCore::tell_mismatch(const Entry& entry) const {
 }
 
 std::string SubscriberCore::nothing_came(std::size_t publisher_count) const {
-  std::string text =
-      "nothing came on " + keys_.text() + " from " + std::to_string(publisher_count) +
-      (publisher_count == 1 ? " publisher" : " publishers") +
-      (plain_ == nullptr ? "" : " or from plain Zenoh peers") + " before the deadline";
+  std::string text = "nothing came on " + keys_.text() + " from " +
+                     std::to_string(publisher_count) +
+                     (publisher_count == 1 ? " publisher" : " publishers") +
+                     (plain_ == nullptr ? "" : " or from plain Zenoh peers") +
+                     " before the deadline" + node_->but_no_router();
   const Lock lock(mutex_);
   if (stats_.expired != 0) {
     text += "; " + std::to_string(stats_.expired) +
@@ -562,7 +563,7 @@ Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline dea
   if (done) return {};
   return Error{ErrorCode::timeout, kHere,
                keys_.text() + " is connected to " + std::to_string(there) + " publishers of " +
-                   std::to_string(count) + " before the deadline"};
+                   std::to_string(count) + " before the deadline" + node_->but_no_router()};
 }
 
 SubscriberStats SubscriberCore::stats() const {

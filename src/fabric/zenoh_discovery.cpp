@@ -173,9 +173,11 @@ void ZenohDiscovery::on_end(const KeyExpression& pattern, Number number, Ending 
     const Lock lock(mutex_);
     Followed* const followed = find(pattern, number);
     if (followed == nullptr) return;
+    // A session that is down has nobody to ask: its requests end as if all had answered.
+    if (session_->state() == SessionState::down) return;
     if (ending == Ending::complete) {
       followed->picture = Picture::complete;
-    } else if (session_->state() == SessionState::up) {
+    } else {
       schedule_([weak = weak_from_this(), pattern, number] {
         if (const auto self = weak.lock()) self->ask_again(pattern, number);
       });
@@ -187,10 +189,6 @@ void ZenohDiscovery::on_end(const KeyExpression& pattern, Number number, Ending 
 // A watch is not always told what a lost connection took, and never what was there when there is a
 // new one.
 void ZenohDiscovery::on_state(SessionState state) {
-  log(state == SessionState::up ? LogLevel::info : LogLevel::warn, "node.discovery",
-      state == SessionState::up
-          ? "the router of discovery is there"
-          : "the router of discovery is gone: links go on, and nothing new is found meanwhile");
   {
     const Lock lock(mutex_);
     for (auto& [pattern, followed] : followed_) {
@@ -213,6 +211,10 @@ std::set<std::string> ZenohDiscovery::keys() const {
   for (const auto& [pattern, followed] : followed_)
     keys.insert(followed.keys.begin(), followed.keys.end());
   return keys;
+}
+
+std::string ZenohDiscovery::absence() const {
+  return session_->state() == SessionState::up ? std::string() : session_->absence();
 }
 
 Picture ZenohDiscovery::picture() const {

@@ -48,6 +48,7 @@ class ZenohDiscovery final : public Discovery, public std::enable_shared_from_th
   void unfollow(const KeyExpression& pattern) override;
   [[nodiscard]] std::set<std::string> keys() const override;
   [[nodiscard]] Picture picture() const override;
+  [[nodiscard]] std::string absence() const override;
   [[nodiscard]] std::uint64_t watch(std::function<void()> on_change) override {
     return watchers_->add(std::move(on_change));
   }

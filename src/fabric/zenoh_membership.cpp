@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/zenoh_membership.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <string_view>
 #include <tendon/session/address.hpp>
@@ -21,20 +26,52 @@ bool is_overridden() {
   return text != nullptr && std::string_view(text).find("endpoints") != std::string_view::npos;
 }
 
+/// A number alone may lack its port: a word is more likely a mistake.
+Result<Address> with_port_of_routers(std::string_view host) {
+  TENDON_TRY(address, Address::parse(std::string(host) + ':' + std::string(kRouterPort)));
+  in6_addr number{};
+  if (address.kind() == AddressKind::ip &&
+      (inet_pton(AF_INET, address.host().c_str(), &number) == 1 ||
+       inet_pton(AF_INET6, address.host().c_str(), &number) == 1))
+    return address;
+  return Error{ErrorCode::invalid_argument, "fabric.router", "no number"};
+}
+
 Result<std::string> endpoint_of(std::string_view router) {
   constexpr std::array<std::string_view, 3> kTransports = {"tcp/", "tls/", "unixsock-stream/"};
   for (const std::string_view transport : kTransports)
     if (router.starts_with(transport) && router.size() > transport.size())
       return std::string(router);
-  const auto address = Address::parse(router);
+  auto address = Address::parse(router);
+  if (!address) address = with_port_of_routers(router);
   if (!address || (address->kind() == AddressKind::unix_path && address->path().starts_with('@'))) {
     return Error{ErrorCode::invalid_argument, "fabric.router",
                  "the router " + quote_text(router) +
-                     ": legal are HOST:PORT, unix:/PATH, tcp/HOST:PORT, tls/HOST:PORT and "
+                     ": legal are HOST:PORT, a number of a host for port 7447, unix:/PATH, "
+                     "tcp/HOST:PORT, tls/HOST:PORT and "
                      "unixsock-stream//PATH"};
   }
   return address->kind() == AddressKind::ip ? "tcp/" + address->to_string()
                                             : "unixsock-stream/" + address->path();
+}
+
+/// All tries of one round together: a thread that ends the session waits no longer.
+constexpr std::chrono::milliseconds kBackgroundRound{2000};
+
+Result<void> open_client(ZenohMembership& membership, ZenohOptions options, DiscoveryNeed need,
+                         Deadline deadline) {
+  if (need == DiscoveryNeed::required) {
+    TENDON_TRY(client, open_zenoh(options, deadline));
+    membership.client = std::move(client);
+    return {};
+  }
+  const auto count = static_cast<std::int64_t>(options.connect.size());
+  options.patience = std::min(options.patience, kBackgroundRound / count);
+  options.nobody = "no router answered yet: " + options.nobody;
+  auto client = std::make_unique<LateZenoh>([options] { return open_zenoh_once(options); });
+  membership.late = client.get();
+  membership.client = std::move(client);
+  return {};
 }
 
 }  // namespace
@@ -48,15 +85,20 @@ Result<std::vector<std::string>> zenoh_endpoints(const std::vector<std::string>&
   return endpoints;
 }
 
-Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) {
+Result<ZenohMembership> join_star(const std::string& domain, DiscoveryNeed need,
+                                  Deadline deadline) {
   TENDON_CHECK(zenoh_version());
   TENDON_TRY(directory, runtime_directory());
   TENDON_TRY(hash, domain_hash(domain));
-  const std::string path = directory + '/' + to_hex(hash) + ".zenoh";
+  const StarPlaces places = StarPlaces::at(directory + '/' + to_hex(hash) + ".zenoh");
   ZenohMembership membership;
-  if (!is_overridden()) membership.server = std::make_shared<StarServer>(path);
-  TENDON_TRY(client, open_zenoh({.connect = {"unixsock-stream/" + path}}, deadline));
-  membership.client = std::move(client);
+  if (!is_overridden()) membership.server = std::make_shared<StarServer>(places);
+  ZenohOptions options{
+      .connect = places.endpoints(),
+      .patience = StarServer::kTry,
+      .last_retry = StarServer::kLastRetry,
+      .nobody = "nobody of this host answers where the nodes of domain '" + domain + "' meet,"};
+  TENDON_CHECK(open_client(membership, std::move(options), need, deadline));
   if (membership.server != nullptr) {
     StarServer& server = *membership.server;
     const ZenohPort& session = *membership.client;
@@ -68,11 +110,12 @@ Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) 
   return membership;
 }
 
-Result<ZenohMembership> join_routers(const std::vector<std::string>& routers, Deadline deadline) {
+Result<ZenohMembership> join_routers(const std::vector<std::string>& routers, DiscoveryNeed need,
+                                     Deadline deadline) {
   TENDON_TRY(endpoints, zenoh_endpoints(routers));
+  TENDON_CHECK(zenoh_version());
   ZenohMembership membership;
-  TENDON_TRY(client, open_zenoh({.connect = endpoints}, deadline));
-  membership.client = std::move(client);
+  TENDON_CHECK(open_client(membership, {.connect = std::move(endpoints)}, need, deadline));
   return membership;
 }
 

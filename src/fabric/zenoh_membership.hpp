@@ -5,10 +5,13 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/node.hpp>
 #include <vector>
 
+#include "fabric/late_zenoh.hpp"
 #include "fabric/star_server.hpp"
 #include "fabric/zenoh_port.hpp"
 
@@ -18,24 +21,29 @@ namespace tendon::v0::detail {
 struct ZenohMembership {
   std::shared_ptr<StarServer> server;  ///< null where routers were named
   std::unique_ptr<ZenohPort> client;
-  ZenohPort::Handle state;  ///< tells the server what the client sees
+  ZenohPort::Handle state;    ///< tells the server what the client sees
+  LateZenoh* late = nullptr;  ///< the client, where it may be awaited still
 };
 
-/// Each is `HOST:PORT`, `unix:/path`, or as Zenoh writes it: "tcp/10.0.0.7:7447". Errors:
-/// invalid_argument.
+/// Each is `HOST:PORT`, the number of a host for the port of routers (kRouterPort), `unix:/path`,
+/// or as Zenoh writes it: "tcp/10.0.0.7:7447". Errors: invalid_argument.
 [[nodiscard]] Result<std::vector<std::string>> zenoh_endpoints(
     const std::vector<std::string>& routers);
+inline constexpr std::string_view kRouterPort = "7447";
 
 /// Nodes of one domain, host and user meet at one unix socket in the runtime directory. One node
-/// serves it; when that node goes another one serves, and links do not notice.
+/// serves it; when that node goes another one serves, and links do not notice. While it is stopped,
+/// they meet at a second one (StarServer).
 ///
 /// Where ZENOH_CONFIG_OVERRIDE names other endpoints, nothing is served here.
 ///
-/// Errors: those of runtime_directory() and open_zenoh().
-/// Blocks: until the client is connected, or the deadline.
-[[nodiscard]] Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline);
-/// Clients use the first router that they reach, and another one when it is lost.
+/// Errors: those of runtime_directory() and open_zenoh(); in the background, of the first alone.
+/// Blocks: until the client is connected, or the deadline; in the background never.
+[[nodiscard]] Result<ZenohMembership> join_star(const std::string& domain, DiscoveryNeed need,
+                                                Deadline deadline);
+/// Clients use the first router that they reach, and another one when it is lost. Errors and
+/// Blocks: as join_star().
 [[nodiscard]] Result<ZenohMembership> join_routers(const std::vector<std::string>& routers,
-                                                   Deadline deadline);
+                                                   DiscoveryNeed need, Deadline deadline);
 
 }  // namespace tendon::v0::detail

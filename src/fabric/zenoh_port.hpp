@@ -119,6 +119,8 @@ class ZenohPort {
   /// Is a router, or another session, connected? Tells of changes from now on.
   [[nodiscard]] virtual Result<Handle> on_state(OnState on_state) = 0;
   [[nodiscard]] virtual SessionState state() const = 0;
+  /// The text for a session that is down: who does not answer, and where.
+  [[nodiscard]] virtual std::string absence() const { return "no router answers"; }
 };
 
 }  // namespace tendon::v0::detail

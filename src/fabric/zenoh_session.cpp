@@ -11,10 +11,12 @@
 #include <set>
 #include <string_view>
 #include <tendon/core/mutex.hpp>
+#include <tendon/observe/log.hpp>
 #include <utility>
 
 #include "core/fork_guard.hpp"
 #include "fabric/zenoh_callbacks.hpp"
+#include "tensor/text.hpp"
 
 namespace tendon::v0::detail {
 
@@ -25,7 +27,6 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kCloseMs = 2000;
 constexpr std::int64_t kFirstRetryMs = 100;
-constexpr std::int64_t kLastRetryMs = 2000;
 /// Zenoh ends a get() after this time as if all had answered: longer than any of ours waits.
 constexpr std::int64_t kZenohGivesUpMs = 3'600'000;
 constexpr milliseconds kLongestRequest{kZenohGivesUpMs / 2};
@@ -33,9 +34,12 @@ constexpr milliseconds kLongestRequest{kZenohGivesUpMs / 2};
 tendon_zenoh_text text_of(std::string_view text) { return {text.data(), text.size()}; }
 std::string_view text_of(tendon_zenoh_text text) { return {text.data, text.size}; }
 
+/// Zenoh's own words name lines of its sources: they are for the log.
 Error failed(ErrorCode code, std::string_view what, const tendon_zenoh_failure& failure) {
+  const std::string whole(what);
+  log(LogLevel::info, "fabric.zenoh", whole + ": " + std::string(failure.text, failure.size));
   return Error{code, "fabric.zenoh",
-               std::string(what) + ": " + std::string(failure.text, failure.size)};
+               whole + " failed inside of Zenoh, whose words are logged with TENDON_LOG=info"};
 }
 
 // ---- memory
@@ -235,8 +239,9 @@ class StandingPublisher final : public ZenohPublisher {
 
 class ZenohSession final : public ZenohPort {
  public:
-  ZenohSession(std::shared_ptr<ZenohCallbacks> callbacks, tendon_zenoh_session* session)
-      : callbacks_(std::move(callbacks)), session_(session) {}
+  ZenohSession(std::shared_ptr<ZenohCallbacks> callbacks, tendon_zenoh_session* session,
+               std::string absence)
+      : callbacks_(std::move(callbacks)), session_(session), absence_(std::move(absence)) {}
   ZenohSession(const ZenohSession&) = delete;
   ZenohSession& operator=(const ZenohSession&) = delete;
   ~ZenohSession() override {
@@ -385,6 +390,7 @@ class ZenohSession final : public ZenohPort {
   [[nodiscard]] SessionState state() const override {
     return is_child() ? SessionState::down : callbacks_->state();
   }
+  [[nodiscard]] std::string absence() const override { return absence_; }
 
  private:
   /// A forked child has none of the threads, and its parent's sockets: it touches nothing.
@@ -428,6 +434,7 @@ class ZenohSession final : public ZenohPort {
 
   const std::shared_ptr<ZenohCallbacks> callbacks_;
   tendon_zenoh_session* const session_;
+  const std::string absence_;
   const std::shared_ptr<OwnTokens> own_tokens_ = std::make_shared<OwnTokens>();
   const std::uint32_t process_ = process_number();
 };
@@ -453,19 +460,17 @@ nlohmann::json retry(std::int64_t first_ms, std::int64_t last_ms) {
       {"period_init_ms", first_ms}, {"period_max_ms", last_ms}, {"period_increase_factor", 2.0}};
 }
 
-std::string configuration(const ZenohOptions& options, Deadline deadline) {
-  // A client tries until then; the others connect in the background.
-  std::int64_t connect_ms = -1;
-  if (options.mode == ZenohMode::client && !deadline.is_never()) {
-    connect_ms = std::chrono::ceil<milliseconds>(deadline.remaining()).count();
-  }
+std::string configuration(const ZenohOptions& options) {
+  // With 0 a client tries each endpoint once, in turn, and takes the first that answers; with any
+  // other time it tries the first one for ever. The others connect in the background.
+  const int connect_ms = options.mode == ZenohMode::client ? 0 : -1;
   const nlohmann::json whole = {
       {"mode", name_of(options.mode)},
       {"connect",
        {{"endpoints", options.connect},
         {"timeout_ms", connect_ms},
         {"exit_on_failure", false},
-        {"retry", retry(kFirstRetryMs, kLastRetryMs)}}},
+        {"retry", retry(kFirstRetryMs, options.last_retry.count())}}},
       {"listen", {{"endpoints", options.listen}, {"timeout_ms", 0}, {"exit_on_failure", true}}},
       // It would let a router, and a peer that connects, wait that long in open().
       {"scouting",
@@ -473,7 +478,12 @@ std::string configuration(const ZenohOptions& options, Deadline deadline) {
       {"routing", {{"interests", {{"timeout", kZenohGivesUpMs}}}}},
       // A router waits in the thread that serves all for one that takes nothing: there has to be
       // room for what readers grant to cables, which have this priority.
-      {"transport", {{"link", {{"tx", {{"queue", {{"size", {{"data_low", kMostBatches}}}}}}}}}}},
+      {"transport",
+       {{"unicast", {{"open_timeout", options.patience.count()}}},
+        {"link",
+         {{"tx",
+           {{"lease", options.lease.count()},
+            {"queue", {{"size", {{"data_low", kMostBatches}}}}}}}}}}},
   };
   return whole.dump();
 }
@@ -498,24 +508,34 @@ Result<std::vector<tendon_zenoh_change>> changes_of(std::string_view text) {
 
 }  // namespace
 
-Result<std::unique_ptr<ZenohPort>> open_zenoh(const ZenohOptions& options, Deadline deadline) {
+Result<std::unique_ptr<ZenohPort>> try_zenoh(const ZenohOptions& options) {
   const char* const override_text = std::getenv("ZENOH_CONFIG_OVERRIDE");
   const std::string environment = override_text == nullptr ? "" : override_text;
   TENDON_TRY(changes, changes_of(environment));
-  const std::string config = configuration(options, deadline);
+  const std::string config = configuration(options);
   const std::shared_ptr<ZenohCallbacks> callbacks = ZenohCallbacks::start();
   tendon_zenoh_session* session = nullptr;
   tendon_zenoh_failure failure{};
   const std::int32_t outcome =
       tendon_zenoh_open(text_of(config), changes.data(), changes.size(), context_of(callbacks, 0),
                         state_changed, &session, &failure);
-  if (outcome != TENDON_ZENOH_OK) {
-    callbacks->close();
-    return failed(
-        outcome == TENDON_ZENOH_BAD_CONFIG ? ErrorCode::invalid_argument : ErrorCode::unreachable,
-        "a " + std::string(name_of(options.mode)) + " of Zenoh", failure);
+  if (outcome == TENDON_ZENOH_OK) {
+    std::string absence = options.nobody;
+    for (const std::string& place : options.connect) absence += ' ' + place;
+    return std::unique_ptr<ZenohPort>(
+        std::make_unique<ZenohSession>(callbacks, session, std::move(absence)));
   }
-  return std::unique_ptr<ZenohPort>(std::make_unique<ZenohSession>(callbacks, session));
+  callbacks->close();
+  const std::string what = "opening a " + std::string(name_of(options.mode)) + " of Zenoh";
+  Error error = failed(ErrorCode::unreachable, what, failure);
+  if (outcome != TENDON_ZENOH_BAD_CONFIG) return error;
+  error.code = ErrorCode::invalid_argument;
+  error.detail = environment.empty() ? "an endpoint that Zenoh does not take:"
+                                     : "ZENOH_CONFIG_OVERRIDE or an endpoint is not of Zenoh: " +
+                                           quote_text(environment) + ';';
+  for (const auto* list : {&options.connect, &options.listen})
+    for (const std::string& endpoint : *list) error.detail += ' ' + quote_text(endpoint);
+  return error;
 }
 
 Result<std::string> zenoh_version() { return std::string(TENDON_ZENOH_VERSION); }

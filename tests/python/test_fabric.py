@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tendon
-from conftest import PATIENCE_S, eventually, forks
+from conftest import PATIENCE_S, eventually, forks, free_address
 
 LARGE = 1 << 20  # bytes: in a slot, not inline
 PEER = os.environ.get("TENDON_PYTHON_PEER", "")
@@ -872,6 +872,22 @@ def test_a_node_may_want_no_routed_links(start):
         assert motor.name == "motor"
 
 
+def test_a_node_may_join_before_its_router():
+    nobody = free_address()
+    try:
+        node = tendon.Node("early", domain="brain", routers=[nobody], discovery="background",
+                           context=tendon.Context(), timeout=0)
+    except tendon.NotSupported as error:
+        pytest.skip(str(error))
+    with node:
+        events = node.events()
+        with node.publisher("early/state") as publisher, pytest.raises(tendon.Timeout, match="no router answered yet"):
+            publisher.wait_for_subscribers(1, timeout=0.1)
+        event = events.recv(PATIENCE_S)
+        assert (event.kind, event.key, event.node) == ("discovery_lost", "", "")
+        assert f"tcp/{nobody}: connection refused" in event.reason
+
+
 # What a caller may do wrong
 
 
@@ -887,6 +903,8 @@ def test_errors_are_said_with_their_remedy(start):
          lambda: tendon.Node("a", peers=[], profile="plaintext", context=node.context)),
         (ValueError, "legal are 'local', 'plaintext'",
          lambda: tendon.Node("a", peers=[], profile="secret", context=node.context)),
+        (ValueError, "legal are 'required', 'background'",
+         lambda: tendon.Node("a", peers=[], discovery="later", context=node.context)),
         (TypeError, "Sequence", lambda: tendon.Node("a", peers="127.0.0.1:1", context=node.context)),
         (TypeError, "Sequence", lambda: tendon.Node("a", peers=[7], context=node.context)),
         (TypeError, "context is a 'int'; legal are a tendon.Context", lambda: tendon.Node("a", peers=[], context=7)),

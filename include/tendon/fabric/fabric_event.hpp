@@ -28,7 +28,9 @@ enum class FabricEventKind : std::uint8_t {
   came,             ///< a subscriber of this node is connected to a publisher, at first or again
   ended,            ///< the samples of a publisher ended at a subscriber of this node
   unsent,           ///< a publisher was closed before a subscriber was shown everything
-  plain_deleted,  ///< a plain Zenoh peer deleted a key: Zenoh's word that it has no value any more
+  plain_deleted,   ///< a plain Zenoh peer deleted a key: Zenoh's word that it has no value any more
+  discovery_lost,  ///< no router answers for half a second: nothing new is found, links go on
+  discovery_found,  ///< one does, after `discovery_lost` or for the first time in the background
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -54,6 +56,10 @@ enum class FabricEventKind : std::uint8_t {
       return "unsent";
     case FabricEventKind::plain_deleted:
       return "plain_deleted";
+    case FabricEventKind::discovery_lost:
+      return "discovery_lost";
+    case FabricEventKind::discovery_found:
+      return "discovery_found";
   }
   return "unknown";
 }
@@ -69,8 +75,8 @@ struct DialAttempt {
 
 struct TENDON_API FabricEvent {
   FabricEventKind kind = FabricEventKind::gap;
-  std::string key;     ///< of the topic; empty for duplicate_name and undiscoverable
-  std::string node;    ///< the other one
+  std::string key;     ///< of the topic; empty for what is about a node, or about discovery
+  std::string node;    ///< the other one; empty where there is none
   std::string reason;  ///< how it is known, and what was tried
   std::optional<Gap> gap{};
   std::vector<DialAttempt> tried{};  ///< of `unreachable`: each address, in the order of dialling

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,17 +29,24 @@ namespace detail {
 class NodeCore;
 }
 
+/// Whether a node needs a router to join. `background`: it joins without one, which is tried
+/// each second until one answers; FabricEventKind::discovery_found says so. A survey, waits
+/// for subscribers and calls wait for it within their own deadlines.
+enum class DiscoveryNeed : std::uint8_t { required, background };
+
 struct NodeOptions {
   /// Nodes of one domain find each other.
   std::string domain = "default";
   /// Unique in its domain: subscribers know a publisher by it.
   std::string name = {};
   /// Discovery by Zenoh: where its routers listen, "10.0.0.7:7447" or as Zenoh writes it,
-  /// "tcp/10.0.0.7:7447": `tendon router` or a zenohd. A router that dies costs discovery, and no
-  /// link; another one of the list is tried then. Without routers and without `peers`: those of the
-  /// environment, TENDON_ROUTER="HOST:PORT,HOST:PORT"; else nodes of one host and user find each
-  /// other by themselves.
+  /// "tcp/10.0.0.7:7447": `tendon router` or a zenohd. Any of them will do: each has a try of its
+  /// own, in turn and again, of a second or its share of the deadline. A router that dies costs
+  /// discovery, and no link; the others are tried then. Without routers and without `peers`: those
+  /// of the environment, TENDON_ROUTER="HOST:PORT,HOST:PORT"; else nodes of one host and user find
+  /// each other by themselves.
   std::vector<std::string> routers = {};
+  DiscoveryNeed discovery = DiscoveryNeed::required;
   /// Static discovery: where other nodes listen, "10.0.0.7:7450" or "unix:/run/brain.sock", at most
   /// kMaxStaticPeers. One of two nodes has to name the other. An empty list: found by those alone
   /// that name this one.
@@ -77,11 +85,13 @@ struct EntityInfo {
 ///          nodes may share a Context, its links and its memory.
 /// Threads: safe everywhere.
 /// Errors:  invalid_argument, address_in_use, permission_denied (a routable address without
-///          plaintext), unreachable (no router), not_supported (Zenoh, in a build without it).
-/// Blocks:  join() until a router is connected, and until each of `peers` was dialled once or the
-///          deadline: one that is not there yet is no error, and is dialled again. call() and
-///          call_all() until the deadline. close() and the destructor while a dial is given up, a
-///          second at most; with Zenoh two more.
+///          plaintext), unreachable (no router: each with its reason), not_supported (Zenoh, in a
+///          build without it).
+/// Blocks:  join() until a router is connected (DiscoveryNeed), and until each of `peers` was
+///          dialled once or the deadline: one that is not there yet is no error, and is dialled
+///          again. call() and call_all() until the deadline. close() and the destructor while a
+///          dial is given up, a second at most; with Zenoh two more, and two again while routers
+///          are tried in the background.
 /// Cost:    nothing while there is nothing to connect to. A thread for each peer that is dialled,
 ///          16 at most. A session of Zenoh is about 10 MB and its threads, for all nodes of a
 ///          Context; one that finds others by itself has two.
