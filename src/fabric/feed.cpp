@@ -287,6 +287,11 @@ Feed::State Feed::state() const {
   return state_;
 }
 
+bool Feed::is_ending() const {
+  const Lock receiving(link_->receive_mutex());
+  return state_ != State::open || said_end_.has_value() || link_->death_proved();
+}
+
 Error Feed::why() const {
   const Lock receiving(link_->receive_mutex());
   return why_.value_or(Error{ErrorCode::internal, kWhere, "the channel is open"});

@@ -88,6 +88,8 @@ class Feed final : public MessageSink {
   /// Nothing will come any more, and everything was taken.
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] State state() const;
+  /// Its channel has ended, or its end is known and follows what is still to be taken.
+  [[nodiscard]] bool is_ending() const;
   /// Why it is lost or broken.
   [[nodiscard]] Error why() const;
   /// Nothing while the publisher may go on: a link that is lost is no end.

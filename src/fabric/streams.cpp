@@ -238,6 +238,11 @@ std::vector<std::shared_ptr<Feed>> Streams::clear() {
 
 // Reading
 
+// An older incarnation that goes on keeps nobody waiting.
+bool Streams::Entry::has_its_turn() const {
+  return std::ranges::none_of(older, [](const auto& earlier) { return earlier->is_ending(); });
+}
+
 void Streams::replace(std::vector<Entry> entries) {
   auto connections = std::make_shared<Connections>();
   note_newer(entries);

@@ -72,6 +72,10 @@ class Streams {
     std::vector<std::shared_ptr<Feed>> newer{};
     /// Those that are read out before this one, once they are over.
     std::vector<std::shared_ptr<Feed>> older{};
+
+    /// May it be read? An end waits for that of an older incarnation which was told before it. The
+    /// samples behind that end wait for both.
+    [[nodiscard]] bool has_its_turn() const;
   };
   struct Connections {
     std::vector<Entry> entries;

@@ -182,12 +182,6 @@ bool SubscriberCore::is_superseded(const Entry& entry) {
   });
 }
 
-// What arrived before a link was lost, or before a publisher died, is read before what follows it.
-bool SubscriberCore::has_its_turn(const Entry& entry) {
-  return std::ranges::none_of(entry.older,
-                              [](const auto& feed) { return feed->state() != Feed::State::open; });
-}
-
 void SubscriberCore::settle() {
   Streams::Changes changes;
   {
@@ -447,7 +441,7 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
       return Attempt::sample;
     }
     const Entry& entry = connections.entries[place];
-    if (!has_its_turn(entry)) continue;
+    if (!entry.has_its_turn()) continue;
     while (auto taken = entry.feed->take()) {
       if (!accept(entry, *std::move(taken), sample)) continue;
       turn_.next = place + 1;

@@ -104,7 +104,6 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   [[nodiscard]] bool take_plain(Sample& sample);
   [[nodiscard]] bool take_end(Sample& sample);
   [[nodiscard]] static bool is_superseded(const Entry& entry);
-  [[nodiscard]] static bool has_its_turn(const Entry& entry);
   /// Counts one of another schema, and returns whether the program is to hear of it.
   [[nodiscard]] bool refuse(const Entry& entry, const Feed::Taken& taken) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);

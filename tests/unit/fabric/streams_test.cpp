@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -75,6 +77,71 @@ TEST_F(StreamsOverTwoLinks, KeepOneWhoseLinkIsLostWhileAnotherIsLookedAt) {
   ASSERT_EQ(changes.told.size(), 1u);
   EXPECT_EQ(changes.told.front().entity, 1u);
   EXPECT_EQ(changes.told.front().reason, EndReason::lost);
+}
+
+/// Two incarnations of one node publish on one key.
+class StreamsOfTwins : public testing::Test {
+ protected:
+  /// The channel over which the publisher of this incarnation arrives, at first or again.
+  [[nodiscard]] std::shared_ptr<Feed> connect(std::uint8_t incarnation,
+                                              const std::shared_ptr<PeerlessLink>& link) {
+    auto feed = std::make_shared<Feed>(core_, link, kPipe,
+                                       Feed::Options{.window = Window::said(4, 1 << 20)}, [] {});
+    {
+      const detail::Lock receiving(link->receive_mutex());
+      link->attach(kPipe, feed);
+    }
+    ContextId context;
+    context.bytes[0] = std::byte{incarnation};
+    Streams::Changes changes;
+    EXPECT_TRUE(succeeds(
+        streams_.add({{context, 1}, "count", detail::PeerName::announced_as("vision"), incarnation},
+                     feed, changes)));
+    return feed;
+  }
+  ~StreamsOfTwins() override {
+    for (const auto& feed : streams_.clear()) feed->close();
+  }
+  [[nodiscard]] bool has_its_turn(const std::shared_ptr<Feed>& feed) const {
+    const auto& entries = streams_.connections()->entries;
+    return std::ranges::find(entries, feed, &Streams::Entry::feed)->has_its_turn();
+  }
+
+  Context context_ = Context::create({.progress = Progress::manual}).value();
+  const std::shared_ptr<ContextCore> core_ = ContextCore::of(context_);
+  std::array<std::shared_ptr<PeerlessLink>, 3> links_{std::make_shared<PeerlessLink>(),
+                                                      std::make_shared<PeerlessLink>(),
+                                                      std::make_shared<PeerlessLink>()};
+  Streams streams_{{.lease = 1s}};
+};
+
+// The end of the lost one waits for that of the older one, which closed and was not read: so do the
+// samples of its return.
+TEST_F(StreamsOfTwins, DeliverAnEndBeforeTheReturnOfItsPublisher) {
+  const Streams::Time now{};
+  const auto older = connect(1, links_[0]);
+  const auto newer = connect(2, links_[1]);
+  EXPECT_TRUE(has_its_turn(newer)) << "the older one goes on";
+  {
+    const detail::Lock receiving(links_[0]->receive_mutex());
+    detail::Incoming end;
+    end.descriptor.kind = detail::MessageKind::end;
+    end.descriptor.sequence = 1;
+    older->on_message(std::move(end));
+  }
+  links_[1]->fail(Error{ErrorCode::peer_lost, "test", "it was cut"}, Death::not_proved);
+  EXPECT_EQ(streams_.settle(now).told.size(), 1u);
+  const auto lost = streams_.settle(now + 1s);
+  ASSERT_EQ(lost.told.size(), 1u);
+  EXPECT_EQ(lost.told.front().reason, EndReason::lost);
+  EXPECT_TRUE(lost.over.empty()) << "it waits for the older one's";
+  const auto returned = connect(2, links_[2]);
+  EXPECT_FALSE(has_its_turn(returned));
+  EXPECT_FALSE(older->take()) << "there is only its end";
+  const auto read = streams_.settle(now + 1s);
+  ASSERT_EQ(read.over.size(), 2u);
+  EXPECT_EQ(read.over.front().stream->incarnation, 1u);
+  EXPECT_TRUE(has_its_turn(returned));
 }
 
 }  // namespace
