@@ -10,6 +10,7 @@
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "runtime/context_core.hpp"
 #include "support/expect.hpp"
@@ -97,10 +98,13 @@ class StreamsOfTwins : public testing::Test {
     EXPECT_TRUE(succeeds(
         streams_.add({{context, 1}, "count", detail::PeerName::announced_as("vision"), incarnation},
                      feed, changes)));
+    feeds_.push_back(feed);
     return feed;
   }
+  // Those as well that were read out: a link holds a channel until it is closed.
   ~StreamsOfTwins() override {
-    for (const auto& feed : streams_.clear()) feed->close();
+    (void)streams_.clear();
+    for (const auto& feed : feeds_) feed->close();
   }
   [[nodiscard]] bool has_its_turn(const std::shared_ptr<Feed>& feed) const {
     const auto& entries = streams_.connections()->entries;
@@ -112,6 +116,7 @@ class StreamsOfTwins : public testing::Test {
   std::array<std::shared_ptr<PeerlessLink>, 3> links_{std::make_shared<PeerlessLink>(),
                                                       std::make_shared<PeerlessLink>(),
                                                       std::make_shared<PeerlessLink>()};
+  std::vector<std::shared_ptr<Feed>> feeds_;
   Streams streams_{{.lease = 1s}};
 };
 
