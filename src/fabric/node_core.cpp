@@ -365,6 +365,8 @@ void NodeCore::remove(const SubscriberCore& subscriber) {
     const Lock lock(mutex_);
     if (!interest_.subscribers.remove(subscriber.entity(), subscriber.keys())) return;
     known_.publishers().each_of(subscriber.keys(), [&](const EntityAnnouncement& publisher) {
+      looking_.assert_held();
+      mutex_.assert_held();
       interest_.wants.remove(id_of(publisher), subscriber.entity());
       seen_.to_follow.insert(publisher.context);  // the next look knows
     });
@@ -390,18 +392,20 @@ void NodeCore::remove(const ResponderCore& responder) {
 Result<void> NodeCore::begin_call(const KeyExpression& key) {
   {
     const Lock lock(mutex_);
-    CalledKeys& called = interest_.called;
-    const bool is_new = !called.has(key);
-    called.begin(key);
+    const bool is_new = !interest_.called.has(key);
+    interest_.called.begin(key);
     if (!is_new) return {};
-    known_.responders().each_of(
-        key, [&](const EntityAnnouncement& responder) { called.count(responder.context); });
+    known_.responders().each_of(key, [&](const EntityAnnouncement& responder) {
+      mutex_.assert_held();
+      interest_.called.count(responder.context);
+    });
   }
   if (auto followed = discovery_.follow(EntityKind::responder, key); !followed) {
     const Lock lock(mutex_);
     interest_.called.end(key);
     if (interest_.called.forget_unused(key)) {
       known_.responders().each_of(key, [&](const EntityAnnouncement& responder) {
+        mutex_.assert_held();
         interest_.called.discount(responder.context);
       });
     }
@@ -419,6 +423,7 @@ void NodeCore::end_call(const KeyExpression& key) {
     unused = interest_.called.take_unused(kMostCalledKeys);
     for (const KeyExpression& one : unused) {
       known_.responders().each_of(one, [&](const EntityAnnouncement& responder) {
+        mutex_.assert_held();
         interest_.called.discount(responder.context);
       });
     }

@@ -179,6 +179,7 @@ Streams::Changes Streams::settle(Time now, const std::vector<std::shared_ptr<Fee
   for (const auto& feed : changes.read_out)
     if (const auto entry = entry_of(*feed)) take_out(*entry, changes);
   std::vector<std::shared_ptr<Stream>> parted;
+  parted.reserve(parted_.size());
   for (const auto& [id, stream] : parted_) parted.push_back(stream);
   for (const auto& stream : parted) wait_on(stream, now, changes);
   end_pauses(now, changes);
@@ -286,6 +287,7 @@ void Streams::remember(const Stream& stream) {
 
 std::vector<std::shared_ptr<Feed>> Streams::clear() {
   std::vector<std::shared_ptr<Feed>> feeds;
+  feeds.reserve(entries_.size());
   for (const auto& [feed, entry] : entries_) feeds.push_back(entry->feed);
   connections_ = std::make_shared<const Connections>();
   entries_.clear();
