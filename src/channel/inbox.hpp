@@ -59,7 +59,8 @@ class Inbox {
 
  private:
   void grow() {
-    std::vector<Incoming> larger(places_.empty() ? 16 : places_.size() * 2);
+    // Small at first: of ten thousand channels most have one message at a time.
+    std::vector<Incoming> larger(places_.empty() ? 1 : places_.size() * 2);
     for (std::size_t i = 0; i < count_; ++i)
       larger[i] = std::move(places_[(head_ + i) & (places_.size() - 1)]);
     places_ = std::move(larger);

@@ -69,6 +69,8 @@ class ChannelReceiver {
 
   // What waits
   [[nodiscard]] bool empty() const noexcept { return inbox_.empty(); }
+  /// Is a message at the head that can be taken? Drops what will not come.
+  [[nodiscard]] bool has_arrived();
   /// Precondition of these: not empty.
   [[nodiscard]] Incoming& front() noexcept { return inbox_.front(); }
   Incoming pop_front() {
@@ -119,8 +121,6 @@ class ChannelReceiver {
   static bool is_content(const Descriptor& descriptor) noexcept {
     return descriptor.kind == MessageKind::data || descriptor.kind == MessageKind::bytes;
   }
-  // Is a message at the head that can be taken? Drops what will not come.
-  [[nodiscard]] bool has_arrived();
 
   const std::uint32_t pipe_;
   Inbox inbox_;

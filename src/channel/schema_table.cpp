@@ -22,8 +22,9 @@ std::uint64_t SchemaTable::least_cost_bytes(std::uint64_t encoding_bytes) noexce
 
 const std::shared_ptr<const Schema>& SchemaTable::find(std::uint32_t number) const noexcept {
   static const std::shared_ptr<const Schema> kNone;
-  if (entries_.empty()) return kNone;
-  const Entry& entry = entries_[number % kMaxSchemas];
+  const std::size_t place = number % kMaxSchemas;
+  if (place >= entries_.size()) return kNone;
+  const Entry& entry = entries_[place];
   return entry.number == number ? entry.schema : kNone;
 }
 
@@ -35,8 +36,10 @@ std::uint32_t SchemaTable::number_of(const std::shared_ptr<const Schema>& schema
 }
 
 bool SchemaTable::add(std::uint32_t number, std::shared_ptr<const Schema> schema) {
-  if (entries_.empty()) entries_.resize(kMaxSchemas);
-  Entry& entry = entries_[number % kMaxSchemas];
+  const std::size_t place = number % kMaxSchemas;
+  // Most channels have one schema, and there may be ten thousand of them.
+  if (place >= entries_.size()) entries_.resize(place + 1);
+  Entry& entry = entries_[place];
   forget(entry);
   const std::uint64_t cost = cost_bytes(*schema);
   // The newest stays, however large it is.

@@ -54,7 +54,7 @@ class SchemaTable {
 
   const std::uint64_t limit_bytes_;
   HeldBytes* const budget_;
-  std::vector<Entry> entries_;  // by number modulo kMaxSchemas; none before the first
+  std::vector<Entry> entries_;  // by number modulo kMaxSchemas, as far as there was one
   std::uint32_t last_number_ = 0;
   std::uint64_t announcements_ = 0;
   std::uint64_t bytes_ = 0;

@@ -6,13 +6,14 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/key_expression.hpp>
 #include <utility>
 #include <vector>
+
+#include "fabric/key_set.hpp"
 
 namespace tendon::v0::detail {
 
@@ -26,7 +27,7 @@ enum class Picture : std::uint8_t { incomplete, complete };
 ///          lock.
 /// Errors:  limit_exceeded; those of what carries the keys.
 /// Blocks:  never.
-/// Cost:    keys() copies what is known: it is for changes, which are told once for many.
+/// Cost:    of a change: a look into a tree for each reader; never a look over all that is known.
 class Discovery {
  public:
   virtual ~Discovery() = default;
@@ -35,19 +36,19 @@ class Discovery {
   [[nodiscard]] virtual Result<void> announce(const KeyExpression& key) = 0;
   virtual void withdraw(const KeyExpression& key) = 0;
 
-  /// keys() has what is announced under `pattern`, from now until the same is unfollowed.
+  /// Readers hear of what is announced under `pattern`, from now until the same is unfollowed.
   [[nodiscard]] virtual Result<void> follow(const KeyExpression& pattern) = 0;
   virtual void unfollow(const KeyExpression& pattern) = 0;
-  /// All that is followed, and what this Context announces; more where it costs nothing.
-  [[nodiscard]] virtual std::set<std::string> keys() const = 0;
-  /// What is not in keys() is not there, only while this says `complete`.
+  /// The reader hears of all that is followed, and of what this Context announces; of more where it
+  /// costs nothing. At first, all that is known has just come.
+  [[nodiscard]] virtual std::shared_ptr<KeyReader> read() = 0;
+  /// What no reader was told of is not there, only while this says `complete`.
   [[nodiscard]] virtual Picture picture() const = 0;
-  /// The router that does not answer, so that nothing new is found; empty while all do. It changes
-  /// as keys() does.
+  /// The router that does not answer, so that nothing new is found; empty while all do.
   [[nodiscard]] virtual std::string absence() const { return {}; }
 
-  /// `on_change` runs later when keys(), picture() or absence() has changed: once for many changes.
-  /// A number for unwatch().
+  /// `on_change` runs later when a reader has something to take, or picture() or absence() has
+  /// changed: once for many changes. A number for unwatch().
   [[nodiscard]] virtual std::uint64_t watch(std::function<void()> on_change) = 0;
   virtual void unwatch(std::uint64_t number) = 0;
 };

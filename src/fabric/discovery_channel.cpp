@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/discovery_channel.hpp"
 
+#include <algorithm>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/session/limits.hpp>
+#include <utility>
 
 #include "core/peer_error.hpp"
-#include "fabric/announcement.hpp"
 
 namespace tendon::v0::detail {
 
@@ -27,15 +28,44 @@ DiscoveryChannel::DiscoveryChannel(const std::shared_ptr<ContextCore>& context,
     : pipe_(pipe),
       observer_(std::move(observer)),
       channel_(std::make_shared<SampleChannel>(*context, link, pipe, Window{})),
+      limits_(AnnouncingLimits::of(*link)),
       window_(Window{}, link->cap_bytes()) {}
 
 // Sending
 
-void DiscoveryChannel::put(DiscoveryWord word, std::string key) {
+void DiscoveryChannel::put(Word word) {
   const Lock lock(mutex_);
   // A peer that takes nothing is not told for ever: what it keeps is wrong until it asks anew.
   if (over_ || words_.size() >= 2 * kMaxAnnouncements) return;
-  words_.emplace_back(word, std::move(key));
+  words_.push_back(std::move(word));
+}
+
+// A peer of this protocol may be told of all that a Context may announce.
+Result<void> DiscoveryChannel::put_came(const std::string& key) {
+  if (limits_.keys < kMaxAnnouncements) {
+    const Lock lock(mutex_);
+    if (told_.keys.contains(key)) return {};
+    if (auto room = limits_.admit(told_.keys.size(), told_.bytes, key.size()); !room) {
+      told_.left_out = true;
+      return room;
+    }
+    told_.keys.insert(key);
+    told_.bytes += key.size();
+  }
+  put({DiscoveryWord::came, key});
+  return {};
+}
+
+bool DiscoveryChannel::put_went(const std::string& key) {
+  bool has_room = false;
+  if (limits_.keys < kMaxAnnouncements) {
+    const Lock lock(mutex_);
+    if (told_.keys.erase(key) == 0) return false;
+    told_.bytes -= key.size();
+    has_room = std::exchange(told_.left_out, false);
+  }
+  put({DiscoveryWord::went, key});
+  return has_room;
 }
 
 // One thread at a time gets through; another one that comes meanwhile leaves its word to it.
@@ -71,13 +101,8 @@ void DiscoveryChannel::on_message(Incoming&& incoming) {
   const Descriptor& descriptor = incoming.descriptor;
   switch (descriptor.kind) {
     case MessageKind::bytes: {
-      const Descriptor credit = window_.take(pipe_, descriptor.payload_bytes);
-      if (credit.pipe != 0) link().post(credit);
-      auto taken = take(incoming);
-      if (taken) return;
-      const std::string_view text = taken.error().detail;
-      link().post(error_descriptor(pipe_, taken.error().code, text), as_bytes(text));
-      return end();
+      if (const auto accepted = accept(incoming); !accepted) refuse(accepted.error());
+      return;
     }
     case MessageKind::credit:
       // Also one that seems to count too much: the count may be a moment behind.
@@ -92,57 +117,58 @@ void DiscoveryChannel::on_message(Incoming&& incoming) {
   }
 }
 
-Result<void> DiscoveryChannel::take(const Incoming& incoming) {
+Result<void> DiscoveryChannel::accept(const Incoming& incoming) {
   const Descriptor& descriptor = incoming.descriptor;
-  const auto refuse = [](ErrorCode code, std::string detail) {
+  const auto refused = [](ErrorCode code, std::string detail) {
     return Error{code, "node.discovery", std::move(detail)};
   };
+  if (is_over()) return {};
   if (incoming.transfer != nullptr || descriptor.body_bytes() > kMaxKeyBytes) {
-    return refuse(ErrorCode::limit_exceeded,
-                  "an announcement has at most " + std::to_string(kMaxKeyBytes) + " bytes");
+    return refused(ErrorCode::limit_exceeded,
+                   "an announcement has at most " + std::to_string(kMaxKeyBytes) + " bytes");
   }
   if (const Error* failure = incoming.body.failure()) return *failure;
-  // A copy first: the peer could change its slot while it is being read.
-  const std::string key(as_text({incoming.body.data, descriptor.payload_bytes}));
-  const auto word = static_cast<DiscoveryWord>(descriptor.tag);
+  // It may send a second window before it hears of the first one.
+  if (came_.size() >= std::size_t{2} * window_.window().messages) {
+    return refused(ErrorCode::protocol_violation,
+                   "more announcements than the window of a pipe has");
+  }
   if (descriptor.tag > static_cast<std::uint32_t>(DiscoveryWord::said_all))
-    return refuse(ErrorCode::protocol_violation, "an announcement neither comes nor goes");
-  if (word == DiscoveryWord::said_all) {
-    {
-      const Lock lock(mutex_);
-      picture_ = Picture::complete;
-    }
-    observer_.on_change();
-    return {};
-  }
-  // What this version does not know is not kept; what speaks for somebody else is a lie.
-  const auto announcement = parse_announcement(key);
-  if (!announcement) return {};
-  const ContextId context =
-      std::visit([](const auto& said) { return said.context; }, *announcement);
-  if (context != link().peer().context)
-    return refuse(ErrorCode::protocol_violation, "a context announces only what is its own");
-  {
-    const Lock lock(mutex_);
-    if (over_) return {};
-    if (word == DiscoveryWord::went) {
-      keys_.erase(key);
-    } else {
-      if (keys_.size() >= kMaxAnnouncements && !keys_.contains(key)) {
-        return refuse(ErrorCode::limit_exceeded, "a context announces at most " +
-                                                     std::to_string(kMaxAnnouncements) +
-                                                     " nodes and entities");
-      }
-      keys_.insert(key);
-    }
-  }
-  observer_.on_change();
+    return refused(ErrorCode::protocol_violation, "an announcement neither comes nor goes");
+  // A copy: the peer could change its slot while it is being read.
+  came_.emplace_back(static_cast<DiscoveryWord>(descriptor.tag),
+                     std::string(as_text({incoming.body.data, descriptor.payload_bytes})));
+  observer_.on_words();
   return {};
 }
 
-std::set<std::string> DiscoveryChannel::keys() const {
+std::vector<DiscoveryChannel::Word> DiscoveryChannel::take(std::size_t most) {
+  std::vector<Word> taken;
+  std::vector<Descriptor> credits;
+  {
+    const Lock receiving(link().receive_mutex());
+    taken.reserve(std::min(most, came_.size()));
+    while (taken.size() < most && !came_.empty()) {
+      const Descriptor credit = window_.take(pipe_, came_.front().second.size());
+      if (credit.pipe != 0) credits.push_back(credit);
+      taken.push_back(std::move(came_.front()));
+      came_.pop_front();
+    }
+  }
+  if (!link().ended())
+    for (const Descriptor& credit : credits) link().post(credit);
+  return taken;
+}
+
+void DiscoveryChannel::refuse(const Error& why) {
+  const std::string_view text = why.detail;
+  if (!link().ended()) link().post(error_descriptor(pipe_, why.code, text), as_bytes(text));
+  end();
+}
+
+void DiscoveryChannel::note_complete() {
   const Lock lock(mutex_);
-  return keys_;
+  picture_ = Picture::complete;
 }
 
 Picture DiscoveryChannel::picture() const {
@@ -164,7 +190,6 @@ void DiscoveryChannel::end() {
     const Lock lock(mutex_);
     if (over_) return;
     over_ = true;
-    keys_.clear();
     words_.clear();
   }
   sender_->remove(channel_);
@@ -175,7 +200,6 @@ void DiscoveryChannel::close() {
   {
     const Lock lock(mutex_);
     over_ = true;
-    keys_.clear();
     words_.clear();
   }
   sender_->remove(channel_);

@@ -14,6 +14,7 @@
 
 #include "channel/receive_window.hpp"
 #include "channel/sample_sender.hpp"
+#include "fabric/announced_keys.hpp"
 #include "fabric/discovery.hpp"
 #include "transport/message_sink.hpp"
 
@@ -23,10 +24,10 @@ namespace tendon::v0::detail {
 /// that all that was announced before the pipe has been said.
 enum class DiscoveryWord : std::uint8_t { came, went, said_all };
 
-/// One pipe of purpose `discovery`: each side tells what it announces and withdraws, in order, and
-/// keeps what the other one has announced.
+/// One pipe of purpose `discovery`: each side tells what it announces and withdraws, in order. What
+/// the peer says waits here, within the window, until the owner takes it.
 ///
-/// Owns:    the words that wait to be sent; the keys of the peer, kMaxAnnouncements at most.
+/// Owns:    the words that wait to be sent, and those that came and were not taken.
 /// Threads: thread-safe. Its locks come after the link's receive lock.
 /// Errors:  a peer that breaks the rules is told, and heard no more.
 /// Blocks:  never.
@@ -34,10 +35,11 @@ enum class DiscoveryWord : std::uint8_t { came, went, said_all };
 class DiscoveryChannel final : public MessageSink,
                                public std::enable_shared_from_this<DiscoveryChannel> {
  public:
-  /// `on_change` is called under the link's receive lock when the peer's keys have changed;
-  /// `on_over`, so too and once, when the channel is over.
+  using Word = std::pair<DiscoveryWord, std::string>;
+  /// `on_words` is called under the link's receive lock when there is something to take; `on_over`,
+  /// under it or not and once, when the channel is over.
   struct Observer {
-    std::function<void()> on_change;
+    std::function<void()> on_words;
     std::function<void()> on_over;
   };
   [[nodiscard]] static std::shared_ptr<DiscoveryChannel> create(
@@ -47,15 +49,26 @@ class DiscoveryChannel final : public MessageSink,
                    std::uint32_t pipe, Observer observer);
 
   [[nodiscard]] Link& link() const noexcept { return channel_->link(); }
-  /// A word for the peer, behind those that were put before; flush() follows, without a lock that
-  /// is taken here.
-  void put(DiscoveryWord word, std::string key);
+
+  // What this side says. flush() follows, without a lock that is taken here.
+  /// The key comes, behind all words that were put before; one that came already stays as it is.
+  /// Errors: limit_exceeded, where the peer is of an older protocol and may be told of no more.
+  [[nodiscard]] Result<void> put_came(const std::string& key);
+  /// It goes. True: there is room again for one that was left out.
+  bool put_went(const std::string& key);
+  void put_said_all() { put({DiscoveryWord::said_all, {}}); }
   /// Sends what can leave now. The rest goes on with the Context.
   void flush();
-  /// The peer's keys; none when the channel is over.
-  [[nodiscard]] std::set<std::string> keys() const;
-  /// Has the peer said all that it announced before?
+
+  // What the peer says
+  /// The first words that came, at most so many; the peer may send as many more.
+  [[nodiscard]] std::vector<Word> take(std::size_t most);
+  /// It broke a rule: it hears why, and the channel is over.
+  void refuse(const Error& why);
+  /// It has said all that it announced before.
+  void note_complete();
   [[nodiscard]] Picture picture() const;
+
   [[nodiscard]] bool is_over() const;
   /// Says the end, and gives the pipe back.
   void close();
@@ -68,18 +81,27 @@ class DiscoveryChannel final : public MessageSink,
   void on_link_failed(const Error& error) override;
 
  private:
-  using Word = std::pair<DiscoveryWord, std::string>;
-  [[nodiscard]] Result<void> take(const Incoming& incoming);
+  [[nodiscard]] Result<void> accept(const Incoming& incoming)
+      TENDON_REQUIRES(link().receive_mutex());
+  void put(Word word);
   void end();
 
   const std::uint32_t pipe_;
   const Observer observer_;
   const std::shared_ptr<SampleChannel> channel_;
+  const AnnouncingLimits limits_;
   std::shared_ptr<SampleSender> sender_;
   ReceiveWindow window_ TENDON_GUARDED_BY(link().receive_mutex());
+  std::deque<Word> came_ TENDON_GUARDED_BY(link().receive_mutex());
   mutable Mutex mutex_;
-  std::deque<Word> words_ TENDON_GUARDED_BY(mutex_);
-  std::set<std::string> keys_ TENDON_GUARDED_BY(mutex_);
+  std::deque<Word> words_ TENDON_GUARDED_BY(mutex_);  // to be sent
+  // What a peer of an older protocol is told, which is less than there may be.
+  struct Told {
+    std::set<std::string> keys;
+    std::uint64_t bytes = 0;
+    bool left_out = false;
+  };
+  Told told_ TENDON_GUARDED_BY(mutex_);
   Picture picture_ TENDON_GUARDED_BY(mutex_) = Picture::incomplete;
   bool over_ TENDON_GUARDED_BY(mutex_) = false;
 };

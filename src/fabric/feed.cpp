@@ -45,11 +45,11 @@ struct Feed::Message {
 };
 
 Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
-           const Options& options, std::function<void()> on_over)
+           const Options& options, std::shared_ptr<FeedQueue> queue)
     : context_(std::move(context)),
       link_(std::move(link)),
       pipe_(pipe),
-      on_over_(std::move(on_over)),
+      queue_(std::move(queue)),
       bodies_(kWhere, options.max_held),
       receiver_(pipe, options.window, link_->cap_bytes(), link_->budget()),
       gaps_(options.seen.sequence, options.rate),
@@ -70,13 +70,13 @@ void Feed::on_message(Incoming&& incoming) {
       if (state_ != State::open) return;
       if (descriptor.kind == MessageKind::end && !said_end_) {
         said_end_ = descriptor;
-        on_over_();
+        queue_->note_changed(*this);
       }
       if (receiver_.accept(std::move(incoming)) != ChannelReceiver::Fault::none) {
         drop_what_waits();
         end(State::broken, violation(*link_, "repeated a message, or sent more than the window"));
       }
-      return;
+      return wait_if_there_is_more();
     case MessageKind::error: {
       const Bytes text{incoming.body.data, descriptor.body_bytes()};
       return end(
@@ -120,6 +120,18 @@ bool Feed::admits(const Descriptor& descriptor) {
 void Feed::on_transfer_ended(const Transfer& transfer) {
   link_->receive_mutex().assert_held();
   receiver_.on_transfer_ended(transfer);
+  wait_if_there_is_more();
+}
+
+void Feed::tell_again() {
+  const Lock receiving(link_->receive_mutex());
+  if (state_ == State::open) queue_->note_open(*this);
+  wait_if_there_is_more();
+  if (state_ != State::open || said_end_ || link_->death_proved()) queue_->note_changed(*this);
+}
+
+void Feed::wait_if_there_is_more() {
+  if (receiver_.has_arrived() || (state_ != State::open && receiver_.empty())) queue_->push(*this);
 }
 
 void Feed::on_link_failed(const Error& error) {
@@ -131,7 +143,9 @@ void Feed::end(State state, Error why) {
   if (state_ != State::open) return;
   state_ = state;
   why_ = std::move(why);
-  on_over_();
+  queue_->note_closed(*this);
+  queue_->note_changed(*this);
+  queue_->push(*this);
 }
 
 // Taking
@@ -224,6 +238,7 @@ std::optional<Feed::Taken> Feed::take() {
     }
     taken.missing = found.missing;
     taken.thinned = found.thinned;
+    wait_if_there_is_more();
     return taken;
   }
   return std::nullopt;
@@ -351,6 +366,7 @@ void Feed::close() {
   (void)receiver_.clear();
   receiver_.forget_schemas();
   if (state_ == State::open) state_ = State::ended;
+  queue_->note_closed(*this);
 }
 
 }  // namespace tendon::v0::detail

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "channel/receiver.hpp"
 #include "fabric/body_reader.hpp"
+#include "fabric/feed_queue.hpp"
 #include "fabric/gap_finder.hpp"
 #include "fabric/sample_header.hpp"
 #include "memory/segment.hpp"
@@ -48,7 +48,7 @@ struct PublisherId {
 /// Errors:  said by state() and why().
 /// Blocks:  never.
 /// Cost:    of a sample: a move; a copy where more than `max_held` are kept.
-class Feed final : public MessageSink {
+class Feed final : public MessageSink, public std::enable_shared_from_this<Feed> {
  public:
   enum class State : std::uint8_t { open, ended, lost, broken };
   struct Options {
@@ -77,12 +77,14 @@ class Feed final : public MessageSink {
     bool exact = false;
   };
 
-  /// `on_over` is called under the link's receive lock, when nothing more will come, and when more
-  /// is known of the end.
+  /// `queue` is told, under the link's receive lock, when there is something to take, when nothing
+  /// more will come, and when more is known of the end.
   Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
-       const Options& options, std::function<void()> on_over);
+       const Options& options, std::shared_ptr<FeedQueue> queue);
 
   [[nodiscard]] const std::shared_ptr<Link>& link() const noexcept { return link_; }
+  /// Its subscriber knows it: what the queue was told before, and found nobody for, is told again.
+  void tell_again();
   /// The next sample; nothing when none is here now.
   [[nodiscard]] std::optional<Taken> take();
   /// Nothing will come any more, and everything was taken.
@@ -110,9 +112,10 @@ class Feed final : public MessageSink {
   void on_transfer_ended(const Transfer& transfer) override;
   Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) override;
   void on_link_failed(const Error& error) override;
-  void on_death_proved() override { on_over_(); }
+  void on_death_proved() override { queue_->note_changed(*this); }
 
  private:
+  friend class FeedQueue;
   struct Message;
   enum class Head : std::uint8_t { nothing, sample };
   [[nodiscard]] Head look() TENDON_REQUIRES(link_->receive_mutex());
@@ -123,6 +126,7 @@ class Feed final : public MessageSink {
   void look_at_what_waits() TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] std::uint64_t last_known() const TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] std::optional<std::uint64_t> head() const TENDON_REQUIRES(link_->receive_mutex());
+  void wait_if_there_is_more() TENDON_REQUIRES(link_->receive_mutex());
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
   void drop_what_waits() TENDON_REQUIRES(link_->receive_mutex());
   void ask_again(const SampleHeader& before, Error why) TENDON_EXCLUDES(link_->receive_mutex());
@@ -130,7 +134,8 @@ class Feed final : public MessageSink {
   const std::shared_ptr<ContextCore> context_;
   const std::shared_ptr<Link> link_;
   const std::uint32_t pipe_;
-  const std::function<void()> on_over_;
+  const std::shared_ptr<FeedQueue> queue_;
+  FeedQueue::Place place_{};  // of the queue
   const BodyReader bodies_;
   ChannelReceiver receiver_ TENDON_GUARDED_BY(link_->receive_mutex());
   GapFinder gaps_ TENDON_GUARDED_BY(link_->receive_mutex());

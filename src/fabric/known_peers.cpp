@@ -10,62 +10,109 @@
 
 namespace tendon::v0::detail {
 
-KnownPeers KnownPeers::read(const std::set<std::string>& keys, const std::string& domain) {
-  KnownPeers known;
-  for (const std::string& key : keys) {
-    auto announcement = parse_announcement(key);
-    if (!announcement) continue;
-    if (auto* node = std::get_if<NodeAnnouncement>(&*announcement)) {
-      if (node->domain == domain) known.nodes[node->context].push_back(std::move(*node));
-    } else if (auto* entity = std::get_if<EntityAnnouncement>(&*announcement)) {
-      if (entity->domain != domain) continue;
-      auto& of_its_kind = entity->kind == EntityKind::publisher    ? known.publishers
-                          : entity->kind == EntityKind::subscriber ? known.subscribers
-                                                                   : known.responders;
-      of_its_kind.emplace(PublisherId{entity->context, entity->entity}, std::move(*entity));
-    }
+void KnownPeers::apply(const ChangedKey& changed, Changes& changes) {
+  auto announcement = parse_announcement(changed.key);
+  if (!announcement) return;
+  if (auto* node = std::get_if<NodeAnnouncement>(&*announcement)) {
+    if (node->domain == domain_) apply_node(changed, std::move(*node), changes);
+  } else if (const auto* entity = std::get_if<EntityAnnouncement>(&*announcement)) {
+    if (entity->domain == domain_) apply_entity(changed, *entity, changes);
   }
-  return known;
 }
 
-std::map<std::string, std::size_t> KnownPeers::name_counts() const {
-  std::map<std::string, std::size_t> counts;
-  for (const auto& [context, its_nodes] : nodes)
-    for (const NodeAnnouncement& node : its_nodes) ++counts[node.name];
-  return counts;
+void KnownPeers::apply_node(const ChangedKey& changed, NodeAnnouncement node, Changes& changes) {
+  const ContextId context = node.context;
+  const std::string name = node.name;
+  if (changed.change == KeyChange::came) {
+    Node& known = nodes_[context][changed.key];
+    if (++known.count > 1) return;
+    known.said = std::move(node);
+    ++name_counts_[name];
+    changes.contexts.insert(context);
+  } else {
+    const auto nodes = nodes_.find(context);
+    if (nodes == nodes_.end()) return;
+    const auto known = nodes->second.find(changed.key);
+    if (known == nodes->second.end() || --known->second.count > 0) return;
+    changes.had_nodes.try_emplace(context, name_of(context));
+    nodes->second.erase(known);
+    if (nodes->second.empty()) nodes_.erase(nodes);
+    if (const auto count = name_counts_.find(name); --count->second == 0) name_counts_.erase(count);
+  }
+  changes.names.insert(name);
+}
+
+void KnownPeers::apply_entity(const ChangedKey& changed, const EntityAnnouncement& entity,
+                              Changes& changes) {
+  AnnouncedEntities& known = entity.kind == EntityKind::publisher    ? publishers_
+                             : entity.kind == EntityKind::subscriber ? subscribers_
+                                                                     : responders_;
+  const bool counts = changed.change == KeyChange::came ? known.add(changed.key, entity)
+                                                        : known.remove(changed.key, entity);
+  if (!counts || entity.kind == EntityKind::subscriber) return;
+  changes.entities.emplace_back(changed.change, entity);
+  if (changed.change == KeyChange::came) return;
+  if (const auto* next = known.find({entity.context, entity.entity}))
+    changes.entities.emplace_back(KeyChange::came, *next);
+}
+
+std::size_t KnownPeers::count_of(const std::string& name) const {
+  const auto found = name_counts_.find(name);
+  return found == name_counts_.end() ? 0 : found->second;
+}
+
+std::vector<std::string> KnownPeers::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, count] : name_counts_) names.insert(names.end(), count, name);
+  return names;
+}
+
+std::vector<ContextId> KnownPeers::contexts_of(const std::string& name) const {
+  std::vector<ContextId> contexts;
+  for (const auto& [context, nodes] : nodes_) {
+    const bool has_name =
+        std::ranges::any_of(nodes, [&](const auto& node) { return node.second.said.name == name; });
+    if (has_name) contexts.push_back(context);
+  }
+  return contexts;
 }
 
 std::string KnownPeers::name_of(const ContextId& context) const {
   std::string names;
-  if (const auto found = nodes.find(context); found != nodes.end())
-    for (const NodeAnnouncement& node : found->second)
-      names += (names.empty() ? "" : "+") + node.name;
+  const auto found = nodes_.find(context);
+  if (found == nodes_.end()) return names;
+  std::size_t count = 0;
+  for (const auto& [key, node] : found->second) {
+    if (++count > kMostNames) return names + "+...";
+    names += (names.empty() ? "" : "+") + node.said.name;
+  }
   return names;
 }
 
 std::vector<std::string> KnownPeers::addresses_of(const ContextId& context,
                                                   const std::optional<BootHash>& host) const {
   std::vector<std::string> addresses;
-  const auto found = nodes.find(context);
-  if (found == nodes.end()) return addresses;
+  const auto found = nodes_.find(context);
+  if (found == nodes_.end()) return addresses;
   const auto add = [&](std::string address) {
     if (std::ranges::find(addresses, address) == addresses.end())
       addresses.push_back(std::move(address));
   };
-  for (const NodeAnnouncement& node : found->second) {
-    if (!node.unix_on || node.unix_on != host) continue;
+  for (const auto& [key, node] : found->second) {
+    if (!node.said.unix_on || node.said.unix_on != host) continue;
     if (auto address = ContextFabric::unix_address(context)) add(*std::move(address));
   }
-  for (const NodeAnnouncement& node : found->second)
-    for (const Address& address : node.addresses) add(address.to_string());
+  for (const auto& [key, node] : found->second)
+    for (const Address& address : node.said.addresses) add(address.to_string());
   return addresses;
 }
 
-std::vector<EntityInfo> KnownPeers::described(const Entities& entities) const {
+std::vector<EntityInfo> KnownPeers::described(const AnnouncedEntities& entities) const {
   std::vector<EntityInfo> all;
   all.reserve(entities.size());
-  for (const auto& [id, entity] : entities)
-    all.push_back({entity.topic.text(), name_of(id.context), entity.schema, entity.qos});
+  entities.each([&](const EntityAnnouncement& entity) {
+    all.push_back({entity.topic.text(), name_of(entity.context), entity.schema, entity.qos});
+  });
   std::ranges::sort(all, {}, [](const EntityInfo& one) { return std::tie(one.key, one.node); });
   return all;
 }

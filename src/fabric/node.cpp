@@ -215,7 +215,7 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
                  "a schema with `plain_content` bytes or both: a schema describes tensors; declare "
                  "another subscriber for the bytes of plain Zenoh peers"};
   }
-  auto subscriber = std::make_shared<SubscriberCore>(core, std::move(expression), options);
+  auto subscriber = SubscriberCore::create(core, std::move(expression), options);
   TENDON_CHECK(subscriber->prepare_for_plain_peers());
   std::unique_ptr<SampleThread> thread;
   if (options.on_sample != nullptr) {

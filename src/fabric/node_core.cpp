@@ -19,13 +19,17 @@
 namespace tendon::v0::detail {
 namespace {
 
-std::string prefix_of(const SubscriberCore& subscriber) {
-  return "subscriber " + std::to_string(subscriber.entity()) + ' ';
+std::string prefix_of(std::uint32_t subscriber) {
+  return "subscriber " + std::to_string(subscriber) + ' ';
 }
 
-std::string target_of(const SubscriberCore& subscriber, const PublisherId& publisher) {
+std::string target_of(std::uint32_t subscriber, const PublisherId& publisher) {
   return prefix_of(subscriber) + publisher.context.to_string() + ' ' +
          std::to_string(publisher.entity);
+}
+
+PublisherId id_of(const EntityAnnouncement& publisher) {
+  return {publisher.context, publisher.entity};
 }
 
 }  // namespace
@@ -56,7 +60,8 @@ NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
       zenoh_(std::move(ways.zenoh)),
       caller_(std::make_shared<Caller>(fabric_)),
       discovery_(options_.domain, std::move(ways.discoveries)),
-      detours_(std::move(ways.detours)) {
+      detours_(std::move(ways.detours)),
+      known_(options_.domain) {
   const bool awaits = zenoh_ != nullptr && options_.discovery == DiscoveryNeed::background;
   if (awaits) seen_.routers = Routers::awaited;
 }
@@ -80,11 +85,11 @@ Result<void> NodeCore::open(Deadline deadline) {
   }
   TENDON_TRY(key, to_key(self_));
   discovery_.watch([weak = weak_from_this()] {
-    if (const auto node = weak.lock()) node->look();
+    if (const auto node = weak.lock()) node->look(DiscoveryTurn::begin());
   });
   TENDON_CHECK(discovery_.announce(key));
   TENDON_CHECK(discovery_.follow_name(options_.name));
-  look();
+  look(DiscoveryTurn::whole());
   const std::vector<std::string> peers = options_.peers.value_or(std::vector<std::string>());
   for (const std::string& peer : peers) {
     TENDON_CHECK(Address::parse(peer));
@@ -105,7 +110,7 @@ Result<void> NodeCore::survey(Deadline deadline) {
     return context()->unusable() || discovery_.picture() == Picture::complete;
   });
   TENDON_CHECK(context()->usable("node.survey"));
-  look();
+  look(DiscoveryTurn::whole());
   if (complete) return {};
   return Error{
       ErrorCode::timeout, "node.survey",
@@ -125,14 +130,14 @@ void NodeCore::close() {
     const Lock looking(looking_);
     const Lock lock(mutex_);
     if (std::exchange(closed_, true)) return;
-    for (const auto& [entity, weak] : subscribers_)
-      if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
-    subscribers_.clear();
+    subscribers = interest_.subscribers.all();
+    interest_.subscribers.clear();
   }
   discovery_.close();
   if (acceptor_ != nullptr) acceptor_->close();
   caller_->close();
-  for (const auto& subscriber : subscribers) fabric_->dialler().drop_all(prefix_of(*subscriber));
+  for (const auto& subscriber : subscribers)
+    fabric_->dialler().drop_all(prefix_of(subscriber->entity()));
 }
 
 // Plain Zenoh peers
@@ -202,24 +207,24 @@ void NodeCore::tell(FabricEvent event) {
 }
 
 // Once for each name, until there is one node of it again.
-void NodeCore::tell_of_twins(std::map<std::string, std::size_t> counts) {
-  std::erase_if(seen_.twins, [&](const std::string& name) { return counts[name] < 2; });
-  for (const auto& [name, count] : counts) {
-    if (count < 2 || !seen_.twins.insert(name).second) continue;
-    tell(
-        {.kind = FabricEventKind::duplicate_name,
-         .key = {},
-         .node = name,
-         .reason = std::to_string(count) + " nodes of domain " + options_.domain +
-                   " announce this name: subscribers without newest_only get the samples of each"});
+void NodeCore::tell_of_twins(const std::map<std::string, std::size_t>& name_counts) {
+  for (const auto& [name, count] : name_counts) {
+    if (count < 2) {
+      seen_.twins.erase(name);
+    } else if (seen_.twins.insert(name).second) {
+      tell({.kind = FabricEventKind::duplicate_name,
+            .key = {},
+            .node = name,
+            .reason = std::to_string(count) + " nodes of domain " + options_.domain +
+                      " announce this name: subscribers without newest_only get the samples of "
+                      "each"});
+    }
   }
 }
 
 // A token is a hint: its loss ends nothing. It may also come before the end of a channel, or be
 // back at once because another process serves now: so it has to last.
-void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& gone,
-                                      const KnownPeers& known,
-                                      const std::set<ContextId>& connected) {
+void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& gone) {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [context, name] : gone) {
     const auto due = now + kUndiscoverableAfter;
@@ -228,7 +233,7 @@ void NodeCore::tell_of_undiscoverable(const std::map<ContextId, std::string>& go
   }
   std::erase_if(seen_.missing, [&](const auto& entry) {
     const auto& [context, missing] = entry;
-    if (known.nodes.contains(context) || !connected.contains(context)) return true;
+    if (whereabouts_of(context) || !is_connected_to(context)) return true;
     if (now < missing.due) return false;
     tell({.kind = FabricEventKind::undiscoverable,
           .key = {},
@@ -265,6 +270,16 @@ void NodeCore::tell_of_routers() {
         .key = {},
         .node = {},
         .reason = absence + ": links go on, and nothing new is found until one does"});
+}
+
+// A peer that is not heard of in full, or does not hear of all that is here.
+void NodeCore::tell_of_troubles() {
+  for (const AnnouncingTrouble& trouble : discovery_.take_troubles()) {
+    tell({.kind = FabricEventKind::unreachable,
+          .key = {},
+          .node = trouble.peer,
+          .reason = std::string(error_info(trouble.why.code).name) + ": " + trouble.why.detail});
+  }
 }
 
 // Entities
@@ -323,11 +338,24 @@ Result<void> NodeCore::add(const std::shared_ptr<SubscriberCore>& subscriber) {
   {
     const Lock lock(mutex_);
     if (closed_) return Error{ErrorCode::pipe_closed, "subscriber.declare", "the node was closed"};
-    subscribers_[subscriber->entity()] = subscriber;
+    interest_.subscribers.add(subscriber->entity(), subscriber->keys(), subscriber);
   }
   TENDON_CHECK(discovery_.follow(EntityKind::publisher, subscriber->keys()));
   TENDON_CHECK(discovery_.announce(key));
-  look();
+  std::set<ContextId> touched;
+  {
+    const Lock looking(looking_);
+    std::vector<Match> matches;
+    {
+      const Lock lock(mutex_);
+      known_.publishers().each_of(subscriber->keys(), [&](const EntityAnnouncement& publisher) {
+        matches.push_back({subscriber, publisher});
+      });
+    }
+    connect_matches(matches, touched);
+    follow_nodes(std::move(touched));
+  }
+  look(DiscoveryTurn::whole());
   return {};
 }
 
@@ -335,11 +363,17 @@ void NodeCore::remove(const SubscriberCore& subscriber) {
   {
     const Lock looking(looking_);
     const Lock lock(mutex_);
-    if (subscribers_.erase(subscriber.entity()) == 0) return;
+    if (!interest_.subscribers.remove(subscriber.entity(), subscriber.keys())) return;
+    known_.publishers().each_of(subscriber.keys(), [&](const EntityAnnouncement& publisher) {
+      looking_.assert_held();
+      mutex_.assert_held();
+      interest_.wants.remove(id_of(publisher), subscriber.entity());
+      seen_.to_follow.insert(publisher.context);  // the next look knows
+    });
   }
   discovery_.unfollow(EntityKind::publisher, subscriber.keys());
   if (const auto key = key_of(subscriber)) discovery_.withdraw(*key);
-  fabric_->dialler().drop_all(prefix_of(subscriber));
+  fabric_->dialler().drop_all(prefix_of(subscriber.entity()));
 }
 
 Result<void> NodeCore::add(const ResponderCore& responder) {
@@ -358,16 +392,26 @@ void NodeCore::remove(const ResponderCore& responder) {
 Result<void> NodeCore::begin_call(const KeyExpression& key) {
   {
     const Lock lock(mutex_);
-    const auto [called, is_new] = called_.try_emplace(key, 0);
-    ++called->second;
+    const bool is_new = !interest_.called.has(key);
+    interest_.called.begin(key);
     if (!is_new) return {};
+    known_.responders().each_of(key, [&](const EntityAnnouncement& responder) {
+      mutex_.assert_held();
+      interest_.called.count(responder.context);
+    });
   }
   if (auto followed = discovery_.follow(EntityKind::responder, key); !followed) {
     const Lock lock(mutex_);
-    if (--called_[key] == 0) called_.erase(key);
+    interest_.called.end(key);
+    if (interest_.called.forget_unused(key)) {
+      known_.responders().each_of(key, [&](const EntityAnnouncement& responder) {
+        mutex_.assert_held();
+        interest_.called.discount(responder.context);
+      });
+    }
     return followed;
   }
-  look();
+  look(DiscoveryTurn::whole());
   return {};
 }
 
@@ -375,13 +419,14 @@ void NodeCore::end_call(const KeyExpression& key) {
   std::vector<KeyExpression> unused;
   {
     const Lock lock(mutex_);
-    if (const auto called = called_.find(key); called != called_.end()) --called->second;
-    if (called_.size() <= kMostCalledKeys) return;
-    std::erase_if(called_, [&](const auto& called) {
-      if (called.second != 0) return false;
-      unused.push_back(called.first);
-      return true;
-    });
+    interest_.called.end(key);
+    unused = interest_.called.take_unused(kMostCalledKeys);
+    for (const KeyExpression& one : unused) {
+      known_.responders().each_of(one, [&](const EntityAnnouncement& responder) {
+        mutex_.assert_held();
+        interest_.called.discount(responder.context);
+      });
+    }
   }
   for (const KeyExpression& one : unused) discovery_.unfollow(EntityKind::responder, one);
 }
@@ -389,74 +434,171 @@ void NodeCore::end_call(const KeyExpression& key) {
 std::vector<EntityAnnouncement> NodeCore::responders_of(const KeyExpression& key) const {
   std::vector<EntityAnnouncement> found;
   const Lock lock(mutex_);
-  for (const auto& [id, responder] : known_.responders)
-    if (responder.topic == key) found.push_back(responder);
+  known_.responders().each_of(
+      key, [&](const EntityAnnouncement& responder) { found.push_back(responder); });
   return found;
 }
 
 // What discovery says
 
-void NodeCore::look() {
-  const Lock looking(looking_);
-  KnownPeers known = KnownPeers::read(discovery_.keys(), options_.domain);
-  std::vector<std::shared_ptr<SubscriberCore>> subscribers;
-  std::vector<PublisherId> gone;
-  std::map<ContextId, std::string> gone_nodes;
-  std::map<KeyExpression, std::size_t> called;
-  const auto links = context()->links().all();
+void NodeCore::look(const DiscoveryTurn& turn) {
+  bool has_more = false;
+  do {
+    const Lock looking(looking_);  // between them others have it: whole() may take long
+    has_more = look_at_some();
+  } while (has_more && !turn.is_over());
+  {
+    const auto links = context()->links().all();
+    const Lock lock(mutex_);
+    note_names(*links);
+  }
+  tell_of_troubles();
+  context()->wake_others();
+  if (!has_more) return;
+  context()->schedule([weak = weak_from_this()] {
+    if (const auto node = weak.lock()) node->look(DiscoveryTurn::begin());
+  });
+}
+
+bool NodeCore::look_at_some() {
+  const auto taken = discovery_.take(DiscoveryTurn::kAtOnce);
+  Found found;
   {
     const Lock lock(mutex_);
-    if (closed_) return;
-    called = called_;
-    for (const auto& [id, publisher] : known_.publishers)
-      if (!known.publishers.contains(id)) gone.push_back(id);
-    for (const PublisherId& id : gone) unreachable_.erase(id);
-    for (const auto& [id, nodes] : known_.nodes)
-      if (!known.nodes.contains(id)) gone_nodes.emplace(id, known_.name_of(id));
-    known_ = known;
-    note_names(*links);
-    for (const auto& [entity, weak] : subscribers_)
-      if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
+    if (closed_) return false;
+    found = note(taken);
   }
   looks_.fetch_add(1);
   tell_of_routers();
-  tell_of_twins(known.name_counts());
-  std::set<ContextId> contexts;
-  for (const auto& subscriber : subscribers) subscriber->add_connected_to(contexts);
-  tell_of_undiscoverable(gone_nodes, known, contexts);
-  std::map<ContextId, std::vector<std::string>> addresses;
-  for (const auto& [context, nodes] : known.nodes)
-    addresses.emplace(context, known.addresses_of(context, fabric_->unix_on()));
-  for (const auto& subscriber : subscribers) {
-    for (const PublisherId& id : gone) fabric_->dialler().drop(target_of(*subscriber, id));
-    for (const auto& [id, publisher] : known.publishers) {
-      if (!subscriber->takes(publisher)) continue;
-      contexts.insert(id.context);
-      // Its node is told of later, by itself: one that is dialled before would wait for its turn.
-      const auto found = addresses.find(id.context);
-      if (found != addresses.end()) want(subscriber, publisher, found->second);
+  tell_of_twins(found.name_counts);
+  tell_of_undiscoverable(found.gone_nodes);
+  for (const auto& [publisher, subscriber] : found.gone)
+    fabric_->dialler().drop(target_of(subscriber, publisher));
+  connect_matches(found.matches, found.touched);
+  for (const Match& match : found.to_want) want(match.subscriber, match.publisher);
+  follow_nodes(std::move(found.touched));
+  return !taken.empty();
+}
+
+NodeCore::Found NodeCore::note(const std::vector<ChangedKey>& taken) {
+  Found found;
+  KnownPeers::Changes changes;
+  for (const ChangedKey& changed : taken) known_.apply(changed, changes);
+  for (const auto& [change, entity] : changes.entities) note_entity(change, entity, found);
+  for (const std::string& name : changes.names) found.name_counts[name] = known_.count_of(name);
+  for (auto& [context, name] : changes.had_nodes)
+    if (!known_.has_node(context)) found.gone_nodes.emplace(context, std::move(name));
+  for (const ContextId& context : changes.contexts) {
+    if (!known_.has_node(context)) continue;
+    for (const auto& [id, number] : interest_.wants.take_waiting(context)) {
+      const EntityAnnouncement* const publisher = known_.publishers().find(id);
+      auto subscriber = interest_.subscribers.find(number);
+      if (publisher != nullptr && subscriber != nullptr)
+        found.to_want.push_back({std::move(subscriber), *publisher});
     }
   }
-  for (const auto& [id, responder] : known.responders)
-    if (called.contains(responder.topic)) contexts.insert(id.context);
-  // What is reached stays followed, so that its end is told.
-  discovery_.follow_nodes_of(contexts);
-  context()->wake_others();
+  found.touched.merge(interest_.called.take_changed());
+  return found;
+}
+
+void NodeCore::note_entity(KeyChange change, const EntityAnnouncement& entity, Found& found) {
+  if (entity.kind == EntityKind::responder) {
+    if (!interest_.called.has(entity.topic)) return;
+    if (change == KeyChange::came)
+      interest_.called.count(entity.context);
+    else
+      interest_.called.discount(entity.context);
+    return;
+  }
+  if (change == KeyChange::came) {
+    for (auto& subscriber : interest_.subscribers.takers(entity.topic))
+      found.matches.push_back({std::move(subscriber), entity});
+    return;
+  }
+  for (const std::uint32_t subscriber : interest_.wants.remove(id_of(entity))) {
+    found.gone.emplace_back(id_of(entity), subscriber);
+    found.touched.insert(entity.context);
+  }
+}
+
+void NodeCore::connect_matches(const std::vector<Match>& matches, std::set<ContextId>& touched) {
+  for (const Match& match : matches) {
+    const EntityAnnouncement& publisher = match.publisher;
+    if (!match.subscriber->takes(publisher)) continue;
+    touched.insert(publisher.context);
+    const PublisherId id = id_of(publisher);
+    const std::uint32_t subscriber = match.subscriber->entity();
+    {
+      const Lock lock(mutex_);
+      const EntityAnnouncement* const said = known_.publishers().find(id);
+      if (said == nullptr || *said != publisher) continue;  // it went meanwhile
+      if (interest_.subscribers.find(subscriber) == nullptr) continue;
+      interest_.wants.add(id, subscriber);
+      // Its node is told of later, by itself: one that is dialled before would wait for its turn.
+      if (!known_.has_node(id.context)) {
+        interest_.wants.wait_for_node({id, subscriber});
+        continue;
+      }
+    }
+    want(match.subscriber, publisher);
+  }
+}
+
+// What is reached stays followed, so that its end is told.
+void NodeCore::follow_nodes(std::set<ContextId> touched) {
+  touched.merge(seen_.to_follow);
+  seen_.to_follow.clear();
+  for (const ContextId& context : touched) {
+    const bool is_wanted = [&] {
+      const Lock lock(mutex_);
+      return interest_.wants.has(context) || interest_.called.wants(context);
+    }();
+    if (!is_wanted && !is_connected_to(context)) {
+      discovery_.unfollow_nodes_of(context);
+      continue;
+    }
+    const auto followed = discovery_.follow_nodes_of(context);
+    if (followed && is_wanted) continue;
+    seen_.to_follow.insert(
+        context);  // the next look knows whether it is connected, and tries again
+    if (!followed) {
+      log(LogLevel::warn, "node.discovery",
+          "the node of " + context.to_string() + " is not followed: " + followed.error().message());
+    }
+  }
+}
+
+bool NodeCore::is_connected_to(const ContextId& context) const {
+  OwnSubscribers::Subscribers subscribers;
+  {
+    const Lock lock(mutex_);
+    subscribers = interest_.subscribers.all();
+  }
+  return std::ranges::any_of(
+      subscribers, [&](const auto& subscriber) { return subscriber->is_connected_to(context); });
 }
 
 void NodeCore::want(const std::shared_ptr<SubscriberCore>& subscriber,
-                    const EntityAnnouncement& publisher,
-                    const std::vector<std::string>& addresses) {
-  const PublisherId id{publisher.context, publisher.entity};
+                    const EntityAnnouncement& publisher) {
+  const PublisherId id = id_of(publisher);
+  const auto addresses = addresses_of(publisher.context);
+  if (!addresses) return;  // its node went meanwhile
   fabric_->dialler().want(
-      wanted_at(target_of(*subscriber, id), publisher.context, addresses,
+      wanted_at(target_of(subscriber->entity(), id), publisher.context, *addresses,
                 [weak = weak_from_this(), weak_subscriber = std::weak_ptr(subscriber),
-                 publisher](const Dialler::Dial& dial) {
+                 id](const Dialler::Dial& dial) {
                   const auto node = weak.lock();
                   const auto known = weak_subscriber.lock();
                   if (node == nullptr || known == nullptr) return Dialler::Outcome::done;
-                  return node->connect(known, publisher, dial);
+                  const auto said = node->announced(id);
+                  return said ? node->connect(known, *said, dial) : Dialler::Outcome::done;
                 }));
+}
+
+std::optional<EntityAnnouncement> NodeCore::announced(const PublisherId& publisher) const {
+  const Lock lock(mutex_);
+  const EntityAnnouncement* const said = known_.publishers().find(publisher);
+  return said == nullptr ? std::nullopt : std::optional(*said);
 }
 
 // On a thread of the Dialler. A publisher whose node is not announced any more is tried again.
@@ -480,6 +622,8 @@ Dialler::Outcome NodeCore::connect(const std::shared_ptr<SubscriberCore>& subscr
   keep_name(publisher.context, whereabouts->name);
   const auto connected = subscriber->connect(publisher, whereabouts->name, *approach.link);
   if (connected) note_reached({publisher.context, publisher.entity});
+  if (!connected && connected.error().code == ErrorCode::limit_exceeded)
+    tell_left_out(publisher, connected.error());
   const bool is_over = connected.has_value() || connected.error().code == ErrorCode::pipe_closed;
   return is_over ? Outcome::done : Outcome::again;
 }
@@ -507,29 +651,18 @@ Approach NodeCore::reach(const ContextId& context, const std::vector<std::string
 // until it is reached or announced anew.
 void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
                                 const std::vector<DialAttempt>& tried) {
-  std::vector<std::shared_ptr<SubscriberCore>> subscribers;
   std::vector<EntityAnnouncement> publishers;
   {
     const Lock lock(mutex_);
-    for (const auto& [entity, weak] : subscribers_)
-      if (auto subscriber = weak.lock()) subscribers.push_back(std::move(subscriber));
-    for (const auto& [id, publisher] : known_.publishers)
-      if (id.context == peer && !unreachable_.contains(id)) publishers.push_back(publisher);
+    for (const PublisherId& id : interest_.wants.tell_all_of(peer))
+      if (const auto* publisher = known_.publishers().find(id)) publishers.push_back(*publisher);
   }
-  std::erase_if(publishers, [&](const EntityAnnouncement& publisher) {
-    return std::ranges::none_of(
-        subscribers, [&](const auto& subscriber) { return subscriber->takes(publisher); });
-  });
+  if (publishers.empty()) return;
   std::string reason = "announced, and not reached";
   if (tried.empty()) reason += ": " + error.detail;
   for (const DialAttempt& each : tried) reason += "; " + each.address + ": " + each.error;
   const std::string name = name_of_peer(peer).text;
   for (const EntityAnnouncement& publisher : publishers) {
-    const PublisherId id{publisher.context, publisher.entity};
-    {
-      const Lock lock(mutex_);
-      if (!known_.publishers.contains(id) || !unreachable_.insert(id).second) continue;
-    }
     tell({.kind = FabricEventKind::unreachable,
           .key = publisher.topic.text(),
           .node = name,
@@ -539,29 +672,43 @@ void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
   }
 }
 
+// The link lives, and carries no more channels. Once, until it is connected or announced anew.
+void NodeCore::tell_left_out(const EntityAnnouncement& publisher, const Error& why) {
+  {
+    const Lock lock(mutex_);
+    if (!interest_.wants.tell(id_of(publisher))) return;
+  }
+  tell({.kind = FabricEventKind::unreachable,
+        .key = publisher.topic.text(),
+        .node = name_of_peer(publisher.context).text,
+        .reason = "announced, and not connected: " + std::string(error_info(why.code).name) + ": " +
+                  why.detail,
+        .entity = publisher.entity});
+}
+
 void NodeCore::note_reached(const PublisherId& publisher) {
   const Lock lock(mutex_);
-  unreachable_.erase(publisher);
+  interest_.wants.note_reached(publisher);
 }
 
 void NodeCore::connect_again(const SubscriberCore& subscriber, const PublisherId& publisher) {
-  fabric_->dialler().again(target_of(subscriber, publisher));
+  fabric_->dialler().again(target_of(subscriber.entity(), publisher));
 }
 
 std::optional<std::vector<std::string>> NodeCore::addresses_of(const ContextId& context) const {
   const Lock lock(mutex_);
-  if (!known_.nodes.contains(context)) return std::nullopt;
+  if (!known_.has_node(context)) return std::nullopt;
   return known_.addresses_of(context, fabric_->unix_on());
 }
 
 std::optional<NodeCore::Whereabouts> NodeCore::whereabouts_of(const ContextId& context) const {
   const Lock lock(mutex_);
-  if (!known_.nodes.contains(context)) return std::nullopt;
+  if (!known_.has_node(context)) return std::nullopt;
   return Whereabouts{name_of(context), known_.addresses_of(context, fabric_->unix_on())};
 }
 
 PeerName NodeCore::name_of(const ContextId& context) const {
-  if (known_.nodes.contains(context)) return PeerName::announced_as(known_.name_of(context));
+  if (known_.has_node(context)) return PeerName::announced_as(known_.name_of(context));
   if (const auto kept = names_.find(context); kept != names_.end())
     return PeerName::announced_as(kept->second);
   return PeerName::unknown(context);
@@ -579,7 +726,7 @@ void NodeCore::note_names(const LinkList& links) {
     if (!link->ended()) linked.insert(link->peer().context);
   std::erase_if(names_, [&](const auto& kept) { return !linked.contains(kept.first); });
   for (auto& [context, name] : names_)
-    if (known_.nodes.contains(context)) name = known_.name_of(context);
+    if (known_.has_node(context)) name = known_.name_of(context);
 }
 
 PeerName NodeCore::name_of_peer(const ContextId& context) const {
@@ -588,13 +735,9 @@ PeerName NodeCore::name_of_peer(const ContextId& context) const {
 }
 
 std::vector<std::string> NodeCore::nodes() const {
-  std::vector<std::string> names;
-  if (context()->forked()) return names;
+  if (context()->forked()) return {};
   const Lock lock(mutex_);
-  for (const auto& [context, nodes] : known_.nodes)
-    for (const NodeAnnouncement& node : nodes) names.push_back(node.name);
-  std::ranges::sort(names);
-  return names;
+  return known_.names();
 }
 
 Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
@@ -603,9 +746,7 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   std::vector<ContextId> contexts;
   {
     const Lock lock(mutex_);
-    for (const auto& [id, nodes] : known_.nodes)
-      if (std::ranges::find(nodes, name, &NodeAnnouncement::name) != nodes.end())
-        contexts.push_back(id);
+    contexts = known_.contexts_of(name);
   }
   std::optional<PeerStats> newest;
   for (const ContextId& id : contexts) {
@@ -637,19 +778,19 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
 std::vector<EntityInfo> NodeCore::publishers() const {
   if (context()->forked()) return {};
   const Lock lock(mutex_);
-  return known_.described(known_.publishers);
+  return known_.described(known_.publishers());
 }
 
 std::vector<EntityInfo> NodeCore::subscribers() const {
   if (context()->forked()) return {};
   const Lock lock(mutex_);
-  return known_.described(known_.subscribers);
+  return known_.described(known_.subscribers());
 }
 
 std::vector<EntityInfo> NodeCore::responders() const {
   if (context()->forked()) return {};
   const Lock lock(mutex_);
-  return known_.described(known_.responders);
+  return known_.described(known_.responders());
 }
 
 }  // namespace tendon::v0::detail

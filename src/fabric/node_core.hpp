@@ -22,6 +22,8 @@
 #include "fabric/known_peers.hpp"
 #include "fabric/node_discovery.hpp"
 #include "fabric/peer_name.hpp"
+#include "fabric/turn.hpp"
+#include "fabric/wants.hpp"
 #include "runtime/event_callbacks.hpp"
 #include "runtime/timers.hpp"
 
@@ -43,7 +45,8 @@ class SubscriberCore;
 ///          others: what one look does comes before the next one looks.
 /// Errors:  as Node.
 /// Blocks:  close(), as Dialler::drop_all().
-/// Cost:    of a change in discovery: a look over all that is announced.
+/// Cost:    of a change in discovery: looks into trees, however much is announced. They are made in
+///          turns of DiscoveryTurn.
 class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCore> {
  public:
   [[nodiscard]] static Result<Node> join(const std::shared_ptr<ContextCore>& context,
@@ -110,7 +113,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   /// Its channel to this publisher is over: it is connected again.
   void connect_again(const SubscriberCore& subscriber, const PublisherId& publisher);
   // Timed
-  void on_time() override { look(); }
+  void on_time() override { look(DiscoveryTurn::begin()); }
 
  private:
   /// A node that discovery tells of no more, while samples of it come.
@@ -129,16 +132,42 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   [[nodiscard]] Result<KeyExpression> key_of(const PublisherCore& publisher) const;
   [[nodiscard]] Result<KeyExpression> key_of(const SubscriberCore& subscriber) const;
   [[nodiscard]] Result<KeyExpression> key_of(const ResponderCore& responder) const;
-  void look() TENDON_EXCLUDES(looking_);
-  void tell_of_twins(std::map<std::string, std::size_t> name_counts) TENDON_REQUIRES(looking_);
-  void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone, const KnownPeers& known,
-                              const std::set<ContextId>& connected) TENDON_REQUIRES(looking_);
+  /// Looks at what has changed until the turn is over; the rest has the next one.
+  void look(const DiscoveryTurn& turn) TENDON_EXCLUDES(looking_);
+  /// False: that was all.
+  [[nodiscard]] bool look_at_some() TENDON_REQUIRES(looking_);
+  /// A subscriber here, and a publisher that it may take.
+  struct Match {
+    std::shared_ptr<SubscriberCore> subscriber;
+    EntityAnnouncement publisher;
+  };
+  /// What follows from changes, to be done without the lock.
+  struct Found {
+    std::vector<Match> matches;
+    std::vector<Wants::Want> gone;  // publishers are not announced any more
+    std::vector<Match> to_want;     // their nodes are announced from now on
+    std::set<ContextId> touched;    // the reasons to follow their nodes may have changed
+    std::map<std::string, std::size_t> name_counts;  // of names that came or went
+    std::map<ContextId, std::string> gone_nodes;
+  };
+  [[nodiscard]] Found note(const std::vector<ChangedKey>& taken) TENDON_REQUIRES(mutex_);
+  void note_entity(KeyChange change, const EntityAnnouncement& entity, Found& found)
+      TENDON_REQUIRES(mutex_);
+  void connect_matches(const std::vector<Match>& matches, std::set<ContextId>& touched)
+      TENDON_REQUIRES(looking_);
+  void follow_nodes(std::set<ContextId> touched) TENDON_REQUIRES(looking_);
+  [[nodiscard]] bool is_connected_to(const ContextId& context) const TENDON_EXCLUDES(mutex_);
   void tell_of_routers() TENDON_REQUIRES(looking_);
-  void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher,
-            const std::vector<std::string>& addresses);
+  void tell_of_troubles();
+  void tell_of_twins(const std::map<std::string, std::size_t>& name_counts)
+      TENDON_REQUIRES(looking_);
+  void tell_of_undiscoverable(const std::map<ContextId, std::string>& gone)
+      TENDON_REQUIRES(looking_);
+  void want(const std::shared_ptr<SubscriberCore>& subscriber, const EntityAnnouncement& publisher);
   [[nodiscard]] Dialler::Outcome connect(const std::shared_ptr<SubscriberCore>& subscriber,
                                          const EntityAnnouncement& publisher,
                                          const Dialler::Dial& dial);
+  [[nodiscard]] std::optional<EntityAnnouncement> announced(const PublisherId& publisher) const;
   /// A Context as one look finds it: how its node is named, and where it listens.
   struct Whereabouts {
     PeerName name;
@@ -150,6 +179,7 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   [[nodiscard]] PeerName name_of(const ContextId& context) const TENDON_REQUIRES(mutex_);
   void tell_unreachable(const ContextId& peer, const Error& error,
                         const std::vector<DialAttempt>& tried);
+  void tell_left_out(const EntityAnnouncement& publisher, const Error& why);
   void note_reached(const PublisherId& publisher);
 
   const std::shared_ptr<ContextFabric> fabric_;
@@ -169,15 +199,20 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
     std::map<ContextId, Missing> missing;
     Routers routers = Routers::there;
     std::optional<std::chrono::steady_clock::time_point> lost_at{};  // when to tell of it
+    std::set<ContextId> to_follow;  // though nothing there is wanted, or as soon as it succeeds
   };
   SeenInLooks seen_ TENDON_GUARDED_BY(looking_);
   mutable Mutex mutex_;
   KnownPeers known_ TENDON_GUARDED_BY(mutex_);
   // While a living link leads to a Context, its node keeps its name, announced or not.
   std::map<ContextId, std::string> names_ TENDON_GUARDED_BY(mutex_);
-  std::set<PublisherId> unreachable_ TENDON_GUARDED_BY(mutex_);  // as far as the program was told
-  std::map<KeyExpression, std::size_t> called_ TENDON_GUARDED_BY(mutex_);  // and how many calls run
-  std::map<std::uint32_t, std::weak_ptr<SubscriberCore>> subscribers_ TENDON_GUARDED_BY(mutex_);
+  /// What it has and wants, by which changes are looked at.
+  struct Interest {
+    OwnSubscribers subscribers;
+    Wants wants;
+    CalledKeys called;
+  };
+  Interest interest_ TENDON_GUARDED_BY(mutex_);
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };
 

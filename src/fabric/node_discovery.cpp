@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/node_discovery.hpp"
 
-#include <tendon/observe/log.hpp>
 #include <utility>
 
 namespace tendon::v0::detail {
 
 void NodeDiscovery::watch(const std::function<void()>& on_change) {
   const Lock lock(mutex_);
-  for (const auto& way : ways_) watching_.push_back(way->watch(on_change));
+  for (const auto& way : ways_) {
+    readers_.push_back(way->read());
+    watching_.push_back(way->watch(on_change));
+  }
 }
 
 void NodeDiscovery::close() {
@@ -16,6 +18,7 @@ void NodeDiscovery::close() {
   closed_ = true;
   for (std::size_t i = 0; i < watching_.size(); ++i) ways_[i]->unwatch(watching_[i]);
   watching_.clear();
+  readers_.clear();
   for (const auto& way : ways_) {
     for (const auto& [key, count] : announced_) way->withdraw(key);
     for (const auto& [pattern, count] : followed_) way->unfollow(pattern);
@@ -83,30 +86,35 @@ Result<void> NodeDiscovery::follow_all() {
   return follow(pattern);
 }
 
-void NodeDiscovery::follow_nodes_of(const std::set<ContextId>& contexts) {
+Result<void> NodeDiscovery::follow_nodes_of(const ContextId& context) {
   const Lock lock(nodes_mutex_);
-  for (const ContextId& context : contexts) {
-    if (contexts_.contains(context)) continue;
-    const auto pattern = pattern_of_nodes(domain_, context);
-    const auto followed = pattern ? follow(*pattern) : Result<void>(pattern.error());
-    if (followed) contexts_.insert(context);
-    // The next change tries it again.
-    if (!followed) {
-      log(LogLevel::warn, "node.discovery",
-          "the node of " + context.to_string() + " is not followed: " + followed.error().message());
-    }
-  }
-  std::erase_if(contexts_, [&](const ContextId& context) {
-    if (contexts.contains(context)) return false;
-    if (const auto pattern = pattern_of_nodes(domain_, context)) unfollow(*pattern);
-    return true;
-  });
+  if (contexts_.contains(context)) return {};
+  TENDON_TRY(pattern, pattern_of_nodes(domain_, context));
+  TENDON_CHECK(follow(pattern));
+  contexts_.insert(context);
+  return {};
 }
 
-std::set<std::string> NodeDiscovery::keys() const {
-  std::set<std::string> keys;
-  for (const auto& way : ways_) keys.merge(way->keys());
-  return keys;
+void NodeDiscovery::unfollow_nodes_of(const ContextId& context) {
+  const Lock lock(nodes_mutex_);
+  if (contexts_.erase(context) == 0) return;
+  if (const auto pattern = pattern_of_nodes(domain_, context)) unfollow(*pattern);
+}
+
+std::vector<ChangedKey> NodeDiscovery::take(std::size_t most) {
+  std::vector<ChangedKey> taken;
+  const Lock lock(mutex_);
+  for (const auto& reader : readers_)
+    for (ChangedKey& changed : reader->take(most)) taken.push_back(std::move(changed));
+  return taken;
+}
+
+std::vector<AnnouncingTrouble> NodeDiscovery::take_troubles() {
+  std::vector<AnnouncingTrouble> taken;
+  const Lock lock(mutex_);
+  for (const auto& reader : readers_)
+    for (AnnouncingTrouble& trouble : reader->take_troubles()) taken.push_back(std::move(trouble));
+  return taken;
 }
 
 std::string NodeDiscovery::absence() const {

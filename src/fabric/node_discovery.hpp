@@ -49,10 +49,15 @@ class NodeDiscovery {
   [[nodiscard]] Result<void> follow_name(const std::string& name);
   /// All of the domain, until close().
   [[nodiscard]] Result<void> follow_all();
-  /// The nodes of these Contexts, and of no others, are followed from now on.
-  void follow_nodes_of(const std::set<ContextId>& contexts) TENDON_EXCLUDES(nodes_mutex_);
+  /// The nodes of this Context are followed from now on; nothing happens where they are already.
+  [[nodiscard]] Result<void> follow_nodes_of(const ContextId& context)
+      TENDON_EXCLUDES(nodes_mutex_);
+  void unfollow_nodes_of(const ContextId& context) TENDON_EXCLUDES(nodes_mutex_);
 
-  [[nodiscard]] std::set<std::string> keys() const;
+  /// Changes that were not taken before, about so many of each way at most: a key comes once for
+  /// each way that knows it, and goes as often. Before the first call: watch().
+  [[nodiscard]] std::vector<ChangedKey> take(std::size_t most) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] std::vector<AnnouncingTrouble> take_troubles() TENDON_EXCLUDES(mutex_);
   /// Complete when that of each way is.
   [[nodiscard]] Picture picture() const;
   /// That of the first way that has one.
@@ -74,7 +79,8 @@ class NodeDiscovery {
   Mutex mutex_;
   Counts announced_ TENDON_GUARDED_BY(mutex_);
   Counts followed_ TENDON_GUARDED_BY(mutex_);
-  std::vector<std::uint64_t> watching_ TENDON_GUARDED_BY(mutex_);  // one for each way
+  std::vector<std::uint64_t> watching_ TENDON_GUARDED_BY(mutex_);              // one for each way
+  std::vector<std::shared_ptr<KeyReader>> readers_ TENDON_GUARDED_BY(mutex_);  // likewise
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
   Mutex nodes_mutex_;  // comes before the other
   std::set<ContextId> contexts_ TENDON_GUARDED_BY(nodes_mutex_);

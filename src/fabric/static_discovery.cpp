@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
+#include <utility>
 
+#include "fabric/announcement.hpp"
+#include "fabric/turn.hpp"
 #include "runtime/connect.hpp"
 
 namespace tendon::v0::detail {
@@ -72,12 +75,13 @@ void StaticDiscovery::close() {
   }
   context_->purposes().remove(Purpose::discovery, this);
   dialler_->drop_all(kDialKey);
-  std::vector<Channel> channels;
+  std::vector<Heard> heard;
   {
     const Lock lock(mutex_);
-    channels.swap(channels_);
+    heard.swap(channels_);
+    leaving_.insert(leaving_.end(), heard.begin(), heard.end());
   }
-  for (const Channel& channel : channels) channel->close();
+  for (const Heard& each : heard) each.channel->close();
 }
 
 // Channels
@@ -114,15 +118,15 @@ StaticDiscovery::Channel StaticDiscovery::make_channel(const std::shared_ptr<Lin
                                                        std::uint32_t pipe,
                                                        const std::string& address) {
   const auto channel = std::make_shared<std::weak_ptr<DiscoveryChannel>>();
-  const auto changed = [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->watchers_->changed();
+  const auto words = [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->turn_soon();
   };
   const auto over = [weak = weak_from_this(), context = context_, channel, address] {
     context->schedule([weak, channel, address] {
       if (const auto self = weak.lock()) self->over(*channel, address);
     });
   };
-  Channel made = DiscoveryChannel::create(context_, link, pipe, {changed, over});
+  Channel made = DiscoveryChannel::create(context_, link, pipe, {words, over});
   *channel = made;
   return made;
 }
@@ -133,104 +137,219 @@ Result<void> StaticDiscovery::add(const Channel& channel) {
     if (closed_) {
       return Error{ErrorCode::unreachable, "node.discovery", "the nodes of this context have left"};
     }
-    const auto of_link = std::ranges::count_if(channels_, [&](const Channel& known) {
-      return &known->link() == &channel->link() && !known->is_over();
-    });
-    if (of_link >= kMostChannelsPerLink) {
-      return Error{
-          ErrorCode::limit_exceeded, "node.discovery",
-          "a link has at most " + std::to_string(kMostChannelsPerLink) + " channels of discovery"};
+    Heard heard{.channel = channel, .keys = nullptr};
+    const auto is_of_link = [&](const Heard& known) {
+      return &known.channel->link() == &channel->link();
+    };
+    const auto beside = std::ranges::find_if(channels_, is_of_link);
+    if (beside != channels_.end()) {
+      heard.keys = beside->keys;
+    } else if (const auto before = std::ranges::find_if(leaving_, is_of_link);
+               before != leaving_.end()) {
+      heard.keys = before->keys;
+    } else {
+      heard.keys = std::make_shared<AnnouncedKeys>(AnnouncingLimits::of(channel->link()));
     }
-    channels_.push_back(channel);
-    for (const auto& [key, count] : own_) channel->put(DiscoveryWord::came, key);
-    channel->put(DiscoveryWord::said_all, {});
+    const auto alive = std::ranges::count_if(channels_, [&](const Heard& known) {
+      return is_of_link(known) && !known.channel->is_over();
+    });
+    const bool has_room = std::cmp_less(alive, AnnouncedKeys::kMostPipes);
+    heard.pipe = has_room ? heard.keys->take_pipe() : AnnouncedKeys::kMostWithLeaving;
+    if (heard.pipe == AnnouncedKeys::kMostWithLeaving) {
+      return Error{ErrorCode::limit_exceeded, "node.discovery",
+                   "a link has at most " + std::to_string(AnnouncedKeys::kMostPipes) +
+                       " channels of discovery"};
+    }
+    tell_all(heard);
+    channel->put_said_all();
+    channels_.push_back(std::move(heard));
   }
   channel->flush();
-  if (channel->is_over()) {  // over() may have looked for it before it was there
-    const Lock lock(mutex_);
-    std::erase(channels_, channel);
-  }
-  watchers_->changed();  // the peer may have announced something before it was in the list
+  if (channel->is_over()) leave(channel);  // over() may have looked for it before it was there
+  turn_soon();  // the peer may have said something before it was in the list
   return {};
 }
 
 void StaticDiscovery::over(const std::weak_ptr<DiscoveryChannel>& weak,
                            const std::string& address) {
   if (const Channel channel = weak.lock()) {
-    {
-      const Lock lock(mutex_);
-      std::erase(channels_, channel);
-    }
+    leave(channel);
     channel->close();
   }
-  watchers_->changed();
+  turn_soon();
   if (!address.empty()) dialler_->again(std::string(kDialKey) + address);
+}
+
+void StaticDiscovery::leave(const Channel& channel) {
+  const Lock lock(mutex_);
+  const auto found = std::ranges::find(channels_, channel, &Heard::channel);
+  if (found == channels_.end()) return;
+  leaving_.push_back(std::move(*found));
+  channels_.erase(found);
+}
+
+// What peers say
+
+void StaticDiscovery::turn_soon() {
+  if (turn_is_due_.exchange(true)) return;
+  context_->schedule([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->take_turn();
+  });
+}
+
+void StaticDiscovery::take_turn() {
+  turn_is_due_ = false;  // before it looks: what comes from now on has another turn
+  const auto turn = DiscoveryTurn::begin();
+  std::vector<Heard> heard;
+  bool has_more = true;
+  {
+    const Lock turning(turning_);
+    {
+      const Lock lock(mutex_);
+      heard = channels_;
+    }
+    while (has_more && !turn.is_over()) {
+      has_more = forget_some();
+      has_more = take_some(heard) || has_more;
+    }
+  }
+  watchers_->changed();
+  if (has_more) turn_soon();
+}
+
+// First of all: what has gone makes room.
+bool StaticDiscovery::forget_some() {
+  std::vector<std::string> gone;
+  bool has_more = false;
+  {
+    const Lock lock(mutex_);
+    if (leaving_.empty()) return false;
+    Heard& first = leaving_.front();
+    has_more = first.keys->remove_some(first.pipe, DiscoveryTurn::kAtOnce, first.forgotten, gone);
+    if (!has_more) {
+      first.keys->give_pipe_back(first.pipe);
+      leaving_.erase(leaving_.begin());
+      has_more = !leaving_.empty();
+    }
+  }
+  for (const std::string& key : gone) keys_->remove(key);
+  return has_more;
+}
+
+bool StaticDiscovery::take_some(const std::vector<Heard>& heard) {
+  bool has_more = false;
+  for (const Heard& each : heard) {
+    if (each.channel->is_over()) continue;
+    const auto words = each.channel->take(DiscoveryTurn::kAtOnce);
+    has_more = has_more || words.size() == DiscoveryTurn::kAtOnce;
+    for (const auto& word : words) {
+      const auto taken = take(each, word);
+      if (taken) continue;
+      each.channel->refuse(taken.error());
+      keys_->tell({each.channel->link().peer_name(), taken.error()});
+      break;
+    }
+  }
+  return has_more;
+}
+
+Result<void> StaticDiscovery::take(const Heard& heard, const DiscoveryChannel::Word& word) {
+  const auto& [what, key] = word;
+  if (what == DiscoveryWord::said_all) {
+    heard.channel->note_complete();
+    return {};
+  }
+  if (what == DiscoveryWord::went) {
+    const Lock lock(mutex_);
+    if (heard.keys->remove(heard.pipe, key)) keys_->remove(key);
+    return {};
+  }
+  // What this version does not know is not kept; what speaks for somebody else is a lie.
+  const auto announcement = parse_announcement(key);
+  if (!announcement) return {};
+  const ContextId context =
+      std::visit([](const auto& said) { return said.context; }, *announcement);
+  if (context != heard.channel->link().peer().context) {
+    return Error{ErrorCode::protocol_violation, "node.discovery",
+                 "a context announces only what is its own"};
+  }
+  const Lock lock(mutex_);
+  TENDON_TRY(is_new, heard.keys->add(heard.pipe, key));
+  if (is_new) keys_->add(key);
+  return {};
 }
 
 // Announcements
 
 Result<void> StaticDiscovery::announce(const KeyExpression& key) {
-  std::vector<Channel> channels;
+  const std::string& text = key.text();
+  std::vector<Heard> heard;
   {
     const Lock lock(mutex_);
-    if (own_.size() >= kMaxAnnouncements && !own_.contains(key.text())) {
-      return Error{ErrorCode::limit_exceeded, "node.announce",
-                   "a context has at most " + std::to_string(kMaxAnnouncements) +
-                       " nodes, publishers and subscribers (kMaxAnnouncements)"};
+    if (const auto known = own_.find(text); known != own_.end()) {
+      ++known->second;
+      return {};
     }
-    if (++own_[key.text()] > 1) return {};
-    channels = put_everywhere(DiscoveryWord::came, key.text());
+    TENDON_CHECK(AnnouncingLimits().admit(own_.size(), own_bytes_, text.size()));
+    own_[text] = 1;
+    own_bytes_ += text.size();
+    // Under the lock, so that all channels have the words about one key in one order.
+    for (Heard& each : channels_) (void)tell(each, text);
+    heard = channels_;
   }
-  flush(channels);
+  keys_->add(text);
+  flush(heard);
   return {};
 }
 
 void StaticDiscovery::withdraw(const KeyExpression& key) {
-  std::vector<Channel> channels;
+  const std::string& text = key.text();
+  std::vector<Heard> heard;
   {
     const Lock lock(mutex_);
-    const auto found = own_.find(key.text());
+    const auto found = own_.find(text);
     if (found == own_.end() || --found->second > 0) return;
     own_.erase(found);
-    channels = put_everywhere(DiscoveryWord::went, key.text());
+    own_bytes_ -= text.size();
+    for (Heard& each : channels_)
+      if (each.channel->put_went(text)) tell_all(each);
+    heard = channels_;
   }
-  flush(channels);
+  keys_->remove(text);
+  flush(heard);
 }
 
-// Under the lock, so that all channels have the words about one key in one order.
-std::vector<StaticDiscovery::Channel> StaticDiscovery::put_everywhere(DiscoveryWord word,
-                                                                      const std::string& key) {
-  for (const Channel& channel : channels_) channel->put(word, key);
-  return channels_;
+void StaticDiscovery::tell_all(Heard& heard) {
+  for (const auto& [key, count] : own_)
+    if (!tell(heard, key)) return;
 }
 
-void StaticDiscovery::flush(const std::vector<Channel>& channels) {
-  for (const Channel& channel : channels) channel->flush();
+bool StaticDiscovery::tell(Heard& heard, const std::string& key) {
+  auto put = heard.channel->put_came(key);
+  if (put) return true;
+  if (!std::exchange(heard.told_of_limit, true)) {
+    Error why = std::move(put).error();
+    why.detail = "it is not told of all that this context announces: " + why.detail;
+    keys_->tell({heard.channel->link().peer_name(), std::move(why)});
+  }
+  return false;
+}
+
+void StaticDiscovery::flush(const std::vector<Heard>& heard) {
+  for (const Heard& each : heard) each.channel->flush();
   watchers_->changed();
 }
 
-std::set<std::string> StaticDiscovery::keys() const {
-  std::set<std::string> keys;
-  std::vector<Channel> channels;
-  {
-    const Lock lock(mutex_);
-    channels = channels_;
-    for (const auto& [key, count] : own_) keys.insert(key);
-  }
-  for (const Channel& channel : channels) keys.merge(channel->keys());
-  return keys;
-}
-
 Picture StaticDiscovery::picture() const {
-  std::vector<Channel> channels;
+  std::vector<Heard> heard;
   {
     const Lock lock(mutex_);
     for (const auto& [address, dialled] : addresses_)
       if (dialled == Dialled::not_yet) return Picture::incomplete;
-    channels = channels_;
+    heard = channels_;
   }
-  for (const Channel& channel : channels)
-    if (!channel->is_over() && channel->picture() == Picture::incomplete)
+  for (const Heard& each : heard)
+    if (!each.channel->is_over() && each.channel->picture() == Picture::incomplete)
       return Picture::incomplete;
   return Picture::complete;
 }

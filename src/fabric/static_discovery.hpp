@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
@@ -24,8 +24,12 @@ namespace tendon::v0::detail {
 ///
 /// What is followed makes no difference: each Context tells all that it announces.
 ///
+/// What peers say waits at its channel, and is taken in turns of DiscoveryTurn, so much of each
+/// channel after the other: one that says a lot keeps neither the others nor the Context waiting.
+///
 /// Owns:    what this Context announces; channels; a dial for each address, as long as it lives.
-/// Threads: as Discovery; its lock is taken alone, or inside of a link's receive lock.
+/// Threads: as Discovery; its lock is taken alone, or inside of a link's receive lock. The lock of
+///          turns comes before all others, and is not taken under one.
 /// Errors:  limit_exceeded; those of Purposes.
 /// Blocks:  never; the Dialler's threads do.
 /// Cost:    as Discovery.
@@ -52,7 +56,7 @@ class StaticDiscovery final : public Discovery,
   void withdraw(const KeyExpression& key) override;
   [[nodiscard]] Result<void> follow(const KeyExpression&) override { return {}; }
   void unfollow(const KeyExpression&) override {}
-  [[nodiscard]] std::set<std::string> keys() const override;
+  [[nodiscard]] std::shared_ptr<KeyReader> read() override { return keys_->read(); }
   /// Complete when each address was dialled once, and each that was reached has said all.
   [[nodiscard]] Picture picture() const override;
   [[nodiscard]] std::uint64_t watch(std::function<void()> on_change) override {
@@ -69,6 +73,14 @@ class StaticDiscovery final : public Discovery,
  private:
   using Channel = std::shared_ptr<DiscoveryChannel>;
   enum class Dialled : std::uint8_t { not_yet, once };
+  /// A channel, and where the keys of its peer are.
+  struct Heard {
+    Channel channel;
+    std::shared_ptr<AnnouncedKeys> keys;
+    AnnouncedKeys::Pipe pipe = 0;
+    std::string forgotten{};     ///< when it is over: up to here
+    bool told_of_limit = false;  ///< that the peer is not told of all
+  };
   [[nodiscard]] Dialler::Outcome dial(const std::string& address, Deadline deadline);
   void note_dialled(const std::string& address);
   /// `address`: what to dial again when it is over; empty: the peer made it.
@@ -78,11 +90,19 @@ class StaticDiscovery final : public Discovery,
   /// this is closed; limit_exceeded.
   [[nodiscard]] Result<void> add(const Channel& channel);
   void over(const std::weak_ptr<DiscoveryChannel>& channel, const std::string& address);
-  [[nodiscard]] std::vector<Channel> put_everywhere(DiscoveryWord word, const std::string& key)
-      TENDON_REQUIRES(mutex_);
-  void flush(const std::vector<Channel>& channels);
-  // A peer may know this Context under several addresses; each channel keeps what it announces.
-  static constexpr std::ptrdiff_t kMostChannelsPerLink = 8;
+  void leave(const Channel& channel) TENDON_EXCLUDES(mutex_);
+  void tell_all(Heard& heard) TENDON_REQUIRES(mutex_);
+  /// False: the peer may be told of no more.
+  bool tell(Heard& heard, const std::string& key) TENDON_REQUIRES(mutex_);
+  void flush(const std::vector<Heard>& heard);
+  void turn_soon();
+  /// Takes in what peers have said.
+  void take_turn() TENDON_EXCLUDES(turning_);
+  /// Each returns whether there is more.
+  [[nodiscard]] bool forget_some() TENDON_REQUIRES(turning_);
+  [[nodiscard]] bool take_some(const std::vector<Heard>& heard) TENDON_REQUIRES(turning_);
+  [[nodiscard]] Result<void> take(const Heard& heard, const DiscoveryChannel::Word& word)
+      TENDON_REQUIRES(turning_);
 
   const std::shared_ptr<ContextCore> context_;
   const Profile profile_;
@@ -94,8 +114,14 @@ class StaticDiscovery final : public Discovery,
   mutable Mutex mutex_;
   std::map<std::string, Dialled> addresses_ TENDON_GUARDED_BY(mutex_);
   std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // how often announced
-  std::vector<Channel> channels_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t own_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::vector<Heard> channels_ TENDON_GUARDED_BY(mutex_);
+  std::vector<Heard> leaving_ TENDON_GUARDED_BY(mutex_);  // over, and not forgotten
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+  // What this Context and all peers announce; that of peers changes in turns alone.
+  const std::shared_ptr<KeySet> keys_ = std::make_shared<KeySet>();
+  std::atomic<bool> turn_is_due_{false};
+  Mutex turning_;
 };
 
 }  // namespace tendon::v0::detail

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <tendon/observe/log.hpp>
-#include <tuple>
+#include <utility>
 
 namespace tendon::v0::detail {
 namespace {
@@ -14,7 +14,6 @@ constexpr std::string_view kWhere = "subscriber.connect";
 auto start_of(const Stream& stream) {
   return std::pair(stream.incarnation, stream.publisher.context);
 }
-auto start_of(const Streams::Entry& entry) { return start_of(*entry.stream); }
 
 bool are_twins(const Stream& one, const Stream& other) {
   return one.key == other.key && one.node.is_twin_of(other.node) &&
@@ -45,10 +44,28 @@ std::vector<Gap> Stream::take_gaps(std::uint64_t of_incarnation) {
 
 // Connecting
 
-std::size_t Streams::open_count() const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      connections_->entries,
-      [](const Entry& entry) { return entry.feed->state() == Feed::State::open; }));
+bool Streams::is_open(const PublisherId& publisher) const {
+  const auto found = streams_.find(publisher);
+  return found != streams_.end() && found->second->feed->state() == Feed::State::open;
+}
+
+bool Streams::has_open(const ContextId& context) const {
+  for (auto place = streams_.lower_bound(PublisherId{context, 0});
+       place != streams_.end() && place->first.context == context; ++place)
+    if (place->second->feed->state() == Feed::State::open) return true;
+  return false;
+}
+
+std::shared_ptr<const Streams::Entry> Streams::entry_of(const Feed& feed) const {
+  const auto found = entries_.find(&feed);
+  return found == entries_.end() ? nullptr : found->second;
+}
+
+std::vector<std::shared_ptr<Stream>> Streams::of_key(const std::string& key) const {
+  std::vector<std::shared_ptr<Stream>> streams;
+  const auto [first, last] = of_key_.equal_range(key);
+  for (auto place = first; place != last; ++place) streams.push_back(place->second);
+  return streams;
 }
 
 Result<SampleHeader> Streams::goes_on_at(const PublisherId& publisher) const {
@@ -56,9 +73,9 @@ Result<SampleHeader> Streams::goes_on_at(const PublisherId& publisher) const {
     const Stream& stream = *known->second;
     if (stream.feed->state() == Feed::State::open)
       return Error{ErrorCode::busy, kWhere, "it is connected already"};
-    const auto unread = std::ranges::count_if(connections_->entries, [&](const Entry& entry) {
-      return entry.stream->publisher == publisher;
-    });
+    std::size_t unread = 0;
+    for (const auto& other : of_key(stream.key))
+      if (other->publisher == publisher) unread += other->channels.size();
     // A link that breaks again and again must not fill the memory of a subscriber that does not
     // read.
     if (unread > 1) return Error{ErrorCode::busy, kWhere, "two channels wait to be read out"};
@@ -71,7 +88,7 @@ Result<SampleHeader> Streams::goes_on_at(const PublisherId& publisher) const {
 Result<Streams::Came> Streams::add(const Candidate& publisher, std::shared_ptr<Feed> feed,
                                    Changes& changes) {
   TENDON_CHECK(goes_on_at(publisher.publisher));
-  std::shared_ptr<Stream>& stream = streams_[publisher.publisher];
+  std::shared_ptr<Stream> stream = streams_[publisher.publisher];
   const Came came = stream == nullptr ? Came::anew : Came::again;
   if (came == Came::anew) {
     stream = std::make_shared<Stream>(Stream{.publisher = publisher.publisher,
@@ -79,79 +96,113 @@ Result<Streams::Came> Streams::add(const Candidate& publisher, std::shared_ptr<F
                                              .node = publisher.node,
                                              .incarnation = publisher.incarnation,
                                              .feed = feed});
+    streams_[publisher.publisher] = stream;
+    of_key_.emplace(stream->key, stream);
     seen_.erase(publisher.publisher);
   }
   stream->feed = feed;
   stream->state = Stream::State::open;
+  parted_.erase(publisher.publisher);
   pauses_.erase(publisher.publisher);
   Entry entry{stream, std::move(feed)};
-  auto entries = connections_->entries;
-  for (const Entry& other : entries) {
-    const bool is_earlier =
-        other.stream->publisher == publisher.publisher ||
-        (are_twins(*other.stream, *stream) && start_of(other) < start_of(entry));
-    if (is_earlier) entry.older.push_back(other.feed);
+  for (const auto& other : of_key(stream->key)) {
+    const bool are_two = are_twins(*other, *stream);
+    if (other->publisher == publisher.publisher ||
+        (are_two && start_of(*other) < start_of(*stream)))
+      entry.older.insert(entry.older.end(), other->channels.begin(), other->channels.end());
+    if (are_two && other->state == Stream::State::parted &&
+        other->incarnation < stream->incarnation) {
+      tell_end(other, other->feed->ending().value_or(other->feed->given_up(EndReason::lost)),
+               changes);
+    }
   }
-  std::vector<std::shared_ptr<Stream>> superseded;
-  for (const auto& [id, other] : streams_) {
-    if (other->state == Stream::State::parted && are_twins(*other, *stream) &&
-        other->incarnation < stream->incarnation)
-      superseded.push_back(other);
-  }
-  for (const auto& other : superseded)
-    tell_end(other, other->feed->ending().value_or(other->feed->given_up(EndReason::lost)),
-             changes);
-  entries.push_back(std::move(entry));
-  replace(std::move(entries));
-  changes.connections_changed = true;
+  put(std::move(entry), changes);
   return came;
+}
+
+void Streams::put(Entry entry, Changes& changes) {
+  const auto stream = entry.stream;
+  const auto& link = entry.feed->link();
+  stream->channels.push_back(entry.feed);
+  const Feed* const feed = entry.feed.get();
+  entries_.insert_or_assign(feed, std::make_shared<const Entry>(std::move(entry)));
+  note_newer(stream->key);
+  OnLink& on_link = links_[link.get()];
+  on_link.link = link;
+  if (++on_link.channels == 1) refresh_links(changes);
+}
+
+void Streams::take_out(const Entry& entry, Changes& changes) {
+  const auto stream = entry.stream;
+  const auto feed = entry.feed;
+  std::erase(stream->channels, feed);
+  entries_.erase(feed.get());
+  for (const auto& other : of_key(stream->key)) {
+    for (const auto& channel : other->channels) {
+      auto& known = entries_.at(channel.get());
+      if (std::ranges::find(known->older, feed) == known->older.end()) continue;
+      Entry changed = *known;
+      std::erase(changed.older, feed);
+      known = std::make_shared<const Entry>(std::move(changed));
+    }
+  }
+  note_newer(stream->key);
+  const auto on_link = links_.find(feed->link().get());
+  if (--on_link->second.channels == 0) {
+    links_.erase(on_link);
+    refresh_links(changes);
+  }
+  end_what_was_read(stream->key, changes);
+}
+
+void Streams::refresh_links(Changes& changes) {
+  auto connections = std::make_shared<Connections>();
+  for (const auto& [link, on_link] : links_) {
+    connections->kept.push_back(on_link.link);
+    connections->links.push_back(on_link.link.get());
+  }
+  connections_ = std::move(connections);
+  changes.connections_changed = true;
 }
 
 // What becomes of channels
 
-Streams::Changes Streams::settle(Time now) {
+Streams::Changes Streams::settle(Time now, const std::vector<std::shared_ptr<Feed>>& changed) {
   Changes changes;
+  std::vector<std::shared_ptr<const Entry>> entries;
+  for (const auto& feed : changed)
+    if (auto entry = entry_of(*feed)) entries.push_back(std::move(entry));
   // Those alone that were over before they are looked at: a link may be lost meanwhile.
-  for (const Entry& entry : connections_->entries)
-    if (entry.feed->is_over()) changes.read_out.push_back(entry.feed);
-  for (const Entry& entry : connections_->entries) look_at(entry, now, changes);
-  auto entries = connections_->entries;
-  std::erase_if(entries, [&](const Entry& entry) {
-    return std::ranges::find(changes.read_out, entry.feed) != changes.read_out.end();
-  });
-  if (!changes.read_out.empty()) {
-    for (Entry& entry : entries) {
-      std::erase_if(entry.older, [&](const auto& feed) {
-        return std::ranges::find(changes.read_out, feed) != changes.read_out.end();
-      });
-    }
-    replace(std::move(entries));
-    changes.connections_changed = true;
-  }
+  for (const auto& entry : entries)
+    if (entry->feed->is_over()) changes.read_out.push_back(entry->feed);
+  for (const auto& entry : entries) look_at(*entry, now, changes);
+  for (const auto& feed : changes.read_out)
+    if (const auto entry = entry_of(*feed)) take_out(*entry, changes);
   std::vector<std::shared_ptr<Stream>> parted;
-  for (const auto& [id, stream] : streams_)
-    if (stream->state == Stream::State::parted) parted.push_back(stream);
+  parted.reserve(parted_.size());
+  for (const auto& [id, stream] : parted_) parted.push_back(stream);
   for (const auto& stream : parted) wait_on(stream, now, changes);
   end_pauses(now, changes);
-  end_what_was_read(changes);
   return changes;
 }
 
 // In the order in which the ends were told: one that was read waits for an earlier one of the same
 // publisher, or of an older incarnation, of which samples are unread. Samples wait for the same.
-void Streams::end_what_was_read(Changes& changes) {
+void Streams::end_what_was_read(const std::string& key, Changes& changes) {
+  auto told = of_key(key);
+  std::erase_if(told, [](const auto& stream) { return stream->state != Stream::State::told; });
+  std::ranges::sort(told, {}, [](const auto& stream) { return stream->told_as; });
   std::vector<std::shared_ptr<Stream>> unread;
-  for (auto& stream : told_) {
+  for (const auto& stream : told) {
     const bool waits = std::ranges::any_of(unread, [&](const auto& earlier) {
       return earlier->publisher == stream->publisher ||
              (are_twins(*earlier, *stream) && start_of(*earlier) < start_of(*stream));
     });
-    if (waits || !is_read(*stream))
-      unread.push_back(std::move(stream));
+    if (waits || !stream->channels.empty())
+      unread.push_back(stream);
     else
-      changes.over.push_back({stream, stream->feed->take_last_gap(stream->ending)});
+      finish(stream, changes);
   }
-  told_ = std::move(unread);
 }
 
 void Streams::look_at(const Entry& entry, Time now, Changes& changes) {
@@ -163,6 +214,7 @@ void Streams::look_at(const Entry& entry, Time now, Changes& changes) {
 
 void Streams::part(const std::shared_ptr<Stream>& stream, Time now, Changes& changes) {
   stream->state = Stream::State::parted;
+  parted_[stream->publisher] = stream;
   stream->parted_at = now;
   if (stream->feed->state() != Feed::State::broken)
     return changes.again.push_back(stream->publisher);
@@ -201,12 +253,24 @@ void Streams::tell_end(const std::shared_ptr<Stream>& stream, const Feed::Ending
   const std::uint64_t last_seen = stream->feed->reached().sequence;
   stream->last_seen = last_seen;
   stream->state = Stream::State::told;
+  stream->told_as = ++ages_;
   stream->ending = ending;
   stream->ending.last_published = std::max(ending.last_published, last_seen);
   changes.told.push_back(stream->ended());
   if (ending.reason == EndReason::lost || ending.reason == EndReason::refused) remember(*stream);
-  told_.push_back(stream);
+  parted_.erase(stream->publisher);
   streams_.erase(stream->publisher);
+  end_what_was_read(stream->key, changes);
+}
+
+void Streams::finish(const std::shared_ptr<Stream>& stream, Changes& changes) {
+  changes.over.push_back({stream, stream->feed->take_last_gap(stream->ending)});
+  const auto [first, last] = of_key_.equal_range(stream->key);
+  for (auto place = first; place != last; ++place) {
+    if (place->second != stream) continue;
+    of_key_.erase(place);
+    return;
+  }
 }
 
 // A publisher that returns goes on behind what its end had said.
@@ -221,17 +285,16 @@ void Streams::remember(const Stream& stream) {
   seen_[stream.publisher] = {sample, ++ages_};
 }
 
-bool Streams::is_read(const Stream& stream) const {
-  return std::ranges::none_of(connections_->entries,
-                              [&](const Entry& entry) { return entry.stream.get() == &stream; });
-}
-
 std::vector<std::shared_ptr<Feed>> Streams::clear() {
   std::vector<std::shared_ptr<Feed>> feeds;
-  for (const Entry& entry : connections_->entries) feeds.push_back(entry.feed);
-  replace({});
+  feeds.reserve(entries_.size());
+  for (const auto& [feed, entry] : entries_) feeds.push_back(entry->feed);
+  connections_ = std::make_shared<const Connections>();
+  entries_.clear();
+  links_.clear();
   streams_.clear();
-  told_.clear();
+  parted_.clear();
+  of_key_.clear();
   pauses_.clear();
   return feeds;
 }
@@ -243,33 +306,22 @@ bool Streams::Entry::has_its_turn() const {
   return std::ranges::none_of(older, [](const auto& earlier) { return earlier->is_ending(); });
 }
 
-void Streams::replace(std::vector<Entry> entries) {
-  auto connections = std::make_shared<Connections>();
-  note_newer(entries);
-  for (const Entry& entry : entries) {
-    Link* link = entry.feed->link().get();
-    if (std::ranges::find(connections->links, link) == connections->links.end())
-      connections->links.push_back(link);
-  }
-  connections->entries = std::move(entries);
-  connections_ = std::move(connections);
-}
-
-void Streams::note_newer(std::vector<Entry>& entries) const {
+// Among the channels of one key and name those of later incarnations are newer.
+void Streams::note_newer(const std::string& key) {
   if (!options_.newest_only) return;
-  // Those of one key and name side by side, the newest last; a publisher's channels in their order.
-  std::ranges::stable_sort(entries, {}, [](const Entry& entry) {
-    return std::tuple(std::string_view(entry.stream->key), entry.stream->node.announced,
-                      std::string_view(entry.stream->node.text), start_of(entry),
-                      entry.stream->publisher.entity);
-  });
-  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
-    entry->newer.clear();
-    for (auto other = entry + 1; other != entries.end(); ++other) {
-      const bool same_name = other->stream->key == entry->stream->key &&
-                             other->stream->node.is_twin_of(entry->stream->node);
-      if (!same_name) break;
-      if (start_of(*other) != start_of(*entry)) entry->newer.push_back(other->feed);
+  const auto streams = of_key(key);
+  for (const auto& stream : streams) {
+    std::vector<std::shared_ptr<Feed>> newer;
+    for (const auto& other : streams) {
+      if (other->node.is_twin_of(stream->node) && start_of(*stream) < start_of(*other))
+        newer.insert(newer.end(), other->channels.begin(), other->channels.end());
+    }
+    for (const auto& channel : stream->channels) {
+      auto& known = entries_.at(channel.get());
+      if (known->newer == newer) continue;
+      Entry changed = *known;
+      changed.newer = newer;
+      known = std::make_shared<const Entry>(std::move(changed));
     }
   }
 }

@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tendon/core/error.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/ended.hpp>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,12 +36,14 @@ struct Stream {
   std::string key;
   PeerName node;
   std::uint64_t incarnation = 0;
-  std::shared_ptr<Feed> feed;  ///< the newest
-  PendingGaps gaps{};          ///< of the receiver
+  std::shared_ptr<Feed> feed;                     ///< the newest
+  std::vector<std::shared_ptr<Feed>> channels{};  ///< that are not read out, in order
+  PendingGaps gaps{};                             ///< of the receiver
   State state = State::open;
   std::chrono::steady_clock::time_point parted_at{};
   Feed::Ending ending{};        ///< when told
   std::uint64_t last_seen = 0;  ///< likewise
+  std::uint64_t told_as = 0;    ///< which of all ends that were told
 
   /// Its end, as the program hears of it, when it is told.
   [[nodiscard]] Ended ended() const;
@@ -55,7 +59,7 @@ struct Stream {
 ///          Connections are immutable, but for what a stream keeps for the receiver.
 /// Errors:  busy, of add().
 /// Blocks:  never. It reads no clock.
-/// Cost:    a look over all channels for each change.
+/// Cost:    of a change: looks into trees, and at the streams of one key.
 class Streams {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -77,9 +81,10 @@ class Streams {
     /// samples behind that end wait for both.
     [[nodiscard]] bool has_its_turn() const;
   };
+  /// The links on which samples may come, each once.
   struct Connections {
-    std::vector<Entry> entries;
-    std::vector<Link*> links;  ///< each once; the feeds keep them
+    std::vector<std::shared_ptr<Link>> kept;
+    std::vector<Link*> links;
   };
   /// The publisher to be connected.
   struct Candidate {
@@ -105,7 +110,7 @@ class Streams {
     std::vector<std::shared_ptr<Feed>> read_out;  ///< to be closed
     std::vector<PublisherId> again;               ///< to be connected again, now
     std::optional<Time> next;                     ///< settle() has to look again then
-    bool connections_changed = false;
+    bool connections_changed = false;             ///< there are other links
   };
 
   explicit Streams(const Options& options)
@@ -114,8 +119,13 @@ class Streams {
   [[nodiscard]] const std::shared_ptr<const Connections>& connections() const noexcept {
     return connections_;
   }
-  /// How many streams have an open channel.
-  [[nodiscard]] std::size_t open_count() const;
+  /// How many channels are not read out.
+  [[nodiscard]] std::size_t channel_count() const noexcept { return entries_.size(); }
+  [[nodiscard]] bool is_open(const PublisherId& publisher) const;
+  /// Has a publisher of this Context an open channel?
+  [[nodiscard]] bool has_open(const ContextId& context) const;
+  /// Null: the channel was closed.
+  [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
   /// Where a new channel to this publisher goes on; a sequence of 0: at its history. Errors: busy,
   /// when it has one, or two that are not read out.
   [[nodiscard]] Result<SampleHeader> goes_on_at(const PublisherId& publisher) const;
@@ -124,8 +134,8 @@ class Streams {
   /// earlier incarnation, has ended. Errors: as goes_on_at().
   [[nodiscard]] Result<Came> add(const Candidate& publisher, std::shared_ptr<Feed> feed,
                                  Changes& changes);
-  /// Looks what became of each channel.
-  [[nodiscard]] Changes settle(Time now);
+  /// Looks what became of these channels, and of streams that wait.
+  [[nodiscard]] Changes settle(Time now, const std::vector<std::shared_ptr<Feed>>& changed);
   /// Drops everything.
   [[nodiscard]] std::vector<std::shared_ptr<Feed>> clear();
 
@@ -137,22 +147,34 @@ class Streams {
     SampleHeader sample;
     std::uint64_t age = 0;
   };
+  using OfKey = std::multimap<std::string_view, std::shared_ptr<Stream>>;
   void look_at(const Entry& entry, Time now, Changes& changes);
   void part(const std::shared_ptr<Stream>& stream, Time now, Changes& changes);
   void wait_on(const std::shared_ptr<Stream>& stream, Time now, Changes& changes);
   void end_pauses(Time now, Changes& changes);
-  void end_what_was_read(Changes& changes);
+  void end_what_was_read(const std::string& key, Changes& changes);
   void tell_end(const std::shared_ptr<Stream>& stream, const Feed::Ending& ending,
                 Changes& changes);
+  /// Its end is told, and all of it was read.
+  void finish(const std::shared_ptr<Stream>& stream, Changes& changes);
   void remember(const Stream& stream);
-  void replace(std::vector<Entry> entries);
-  void note_newer(std::vector<Entry>& entries) const;
-  [[nodiscard]] bool is_read(const Stream& stream) const;
+  [[nodiscard]] std::vector<std::shared_ptr<Stream>> of_key(const std::string& key) const;
+  void put(Entry entry, Changes& changes);
+  void take_out(const Entry& entry, Changes& changes);
+  void note_newer(const std::string& key);
+  void refresh_links(Changes& changes);
 
   const Options options_;
   std::shared_ptr<const Connections> connections_;
   std::map<PublisherId, std::shared_ptr<Stream>> streams_;  // open or parted
-  std::vector<std::shared_ptr<Stream>> told_;
+  std::map<PublisherId, std::shared_ptr<Stream>> parted_;
+  OfKey of_key_;  // all that are not over, by the text of their key
+  std::unordered_map<const Feed*, std::shared_ptr<const Entry>> entries_;
+  struct OnLink {
+    std::shared_ptr<Link> link;
+    std::size_t channels = 0;
+  };
+  std::map<const Link*, OnLink> links_;
   std::map<PublisherId, Seen> seen_;
   std::map<PublisherId, BreakPace> breaks_;
   std::map<PublisherId, Time> pauses_;  // of publishers that broke their channels, until then

@@ -27,6 +27,19 @@ std::uint64_t period_of(const std::optional<double>& max_hz) {
 
 }  // namespace
 
+std::shared_ptr<SubscriberCore> SubscriberCore::create(std::shared_ptr<NodeCore> node,
+                                                       KeyExpression keys,
+                                                       const SubscriberOptions& options) {
+  auto core = std::make_shared<SubscriberCore>(std::move(node), std::move(keys), options);
+  core->queue_ =
+      std::make_shared<FeedQueue>([weak = std::weak_ptr(core), context = core->context_] {
+        context->schedule([weak] {
+          if (const auto self = weak.lock()) self->settle();
+        });
+      });
+  return core;
+}
+
 SubscriberCore::SubscriberCore(std::shared_ptr<NodeCore> node, KeyExpression keys,
                                const SubscriberOptions& options)
     : node_(std::move(node)),
@@ -80,11 +93,11 @@ bool SubscriberCore::takes(const EntityAnnouncement& publisher) {
                              " was subscribed with: the two are not connected";
   {
     const Lock lock(mutex_);
-    if (mismatches_.size() >= kMaxAnnouncements ||
-        !mismatches_.emplace(id, *publisher.schema).second)
+    if (refused_.told.size() >= kMaxAnnouncements ||
+        !refused_.told.emplace(id, *publisher.schema).second)
       return false;
     ++stats_.schema_mismatches;
-    last_refusal_ = node + " on " + publisher.topic.text() + ": " + reason;
+    refused_.last = node + " on " + publisher.topic.text() + ": " + reason;
   }
   node_->tell({.kind = FabricEventKind::schema_mismatch,
                .key = publisher.topic.text(),
@@ -96,16 +109,13 @@ bool SubscriberCore::takes(const EntityAnnouncement& publisher) {
 }
 
 bool SubscriberCore::is_connected(const PublisherId& publisher) const {
-  const auto now = connections();
-  return std::ranges::any_of(now->entries, [&](const Entry& entry) {
-    return entry.stream->publisher == publisher && entry.feed->state() == Feed::State::open;
-  });
+  const Lock lock(mutex_);
+  return streams_.is_open(publisher);
 }
 
-void SubscriberCore::add_connected_to(std::set<ContextId>& contexts) const {
-  const auto current = connections();
-  for (const Entry& entry : current->entries)
-    if (entry.feed->state() == Feed::State::open) contexts.insert(entry.stream->publisher.context);
+bool SubscriberCore::is_connected_to(const ContextId& context) const {
+  const Lock lock(mutex_);
+  return streams_.has_open(context);
 }
 
 Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const PeerName& node,
@@ -131,15 +141,10 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
                         .header = std::as_bytes(std::span(&request, 1)),
                         .window_messages = options.window.messages,
                         .window_bytes = options.window.bytes};
-  const auto on_over = [weak = weak_from_this(), context = context_] {
-    context->schedule([weak] {
-      if (const auto self = weak.lock()) self->settle();
-    });
-  };
   if (link->traits().slots_bound_window) options.window = options.window.without_bytes();
   std::shared_ptr<Feed> feed;
   TENDON_CHECK(context_->open_pipe(*link, opening, [&](std::uint32_t pipe) {
-    return feed = std::make_shared<Feed>(context_, link, pipe, options, on_over);
+    return feed = std::make_shared<Feed>(context_, link, pipe, options, queue_);
   }));
   Streams::Changes changes;
   std::optional<Streams::Came> came;
@@ -150,7 +155,7 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
       const Streams::Candidate candidate{id, publisher.topic.text(), node,
                                          link->peer().incarnation};
       if (const auto added = streams_.add(candidate, feed, changes)) came = *added;
-      version_.fetch_add(1);
+      note(changes);
     }
   }
   if (!came) {
@@ -166,14 +171,19 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
                  .subscriber = entity_});
   }
   act_on(std::move(changes));
-  // It may be over already, before it was in the list.
-  if (feed->state() != Feed::State::open || feed->ending()) settle();
+  feed->tell_again();  // it may have something, or be over, since before it was in the list
+  context_->wake_others();
   return {};
 }
 
 std::shared_ptr<const SubscriberCore::Connections> SubscriberCore::connections() const {
   const Lock lock(mutex_);
   return streams_.connections();
+}
+
+std::shared_ptr<const SubscriberCore::Entry> SubscriberCore::entry_of(const Feed& feed) const {
+  const Lock lock(mutex_);
+  return streams_.entry_of(feed);
 }
 
 bool SubscriberCore::is_superseded(const Entry& entry) {
@@ -187,11 +197,22 @@ void SubscriberCore::settle() {
   {
     const Lock lock(mutex_);
     if (closed_) return;
-    changes = streams_.settle(std::chrono::steady_clock::now());
-    for (const auto& over : changes.over) finish(over);
-    if (changes.connections_changed || !changes.over.empty()) version_.fetch_add(1);
+    changes = streams_.settle(std::chrono::steady_clock::now(), queue_->take_changed());
+    note(changes);
   }
+  // One that waited for another one may have its turn now.
+  if (!changes.read_out.empty()) queue_->bring_back();
   act_on(std::move(changes));
+}
+
+// For a receiver: other links, an end, or a channel that has its turn.
+bool SubscriberCore::is_news(const Streams::Changes& changes) {
+  return changes.connections_changed || !changes.over.empty() || !changes.read_out.empty();
+}
+
+void SubscriberCore::note(const Streams::Changes& changes) {
+  for (const auto& over : changes.over) finish(over);
+  if (is_news(changes)) version_.fetch_add(1);
 }
 
 // Everything of a stream was read: what is missing at its end, and the end itself.
@@ -233,7 +254,7 @@ void SubscriberCore::act_on(Streams::Changes changes) {
     {
       const Lock lock(mutex_);
       ++stats_.violations;
-      last_refusal_ = broken.why.detail;
+      refused_.last = broken.why.detail;
     }
     log(LogLevel::warn, kWhere, broken.why.message());
     if (!broken.tell) continue;
@@ -250,7 +271,8 @@ void SubscriberCore::act_on(Streams::Changes changes) {
   for (const auto& feed : changes.read_out) feed->close();
   for (const PublisherId& publisher : changes.again) node_->connect_again(*this, publisher);
   if (changes.next) (void)context_->add_timed(Deadline::at(*changes.next), weak_from_this());
-  if (changes.connections_changed || !changes.over.empty()) context_->wake_others();
+  if (changes.connections_changed || !changes.over.empty() || !changes.read_out.empty())
+    context_->wake_others();
 }
 
 // Receiving
@@ -289,7 +311,7 @@ Result<Sample> SubscriberCore::receive(Deadline deadline) {
       settle();
       continue;
     }
-    if (!done) return Error{ErrorCode::timeout, kWhere, nothing_came(now->entries.size())};
+    if (!done) return Error{ErrorCode::timeout, kWhere, nothing_came()};
   }
 }
 
@@ -412,44 +434,59 @@ void SubscriberCore::tell_mismatch(const Entry& entry) const {
                .subscriber = entity_});
 }
 
-std::string SubscriberCore::nothing_came(std::size_t publisher_count) const {
+std::string SubscriberCore::nothing_came() const {
+  const Lock lock(mutex_);
+  const std::size_t publisher_count = streams_.channel_count();
   std::string text = "nothing came on " + keys_.text() + " from " +
                      std::to_string(publisher_count) +
                      (publisher_count == 1 ? " publisher" : " publishers") +
                      (plain_ == nullptr ? "" : " or from plain Zenoh peers") +
                      " before the deadline" + node_->but_no_router();
-  const Lock lock(mutex_);
   if (stats_.expired != 0) {
     text += "; " + std::to_string(stats_.expired) +
             " samples so far were older than max_age, or of unknown age";
   }
-  if (!last_refusal_.empty()) text += "; refused last: " + last_refusal_;
+  if (!refused_.last.empty()) text += "; refused last: " + refused_.last;
   return text;
 }
 
 SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections, Sample& sample) {
   if (take_end(sample)) return Attempt::sample;
-  // Plain peers have the last turn, together.
-  const std::size_t feed_count = connections.entries.size();
-  const std::size_t count = feed_count + (plain_ == nullptr ? 0 : 1);
-  Attempt result = Attempt::nothing;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t place = (turn_.next + i) % count;
-    if (place == feed_count) {
-      if (!take_plain(sample)) continue;
-      turn_.next = place + 1;
-      return Attempt::sample;
+  // Plain peers have the last turn, together: behind the feeds that had something when they had it
+  // before.
+  const bool has_plain_turn = plain_ != nullptr && turn_.feeds_first == 0;
+  if (has_plain_turn && take_plain(sample)) return Attempt::sample;
+  const Attempt tried = try_feeds(connections, sample);
+  if (tried == Attempt::sample && turn_.feeds_first > 0) --turn_.feeds_first;
+  if (tried != Attempt::nothing || plain_ == nullptr || has_plain_turn) return tried;
+  return take_plain(sample) ? Attempt::sample : Attempt::nothing;
+}
+
+SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections, Sample& sample) {
+  while (const auto feed = next_feed(connections)) {
+    const auto entry = entry_of(*feed);
+    if (entry == nullptr) continue;  // it was closed, or is not in the list yet
+    if (!entry->has_its_turn()) {
+      queue_->set_aside(feed);
+      // Another thread may have settled meanwhile, and brought nothing back.
+      if (const auto now = entry_of(*feed); now != nullptr && now->has_its_turn())
+        queue_->bring_back();
+      continue;
     }
-    const Entry& entry = connections.entries[place];
-    if (!entry.has_its_turn()) continue;
-    while (auto taken = entry.feed->take()) {
-      if (!accept(entry, *std::move(taken), sample)) continue;
-      turn_.next = place + 1;
-      return Attempt::sample;
-    }
-    if (entry.feed->is_over()) result = Attempt::look_again;
+    while (auto taken = feed->take())
+      if (accept(*entry, *std::move(taken), sample)) return Attempt::sample;
+    if (!feed->is_over()) continue;
+    queue_->note_changed(*feed);
+    return Attempt::look_again;
   }
-  return result;
+  return Attempt::nothing;
+}
+
+std::shared_ptr<Feed> SubscriberCore::next_feed(const Connections& connections) {
+  if (auto feed = queue_->next()) return feed;
+  for (Link* const link : connections.links)
+    if (!link->ended()) (void)context_->poll_link(*link);
+  return queue_->next();
 }
 
 bool SubscriberCore::take_end(Sample& sample) {
@@ -465,6 +502,7 @@ bool SubscriberCore::take_plain(Sample& sample) {
   auto taken = plain_->take();
   if (!taken) return false;
   sample = *std::move(taken);
+  turn_.feeds_first = queue_->count();
   const Lock lock(mutex_);
   ++stats_.received;
   return true;
@@ -496,7 +534,7 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
     if (taken.copied) ++stats_.copied;
     if (taken.unreadable) {
       ++stats_.undecodable;
-      last_refusal_ = stream.node.text + " on " + stream.key + ": " + taken.unreadable->detail;
+      refused_.last = stream.node.text + " on " + stream.key + ": " + taken.unreadable->detail;
       left_out = GapReason::undecodable;
     } else if (options_.max_age && (!age || *age > *options_.max_age)) {
       ++stats_.expired;
@@ -533,11 +571,11 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
 bool SubscriberCore::refuse(const Entry& entry, const Feed::Taken& taken) {
   ++stats_.schema_mismatches;
   const SchemaHash hash = taken.tensors ? taken.tensors->schema()->hash() : SchemaHash{};
-  last_refusal_ = entry.stream->node.text + " on " + entry.stream->key + ": " +
+  refused_.last = entry.stream->node.text + " on " + entry.stream->key + ": " +
                   (taken.tensors ? describe_difference(*options_.schema, *taken.tensors->schema())
                                  : std::string("raw bytes have no schema"));
-  return mismatches_.size() < kMaxAnnouncements &&
-         mismatches_.emplace(entry.stream->publisher, hash).second;
+  return refused_.told.size() < kMaxAnnouncements &&
+         refused_.told.emplace(entry.stream->publisher, hash).second;
 }
 
 Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline deadline) {
@@ -549,8 +587,7 @@ Result<void> SubscriberCore::wait_for_publishers(std::size_t count, Deadline dea
       error = std::move(still).error();
       return true;
     }
-    const Lock lock(mutex_);
-    there = streams_.open_count();
+    there = queue_->open_count();
     return there >= count;
   });
   if (error) return *std::move(error);
@@ -565,7 +602,7 @@ SubscriberStats SubscriberCore::stats() const {
   const auto plain = plain_ == nullptr ? PlainInbox::Counts() : plain_->counts();
   const Lock lock(mutex_);
   SubscriberStats stats = stats_;
-  stats.publishers = streams_.open_count();
+  stats.publishers = queue_->open_count();
   stats.schema_mismatches += plain.mismatches;
   stats.plain_received = plain.taken;
   stats.plain_dropped = plain.dropped;

@@ -20,6 +20,7 @@
 
 #include "fabric/announcement.hpp"
 #include "fabric/feed.hpp"
+#include "fabric/feed_queue.hpp"
 #include "fabric/last_receiver.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/plain_inbox.hpp"
@@ -38,9 +39,12 @@ class PostedSample;
 ///          that before a link's receive lock.
 /// Errors:  as Subscriber.
 /// Blocks:  recv(), wait_for_publishers(): until the deadline; close(): as NodeCore::remove().
-/// Cost:    of recv(): a look at each feed, from the one behind the last that had something.
+/// Cost:    of recv(): a look at the feeds that have something, and else a look at each link.
 class SubscriberCore final : public Timed, public std::enable_shared_from_this<SubscriberCore> {
  public:
+  [[nodiscard]] static std::shared_ptr<SubscriberCore> create(std::shared_ptr<NodeCore> node,
+                                                              KeyExpression keys,
+                                                              const SubscriberOptions& options);
   SubscriberCore(std::shared_ptr<NodeCore> node, KeyExpression keys,
                  const SubscriberOptions& options);
 
@@ -82,8 +86,8 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   /// Does it take what this publisher announces? A difference of schemas is counted.
   [[nodiscard]] bool takes(const EntityAnnouncement& publisher);
   [[nodiscard]] bool is_connected(const PublisherId& publisher) const;
-  /// The Contexts of publishers whose samples come to it.
-  void add_connected_to(std::set<ContextId>& contexts) const;
+  /// Do samples of a publisher of this Context come to it?
+  [[nodiscard]] bool is_connected_to(const ContextId& context) const;
   /// Opens a channel on this link, which leads to the publisher's Context.
   [[nodiscard]] Result<void> connect(const EntityAnnouncement& publisher, const PeerName& node,
                                      const std::shared_ptr<Link>& link);
@@ -91,15 +95,19 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
  private:
   using Connections = Streams::Connections;
   using Entry = Streams::Entry;
+  enum class Attempt : std::uint8_t { nothing, sample, look_again };
   /// A sample, and which one it is of all that were taken.
   struct Numbered {
     std::uint64_t number = 0;
     Sample sample;
   };
-  enum class Attempt : std::uint8_t { nothing, sample, look_again };
 
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
+  [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
+  /// The next that has something; null: none has, on any of these links.
+  [[nodiscard]] std::shared_ptr<Feed> next_feed(const Connections& connections);
+  [[nodiscard]] Attempt try_feeds(const Connections& connections, Sample& sample);
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
   [[nodiscard]] bool take_plain(Sample& sample);
   [[nodiscard]] bool take_end(Sample& sample);
@@ -109,10 +117,13 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);
   void tell(const std::string& key, const Gap& gap) const;
   void tell_mismatch(const Entry& entry) const;
-  [[nodiscard]] std::string nothing_came(std::size_t publisher_count) const;
+  [[nodiscard]] std::string nothing_came() const;
   /// Looks what became of its channels, and does what follows.
   void settle();
   void act_on(Streams::Changes changes);
+  /// Counts what has changed in its streams.
+  [[nodiscard]] static bool is_news(const Streams::Changes& changes);
+  void note(const Streams::Changes& changes) TENDON_REQUIRES(mutex_);
   void finish(const Streams::Changes::Over& over) TENDON_REQUIRES(mutex_);
   /// One that is there now, without a wait. Nothing: none is.
   [[nodiscard]] std::optional<Result<Numbered>> take_now();
@@ -129,18 +140,22 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   std::atomic<bool> receiving_{false};
   std::atomic<bool> closed_{false};
   struct Turn {
-    std::size_t next = 0;           // whose turn it is
+    std::size_t feeds_first = 0;    // that come before plain peers
     std::uint64_t taken_count = 0;  // all samples that were taken
   };
-  Turn turn_;  // of the receiver
+  Turn turn_;                         // of the receiver
+  std::shared_ptr<FeedQueue> queue_;  // set before anybody else has this
   Mutex posting_;
   std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver
   mutable Mutex mutex_;
   Streams streams_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> version_{0};              // of their connections, and of ends_
   std::deque<Sample> ends_ TENDON_GUARDED_BY(mutex_);  // to be delivered
-  std::set<std::pair<PublisherId, SchemaHash>> mismatches_ TENDON_GUARDED_BY(mutex_);  // told
-  std::string last_refusal_ TENDON_GUARDED_BY(mutex_);  // for recv() when nothing arrives
+  struct Refused {
+    std::set<std::pair<PublisherId, SchemaHash>> told;  // of differences of schemas
+    std::string last;                                   // for recv() when nothing arrives
+  };
+  Refused refused_ TENDON_GUARDED_BY(mutex_);
   SubscriberStats stats_ TENDON_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Sample> returned_ TENDON_GUARDED_BY(mutex_);  // by when they were taken
 };

@@ -34,6 +34,7 @@ Result<void> ZenohDiscovery::announce(const KeyExpression& key) {
     }
     TENDON_TRY(token, session_->token(key));
     own_.emplace(key, Own{.count = 1, .token = std::move(token)});
+    keys_->add(key.text());
   }
   watchers_->changed();
   return {};
@@ -47,6 +48,7 @@ void ZenohDiscovery::withdraw(const KeyExpression& key) {
     if (found == own_.end() || --found->second.count > 0) return;
     gone = std::move(found->second);
     own_.erase(found);
+    keys_->remove(key.text());
   }
   watchers_->changed();
 }
@@ -76,7 +78,7 @@ void ZenohDiscovery::unfollow(const KeyExpression& pattern) {
     const auto found = followed_.find(pattern);
     if (found == followed_.end() || --found->second.count > 0) return;
     gone = std::move(found->second);
-    key_count_ -= gone.keys.size();
+    forget(gone);
     followed_.erase(found);
   }
   watchers_->changed();
@@ -139,14 +141,24 @@ ZenohDiscovery::Followed* ZenohDiscovery::find(const KeyExpression& pattern, Num
   return found == followed_.end() || found->second.number != number ? nullptr : &found->second;
 }
 
-bool ZenohDiscovery::has_room() {
-  if (key_count_ < kMostKeys) return true;
-  if (dropped_count_++ == 0) {
+bool ZenohDiscovery::has_room(std::size_t size_bytes) {
+  if (held_.keys < kMostKeys && held_.bytes + size_bytes <= kMostKeyBytes) return true;
+  if (held_.dropped++ == 0) {
     log(LogLevel::error, "node.discovery",
-        "more than " + std::to_string(kMostKeys) +
-            " announcements are followed: further ones are dropped");
+        "more than " + std::to_string(kMostKeys) + " announcements, or " +
+            std::to_string(kMostKeyBytes) +
+            " bytes of them, are followed: further ones are dropped");
   }
   return false;
+}
+
+void ZenohDiscovery::forget(Followed& followed) {
+  for (const std::string& key : followed.keys) {
+    keys_->remove(key);
+    held_.bytes -= key.size();
+  }
+  held_.keys -= followed.keys.size();
+  followed.keys.clear();
 }
 
 void ZenohDiscovery::on_token(const KeyExpression& pattern, Number number, TokenChange change,
@@ -158,11 +170,15 @@ void ZenohDiscovery::on_token(const KeyExpression& pattern, Number number, Token
     const auto found = followed->keys.find(key);
     if ((found != followed->keys.end()) == (change == TokenChange::came)) return;
     if (change == TokenChange::went) {
+      held_.bytes -= found->size();
+      --held_.keys;
       followed->keys.erase(found);
-      --key_count_;
-    } else if (key.size() <= kMaxKeyBytes && has_room()) {
+      keys_->remove(key);
+    } else if (key.size() <= kMaxKeyBytes && has_room(key.size())) {
       followed->keys.emplace(key);
-      ++key_count_;
+      held_.bytes += key.size();
+      ++held_.keys;
+      keys_->add(key);
     }
   }
   watchers_->changed();
@@ -193,24 +209,14 @@ void ZenohDiscovery::on_state(SessionState state) {
     const Lock lock(mutex_);
     for (auto& [pattern, followed] : followed_) {
       followed.picture = Picture::incomplete;
-      if (state == SessionState::down) followed.keys.clear();
+      if (state == SessionState::down) forget(followed);
     }
-    if (state == SessionState::down) key_count_ = 0;
   }
   watchers_->changed();
   if (state == SessionState::down) return;
   schedule_([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->begin_again();
   });
-}
-
-std::set<std::string> ZenohDiscovery::keys() const {
-  std::set<std::string> keys;
-  const Lock lock(mutex_);
-  for (const auto& [key, own] : own_) keys.insert(key.text());
-  for (const auto& [pattern, followed] : followed_)
-    keys.insert(followed.keys.begin(), followed.keys.end());
-  return keys;
 }
 
 std::string ZenohDiscovery::absence() const {

@@ -25,7 +25,8 @@ namespace tendon::v0::detail {
 ///   complete -> incomplete                 the session is down: nothing of others is known. All is
 ///                                          followed anew when it is up
 ///
-/// Owns:    a share of the session, and what it declared; kMostKeys keys of others at most.
+/// Owns:    a share of the session, and what it declared; of others kMostKeys keys at most, and
+///          kMostKeyBytes of them.
 /// Threads: thread-safe. Its lock is never held while something of the session is destroyed, which
 ///          waits for callbacks.
 /// Errors:  those of ZenohPort.
@@ -46,7 +47,7 @@ class ZenohDiscovery final : public Discovery, public std::enable_shared_from_th
   void withdraw(const KeyExpression& key) override;
   [[nodiscard]] Result<void> follow(const KeyExpression& pattern) override;
   void unfollow(const KeyExpression& pattern) override;
-  [[nodiscard]] std::set<std::string> keys() const override;
+  [[nodiscard]] std::shared_ptr<KeyReader> read() override { return keys_->read(); }
   [[nodiscard]] Picture picture() const override;
   [[nodiscard]] std::string absence() const override;
   [[nodiscard]] std::uint64_t watch(std::function<void()> on_change) override {
@@ -56,6 +57,7 @@ class ZenohDiscovery final : public Discovery, public std::enable_shared_from_th
 
   /// Keys of others, under all patterns. What comes above it is dropped, and logged once.
   static constexpr std::size_t kMostKeys = 65536;
+  static constexpr std::uint64_t kMostKeyBytes = std::uint64_t{16} << 20;
 
  private:
   using Number = std::uint64_t;
@@ -86,7 +88,9 @@ class ZenohDiscovery final : public Discovery, public std::enable_shared_from_th
                 std::string_view key) TENDON_EXCLUDES(mutex_);
   void on_end(const KeyExpression& pattern, Number number, Ending ending) TENDON_EXCLUDES(mutex_);
   void on_state(SessionState state) TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] bool has_room() TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool has_room(std::size_t size_bytes) TENDON_REQUIRES(mutex_);
+  /// Readers hear that they are gone.
+  void forget(Followed& followed) TENDON_REQUIRES(mutex_);
 
   // One answer takes milliseconds; a router that has just begun may say nothing.
   static constexpr std::chrono::seconds kAskFor{2};
@@ -100,8 +104,14 @@ class ZenohDiscovery final : public Discovery, public std::enable_shared_from_th
   std::map<KeyExpression, Own> own_ TENDON_GUARDED_BY(mutex_);
   std::map<KeyExpression, Followed> followed_ TENDON_GUARDED_BY(mutex_);
   Number last_number_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::size_t key_count_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::size_t dropped_count_ TENDON_GUARDED_BY(mutex_) = 0;
+  // The keys of all patterns together.
+  struct Held {
+    std::size_t keys = 0;
+    std::uint64_t bytes = 0;
+    std::size_t dropped = 0;
+  };
+  Held held_ TENDON_GUARDED_BY(mutex_);
+  const std::shared_ptr<KeySet> keys_ = std::make_shared<KeySet>();
 };
 
 }  // namespace tendon::v0::detail

@@ -269,10 +269,11 @@ Result<void> ContextCore::may_open_pipe(Link& link) {
                      " was made by the peer, whose version of the protocol lets it alone open "
                      "pipes there"};
   }
-  if (link.pipe_count() < kMaxPipesPerLink) return {};
+  if (link.pipe_count() < link.most_pipes()) return {};
   return Error{ErrorCode::limit_exceeded, "context.open",
                "the link to " + link.peer_name() + " carries its " +
-                   std::to_string(kMaxPipesPerLink) + " pipes already: close some"};
+                   std::to_string(link.most_pipes()) + " pipes already (" +
+                   std::string(link.name_of_most_pipes()) + "): close some"};
 }
 
 void ContextCore::say_open(Link& link, std::uint32_t pipe, const Opening& opening) {
@@ -329,9 +330,10 @@ void ContextCore::on_open(Link& link, const Descriptor& descriptor, Bytes header
     log(LogLevel::warn, "context.on_open", "refused a pipe: " + may_carry.error().detail);
     return refuse(may_carry.error().code, may_carry.error().detail);
   }
-  if (link.pipe_count() >= kMaxPipesPerLink)
+  if (link.pipe_count() >= link.most_pipes())
     return refuse(ErrorCode::server_busy,
-                  "this link carries its " + std::to_string(kMaxPipesPerLink) + " pipes already");
+                  "this link carries its " + std::to_string(link.most_pipes()) +
+                      " pipes already (" + std::string(link.name_of_most_pipes()) + ")");
   auto sink = handler.share->on_open(link.shared_from_this(), descriptor,
                                      purpose == Purpose::ticket ? Bytes() : header);
   if (!sink) return refuse(sink.error().code, sink.error().detail);

@@ -7,10 +7,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/session/identity.hpp>
+#include <tendon/session/limits.hpp>
 #include <tendon/session/path.hpp>
 
 #include "memory/death.hpp"
@@ -132,6 +134,13 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] std::uint32_t next_pipe_id() noexcept TENDON_REQUIRES(receive_mutex_);
   [[nodiscard]] std::size_t pipe_count() const noexcept TENDON_REQUIRES(receive_mutex_) {
     return sinks_.count();
+  }
+  /// How many it may carry.
+  [[nodiscard]] std::uint32_t most_pipes() const noexcept {
+    return features_.has(Feature::many_channels) ? kMaxPipesPerLink : kMaxPipesPerOldLink;
+  }
+  [[nodiscard]] std::string_view name_of_most_pipes() const noexcept {
+    return features_.has(Feature::many_channels) ? "kMaxPipesPerLink" : "kMaxPipesPerOldLink";
   }
   [[nodiscard]] bool carries(std::uint32_t pipe) const TENDON_REQUIRES(receive_mutex_) {
     return sinks_.contains(pipe);

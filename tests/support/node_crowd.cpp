@@ -2,11 +2,10 @@
 #include "support/node_crowd.hpp"
 
 #include <algorithm>
-#include <set>
+#include <limits>
 #include <string>
 
 #include "fabric/announcement.hpp"
-#include "fabric/known_peers.hpp"
 #include "support/counting_port.hpp"
 
 namespace tendon::test {
@@ -69,11 +68,12 @@ std::unique_ptr<NodeCrowd::Member> NodeCrowd::start(std::uint32_t number, std::u
   member->node = std::make_unique<NodeDiscovery>(
       kDomain, std::vector<std::shared_ptr<Discovery>>{member->way});
   NodeDiscovery& node = *member->node;
-  node.watch([&node] {
-    std::set<ContextId> contexts;
-    const KnownPeers known = KnownPeers::read(node.keys(), kDomain);
-    for (const auto& [id, publisher] : known.publishers) contexts.insert(id.context);
-    node.follow_nodes_of(contexts);
+  node.watch([&node, &known = member->known] {
+    KnownPeers::Changes changes;
+    for (const ChangedKey& changed : node.take(std::numeric_limits<std::size_t>::max()))
+      known.apply(changed, changes);
+    for (const auto& [change, entity] : changes.entities)
+      if (change == KeyChange::came) node.follow_nodes_of(entity.context).value();
   });
   const NodeAnnouncement self{.domain = kDomain,
                               .name = name(number),
@@ -97,8 +97,8 @@ std::unique_ptr<NodeCrowd::Member> NodeCrowd::start(std::uint32_t number, std::u
 std::size_t NodeCrowd::matched_count() const {
   return static_cast<std::size_t>(
       std::count_if(members_.begin(), members_.end(), [](const auto& member) {
-        const KnownPeers known = KnownPeers::read(member->node->keys(), kDomain);
-        return known.publishers.size() == kTopics + kMatching && known.nodes.size() == 2;
+        return member->known.publishers().size() == kTopics + kMatching &&
+               member->known.names().size() == 2;
       }));
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/known_peers.hpp"
 #include "fabric/node_discovery.hpp"
 #include "fabric/zenoh_discovery.hpp"
 #include "support/zenoh_network.hpp"
@@ -77,6 +78,7 @@ class NodeCrowd {
     std::size_t events = 0;
     std::shared_ptr<detail::ZenohDiscovery> way;
     std::unique_ptr<detail::NodeDiscovery> node;
+    detail::KnownPeers known{"brain"};
   };
   [[nodiscard]] std::unique_ptr<Member> start(std::uint32_t number, std::uint32_t count);
 

@@ -19,8 +19,12 @@ inline constexpr std::size_t kMaxNameChunkBytes = 255;
 inline constexpr std::size_t kMaxAnnouncedAddresses = 4;
 /// Samples that a publisher keeps for those that come late.
 inline constexpr std::uint32_t kMaxHistorySamples = 65536;
-/// Announcements of one peer, without a discovery service.
-inline constexpr std::size_t kMaxAnnouncements = 4096;
+/// Keys that a Context announces to one peer, without a discovery service, and their bytes.
+inline constexpr std::size_t kMaxAnnouncements = 16384;
+inline constexpr std::uint64_t kMaxAnnouncedBytes = std::uint64_t{4} << 20;
+/// The same where one of the two is of protocol 1.1 or older, which has no `many_channels`.
+inline constexpr std::size_t kMaxOldAnnouncements = 4096;
+inline constexpr std::uint64_t kMaxOldAnnouncedBytes = std::uint64_t{1} << 20;
 /// Requests of one caller to one responder that have no answer yet; further ones wait at the
 /// caller.
 inline constexpr std::size_t kMaxOpenCalls = 128;

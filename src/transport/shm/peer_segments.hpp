@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <tendon/core/result.hpp>
+#include <tendon/session/limits.hpp>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,8 @@ class PeerSegments {
   /// What one turn takes in, so that a flood does not keep others waiting.
   static constexpr std::uint32_t kMostAnnouncements = 1024;
   /// Segments published by one peer that are mapped here, counted for each sink that has them.
-  static constexpr std::uint32_t kMaxPublished = 16384;
+  static constexpr std::uint32_t kMaxPublished = 32768;
+  static_assert(kMaxPublished >= 2 * kMaxPipesPerLink, "a pipe may have some");
   /// All segments of one peer together: an eighth of what a process can address.
   static constexpr std::uint64_t kMostMappedBytes = std::uint64_t{1} << 44;
 

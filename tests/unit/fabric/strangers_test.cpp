@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -51,6 +52,7 @@ class Ear final : public detail::MessageSink {
     const std::lock_guard lock(mutex_);
     const Descriptor& descriptor = incoming.descriptor;
     ++counts_[descriptor.kind];
+    if (descriptor.kind == MessageKind::credit) taken_ = descriptor.sequence;
     if (descriptor.kind != MessageKind::error) return;
     code_ = detail::code_from_peer(descriptor.tag, detail::PeerSays::pipe);
     text_ = as_text({incoming.body.data, descriptor.body_bytes()});
@@ -65,6 +67,11 @@ class Ear final : public detail::MessageSink {
     const std::lock_guard lock(mutex_);
     return counts_[kind];
   }
+  /// How many messages the node says it took.
+  [[nodiscard]] std::uint64_t taken() {
+    const std::lock_guard lock(mutex_);
+    return taken_;
+  }
   [[nodiscard]] testing::AssertionResult was_told(ErrorCode code, std::string_view text) {
     if (!eventually([&] { return count(MessageKind::error) != 0; }))
       return testing::AssertionFailure() << "it was told nothing";
@@ -76,6 +83,7 @@ class Ear final : public detail::MessageSink {
  private:
   std::mutex mutex_;
   std::map<MessageKind, int> counts_;
+  std::uint64_t taken_ = 0;
   std::optional<ErrorCode> code_;
   std::string text_;
 };
@@ -102,7 +110,9 @@ struct Mouth {
       return !sent || *sent == detail::Sent::done;
     }));
   }
+  /// Within the window.
   void announce(DiscoveryWord change, std::string_view key) {
+    ASSERT_TRUE(eventually([&] { return sequence < ear->taken() + kPipeWindowMessages; }));
     Descriptor word;
     word.kind = MessageKind::bytes;
     word.tag = static_cast<std::uint32_t>(change);
@@ -299,6 +309,7 @@ TEST_P(Strangers, AnAnnouncementBeyondTheLimitEndsTheChannel) {
 }
 
 TEST_P(Strangers, AnnounceAtMostSoMany) {
+  const Told told(node_);
   Mouth mouth = open(Purpose::discovery);
   for (std::uint32_t n = 1; n <= kMaxAnnouncements; ++n)
     mouth.announce(DiscoveryWord::came, publisher_key(n, "other", stranger_.id()));
@@ -308,7 +319,59 @@ TEST_P(Strangers, AnnounceAtMostSoMany) {
   ASSERT_TRUE(eventually([&] { return node_.nodes().size() == 2; }));
   EXPECT_EQ(mouth.ear->count(MessageKind::error), 0);
   mouth.announce(DiscoveryWord::came, publisher_key(2, "other", stranger_.id()));
-  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::limit_exceeded, "4096"));
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::limit_exceeded, "kMaxAnnouncements"));
+  EXPECT_TRUE(eventually([&] { return node_.publishers().empty(); })) << "and heard no more";
+  EXPECT_TRUE(eventually([&] { return !told.of(FabricEventKind::unreachable).empty(); }));
+  EXPECT_THAT(told.of(FabricEventKind::unreachable).front().reason,
+              testing::HasSubstr("kMaxAnnouncements"));
+}
+
+// Several pipes of one link, each of which has what the others have.
+TEST_P(Strangers, AnnounceAtMostSoManyOverAllTheirPipes) {
+  Mouth one = open(Purpose::discovery);
+  Mouth other = open(Purpose::discovery);
+  for (std::uint32_t n = 1; n <= kMaxAnnouncements; ++n)
+    (n % 2 == 0 ? one : other)
+        .announce(DiscoveryWord::came, publisher_key(n, "other", stranger_.id()));
+  for (std::uint32_t n = 1; n <= 9; ++n)
+    one.announce(DiscoveryWord::came, publisher_key(n, "other", stranger_.id()));
+  ASSERT_TRUE(eventually([&] { return node_.publishers().size() == kMaxAnnouncements; }));
+  // What both say stays while one of them says it.
+  one.announce(DiscoveryWord::went, publisher_key(1, "other", stranger_.id()));
+  one.announce(DiscoveryWord::came, publisher_key(0, "other", stranger_.id()));
+  EXPECT_TRUE(one.ear->was_told(ErrorCode::limit_exceeded, "kMaxAnnouncements"));
+  EXPECT_TRUE(eventually([&] { return node_.publishers().size() == kMaxAnnouncements / 2; }));
+  EXPECT_EQ(other.ear->count(MessageKind::error), 0);
+}
+
+// While the node takes nothing of what came.
+TEST_P(Strangers, ThatAnnounceMoreThanTheWindowAreTold) {
+  Mouth mouth = open(Purpose::discovery);
+  ContextCore& node = *ContextCore::of(node_context_);
+  std::latch is_busy{1};
+  std::latch may_go_on{1};
+  node.schedule([&] {
+    is_busy.count_down();
+    may_go_on.wait();
+  });
+  is_busy.wait();
+  Descriptor word;
+  word.kind = MessageKind::bytes;
+  const std::string key = node_key("stranger");
+  for (std::uint32_t n = 0; n < 2 * kPipeWindowMessages; ++n) mouth.say(word, as_bytes(key));
+  const auto take_in = [&] {
+    const auto links = node.links().all();
+    for (const auto& link : *links) (void)node.poll_link(*link);
+  };
+  for (int n = 0; n < 16; ++n) take_in();
+  EXPECT_EQ(mouth.ear->count(MessageKind::error), 0) << "it may not have heard of the first window";
+  mouth.say(word, as_bytes(key));
+  EXPECT_TRUE(eventually([&] {
+    take_in();
+    return mouth.ear->count(MessageKind::error) != 0;
+  }));
+  may_go_on.count_down();
+  EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, "window"));
 }
 
 TEST_P(Strangers, HaveFewChannelsOfDiscovery) {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -24,6 +23,7 @@ using namespace std::chrono_literals;
 using detail::ContextCore;
 using detail::Death;
 using detail::Feed;
+using detail::FeedQueue;
 using detail::Streams;
 using detail::Window;
 
@@ -34,7 +34,7 @@ class StreamsOverTwoLinks : public testing::Test {
   /// A stream of its own on this link.
   void add(const std::shared_ptr<PeerlessLink>& link, std::uint32_t entity) {
     const auto feed = std::make_shared<Feed>(
-        core_, link, kPipe, Feed::Options{.window = Window::said(4, 1 << 20)}, [] {});
+        core_, link, kPipe, Feed::Options{.window = Window::said(4, 1 << 20)}, queue_);
     {
       const detail::Lock receiving(link->receive_mutex());
       link->attach(kPipe, feed);
@@ -42,6 +42,8 @@ class StreamsOverTwoLinks : public testing::Test {
     Streams::Changes changes;
     const Streams::Candidate candidate{{{}, entity}, "count", {}, 0};
     ASSERT_TRUE(succeeds(streams_.add(candidate, feed, changes)));
+    feeds_.push_back(feed);
+    feed->tell_again();
   }
   ~StreamsOverTwoLinks() override {
     for (const auto& feed : streams_.clear()) feed->close();
@@ -51,6 +53,8 @@ class StreamsOverTwoLinks : public testing::Test {
   const std::shared_ptr<ContextCore> core_ = ContextCore::of(context_);
   const std::shared_ptr<PeerlessLink> first_ = std::make_shared<PeerlessLink>();
   const std::shared_ptr<PeerlessLink> second_ = std::make_shared<PeerlessLink>();
+  const std::shared_ptr<FeedQueue> queue_ = std::make_shared<FeedQueue>([] {});
+  std::vector<std::shared_ptr<Feed>> feeds_;
   Streams streams_{{.lease = 1s}};
 };
 
@@ -66,18 +70,61 @@ TEST_F(StreamsOverTwoLinks, KeepOneWhoseLinkIsLostWhileAnotherIsLookedAt) {
     const detail::Lock receiving(second_->receive_mutex());
     looking = std::thread([&] {
       looker = gettid();
-      (void)streams_.settle(now);
+      (void)streams_.settle(now, feeds_);
     });
     EXPECT_TRUE(eventually([&] { return looker != 0; }));
     EXPECT_TRUE(falls_asleep(looker)) << "it waits for the second link";
     first_->fail(Error{ErrorCode::peer_lost, "test", "lost meanwhile"}, Death::not_proved);
   }
   looking.join();
-  (void)streams_.settle(now);
-  const auto changes = streams_.settle(now + 1s);
+  (void)streams_.settle(now, queue_->take_changed());
+  const auto changes = streams_.settle(now + 1s, queue_->take_changed());
   ASSERT_EQ(changes.told.size(), 1u);
   EXPECT_EQ(changes.told.front().entity, 1u);
   EXPECT_EQ(changes.told.front().reason, EndReason::lost);
+}
+
+// ---- which of them has something
+
+TEST_F(StreamsOverTwoLinks, AreQueuedOnceEachWhileTheyHaveSomething) {
+  add(first_, 1);
+  add(second_, 2);
+  EXPECT_EQ(queue_->next(), nullptr);
+  queue_->push(*feeds_[1]);
+  queue_->push(*feeds_[0]);
+  queue_->push(*feeds_[1]);
+  EXPECT_EQ(queue_->count(), 2u);
+  EXPECT_EQ(queue_->next(), feeds_[1]);
+  queue_->push(*feeds_[1]);
+  EXPECT_EQ(queue_->next(), feeds_[0]) << "one that has more goes behind the others";
+  EXPECT_EQ(queue_->next(), feeds_[1]);
+  EXPECT_EQ(queue_->next(), nullptr);
+}
+
+TEST_F(StreamsOverTwoLinks, WaitAsideUntilTheyHaveTheirTurn) {
+  add(first_, 1);
+  queue_->push(*feeds_[0]);
+  queue_->set_aside(queue_->next());
+  queue_->push(*feeds_[0]);
+  EXPECT_EQ(queue_->next(), nullptr);
+  queue_->bring_back();
+  EXPECT_EQ(queue_->next(), feeds_[0]);
+}
+
+TEST_F(StreamsOverTwoLinks, AreLookedAtWhenTheyHaveChangedAlone) {
+  add(first_, 1);
+  add(second_, 2);
+  EXPECT_TRUE(queue_->take_changed().empty());
+  EXPECT_EQ(queue_->open_count(), 2u);
+  second_->fail(Error{ErrorCode::peer_lost, "test", "lost"}, Death::not_proved);
+  EXPECT_EQ(queue_->open_count(), 1u);
+  const auto changed = queue_->take_changed();
+  ASSERT_EQ(changed.size(), 1u);
+  EXPECT_EQ(changed.front(), feeds_[1]);
+  const auto changes = streams_.settle({}, changed);
+  ASSERT_EQ(changes.read_out.size(), 1u);
+  EXPECT_EQ(streams_.channel_count(), 1u);
+  EXPECT_EQ(streams_.connections()->links.size(), 1u);
 }
 
 /// Two incarnations of one node publish on one key.
@@ -87,7 +134,7 @@ class StreamsOfTwins : public testing::Test {
   [[nodiscard]] std::shared_ptr<Feed> connect(std::uint8_t incarnation,
                                               const std::shared_ptr<PeerlessLink>& link) {
     auto feed = std::make_shared<Feed>(core_, link, kPipe,
-                                       Feed::Options{.window = Window::said(4, 1 << 20)}, [] {});
+                                       Feed::Options{.window = Window::said(4, 1 << 20)}, queue_);
     {
       const detail::Lock receiving(link->receive_mutex());
       link->attach(kPipe, feed);
@@ -99,6 +146,7 @@ class StreamsOfTwins : public testing::Test {
         streams_.add({{context, 1}, "count", detail::PeerName::announced_as("vision"), incarnation},
                      feed, changes)));
     feeds_.push_back(feed);
+    feed->tell_again();
     return feed;
   }
   // Those as well that were read out: a link holds a channel until it is closed.
@@ -107,8 +155,7 @@ class StreamsOfTwins : public testing::Test {
     for (const auto& feed : feeds_) feed->close();
   }
   [[nodiscard]] bool has_its_turn(const std::shared_ptr<Feed>& feed) const {
-    const auto& entries = streams_.connections()->entries;
-    return std::ranges::find(entries, feed, &Streams::Entry::feed)->has_its_turn();
+    return streams_.entry_of(*feed)->has_its_turn();
   }
 
   Context context_ = Context::create({.progress = Progress::manual}).value();
@@ -116,6 +163,7 @@ class StreamsOfTwins : public testing::Test {
   std::array<std::shared_ptr<PeerlessLink>, 3> links_{std::make_shared<PeerlessLink>(),
                                                       std::make_shared<PeerlessLink>(),
                                                       std::make_shared<PeerlessLink>()};
+  const std::shared_ptr<FeedQueue> queue_ = std::make_shared<FeedQueue>([] {});
   std::vector<std::shared_ptr<Feed>> feeds_;
   Streams streams_{{.lease = 1s}};
 };
@@ -135,15 +183,15 @@ TEST_F(StreamsOfTwins, DeliverAnEndBeforeTheReturnOfItsPublisher) {
     older->on_message(std::move(end));
   }
   links_[1]->fail(Error{ErrorCode::peer_lost, "test", "it was cut"}, Death::not_proved);
-  EXPECT_EQ(streams_.settle(now).told.size(), 1u);
-  const auto lost = streams_.settle(now + 1s);
+  EXPECT_EQ(streams_.settle(now, queue_->take_changed()).told.size(), 1u);
+  const auto lost = streams_.settle(now + 1s, queue_->take_changed());
   ASSERT_EQ(lost.told.size(), 1u);
   EXPECT_EQ(lost.told.front().reason, EndReason::lost);
   EXPECT_TRUE(lost.over.empty()) << "it waits for the older one's";
   const auto returned = connect(2, links_[2]);
   EXPECT_FALSE(has_its_turn(returned));
   EXPECT_FALSE(older->take()) << "there is only its end";
-  const auto read = streams_.settle(now + 1s);
+  const auto read = streams_.settle(now + 1s, queue_->take_changed());
   ASSERT_EQ(read.over.size(), 2u);
   EXPECT_EQ(read.over.front().stream->incarnation, 1u);
   EXPECT_TRUE(has_its_turn(returned));

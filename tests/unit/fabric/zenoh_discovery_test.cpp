@@ -14,6 +14,7 @@
 #include "fabric/known_peers.hpp"
 #include "support/counting_port.hpp"
 #include "support/expect.hpp"
+#include "support/keys_of.hpp"
 #include "support/node_crowd.hpp"
 #include "support/zenoh_network.hpp"
 
@@ -45,16 +46,16 @@ TEST_F(DiscoveryByZenoh, TellsOfWhatIsFollowedAndOfItsOwn) {
   ASSERT_TRUE(succeeds(a->announce(key("n/a"))));
   network_.run_until_quiet();
   ASSERT_TRUE(succeeds(b->announce(key("n/b"))));
-  EXPECT_THAT(b->keys(), ElementsAre("n/b"));
+  EXPECT_THAT(keys_of(*b), ElementsAre("n/b"));
   ASSERT_TRUE(succeeds(b->follow(key("n/*"))));
   EXPECT_EQ(b->picture(), Picture::incomplete);
   network_.run_until_quiet();
   EXPECT_EQ(b->picture(), Picture::complete);
-  EXPECT_THAT(b->keys(), ElementsAre("n/a", "n/b"));
-  EXPECT_THAT(a->keys(), ElementsAre("n/a"));
+  EXPECT_THAT(keys_of(*b), ElementsAre("n/a", "n/b"));
+  EXPECT_THAT(keys_of(*a), ElementsAre("n/a"));
   a->withdraw(key("n/a"));
   network_.run_until_quiet();
-  EXPECT_THAT(b->keys(), ElementsAre("n/b"));
+  EXPECT_THAT(keys_of(*b), ElementsAre("n/b"));
 }
 
 TEST_F(DiscoveryByZenoh, CountsWhatIsAnnouncedAndFollowedTwice) {
@@ -67,9 +68,9 @@ TEST_F(DiscoveryByZenoh, CountsWhatIsAnnouncedAndFollowedTwice) {
   a->withdraw(key("n/a"));
   b->unfollow(key("n/*"));
   network_.run_until_quiet();
-  EXPECT_THAT(b->keys(), ElementsAre("n/a"));
+  EXPECT_THAT(keys_of(*b), ElementsAre("n/a"));
   b->unfollow(key("n/*"));
-  EXPECT_THAT(b->keys(), IsEmpty());
+  EXPECT_THAT(keys_of(*b), IsEmpty());
 }
 
 TEST_F(DiscoveryByZenoh, ChangesAreToldOnceForMany) {
@@ -100,18 +101,18 @@ TEST_F(DiscoveryByZenoh, AsksAgainWhenTheRouterIsBack) {
   ASSERT_TRUE(succeeds(a->announce(key("n/goes"))));
   ASSERT_TRUE(succeeds(b->follow(key("n/*"))));
   network_.run_until_quiet();
-  ASSERT_EQ(b->keys().size(), 2U);
+  ASSERT_EQ(keys_of(*b).size(), 2U);
   network_.stop_router();
   network_.run_until_quiet();
   EXPECT_EQ(b->picture(), Picture::incomplete);
-  EXPECT_THAT(b->keys(), IsEmpty());
+  EXPECT_THAT(keys_of(*b), IsEmpty());
   a->withdraw(key("n/goes"));
   ASSERT_TRUE(succeeds(a->announce(key("n/new"))));
   network_.run_for(20s);  // requests end, and are not asked again before the router is back
   network_.heal();
   network_.run_until_quiet();
   EXPECT_EQ(b->picture(), Picture::complete);
-  EXPECT_THAT(b->keys(), ElementsAre("n/new", "n/stays"));
+  EXPECT_THAT(keys_of(*b), ElementsAre("n/new", "n/stays"));
 }
 
 // No event tells of a partition: a request that ends without an answer is asked again.
@@ -126,10 +127,10 @@ TEST_F(DiscoveryByZenoh, FindsAfterAPartitionWhatCameInIt) {
   ASSERT_TRUE(succeeds(a->announce(key("n/a"))));
   ASSERT_TRUE(succeeds(b->follow(key("n/*"))));
   network_.run_until_quiet();
-  EXPECT_THAT(b->keys(), IsEmpty());
+  EXPECT_THAT(keys_of(*b), IsEmpty());
   network_.heal();
   network_.run_until_quiet();
-  EXPECT_THAT(b->keys(), ElementsAre("n/a"));
+  EXPECT_THAT(keys_of(*b), ElementsAre("n/a"));
 }
 
 TEST_F(DiscoveryByZenoh, HasNoKeyThatIsTooLong) {
@@ -139,7 +140,7 @@ TEST_F(DiscoveryByZenoh, HasNoKeyThatIsTooLong) {
   const std::string most = "n/" + std::string(kMaxKeyBytes - 2, 'x');
   const auto token = session->token(key(most)).value();
   network_.run_until_quiet();
-  EXPECT_THAT(b->keys(), ElementsAre(most));
+  EXPECT_THAT(keys_of(*b), ElementsAre(most));
 }
 
 // One whose answer never comes is asked for by nobody any more.
@@ -150,7 +151,7 @@ TEST_F(DiscoveryByZenoh, EndsWhileItIsAsked) {
   ASSERT_TRUE(succeeds(b->follow(key("n/*"))));
   b.reset();
   network_.run_until_quiet();
-  EXPECT_THAT(a->keys(), ElementsAre("n/a"));
+  EXPECT_THAT(keys_of(*a), ElementsAre("n/a"));
 }
 
 // ---- how much each node hears
@@ -193,17 +194,19 @@ TEST_F(DiscoveryByZenoh, KeepsNothingAbsurdAndOnlySoMuch) {
   ASSERT_TRUE(succeeds(b->follow(key("@tendon/brain/**"))));
   network_.run_until_quiet();
   forging.tell(TokenChange::came, "@tendon/brain/" + std::string(std::size_t{64} << 10, 'x'));
-  EXPECT_THAT(b->keys(), IsEmpty());
+  EXPECT_THAT(keys_of(*b), IsEmpty());
   for (const std::string_view text :
        {std::string_view("@tendon/brain/pub/\xff\xfe"),
         std::string_view("@tendon/brain/pub/\0/1", 20), std::string_view("")})
     forging.tell(TokenChange::came, text);
-  EXPECT_EQ(b->keys().size(), 3U);  // as they were told: they go as they came
+  EXPECT_EQ(keys_of(*b).size(), 3U);  // as they were told: they go as they came
   for (std::size_t n = 0; n < ZenohDiscovery::kMostKeys; ++n)
     forging.tell(TokenChange::came, "@tendon/brain/forged/" + std::to_string(n));
-  EXPECT_EQ(b->keys().size(), ZenohDiscovery::kMostKeys);
-  const KnownPeers known = KnownPeers::read(b->keys(), "brain");
-  EXPECT_TRUE(known.nodes.empty() && known.publishers.empty());
+  EXPECT_EQ(keys_of(*b).size(), ZenohDiscovery::kMostKeys);
+  KnownPeers known("brain");
+  KnownPeers::Changes changes;
+  for (const std::string& text : keys_of(*b)) known.apply({text, KeyChange::came}, changes);
+  EXPECT_TRUE(known.names().empty() && known.publishers().size() == 0);
   // One that goes makes room for one that comes.
   const KeyExpression late_key = to_key(NodeAnnouncement{.domain = "brain",
                                                          .name = "late",
@@ -214,10 +217,10 @@ TEST_F(DiscoveryByZenoh, KeepsNothingAbsurdAndOnlySoMuch) {
                                      .value();
   const std::string& late = late_key.text();
   forging.tell(TokenChange::came, late);
-  EXPECT_FALSE(b->keys().contains(late));
+  EXPECT_FALSE(keys_of(*b).contains(late));
   forging.tell(TokenChange::went, "@tendon/brain/forged/1");
   forging.tell(TokenChange::came, late);
-  EXPECT_TRUE(b->keys().contains(late));
+  EXPECT_TRUE(keys_of(*b).contains(late));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ class Rejoin : public testing::TestWithParam<Transport> {
 TEST_P(Rejoin, WithTheSameContexts) { run(100, contexts(), true); }
 TEST_P(Rejoin, WithOtherContexts) { run(50, contexts(), false); }
 
-// A link carries 1024 pipes: each group must give its own back, whichever member leaves first.
+// A link has a limit of pipes: each group must give its own back, whichever member leaves first.
 TEST_P(Rejoin, LeavesNoPipeBehind) {
   const std::string address = test::fresh_group_address();
   std::vector<Context> members;

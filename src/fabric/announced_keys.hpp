@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tendon/core/result.hpp>
+#include <tendon/fabric/limits.hpp>
+#include <utility>
+#include <vector>
+
+#include "transport/link.hpp"
+
+namespace tendon::v0::detail {
+
+/// How many keys a side of a link may announce on it, over all of its pipes of purpose `discovery`.
+struct AnnouncingLimits {
+  std::size_t keys = kMaxAnnouncements;
+  std::uint64_t bytes = kMaxAnnouncedBytes;
+
+  [[nodiscard]] static AnnouncingLimits of(const Link& link) noexcept {
+    if (link.features().has(Feature::many_channels)) return {};
+    return {kMaxOldAnnouncements, kMaxOldAnnouncedBytes};
+  }
+  /// May one of `size_bytes` be added to these? Errors: limit_exceeded, naming the constant.
+  [[nodiscard]] Result<void> admit(std::size_t key_count, std::uint64_t key_bytes,
+                                   std::size_t size_bytes) const;
+};
+
+/// What the peer of one link announces on it: each key once, however many of its pipes say it.
+///
+/// Owns:    the keys, within the limits.
+/// Threads: none of its own.
+/// Errors:  limit_exceeded.
+/// Blocks:  never.
+/// Cost:    of a change: a look into a tree.
+class AnnouncedKeys {
+ public:
+  /// A peer may know this Context under several addresses, and opens a pipe for each.
+  static constexpr std::size_t kMostPipes = 8;
+  /// The same with those that are over, and whose keys are not forgotten yet.
+  static constexpr std::size_t kMostWithLeaving = 2 * kMostPipes;
+  /// A pipe, as a number below kMostWithLeaving.
+  using Pipe = std::size_t;
+
+  explicit AnnouncedKeys(const AnnouncingLimits& limits) : limits_(limits) {}
+
+  /// True: no pipe had said it before.
+  [[nodiscard]] Result<bool> add(Pipe pipe, const std::string& key);
+  /// True: no pipe says it any more.
+  bool remove(Pipe pipe, const std::string& key);
+  /// Looks at `most` keys, from `from` on, which moves, and removes what this pipe says. Those that
+  /// no pipe says any more are added to `gone`. False: that was the last key.
+  bool remove_some(Pipe pipe, std::size_t most, std::string& from, std::vector<std::string>& gone);
+
+  // Pipes
+  /// The number of a new one; kMostWithLeaving: there are so many already.
+  [[nodiscard]] Pipe take_pipe() noexcept;
+  /// It has nothing here any more.
+  void give_pipe_back(Pipe pipe) noexcept { pipes_.reset(pipe); }
+  [[nodiscard]] bool has_pipes() const noexcept { return pipes_.any(); }
+
+ private:
+  using Pipes = std::bitset<kMostWithLeaving>;
+  using Keys = std::map<std::string, Pipes, std::less<>>;
+  /// Returns the one behind it, and whether it went.
+  std::pair<Keys::iterator, bool> remove(Pipe pipe, Keys::iterator place);
+
+  const AnnouncingLimits limits_;
+  Keys keys_;
+  std::uint64_t bytes_ = 0;
+  Pipes pipes_;
+};
+
+}  // namespace tendon::v0::detail
