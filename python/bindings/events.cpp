@@ -133,7 +133,9 @@ void bind_fabric_event(nb::module_& module) {
           "'unreachable', 'plain_refused'; 'came': a subscriber is connected to a\n"
           "publisher; 'ended': the samples of a publisher ended at a subscriber; 'unsent': a\n"
           "publisher was closed before a subscriber was shown everything; 'discovery_lost',\n"
-          "'discovery_found': no router answers, or one does again.")
+          "'discovery_found': no router answers, or one does again;\n"
+          "'runtime_directory_changed': what nodes have for newcomers of this host is in\n"
+          "another directory.")
       .def_ro("key", &FabricEvent::key, "Of the topic; '' for names of nodes.")
       .def_ro("node", &FabricEvent::node, "The name of the other one.")
       .def_ro("reason", &FabricEvent::reason, "How it is known, and what was tried.")
@@ -143,6 +145,10 @@ void bind_fabric_event(nb::module_& module) {
               "The publisher, as Sample.entity names it; 0: it is about none.")
       .def_ro("subscriber", &FabricEvent::subscriber,
               "The subscriber of this node, as its entity says; 0: it is about none.")
+      .def_ro("old_directory", &FabricEvent::old_directory,
+              "Of 'runtime_directory_changed'; '': there was none.")
+      .def_ro("new_directory", &FabricEvent::new_directory,
+              "Of 'runtime_directory_changed'; '': there is none that is this user's alone.")
       .def_prop_ro("tried", attempts_of,
                    "Of 'unreachable': each address that was dialled, with its error.",
                    nb::sig("def tried(self) -> tuple[tuple[str, str], ...]"))

@@ -14,6 +14,7 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "control/ipc_names.hpp"
 #include "control/zap_door.hpp"
 #include "core/fork_guard.hpp"
 #include "session/machine.hpp"
@@ -138,23 +139,15 @@ void poll(std::span<zmq::pollitem_t> items, Deadline deadline) {
 class ZmqControllerSockets final : public ControllerSockets {
  public:
   ZmqControllerSockets(std::shared_ptr<ZmqContext> context, Socket inputs, Socket outputs,
-                       Socket microbatches, StepEndpoints endpoints)
+                       Socket microbatches, StepEndpoints endpoints, IpcNames names)
       : context_(std::move(context)),
         inputs_(std::move(inputs)),
         outputs_(std::move(outputs)),
         microbatches_(std::move(microbatches)),
-        endpoints_(std::move(endpoints)) {}
+        endpoints_(std::move(endpoints)),
+        names_(std::move(names)) {}
   ~ZmqControllerSockets() override {
-    if (inputs_.get() == nullptr) return;  // in a forked child
-    // ZeroMQ leaves them there.
-    for (const std::string* place :
-         {&endpoints_.inputs, &endpoints_.outputs, &endpoints_.microbatches}) {
-      if (!place->starts_with(kIpc)) continue;
-      const auto directory = runtime_directory();
-      if (directory.has_value()) {
-        (void)unlink((*directory + "/" + place->substr(kIpc.size())).c_str());
-      }
-    }
+    if (inputs_.get() != nullptr) names_.remove();  // not in a forked child; ZeroMQ leaves them
   }
 
   [[nodiscard]] StepEndpoints endpoints() const override { return endpoints_; }
@@ -183,6 +176,7 @@ class ZmqControllerSockets final : public ControllerSockets {
 
   void wait(int wake_fd, Deadline deadline) override {
     if (outputs_.get() == nullptr) return;
+    names_.look({inputs_.get(), outputs_.get(), microbatches_.get()});
     std::array items{zmq::pollitem_t{outputs_.get()->handle(), 0, ZMQ_POLLIN, 0},
                      zmq::pollitem_t{microbatches_.get()->handle(), 0, ZMQ_POLLIN, 0},
                      zmq::pollitem_t{nullptr, wake_fd, ZMQ_POLLIN, 0}};
@@ -195,6 +189,7 @@ class ZmqControllerSockets final : public ControllerSockets {
   Socket outputs_;
   Socket microbatches_;
   StepEndpoints endpoints_;
+  IpcNames names_;
 };
 
 class ZmqWorkerSockets final : public WorkerSockets {
@@ -296,6 +291,7 @@ class ZmqNetwork final : public StepNetwork {
     zmq::context_t* context = context_->get();
     if (context == nullptr) return forked("control.bind");
     StepEndpoints endpoints;
+    IpcNames names;
     CurveKeys keys;
     if (!place.host.empty()) {
       TENDON_TRY(made, make_keys());
@@ -320,17 +316,17 @@ class ZmqNetwork final : public StepNetwork {
       };
       zmq::socket_t inputs = make(zmq::socket_type::xpub);
       inputs.set(zmq::sockopt::xpub_nodrop, true);
-      TENDON_TRY(inputs_at, bind_somewhere(inputs, place.host));
+      TENDON_TRY(inputs_at, bind_somewhere(inputs, place.host, names));
       zmq::socket_t outputs = make(zmq::socket_type::pull);
-      TENDON_TRY(outputs_at, bind_somewhere(outputs, place.host));
+      TENDON_TRY(outputs_at, bind_somewhere(outputs, place.host, names));
       zmq::socket_t microbatches = make(zmq::socket_type::pull);
-      TENDON_TRY(microbatches_at, bind_somewhere(microbatches, place.host));
+      TENDON_TRY(microbatches_at, bind_somewhere(microbatches, place.host, names));
       endpoints.inputs = std::move(inputs_at);
       endpoints.outputs = std::move(outputs_at);
       endpoints.microbatches = std::move(microbatches_at);
       return std::shared_ptr<ControllerSockets>(std::make_shared<ZmqControllerSockets>(
           context_, Socket(std::move(inputs)), Socket(std::move(outputs)),
-          Socket(std::move(microbatches)), std::move(endpoints)));
+          Socket(std::move(microbatches)), std::move(endpoints), std::move(names)));
     } catch (const zmq::error_t& error) {
       return failure(
           "control.bind",
@@ -376,18 +372,15 @@ class ZmqNetwork final : public StepNetwork {
 
  private:
   /// The endpoint as workers are told it.
-  static Result<std::string> bind_somewhere(zmq::socket_t& socket, const std::string& host) {
+  static Result<std::string> bind_somewhere(zmq::socket_t& socket, const std::string& host,
+                                            IpcNames& names) {
     if (!host.empty()) {
       socket.bind("tcp://" + host + ":*");
       const auto bound = socket.get(zmq::sockopt::last_endpoint);
       return std::string(kTcp) + bound.substr(bound.rfind(':') + 1);
     }
-    TENDON_TRY(directory, runtime_directory());
-    // A name of this form is swept from the directory when its process died.
-    TENDON_TRY(name, random_nonce());
-    const std::string path = rendezvous_path(directory, name);
-    socket.bind("ipc://" + path);
-    return std::string(kIpc) + path.substr(path.rfind('/') + 1);
+    TENDON_TRY(name, names.bind(socket));
+    return std::string(kIpc) + name;
   }
 
   static Result<std::string> place_of(const std::string& endpoint, const std::string& host) {
@@ -403,7 +396,7 @@ class ZmqNetwork final : public StepNetwork {
         return Error{ErrorCode::not_supported, "control.connect",
                      "the controller's sockets are not in " + directory +
                          ", the runtime directory of this process: give both one "
-                         "TENDON_RUNTIME_DIR, or bind the controller with Profile::plaintext"};
+                         "TENDON_RUNTIME_DIR"};
       }
     }
     if (endpoint.starts_with(kTcp)) {

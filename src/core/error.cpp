@@ -88,6 +88,18 @@ ErrorCode code_of_errno(int value) {
   }
 }
 
+// Behind the system's own words, where the call cannot be mended.
+std::string_view remedy_of_errno(int value) {
+  switch (value) {
+    case EMFILE:
+      return " (this process has as many as it may: raise RLIMIT_NOFILE, `ulimit -n`)";
+    case ENFILE:
+      return " (all processes together have as many as they may: raise fs.file-max)";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 std::span<const ErrorInfo> error_table() { return kTable; }
@@ -151,7 +163,7 @@ std::string Error::message() const {
 
 Error system_error(std::string_view where, std::string_view what, int errno_value) {
   std::string detail(what);
-  detail.append(": ").append(std::strerror(errno_value));
+  detail.append(": ").append(std::strerror(errno_value)).append(remedy_of_errno(errno_value));
   return Error{code_of_errno(errno_value), where, std::move(detail), errno_value};
 }
 

@@ -78,14 +78,14 @@ Result<void> ContextFabric::open() {
   entities_ = std::move(entities);
   TENDON_TRY(peers, StaticDiscovery::create(context_, profile_, dialler_));
   peers_ = std::move(peers);
-  auto address = unix_address(context_->id());
-  if (!address) {
-    if (runtime_directory_is_asked_for()) return std::move(address).error();
-    log(LogLevel::warn, "node.join", "no unix socket: " + address.error().detail);
+  if (const auto directory = runtime_directory(); !directory) {
+    if (runtime_directory_is_asked_for()) return directory.error();
+    log(LogLevel::warn, "node.join", "no unix socket: " + directory.error().detail);
     return {};
   }
-  TENDON_TRY(acceptor, listen(*address));
-  acceptor_ = std::move(acceptor);
+  TENDON_TRY(home, RuntimeHome::create(context_, dialler_, asked_runtime_directory()));
+  TENDON_CHECK(home->serve(profile_, entities_));
+  home_ = std::move(home);
   TENDON_TRY(hash, boot_hash(boot_id()));
   unix_on_ = hash;
   return {};
@@ -96,6 +96,7 @@ ContextFabric::~ContextFabric() {
     // Its threads are not here, and its lock may be held by one of them.
     registry().kept.push_back(dialler_);
     registry().kept.push_back(plain_outlet_);
+    registry().kept.push_back(home_);
     for (const auto& [name, session] : sessions_) {
       registry().kept.push_back(session.server);
       registry().kept.push_back(session.detours);
@@ -104,7 +105,7 @@ ContextFabric::~ContextFabric() {
   }
   // The handlers may live a little longer, and another node join this Context meanwhile.
   if (entities_ != nullptr) entities_->close();
-  if (acceptor_ != nullptr) acceptor_->close();
+  if (home_ != nullptr) home_->stop();
   if (peers_ != nullptr) peers_->close();
   plain_outlet_->stop();
   for (const auto& [name, session] : sessions_) session.detours->stop();
@@ -123,6 +124,7 @@ Result<ContextFabric::Session> ContextFabric::make_session(ZenohMembership membe
              ZenohDiscovery::create(port, [context = context_](std::function<void()> run) {
                context->schedule(std::move(run));
              }));
+  if (membership.server != nullptr) membership.server->watch_by(port);
   TENDON_TRY(detours, Detours::create(context_, profile_, entities_, dialler_, port));
   return Session{.server = std::move(membership.server),
                  .client = port,
@@ -150,8 +152,14 @@ Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, D
   const auto found = sessions_.find(name);
   Session* session = found == sessions_.end() ? nullptr : &found->second;
   if (session == nullptr) {
-    auto membership = routers.empty() ? join_star(options.domain, options.discovery, deadline)
-                                      : join_routers(routers, options.discovery, deadline);
+    if (routers.empty() && home_ == nullptr) {
+      TENDON_CHECK(runtime_directory());
+      return Error{ErrorCode::unreachable, "node.join",
+                   "there was no runtime directory when the first node of this context joined"};
+    }
+    auto membership = routers.empty()
+                          ? join_star(*home_, options.domain, options.discovery, deadline)
+                          : join_routers(routers, options.discovery, deadline);
     if (!membership) {
       Error error = std::move(membership).error();
       error.where = "node.join";

@@ -17,7 +17,8 @@
 #include "fabric/dialler.hpp"
 #include "fabric/entities.hpp"
 #include "fabric/plain_outlet.hpp"
-#include "fabric/star_server.hpp"
+#include "fabric/runtime_home.hpp"
+#include "fabric/star_seat.hpp"
 #include "fabric/static_discovery.hpp"
 #include "fabric/zenoh_discovery.hpp"
 #include "fabric/zenoh_membership.hpp"
@@ -71,6 +72,10 @@ class ContextFabric {
   [[nodiscard]] Dialler& dialler() noexcept { return *dialler_; }
   /// The host whose unix sockets reach this Context; nothing where there is no directory for them.
   [[nodiscard]] const std::optional<BootHash>& unix_on() const noexcept { return unix_on_; }
+  /// Hears where the Context is served, when that changes.
+  void add(std::weak_ptr<DirectoryListener> listener) {
+    if (home_ != nullptr) home_->add(std::move(listener));
+  }
   /// A further place where peers are let in.
   [[nodiscard]] Result<std::shared_ptr<Acceptor>> listen(const std::string& address);
 
@@ -86,11 +91,11 @@ class ContextFabric {
   std::shared_ptr<Entities> entities_;
   std::shared_ptr<StaticDiscovery> peers_;
   const std::shared_ptr<PlainOutlet> plain_outlet_ = std::make_shared<PlainOutlet>();
-  std::shared_ptr<Acceptor> acceptor_;  // null: there is no runtime directory
+  std::shared_ptr<RuntimeHome> home_;  // null: there is no runtime directory
   std::optional<BootHash> unix_on_;
   // A session for each star and each list of routers. What stands later ends first.
   struct Session {
-    std::shared_ptr<StarServer> server;
+    std::shared_ptr<StarSeat> server;
     std::shared_ptr<ZenohPort> client;
     LateZenoh* late = nullptr;  // the client, where it may be awaited still
     std::shared_ptr<ZenohDiscovery> discovery;

@@ -55,7 +55,8 @@ Result<std::vector<SocketAddress>> addresses_of(std::string_view endpoint, Deadl
 
 std::string reason_of(int failure) {
   if (failure == ENOENT) return "nobody listens there";
-  std::string text = std::strerror(failure);
+  // With a remedy, where the kernel's word alone has none.
+  std::string text = system_error(kWhere, "", failure).detail.substr(2);
   text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   return text;
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/node_core.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <sstream>
+#include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
 #include <tuple>
 #include <utility>
@@ -15,6 +18,7 @@
 #include "fabric/responder_core.hpp"
 #include "fabric/subscriber_core.hpp"
 #include "runtime/reach.hpp"
+#include "session/interfaces.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -30,6 +34,27 @@ std::string target_of(std::uint32_t subscriber, const PublisherId& publisher) {
 
 PublisherId id_of(const EntityAnnouncement& publisher) {
   return {publisher.context, publisher.entity};
+}
+
+// A name, or a path of this host, is not announced: others cannot dial it. A node that listens at
+// every interface announces their addresses.
+Result<std::vector<Address>> announced_for(const Address& address) {
+  if (address.kind() != AddressKind::ip) return std::vector<Address>();
+  if (address.host() != "0.0.0.0" && address.host() != "::") return std::vector<Address>{address};
+  TENDON_TRY(hosts, announceable_hosts(address.host() == "::" ? AF_INET6 : AF_INET));
+  if (hosts.empty()) {
+    return Error{ErrorCode::invalid_argument, "node.join",
+                 "listen = '" + address.to_string() +
+                     "': no interface of this host that is up has a route and an address which "
+                     "others can dial; name an address, or leave it out"};
+  }
+  if (hosts.size() > kMaxAnnouncedAddresses) hosts.resize(kMaxAnnouncedAddresses);
+  std::vector<Address> announced;
+  for (const std::string& host : hosts) {
+    TENDON_TRY(one, Address::parse(host + ':' + std::to_string(address.port())));
+    announced.push_back(std::move(one));
+  }
+  return announced;
 }
 
 }  // namespace
@@ -78,12 +103,11 @@ Result<void> NodeCore::open(Deadline deadline) {
     acceptor_ = std::move(acceptor);
     address_ = acceptor_->address();
     TENDON_TRY(address, Address::parse(address_));
-    // What others cannot dial is not said: a name, a path of this host, or every interface.
-    const bool is_number =
-        address.kind() == AddressKind::ip && address.host() != "0.0.0.0" && address.host() != "::";
-    if (is_number) self_.addresses.push_back(address);
+    TENDON_TRY(announced, announced_for(address));
+    self_.addresses = std::move(announced);
   }
   TENDON_TRY(key, to_key(self_));
+  fabric_->add(weak_from_this());
   discovery_.watch([weak = weak_from_this()] {
     if (const auto node = weak.lock()) node->look(DiscoveryTurn::begin());
   });
@@ -204,6 +228,16 @@ void NodeCore::tell(FabricEvent event) {
   context()->schedule([self = shared_from_this(), event = std::move(event)] {
     self->event_callbacks_.call(event);
   });
+}
+
+void NodeCore::on_directory_change(const DirectoryChange& change) {
+  tell(
+      {.kind = FabricEventKind::runtime_directory_changed,
+       .key = {},
+       .node = options_.name,
+       .reason = "served in '" + change.to + "', before in '" + change.from + "': " + change.reason,
+       .old_directory = change.from,
+       .new_directory = change.to});
 }
 
 // Once for each name, until there is one node of it again.

@@ -47,7 +47,9 @@ class SubscriberCore;
 /// Blocks:  close(), as Dialler::drop_all().
 /// Cost:    of a change in discovery: looks into trees, however much is announced. They are made in
 ///          turns of DiscoveryTurn.
-class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCore> {
+class NodeCore final : public Timed,
+                       public DirectoryListener,
+                       public std::enable_shared_from_this<NodeCore> {
  public:
   [[nodiscard]] static Result<Node> join(const std::shared_ptr<ContextCore>& context,
                                          NodeOptions options, Deadline deadline);
@@ -114,6 +116,8 @@ class NodeCore final : public Timed, public std::enable_shared_from_this<NodeCor
   void connect_again(const SubscriberCore& subscriber, const PublisherId& publisher);
   // Timed
   void on_time() override { look(DiscoveryTurn::begin()); }
+  // DirectoryListener
+  void on_directory_change(const DirectoryChange& change) override;
 
  private:
   /// A node that discovery tells of no more, while samples of it come.

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/star_server.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
-#include <cerrno>
 #include <span>
 #include <tendon/core/error.hpp>
 #include <tendon/observe/log.hpp>
@@ -12,21 +8,17 @@
 
 #include "fabric/endpoint_look.hpp"
 #include "fabric/zenoh_session.hpp"
+#include "session/socket_names.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 std::string endpoint_of(const std::string& path) { return "unixsock-stream/" + path; }
 
-/// Nothing: another process has the lock.
-Result<OwnedFd> lock_of(const std::string& path) {
-  constexpr std::string_view kHere = "fabric.star";
-  const std::string file = path + ".serves";
-  OwnedFd fd(open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd) return system_error(kHere, "open('" + file + "')", errno);
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
-  if (errno == EWOULDBLOCK) return OwnedFd();
-  return system_error(kHere, "flock('" + file + "')", errno);
+/// No descriptor: another process has the lock.
+Result<OwnedFd> lock_of(const std::string& place) {
+  TENDON_TRY(lock, take_file_lock(place + ".serves"));
+  return lock ? *std::move(lock) : OwnedFd();
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 #include "core/text.hpp"
 #include "fabric/announcement.hpp"
 #include "fabric/zenoh_session.hpp"
-#include "session/machine.hpp"
 #include "tensor/text.hpp"
 
 namespace tendon::v0::detail {
@@ -85,22 +84,30 @@ Result<std::vector<std::string>> zenoh_endpoints(const std::vector<std::string>&
   return endpoints;
 }
 
-Result<ZenohMembership> join_star(const std::string& domain, DiscoveryNeed need,
+Result<ZenohMembership> join_star(RuntimeHome& home, const std::string& domain, DiscoveryNeed need,
                                   Deadline deadline) {
   TENDON_CHECK(zenoh_version());
-  TENDON_TRY(directory, runtime_directory());
   TENDON_TRY(hash, domain_hash(domain));
-  const StarPlaces places = StarPlaces::at(directory + '/' + to_hex(hash) + ".zenoh");
+  const std::string directory = home.directory();
+  if (directory.empty()) {
+    return Error{ErrorCode::unreachable, "fabric.star",
+                 "there is no runtime directory that is ours alone just now"};
+  }
+  const std::string name = to_hex(hash) + ".zenoh";
   ZenohMembership membership;
-  if (!is_overridden()) membership.server = std::make_shared<StarServer>(places);
+  if (!is_overridden()) {
+    membership.server = std::make_shared<StarSeat>(directory, name);
+    home.add(membership.server);
+  }
   ZenohOptions options{
-      .connect = places.endpoints(),
+      .connect = StarPlaces::at(home.door().path() + '/' + name).endpoints(),
+      .connect_as = StarPlaces::at(directory + '/' + name).endpoints(),
       .patience = StarServer::kTry,
       .last_retry = StarServer::kLastRetry,
       .nobody = "nobody of this host answers where the nodes of domain '" + domain + "' meet,"};
   TENDON_CHECK(open_client(membership, std::move(options), need, deadline));
   if (membership.server != nullptr) {
-    StarServer& server = *membership.server;
+    StarSeat& server = *membership.server;
     const ZenohPort& session = *membership.client;
     TENDON_TRY(state, membership.client->on_state(
                           [&server, &session](SessionState) { server.look_at(session); }));

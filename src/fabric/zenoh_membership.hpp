@@ -12,14 +12,15 @@
 #include <vector>
 
 #include "fabric/late_zenoh.hpp"
-#include "fabric/star_server.hpp"
+#include "fabric/runtime_home.hpp"
+#include "fabric/star_seat.hpp"
 #include "fabric/zenoh_port.hpp"
 
 namespace tendon::v0::detail {
 
 /// A session that is a client, and what it needs beside it: what stands later here ends first.
 struct ZenohMembership {
-  std::shared_ptr<StarServer> server;  ///< null where routers were named
+  std::shared_ptr<StarSeat> server;  ///< null where routers were named
   std::unique_ptr<ZenohPort> client;
   ZenohPort::Handle state;    ///< tells the server what the client sees
   LateZenoh* late = nullptr;  ///< the client, where it may be awaited still
@@ -35,12 +36,15 @@ inline constexpr std::string_view kRouterPort = "7447";
 /// serves it; when that node goes another one serves, and links do not notice. While it is stopped,
 /// they meet at a second one (StarServer).
 ///
+/// `home` keeps the place in the runtime directory that is right.
+///
 /// Where ZENOH_CONFIG_OVERRIDE names other endpoints, nothing is served here.
 ///
-/// Errors: those of runtime_directory() and open_zenoh(); in the background, of the first alone.
+/// Errors: those of open_zenoh(); unreachable while there is no runtime directory; in the
+/// background, the last one alone.
 /// Blocks: until the client is connected, or the deadline; in the background never.
-[[nodiscard]] Result<ZenohMembership> join_star(const std::string& domain, DiscoveryNeed need,
-                                                Deadline deadline);
+[[nodiscard]] Result<ZenohMembership> join_star(RuntimeHome& home, const std::string& domain,
+                                                DiscoveryNeed need, Deadline deadline);
 /// Clients use the first router that they reach, and another one when it is lost. Errors and
 /// Blocks: as join_star().
 [[nodiscard]] Result<ZenohMembership> join_routers(const std::vector<std::string>& routers,

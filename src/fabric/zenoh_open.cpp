@@ -55,7 +55,7 @@ Error nobody_answers(const ZenohOptions& options, const std::vector<EndpointLook
                      Silence silence, milliseconds patience) {
   std::string detail = options.nobody;
   for (std::size_t i = 0; i < options.connect.size(); ++i) {
-    detail += (i == 0 ? " " : "; ") + options.connect[i] + ": ";
+    detail += (i == 0 ? " " : "; ") + options.connect_names()[i] + ": ";
     detail += reason_of(looks[i], silence, patience);
   }
   if (is_overridden()) detail += "; ZENOH_CONFIG_OVERRIDE is set, and may name other places";

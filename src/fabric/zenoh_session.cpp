@@ -521,7 +521,7 @@ Result<std::unique_ptr<ZenohPort>> try_zenoh(const ZenohOptions& options) {
                         state_changed, &session, &failure);
   if (outcome == TENDON_ZENOH_OK) {
     std::string absence = options.nobody;
-    for (const std::string& place : options.connect) absence += ' ' + place;
+    for (const std::string& place : options.connect_names()) absence += ' ' + place;
     return std::unique_ptr<ZenohPort>(
         std::make_unique<ZenohSession>(callbacks, session, std::move(absence)));
   }

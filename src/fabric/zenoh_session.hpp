@@ -22,7 +22,9 @@ enum class ZenohMode : std::uint8_t { client, peer, router };
 struct ZenohOptions {
   ZenohMode mode = ZenohMode::client;
   std::vector<std::string> connect = {};  ///< a client names one or more
-  std::vector<std::string> listen = {};   ///< nothing listens unasked
+  /// Names of these endpoints in errors and in absence(); empty: as they are.
+  std::vector<std::string> connect_as = {};
+  std::vector<std::string> listen = {};  ///< nothing listens unasked
   /// How long one endpoint has for its handshake, at the beginning and whenever a session connects
   /// again. A client that open_zenoh() opens has at most this at first.
   std::chrono::milliseconds patience{10'000};
@@ -32,6 +34,10 @@ struct ZenohOptions {
   std::chrono::milliseconds last_retry{2000};
   /// An error begins with this, and then lists the endpoints with their reasons.
   std::string nobody = "no router answers at";
+
+  [[nodiscard]] const std::vector<std::string>& connect_names() const noexcept {
+    return connect_as.empty() ? connect : connect_as;
+  }
 };
 
 /// A client gives each of its endpoints a try of this length at first; where no endpoint answered,

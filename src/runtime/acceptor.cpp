@@ -11,7 +11,9 @@
 #include <tendon/session/limits.hpp>
 
 #include "runtime/admission.hpp"
+#include "session/interfaces.hpp"
 #include "session/machine.hpp"
+#include "session/socket_names.hpp"
 #include "transport/stream/socket_stream.hpp"
 
 namespace tendon::v0::detail {
@@ -21,6 +23,9 @@ constexpr std::string_view kWhere = "listener.bind";
 constexpr auto kLookUp = std::chrono::seconds(5);
 // For one event: peers that connect faster than they are served must not keep the links waiting.
 constexpr int kMostAccepted = 16;
+constexpr int kListenBacklog = static_cast<int>(kSilentPerListener);
+
+std::string_view name_of(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 // A unix socket file whose listener is gone is in the way of the next one; one with a listener is
 // not ours to take.
@@ -39,6 +44,18 @@ Result<void> clear_stale(const SocketAddress& address, const std::string& path) 
     return Error{ErrorCode::address_in_use, kWhere, "unix:" + path + " has a listener already"};
   unlink(path.c_str());
   return {};
+}
+
+Error cannot_bind(const Address& address, const SocketAddress& chosen, int cause) {
+  Error error = system_error(kWhere, "listening on " + address.to_string(), cause);
+  if (cause != EADDRNOTAVAIL) return error;
+  error.code = ErrorCode::invalid_argument;
+  error.detail += "; no interface of this host has this address";
+  if (const auto own = announceable_hosts(chosen.family()); own && !own->empty()) {
+    error.detail += ". It has";
+    for (const std::string& host : *own) error.detail += ' ' + host;
+  }
+  return error;
 }
 
 }  // namespace
@@ -79,26 +96,66 @@ Result<void> Acceptor::open(const Address& address) {
   }
   const bool is_unix = chosen.family() == AF_UNIX;
   const bool has_file = is_unix && !address.path().starts_with('@');
+  if (has_file && is_own_socket_name(name_of(address.path()))) {
+    TENDON_TRY(listening, listen_at(address.path(), kListenBacklog));
+    address_ = address.to_string();
+    return begin(std::move(listening.fd), Place{address.path(), listening.file});
+  }
   if (has_file) TENDON_CHECK(clear_stale(chosen, address.path()));
   OwnedFd fd(::socket(chosen.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return system_error(kWhere, "listening on " + address.to_string() + ": socket", errno);
   const int on = 1;
   if (!is_unix) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(fd.get(), chosen.get(), chosen.length) != 0)
-    return system_error(kWhere, "listening on " + address.to_string(), errno);
-  if (has_file) unix_path_ = address.path();
-  if (::listen(fd.get(), static_cast<int>(kSilentPerListener)) != 0)
+    return cannot_bind(address, chosen, errno);
+  std::optional<Place> place;
+  if (has_file) place = Place{address.path(), file_id(address.path()).value_or(FileId{})};
+  if (::listen(fd.get(), kListenBacklog) != 0)
     return system_error(kWhere, "listening on " + address.to_string(), errno);
   SocketAddress bound;
   bound.length = sizeof bound.storage;
   getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
   address_ = is_unix ? address.to_string() : bound.to_string();
-  // Left behind by peers that were killed in the middle of a handshake.
-  if (auto directory = runtime_directory()) sweep_stale_sockets(*directory);
+  return begin(std::move(fd), std::move(place));
+}
+
+Result<void> Acceptor::begin(OwnedFd socket, std::optional<Place> place) {
   tickets_as_ = context_->tickets().add({handler_, profile_});
   const Lock lock(mutex_);
-  socket_ = std::move(fd);
+  socket_ = std::move(socket);
+  place_ = std::move(place);
   return context_->loop().watch(socket_.get(), EPOLLIN, weak_from_this());
+}
+
+Result<void> Acceptor::serve_at(const std::string& path) {
+  TENDON_TRY(listening, listen_at(path, kListenBacklog));
+  const Lock lock(mutex_);
+  if (closed_) {
+    remove_name(path, listening.file);
+    return Error{ErrorCode::unreachable, kWhere, "the listener was closed"};
+  }
+  TENDON_CHECK(context_->loop().watch(listening.fd.get(), EPOLLIN, weak_from_this()));
+  leave_locked();
+  socket_ = std::move(listening.fd);
+  place_ = Place{path, listening.file};
+  return {};
+}
+
+void Acceptor::leave() {
+  const Lock lock(mutex_);
+  leave_locked();
+}
+
+void Acceptor::leave_locked() {
+  if (socket_) context_->loop().forget(socket_.get());
+  if (place_) remove_name(place_->path, place_->file);
+  socket_.reset();
+  place_.reset();
+}
+
+bool Acceptor::serves_at(const std::string& path) const {
+  const Lock lock(mutex_);
+  return place_ && place_->path == path && file_id(path) == place_->file;
 }
 
 void Acceptor::close() {
@@ -110,8 +167,8 @@ void Acceptor::close() {
     closed_ = true;
     admissions.swap(admissions_);
     if (socket_) context_->loop().forget(socket_.get());
+    if (place_) remove_name(place_->path, place_->file);
   }
-  if (!unix_path_.empty() && !context_->unusable()) unlink(unix_path_.c_str());
   context_->tickets().remove(tickets_as_);
   for (const auto& [number, admission] : admissions) admission->cancel();
   const Lock lock(mutex_);

@@ -17,6 +17,7 @@
 #include "runtime/door.hpp"
 #include "runtime/lane_tickets.hpp"
 #include "session/resolve.hpp"
+#include "session/socket_names.hpp"
 
 namespace tendon::v0::detail {
 
@@ -48,6 +49,14 @@ class Acceptor final : public FdHandler,
   /// With the port that was chosen.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
   void close();
+  // The next three are for one that bound a name in the runtime directory.
+  /// Listens at this path from now on, also where it was before; what its peers do goes on. Errors:
+  /// system; then it listens where it did.
+  [[nodiscard]] Result<void> serve_at(const std::string& path) TENDON_EXCLUDES(mutex_);
+  /// Listens nowhere until serve_at().
+  void leave() TENDON_EXCLUDES(mutex_);
+  /// The path leads to its socket.
+  [[nodiscard]] bool serves_at(const std::string& path) const TENDON_EXCLUDES(mutex_);
   /// A connection that came, whatever carries it; nothing for `source`: it is not counted.
   void admit(std::unique_ptr<ByteStream> stream, const std::optional<Source>& source);
 
@@ -57,7 +66,15 @@ class Acceptor final : public FdHandler,
 
  private:
   friend class Admission;
+  /// Its socket as a file, to be removed in the end.
+  struct Place {
+    std::string path;
+    FileId file;
+  };
   [[nodiscard]] Result<void> open(const Address& address);
+  [[nodiscard]] Result<void> begin(OwnedFd socket, std::optional<Place> place)
+      TENDON_EXCLUDES(mutex_);
+  void leave_locked() TENDON_REQUIRES(mutex_);
   /// The next connection, or nothing and errno.
   [[nodiscard]] OwnedFd accept_one();
   /// A visitor of a rendezvous has a place already: that of the peer that opened it.
@@ -77,10 +94,10 @@ class Acceptor final : public FdHandler,
   const Profile profile_;
   const std::weak_ptr<OpenHandler> handler_;
   std::string address_;
-  std::string unix_path_;  // to be unlinked
   OwnedFd socket_ TENDON_GUARDED_BY(mutex_);
+  std::optional<Place> place_ TENDON_GUARDED_BY(mutex_);
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Door door_ TENDON_GUARDED_BY(mutex_);
   std::map<Door::Number, std::shared_ptr<Admission>> admissions_ TENDON_GUARDED_BY(mutex_);
   Door::Number next_admission_ TENDON_GUARDED_BY(mutex_) = 1;

@@ -15,6 +15,7 @@
 #include "runtime/stream_options.hpp"
 #include "session/machine.hpp"
 #include "session/resolve.hpp"
+#include "session/socket_names.hpp"
 #include "transport/stream/stream_link.hpp"
 
 namespace tendon::v0::detail {
@@ -193,15 +194,18 @@ bool Admission::on_hello(const HelloMessage& hello) {
   return stream_.reply(answer).next != Next::failed;
 }
 
+bool Admission::may_be_here() const {
+  const Nonce128 here = context().hello(acceptor_->profile_).boot_id;
+  return !is_none(here) && peer_->boot_id == here && peer_->uid == user_id();
+}
+
 // Without a rendezvous the connector goes on in another way, or says why it may not.
 Result<HelloMessage> Admission::offer_memory(HelloMessage answer) {
   if (stream_.stream()->peer().kind == PathKind::routed) return answer;
   // The kernel has said already that a peer at a unix socket is this user.
   const bool is_unix = stream_.stream()->peer().user.has_value();
   if (is_unix && (peer_->path == PathKind::tcp || answer.path == PathKind::tcp)) return answer;
-  const bool may_be_here =
-      !is_none(peer_->boot_id) && peer_->boot_id == answer.boot_id && peer_->uid == user_id();
-  if (!may_be_here) return answer;
+  if (!may_be_here()) return answer;
   auto token = open_rendezvous();
   if (token) {
     answer.token = *token;
@@ -218,15 +222,10 @@ Result<Nonce128> Admission::open_rendezvous() {
   TENDON_TRY(directory, runtime_directory());
   TENDON_TRY(token, random_nonce());
   const std::string path = rendezvous_path(directory, token);
-  TENDON_TRY(address, unix_socket_address(path));
-  OwnedFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return system_error(kWhere, "socket", errno);
-  if (::bind(fd.get(), address.get(), address.length) != 0)
-    return system_error(kWhere, "bind of the rendezvous " + path, errno);
+  TENDON_TRY(listening, listen_at(path, 1));
   rendezvous_path_ = path;
-  if (::listen(fd.get(), 1) != 0) return system_error(kWhere, "listen", errno);
-  TENDON_CHECK(context().loop().watch(fd.get(), EPOLLIN, weak_from_this()));
-  rendezvous_ = std::move(fd);
+  TENDON_CHECK(context().loop().watch(listening.fd.get(), EPOLLIN, weak_from_this()));
+  rendezvous_ = std::move(listening.fd);
   return token;
 }
 
@@ -311,8 +310,10 @@ bool Admission::accept_stream(const HelloMessage& path) {
   if (!proofs.satisfy(acceptor_->profile_)) {
     return refuse(
         {ErrorCode::permission_denied, kWhere,
-         "profile 'local' needs the same user on the same host; the listener must be bound "
-         "with Profile::plaintext for others"});
+         std::string("profile 'local' needs the same user on the same host; ") +
+             (may_be_here() ? "both processes need one runtime directory for the proof "
+                              "(TENDON_RUNTIME_DIR)"
+                            : "the listener must be bound with Profile::plaintext for others")});
   }
   const LinkTable& links = context().links();
   if (auto may = links.may_add(identity_of(*peer_), LinkRole::acceptor, proofs, origin()); !may)

@@ -42,6 +42,8 @@ class Admission final : public FdHandler,
  private:
   void advance() TENDON_REQUIRES(mutex_);
   void on_rendezvous() TENDON_REQUIRES(mutex_);
+  /// The peer says that it is this user on this host.
+  [[nodiscard]] bool may_be_here() const;
   /// Each handles a frame; true while the handshake goes on.
   bool on_hello(const HelloMessage& hello) TENDON_REQUIRES(mutex_);
   bool on_attach(const HelloMessage& attach) TENDON_REQUIRES(mutex_);

@@ -168,6 +168,11 @@ Result<Connected> Connector::run() {
   const HelloMessage& peer = talk.peer;
   if (is_none(peer.ticket))
     return explain({ErrorCode::protocol_violation, kWhere, "the peer's hello carries no ticket"});
+  if (expected_ && peer.context_id != *expected_) {
+    return Error{ErrorCode::unreachable, kWhere,
+                 "at " + address_text_ + " there is " + identity_of(peer).to_string() +
+                     ", the context " + peer.context_id.to_string()};
+  }
   const std::string local = local_host(talk.stream.stream()->fd());
 
   // One link per pair: the first of several connects makes it, the others wait for it and use it.
@@ -236,11 +241,18 @@ Result<HelloMessage> Connector::say_path(const Path& path) {
 // Another path was asked for: the proof is what the profile needs.
 Result<std::string> Connector::why_no_memory() {
   const HelloMessage& peer = talk_->peer;
+  is_elsewhere_ = true;
   if (stream_kind() == PathKind::routed) return talk_->stream.stream()->peer().why;
   if (is_unix() && !may_take(PathKind::shm)) return std::string("asked for; over a unix socket");
   const Nonce128 here = context_.hello(profile_).boot_id;
-  if (is_none(here) || peer.boot_id != here) return std::string("another host");
+  if (is_none(here) || is_none(peer.boot_id)) {
+    is_elsewhere_ = false;
+    return std::string(is_none(here) ? "this process" : "the peer") +
+           " cannot read /proc/sys/kernel/random/boot_id, by which a host is known: mount /proc";
+  }
+  if (peer.boot_id != here) return std::string("another host");
   if (peer.uid != user_id()) return "another user (uid " + std::to_string(peer.uid) + ")";
+  is_elsewhere_ = false;
   if (is_none(peer.token)) {
     return "the peer offers no rendezvous" +
            (peer.reason.empty() ? "" : ", because " + peer.reason);
@@ -310,11 +322,14 @@ Result<std::string> Connector::why_no_cable() {
 Result<std::string> Connector::why_no_stream() {
   if (!proofs_.satisfy(profile_)) {
     (void)talk_->stream.reject({ErrorCode::permission_denied, kWhere, why_not_});
-    return explain({ErrorCode::permission_denied, kWhere,
-                    "profile 'local' needs this user on this host, but " +
-                        identity_of(talk_->peer).to_string() + ": " + why_not_ +
-                        "; ask for profile 'plaintext' by name to go without protection "
-                        "(Profile::plaintext, `tendon --insecure-plaintext`)"});
+    return explain(
+        {ErrorCode::permission_denied, kWhere,
+         "profile 'local' needs this user on this host, but " +
+             identity_of(talk_->peer).to_string() + ": " + why_not_ +
+             (is_elsewhere_ ? "; ask for profile 'plaintext' by name to go without protection "
+                              "(Profile::plaintext, `tendon --insecure-plaintext`)"
+                            : "; both processes need one runtime directory that is theirs alone "
+                              "(TENDON_RUNTIME_DIR, `tendon info` prints it)")});
   }
   return may_take(PathKind::tcp) ? std::string() : why_not_;
 }
@@ -355,6 +370,13 @@ Result<void> Connector::add_lanes(StreamLink& link, Nonce128 lane_ticket) {
 Result<Connected> connect(ContextCore& context, std::string_view address, Profile profile,
                           Deadline deadline) {
   return Connector(context, address, profile, deadline).run();
+}
+
+Result<Connected> connect(ContextCore& context, const ContextId& expected, std::string_view address,
+                          Profile profile, Deadline deadline) {
+  Connector connector(context, address, profile, deadline);
+  connector.expect(expected);
+  return connector.run();
 }
 
 Result<Connected> connect(ContextCore& context, const Carrier& carrier, Profile profile,

@@ -37,6 +37,11 @@ struct Carrier {
 /// connecting to a listener of the same Context works.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, std::string_view address,
                                         Profile profile, Deadline deadline);
+/// The same, to this very Context: another one that listens there is `unreachable`, and gets no
+/// link.
+[[nodiscard]] Result<Connected> connect(ContextCore& context, const ContextId& expected,
+                                        std::string_view address, Profile profile,
+                                        Deadline deadline);
 /// The same over what `carrier` opens: a link to the Context there, which either side may have made
 /// already, else a new one.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, const Carrier& carrier,

@@ -33,6 +33,8 @@ class Connector {
         deadline_(deadline),
         carrier_(&carrier) {}
 
+  /// The Context that has to answer; without this call, any.
+  void expect(const ContextId& context) { expected_ = context; }
   [[nodiscard]] Result<Connected> run();
 
   // For the table of link_makers.hpp, which says what they mean.
@@ -88,12 +90,14 @@ class Connector {
   const Profile profile_;
   const Deadline deadline_;
   const Carrier* const carrier_ = nullptr;  // null: what the address says is dialled
+  std::optional<ContextId> expected_;
   std::vector<SocketAddress> addresses_;
   SocketAddress reached_;
   std::optional<Talk> talk_;
   PathKind wanted_ = PathKind::none;  // by either side; none: by neither
   Proofs proofs_{};                   // so far
   std::string why_not_;               // of the makers asked before
+  bool is_elsewhere_ = false;         // the peer is of another host or user, or seems to be
   std::optional<Met> met_;
 };
 

@@ -12,6 +12,7 @@
 #include "runtime/waits_for.hpp"
 #include "session/features.hpp"
 #include "session/machine.hpp"
+#include "session/socket_names.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -51,6 +52,7 @@ Result<void> ContextCore::open() {
   identity_.host = host_name();
   identity_.name = options_.name;
   boot_id_ = boot_id();
+  sweep_leftovers_at_start();
   TENDON_CHECK(loop_.open());
   if (options_.progress == Progress::manual) return {};
   if (!user_event_.open()) return system_error("context.create", "eventfd", errno);

@@ -18,9 +18,8 @@ constexpr std::chrono::seconds kMostForOne{5};  // of several addresses, where t
 
 // What another attempt, or another address, does not change.
 bool is_final(ErrorCode code) {
-  return code == ErrorCode::permission_denied || code == ErrorCode::invalid_argument ||
-         code == ErrorCode::context_closed || code == ErrorCode::forked ||
-         code == ErrorCode::limit_exceeded;
+  return code == ErrorCode::invalid_argument || code == ErrorCode::context_closed ||
+         code == ErrorCode::forked || code == ErrorCode::limit_exceeded;
 }
 
 // One address that takes connections and says nothing must not have the time of all others.
@@ -28,15 +27,6 @@ Deadline share(Deadline deadline, std::size_t addresses_left) {
   if (addresses_left == 1) return deadline;
   if (deadline.is_never()) return kMostForOne;
   return earlier(deadline, deadline.remaining() / addresses_left);
-}
-
-Result<std::shared_ptr<Link>> dial(ContextCore& context, const ContextId& peer,
-                                   const std::string& address, Profile profile, Deadline deadline) {
-  TENDON_TRY(connected, connect(context, address, profile, deadline));
-  if (connected.link->peer().context == peer) return std::move(connected.link);
-  return Error{ErrorCode::unreachable, kWhere,
-               "at " + address + " there is " + connected.link->peer_name() + ", the context " +
-                   connected.link->peer().context.to_string()};
 }
 
 /// What one call tries.
@@ -82,19 +72,23 @@ class Reaching {
   std::vector<Tried> tried_;
 };
 
-// The error of the last one, or one that is final.
+// The error of the last one, or one that decides more. A stranger at one address may refuse what
+// the peer at another one does not: hosts have addresses in common.
 Result<std::shared_ptr<Link>> Reaching::dial_each(std::span<const std::string> addresses,
                                                   Deadline deadline) {
   std::optional<Error> last;
+  std::optional<Error> refusal;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const std::string& address = addresses[i];
-    auto dialled = dial(context_, peer_, address, profile_, share(deadline, addresses.size() - i));
-    if (dialled) return dialled;
-    last = std::move(dialled).error();
+    auto connected =
+        connect(context_, peer_, address, profile_, share(deadline, addresses.size() - i));
+    if (connected) return std::move(connected->link);
+    last = std::move(connected).error();
     note(address, *last);
-    if (is_final(last->code)) break;
+    if (is_final(last->code)) return *last;
+    if (last->code == ErrorCode::permission_denied) refusal = last;
   }
-  return *last;
+  return refusal ? *refusal : *last;
 }
 
 Result<std::shared_ptr<Link>> Reaching::run_once(std::span<const std::string> addresses,
@@ -135,7 +129,7 @@ Result<std::shared_ptr<Link>> Reaching::run(std::span<const std::string> address
       last = std::move(round).error();
       link = made_by_peer();
       if (link != nullptr) return link;
-      if (is_final(last->code)) return *last;
+      if (is_final(last->code) || last->code == ErrorCode::permission_denied) return *last;
     }
     const auto pause = backoff.next();
     if (deadline.remaining() <= pause) break;

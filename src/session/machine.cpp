@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/machine.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <ctime>
-#include <memory>
 #include <string_view>
 #include <tendon/session/limits.hpp>
 
 #include "core/fd.hpp"
-#include "session/resolve.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -58,26 +52,21 @@ bool is_our_directory(const std::string& path) {
   return stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == user_id();
 }
 
-std::string_view asked() {
-  const char* value = std::getenv("TENDON_RUNTIME_DIR");
-  return value == nullptr ? "" : value;
-}
-
-Error unusable(const std::string& why) {
+Error unusable(std::string_view asked, const std::string& why) {
   return Error{ErrorCode::invalid_argument, kWhere,
-               "TENDON_RUNTIME_DIR='" + std::string(asked()) + "' " + why};
+               "TENDON_RUNTIME_DIR='" + std::string(asked) + "' " + why};
 }
 
 // What the environment asks for, where it does.
-Result<std::string> asked_directory() {
-  std::string directory(asked());
-  if (directory.front() != '/') return unusable("is relative; legal is an absolute path");
+Result<std::string> asked_directory(std::string_view asked) {
+  std::string directory(asked);
+  if (directory.front() != '/') return unusable(asked, "is relative; legal is an absolute path");
   // With a slash at its end a symbolic link would look like the directory behind it.
   while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
   const std::size_t longest = kMaxUnixPathBytes - 1 - kLongestName;
   if (directory.size() > longest) {
-    return unusable("has " + std::to_string(directory.size()) + " bytes; legal are 1-" +
-                    std::to_string(longest) + ", as names of sockets follow it");
+    return unusable(asked, "has " + std::to_string(directory.size()) + " bytes; legal are 1-" +
+                               std::to_string(longest) + ", as names of sockets follow it");
   }
   return directory;
 }
@@ -86,15 +75,11 @@ Error unsafe_directory(const std::string& directory, std::string_view why) {
   return Error{ErrorCode::permission_denied, kWhere,
                "runtime directory '" + directory + "' " + std::string(why) +
                    "; legal is a directory owned by uid " + std::to_string(user_id()) +
-                   " with mode 0700, no symbolic link"};
+                   " with mode 0700, no symbolic link: mend it, or set TENDON_RUNTIME_DIR to "
+                   "another one"};
 }
 
-Result<void> check_directory(const std::string& directory) {
-  struct stat facts {};
-  // lstat: a link planted in /tmp must not lead us into a directory of its maker's choice.
-  if (lstat(directory.c_str(), &facts) != 0) {
-    return system_error(kWhere, "lstat('" + directory + "')", errno);
-  }
+Result<void> check_facts(const std::string& directory, const struct stat& facts) {
   if (S_ISLNK(facts.st_mode)) return unsafe_directory(directory, "is a symbolic link");
   if (!S_ISDIR(facts.st_mode)) return unsafe_directory(directory, "is no directory");
   if (facts.st_uid != user_id()) {
@@ -108,24 +93,24 @@ Result<void> check_directory(const std::string& directory) {
   return {};
 }
 
+Error cannot_be_made(const std::string& directory, int cause) {
+  Error error = system_error(kWhere, "mkdir('" + directory + "')", cause);
+  error.detail += cause == ENOENT
+                      ? "; the last part of the path alone is made: make those before it"
+                      : "; set TENDON_RUNTIME_DIR to a directory that uid " +
+                            std::to_string(user_id()) + " may write to";
+  return error;
+}
+
 Result<std::string> make_directory(std::string directory) {
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    return system_error(kWhere, "mkdir('" + directory + "')", errno);
+    return cannot_be_made(directory, errno);
   TENDON_CHECK(check_directory(directory));
   return directory;
 }
 
 bool is_our_socket(const struct stat& facts) {
   return S_ISSOCK(facts.st_mode) && facts.st_uid == user_id();
-}
-
-bool has_listener(const std::string& path) {
-  const auto address = unix_socket_address(path);
-  if (!address) return true;  // not a path we could have bound: leave it alone
-  const OwnedFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!probe) return true;
-  if (connect(probe.get(), address->get(), address->length) == 0) return true;
-  return errno != ECONNREFUSED;
 }
 
 }  // namespace
@@ -148,11 +133,37 @@ std::string host_name() {
 std::int64_t process_id() { return getpid(); }
 std::uint32_t user_id() { return geteuid(); }
 
-bool runtime_directory_is_asked_for() { return !asked().empty(); }
+std::string asked_runtime_directory() {
+  const char* value = std::getenv("TENDON_RUNTIME_DIR");
+  return value == nullptr ? "" : value;
+}
 
-Result<std::string> runtime_directory() {
-  if (runtime_directory_is_asked_for()) {
-    TENDON_TRY(directory, asked_directory());
+bool runtime_directory_is_asked_for() { return !asked_runtime_directory().empty(); }
+
+Result<void> check_directory(const std::string& directory) {
+  struct stat facts {};
+  // lstat: a link planted in /tmp must not lead us into a directory of its maker's choice.
+  if (lstat(directory.c_str(), &facts) != 0) {
+    return system_error(kWhere, "lstat('" + directory + "')", errno);
+  }
+  return check_facts(directory, facts);
+}
+
+Result<OwnedFd> open_directory(const std::string& directory) {
+  OwnedFd fd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) return system_error(kWhere, "open('" + directory + "')", errno);
+  struct stat facts {};
+  if (fstat(fd.get(), &facts) != 0)
+    return system_error(kWhere, "fstat('" + directory + "')", errno);
+  TENDON_CHECK(check_facts(directory, facts));
+  return fd;
+}
+
+Result<std::string> runtime_directory() { return runtime_directory(asked_runtime_directory()); }
+
+Result<std::string> runtime_directory(std::string_view asked) {
+  if (!asked.empty()) {
+    TENDON_TRY(directory, asked_directory(asked));
     auto made = make_directory(std::move(directory));
     if (!made) made.error().detail = "TENDON_RUNTIME_DIR: " + made.error().detail;
     return made;
@@ -166,6 +177,18 @@ Result<std::string> runtime_directory() {
     }
   }
   return make_directory(system_directory());
+}
+
+std::vector<std::string> existing_runtime_directories() {
+  std::vector<std::string> candidates;
+  if (const std::string asked = asked_runtime_directory(); asked.empty()) {
+    candidates = {user_directory(), system_directory()};
+  } else if (auto directory = asked_directory(asked)) {
+    candidates.push_back(*std::move(directory));
+  }
+  std::erase_if(candidates,
+                [](const std::string& directory) { return !check_directory(directory); });
+  return candidates;
 }
 
 std::string rendezvous_path(const std::string& directory, const Nonce128& token) {
@@ -195,26 +218,6 @@ Result<std::string> find_rendezvous(const Nonce128& token) {
   return Error{ErrorCode::not_found, kWhere,
                "the peer has no rendezvous socket of uid " + std::to_string(user_id()) +
                    " that is visible here; searched " + searched + refused};
-}
-
-std::size_t sweep_stale_sockets(const std::string& directory, std::chrono::seconds min_age) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(directory.c_str()), &closedir);
-  if (entries == nullptr) return 0;
-  std::size_t removed_count = 0;
-  while (const dirent* entry = readdir(entries.get())) {
-    const std::string_view name(entry->d_name);
-    std::string_view digits = name;
-    if (digits.ends_with(kNodeSuffix)) digits.remove_suffix(kNodeSuffix.size());
-    if (digits.size() != kTokenDigits || is_none(parse_uuid(digits))) continue;
-    struct stat facts {};
-    if (fstatat(dirfd(entries.get()), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    // The kernel's stamp may be finer than time(), and a clock may be set back: no age is below 0.
-    const std::int64_t age = std::max<std::int64_t>(std::time(nullptr) - facts.st_ctime, 0);
-    if (!is_our_socket(facts) || age < min_age.count()) continue;
-    if (has_listener(directory + "/" + std::string(name))) continue;
-    if (unlinkat(dirfd(entries.get()), entry->d_name, 0) == 0) ++removed_count;
-  }
-  return removed_count;
 }
 
 }  // namespace tendon::v0::detail

@@ -6,7 +6,6 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "core/fd.hpp"
 #include "session/nonce128.hpp"
 
 namespace tendon::v0::detail {
@@ -34,6 +34,19 @@ namespace tendon::v0::detail {
 /// 0700 if missing. Refused (permission_denied) when it is a symbolic link, no directory, another
 /// user's, or open to others; what TENDON_RUNTIME_DIR asks for and cannot be had is an error.
 [[nodiscard]] TENDON_API Result<std::string> runtime_directory();
+/// The same for a process whose environment has `asked` as TENDON_RUNTIME_DIR; empty: nothing. For
+/// those that look again: a program may change its environment meanwhile.
+[[nodiscard]] TENDON_API Result<std::string> runtime_directory(std::string_view asked);
+/// TENDON_RUNTIME_DIR; empty: it is not set.
+[[nodiscard]] TENDON_API std::string asked_runtime_directory();
+/// Is this directory ours alone? Errors: as runtime_directory(), but nothing is made.
+[[nodiscard]] TENDON_API Result<void> check_directory(const std::string& directory);
+/// A descriptor that stands for a directory that is ours alone, whatever becomes of its path.
+[[nodiscard]] TENDON_API Result<OwnedFd> open_directory(const std::string& directory);
+/// Each directory that runtime_directory() may return, where it is there and ours alone.
+[[nodiscard]] TENDON_API std::vector<std::string> existing_runtime_directories();
+/// How often a process that serves something in the directory looks at it, whatever it is told.
+inline constexpr std::chrono::seconds kLookAtDirectoryEvery{4};
 /// Whether TENDON_RUNTIME_DIR is set.
 [[nodiscard]] bool runtime_directory_is_asked_for();
 /// `<directory>/<32 hex digits>`: the one form of a rendezvous path, so that no path ever crosses
@@ -47,11 +60,5 @@ namespace tendon::v0::detail {
 
 /// What follows the id of a Context in the name of its nodes' socket.
 inline constexpr std::string_view kNodeSuffix = ".node";
-
-/// Removes the sockets of rendezvous and of nodes in `directory` that belong to this user, have no
-/// listener and are older than `min_age` (a younger one may be bound but not yet listening); the
-/// number removed.
-std::size_t sweep_stale_sockets(const std::string& directory,
-                                std::chrono::seconds min_age = std::chrono::seconds(60));
 
 }  // namespace tendon::v0::detail

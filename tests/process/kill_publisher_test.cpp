@@ -17,7 +17,7 @@
 
 #include "core/failpoint.hpp"
 #include "process/peer.hpp"
-#include "session/machine.hpp"
+#include "session/socket_names.hpp"
 #include "support/batches.hpp"
 #include "support/expect.hpp"
 #include "support/scratch_dir.hpp"
@@ -133,8 +133,8 @@ bool KillPublisher::dies_at(int passage) {
   // Its head says so of a sample whose publish() had not returned, and which nobody was shown.
   EXPECT_LE(subscriber_.stats().missed, missed_before + 1);
   const auto left = [&] {
-    // The socket of a node that was killed goes when the next one listens, after a minute.
-    detail::sweep_stale_sockets(runtime_folder(), 0s);
+    // The socket of a node that was killed goes when the next process begins.
+    (void)detail::sweep_leftovers(runtime_folder());
     return same_residue(before, Residue::now(runtime_folder()));
   };
   EXPECT_TRUE(eventually([&] { return bool(left()); })) << left().message();

@@ -2,12 +2,14 @@
 // A node in another process: does what the lines of its standard input say, and answers each with
 // one line. Its arguments: a name, a transport (shm, tcp, auto), its lease [ms], the addresses of
 // its peers. "router=ADDR" and "listen=ADDR" among them make it a node that other hosts find,
-// "plaintext" is its profile, "publish_bytes=N" that of its Context.
+// "plaintext" is its profile, "publish_bytes=N" that of its Context. "star" instead of peers: it
+// finds those of this host.
 #include <unistd.h>
 
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -55,6 +57,8 @@ NodeOptions options_of(const std::string& name, const std::vector<std::string>& 
       options.listen = value;
     } else if (word == "plaintext") {
       options.profile = Profile::plaintext;
+    } else if (word == "star") {
+      options.peers.reset();
     } else if (!word.starts_with("publish_bytes=")) {
       options.peers->push_back(word);
     }
@@ -72,7 +76,14 @@ class Program {
                                   .publish_bytes = publish_bytes_of(words)})
                      .value()),
         node_profile_(options_of(name, words).profile),
-        node_(Node::join(context_, options_of(name, words), milliseconds(20'000)).value()) {}
+        node_(Node::join(context_, options_of(name, words), milliseconds(20'000)).value()) {
+    node_.on_event([this](const FabricEvent& event) {
+      if (event.kind != FabricEventKind::runtime_directory_changed) return;
+      const std::lock_guard lock(mutex_);
+      moves_.push_back(event.old_directory + " > " + event.new_directory);
+      moved_.notify_all();
+    });
+  }
 
   std::string act(std::istringstream& words) {
     std::string verb;
@@ -131,6 +142,14 @@ class Program {
       second_ = *std::move(joined);
       return "ok";
     }
+    if (verb == "moved") {  // the next change of its runtime directory: "ok OLD > NEW"
+      std::unique_lock lock(mutex_);
+      if (!moved_.wait_for(lock, milliseconds(20'000), [&] { return !moves_.empty(); }))
+        return "error timeout";
+      std::string move = "ok " + moves_.front();
+      moves_.pop_front();
+      return move;
+    }
     if (verb == "address") return "ok " + node_.address();
     if (verb == "subscribers") return "ok " + std::to_string(publisher_->stats().subscribers);
     if (verb == "path") {  // to a node: "ok KIND: REASON"
@@ -167,6 +186,8 @@ class Program {
   }
 
   std::mutex mutex_;
+  std::condition_variable moved_;
+  std::deque<std::string> moves_;
   Context context_;
   const Profile node_profile_;
   Node node_;

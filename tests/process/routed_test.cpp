@@ -126,6 +126,20 @@ TEST_F(RoutedHosts, ExchangeSamplesThroughTheRouterAlone) {
   EXPECT_THAT(motor->ask("path vision"), StartsWith("ok routed: "));
 }
 
+// Its first address is on a network that the other host does not reach.
+TEST_F(RoutedHosts, ANodeThatListensAtEveryInterfaceIsDialled) {
+  network_.emplace(3, 2);
+  start_router();
+  network_->run(kMotor, {"ip", "link", "set", "net0", "down"});
+  const auto vision = start(kVision, 1, "vision", "0.0.0.0:0");
+  const auto motor = start(kMotor, 1, "motor");
+  ASSERT_TRUE(is_ok(vision->ask("publisher count 8")));
+  ASSERT_TRUE(is_ok(motor->ask("subscribe count frames")));
+  ASSERT_TRUE(is_ok(vision->ask("wait 1")));
+  EXPECT_THAT(motor->ask("path vision"), StartsWith("ok tcp: "));
+  expect_samples(*vision, *motor, 1, 1000);
+}
+
 TEST_F(RoutedHosts, DialBackWhereOnlyTheSubscriberListens) {
   network_.emplace(3);
   start_router();

@@ -23,8 +23,12 @@ class SameHost : public ProcessTest {
   static void expect_no_proof(Peer& peer, std::string_view reason) {
     Context context = Context::create({.name = "survivor"}).value();
     Listener local = Listener::bind(context, "127.0.0.1:0").value();
-    EXPECT_TRUE(
-        is_error(peer.ask("connect " + local.address() + " local"), "permission_denied", reason));
+    const std::string refused = peer.ask("connect " + local.address() + " local");
+    EXPECT_TRUE(is_error(refused, "permission_denied", reason));
+    // The remedy is another profile only where another user is meant.
+    const bool is_other_user = reason == "user";
+    EXPECT_EQ(refused.find("'plaintext'") != std::string::npos, is_other_user) << refused;
+    EXPECT_EQ(refused.find("TENDON_RUNTIME_DIR") != std::string::npos, !is_other_user) << refused;
     Listener plain =
         Listener::bind(context, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
     const std::string path = value_of(peer.ask("connect " + plain.address() + " plaintext"));
@@ -177,7 +181,7 @@ TEST_F(SameHost, NothingIsLeftInTheRuntimeDirectory) {
     Pipe pipe = survivor.meet(peer);
     const std::string address = value_of(peer.ask("listen"));
     Pipe back = Pipe::connect(survivor.context(), address, kPatience).value();
-    // Not in the middle of the handshake: what is left then is swept when it is a minute old.
+    // Not in the middle of the handshake: what is left then goes at the next start.
     ASSERT_TRUE(eventually([&] { return Residue::now(runtime_folder()).files == before.files; }));
     peer.kill_and_wait();
   }

@@ -5,9 +5,12 @@ import asyncio
 import gc
 import math
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -886,6 +889,21 @@ def test_a_node_may_join_before_its_router():
         event = events.recv(PATIENCE_S)
         assert (event.kind, event.key, event.node) == ("discovery_lost", "", "")
         assert f"tcp/{nobody}: connection refused" in event.reason
+
+
+def test_a_node_tells_where_its_runtime_directory_is_now(monkeypatch):
+    # Not in tmp_path: paths of sockets are short.
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="td-"))
+    monkeypatch.setenv("TENDON_RUNTIME_DIR", str(directory))
+    with tendon.Context() as context, tendon.Node("vision", domain="brain", peers=[], context=context) as node:
+        events = node.events()
+        directory.rename(f"{directory}-away")
+        shutil.rmtree(f"{directory}-away")
+        event = events.recv(PATIENCE_S)
+        assert (event.kind, event.key, event.node) == ("runtime_directory_changed", "", "vision")
+        assert (event.old_directory, event.new_directory) == (str(directory), str(directory))
+        assert directory.is_dir()
+    shutil.rmtree(directory)
 
 
 # What a caller may do wrong

@@ -31,6 +31,8 @@ enum class FabricEventKind : std::uint8_t {
   plain_deleted,   ///< a plain Zenoh peer deleted a key: Zenoh's word that it has no value any more
   discovery_lost,  ///< no router answers for half a second: nothing new is found, links go on
   discovery_found,  ///< one does, after `discovery_lost` or for the first time in the background
+  /// Newcomers of this host find the nodes of this Context in another runtime directory
+  runtime_directory_changed,
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -60,6 +62,8 @@ enum class FabricEventKind : std::uint8_t {
       return "discovery_lost";
     case FabricEventKind::discovery_found:
       return "discovery_found";
+    case FabricEventKind::runtime_directory_changed:
+      return "runtime_directory_changed";
   }
   return "unknown";
 }
@@ -75,8 +79,8 @@ struct DialAttempt {
 
 struct TENDON_API FabricEvent {
   FabricEventKind kind = FabricEventKind::gap;
-  std::string key;     ///< of the topic; empty for what is about a node, or about discovery
-  std::string node;    ///< the other one; empty where there is none
+  std::string key;     ///< of the topic; empty for what is about a node, discovery or a directory
+  std::string node;    ///< the other one, or this one if its directory changed; empty: none
   std::string reason;  ///< how it is known, and what was tried
   std::optional<Gap> gap{};
   std::vector<DialAttempt> tried{};  ///< of `unreachable`: each address, in the order of dialling
@@ -85,6 +89,10 @@ struct TENDON_API FabricEvent {
   std::optional<Ended> ended{};
   /// The subscriber of this node that it is about, as Subscriber::entity() says; 0: about none.
   std::uint32_t subscriber = 0;
+  /// Set for `runtime_directory_changed`. Both alike: it was made anew. An empty one: nowhere,
+  /// because no directory is this user's alone.
+  std::string old_directory{};
+  std::string new_directory{};
 
   /// "lagging: motor (host b, pid 4711) on vision/frames: sample 17 waited for it ...".
   friend TENDON_API std::ostream& operator<<(std::ostream& out, const FabricEvent& event);

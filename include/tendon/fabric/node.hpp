@@ -52,7 +52,9 @@ struct NodeOptions {
   /// that name this one.
   std::optional<std::vector<std::string>> peers = std::nullopt;
   /// Where this node can be reached beside the unix socket for nodes of this host and user; port 0
-  /// lets the system choose: see address(). Empty: nowhere.
+  /// lets the system choose: see address(). "0.0.0.0:0" and "[::]:0" are every interface: others
+  /// are told kMaxAnnouncedAddresses of their addresses; invalid_argument where there is none.
+  /// Empty: nowhere.
   std::string listen = {};
   /// With discovery by Zenoh: where neither of two nodes reaches the other, their link may lead
   /// through its routers. It needs plaintext, is slower than any other path, and costs the routers

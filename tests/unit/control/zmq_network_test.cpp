@@ -2,14 +2,18 @@
 #include "control/zmq_network.hpp"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <sys/time.h>
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "control/wake.hpp"
 #include "session/machine.hpp"
 #include "support/expect.hpp"
 #include "support/raw_socket.hpp"
+#include "support/scratch_dir.hpp"
 
 namespace tendon::test {
 namespace {
@@ -65,6 +69,35 @@ TEST_F(ZmqFlows, WithinOneHostGoThroughTheRuntimeDirectoryAndLeaveNothingThere) 
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_TRUE(fails_with(worker_->connect(endpoints, "127.0.0.1", {}), ErrorCode::not_supported,
                          "TENDON_RUNTIME_DIR"));
+}
+
+TEST_F(ZmqFlows, ComeBackUnderTheirNamesInADirectoryThatWasRemoved) {
+  const ScratchDir scratch;
+  const std::string directory = (scratch.path() / "run").string();
+  const char* const former = getenv("TENDON_RUNTIME_DIR");
+  const std::optional<std::string> kept =
+      former ? std::optional<std::string>(former) : std::nullopt;
+  setenv("TENDON_RUNTIME_DIR", directory.c_str(), 1);
+  {
+    const auto controller = controller_->bind({}).value();
+    const StepEndpoints endpoints = controller->endpoints();
+    const auto early = worker_->connect(endpoints, "127.0.0.1", {}).value();
+    EXPECT_TRUE(hears(*controller, *early, "before"));
+    std::filesystem::remove_all(directory);
+    EXPECT_TRUE(eventually([&] {
+      controller->wait(never_->fd(), std::chrono::milliseconds(10));
+      return std::filesystem::exists(directory + "/" + endpoints.microbatches.substr(4));
+    }));
+    const auto late = worker_->connect(endpoints, "127.0.0.1", {}).value();
+    EXPECT_TRUE(hears(*controller, *late, "after"));
+    EXPECT_TRUE(is_heard(*controller, *late, v1::FLOW_STEP_OUTPUTS, "outputs"));
+    EXPECT_TRUE(is_heard(*controller, *early, v1::FLOW_STEP_OUTPUTS, "outputs of before"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory));
+  if (kept)
+    setenv("TENDON_RUNTIME_DIR", kept->c_str(), 1);
+  else
+    unsetenv("TENDON_RUNTIME_DIR");
 }
 
 TEST_F(ZmqFlows, BetweenHostsAreForTheKeysOfTheRosterAlone) {

@@ -104,6 +104,11 @@ TEST(Error, SystemErrorsGetCodesOfTheirOwn) {
   }
 }
 
+TEST(Error, WantOfDescriptorsSaysWhatToRaise) {
+  EXPECT_NE(system_error("test", "socket", EMFILE).detail.find("`ulimit -n`"), std::string::npos);
+  EXPECT_NE(system_error("test", "socket", ENFILE).detail.find("fs.file-max"), std::string::npos);
+}
+
 TEST(Error, EveryRemedyHasAName) {
   std::set<std::string_view> names;
   for (const Remedy remedy : {Remedy::fix_the_call, Remedy::retry_later, Remedy::reconnect,

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <latch>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -349,10 +350,11 @@ TEST_P(Strangers, ThatAnnounceMoreThanTheWindowAreTold) {
   Mouth mouth = open(Purpose::discovery);
   ContextCore& node = *ContextCore::of(node_context_);
   std::latch is_busy{1};
-  std::latch may_go_on{1};
-  node.schedule([&] {
+  // Shared: the one that waits looks at it once more when it was told.
+  const auto may_go_on = std::make_shared<std::latch>(1);
+  node.schedule([&is_busy, may_go_on] {
     is_busy.count_down();
-    may_go_on.wait();
+    may_go_on->wait();
   });
   is_busy.wait();
   Descriptor word;
@@ -370,7 +372,7 @@ TEST_P(Strangers, ThatAnnounceMoreThanTheWindowAreTold) {
     take_in();
     return mouth.ear->count(MessageKind::error) != 0;
   }));
-  may_go_on.count_down();
+  may_go_on->count_down();
   EXPECT_TRUE(mouth.ear->was_told(ErrorCode::protocol_violation, "window"));
 }
 

@@ -551,4 +551,13 @@ TEST_F(ZenohSessions, NothingIsToldWhileTheProcessExits) {
       testing::ExitedWithCode(0), "");
 }
 
+TEST(ZenohSession, NamesItsEndpointsAsItIsTold) {
+  if (!zenoh_version()) GTEST_SKIP() << "this build has no Zenoh";
+  const auto nobody = open_zenoh({.connect = {"unixsock-stream//proc/self/fd/1/x.zenoh"},
+                                  .connect_as = {"unixsock-stream//run/tendon/x.zenoh"}},
+                                 tendon::Deadline::now());
+  ASSERT_TRUE(fails_with(nobody, ErrorCode::unreachable, "//run/tendon/x.zenoh: "));
+  EXPECT_THAT(nobody.error().detail, testing::Not(testing::HasSubstr("/proc/self")));
+}
+
 }  // namespace

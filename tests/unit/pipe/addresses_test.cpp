@@ -76,6 +76,13 @@ TEST_P(Addresses, APathInUseIsAddressInUseAndItsFileStays) {
   first.close();
 }
 
+TEST_P(Addresses, OneThatIsNotThisHostsIsSaidToBeSo) {
+  // 192.0.2.0/24 is for documents.
+  EXPECT_TRUE(fails_with(Listener::bind(*server_, "192.0.2.7:0", {.profile = Profile::plaintext}),
+                         ErrorCode::invalid_argument,
+                         "no interface of this host has this address"));
+}
+
 TEST_P(Addresses, TheChosenPortCanBeRead) {
   Listener listener = Listener::bind(*server_, "127.0.0.1:0").value();
   const Address address = Address::parse(listener.address()).value();

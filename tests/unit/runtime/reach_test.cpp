@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "session/hello.hpp"
 #include "support/batches.hpp"
 #include "support/pipe_pair.hpp"
 #include "support/raw_socket.hpp"
@@ -48,6 +49,32 @@ TEST_P(Reach, MakesALinkAtTheAddressWhereTheContextIs) {
   ASSERT_TRUE(link) << link.error().message();
   EXPECT_EQ((*link)->peer().context, wanted.id());
   EXPECT_EQ(reach(here, wanted.id(), {}).value(), *link) << "it is there";
+  EXPECT_EQ(link_count(here), 1u) << "none to the stranger";
+}
+
+// Hosts have addresses in common: those of bridges, for one.
+TEST_P(Reach, GoesOnBehindAStrangerWhoRefuses) {
+  Context here = Context::create({.transport = way().transport}).value();
+  Context wanted = Context::create({.name = "wanted", .transport = way().transport}).value();
+  Listener of_wanted = Listener::bind(wanted, "127.0.0.1:0").value();
+  const RawListener stranger;
+  std::thread refusing([&] {
+    const Error refusal{ErrorCode::permission_denied, "test", "this user only"};
+    const auto frame = detail::encode(detail::rejection_of(refusal));
+    const std::string words(reinterpret_cast<const char*>(frame.data()), frame.size());
+    while (const detail::OwnedFd peer = stranger.accept()) {
+      send_all(peer.get(), words);
+      (void)read_to_end(peer.get());
+    }
+  });
+  const auto link = reach(here, wanted.id(), {stranger.address(), of_wanted.address()});
+  // Behind it nobody listens, which says less.
+  EXPECT_TRUE(fails_with(reach(here, id_of(7), {stranger.address(), "127.0.0.1:1"}),
+                         ErrorCode::permission_denied, "this user only"));
+  stranger.close();
+  refusing.join();
+  ASSERT_TRUE(link) << link.error().message();
+  EXPECT_EQ((*link)->peer().context, wanted.id());
 }
 
 TEST_P(Reach, UsesALinkThatThePeerMade) {

@@ -21,7 +21,6 @@
 namespace {
 
 namespace fs = std::filesystem;
-using namespace std::chrono_literals;
 using tendon::ErrorCode;
 using tendon::detail::find_rendezvous;
 using tendon::detail::is_none;
@@ -30,7 +29,6 @@ using tendon::detail::OwnedFd;
 using tendon::detail::random_nonce;
 using tendon::detail::rendezvous_path;
 using tendon::detail::runtime_directory;
-using tendon::detail::sweep_stale_sockets;
 using testing::HasSubstr;
 
 TEST(Machine, TokensDiffer) {
@@ -298,35 +296,25 @@ TEST_F(RuntimeDirectory, OnlyASocketIsARendezvous) {
   EXPECT_FALSE(find_rendezvous(token));
 }
 
-TEST_F(RuntimeDirectory, SweepTakesOnlyWhatNobodyListensOn) {
-  const std::string directory = runtime_directory().value();
-  const auto fresh_path = [&] { return rendezvous_path(directory, random_nonce().value()); };
-  const std::string dead = fresh_path();
-  { const OwnedFd closed = bound_socket(dead); }
-  const std::string alive = fresh_path();
-  const OwnedFd listener = bound_socket(alive);
-  ASSERT_EQ(listen(listener.get(), 0), 0);
-  const std::string file = fresh_path();
-  std::ofstream(file) << "x";
-  const std::string other_name = directory + "/service.sock";
-  { const OwnedFd closed = bound_socket(other_name); }
-  const std::string dead_node = fresh_path() + ".node";
-  { const OwnedFd closed = bound_socket(dead_node); }
-  const std::string link = fresh_path();
-  fs::create_symlink(other_name, link);
+TEST_F(RuntimeDirectory, ErrorsSayWhatToMend) {
+  ASSERT_EQ(mkdir(ours().c_str(), 0700), 0);
+  ASSERT_EQ(chmod(ours().c_str(), 0755), 0);
+  EXPECT_THAT(runtime_directory().error().detail, HasSubstr("mend it, or set TENDON_RUNTIME_DIR"));
+  ask_for(base_ + "/missing/own");
+  EXPECT_THAT(runtime_directory().error().detail, HasSubstr("make those before it"));
+  ask_for("/sys/tendon");  // where nobody makes one
+  ASSERT_FALSE(runtime_directory());
+  EXPECT_THAT(runtime_directory().error().detail,
+              HasSubstr("set TENDON_RUNTIME_DIR to a directory that uid"));
+}
 
-  EXPECT_EQ(sweep_stale_sockets(directory, 3600s), 0u) << "all are younger than that";
-  EXPECT_TRUE(fs::exists(dead));
-  EXPECT_EQ(sweep_stale_sockets(directory, 0s), 2u);
-  EXPECT_FALSE(fs::exists(dead));
-  EXPECT_FALSE(fs::exists(dead_node));
-  EXPECT_TRUE(fs::exists(alive));
-  EXPECT_TRUE(fs::exists(file));
-  EXPECT_TRUE(fs::exists(other_name));
-  EXPECT_TRUE(fs::is_symlink(link));
-  // The probe filled the backlog of the living one: it still counts as alive.
-  EXPECT_EQ(sweep_stale_sockets(directory, 0s), 0u);
-  EXPECT_EQ(sweep_stale_sockets(directory + "/missing", 0s), 0u);
+// Those that look again do not follow what the program does to its environment meanwhile.
+TEST_F(RuntimeDirectory, IsToldForWhatWasAsked) {
+  const std::string asked = tendon::detail::asked_runtime_directory();
+  EXPECT_EQ(asked, ours());
+  ask_for(base_ + "/later");
+  EXPECT_EQ(runtime_directory(asked).value(), ours());
+  EXPECT_EQ(runtime_directory().value(), base_ + "/later");
 }
 
 }  // namespace
