@@ -10,6 +10,7 @@
 
 #include "fabric/context_fabric.hpp"
 #include "support/batches.hpp"
+#include "support/idle_pipes.hpp"
 #include "unit/fabric/nodes.hpp"
 
 namespace tendon::test {
@@ -18,18 +19,6 @@ namespace {
 using detail::ContextCore;
 using detail::ContextFabric;
 using testing::HasSubstr;
-
-/// A pipe that nobody says anything on.
-class Idle final : public detail::MessageSink {
- public:
-  void on_message(detail::Incoming&&) override {}
-  bool claim_destination(const detail::Descriptor&, std::vector<MutableBytes>&) override {
-    return false;
-  }
-  bool admits(const detail::Descriptor&) override { return true; }
-  void on_transfer_ended(const detail::Transfer&) override {}
-  void on_link_failed(const Error&) override {}
-};
 
 class ManyChannels : public NodesTest {
  protected:
@@ -57,17 +46,10 @@ class ManyChannels : public NodesTest {
     }));
     return link;
   }
-  /// Pipes under numbers that neither side uses, until there is room for `left` more.
-  static void fill(detail::Link& link, std::uint32_t left) {
-    const detail::Lock receiving(link.receive_mutex());
-    for (std::uint32_t pipe = kFirst; link.pipe_count() + left < link.most_pipes(); ++pipe)
-      link.attach(pipe, std::make_shared<Idle>());
-  }
   static void make_room(detail::Link& link) {
     const detail::Lock receiving(link.receive_mutex());
-    link.detach(kFirst);
+    link.detach(kFirstIdlePipe);
   }
-  static constexpr std::uint32_t kFirst = 1u << 30;
 };
 TENDON_ON_BOTH_PATHS(ManyChannels);
 
@@ -87,7 +69,7 @@ TEST_P(ManyChannels, ATopicBeyondThemIsToldOfAndConnectedWhenThereIsRoom) {
     Subscriber subscriber = Subscriber::declare(motor.node, "t/*").value();
     const auto link = link_of(motor);
     EXPECT_TRUE(eventually([&] { return motor.node.nodes().size() == 2; }));
-    fill(*link, 1);
+    fill_with_idle_pipes(*link, 1);
     Publisher last = Publisher::declare(vision.node, "t/last").value();
     ASSERT_TRUE(succeeds(subscriber.wait_for_publishers(1, kPatience)));
     EXPECT_TRUE(told.of(FabricEventKind::unreachable).empty());
