@@ -19,6 +19,8 @@ inline constexpr std::size_t kMaxNameChunkBytes = 255;
 inline constexpr std::size_t kMaxAnnouncedAddresses = 4;
 /// Samples that a publisher keeps for those that come late.
 inline constexpr std::uint32_t kMaxHistorySamples = 65536;
+/// Subscriptions of one publisher, of all peers together.
+inline constexpr std::size_t kMaxSubscriptions = 4096;
 /// Announcements of one peer, without a discovery service.
 inline constexpr std::size_t kMaxAnnouncements = 4096;
 /// Requests of one caller to one responder that have no answer yet; further ones wait at the
