@@ -5,6 +5,8 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
+#include "memory/recycler.hpp"
+
 namespace tendon::v0::detail {
 
 SampleChannel::SampleChannel(ContextCore& context, std::shared_ptr<Link> link, std::uint32_t pipe,
@@ -17,7 +19,7 @@ SampleChannel::SampleChannel(ContextCore& context, std::shared_ptr<Link> link, s
       sender_(pipe, window_, link_->peer_cap_bytes()) {}
 
 Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t tag,
-                                     std::uint64_t share_bytes) {
+                                     std::uint64_t share_bytes, Keeps keeps) {
   if (link_->ended()) {
     end();
     return link_->end_error();
@@ -25,6 +27,7 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
   if (failure_) return *failure_;
   TENDON_TRY(before, go_on());
   if (before == Sent::later) return Shown::closed;
+  if (was_dropped()) return Shown::dropped;
   Descriptor descriptor = sample.descriptor;
   descriptor.pipe = pipe_;
   descriptor.tag = tag;
@@ -33,6 +36,7 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
   auto announced = Sent::done;
   if (is_first) {
     TENDON_CHECK(check_size(descriptor));
+    TENDON_CHECK(check_strandings());
     TENDON_TRY(begun, announce(sample.schema));
     if (begun == Sent::later && !under_way_) return Shown::closed;
     announced = begun;
@@ -40,16 +44,20 @@ Result<Shown> SampleChannel::prepare(const SharedMessage& sample, std::uint32_t 
   if (sample.schema != nullptr) descriptor.schema = sender_.number_of(sample.schema);
   (void)sender_.begin(descriptor);  // there is room: the sender alone makes it less
   share_bytes_ = share_bytes;
+  is_first_of_schema_ = is_first;
+  // A link of shared memory shows the slot itself; a small body goes whole or not at all.
+  const bool is_lent =
+      goes_over_socket() && sample.slot != nullptr && descriptor.body_bytes() > kMaxInlineBytes;
+  if (is_lent) lend(sample, keeps);
   if (announced == Sent::later) return keep(Step::announcing, descriptor, sample);
-  // Over sockets a slot is kept until the last byte has left.
-  const bool is_copied = !link_->traits().slots_go_over && !hold(sample);
-  if (is_copied) copy(sample);
-  const SharedMessage& offered = is_copied ? message_ : sample;
-  describe(descriptor, offered);
+  if (is_lent)
+    describe(descriptor, sample.share);
+  else
+    describe(descriptor, sample.body, sample.slot.get(), sample.share);
   auto begun = offer();
   if (!begun && is_first) return fail(std::move(begun).error());
-  if (under_way_) return keep(Step::sending, descriptor, offered);
-  if (begun && *begun == Sent::later && is_first) return keep(Step::announced, descriptor, offered);
+  if (under_way_) return keep(Step::sending, descriptor, sample);
+  if (begun && *begun == Sent::later && is_first) return keep(Step::announced, descriptor, sample);
   let_go();
   if (!begun) return std::move(begun).error();
   if (*begun == Sent::later) return Shown::closed;
@@ -62,22 +70,15 @@ SampleChannel::~SampleChannel() {
   if (reader_ != 0) context_.publishing().pool()->retire_link(reader_);
 }
 
-bool SampleChannel::hold(const SharedMessage& sample) {
-  PublishPool& pool = *context_.publishing().pool();
-  if (sample.slot == nullptr || &sample.slot->pool() != &pool || held_) return true;
-  if (reader_ == 0) reader_ = pool.add_link(link_->peer_name(), 1);
-  if (pool.give(reader_, *sample.slot, share_bytes_) != PublishPool::Window::open) return false;
-  held_ = sample.slot->id();
-  return true;
-}
-
-void SampleChannel::copy(const SharedMessage& sample) {
-  copied_body_.assign(sample.body.begin(), sample.body.end());
-  if (sample.slot != nullptr && copied_ != nullptr)
-    copied_->fetch_add(1, std::memory_order_relaxed);
-  message_ = sample;
-  message_.slot = nullptr;
-  message_.body = copied_body_;
+void SampleChannel::lend(const SharedMessage& sample, Keeps keeps) {
+  const auto& pool = context_.publishing().pool();
+  if (reader_ == 0) {
+    reader_ = pool->add_link(
+        link_->peer_name(), 1,
+        goes_over_socket() ? PublishPool::Reads::over_socket : PublishPool::Reads::in_place);
+  }
+  lent_ = make_recycled<LentSample>(LentSample::Reader{pool, reader_, share_bytes_, copied_},
+                                    sample.slot, sample.body, keeps);
 }
 
 // Before anything is announced: afterwards a message can only be late.
@@ -89,6 +90,14 @@ Result<void> SampleChannel::check_size(const Descriptor& descriptor) const {
                "a message of " + std::to_string(descriptor.body_bytes()) + " bytes to " +
                    link_->peer_name() + ": at most " + std::to_string(most) +
                    " are legal on this link (ContextOptions::link_cap_bytes)"};
+}
+
+// Each waits at the receiver until it reads on. Another channel begins with none.
+Result<void> SampleChannel::check_strandings() const {
+  if (sender_.strandings() < ChannelSender::kMostStranded) return {};
+  return Error{ErrorCode::resource_exhausted, "channel.show",
+               link_->peer_name() + " was told " + std::to_string(sender_.strandings()) +
+                   " schemas in a row the samples of which were given up before they could leave"};
 }
 
 // `later`: it is under way, or nothing was done.
@@ -104,29 +113,40 @@ Result<Sent> SampleChannel::announce(const std::shared_ptr<const Schema>& schema
   return begun;
 }
 
-void SampleChannel::describe(const Descriptor& descriptor, const SharedMessage& sample) {
+void SampleChannel::describe(const Descriptor& descriptor, Bytes body, const PublishedSlot* slot,
+                             RingShare share) {
   const std::uint64_t payload_bytes = descriptor.payload_bytes;
-  payload_ = {0, sample.body.first(payload_bytes), nullptr, payload_bytes};
+  payload_ = {0, body.first(payload_bytes), nullptr, payload_bytes};
   op_ = {};
   op_.descriptor = descriptor;
   op_.parts = {&payload_, 1};
-  op_.values = sample.body.subspan(payload_bytes, descriptor.values_bytes);
-  op_.header =
-      sample.body.subspan(payload_bytes + descriptor.values_bytes, descriptor.header_bytes);
-  op_.published = sample.slot.get();
-  op_.share = sample.share;
+  op_.values = body.subspan(payload_bytes, descriptor.values_bytes);
+  op_.header = body.subspan(payload_bytes + descriptor.values_bytes, descriptor.header_bytes);
+  op_.published = slot;
+  op_.share = share;
   op_.share_bytes = share_bytes_;
+}
+
+// What lent_ has.
+void SampleChannel::describe(const Descriptor& descriptor, RingShare share) {
+  op_ = {};
+  op_.descriptor = descriptor;
+  lent_->describe(op_);
+  op_.share = share;
+  op_.share_bytes = share_bytes_;
+  if (!goes_over_socket())
+    op_.published = lent_->slot();
+  else if (descriptor.body_bytes() > kMaxInlineBytes)
+    op_.lent = lent_.get();
 }
 
 Shown SampleChannel::keep(Step step, const Descriptor& descriptor, const SharedMessage& sample) {
   sender_.sent(descriptor);
   step_ = step;
   descriptor_ = descriptor;
-  if (&sample == &message_) return Shown::under_way;
-  if (sample.slot != nullptr && hold(sample))
-    message_ = sample;
-  else
-    copy(sample);
+  share_ = sample.share;
+  if (lent_ == nullptr) lend(sample, Keeps::until_sent);
+  if (goes_over_socket()) context_.publishing().sends().add(link_, lent_);
   return Shown::under_way;
 }
 
@@ -170,8 +190,23 @@ Result<Sent> SampleChannel::go_on() {
     TENDON_TRY(gone, go_on_sending());
     if (gone == Sent::later) return gone;
   }
-  let_go();
+  if (step_ != Step::idle) {
+    if (op_.dropped) note_dropped();
+    let_go();
+  }
   return Sent::done;
+}
+
+bool SampleChannel::was_dropped() {
+  if (step_ != Step::idle) (void)go_on();
+  return std::exchange(dropped_, false);
+}
+
+// It keeps its number, which no other message has.
+void SampleChannel::note_dropped() {
+  window_.uncount(descriptor_.payload_bytes);
+  if (is_first_of_schema_) sender_.strand(descriptor_.schema);
+  dropped_ = true;
 }
 
 // The link goes on with op_.
@@ -184,7 +219,7 @@ Result<Sent> SampleChannel::go_on_sending() {
 }
 
 Result<Sent> SampleChannel::go_on_announced() {
-  describe(descriptor_, message_);
+  describe(descriptor_, share_);
   auto begun = offer();
   if (!begun) return fail(std::move(begun).error());
   if (under_way_) step_ = Step::sending;
@@ -210,10 +245,10 @@ void SampleChannel::end() noexcept {
 }
 
 void SampleChannel::let_go() noexcept {
-  step_ = Step::idle;
-  message_ = {};
-  if (copied_body_.capacity() > kMaxInlineBytes) copied_body_ = {};
-  if (held_) context_.publishing().pool()->take_back(reader_, *std::exchange(held_, std::nullopt));
+  if (std::exchange(step_, Step::idle) != Step::idle && goes_over_socket())
+    context_.publishing().sends().remove(*lent_);
+  if (lent_ != nullptr) lent_->end();
+  lent_ = nullptr;
 }
 
 }  // namespace tendon::v0::detail

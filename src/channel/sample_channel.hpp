@@ -7,10 +7,10 @@
 #include <optional>
 #include <tendon/core/result.hpp>
 #include <tendon/tensor/schema.hpp>
-#include <vector>
 
 #include "channel/sender.hpp"
 #include "runtime/waits_for.hpp"
+#include "transport/lent_sample.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::v0::detail {
@@ -29,8 +29,9 @@ struct SharedMessage {
 /// What came of an attempt to show a sample on a channel.
 enum class Shown : std::uint8_t {
   shown,      ///< it is with the peer, or in the hands of the kernel
-  under_way,  ///< it will be, and holds its slot until then; the channel is closed meanwhile
-  closed,  ///< nothing was done: the window is closed, or there is no room in ring, arena, socket
+  under_way,  ///< it will be, unless it is dropped; the channel is closed meanwhile
+  closed,   ///< nothing was done: the window is closed, or there is no room in ring, arena, socket
+  dropped,  ///< nothing was done, but said: what was under way before was dropped. Once
 };
 
 /// The sending side of one of many channels that show the same samples: at most one message is
@@ -41,8 +42,11 @@ enum class Shown : std::uint8_t {
 ///        -> announced    the schema has gone, and there was no room for the message
 ///        -> sending      a large message leaves over sockets
 ///
-/// Owns:    shares of its link and of the schemas; of a slot, or a copy of a small body, while a
-///          sample is under way.
+/// Over sockets a sample with `Keeps::once_begun` may be dropped while it is under way: when nobody
+/// has it any more before its first byte goes, and by StoppedSends. The peer never gets it.
+///
+/// Owns:    shares of its link and of the schemas; while a sample is under way, what LentSample
+///          says, or a copy of a small body.
 /// Threads: the lock of its SampleSender is held for every call, but for window() and link().
 /// Errors:  the link's; then nothing is under way any more.
 /// Blocks:  never.
@@ -64,10 +68,18 @@ class SampleChannel {
   /// show_and_ring() must follow what is shown. `tag` is that of the descriptor. A schema that the
   /// receiver does not know is announced first, when the window has room for the sample.
   /// `share_bytes`: how much of the publish pool the receiver's link may have, this included.
+  using Keeps = LentSample::Keeps;
   [[nodiscard]] Result<Shown> prepare(const SharedMessage& sample, std::uint32_t tag,
-                                      std::uint64_t share_bytes = PublishPool::kWholeShare);
-  /// Looks whether what was under way has gone.
+                                      std::uint64_t share_bytes = PublishPool::kWholeShare,
+                                      Keeps keeps = Keeps::until_sent);
+  /// Looks whether what was under way has gone, or was dropped.
   [[nodiscard]] Result<Sent> go_on();
+  /// Was what was under way dropped? Says it once.
+  [[nodiscard]] bool was_dropped();
+  /// What is under way: Keeps::once_begun from here on.
+  void wait_no_more() {
+    if (lent_ != nullptr) lent_->wait_no_more();
+  }
   /// What is under way will not be delivered, unless it is too late. Nothing follows on this
   /// channel.
   void end() noexcept;
@@ -75,14 +87,16 @@ class SampleChannel {
  private:
   enum class Step : std::uint8_t { idle, announcing, announced, sending };
   [[nodiscard]] Result<void> check_size(const Descriptor& descriptor) const;
+  [[nodiscard]] Result<void> check_strandings() const;
   [[nodiscard]] Result<Sent> announce(const std::shared_ptr<const Schema>& schema);
-  void describe(const Descriptor& descriptor, const SharedMessage& sample);
-  /// A slot that is kept for this receiver counts as one that it holds. False: beyond that which
-  /// all of them may have.
-  [[nodiscard]] bool hold(const SharedMessage& sample);
-  void copy(const SharedMessage& sample);
-  /// The message has its number: it goes, whatever happens, from here on.
+  [[nodiscard]] bool goes_over_socket() const noexcept { return !link_->traits().slots_go_over; }
+  void lend(const SharedMessage& sample, Keeps keeps);
+  void describe(const Descriptor& descriptor, Bytes body, const PublishedSlot* slot,
+                RingShare share);
+  void describe(const Descriptor& descriptor, RingShare share);
+  /// The message has its number: nothing but its end or a drop keeps it from going.
   [[nodiscard]] Shown keep(Step step, const Descriptor& descriptor, const SharedMessage& sample);
+  void note_dropped();
   [[nodiscard]] Result<Sent> go_on_announced();
   [[nodiscard]] Result<Sent> go_on_sending();
   [[nodiscard]] Result<Sent> offer();
@@ -101,14 +115,15 @@ class SampleChannel {
   BodyPart payload_;
   Step step_ = Step::idle;
   std::uint64_t share_bytes_ = PublishPool::kWholeShare;
-  bool under_way_ = false;  // the link goes on with op_
-  Descriptor descriptor_;   // of message_
-  SharedMessage message_;
-  std::vector<std::byte> copied_body_;  // the body of message_, where it has no slot
-  PublishPool::LinkNumber reader_ = 0;  // of the publish pool, from its first hold on
-  std::optional<SlotId> held_;
-  std::optional<Error> failure_;   // why nothing more goes, though the link lives
-  std::optional<WaitsFor> waits_;  // while there is no room
+  bool under_way_ = false;           // the link goes on with op_
+  bool is_first_of_schema_ = false;  // the message that is under way
+  bool dropped_ = false;             // it was, and nobody has asked
+  Descriptor descriptor_;            // of what lent_ has
+  RingShare share_ = RingShare::whole;
+  std::shared_ptr<LentSample> lent_;  // the message; null: it is with the caller, or there is none
+  PublishPool::LinkNumber reader_ = 0;  // of the publish pool, from its first sample on
+  std::optional<Error> failure_;        // why nothing more goes, though the link lives
+  std::optional<WaitsFor> waits_;       // while there is no room
 };
 
 }  // namespace tendon::v0::detail

@@ -44,7 +44,18 @@ class SampleSender final : public Work, public std::enable_shared_from_this<Samp
     /// The channel lives until remove().
     [[nodiscard]] Result<Shown> show(const std::shared_ptr<SampleChannel>& channel,
                                      const SharedMessage& sample, std::uint32_t tag = 0,
-                                     std::uint64_t share_bytes = PublishPool::kWholeShare);
+                                     std::uint64_t share_bytes = PublishPool::kWholeShare,
+                                     LentSample::Keeps keeps = LentSample::Keeps::until_sent);
+    /// Was the sample that was under way dropped? Says it once.
+    [[nodiscard]] bool was_dropped(SampleChannel& channel) {
+      sender_.mutex_.assert_held();
+      return channel.was_dropped();
+    }
+    /// Nobody waits for this reader: what is under way is kept once it is begun, and not before.
+    void wait_no_more(SampleChannel& channel) {
+      sender_.mutex_.assert_held();
+      channel.wait_no_more();
+    }
     /// Has what was shown on it gone, or failed?
     [[nodiscard]] bool is_idle(SampleChannel& channel) {
       sender_.mutex_.assert_held();

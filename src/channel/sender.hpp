@@ -14,7 +14,8 @@ namespace tendon::v0::detail {
 ///
 /// A receiver takes in a window of messages and one schema for each, and little more: it ends a
 /// channel whose sender announces without end. So nothing is announced for a message that has no
-/// room itself, and at most one schema is *stranded*: announced for a message that was withdrawn.
+/// room itself, and few schemas are *stranded*: announced for a message that was withdrawn. A pipe
+/// strands one at a time, a topic up to kMostStranded.
 ///
 /// Owns:    a share of each schema that was announced; a reference to its window.
 /// Threads: the sender's lock is held for every call.
@@ -71,6 +72,7 @@ class ChannelSender {
   }
   /// The message that this schema was announced for was withdrawn.
   void strand(std::uint32_t number) noexcept {
+    stranded_count_ = strandings() + 1;
     stranded_ = number;
     stranded_behind_ = window_.shown_messages();
   }
@@ -79,6 +81,12 @@ class ChannelSender {
   [[nodiscard]] bool has_stranded() const noexcept {
     return stranded_ != 0 && !window_.has_taken_messages(stranded_behind_ + 1);
   }
+  /// Those that the receiver may not have read yet.
+  [[nodiscard]] std::uint32_t strandings() const noexcept {
+    return window_.has_taken_messages(stranded_behind_ + 1) ? 0 : stranded_count_;
+  }
+  /// The receiver has room for 16 beside one for each message.
+  static constexpr std::uint32_t kMostStranded = 8;
 
  private:
   const std::uint32_t pipe_;
@@ -87,6 +95,7 @@ class ChannelSender {
   SchemaTable schemas_;
   std::uint32_t stranded_ = 0;         // a schema's number; 0: none
   std::uint64_t stranded_behind_ = 0;  // messages that were shown before it
+  std::uint32_t stranded_count_ = 0;   // in a row
 };
 
 }  // namespace tendon::v0::detail

@@ -21,16 +21,17 @@ class BreakPace {
   using Time = std::chrono::steady_clock::time_point;
   struct Next {
     std::chrono::milliseconds pause;
-    bool tell = false;  ///< the program hears of it: once, until the channel has lasted
+    bool tell = false;      ///< the program hears of it: once, until the channel has lasted
+    bool is_first = false;  ///< within kWithin
   };
 
   [[nodiscard]] Next on_break(Time now) noexcept {
     if (count_ == 0 || now - first_ > kWithin) *this = BreakPace(now);
     ++count_;
-    if (count_ >= kMost) return {kWorn, count_ == kMost};
+    if (count_ >= kMost) return {kWorn, count_ == kMost, false};
     const std::chrono::milliseconds pause = pause_;
     pause_ = std::min(2 * pause_, kLongest);
-    return {pause, false};
+    return {pause, false, count_ == 1};
   }
 
   static constexpr std::chrono::milliseconds kFirst{100};

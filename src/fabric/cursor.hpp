@@ -39,6 +39,8 @@ class Cursor {
   [[nodiscard]] bool leaves_out(std::uint64_t sequence) const noexcept {
     return sequence > shown_ && sequence <= shown_ + thinned_;
   }
+  /// How many were left out since the last one that was shown.
+  [[nodiscard]] std::uint64_t left_out() const noexcept { return thinned_; }
   /// Passes over what is not kept any more, and over what is not due. Returns how many were left
   /// out now.
   std::uint64_t catch_up(const SampleHistory& history) noexcept {

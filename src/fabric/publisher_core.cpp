@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
@@ -354,6 +355,7 @@ bool PublisherCore::wait_for_laggards(std::uint64_t sequence, Deadline deadline,
 std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) {
   std::vector<Excused> newly;
   const Lock lock(mutex_);
+  SampleSender::Round round(*sender_);
   tell(published);
   for (const auto& subscription : subscriptions_) {
     Subscription::Position& position = subscription->position;
@@ -362,6 +364,7 @@ std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) 
       if (!std::exchange(position.told_of_receiver, true))
         newly.push_back({subscription->name(), why});
     } else if (!std::exchange(position.excused, true)) {
+      round.wait_no_more(*subscription->channel());
       newly.push_back({subscription->name(),
                        " waited for it until the deadline; none waits again until it takes one"});
     }
@@ -412,12 +415,15 @@ void PublisherCore::show(Subscription& subscription, SampleSender::Round& round)
   Subscription::Position& position = subscription.position;
   Cursor& cursor = position.cursor;
   if (!position.has_head_page) show_head_page(subscription);
+  note_dropped(subscription, round);
   while (!position.over) {
     thinned_ += cursor.catch_up(history_);
     const auto sample = history_.find(cursor.next());
     if (sample == nullptr || !has_share(subscription, *sample)) return;
-    const auto shown = round.show(subscription.channel(), sample->message, cursor.tag(),
-                                  entities_->share_bytes_of(subscription.link()));
+    const Subscription::Position::Before before{cursor, position.slots_until};
+    const auto shown =
+        round.show(subscription.channel(), sample->message, cursor.tag(),
+                   entities_->share_bytes_of(subscription.link()), keeps(subscription));
     if (!shown) {
       if (subscription.link().ended()) return;  // its sink is told
       if (shown.error().code != ErrorCode::message_too_large)
@@ -426,14 +432,39 @@ void PublisherCore::show(Subscription& subscription, SampleSender::Round& round)
       continue;
     }
     if (*shown == Shown::closed) return;
+    if (*shown == Shown::dropped) {
+      take_back(position);
+      continue;
+    }
     cursor.shown(sample->header.stamp);
     if (sample->message.slot != nullptr)
       position.slots_until = subscription.channel()->window().shown_bytes();
     if (*shown == Shown::under_way) {
+      position.before = before;
       thinned_ += cursor.catch_up(history_);  // what is not due waits for nothing
       return;
     }
   }
+}
+
+// A reader that a publisher waits for has its sample kept for it, until the wait is over.
+LentSample::Keeps PublisherCore::keeps(const Subscription& subscription) const {
+  const bool is_waited_for = options_.overflow == Overflow::block &&
+                             !subscription.position.excused &&
+                             why_not_waited_for(subscription).empty();
+  return is_waited_for ? LentSample::Keeps::until_sent : LentSample::Keeps::once_begun;
+}
+
+void PublisherCore::note_dropped(Subscription& subscription, SampleSender::Round& round) {
+  if (round.was_dropped(*subscription.channel())) take_back(subscription.position);
+}
+
+// What was under way did not go: it is shown again if it is still kept, and lost otherwise.
+void PublisherCore::take_back(Subscription::Position& position) {
+  thinned_ -= position.cursor.left_out();
+  position.cursor = position.before->cursor;
+  position.slots_until = position.before->slots_until;
+  thinned_ += position.cursor.catch_up(history_);
 }
 
 // The link lives, and what it cannot do now it may not be able to do next time: the subscriber
@@ -492,6 +523,11 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
                                                               const SubscriptionRequest& request) {
   const Lock lock(mutex_);
   TENDON_CHECK(admits(link->peer().context));
+  if (subscriptions_.size() >= kMaxSubscriptions) {
+    return Error{ErrorCode::limit_exceeded, "publisher.subscribe",
+                 key_.text() + " has " + std::to_string(kMaxSubscriptions) +
+                     " subscriptions (kMaxSubscriptions), the most that one publisher has"};
+  }
   const bool resumes =
       request.seen_sequence != 0 && request.seen_incarnation == context_.identity().incarnation;
   const Cursor cursor =
@@ -634,6 +670,7 @@ std::vector<std::string> PublisherCore::unsent() {
 bool PublisherCore::is_idle() {
   SampleSender::Round round(*sender_);
   for (const auto& subscription : subscriptions_) {
+    note_dropped(*subscription, round);
     if (!subscription->position.cursor.is_at_end(history_)) return false;
     if (!round.is_idle(*subscription->channel())) return false;
   }

@@ -113,6 +113,10 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(std::uint64_t size_bytes);
   void show_what_can_be();
   void show(Subscription& subscription, SampleSender::Round& round) TENDON_REQUIRES(mutex_);
+  void note_dropped(Subscription& subscription, SampleSender::Round& round) TENDON_REQUIRES(mutex_);
+  void take_back(Subscription::Position& position) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] LentSample::Keeps keeps(const Subscription& subscription) const
+      TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool has_share(const Subscription& subscription, const KeptSample& sample) const
       TENDON_REQUIRES(mutex_);
   /// A subscription that nobody waits for any more, and why.

@@ -216,10 +216,17 @@ void Streams::part(const std::shared_ptr<Stream>& stream, Time now, Changes& cha
   stream->state = Stream::State::parted;
   parted_[stream->publisher] = stream;
   stream->parted_at = now;
-  if (stream->feed->state() != Feed::State::broken)
-    return changes.again.push_back(stream->publisher);
+  const Feed& feed = *stream->feed;
+  const bool is_broken = feed.state() == Feed::State::broken;
+  const bool is_beyond_limit =
+      !is_broken && !feed.link()->ended() && feed.why().code == ErrorCode::limit_exceeded;
+  if (!is_broken && !is_beyond_limit) return changes.again.push_back(stream->publisher);
   const auto next = breaks_[stream->publisher].on_break(now);
-  changes.broken.push_back({stream, stream->feed->why(), next.tell});
+  using By = Changes::Broken::By;
+  changes.broken.push_back({.stream = stream,
+                            .why = feed.why(),
+                            .by = is_broken ? By::violation : By::limit,
+                            .tell = is_broken ? next.tell : next.is_first});
   // Those that are not remembered begin anew.
   if (breaks_.size() > kMostRemembered) breaks_.erase(breaks_.begin());
   if (pauses_.size() < kMostRemembered) pauses_[stream->publisher] = now + next.pause;

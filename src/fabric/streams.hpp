@@ -99,9 +99,12 @@ class Streams {
       std::shared_ptr<Stream> stream;
       GapFinder::Found last;  ///< missing behind its last sample
     };
+    /// A channel that broke, or that its publisher has no room for: a pause follows.
     struct Broken {
+      enum class By : std::uint8_t { violation, limit };
       std::shared_ptr<Stream> stream;
       Error why;
+      By by = By::violation;
       bool tell = false;
     };
     std::vector<Ended> told;

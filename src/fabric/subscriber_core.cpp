@@ -251,20 +251,24 @@ void SubscriberCore::act_on(Streams::Changes changes) {
                  .subscriber = entity_});
   }
   for (const auto& broken : changes.broken) {
+    const bool is_refused = broken.by == Streams::Changes::Broken::By::limit;
     {
       const Lock lock(mutex_);
-      ++stats_.violations;
+      if (!is_refused) ++stats_.violations;
       refused_.last = broken.why.detail;
     }
-    log(LogLevel::warn, kWhere, broken.why.message());
+    if (broken.tell || !is_refused) log(LogLevel::warn, kWhere, broken.why.message());
     if (!broken.tell) continue;
+    const std::string what =
+        is_refused ? "it has no room for a further subscription"
+                   : "its channel broke " + std::to_string(BreakPace::kMost) + " times";
     node_->tell({.kind = FabricEventKind::unreachable,
                  .key = broken.stream->key,
                  .node = broken.stream->node.text,
-                 .reason = "its channel broke " + std::to_string(BreakPace::kMost) +
-                           " times, and is opened each " +
+                 .reason = what + ", and is asked again each " +
                            std::to_string(BreakPace::kWorn / std::chrono::seconds(1)) +
-                           " s from now on: " + broken.why.detail,
+                           " s from now on: " + std::string(to_string(broken.why.code)) + ": " +
+                           broken.why.detail,
                  .entity = broken.stream->publisher.entity,
                  .subscriber = entity_});
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "channel/sample_channel.hpp"
@@ -25,13 +26,19 @@ class PublisherCore;
 class Subscription final : public MessageSink, public std::enable_shared_from_this<Subscription> {
  public:
   struct Position {
+    /// Where it was before a sample was shown to it.
+    struct Before {
+      Cursor cursor;
+      std::uint64_t slots_until;
+    };
     Cursor cursor;
-    std::uint64_t late_until = 0;   ///< the newest sample when it came: what it catches up with
-    std::uint64_t slots_until = 0;  ///< bytes shown up to its last sample in a slot, this included
-    bool excused = false;           ///< it let a deadline pass, and has taken nothing since
-    bool over = false;              ///< the publisher has done with it
-    bool told_of_receiver = false;  ///< that nobody else empties it; it has taken nothing since
-    bool has_head_page = false;     ///< its reader was shown it, or needs none
+    std::uint64_t late_until = 0;    ///< the newest sample when it came: what it catches up with
+    std::uint64_t slots_until = 0;   ///< bytes shown up to its last sample in a slot, this included
+    std::optional<Before> before{};  ///< of the last sample that was under way, or still is
+    bool excused = false;            ///< it let a deadline pass, and has taken nothing since
+    bool over = false;               ///< the publisher has done with it
+    bool told_of_receiver = false;   ///< that nobody else empties it; it has taken nothing since
+    bool has_head_page = false;      ///< its reader was shown it, or needs none
   };
 
   Subscription(std::weak_ptr<PublisherCore> publisher, std::shared_ptr<SampleChannel> channel,

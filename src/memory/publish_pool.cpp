@@ -85,9 +85,10 @@ void PublishPool::drop_owner(SlotId id) {
 
 // Links
 
-PublishPool::LinkNumber PublishPool::add_link(std::string name, std::uint32_t places) {
+PublishPool::LinkNumber PublishPool::add_link(std::string name, std::uint32_t places, Reads reads) {
   const Lock lock(mutex_);
-  readers_.emplace(++last_link_, Reader{std::move(name), std::min(places, kMaxHoldsPerLink)});
+  readers_.emplace(++last_link_,
+                   Reader{std::move(name), std::min(places, kMaxHoldsPerLink), reads});
   return last_link_;
 }
 
@@ -117,6 +118,8 @@ PublishPool::Window PublishPool::give(LinkNumber link, const PublishedSlot& slot
     use->shares.push_back({link, 1});
   }
   ++reader.holds;
+  if (reader.reads == Reads::over_socket && use->sends++ == 0)
+    sending_bytes_ += bytes_of(slot.id());
   return Window::open;
 }
 
@@ -127,6 +130,7 @@ bool PublishPool::end_hold(LinkNumber link, SlotId id) {
   const auto share = std::ranges::find(use->shares, link, &Share::link);
   if (share == use->shares.end()) return false;
   --reader->second.holds;
+  if (reader->second.reads == Reads::over_socket) end_sends(*use, 1, bytes_of(id));
   if (--share->holds == 0) {
     reader->second.bytes -= bytes_of(id);
     *share = use->shares.back();
@@ -163,8 +167,11 @@ void PublishPool::end_link(LinkNumber link, Death death) {
   for (std::uint32_t s = 0; s < segments_.size(); ++s) {
     for (std::uint32_t i = 0; i < segments_[s].uses.size(); ++i) {
       Use& use = segments_[s].uses[i];
-      if (std::erase_if(use.shares, [&](const Share& share) { return share.link == link; }) == 0)
-        continue;
+      const auto share = std::ranges::find(use.shares, link, &Share::link);
+      if (share == use.shares.end()) continue;
+      if (reader->second.reads == Reads::over_socket)
+        end_sends(use, share->holds, segments_[s].slot_bytes);
+      use.shares.erase(share);
       if (use.shares.empty()) held_bytes_ -= segments_[s].slot_bytes;
       free_if_unheld({s + kFirstSegment, i, use.generation}, use);
     }
@@ -187,6 +194,27 @@ std::uint64_t PublishPool::holds_of(LinkNumber link) const {
   const Lock lock(mutex_);
   const auto reader = readers_.find(link);
   return reader == readers_.end() ? 0 : reader->second.holds;
+}
+
+void PublishPool::end_sends(Use& use, std::uint32_t count, std::uint64_t slot_bytes) {
+  use.sends -= count;
+  if (use.sends == 0) sending_bytes_ -= slot_bytes;
+}
+
+std::uint64_t PublishPool::sending_bytes() const {
+  const Lock lock(mutex_);
+  return sending_bytes_;
+}
+
+void PublishPool::count_copy(std::uint64_t size_bytes) {
+  const Lock lock(mutex_);
+  sending_bytes_ += size_bytes;
+}
+
+void PublishPool::uncount_copy(std::uint64_t size_bytes) {
+  if (process_ != process_number()) return;  // as above
+  const Lock lock(mutex_);
+  sending_bytes_ -= size_bytes;
 }
 
 PublishPoolStats PublishPool::stats() const {

@@ -83,7 +83,9 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   using LinkNumber = std::uint64_t;
   enum class Window : std::uint8_t { open, closed, beyond_share };
   /// `places`: reserved in its return ring. `name` is for errors.
-  [[nodiscard]] LinkNumber add_link(std::string name, std::uint32_t places);
+  enum class Reads : std::uint8_t { in_place, over_socket };
+  [[nodiscard]] LinkNumber add_link(std::string name, std::uint32_t places,
+                                    Reads reads = Reads::in_place);
   /// One more hold of this link, before the slot is shown to it. Closed: it has ended. Beyond its
   /// share, it gets a copy instead: it has as many holds as places, or `share_bytes` and two slots
   /// of this size, or all links together leave the owner fewer than kOwnersSlots of this size.
@@ -101,6 +103,12 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   void retire_link(LinkNumber link);
   [[nodiscard]] std::uint64_t holds_of(LinkNumber link) const;
 
+  // What sends over sockets keep
+  /// Slots that readers over sockets hold, each once, and the copies that go instead [bytes].
+  [[nodiscard]] std::uint64_t sending_bytes() const;
+  void count_copy(std::uint64_t size_bytes);
+  void uncount_copy(std::uint64_t size_bytes);
+
   [[nodiscard]] PublishPoolStats stats() const;
   [[nodiscard]] std::uint64_t cap_bytes() const noexcept { return slots_.cap_bytes(); }
 
@@ -114,12 +122,14 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   struct Use {
     std::uint64_t generation = 0;
     bool owned = false;
+    std::uint32_t sends = 0;    // holds of readers over sockets
     std::vector<Share> shares;  // of links that have at least one hold
   };
   enum class Standing : std::uint8_t { live, retired, quarantined };
   struct Reader {
     std::string name;
     std::uint32_t places;
+    Reads reads = Reads::in_place;
     std::uint32_t holds = 0;
     std::uint64_t bytes = 0;  // of slots, each once
     Standing standing = Standing::live;
@@ -130,6 +140,7 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   [[nodiscard]] std::uint64_t bytes_of(SlotId id) const TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool end_hold(LinkNumber link, SlotId id) TENDON_REQUIRES(mutex_);
   void free_if_unheld(SlotId id, const Use& use) TENDON_REQUIRES(mutex_);
+  void end_sends(Use& use, std::uint32_t count, std::uint64_t slot_bytes) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::string most_held() const;
 
   SlotPool slots_;
@@ -142,6 +153,7 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   std::vector<Segment> segments_ TENDON_GUARDED_BY(mutex_);
   std::map<LinkNumber, Reader> readers_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t held_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // of slots that links have, each once
+  std::uint64_t sending_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
   LinkNumber last_link_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t ignored_returns_ TENDON_GUARDED_BY(mutex_) = 0;
 };

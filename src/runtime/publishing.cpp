@@ -19,6 +19,7 @@ Result<Sent> Publishing::show_once(std::uint32_t name, const Audience& audience,
 // The publish pool
 
 Result<std::shared_ptr<PublishedSlot>> Publishing::acquire(std::uint64_t size_bytes) {
+  (void)sends_.take_back();
   auto slot = pool_->acquire(size_bytes);
   if (slot || slot.error().code != ErrorCode::resource_exhausted) return slot;
   if (!links_.collect_returns(LinkTable::Of::all)) return slot;

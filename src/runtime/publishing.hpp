@@ -10,6 +10,7 @@
 
 #include "memory/publish_pool.hpp"
 #include "runtime/link_table.hpp"
+#include "runtime/stopped_sends.hpp"
 #include "transport/link.hpp"
 
 namespace tendon::v0::detail {
@@ -25,12 +26,14 @@ namespace tendon::v0::detail {
 class Publishing {
  public:
   Publishing(std::uint64_t cap_bytes, const LinkTable& links)
-      : pool_(std::make_shared<PublishPool>(cap_bytes)), links_(links) {}
+      : pool_(std::make_shared<PublishPool>(cap_bytes)), sends_(pool_), links_(links) {}
 
   // The publish pool
   [[nodiscard]] const std::shared_ptr<PublishPool>& pool() const noexcept { return pool_; }
-  /// A slot for one sample. When the pool is full, what links have given back is taken first.
+  /// A slot for one sample. Sends over sockets that stand still leave room for it; when the pool is
+  /// full, what links have given back is taken first. No lock of a link is held.
   [[nodiscard]] Result<std::shared_ptr<PublishedSlot>> acquire(std::uint64_t size_bytes);
+  [[nodiscard]] StoppedSends& sends() noexcept { return sends_; }
   /// As Link::prepare(), for an op with `published`: its segment is shared with the link before.
   /// `later`: the window is closed, also while the link's socket is full.
   [[nodiscard]] Result<Sent> prepare(Link& link, SendOp& op, Deadline deadline);
@@ -76,6 +79,7 @@ class Publishing {
   void note_shown(std::uint32_t name, const Audience& audience) TENDON_REQUIRES(mutex_);
 
   const std::shared_ptr<PublishPool> pool_;
+  StoppedSends sends_;
   const LinkTable& links_;
   Mutex mutex_;
   std::vector<Shown> shown_ TENDON_GUARDED_BY(mutex_);

@@ -73,7 +73,7 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   /// Was this slot taken from this link?
   [[nodiscard]] virtual bool owns(const LoanedSlot& slot) const = 0;
   /// Begins or continues to send. `deadline` is looked at between pieces of at most 1 MiB;
-  /// `timeout` leaves the op as it is: withdraw() it or go on.
+  /// `timeout` leaves the op as it is: withdraw() it or go on. An op that was dropped is `done`.
   [[nodiscard]] virtual Result<Sent> send(SendOp& op, Deadline deadline) = 0;
   /// The same, but the peer need not see it before show_and_ring(), which must follow when this is
   /// done: for one message to many links. Links without that difference send at once.
@@ -88,6 +88,9 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   /// Takes back an op that is not done: it will not be delivered. False: too late, another thread
   /// finished it meanwhile and it will be delivered. Its memory is free when this returns.
   [[nodiscard]] virtual bool withdraw(SendOp& op) = 0;
+  /// tcp: takes back the op of this lender, from any thread. Its sender hears of it when it goes on
+  /// (SendOp::dropped). False: there is none.
+  virtual bool drop(const LentSample&) { return false; }
   /// A small control message without body; queued when it cannot leave now, never blocks.
   virtual void post(const Descriptor& descriptor) = 0;
   /// A small message with a text body (kind `error`) or a header (kind `open`); queued likewise.

@@ -39,6 +39,8 @@ enum class RingShare : std::uint8_t {
   less_control,  ///< it leaves room for samples of priority `control`, which take the whole
 };
 
+class LentSample;
+
 /// An outgoing message and how far it has come. The memory it names stays valid until it is done or
 /// withdrawn; the link never touches it afterwards.
 struct SendOp {
@@ -54,6 +56,9 @@ struct SendOp {
   /// let its peer read it takes a hold, any other sends from there. The caller keeps its share
   /// until the op is done.
   const PublishedSlot* published = nullptr;
+  /// tcp: who has the body from its first byte on and is asked for it then; `parts`, `values` and
+  /// `header` may name nothing before. Null: the body is there.
+  LentSample* lent = nullptr;
   /// How many bytes of such slots the peer may have; beyond that it is sent a copy.
   std::uint64_t share_bytes = PublishPool::kWholeShare;
   RingShare share = RingShare::whole;
@@ -61,7 +66,9 @@ struct SendOp {
   std::uint64_t done_bytes =
       0;  ///< shm: bytes copied into the slot; tcp: bytes handed to the socket
   std::uint64_t in_flight_bytes = 0;  ///< tcp: bytes of frames begun
+  bool admitted = false;              ///< tcp: the peer has room for it
   bool staged = false;                ///< tcp: descriptor queued; shm: body complete
+  bool dropped = false;               ///< tcp: its lender has no body for it, or took it back
   bool done = false;                  ///< locally complete
   bool over_share = false;            ///< shm: what lies in `published` went, or goes, as a copy
 };

@@ -19,6 +19,8 @@ inline constexpr std::size_t kMaxNameChunkBytes = 255;
 inline constexpr std::size_t kMaxAnnouncedAddresses = 4;
 /// Samples that a publisher keeps for those that come late.
 inline constexpr std::uint32_t kMaxHistorySamples = 65536;
+/// Subscriptions of one publisher, of all peers together.
+inline constexpr std::size_t kMaxSubscriptions = 4096;
 /// Keys that a Context announces to one peer, without a discovery service, and their bytes.
 inline constexpr std::size_t kMaxAnnouncements = 16384;
 inline constexpr std::uint64_t kMaxAnnouncedBytes = std::uint64_t{4} << 20;

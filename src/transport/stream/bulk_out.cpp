@@ -7,15 +7,17 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "core/failpoint.hpp"
+#include "transport/lent_sample.hpp"
 #include "transport/stream/link_window.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
-constexpr std::array<std::byte, 4096> kZeros{};
+constexpr std::array<std::byte, 32768> kZeros{};  // a frame of them in few enough pieces
 
 // Memory for one write. Far below IOV_MAX: a body in many small pieces is cheaper to copy than to
 // list.
@@ -107,7 +109,7 @@ Result<void> BulkOut::add_lane(ByteStream& stream) {
 
 void BulkOut::enqueue(SendOp& op) {
   op.done_bytes = op.in_flight_bytes = 0;
-  op.staged = op.done = false;
+  op.admitted = op.staged = op.done = op.dropped = false;
   ops_.push_back(&op);
   waiting_descriptors_.fetch_add(1, std::memory_order_relaxed);
   recount();
@@ -128,14 +130,14 @@ bool BulkOut::lane_waits(std::size_t lane) const noexcept {
   if (lanes_[lane]->busy || lanes_[lane]->inside_bytes != 0) return true;
   return std::any_of(ops_.begin(), ops_.end(), [](const SendOp* op) {
     const std::uint64_t tail = FrameCut{op->descriptor.body_bytes()}.tail_offset();
-    return op->staged && (op->in_flight_bytes < tail || op->done_bytes == tail);
+    return op->admitted && (op->in_flight_bytes < tail || op->done_bytes == tail);
   });
 }
 
 BulkOut::Progress BulkOut::pump() {
   Progress all;
   if (failure() != 0) return all;
-  announce();
+  admit();
   for (const auto& lane : lanes_) {
     if (!lane->busy && !assign(*lane)) {
       all.moved |= lane->inside_bytes != 0 && push_out(*lane);
@@ -150,37 +152,62 @@ BulkOut::Progress BulkOut::pump() {
 }
 
 // In the order of the queue, as far as the peer has room: descriptors of one pipe stay in order.
-void BulkOut::announce() {
-  if (waiting_descriptors() == 0) return;
+void BulkOut::admit() {
+  if (open_count_ == ops_.size()) return;
   for (SendOp* op : ops_) {
-    if (op->staged) continue;
+    if (op->admitted) continue;
     const std::uint64_t body_bytes = op->descriptor.body_bytes();
     const bool room = open_count_ < kMaxOpenTransfers &&
                       fits_link_window(untaken_bytes(), body_bytes, peer_cap_bytes_);
     if (!room || control_.waiting_bytes() > ControlOut::kMaxWaitingBytes) return;
-    if (TENDON_FAILPOINT("tcp.send.before_descriptor")) {
-      failure_.store(ECONNRESET, std::memory_order_relaxed);
-      return;
-    }
-    control_.post(op->descriptor);
-    op->staged = true;
+    op->admitted = true;
     ++open_count_;
-    announced_bytes_ += body_bytes;
-    untaken_bytes_.store(announced_bytes_ - taken_bytes_, std::memory_order_relaxed);
-    waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
-    if (TENDON_FAILPOINT("tcp.send.after_descriptor")) {
-      failure_.store(ECONNRESET, std::memory_order_relaxed);
-      return;
-    }
+    admitted_bytes_ += body_bytes;
+    untaken_bytes_.store(admitted_bytes_ - taken_bytes_, std::memory_order_relaxed);
+    if (op->lent == nullptr && !stage(*op)) return;
   }
 }
 
+// False: the connection is over.
+bool BulkOut::stage(SendOp& op) {
+  if (TENDON_FAILPOINT("tcp.send.before_descriptor")) {
+    failure_.store(ECONNRESET, std::memory_order_relaxed);
+    return false;
+  }
+  control_.post(op.descriptor);
+  op.staged = true;
+  waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
+  if (TENDON_FAILPOINT("tcp.send.after_descriptor")) {
+    failure_.store(ECONNRESET, std::memory_order_relaxed);
+    return false;
+  }
+  return true;
+}
+
+// The turn of a message that is lent. False: it does not go.
+bool BulkOut::begin(SendOp& op) {
+  if (op.lent->begin(op)) return stage(op);
+  op.dropped = true;
+  forget(op);
+  return false;
+}
+
 // The next message in turn that has a frame to begin.
-SendOp* BulkOut::next_op() {
+SendOp* BulkOut::next_op(const Lane& lane) {
+  std::optional<bool> has_room;
   for (std::size_t step = 0; step < ops_.size(); ++step) {
     const std::size_t index = (turn_ + step) % ops_.size();
     SendOp& op = *ops_[index];
-    if (!op.staged) continue;
+    if (!op.admitted) continue;
+    if (!op.staged) {
+      if (!has_room) has_room = lane.stream.has_room();
+      if (!*has_room) continue;
+      if (!begin(op)) {
+        if (failure() != 0) return nullptr;
+        step = static_cast<std::size_t>(-1);  // the queue is shorter by one
+        continue;
+      }
+    }
     const std::uint64_t tail = FrameCut{op.descriptor.body_bytes()}.tail_offset();
     // The tail waits until the frames before it, on whatever lane, are with the kernel.
     if (op.in_flight_bytes < tail || op.done_bytes == tail) {
@@ -192,7 +219,7 @@ SendOp* BulkOut::next_op() {
 }
 
 bool BulkOut::assign(Lane& lane) {
-  SendOp* op = next_op();
+  SendOp* op = next_op(lane);
   if (op == nullptr) return false;
   if (op->in_flight_bytes < FrameCut{op->descriptor.body_bytes()}.tail_offset()) {
     begin_frame(lane, *op);
@@ -210,10 +237,9 @@ void BulkOut::begin_frame(Lane& lane, SendOp& op) {
   const std::uint64_t end = lane.header.offset + lane.header.length_bytes;
   Pieces pieces;
   const bool room_for_header = pieces.add(&lane.header, sizeof lane.header);
-  lane.copied = !room_for_header || !list_body(op, lane.header.offset, end, pieces);
-  if (lane.copied) {
-    copy_body(op, lane.header.offset, {lane.buffer.data(), lane.header.length_bytes});
-  }
+  const bool listed = room_for_header && list_body(op, lane.header.offset, end, pieces);
+  lane.source = listed ? Lane::Source::user : Lane::Source::buffer;
+  if (!listed) copy_body(op, lane.header.offset, {lane.buffer.data(), lane.header.length_bytes});
   op.in_flight_bytes += lane.header.length_bytes;
 }
 
@@ -221,7 +247,8 @@ void BulkOut::begin_frame(Lane& lane, SendOp& op) {
 void BulkOut::begin_tail(Lane& lane, SendOp& op) {
   lane.header = header_of(op, FrameCut{op.descriptor.body_bytes()}.tail_offset());
   lane.op = nullptr;
-  lane.busy = lane.copied = true;
+  lane.busy = true;
+  lane.source = Lane::Source::buffer;
   lane.written_bytes = 0;
   copy_body(op, lane.header.offset, {lane.buffer.data(), kTailBytes});
   op.in_flight_bytes = op.done_bytes = op.descriptor.body_bytes();
@@ -242,11 +269,17 @@ BulkOut::Progress BulkOut::write(Lane& lane) {
                         sizeof(FrameHeader) - lane.written_bytes);
   }
   const std::uint64_t begun = body_written(lane.written_bytes);
-  if (lane.copied) {
-    listed = listed && pieces.add(lane.buffer.data() + begun, lane.header.length_bytes - begun);
-  } else {
-    listed = listed && list_body(*lane.op, lane.header.offset + begun,
-                                 lane.header.offset + lane.header.length_bytes, pieces);
+  const std::uint64_t rest = lane.header.length_bytes - begun;
+  switch (lane.source) {
+    case Lane::Source::buffer:
+      listed = listed && pieces.add(lane.buffer.data() + begun, rest);
+      break;
+    case Lane::Source::zeros:
+      listed = listed && pieces.add_zeros(rest);
+      break;
+    case Lane::Source::user:
+      listed = listed && list_body(*lane.op, lane.header.offset + begun,
+                                   lane.header.offset + lane.header.length_bytes, pieces);
   }
   // When this is the last frame but the tail, the tail rides along: no further call, at either end.
   std::array<std::byte, sizeof(FrameHeader) + kTailBytes> tail;  // NOLINT: written before use
@@ -263,6 +296,7 @@ BulkOut::Progress BulkOut::write(Lane& lane) {
 
   const std::uint64_t taken = hand_over(lane, pieces.all());
   lane.written_bytes += std::min(taken, left);
+  if (taken != 0 && lane.op != nullptr && lane.op->lent != nullptr) lane.op->lent->note_moved();
   if (taken >= left) {
     SendOp* op = lane.op;
     lane.busy = false;
@@ -304,11 +338,13 @@ void BulkOut::withdraw(SendOp& op) {
     if (lane->written_bytes == 0) {
       lane->busy = false;
       op.in_flight_bytes -= lane->header.length_bytes;
-    } else if (!lane->copied) {
+    } else if (op.lent != nullptr) {
+      lane->source = Lane::Source::zeros;  // no copy: the peer drops them
+    } else if (lane->source == Lane::Source::user) {
       const std::uint64_t begun = body_written(lane->written_bytes);
       copy_body(op, lane->header.offset + begun,
                 {lane->buffer.data() + begun, lane->header.length_bytes - begun});
-      lane->copied = true;
+      lane->source = Lane::Source::buffer;
     }
   }
   if (op.staged) {
@@ -323,28 +359,41 @@ void BulkOut::withdraw(SendOp& op) {
   recount();
 }
 
+bool BulkOut::drop(const LentSample& lent) {
+  const auto found = std::ranges::find(ops_, &lent, &SendOp::lent);
+  if (found == ops_.end()) return false;
+  SendOp& op = **found;
+  withdraw(op);
+  op.dropped = true;
+  return true;
+}
+
 void BulkOut::forget(const SendOp& op) {
   const auto at = std::find(ops_.begin(), ops_.end(), &op);
   if (at == ops_.end()) return;
   const auto index = static_cast<std::size_t>(at - ops_.begin());
   if (turn_ > index) --turn_;
   ops_.erase(at);
-  if (op.staged) {
-    --open_count_;
-  } else {
-    waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
+  if (op.admitted) --open_count_;
+  if (!op.staged) waiting_descriptors_.fetch_sub(1, std::memory_order_relaxed);
+  if (op.admitted && !op.staged) {  // the peer has not heard of it
+    admitted_bytes_ -= op.descriptor.body_bytes();
+    untaken_bytes_.store(admitted_bytes_ - taken_bytes_, std::memory_order_relaxed);
   }
+  if (op.lent != nullptr) op.lent->end();
 }
 
 bool BulkOut::on_taken(std::uint64_t taken_bytes) noexcept {
-  if (taken_bytes > announced_bytes_) return false;
+  if (taken_bytes > admitted_bytes_) return false;
   taken_bytes_ = std::max(taken_bytes_, taken_bytes);
-  untaken_bytes_.store(announced_bytes_ - taken_bytes_, std::memory_order_relaxed);
+  untaken_bytes_.store(admitted_bytes_ - taken_bytes_, std::memory_order_relaxed);
   return true;
 }
 
 void BulkOut::stop() {
   lanes_.clear();
+  for (const SendOp* op : ops_)
+    if (op->lent != nullptr) op->lent->end();
   ops_.clear();
   open_count_ = 0;
   waiting_descriptors_.store(0, std::memory_order_relaxed);

@@ -20,6 +20,13 @@ namespace tendon::v0::detail {
 /// The sending half of the bulk lanes: cuts bodies into frames and deals them out, one frame of
 /// each message in turn, to whichever lane has room, straight from the user's memory.
 ///
+///   enqueued -> admitted   the peer has room for the body
+///            -> staged     its descriptor is out: at once, or with the first frame of what is lent
+///            -> gone       all bytes are with the kernel, or it was withdrawn
+///
+/// A body that is lent is asked for when a socket has room for its first byte. One that is gone by
+/// then leaves the queue without a word.
+///
 /// Owns:    a buffer of one frame a lane (touched only for strided or scattered bodies and for
 ///          messages that are withdrawn inside a frame); not the streams.
 /// Threads: under mutex(), which comes before ControlOut's lock; what is atomic without it.
@@ -43,8 +50,11 @@ class BulkOut {
   };
   /// Lets every lane write at most once.
   Progress pump() TENDON_REQUIRES(mutex_);
-  /// Takes an op back. What was begun is finished from a copy, and the peer is told to drop it.
+  /// Takes an op back. The peer is told to drop it; a frame that was begun is finished from a copy,
+  /// or with zeros where the body was lent.
   void withdraw(SendOp& op) TENDON_REQUIRES(mutex_);
+  /// The same for the op of this lender; its sender finds it `dropped`. False: it is not here.
+  bool drop(const LentSample& lent) TENDON_REQUIRES(mutex_);
   /// The peer's program has taken so many bytes of bodies, in total. False: more than were
   /// announced.
   [[nodiscard]] bool on_taken(std::uint64_t taken_bytes) noexcept TENDON_REQUIRES(mutex_);
@@ -79,15 +89,18 @@ class BulkOut {
     ByteStream& stream;
     std::size_t inside_bytes = 0;  // the stream
     bool busy = false;             // inside a frame
-    bool copied = false;           // its bytes lie in `buffer`, not in the user's memory
+    enum class Source : std::uint8_t { user, buffer, zeros };
+    Source source = Source::user;  // of the bytes of its frame
     SendOp* op = nullptr;          // null: the frame is finished without its op
     FrameHeader header;
     std::uint64_t written_bytes = 0;  // header included
     Storage buffer;
   };
 
-  void announce() TENDON_REQUIRES(mutex_);
-  [[nodiscard]] SendOp* next_op() TENDON_REQUIRES(mutex_);
+  void admit() TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool stage(SendOp& op) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool begin(SendOp& op) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] SendOp* next_op(const Lane& lane) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool assign(Lane& lane) TENDON_REQUIRES(mutex_);
   static void begin_frame(Lane& lane, SendOp& op);
   void begin_tail(Lane& lane, SendOp& op) TENDON_REQUIRES(mutex_);
@@ -104,8 +117,8 @@ class BulkOut {
   std::vector<std::unique_ptr<Lane>> lanes_ TENDON_GUARDED_BY(mutex_);
   std::vector<SendOp*> ops_ TENDON_GUARDED_BY(mutex_);
   std::size_t turn_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::uint32_t open_count_ TENDON_GUARDED_BY(mutex_) = 0;       // ops whose descriptor is out
-  std::uint64_t announced_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // since the link exists
+  std::uint32_t open_count_ TENDON_GUARDED_BY(mutex_) = 0;      // ops that are admitted
+  std::uint64_t admitted_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // since the link exists
   std::uint64_t taken_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> untaken_bytes_{0};  // the difference
   std::atomic<std::uint32_t> waiting_descriptors_{0};

@@ -69,6 +69,8 @@ class ByteStream {
   [[nodiscard]] virtual StreamIo write(std::span<const iovec> pieces) noexcept = 0;
   /// Ends this side's output in order. What was taken before still leaves; reading goes on.
   virtual void end_output() noexcept = 0;
+  /// Would write() take anything now? A stream that is lost says so by its next write.
+  [[nodiscard]] virtual bool has_room() const noexcept;
 
   /// For epoll: EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLHUP as a socket gives them.
   [[nodiscard]] virtual int fd() const noexcept = 0;

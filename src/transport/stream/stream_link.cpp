@@ -52,6 +52,7 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
   bool owns(const LoanedSlot& slot) const override { return &slot.pool() == pool_.get(); }
   Result<Sent> send(SendOp& op, Deadline deadline) override;
   bool withdraw(SendOp& op) override;
+  bool drop(const LentSample& lent) override;
   void post(const Descriptor& descriptor) override { post(descriptor, {}); }
   void post(const Descriptor& descriptor, Bytes body) override;
   std::size_t posted_bytes() const noexcept override { return control_out_.waiting_bytes(); }
@@ -308,7 +309,7 @@ Result<Sent> LinkOverStreams::send_bulk(SendOp& op, Deadline deadline) {
     {
       // Let go of between frames, so that several senders share the lanes.
       const Lock lock(bulk_out_.mutex());
-      if (op.done) return Sent::done;
+      if (op.done || op.dropped) return Sent::done;
       if (ended()) return end_error();
       if (!bulk_out_.holds(op)) bulk_out_.enqueue(op);
       const BulkOut::Progress progress = bulk_out_.pump();
@@ -316,6 +317,7 @@ Result<Sent> LinkOverStreams::send_bulk(SendOp& op, Deadline deadline) {
         if (control_out_.waiting_bytes() != 0 || !bulk_out_.idle()) want_output();
         return Sent::done;
       }
+      if (op.dropped) return Sent::done;
       if (!progress.more) {
         want_output();
         return Sent::later;
@@ -348,6 +350,13 @@ bool LinkOverStreams::withdraw(SendOp& op) {
   bulk_out_.withdraw(op);
   want_output();
   return true;
+}
+
+bool LinkOverStreams::drop(const LentSample& lent) {
+  const Lock lock(bulk_out_.mutex());
+  const bool was_here = bulk_out_.drop(lent);
+  if (was_here) want_output();
+  return was_here;
 }
 
 void LinkOverStreams::post(const Descriptor& descriptor, Bytes body) {

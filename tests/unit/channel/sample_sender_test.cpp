@@ -286,6 +286,54 @@ TEST_F(SampleSchemas, AMessageThatNoLinkTakesAnnouncesNothing) {
   EXPECT_TRUE(link_->words.empty());
 }
 
+/// A link over sockets that takes small words and, of what is lent, what the test says.
+class LendingLink final : public PeerlessLink {
+ public:
+  Result<detail::Sent> send(detail::SendOp& op, Deadline) override {
+    if (op.lent == nullptr || then == Then::goes) return detail::Sent::done;
+    if (then == Then::waits) return detail::Sent::later;
+    op.dropped = true;
+    return detail::Sent::done;
+  }
+  enum class Then { waits, dropped, goes } then = Then::waits;
+};
+
+// The peer takes in a few more schemas than messages, and no more.
+TEST_F(SampleSchemas, SoManyMayBeAnnouncedForNothing) {
+  using Then = LendingLink::Then;
+  constexpr std::uint32_t kMost = detail::ChannelSender::kMostStranded;
+  const auto link = std::make_shared<LendingLink>();
+  const auto lending = channel(link);
+  const auto show_one_of = [&](std::int64_t size, Then then) {
+    const auto schema = Schema::make({{"x", DType::u8, {size}}}).value();
+    auto slot = core_->publishing().acquire(static_cast<std::uint64_t>(size)).value();
+    const Bytes body = slot->memory().first(schema->layout(Layout::aligned).total_bytes);
+    SharedMessage sample = raw_sample(std::move(slot), body);
+    sample.descriptor.kind = MessageKind::data;
+    sample.descriptor.layout = Layout::aligned;
+    sample.schema = schema;
+    link->then = then;
+    SampleSender::Round round(*sender_);
+    return round.show(lending, sample, 0, detail::PublishPool::kWholeShare,
+                      detail::LentSample::Keeps::once_begun);
+  };
+  const auto drop = [&] {
+    link->then = Then::dropped;
+    return SampleSender::Round(*sender_).was_dropped(*lending);
+  };
+  for (std::uint32_t n = 0; n < kMost; ++n) {
+    ASSERT_EQ(show_one_of(10'000 + n, Then::waits).value(), Shown::under_way) << n;
+    ASSERT_TRUE(drop()) << n;
+    EXPECT_EQ(lending->window().untaken_messages(), 0u);
+  }
+  EXPECT_TRUE(fails_with(show_one_of(20'000, Then::waits), ErrorCode::resource_exhausted,
+                         std::to_string(kMost) + " schemas"));
+  EXPECT_EQ(show_one_of(10'000, Then::goes).value(), Shown::shown) << "that one is known";
+  EXPECT_TRUE(lending->window().on_credit({.sequence = 1, .payload_bytes = 10'000}));
+  EXPECT_EQ(show_one_of(20'000, Then::goes).value(), Shown::shown) << "what lay before was read";
+  sender_->remove(lending);
+}
+
 // Between two Contexts
 
 class SampleSends : public PipeTest {
@@ -420,13 +468,60 @@ TEST_P(SampleSend, ManyThreadsMayShowWhileOthersGoOn) {
   }));
 }
 
+/// A further client of the server's Context, which makes progress only when a test says so.
+struct OtherClient {
+  explicit OtherClient(PipePair& pair)
+      : pipe(Pipe::connect(context, pair.listener.address(), kPatience).value()),
+        accepted(pair.listener.accept(kPatience).value()) {
+    for (const auto& other : *ContextCore::of(pair.server_context)->links().all())
+      if (other->peer().context == context.id()) link = other;
+    const auto own = ContextCore::of(context)->links().all()->front();
+    const detail::Lock receiving(own->receive_mutex());
+    own->attach(kPipe, sink);
+  }
+
+  Context context = Context::create({.name = "other",
+                                     .progress = Progress::manual,
+                                     .transport = Transport::tcp,
+                                     .link_cap_bytes = 2 * kLarge,
+                                     .lease = kLongLease})
+                        .value();
+  Pipe pipe;
+  Pipe accepted;
+  std::shared_ptr<Link> link;  // the server's
+  std::shared_ptr<Sink> sink = std::make_shared<Sink>();
+  std::shared_ptr<SampleChannel> channel;
+};
+
 /// To a client that makes progress only when the test says so.
 class SampleUnderWay : public SampleSends {
  protected:
+  using Keeps = detail::LentSample::Keeps;
+  static constexpr std::uint64_t kWhole = detail::PublishPool::kWholeShare;
+  static constexpr std::uint32_t kOtherPipe = kPipe + 2;
+
+  SampleUnderWay() {
+    const detail::Lock receiving(client_link()->receive_mutex());
+    client_link()->attach(kOtherPipe, others_);
+  }
+  ~SampleUnderWay() override { sender_->remove(behind_it_); }
+
   void begin() {
     ASSERT_EQ(show(sample_of(kLarge)).value(), Shown::under_way);
     ASSERT_EQ(slots_in_use(), 1u) << "nobody but the channel has a share";
   }
+  /// On a further channel, to which the test keeps no sample.
+  void show_behind(Keeps keeps) {
+    SampleSender::Round round(*sender_);
+    ASSERT_NE(round.show(behind_it_, sample_of(100'000), 0, kWhole, keeps).value(), Shown::closed);
+  }
+  [[nodiscard]] bool was_dropped() {
+    return SampleSender::Round(*sender_).was_dropped(*behind_it_);
+  }
+
+  const std::shared_ptr<Sink> others_ = std::make_shared<Sink>();
+  const std::shared_ptr<SampleChannel> behind_it_ =
+      std::make_shared<SampleChannel>(*core(), link(), kOtherPipe, Window::said(4, 2 * kLarge));
 };
 INSTANTIATE_TEST_SUITE_P(Ways, SampleUnderWay, testing::Values(kTcpManual), way_name);
 
@@ -458,6 +553,90 @@ TEST_P(SampleUnderWay, WhatTheSocketDidNotTakeLeavesTheOwnerItsSlots) {
   ASSERT_TRUE(eventually([&] { return sink_->completed() == 1; }, [&] { drive_client(); }));
   const detail::Lock receiving(client_link()->receive_mutex());
   EXPECT_EQ(sink_->last_byte(), std::byte{7});
+}
+
+// Behind one that the socket takes no more of.
+TEST_P(SampleUnderWay, WhatTheSocketHasNotBegunHoldsNothing) {
+  begin();
+  show_behind(Keeps::once_begun);
+  EXPECT_EQ(slots_in_use(), 1u) << "that of the one before";
+  EXPECT_FALSE(was_dropped()) << "its turn has not come";
+  EXPECT_EQ(behind_it_->window().untaken_messages(), 1u);
+  ASSERT_TRUE(eventually([&] { return was_dropped(); }, [&] { drive_client(); }));
+  EXPECT_FALSE(was_dropped()) << "said once";
+  EXPECT_EQ(behind_it_->window().untaken_messages(), 0u);
+  EXPECT_EQ(behind_it_->window().untaken_bytes(), 0u);
+  EXPECT_EQ(others_->count(), 0u) << "its reader has heard nothing of it";
+  // The next one goes.
+  const SharedMessage next = sample_of(100'000);
+  SampleSender::Round(*sender_).show(behind_it_, next, 0, kWhole, Keeps::once_begun).value();
+  ASSERT_TRUE(eventually([&] { return others_->completed() == 1; }, [&] { drive_client(); }));
+  EXPECT_EQ(others_->count(), 1u);
+  EXPECT_EQ(others_->aborted(), 0);
+}
+
+TEST_P(SampleUnderWay, WhatWaitsAndIsStillThereWhenItsTurnComesGoes) {
+  begin();
+  const SharedMessage sample = sample_of(100'000);
+  SampleSender::Round(*sender_).show(behind_it_, sample, 0, kWhole, Keeps::once_begun).value();
+  ASSERT_TRUE(eventually([&] { return others_->completed() == 1; }, [&] { drive_client(); }));
+  EXPECT_FALSE(was_dropped());
+}
+
+TEST_P(SampleUnderWay, WhatSomebodyWaitsForIsKeptUntilNobodyDoes) {
+  begin();
+  show_behind(Keeps::until_sent);
+  EXPECT_EQ(slots_in_use(), 2u);
+  SampleSender::Round(*sender_).wait_no_more(*behind_it_);
+  EXPECT_EQ(slots_in_use(), 1u);
+  ASSERT_TRUE(eventually([&] { return was_dropped(); }, [&] { drive_client(); }));
+}
+
+// To another client, so that both have begun.
+TEST_P(SampleUnderWay, ThoseThatStandStillHoldAQuarterTogether) {
+  using detail::StoppedSends;
+  constexpr std::uint64_t kQuarter = 2 * kLarge;
+  StoppedSends& sends = core()->publishing().sends();
+  const auto pool = core()->publishing().pool();
+  ASSERT_EQ(sends.most_bytes(), kQuarter);
+  const auto later = [](int times) {
+    return StoppedSends::Clock::now() + times * StoppedSends::kAfter;
+  };
+  std::vector<std::unique_ptr<OtherClient>> clients;
+  for (int n = 0; n < 3; ++n) {
+    clients.push_back(std::make_unique<OtherClient>(pair_));
+    OtherClient& client = *clients.back();
+    client.channel =
+        std::make_shared<SampleChannel>(*core(), client.link, kPipe, Window::said(4, 2 * kLarge));
+    SampleSender::Round round(*sender_);
+    ASSERT_EQ(round.show(client.channel, sample_of(kLarge), 0, kWhole, Keeps::once_begun).value(),
+              Shown::under_way);
+    if (n == 1) {
+      EXPECT_EQ(pool->sending_bytes(), kQuarter);
+      EXPECT_EQ(sends.take_back(later(10)), 0u) << "a quarter is theirs";
+    }
+  }
+  EXPECT_EQ(pool->sending_bytes(), kQuarter + kLarge);
+  EXPECT_EQ(sends.take_back(later(0) - StoppedSends::kAfter), 0u) << "none stands still as yet";
+  EXPECT_EQ(sends.take_back(later(2)), 1u);
+  EXPECT_EQ(pool->sending_bytes(), kQuarter);
+  const auto was_dropped = [&](const OtherClient& client) {
+    return SampleSender::Round(*sender_).was_dropped(*client.channel);
+  };
+  // The reader of that one drops what has come of it, and the others get theirs.
+  int dropped = 0;
+  for (const auto& client : clients) {
+    const bool is_dropped = was_dropped(*client);
+    dropped += is_dropped ? 1 : 0;
+    EXPECT_EQ(client->channel->window().untaken_bytes(), is_dropped ? 0u : kLarge);
+    ASSERT_TRUE(eventually(
+        [&] { return (is_dropped ? client->sink->aborted() : client->sink->completed()) == 1; },
+        [&] { client->context.progress(); }));
+    EXPECT_EQ(client->sink->completed(), is_dropped ? 0 : 1);
+  }
+  EXPECT_EQ(dropped, 1);
+  EXPECT_TRUE(eventually([&] { return pool->sending_bytes() == 0; }));
+  for (const auto& client : clients) sender_->remove(client->channel);
 }
 
 TEST_P(SampleUnderWay, AChannelThatIsRemovedTakesItsSampleBack) {

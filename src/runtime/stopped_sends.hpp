@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tendon/core/mutex.hpp>
+#include <unordered_map>
+#include <utility>
+
+#include "transport/lent_sample.hpp"
+#include "transport/link.hpp"
+
+namespace tendon::v0::detail {
+
+/// The sends of a Context over sockets that took longer than the call that began them. Those that
+/// stand still keep a part of the publish pool together; beyond it they are taken back, so readers
+/// that stop leave the rest to all others.
+///
+/// Owns:    weak shares.
+/// Threads: thread-safe. No lock of a link is held for take_back().
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    a lock; take_back() looks at all of them, when together they hold too much.
+class StoppedSends {
+ public:
+  using Clock = LentSample::Clock;
+
+  explicit StoppedSends(std::shared_ptr<PublishPool> pool) : pool_(std::move(pool)) {}
+
+  void add(const std::shared_ptr<Link>& link, const std::shared_ptr<LentSample>& sample);
+  void remove(const LentSample& sample);
+  /// Takes back those of which nothing has moved for kAfter, the longest first, while all sends
+  /// over sockets hold more than most_bytes(). Returns how many.
+  std::size_t take_back(Clock::time_point now = Clock::now());
+  [[nodiscard]] std::uint64_t most_bytes() const noexcept { return pool_->cap_bytes() / kPart; }
+  [[nodiscard]] std::size_t count() const {
+    const Lock lock(mutex_);
+    return sends_.size();
+  }
+
+  /// A send of which nothing moved for so long is stopped.
+  static constexpr std::chrono::milliseconds kAfter{100};
+  /// Those that are stopped hold together this part of publish_bytes at most.
+  static constexpr std::uint64_t kPart = 4;
+
+ private:
+  struct Send {
+    std::weak_ptr<Link> link;
+    std::weak_ptr<LentSample> sample;
+  };
+
+  const std::shared_ptr<PublishPool> pool_;
+  mutable Mutex mutex_;
+  std::unordered_map<const LentSample*, Send> sends_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail
