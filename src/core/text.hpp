@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <tendon/core/bytes.hpp>
+#include <tendon/core/export.hpp>
 #include <tendon/core/version.hpp>
 
 namespace tendon::v0::detail {
@@ -33,6 +34,6 @@ namespace tendon::v0::detail {
 [[nodiscard]] std::string cleaned(std::string_view text,
                                   std::size_t max_bytes = std::string_view::npos);
 /// Lower-case hexadecimal, two digits a byte.
-[[nodiscard]] std::string to_hex(Bytes bytes);
+[[nodiscard]] TENDON_API std::string to_hex(Bytes bytes);
 
 }  // namespace tendon::v0::detail

@@ -246,7 +246,7 @@ Result<std::string> Connector::why_no_memory() {
   if (is_unix() && !may_take(PathKind::shm)) return std::string("asked for; over a unix socket");
   const Nonce128 here = context_.hello(profile_).boot_id;
   if (is_none(here) || is_none(peer.boot_id)) {
-    is_elsewhere_ = false;
+    is_elsewhere_ = identity_of(peer).host != host_name();
     return std::string(is_none(here) ? "this process" : "the peer") +
            " cannot read /proc/sys/kernel/random/boot_id, by which a host is known: mount /proc";
   }

@@ -115,10 +115,12 @@ class Sweep {
            (facts.st_mode & S_IFMT) == type && facts.st_uid == user_id();
   }
 
-  [[nodiscard]] static bool has_listener(const std::string& path) {
+  // Asks with a datagram socket, so that no connection arrives: a rendezvous takes one visitor
+  // only. unix(7): EPROTOTYPE where a stream socket is bound, ECONNREFUSED where none is.
+  [[nodiscard]] static bool is_bound(const std::string& path) {
     const auto address = unix_socket_address(path);
     if (!address) return true;  // not a path we could have bound: leave it alone
-    const OwnedFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const OwnedFd probe(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!probe) return true;
     if (connect(probe.get(), address->get(), address->length) == 0) return true;
     return errno != ECONNREFUSED;
@@ -135,7 +137,7 @@ class Sweep {
     // The kernel's stamp may be finer than time(), and a clock may be set back: no age is below 0.
     const std::int64_t age = std::max<std::int64_t>(std::time(nullptr) - facts.st_ctime, 0);
     if (is_unnamed(name) && age < kUnnamedFor.count()) return;
-    if (!has_listener(path_of(name))) remove(name);
+    if (!is_bound(path_of(name))) remove(name);
   }
 
   // Under both locks, so that nobody begins to serve meanwhile.
@@ -152,7 +154,7 @@ class Sweep {
       if (!second || flock(second.get(), LOCK_EX | LOCK_NB) != 0) return;
     }
     if (is_our_file(name, S_IFSOCK, facts)) {
-      if (has_listener(path_of(name))) return;
+      if (is_bound(path_of(name))) return;
       remove(name);
     }
     if (second) remove(lock_of_zenoh);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of sockets in the runtime directory: how they come there, and how those go whose process
-// was killed. A name belongs to a living process if the lock beside it is taken, or if somebody
-// answers at it. To be told apart from a leftover at any moment, a socket gets its name when it
+// was killed. A name belongs to a living process if the lock beside it is taken, or if a socket is
+// bound to it. To be told apart from a leftover at any moment, a socket gets its name when it
 // listens already.
 #pragma once
 
@@ -56,7 +56,7 @@ TENDON_API void remove_name(const std::string& path, const FileId& file);
 
 /// The work of one sweep_leftovers().
 struct Swept {
-  std::size_t looked_at = 0;  ///< names of ours that it tried to lock, to connect to or to remove
+  std::size_t looked_at = 0;  ///< names of ours that it tried to lock, to find bound or to remove
   std::size_t removed = 0;
 };
 /// Names that one sweep looks at. Where there are more, chance decides which.
@@ -66,7 +66,7 @@ inline constexpr std::size_t kMostReadNames = 16384;
 
 /// Removes from `directory` the names of processes of this user that are gone: sockets of
 /// rendezvous, nodes and controllers, stars and their locks. Kept are those whose lock is taken,
-/// those where somebody answers, and what has no name of ours.
+/// those to which a socket is bound, and what has no name of ours. Connects to none of them.
 TENDON_API Swept sweep_leftovers(const std::string& directory, std::size_t most = kMostSweptNames);
 /// The same for the runtime directories of this process, the first time that it is called in it
 /// with this TENDON_RUNTIME_DIR. Makes no directory.

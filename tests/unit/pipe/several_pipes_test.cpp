@@ -231,25 +231,39 @@ TEST_P(SeveralPipes, DestroyingAServerCancelsItsClients) {
   EXPECT_TRUE(fails_with(pipe->recv(kPatience), ErrorCode::cancelled));
 }
 
-class ManyPipes : public PipeTest {};
+class ManyPipes : public PipeTest {
+ protected:
+  static std::shared_ptr<detail::Link> link_of(const Context& context) {
+    return detail::ContextCore::of(context)->links().all()->front();
+  }
+  static void expect_the_limit_named(const Error& error) {
+    EXPECT_NE(error.detail.find(std::to_string(kMaxPipesPerLink)), std::string::npos)
+        << error.message();
+    EXPECT_NE(error.detail.find("kMaxPipesPerLink"), std::string::npos) << error.message();
+  }
+};
 TENDON_ON_BOTH_PATHS(ManyPipes);
 
-// The side that takes a pipe refuses it, in words that name the limit.
 TEST_P(ManyPipes, TheLimitPerLinkIsNamed) {
   PipePair pair = connect();
-  const auto link = detail::ContextCore::of(pair.server_context)->links().all()->front();
-  EXPECT_EQ(link->most_pipes(), kMaxPipesPerLink);
-  fill_with_idle_pipes(*link, 1);
+  fill_with_idle_pipes(*link_of(pair.client_context), 1);
   const auto last = another_pipe(pair);
-  auto refused = Pipe::connect(pair.client_context, pair.listener.address(), kPatience);
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().detail.find(std::to_string(kMaxPipesPerLink)), std::string::npos)
-      << refused.error().message();
-  EXPECT_TRUE(refused.error().code == ErrorCode::limit_exceeded ||
-              refused.error().code == ErrorCode::server_busy)
-      << refused.error().message();
+  const auto beyond = Pipe::connect(pair.client_context, pair.listener.address(), kPatience);
+  ASSERT_TRUE(fails_with(beyond, ErrorCode::limit_exceeded));
+  expect_the_limit_named(beyond.error());
   ASSERT_TRUE(succeeds(pair.client.send(numbered(1), kPatience)));
   EXPECT_EQ(number_of(pair.server.recv(kPatience).value()), 1);
+}
+
+// The connecting side learns of it when it uses the pipe.
+TEST_P(ManyPipes, TheLimitPerLinkIsNamedByThePeerToo) {
+  PipePair pair = connect();
+  fill_with_idle_pipes(*link_of(pair.server_context), 1);
+  const auto last = another_pipe(pair);
+  auto beyond = Pipe::connect(pair.client_context, pair.listener.address(), kPatience).value();
+  const auto refused = beyond.recv(kPatience);
+  ASSERT_TRUE(fails_with(refused, ErrorCode::server_busy));
+  expect_the_limit_named(refused.error());
 }
 
 }  // namespace

@@ -86,6 +86,19 @@ TEST_F(SocketNames, ASweepTakesOnlyWhatNobodyListensOn) {
   EXPECT_EQ(sweep_leftovers(directory() + "/missing").looked_at, 0u);
 }
 
+// A rendezvous takes one visitor: a sweep that connected to it would keep the right one out.
+TEST_F(SocketNames, ASweepConnectsToNobody) {
+  const auto alive = detail::listen_at(fresh_path(), 1).value();
+  const auto star_server = detail::listen_at(star(), 1).value();
+  EXPECT_EQ(sweep_leftovers(directory()).removed, 0u);
+  for (const auto* const listening : {&alive, &star_server}) {
+    const OwnedFd visitor(
+        accept4(listening->fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    EXPECT_FALSE(visitor);
+    EXPECT_EQ(errno, EAGAIN);
+  }
+}
+
 TEST_F(SocketNames, AStarThatWasKilledGoesWithItsLocks) {
   for (const std::string suffix : {".zenoh", ".zenoh2"}) leave_star(suffix);
   leave_file(directory() + "/fedcba9876543210.zenoh.serves");  // killed before it listened
