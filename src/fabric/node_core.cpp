@@ -2,13 +2,12 @@
 #include "fabric/node_core.hpp"
 
 #include <algorithm>
-#include <sstream>
-#include <tendon/observe/log.hpp>
 #include <tuple>
 #include <utility>
 
 #include "fabric/caller.hpp"
 #include "fabric/name_chunk.hpp"
+#include "fabric/node_environment.hpp"
 #include "fabric/peer_view.hpp"
 #include "fabric/publisher_core.hpp"
 #include "fabric/responder_core.hpp"
@@ -34,6 +33,7 @@ std::string target_of(const SubscriberCore& subscriber, const PublisherId& publi
 Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOptions options,
                             Deadline deadline) {
   TENDON_CHECK(context->usable("node.join"));
+  options.domain = domain_or_default(std::move(options.domain));
   TENDON_CHECK(name_to_chunk(options.domain));
   TENDON_CHECK(name_to_chunk(options.name));
   TENDON_TRY(fabric, ContextFabric::of(context, options.profile));
@@ -52,7 +52,7 @@ NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
                    ContextFabric::Ways ways)
     : fabric_(std::move(fabric)),
       options_(std::move(options)),
-      zenoh_(std::move(ways.zenoh)),
+      zenoh_{std::move(ways.zenoh), std::move(ways.ear)},
       caller_(std::make_shared<Caller>(fabric_)),
       discovery_(options_.domain, std::move(ways.discoveries)),
       detours_(std::move(ways.detours)) {}
@@ -144,8 +144,8 @@ bool NodeCore::hears_plain_peers_on(const KeyExpression& keys) const {
 Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline deadline) {
   constexpr std::string_view kHere = "node.has_plain_subscribers";
   TENDON_CHECK(context()->usable(kHere));
-  if (zenoh_ == nullptr) return no_plain_peers(kHere);
-  TENDON_TRY(publisher, zenoh_->publisher(keys, Audience::other_sessions, [](Matching) {}));
+  if (zenoh_.port == nullptr) return no_plain_peers(kHere);
+  TENDON_TRY(publisher, zenoh_.port->publisher(keys, Audience::other_sessions, [](Matching) {}));
   // A router says what it knows of subscribers before it ends a request that came later.
   struct Asked {
     std::atomic<bool> over{false};
@@ -160,7 +160,7 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
   constexpr std::chrono::milliseconds kMost = std::chrono::minutes(1);
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(
       std::min<Deadline::Clock::duration>(deadline.remaining(), kMost));
-  TENDON_TRY(request, zenoh_->get(
+  TENDON_TRY(request, zenoh_.port->get(
                           keys, timeout, [](std::string_view) {}, on_end));
   (void)context()->wait(nullptr, deadline, [&] { return context()->unusable() || asked->over; });
   TENDON_CHECK(context()->usable(kHere));
@@ -173,19 +173,15 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
 // Events
 
 void NodeCore::on_event(std::function<void(const FabricEvent&)> callback) {
-  if (!context()->forked()) event_callbacks_.add(std::move(callback));
+  if (!context()->forked()) events_.callbacks.add(std::move(callback));
 }
 
 void NodeCore::tell(FabricEvent event) {
   event.when = std::chrono::steady_clock::now();
-  std::ostringstream line;
-  line << event;
-  const bool is_usual = event.kind == FabricEventKind::gap || event.kind == FabricEventKind::came ||
-                        (event.ended && event.ended->reason == EndReason::closed);
-  log(is_usual ? LogLevel::info : LogLevel::warn, "node.event", line.str());
-  if (!event_callbacks_.admit()) return;
+  events_.log.note(event);
+  if (!events_.callbacks.admit()) return;
   context()->schedule([self = shared_from_this(), event = std::move(event)] {
-    self->event_callbacks_.call(event);
+    self->events_.callbacks.call(event);
   });
 }
 
@@ -466,7 +462,7 @@ void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
     return std::ranges::none_of(
         subscribers, [&](const auto& subscriber) { return subscriber->takes(publisher); });
   });
-  std::string reason = "announced, and not reached";
+  std::string reason(kAnnouncedNotReached);
   if (tried.empty()) reason += ": " + error.detail;
   for (const DialAttempt& each : tried) reason += "; " + each.address + ": " + each.error;
   const std::string name = name_of_peer(peer).text;
@@ -531,6 +527,13 @@ void NodeCore::note_names(const LinkList& links) {
 PeerName NodeCore::name_of_peer(const ContextId& context) const {
   const Lock lock(mutex_);
   return name_of(context);
+}
+
+std::vector<ContextId> NodeCore::contexts() const {
+  std::vector<ContextId> contexts;
+  const Lock lock(mutex_);
+  for (const auto& [context, nodes] : known_.nodes) contexts.push_back(context);
+  return contexts;
 }
 
 std::vector<std::string> NodeCore::nodes() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/zenoh_discovery.hpp"
 
+#include <algorithm>
+#include <string_view>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
 #include <utility>
@@ -8,9 +10,23 @@
 
 namespace tendon::v0::detail {
 
+namespace {
+
+constexpr std::string_view kWhere = "node.discovery";
+
+// Nobody who follows it can be told: what is followed stays incomplete.
+void note(const Result<void>& done, const KeyExpression& pattern) {
+  if (done) return;
+  log(LogLevel::warn, kWhere, pattern.text() + " is not followed: " + done.error().message());
+}
+
+}  // namespace
+
 Result<std::shared_ptr<ZenohDiscovery>> ZenohDiscovery::create(std::shared_ptr<ZenohPort> session,
-                                                               ChangeWatchers::Schedule schedule) {
-  auto discovery = std::make_shared<ZenohDiscovery>(std::move(session), std::move(schedule));
+                                                               ChangeWatchers::Schedule schedule,
+                                                               Manner manner) {
+  auto discovery =
+      std::make_shared<ZenohDiscovery>(std::move(session), std::move(schedule), std::move(manner));
   TENDON_CHECK(discovery->open());
   return discovery;
 }
@@ -71,15 +87,18 @@ Result<void> ZenohDiscovery::follow(const KeyExpression& pattern) {
 
 void ZenohDiscovery::unfollow(const KeyExpression& pattern) {
   Followed gone;  // outlives the lock
+  bool looks = false;
   {
     const Lock lock(mutex_);
     const auto found = followed_.find(pattern);
     if (found == followed_.end() || --found->second.count > 0) return;
     gone = std::move(found->second);
-    key_count_ -= gone.keys.size();
+    key_count_ -= gone.keys.size() + gone.unconfirmed.size();
     followed_.erase(found);
+    looks = found_room();
   }
   watchers_->changed();
+  if (looks) look_again_later();
 }
 
 // First the watch: what comes while the request is under way is told by either.
@@ -107,28 +126,47 @@ Result<void> ZenohDiscovery::ask(const KeyExpression& pattern, Followed& followe
   return {};
 }
 
-void ZenohDiscovery::ask_again(const KeyExpression& pattern, Number number) {
-  ZenohPort::Handle ended;  // outlives the lock
-  const Lock lock(mutex_);
-  Followed* const followed = find(pattern, number);
-  if (followed == nullptr) return;
-  ended = std::move(followed->request);
-  if (const auto asked = ask(pattern, *followed); !asked) {
-    log(LogLevel::warn, "node.discovery",
-        "what is announced under " + pattern.text() + " is not asked: " + asked.error().message());
-  }
-}
-
 void ZenohDiscovery::begin_again() {
   std::vector<ZenohPort::Handle> ended;  // outlives the lock
   const Lock lock(mutex_);
   for (auto& [pattern, followed] : followed_) {
     ended.push_back(std::move(followed.watch));
     ended.push_back(std::move(followed.request));
-    if (const auto begun = begin(pattern, followed); !begun) {
-      log(LogLevel::warn, "node.discovery",
-          pattern.text() + " is not followed: " + begun.error().message());
+    note(begin(pattern, followed), pattern);
+  }
+}
+
+void ZenohDiscovery::look_again_later() {
+  std::chrono::milliseconds pause{};
+  {
+    const Lock lock(mutex_);
+    if (std::exchange(looks_later_, true)) return;
+    pause = pause_;
+    pause_ = std::min(2 * pause_, kLastPause);
+  }
+  if (manner_.add_timed) return manner_.add_timed(pause, weak_from_this());
+  schedule_([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->on_time();
+  });
+}
+
+void ZenohDiscovery::on_time() {
+  std::vector<ZenohPort::Handle> ended;  // outlives the lock
+  const Lock lock(mutex_);
+  looks_later_ = false;
+  if (session_->state() == SessionState::down) return;
+  for (auto& [pattern, followed] : followed_) {
+    const Next next = std::exchange(followed.next, Next::nothing);
+    if (next == Next::nothing) continue;
+    ended.push_back(std::move(followed.request));
+    followed.missed = Missed::nothing;
+    if (next == Next::ask) {
+      note(ask(pattern, followed), pattern);
+      continue;
     }
+    ended.push_back(std::move(followed.watch));
+    followed.unconfirmed.merge(followed.keys);
+    note(begin(pattern, followed), pattern);
   }
 }
 
@@ -141,66 +179,121 @@ ZenohDiscovery::Followed* ZenohDiscovery::find(const KeyExpression& pattern, Num
 
 bool ZenohDiscovery::has_room() {
   if (key_count_ < kMostKeys) return true;
+  wants_room_ = true;
   if (dropped_count_++ == 0) {
-    log(LogLevel::error, "node.discovery",
+    log(LogLevel::error, kWhere,
         "more than " + std::to_string(kMostKeys) +
-            " announcements are followed: further ones are dropped");
+            " announcements are followed: further ones are dropped, and asked for again when "
+            "there is room");
   }
   return false;
 }
 
+bool ZenohDiscovery::found_room() {
+  if (!wants_room_ || key_count_ + kRoomToAsk > kMostKeys) return false;
+  wants_room_ = false;
+  for (auto& [pattern, followed] : followed_)
+    if (followed.missed == Missed::keys) followed.next = Next::ask;
+  return true;
+}
+
+bool ZenohDiscovery::take(Followed& followed, TokenChange change, std::string_view key) {
+  const auto found = followed.keys.find(key);
+  const auto unconfirmed = followed.unconfirmed.find(key);
+  if (change == TokenChange::went) {
+    if (found != followed.keys.end()) {
+      followed.keys.erase(found);
+    } else if (unconfirmed != followed.unconfirmed.end()) {
+      followed.unconfirmed.erase(unconfirmed);
+    } else {
+      return false;
+    }
+    --key_count_;
+    return true;
+  }
+  if (found != followed.keys.end() || key.size() > kMaxKeyBytes) return false;
+  if (unconfirmed != followed.unconfirmed.end()) {
+    followed.keys.insert(followed.unconfirmed.extract(unconfirmed));
+    return false;
+  }
+  if (has_room()) {
+    followed.keys.emplace(key);
+    ++key_count_;
+    return true;
+  }
+  if (followed.missed == Missed::nothing) followed.missed = Missed::keys;
+  return std::exchange(followed.picture, Picture::incomplete) == Picture::complete;
+}
+
 void ZenohDiscovery::on_token(const KeyExpression& pattern, Number number, TokenChange change,
                               std::string_view key) {
+  bool looks = false;
   {
     const Lock lock(mutex_);
     Followed* const followed = find(pattern, number);
     if (followed == nullptr) return;
-    const auto found = followed->keys.find(key);
-    if ((found != followed->keys.end()) == (change == TokenChange::came)) return;
-    if (change == TokenChange::went) {
-      followed->keys.erase(found);
-      --key_count_;
-    } else if (key.size() <= kMaxKeyBytes && has_room()) {
-      followed->keys.emplace(key);
-      ++key_count_;
+    if (change == TokenChange::missed) {
+      followed->missed = Missed::changes;
+      followed->next = Next::begin;
+      followed->picture = Picture::incomplete;
+      looks = true;
+    } else {
+      if (!take(*followed, change, key)) return;
+      looks = found_room();
     }
   }
   watchers_->changed();
+  if (looks) look_again_later();
 }
 
 void ZenohDiscovery::on_end(const KeyExpression& pattern, Number number, Ending ending) {
+  bool looks = false;
   {
     const Lock lock(mutex_);
     Followed* const followed = find(pattern, number);
     if (followed == nullptr) return;
     if (ending == Ending::complete) {
-      followed->picture = Picture::complete;
+      key_count_ -= followed->unconfirmed.size();
+      followed->unconfirmed.clear();
+      if (followed->missed == Missed::nothing) followed->picture = Picture::complete;
+      if (whole_picture() == Picture::complete) pause_ = kFirstPause;
+      looks = found_room();
     } else if (session_->state() == SessionState::up) {
-      schedule_([weak = weak_from_this(), pattern, number] {
-        if (const auto self = weak.lock()) self->ask_again(pattern, number);
-      });
+      if (followed->next == Next::nothing) followed->next = Next::ask;
+      looks = true;
     }
   }
   watchers_->changed();
+  if (looks) look_again_later();
 }
 
 // A watch is not always told what a lost connection took, and never what was there when there is a
 // new one.
 void ZenohDiscovery::on_state(SessionState state) {
-  log(state == SessionState::up ? LogLevel::info : LogLevel::warn, "node.discovery",
-      state == SessionState::up
-          ? "the router of discovery is there"
-          : "the router of discovery is gone: links go on, and nothing new is found meanwhile");
+  const bool is_up = state == SessionState::up;
+  if (manner_.meets_by == MeetsBy::star) {
+    log(LogLevel::debug, kWhere,
+        is_up ? "the meeting place of this host is served"
+              : "the meeting place of this host is not served: one of its nodes will");
+  } else {
+    log(is_up ? LogLevel::info : LogLevel::warn, kWhere,
+        is_up ? "the router of discovery is there"
+              : "the router of discovery is gone: links go on, and nothing new is found meanwhile");
+  }
   {
     const Lock lock(mutex_);
     for (auto& [pattern, followed] : followed_) {
       followed.picture = Picture::incomplete;
-      if (state == SessionState::down) followed.keys.clear();
+      followed.missed = Missed::nothing;
+      followed.next = Next::nothing;
+      if (is_up) continue;
+      followed.keys.clear();
+      followed.unconfirmed.clear();
     }
-    if (state == SessionState::down) key_count_ = 0;
+    if (!is_up) key_count_ = 0;
   }
   watchers_->changed();
-  if (state == SessionState::down) return;
+  if (!is_up) return;
   schedule_([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->begin_again();
   });
@@ -210,13 +303,19 @@ std::set<std::string> ZenohDiscovery::keys() const {
   std::set<std::string> keys;
   const Lock lock(mutex_);
   for (const auto& [key, own] : own_) keys.insert(key.text());
-  for (const auto& [pattern, followed] : followed_)
+  for (const auto& [pattern, followed] : followed_) {
     keys.insert(followed.keys.begin(), followed.keys.end());
+    keys.insert(followed.unconfirmed.begin(), followed.unconfirmed.end());
+  }
   return keys;
 }
 
 Picture ZenohDiscovery::picture() const {
   const Lock lock(mutex_);
+  return whole_picture();
+}
+
+Picture ZenohDiscovery::whole_picture() const {
   for (const auto& [pattern, followed] : followed_)
     if (followed.picture == Picture::incomplete) return Picture::incomplete;
   return Picture::complete;

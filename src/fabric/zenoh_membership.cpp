@@ -37,6 +37,17 @@ Result<std::string> endpoint_of(std::string_view router) {
                                             : "unixsock-stream/" + address->path();
 }
 
+Result<std::unique_ptr<ZenohPort>> open_client(const std::vector<std::string>& endpoints,
+                                               Deadline deadline) {
+  return open_zenoh({.connect = endpoints, .most_bytes = kMaxQuietZenohBytes}, deadline);
+}
+
+auto opener_for_plain(std::vector<std::string> endpoints) {
+  return [endpoints = std::move(endpoints)](Deadline deadline) {
+    return open_zenoh({.connect = endpoints, .most_bytes = kMaxZenohBytes}, deadline);
+  };
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> zenoh_endpoints(const std::vector<std::string>& routers) {
@@ -48,15 +59,21 @@ Result<std::vector<std::string>> zenoh_endpoints(const std::vector<std::string>&
   return endpoints;
 }
 
-Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) {
-  TENDON_CHECK(zenoh_version());
+Result<std::string> star_path(const std::string& domain) {
   TENDON_TRY(directory, runtime_directory());
   TENDON_TRY(hash, domain_hash(domain));
-  const std::string path = directory + '/' + to_hex(hash) + ".zenoh";
+  return directory + '/' + to_hex(hash) + ".zenoh";
+}
+
+Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) {
+  TENDON_CHECK(zenoh_version());
+  TENDON_TRY(path, star_path(domain));
   ZenohMembership membership;
   if (!is_overridden()) membership.server = std::make_shared<StarServer>(path);
-  TENDON_TRY(client, open_zenoh({.connect = {"unixsock-stream/" + path}}, deadline));
+  const std::vector<std::string> endpoints{"unixsock-stream/" + path};
+  TENDON_TRY(client, open_client(endpoints, deadline));
   membership.client = std::move(client);
+  membership.open_for_plain = opener_for_plain(endpoints);
   if (membership.server != nullptr) {
     StarServer& server = *membership.server;
     const ZenohPort& session = *membership.client;
@@ -71,8 +88,9 @@ Result<ZenohMembership> join_star(const std::string& domain, Deadline deadline) 
 Result<ZenohMembership> join_routers(const std::vector<std::string>& routers, Deadline deadline) {
   TENDON_TRY(endpoints, zenoh_endpoints(routers));
   ZenohMembership membership;
-  TENDON_TRY(client, open_zenoh({.connect = endpoints}, deadline));
+  TENDON_TRY(client, open_client(endpoints, deadline));
   membership.client = std::move(client);
+  membership.open_for_plain = opener_for_plain(endpoints);
   return membership;
 }
 

@@ -3,6 +3,7 @@
 // by routers that were named.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <tendon/core/deadline.hpp>
@@ -19,12 +20,18 @@ struct ZenohMembership {
   std::shared_ptr<StarServer> server;  ///< null where routers were named
   std::unique_ptr<ZenohPort> client;
   ZenohPort::Handle state;  ///< tells the server what the client sees
+  /// A further client of the same network, for plain samples; null: `client` takes them.
+  std::function<Result<std::unique_ptr<ZenohPort>>(Deadline)> open_for_plain = nullptr;
 };
 
 /// Each is `HOST:PORT`, `unix:/path`, or as Zenoh writes it: "tcp/10.0.0.7:7447". Errors:
 /// invalid_argument.
 [[nodiscard]] Result<std::vector<std::string>> zenoh_endpoints(
     const std::vector<std::string>& routers);
+
+/// The socket at which the nodes of a domain, of this host and user, meet. Errors: those of
+/// runtime_directory().
+[[nodiscard]] Result<std::string> star_path(const std::string& domain);
 
 /// Nodes of one domain, host and user meet at one unix socket in the runtime directory. One node
 /// serves it; when that node goes another one serves, and links do not notice.

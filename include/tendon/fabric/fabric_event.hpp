@@ -29,6 +29,7 @@ enum class FabricEventKind : std::uint8_t {
   ended,            ///< the samples of a publisher ended at a subscriber of this node
   unsent,           ///< a publisher was closed before a subscriber was shown everything
   plain_deleted,  ///< a plain Zenoh peer deleted a key: Zenoh's word that it has no value any more
+  plain_dropped,  ///< a plain Zenoh peer put more on a key than a subscriber of this node took
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -54,6 +55,8 @@ enum class FabricEventKind : std::uint8_t {
       return "unsent";
     case FabricEventKind::plain_deleted:
       return "plain_deleted";
+    case FabricEventKind::plain_dropped:
+      return "plain_dropped";
   }
   return "unknown";
 }

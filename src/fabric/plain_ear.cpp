@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/plain_ear.hpp"
+
+#include <string_view>
+#include <tendon/observe/log.hpp>
+#include <utility>
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr std::string_view kWhere = "subscriber.plain";
+constexpr const char* kTarget = "plain ear";
+
+bool is_of_the_moment(const Error& error) {
+  return error.code == ErrorCode::unreachable || error.code == ErrorCode::timeout;
+}
+
+}  // namespace
+
+Result<void> PlainEar::hear(const std::shared_ptr<PlainInbox>& inbox) {
+  std::shared_ptr<ZenohPort> port;
+  {
+    const Lock lock(mutex_);
+    if (state_ == State::none) {
+      auto opened = open_(kFirstTry);
+      if (opened) {
+        port_ = *std::move(opened);
+        state_ = State::open;
+      } else if (is_of_the_moment(opened.error())) {
+        log(LogLevel::warn, kWhere,
+            "plain Zenoh peers are heard when a router answers: " + opened.error().detail);
+        state_ = State::wanted;
+      } else {
+        return std::move(opened).error();
+      }
+    }
+    port = port_;
+    if (port == nullptr) waiting_.push_back(inbox);
+  }
+  if (port != nullptr) return inbox->listen(*port);
+  dialler_->want(kTarget, kTarget, [weak = weak_from_this()](Deadline deadline) {
+    const auto self = weak.lock();
+    return self == nullptr || self->try_again(deadline);
+  });
+  return {};
+}
+
+bool PlainEar::try_again(Deadline deadline) {
+  auto opened = open_(deadline);
+  if (!opened) {
+    const bool gives_up = !is_of_the_moment(opened.error());
+    if (gives_up) log(LogLevel::error, kWhere, "no plain peers: " + opened.error().detail);
+    return gives_up;
+  }
+  const std::shared_ptr<ZenohPort> port = *std::move(opened);
+  std::vector<std::weak_ptr<PlainInbox>> waiting;
+  {
+    const Lock lock(mutex_);
+    port_ = port;
+    state_ = State::open;
+    waiting.swap(waiting_);
+  }
+  for (const auto& weak : waiting) {
+    const auto inbox = weak.lock();
+    if (inbox == nullptr) continue;
+    if (const auto listens = inbox->listen(*port); !listens)
+      log(LogLevel::warn, kWhere, "a subscriber hears no plain peers: " + listens.error().detail);
+  }
+  return true;
+}
+
+}  // namespace tendon::v0::detail
