@@ -147,7 +147,7 @@ Result<void> ContextFabric::adopt(const std::vector<std::string>& routers,
 }
 
 Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, Deadline deadline) {
-  Ways ways{.discoveries = {peers_}, .detours = nullptr, .zenoh = nullptr};
+  Ways ways{.discoveries = {peers_}};
   if (options.peers && options.routers.empty()) return ways;
   const std::vector<std::string> routers = routers_of(options);
   const std::string name = name_of_session(options.domain, routers);

@@ -55,9 +55,9 @@ class ContextFabric {
   /// session of Zenoh. The last three are null where there is none.
   struct Ways {
     std::vector<std::shared_ptr<Discovery>> discoveries;
-    std::shared_ptr<Detours> detours;
-    std::shared_ptr<ZenohPort> zenoh;
-    std::shared_ptr<PlainEar> ear;  ///< null without `zenoh`
+    std::shared_ptr<Detours> detours{};
+    std::shared_ptr<ZenohPort> zenoh{};
+    std::shared_ptr<PlainEar> ear{};  ///< null without `zenoh`
   };
   /// How a node with these options finds others. Each is found by those that name it as their peer;
   /// Zenoh comes beside it where no peers are given, or routers are. Errors: those of join_star()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/plain_ear.hpp"
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <tendon/observe/log.hpp>
 #include <utility>
@@ -9,7 +11,6 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "subscriber.plain";
-constexpr const char* kTarget = "plain ear";
 
 bool is_of_the_moment(const Error& error) {
   return error.code == ErrorCode::unreachable || error.code == ErrorCode::timeout;
@@ -38,7 +39,9 @@ Result<void> PlainEar::hear(const std::shared_ptr<PlainInbox>& inbox) {
     if (port == nullptr) waiting_.push_back(inbox);
   }
   if (port != nullptr) return inbox->listen(*port);
-  dialler_->want(kTarget, kTarget, [weak = weak_from_this()](Deadline deadline) {
+  // The Dialler is that of all sessions of the Context.
+  const std::string target = "plain ear " + std::to_string(reinterpret_cast<std::uintptr_t>(this));
+  dialler_->want(target, target, [weak = weak_from_this()](Deadline deadline) {
     const auto self = weak.lock();
     return self == nullptr || self->try_again(deadline);
   });
