@@ -124,7 +124,7 @@ void say_who_refuses(const FabricNode& fabric, const FabricOptions& options, Fab
   const Deadline all = kDialFor;
   std::size_t dialled = 0;
   for (const ContextId& peer : core->contexts()) {
-    if (peer == fabric.context.id()) continue;
+    if (peer == core->context()->id()) continue;
     if (++dialled > kMostDialled || all.has_passed()) return;
     const std::string why = refusal_of(*core, peer, options, earlier(all, Deadline(kDialOneFor)));
     const std::string name = core->name_of_peer(peer).text;
