@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "fabric/announcement.hpp"
 #include "fabric/zenoh_session.hpp"
 #include "process/command.hpp"
+#include "process/peer.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"
@@ -35,7 +35,7 @@ using Words = std::vector<std::string>;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class Router : public testing::Test {
+class Router : public ProcessTest {
  protected:
   void SetUp() override {
     if (!detail::zenoh_version()) GTEST_SKIP() << "this build has no Zenoh";
@@ -267,27 +267,6 @@ TEST_F(Router, TellsTheCommandWhatWasTriedUntilItsTimeout) {
   open.clear();
 }
 
-/// Has another runtime directory while it lives: what is made then has no proof, to the command,
-/// that it is of this host and user.
-class ElsewhereOnThisHost {
- public:
-  ElsewhereOnThisHost() {
-    if (const char* const text = std::getenv("TENDON_RUNTIME_DIR")) before_ = text;
-    setenv("TENDON_RUNTIME_DIR", folder_.path().c_str(), 1);
-  }
-  ElsewhereOnThisHost(const ElsewhereOnThisHost&) = delete;
-  ElsewhereOnThisHost& operator=(const ElsewhereOnThisHost&) = delete;
-  ~ElsewhereOnThisHost() { come_back(); }
-  void come_back() const {
-    before_.empty() ? unsetenv("TENDON_RUNTIME_DIR")
-                    : setenv("TENDON_RUNTIME_DIR", before_.c_str(), 1);
-  }
-
- private:
-  const ScratchDir folder_;
-  std::string before_;
-};
-
 Words lines_of(const std::string& text) {
   Words lines;
   std::istringstream stream(text);
@@ -297,7 +276,6 @@ Words lines_of(const std::string& text) {
 
 TEST_F(Router, TellsTheCommandWhoRefusesIt) {
   const auto router = start_router();
-  const ElsewhereOnThisHost elsewhere;
   Context context = Context::create({.name = "vision"}).value();
   Node vision =
       Node::join(
@@ -308,10 +286,13 @@ TEST_F(Router, TellsTheCommandWhoRefusesIt) {
   std::vector<Publisher> publishers;
   for (int n = 0; n < 20; ++n)
     publishers.push_back(Publisher::declare(vision, "vision/" + std::to_string(n)).value());
-  elsewhere.come_back();
-  const auto run = [&](Words words) {
+  // A command with another runtime directory has no proof that it is of this host and user.
+  const ScratchDir elsewhere;
+  const auto run = [&](const Words& asked) {
+    Words words = {"TENDON_RUNTIME_DIR=" + elsewhere.path().string(), TENDON_CLI_PATH};
+    words.insert(words.end(), asked.begin(), asked.end());
     words.insert(words.end(), {"--domain", "brain", "--router", place()});
-    return run_tendon(words);
+    return Command(words, "/usr/bin/env").finish();
   };
   const std::string refused = "found, and refused because " + vision.address() + ": ";
   for (const char* const verb : {"echo", "hz"}) {
@@ -320,7 +301,8 @@ TEST_F(Router, TellsTheCommandWhoRefusesIt) {
     int found = 0;
     for (const std::string& line : lines_of(ended.err)) {
       if (line.find(refused) != std::string::npos) ++found;
-      if (line.starts_with("tendon: ")) EXPECT_LE(line.size(), 200U) << line;
+      if (!line.starts_with("tendon: ")) continue;
+      EXPECT_LE(line.size(), 200U) << line;
     }
     EXPECT_EQ(found, 1) << verb << " of 20 topics: " << ended.err;
     EXPECT_THAT(ended.err, testing::Not(HasSubstr("no node was found"))) << verb;

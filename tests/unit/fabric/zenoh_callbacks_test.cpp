@@ -168,6 +168,7 @@ TEST_F(ZenohCallbackThread, WhatIsQueuedHasALimit) {
   });
   const auto request = callbacks_->add([&](Event event) {
     const auto* const ending = std::get_if<Ending>(&event);
+    if (std::holds_alternative<ZenohCallbacks::Missed>(event)) return lines_.add("missed");
     lines_.add(ending == nullptr ? "message" : *ending == Ending::complete ? "end" : "timeout");
   });
   callbacks_->post(blocker, token(""));
@@ -177,7 +178,31 @@ TEST_F(ZenohCallbackThread, WhatIsQueuedHasALimit) {
   callbacks_->post(request, Ending::complete);
   EXPECT_EQ(callbacks_->dropped(), 2U);  // a message has a key and a place, too
   go.add("");
-  EXPECT_THAT(lines_.take(2), ElementsAre("message", "timeout"));
+  EXPECT_THAT(lines_.take(3), ElementsAre("message", "missed", "timeout"));
+}
+
+// As one word, with those that found no room here.
+TEST_F(ZenohCallbackThread, TellsOfWhatWasMissedBeforeItCameHere) {
+  ToldLines go;
+  const auto blocker = callbacks_->add([&](Event) {
+    lines_.add("blocks");
+    static_cast<void>(go.take(1));
+  });
+  const auto subscriber = callbacks_->add([&](const Event& event) {
+    for (const auto& [key, count] : std::get<ZenohCallbacks::Missed>(event).messages)
+      lines_.add("missed " + key + " " + std::to_string(count));
+  });
+  callbacks_->post(blocker, token(""));
+  EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
+  callbacks_->post_missed(subscriber, "a", 2);
+  callbacks_->post(
+      subscriber,
+      ZenohMessage{"a", Storage::allocate(ZenohCallbacks::kMaxQueuedBytes).value(), {}});
+  callbacks_->post_missed(subscriber, "b", 5);
+  go.add("");
+  EXPECT_THAT(lines_.take(2), ElementsAre("missed a 3", "missed b 5"));
+  callbacks_->post_missed(subscriber, "a", 1);
+  EXPECT_THAT(lines_.take(1), ElementsAre("missed a 1"));
 }
 
 // A place for the word that something is missed is always there, and each is told of once.
