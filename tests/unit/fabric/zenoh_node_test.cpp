@@ -256,6 +256,34 @@ TEST_F(ZenohNodes, HearLargeMessagesOfPlainPeers) {
   EXPECT_LT(probed, std::uint64_t{1} << 20);
 }
 
+// A node that joined in the background hears them from a router that comes later, as large ones.
+TEST_F(ZenohNodes, HearLargeMessagesByARouterThatComesLater) {
+  Context context = Context::create({.name = "motor"}).value();
+  Node motor = Node::join(context,
+                          {.domain = domain_,
+                           .name = "motor",
+                           .routers = {"unix:" + place()},
+                           .discovery = DiscoveryNeed::background},
+                          kPatience)
+                   .value();
+  Subscriber subscriber =
+      Subscriber::declare(motor, "sensors/*", {.plain = true, .plain_content = PlainContent::bytes})
+          .value();
+  EXPECT_TRUE(fails_with(subscriber.recv(Deadline::now()), ErrorCode::timeout));
+  const auto served = router();
+  const auto peer =
+      detail::open_zenoh({.connect = {"unixsock-stream/" + place()}}, kPatience).value();
+  const auto to_imu = KeyExpression::parse("sensors/imu").value();
+  constexpr std::uint64_t kLarge = std::uint64_t{1} << 20;
+  ASSERT_TRUE(eventually([&] { return subscriber.stats().plain_received > 0; },
+                         [&] {
+                           const auto put =
+                               peer->put_patiently(to_imu, Storage::allocate(kLarge).value());
+                           const auto sample = subscriber.recv(std::chrono::milliseconds(100));
+                           EXPECT_TRUE(!put || !sample || sample->bytes.size_bytes() == kLarge);
+                         }));
+}
+
 TEST_F(ZenohNodes, TakeTheirRoutersFromTheEnvironment) {
   const auto served = router();
   setenv("TENDON_ROUTER", ("unix:" + place()).c_str(), 1);
