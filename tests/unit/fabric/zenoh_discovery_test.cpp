@@ -327,6 +327,7 @@ TEST_F(Flooded, KeepsWhatIsToldAgain) {
     EXPECT_TRUE(has("n/a")) << "at no time it was gone";
   });
   network_.run_for(ZenohDiscovery::kFirstPause + 10us);  // followed anew, and not answered yet
+  EXPECT_THAT(keys_of(*discovery_), ElementsAre("n/a", "n/b"));
   honest->withdraw(key("n/b"));
   network_.run_until_quiet();
   EXPECT_THAT(keys_of(*discovery_), ElementsAre("n/a"));
