@@ -104,6 +104,8 @@ TEST(WhyNot, SaysWhatAnEventWithoutAttemptsSays) {
   FabricEvent event = unreachable("a", {});
   event.reason += ": a link has at most 1024 pipes";
   EXPECT_EQ(detail::why_not(event), "found, and not reached: a link has at most 1024 pipes");
+  event.reason = std::string(detail::kAnnouncedNotConnected) + ": limit_exceeded: 16384 pipes";
+  EXPECT_EQ(detail::why_not(event), "found, and not connected: limit_exceeded: 16384 pipes");
   event.kind = FabricEventKind::schema_mismatch;
   event.reason = "another shape";
   EXPECT_EQ(detail::why_not(event), "found, and refused because another shape");

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tendon/fabric/limits.hpp>
 #include <vector>
 
 #include "fabric/known_peers.hpp"
@@ -274,6 +275,33 @@ TEST_F(Flooded, AsksAgainWhenThereIsRoom) {
   forge(TokenChange::went, ZenohDiscovery::kRoomToAsk - 1, ZenohDiscovery::kRoomToAsk);
   network_.run_until_quiet();
   EXPECT_EQ(looks_, 1);
+  EXPECT_TRUE(has("n/honest"));
+  EXPECT_EQ(discovery_->picture(), Picture::complete);
+}
+
+// The same where the bytes of keys are the limit: at it nothing is dropped, and one byte above it
+// a key is.
+TEST_F(Flooded, AsksAgainWhenThereIsRoomForBytes) {
+  const auto long_key = [](std::size_t n) {
+    const std::string number = std::to_string(n);
+    return "n/" + number + std::string(kMaxKeyBytes - 2 - number.size(), 'x');
+  };
+  constexpr std::size_t kFull = ZenohDiscovery::kMostKeyBytes / kMaxKeyBytes;
+  static_assert(kFull * kMaxKeyBytes == ZenohDiscovery::kMostKeyBytes);
+  for (std::size_t n = 0; n < kFull; ++n) forging_->tell(TokenChange::came, long_key(n));
+  EXPECT_EQ(keys_of(*discovery_).size(), kFull);
+  EXPECT_EQ(discovery_->picture(), Picture::complete) << "at the limit nothing is dropped";
+  const auto honest = start();
+  ASSERT_TRUE(succeeds(honest->announce(key("n/honest"))));
+  network_.run_until_quiet();
+  EXPECT_FALSE(has("n/honest"));
+  constexpr std::size_t kRoom = ZenohDiscovery::kRoomToAskBytes / kMaxKeyBytes;
+  for (std::size_t n = 0; n + 1 < kRoom; ++n) forging_->tell(TokenChange::went, long_key(n));
+  network_.run_until_quiet();
+  EXPECT_EQ(looks_, 0);
+  EXPECT_EQ(discovery_->picture(), Picture::incomplete);
+  forging_->tell(TokenChange::went, long_key(kRoom - 1));
+  network_.run_until_quiet();
   EXPECT_TRUE(has("n/honest"));
   EXPECT_EQ(discovery_->picture(), Picture::complete);
 }
