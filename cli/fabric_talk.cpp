@@ -54,6 +54,7 @@ std::string refusal_of(NodeCore& core, const ContextId& peer, const FabricOption
       detail::try_to_reach(*core.context(), peer, *addresses, options.profile, deadline);
   if (reached.link || reached.link.error().code != ErrorCode::permission_denied) return {};
   std::vector<DialAttempt> tried;
+  tried.reserve(reached.tried.size());
   for (const detail::Tried& each : reached.tried)
     tried.push_back({each.address, each.error.message()});
   return tried.empty() ? "found, and refused because " + reached.link.error().detail
