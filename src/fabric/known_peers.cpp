@@ -58,6 +58,7 @@ void KnownPeers::apply_entity(const ChangedKey& changed, const EntityAnnouncemen
 
 std::vector<ContextId> KnownPeers::contexts() const {
   std::vector<ContextId> contexts;
+  contexts.reserve(nodes_.size());
   for (const auto& [context, nodes] : nodes_) contexts.push_back(context);
   return contexts;
 }
