@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/fabric_talk.hpp"
 #include "core/text.hpp"
 
 namespace tendon::cli {
@@ -18,7 +19,9 @@ using namespace std::chrono_literals;
 constexpr std::string_view kWhere = "cli.fabric";
 constexpr auto kLook = 20ms;
 
-Result<Node> hinted(Error error) {
+Error hinted(Error error, const FabricOptions& options) {
+  if (error.code == ErrorCode::unreachable || error.code == ErrorCode::timeout)
+    error.detail += "; " + where_it_looked(options);
   if (error.code == ErrorCode::not_supported) {
     error.detail =
         "this build has no Zenoh: name a node of the fabric with --peer HOST:PORT, or let nodes "
@@ -40,7 +43,9 @@ Result<FabricNode> join_fabric(const FabricOptions& options, std::string_view ve
                       .routed = options.routed,
                       .profile = options.profile};
   if (options.is_static() || !options.peers.empty()) joining.peers = options.peers;
-  TENDON_TRY(node, Node::join(context, std::move(joining), options.patience()).or_else(hinted));
+  auto joined = Node::join(context, std::move(joining), options.patience());
+  if (!joined) return hinted(std::move(joined).error(), options);
+  Node node = *std::move(joined);
   if (!node.address().empty()) say(fmt::format("tendon: listening on {}", node.address()));
   return FabricNode{std::move(context), std::move(node)};
 }
@@ -53,8 +58,9 @@ Result<void> wait_for_picture(FabricNode& fabric, const FabricOptions& options,
     if (interrupt.requested()) return interrupt.error(kWhere);
     if (deadline.has_passed()) {
       return Error{ErrorCode::timeout, kWhere,
-                   fmt::format("no node of domain '{}' was found within {} s",
-                               shown(options.domain), options.timeout_s)};
+                   fmt::format("no node of domain '{}' was found within {} s; tried: {}; {}",
+                               shown(fabric.node.domain()), options.timeout_s,
+                               what_was_tried(fabric, options), where_it_looked(options))};
     }
     std::this_thread::sleep_for(kLook);
   }

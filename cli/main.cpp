@@ -172,7 +172,8 @@ void add_fabric_flags(CLI::App* verb, TopicOptions& options) {
                    "Where a node of the fabric listens, HOST:PORT; once for each")
       ->allow_extra_args(false);
   verb->add_option("--listen", options.listen, "Where nodes find this command, HOST:PORT");
-  verb->add_option("--domain", options.domain, "Nodes of one domain find each other [default]");
+  verb->add_option("--domain", options.domain,
+                   "Nodes of one domain find each other [TENDON_DOMAIN, else default]");
   verb->add_option("--timeout", options.timeout_s, "Seconds for nodes to be found [5]")
       ->check(CLI::Range(0.0, kMaxTimeoutSeconds));
   add_choice(verb, "--path", options.transport, kTransports, "auto, shm or tcp [auto]");

@@ -6,12 +6,15 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <tendon/fabric/key_expression.hpp>
 #include <utility>
 #include <vector>
 
 #include "cli/fabric_node.hpp"
+#include "cli/fabric_talk.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/picture.hpp"
@@ -27,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 /// Ages are measured with this; nothing is so old.
 constexpr std::chrono::nanoseconds kAnyAge = std::chrono::hours(24 * 365);
 
-/// So long a reader waits in silence for a first sample, while it knows of no publisher.
+/// So long a reader waits in silence before it says for what it waits.
 constexpr auto kSilence = 1s;
 
 /// So many keys are named where nobody publishes on the one that was asked for.
@@ -54,50 +57,79 @@ std::string published_keys(Node& node, const std::string& wanted) {
   keys.resize(std::min(keys.size(), kKeysNamed));
   std::string text = "; published are ";
   for (std::string_view separator; const std::string& key : keys)
-    text.append(std::exchange(separator, ", ")).append(shown(key));
+    text.append(std::exchange(separator, ", ")).append(key);
   return text;
 }
+
+/// When a reader says that nothing comes.
+enum class Silence : std::uint8_t { before_the_first, always };
 
 /// A reader of a topic: what it asks for, and what it does with what comes.
 struct Reader {
   SubscriberOptions subscriber;
   /// Keys that may be meant where nobody publishes; empty: none.
   std::string_view hint;
-  std::function<void(const FabricEvent&)> on_event;
+  Silence silence = Silence::always;
   std::function<void(const Sample&)> on_sample;
   std::function<void(const Sample&)> on_end;  ///< Sample::ended is set
   std::function<void()> at_last;
 };
 
-/// As recv(); says, while it waits, when no node publishes on the key.
-Result<Sample> first_sample(Node& node, Subscriber& subscriber, const TopicOptions& options,
-                            std::string_view hint) {
-  const Deadline deadline = options.patience_for_sample();
-  auto sample = subscriber.recv(earlier(deadline, Deadline(kSilence)));
-  if (sample || sample.error().code != ErrorCode::timeout || deadline.has_passed()) return sample;
-  if (subscriber.stats().publishers == 0) {
-    say(fmt::format("tendon: no node was found that publishes on {}{}{}", shown(options.key), hint,
-                    published_keys(node, options.key)));
+/// Does anybody whom discovery tells of publish on one of the keys?
+bool somebody_publishes(const Node& node, const std::string& wanted) {
+  const auto keys = KeyExpression::canonize(wanted);
+  return keys && std::ranges::any_of(node.publishers(), [&](const EntityInfo& publisher) {
+           const auto own = KeyExpression::parse(publisher.key);
+           return own && keys->intersects(*own);
+         });
+}
+
+/// Says for what the reader waits.
+void say_silence(FabricNode& fabric, const Subscriber& subscriber, const TopicOptions& options,
+                 std::string_view hint, FabricTalk& talk) {
+  const std::size_t count = subscriber.stats().publishers;
+  if (count != 0) {
+    return talk.say("silence", fmt::format("nothing came on {} for {} s; publishers: {}",
+                                           options.key, kSilence.count(), count));
   }
-  return subscriber.recv(deadline);
+  if (somebody_publishes(fabric.node, options.key))
+    return talk.say("silence", options.key + ": found, and not connected yet");
+  if (!talk.may_say("nobody")) return;
+  FabricTalk::say_now(fmt::format("no node was found that publishes on {}{}{}", options.key, hint,
+                                  published_keys(fabric.node, options.key)));
+  if (fabric.node.nodes().size() <= 1) say_nobody_found(fabric, options);
+}
+
+/// As recv(); while it waits, `on_silence` is called again and again.
+template <class F>
+Result<Sample> next_sample(Subscriber& subscriber, Deadline deadline, F on_silence) {
+  for (;;) {
+    auto sample = subscriber.recv(earlier(deadline, Deadline(kSilence)));
+    if (sample || sample.error().code != ErrorCode::timeout || deadline.has_passed()) return sample;
+    on_silence();
+  }
 }
 
 /// Receives until `options.count` samples, the timeout or a signal.
 int receive(const TopicOptions& options, std::string_view verb, Reader reader) {
   return run_until_signal(options.format, [&](Interrupt& interrupt) -> Result<void> {
     TENDON_TRY(fabric, join_fabric(options, verb));
+    const auto talk = std::make_shared<FabricTalk>();  // an event may come behind this call
     // Before there is a subscriber: its first publisher may be connected at once.
-    if (reader.on_event) fabric.node.on_event(reader.on_event);
+    fabric.node.on_event([talk](const FabricEvent& event) { talk->tell(event); });
     reader.subscriber.ends = true;
     TENDON_TRY(declared, Subscriber::declare(fabric.node, options.key, reader.subscriber));
     const Interrupt::Guard end_on_signal(interrupt, [&] { declared.close(); });
-    bool is_first = true;
+    bool had_one = false;
+    const auto on_silence = [&] {
+      if (had_one && reader.silence == Silence::before_the_first) return;
+      say_silence(fabric, declared, options, reader.hint, *talk);
+    };
     for (std::uint64_t n = 0; options.count == 0 || n < options.count;) {
-      auto sample = std::exchange(is_first, false)
-                        ? first_sample(fabric.node, declared, options, reader.hint)
-                        : declared.recv(options.patience_for_sample());
+      auto sample = next_sample(declared, options.patience_for_sample(), on_silence);
       if (interrupt.requested()) break;  // the end that was asked for
       if (!sample) return std::move(sample).error();
+      had_one = true;
       if (sample->ended) {
         reader.on_end(*sample);
       } else {
@@ -112,8 +144,8 @@ int receive(const TopicOptions& options, std::string_view verb, Reader reader) {
 
 void say_end(const Ended& ended) {
   std::ostringstream words;
-  words << "tendon: " << ended;
-  say(words.str());
+  words << ended;
+  FabricTalk::say_now(words.str());
 }
 
 std::uint64_t size_of(const Sample& sample) {
@@ -250,11 +282,6 @@ int run_topic_echo(const TopicOptions& options) {
     }
     say_end(*sample.ended);
   };
-  const auto say_came = [](const FabricEvent& event) {
-    if (event.kind != FabricEventKind::came) return;
-    say(fmt::format("tendon: {} publishes on {}: {}", shown(event.node), shown(event.key),
-                    shown(event.reason)));
-  };
   SubscriberOptions subscriber{.newest_only = false};
   if (options.sources == TopicSources::plain_too) {
     subscriber.plain = true;  // without ages, which plain samples do not have
@@ -267,7 +294,7 @@ int run_topic_echo(const TopicOptions& options) {
                   .hint = options.sources == TopicSources::plain_too
                               ? "; waiting for it, and for plain Zenoh peers"
                               : "; --plain hears plain Zenoh peers, too",
-                  .on_event = say_came,
+                  .silence = Silence::before_the_first,
                   .on_sample = print,
                   .on_end = print_end,
                   .at_last = [] {}});
@@ -281,7 +308,6 @@ int run_topic_measure(const TopicOptions& options, TopicMeasure measure) {
   return receive(options, "topic",
                  {.subscriber = subscriber,
                   .hint = {},
-                  .on_event = {},
                   .on_sample = [&](const Sample& sample) { meter.add(sample); },
                   .on_end =
                       [&](const Sample& sample) {

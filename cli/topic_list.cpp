@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/fabric_node.hpp"
+#include "cli/fabric_talk.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
@@ -100,7 +101,7 @@ void print_entities(FabricNode& fabric, const std::optional<KeyExpression>& keys
           "{}  subscribed to by Zenoh: publishers put their newest samples there", shown(key)));
     return;
   }
-  Value::Map document{{"domain", options.domain}};
+  Value::Map document{{"domain", fabric.node.domain()}};
   for (auto& [list, entities] : document_of_entities(fabric, meant))
     document.emplace_back(list, std::move(entities));
   if (plain) document.emplace_back("plain_subscribed", Value::List(plain->begin(), plain->end()));
@@ -164,6 +165,13 @@ void print_names(const std::vector<std::string>& names, const char* list, Format
   for (const std::string& name : names) print_line(shown(name));
 }
 
+/// Says who refuses the command, which a list does not show, or where nobody was found.
+void say_what_is_behind(const FabricNode& fabric, const TopicOptions& options) {
+  if (fabric.node.nodes().size() <= 1) return say_nobody_found(fabric, options);
+  FabricTalk talk;
+  say_who_refuses(fabric, options, talk);
+}
+
 void print_keys(const FabricNode& fabric, const TopicOptions& options) {
   const std::vector<EntityInfo> publishers = fabric.node.publishers();
   std::vector<std::string> keys;
@@ -171,12 +179,14 @@ void print_keys(const FabricNode& fabric, const TopicOptions& options) {
   for (const EntityInfo& entity : publishers) keys.push_back(entity.key);
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());  // they come sorted
   print_names(keys, "topics", options.format);
+  say_what_is_behind(fabric, options);
 }
 
 void print_nodes(const FabricNode& fabric, const TopicOptions& options) {
   std::vector<std::string> names = fabric.node.nodes();
   std::erase(names, fabric.node.name());
   print_names(names, "nodes", options.format);
+  say_what_is_behind(fabric, options);
 }
 
 /// What is known once discovery has said all.

@@ -17,6 +17,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
+#include "fabric/event_log.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -72,7 +73,7 @@ void print(const Name& name, const Found& found, Format format) {
     return print_line(front + "reached by " +
                       (found.path ? shown(found.path->to_string()) : "a link that has gone"));
   }
-  print_line(front + "not reached: " + shown(found.reason));
+  print_line(front + shown(found.reason));
   for (const DialAttempt& each : found.tried)
     print_line(fmt::format("  {}  {}", shown(each.address), shown(each.error)));
 }
@@ -108,15 +109,14 @@ int run_topic_why(const TopicOptions& options) {
     for (const Name& name : publishers) {
       Found found;
       if (const auto failure = failed.find(name); failure != failed.end()) {
-        found.reason = failure->second.reason;
+        found.reason = detail::why_not(failure->second);
         found.tried = failure->second.tried;
-        if (!found.tried.empty()) found.reason = "announced, and nobody answered";
       } else if (all_known) {
         found.connected = true;
         if (auto stats = fabric.node.peer_stats(name.second)) found.path = std::move(stats->path);
       } else {
         const auto stats = fabric.node.peer_stats(name.second);
-        found.reason = "not before --timeout";
+        found.reason = "found, and not reached before --timeout";
         if (!stats) found.reason += ": " + stats.error().detail;
       }
       print(name, found, options.format);

@@ -101,7 +101,7 @@ struct InfoCollectivesOptions {
 
 /// How the command takes part in a fabric.
 struct FabricOptions {
-  std::string domain = "default";
+  std::string domain;  ///< empty: TENDON_DOMAIN, else "default"
   std::vector<std::string> routers;
   std::vector<std::string> peers;
   std::string listen;

@@ -44,6 +44,10 @@ finds dockerfile deploy/Dockerfile 'FROM debian:12-slim$' 'FROM debian'
 
 yaml deploy
 compose deploy/docker-compose*.yaml
-kubernetes deploy/kubernetes/*.yaml
+manifests=()
+for file in deploy/kubernetes/*.yaml; do  # kustomization.yaml is for kubectl alone, and not for the cluster
+  [ "${file##*/}" = kustomization.yaml ] || manifests+=("$file")
+done
+kubernetes "${manifests[@]}"
 dockerfile deploy/Dockerfile
 echo "check_deploy: everything is clean"

@@ -130,7 +130,8 @@ void bind_fabric_event(nb::module_& module) {
       .def_prop_ro(
           "kind", [](const FabricEvent& self) { return std::string(to_string(self.kind)); },
           "'gap', 'lagging', 'schema_mismatch', 'duplicate_name', 'undiscoverable',\n"
-          "'unreachable', 'plain_refused'; 'came': a subscriber is connected to a\n"
+          "'unreachable', 'plain_refused', 'plain_deleted', 'plain_dropped'; 'came': a subscriber "
+          "is connected to a\n"
           "publisher; 'ended': the samples of a publisher ended at a subscriber; 'unsent': a\n"
           "publisher was closed before a subscriber was shown everything; 'discovery_lost',\n"
           "'discovery_found': no router answers, or one does again;\n"

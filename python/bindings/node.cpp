@@ -26,7 +26,8 @@ constexpr const char* kNodeDoc =
     "A member of a fabric: a name in a domain, under which a program publishes,\n"
     "subscribes, calls and responds.\n\n"
     "name: unique in its domain; subscribers know a publisher by it.\n"
-    "domain: nodes of one domain find each other.\n"
+    "domain: nodes of one domain find each other. '': that of the environment,\n"
+    "TENDON_DOMAIN, else 'default'.\n"
     "routers: where routers of Zenoh listen, '10.0.0.7:7447': `tendon router`, or a\n"
     "zenohd. With neither routers nor peers: those of the environment's\n"
     "TENDON_ROUTER; else nodes of one host and user find each other by themselves.\n"
@@ -89,12 +90,12 @@ Deadline until(nb::handle node, nb::handle timeout) {
 
 void bind_node(nb::module_& module) {
   nb::class_<NodeHandle>(module, "Node", kNodeDoc)
-      .def("__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "default",
+      .def("__init__", join, nb::arg("name"), nb::kw_only(), nb::arg("domain") = "",
            nb::arg("routers") = std::vector<std::string>(), nb::arg("discovery") = "required",
            nb::arg("peers").none() = nb::none(), nb::arg("listen") = "", nb::arg("routed") = true,
            nb::arg("profile") = "local", nb::arg("plain") = std::vector<std::string>(),
            nb::arg("context").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::sig("def __init__(self, name: str, *, domain: str = 'default', routers: "
+           nb::sig("def __init__(self, name: str, *, domain: str = '', routers: "
                    "collections.abc.Sequence[str] = (), discovery: str = 'required', peers: "
                    "collections.abc.Sequence[str] | "
                    "None = None, listen: str = '', routed: bool = True, profile: str = 'local', "

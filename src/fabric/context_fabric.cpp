@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/context_fabric.hpp"
 
-#include <algorithm>
-#include <cstdlib>
 #include <map>
-#include <string_view>
 #include <tendon/observe/log.hpp>
 #include <vector>
 
+#include "fabric/node_environment.hpp"
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
@@ -27,18 +25,6 @@ Registry& registry() {
   return registry;
 }
 
-// "HOST:PORT,HOST:PORT"
-std::vector<std::string> routers_of_environment() {
-  std::vector<std::string> routers;
-  const char* const text = std::getenv("TENDON_ROUTER");
-  for (std::string_view rest = text == nullptr ? "" : text; !rest.empty();) {
-    const std::string_view one = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(one.size() + 1, rest.size()));
-    if (!one.empty()) routers.emplace_back(one);
-  }
-  return routers;
-}
-
 std::vector<std::string> routers_of(const NodeOptions& options) {
   return options.routers.empty() ? routers_of_environment() : options.routers;
 }
@@ -47,6 +33,16 @@ std::string name_of_session(const std::string& domain, const std::vector<std::st
   std::string name = routers.empty() ? "star of " + domain : "routers";
   for (const std::string& router : routers) name += ' ' + router;
   return name;
+}
+
+// Opens the session for plain samples.
+PlainEar::Open opener_of(const std::shared_ptr<ZenohPort>& client,
+                         std::function<Result<std::unique_ptr<ZenohPort>>(Deadline)> open) {
+  return [client, open = std::move(open)](Deadline when) -> Result<std::shared_ptr<ZenohPort>> {
+    if (!open) return client;
+    TENDON_TRY(opened, open(when));
+    return std::shared_ptr<ZenohPort>(std::move(opened));
+  };
 }
 
 }  // namespace
@@ -120,15 +116,21 @@ ContextFabric::~ContextFabric() {
 
 Result<ContextFabric::Session> ContextFabric::make_session(ZenohMembership membership) {
   const std::shared_ptr<ZenohPort> port = std::move(membership.client);
-  TENDON_TRY(discovery,
-             ZenohDiscovery::create(port, [context = context_](std::function<void()> run) {
-               context->schedule(std::move(run));
-             }));
+  TENDON_TRY(discovery, ZenohDiscovery::create(
+                            port,
+                            [context = context_](std::function<void()> run) {
+                              context->schedule(std::move(run));
+                            },
+                            [context = context_](Deadline when, std::weak_ptr<Timed> timed) {
+                              (void)context->add_timed(when, std::move(timed));
+                            }));
   if (membership.server != nullptr) membership.server->watch_by(port);
   TENDON_TRY(detours, Detours::create(context_, profile_, entities_, dialler_, port));
   return Session{.server = std::move(membership.server),
                  .client = port,
                  .late = membership.late,
+                 .ear = std::make_shared<PlainEar>(
+                     opener_of(port, std::move(membership.open_for_plain)), dialler_),
                  .discovery = std::move(discovery),
                  .detours = std::move(detours),
                  .state = std::move(membership.state)};
@@ -143,7 +145,7 @@ Result<void> ContextFabric::adopt(const std::vector<std::string>& routers,
 }
 
 Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, Deadline deadline) {
-  Ways ways{.discoveries = {peers_}, .detours = nullptr, .zenoh = nullptr};
+  Ways ways{.discoveries = {peers_}};
   if (options.peers && options.routers.empty()) return ways;
   const std::vector<std::string> routers = routers_of(options);
   const std::string name = name_of_session(options.domain, routers);
@@ -179,6 +181,7 @@ Result<ContextFabric::Ways> ContextFabric::ways_of(const NodeOptions& options, D
   ways.discoveries.push_back(session->discovery);
   ways.detours = session->detours;
   ways.zenoh = session->client;
+  ways.ear = session->ear;
   if (options.routed) ways.detours->let_in_cables();
   return ways;
 }

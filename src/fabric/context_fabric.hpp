@@ -16,6 +16,7 @@
 #include "fabric/detours.hpp"
 #include "fabric/dialler.hpp"
 #include "fabric/entities.hpp"
+#include "fabric/plain_ear.hpp"
 #include "fabric/plain_outlet.hpp"
 #include "fabric/runtime_home.hpp"
 #include "fabric/star_seat.hpp"
@@ -52,11 +53,12 @@ class ContextFabric {
   [[nodiscard]] const std::shared_ptr<Entities>& entities() const noexcept { return entities_; }
   [[nodiscard]] StaticDiscovery& peers() noexcept { return *peers_; }
   /// What discovers for a node, how its Context comes to peers that it does not reach, and its
-  /// session of Zenoh. The last two are null where there is none.
+  /// session of Zenoh. The last three are null where there is none.
   struct Ways {
     std::vector<std::shared_ptr<Discovery>> discoveries;
-    std::shared_ptr<Detours> detours;
-    std::shared_ptr<ZenohPort> zenoh;
+    std::shared_ptr<Detours> detours{};
+    std::shared_ptr<ZenohPort> zenoh{};
+    std::shared_ptr<PlainEar> ear{};  ///< null without `zenoh`
   };
   /// How a node with these options finds others. Each is found by those that name it as their peer;
   /// Zenoh comes beside it where no peers are given, or routers are. Errors: those of join_star()
@@ -98,6 +100,7 @@ class ContextFabric {
     std::shared_ptr<StarSeat> server;
     std::shared_ptr<ZenohPort> client;
     LateZenoh* late = nullptr;  // the client, where it may be awaited still
+    std::shared_ptr<PlainEar> ear;
     std::shared_ptr<ZenohDiscovery> discovery;
     std::shared_ptr<Detours> detours;
     ZenohPort::Handle state;

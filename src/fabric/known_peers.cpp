@@ -56,6 +56,13 @@ void KnownPeers::apply_entity(const ChangedKey& changed, const EntityAnnouncemen
     changes.entities.emplace_back(KeyChange::came, *next);
 }
 
+std::vector<ContextId> KnownPeers::contexts() const {
+  std::vector<ContextId> contexts;
+  contexts.reserve(nodes_.size());
+  for (const auto& [context, nodes] : nodes_) contexts.push_back(context);
+  return contexts;
+}
+
 std::size_t KnownPeers::count_of(const std::string& name) const {
   const auto found = name_counts_.find(name);
   return found == name_counts_.end() ? 0 : found->second;

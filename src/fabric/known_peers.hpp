@@ -41,6 +41,8 @@ class KnownPeers {
   void apply(const ChangedKey& changed, Changes& changes);
 
   [[nodiscard]] bool has_node(const ContextId& context) const { return nodes_.contains(context); }
+  /// Those of all nodes.
+  [[nodiscard]] std::vector<ContextId> contexts() const;
   /// How many nodes have this name.
   [[nodiscard]] std::size_t count_of(const std::string& name) const;
   /// One for each node, sorted.

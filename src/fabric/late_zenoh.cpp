@@ -296,8 +296,9 @@ Result<ZenohPort::Handle> LateZenoh::token(const KeyExpression& key) {
 Result<ZenohPort::Handle> LateZenoh::watch(const KeyExpression& pattern, OnToken on_token) {
   const auto& callbacks = core_->callbacks;
   const auto number = callbacks->add([on_token = std::move(on_token)](ZenohCallbacks::Event event) {
-    const auto& token = std::get<ZenohCallbacks::Token>(event);
-    on_token(token.change, token.key);
+    const auto* const token = std::get_if<ZenohCallbacks::Token>(&event);
+    if (token == nullptr) return on_token(TokenChange::missed, {});
+    on_token(token->change, token->key);
   });
   return Standing::make(
       core_, number, Deadline::never(), [pattern, callbacks, number](ZenohPort& port) {
@@ -313,6 +314,7 @@ Result<ZenohPort::Handle> LateZenoh::get(const KeyExpression& pattern, milliseco
   const auto number = callbacks->add(
       [on_key = std::move(on_key), on_end = std::move(on_end)](ZenohCallbacks::Event event) {
         if (const auto* const ending = std::get_if<Ending>(&event)) return on_end(*ending);
+        if (std::holds_alternative<ZenohCallbacks::Missed>(event)) return;  // its end says so
         on_key(std::get<ZenohCallbacks::Token>(event).key);
       });
   const Deadline ends = timeout;
@@ -359,17 +361,25 @@ Result<std::unique_ptr<ZenohPublisher>> LateZenoh::publisher(const KeyExpression
   return std::unique_ptr<ZenohPublisher>(std::move(publisher));
 }
 
-Result<ZenohPort::Handle> LateZenoh::subscribe(const KeyExpression& pattern, OnMessage on_message) {
+Result<ZenohPort::Handle> LateZenoh::subscribe(const KeyExpression& pattern, OnMessage on_message,
+                                               OnDropped on_dropped) {
   const auto& callbacks = core_->callbacks;
   const auto number =
-      callbacks->add([on_message = std::move(on_message)](ZenohCallbacks::Event event) {
-        on_message(std::get<ZenohMessage>(event));
+      callbacks->add([on_message = std::move(on_message),
+                      on_dropped = std::move(on_dropped)](const ZenohCallbacks::Event& event) {
+        if (const auto* const message = std::get_if<ZenohMessage>(&event))
+          return on_message(*message);
+        for (const auto& [key, count] : std::get<ZenohCallbacks::Missed>(event).messages)
+          on_dropped(key, count);
       });
   return Standing::make(
       core_, number, Deadline::never(), [pattern, callbacks, number](ZenohPort& port) {
-        return port.subscribe(pattern, [callbacks, number](const ZenohMessage& message) {
-          callbacks->post(number, message);
-        });
+        return port.subscribe(
+            pattern,
+            [callbacks, number](const ZenohMessage& message) { callbacks->post(number, message); },
+            [callbacks, number](std::string_view key, std::uint64_t count) {
+              callbacks->post_missed(number, std::string(key), count);
+            });
       });
 }
 
@@ -380,6 +390,7 @@ Result<ZenohPort::Handle> LateZenoh::query(ZenohMessage question, milliseconds t
   const auto number = callbacks->add(
       [on_answer = std::move(on_answer), on_end = std::move(on_end)](ZenohCallbacks::Event event) {
         if (const auto* const ending = std::get_if<Ending>(&event)) return on_end(*ending);
+        if (std::holds_alternative<ZenohCallbacks::Missed>(event)) return;  // its end says so
         on_answer(std::get<ZenohMessage>(event));
       });
   const Deadline ends = timeout;

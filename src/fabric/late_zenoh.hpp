@@ -50,8 +50,9 @@ class LateZenoh final : public ZenohPort {
   [[nodiscard]] Result<std::unique_ptr<ZenohPublisher>> publisher(const KeyExpression& key,
                                                                   Audience audience,
                                                                   OnMatching on_matching) override;
-  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
-                                         OnMessage on_message) override;
+  using ZenohPort::subscribe;
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message,
+                                         OnDropped on_dropped) override;
   [[nodiscard]] Result<Handle> query(ZenohMessage question, std::chrono::milliseconds timeout,
                                      OnMessage on_answer, OnEnd on_end) override;
   [[nodiscard]] Result<Handle> answer(const KeyExpression& key, OnQuestion on_question) override;

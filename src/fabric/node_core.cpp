@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <sstream>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
 #include <tuple>
@@ -13,6 +12,7 @@
 #include "fabric/announced_dial.hpp"
 #include "fabric/caller.hpp"
 #include "fabric/name_chunk.hpp"
+#include "fabric/node_environment.hpp"
 #include "fabric/peer_view.hpp"
 #include "fabric/publisher_core.hpp"
 #include "fabric/responder_core.hpp"
@@ -64,6 +64,7 @@ Result<std::vector<Address>> announced_for(const Address& address) {
 Result<Node> NodeCore::join(const std::shared_ptr<ContextCore>& context, NodeOptions options,
                             Deadline deadline) {
   TENDON_CHECK(context->usable("node.join"));
+  options.domain = domain_or_default(std::move(options.domain));
   TENDON_CHECK(name_to_chunk(options.domain));
   TENDON_CHECK(name_to_chunk(options.name));
   TENDON_TRY(fabric, ContextFabric::of(context, options.profile));
@@ -82,12 +83,12 @@ NodeCore::NodeCore(std::shared_ptr<ContextFabric> fabric, NodeOptions options,
                    ContextFabric::Ways ways)
     : fabric_(std::move(fabric)),
       options_(std::move(options)),
-      zenoh_(std::move(ways.zenoh)),
+      zenoh_{std::move(ways.zenoh), std::move(ways.ear)},
       caller_(std::make_shared<Caller>(fabric_)),
       discovery_(options_.domain, std::move(ways.discoveries)),
       detours_(std::move(ways.detours)),
       known_(options_.domain) {
-  const bool awaits = zenoh_ != nullptr && options_.discovery == DiscoveryNeed::background;
+  const bool awaits = zenoh_.port != nullptr && options_.discovery == DiscoveryNeed::background;
   if (awaits) seen_.routers = Routers::awaited;
 }
 
@@ -183,8 +184,8 @@ bool NodeCore::hears_plain_peers_on(const KeyExpression& keys) const {
 Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline deadline) {
   constexpr std::string_view kHere = "node.has_plain_subscribers";
   TENDON_CHECK(context()->usable(kHere));
-  if (zenoh_ == nullptr) return no_plain_peers(kHere);
-  TENDON_TRY(publisher, zenoh_->publisher(keys, Audience::other_sessions, [](Matching) {}));
+  if (zenoh_.port == nullptr) return no_plain_peers(kHere);
+  TENDON_TRY(publisher, zenoh_.port->publisher(keys, Audience::other_sessions, [](Matching) {}));
   // A router says what it knows of subscribers before it ends a request that came later.
   struct Asked {
     std::atomic<bool> over{false};
@@ -199,7 +200,7 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
   constexpr std::chrono::milliseconds kMost = std::chrono::minutes(1);
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(
       std::min<Deadline::Clock::duration>(deadline.remaining(), kMost));
-  TENDON_TRY(request, zenoh_->get(
+  TENDON_TRY(request, zenoh_.port->get(
                           keys, timeout, [](std::string_view) {}, on_end));
   (void)context()->wait(nullptr, deadline, [&] { return context()->unusable() || asked->over; });
   TENDON_CHECK(context()->usable(kHere));
@@ -213,20 +214,15 @@ Result<bool> NodeCore::has_plain_subscribers(const KeyExpression& keys, Deadline
 // Events
 
 void NodeCore::on_event(std::function<void(const FabricEvent&)> callback) {
-  if (!context()->forked()) event_callbacks_.add(std::move(callback));
+  if (!context()->forked()) events_.callbacks.add(std::move(callback));
 }
 
 void NodeCore::tell(FabricEvent event) {
   event.when = std::chrono::steady_clock::now();
-  std::ostringstream line;
-  line << event;
-  const bool is_usual = event.kind == FabricEventKind::gap || event.kind == FabricEventKind::came ||
-                        event.kind == FabricEventKind::discovery_found ||
-                        (event.ended && event.ended->reason == EndReason::closed);
-  log(is_usual ? LogLevel::info : LogLevel::warn, "node.event", line.str());
-  if (!event_callbacks_.admit()) return;
+  events_.log.note(event);
+  if (!events_.callbacks.admit()) return;
   context()->schedule([self = shared_from_this(), event = std::move(event)] {
-    self->event_callbacks_.call(event);
+    self->events_.callbacks.call(event);
   });
 }
 
@@ -692,7 +688,7 @@ void NodeCore::tell_unreachable(const ContextId& peer, const Error& error,
       if (const auto* publisher = known_.publishers().find(id)) publishers.push_back(*publisher);
   }
   if (publishers.empty()) return;
-  std::string reason = "announced, and not reached";
+  std::string reason(kAnnouncedNotReached);
   if (tried.empty()) reason += ": " + error.detail;
   for (const DialAttempt& each : tried) reason += "; " + each.address + ": " + each.error;
   const std::string name = name_of_peer(peer).text;
@@ -715,8 +711,8 @@ void NodeCore::tell_left_out(const EntityAnnouncement& publisher, const Error& w
   tell({.kind = FabricEventKind::unreachable,
         .key = publisher.topic.text(),
         .node = name_of_peer(publisher.context).text,
-        .reason = "announced, and not connected: " + std::string(error_info(why.code).name) + ": " +
-                  why.detail,
+        .reason = std::string(kAnnouncedNotConnected) + ": " +
+                  std::string(error_info(why.code).name) + ": " + why.detail,
         .entity = publisher.entity});
 }
 
@@ -766,6 +762,11 @@ void NodeCore::note_names(const LinkList& links) {
 PeerName NodeCore::name_of_peer(const ContextId& context) const {
   const Lock lock(mutex_);
   return name_of(context);
+}
+
+std::vector<ContextId> NodeCore::contexts() const {
+  const Lock lock(mutex_);
+  return known_.contexts();
 }
 
 std::vector<std::string> NodeCore::nodes() const {

@@ -18,6 +18,7 @@
 
 #include "fabric/announcement.hpp"
 #include "fabric/context_fabric.hpp"
+#include "fabric/event_log.hpp"
 #include "fabric/feed.hpp"
 #include "fabric/known_peers.hpp"
 #include "fabric/node_discovery.hpp"
@@ -65,7 +66,11 @@ class NodeCore final : public Timed,
   [[nodiscard]] const NodeOptions& options() const noexcept { return options_; }
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
   /// Null: the node has no Zenoh.
-  [[nodiscard]] const std::shared_ptr<ZenohPort>& zenoh() const noexcept { return zenoh_; }
+  [[nodiscard]] const std::shared_ptr<ZenohPort>& zenoh() const noexcept { return zenoh_.port; }
+  /// `inbox` hears plain peers from now on. The node has Zenoh.
+  [[nodiscard]] Result<void> hear_plain_peers(const std::shared_ptr<PlainInbox>& inbox) {
+    return zenoh_.ear->hear(inbox);
+  }
   [[nodiscard]] const std::shared_ptr<PlainOutlet>& plain_outlet() const noexcept {
     return fabric_->plain_outlet();
   }
@@ -109,6 +114,11 @@ class NodeCore final : public Timed,
                                const Dialler::Dial& dial) const;
   /// As discovery tells, or told while there was a link.
   [[nodiscard]] PeerName name_of_peer(const ContextId& context) const;
+  /// All that discovery tells of a node of, its own among them.
+  [[nodiscard]] std::vector<ContextId> contexts() const;
+  /// The outcome of dialling NodeOptions::peers, of all nodes of the Context: no error where one
+  /// answers.
+  [[nodiscard]] std::vector<DialAttempt> tried_peers() const { return fabric_->peers().tried(); }
   void on_event(std::function<void(const FabricEvent&)> callback);
   /// Logs it, and tells the program; under any lock.
   void tell(FabricEvent event);
@@ -188,14 +198,22 @@ class NodeCore final : public Timed,
 
   const std::shared_ptr<ContextFabric> fabric_;
   const NodeOptions options_;
-  const std::shared_ptr<ZenohPort> zenoh_;
+  struct ByZenoh {
+    std::shared_ptr<ZenohPort> port;  ///< null: without Zenoh
+    std::shared_ptr<PlainEar> ear;
+  };
+  const ByZenoh zenoh_;
   const std::shared_ptr<Caller> caller_;
   std::string address_;
   std::shared_ptr<Acceptor> acceptor_;  // null: only that of the Context
   NodeDiscovery discovery_;
   const std::shared_ptr<Detours> detours_;  // null: without Zenoh
   NodeAnnouncement self_;
-  EventCallbacks<FabricEvent> event_callbacks_;
+  struct Events {
+    EventCallbacks<FabricEvent> callbacks;
+    EventLog log;
+  };
+  Events events_;
   std::atomic<std::uint64_t> looks_{0};
   Mutex looking_;
   struct SeenInLooks {

@@ -50,9 +50,7 @@ void PlainAudience::on_key(std::string_view key) {
   const auto announced = parse_announcement(key);
   if (!announced) return;
   const auto* const entity = std::get_if<EntityAnnouncement>(&*announced);
-  if (entity == nullptr || !entity->hears_plain || entity->context == own_ ||
-      !entity->topic.intersects(topic_))
-    return;
+  if (entity == nullptr || !entity->hears_plain || !entity->topic.intersects(topic_)) return;
   const Lock lock(mutex_);
   if (open_) open_->found = Found::subscriber;
 }

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <tendon/core/context_id.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/fabric/key_expression.hpp>
 #include <utility>
@@ -17,7 +16,8 @@ namespace tendon::v0::detail {
 
 /// Is it a plain peer that Zenoh means when it says that somebody subscribes to a key? Zenoh does
 /// not tell who. Subscribers of Tendon that hear plain peers say so in their announcements, which
-/// come before their subscriptions: where none is announced, it is a plain peer.
+/// come before their subscriptions: where none is announced, it is a plain peer. Those of the
+/// publisher's own Context hear by a session of their own, and count as all others.
 ///
 /// Owns:    one question at most.
 /// Threads: thread-safe; nothing of Zenoh is called or destroyed under its lock.
@@ -30,14 +30,10 @@ class PlainAudience : public std::enable_shared_from_this<PlainAudience> {
   static constexpr std::chrono::milliseconds kHolds{1000};
   static constexpr std::chrono::milliseconds kAskAgain{100};
 
-  /// `own`: its subscribers are not meant, because a publisher puts nothing to its own session.
   /// `on_answer` is called by a thread of Zenoh.
-  PlainAudience(std::shared_ptr<ZenohPort> zenoh, KeyExpression topic, const ContextId& own,
+  PlainAudience(std::shared_ptr<ZenohPort> zenoh, KeyExpression topic,
                 std::function<void()> on_answer)
-      : zenoh_(std::move(zenoh)),
-        topic_(std::move(topic)),
-        own_(own),
-        on_answer_(std::move(on_answer)) {}
+      : zenoh_(std::move(zenoh)), topic_(std::move(topic)), on_answer_(std::move(on_answer)) {}
 
   /// While Zenoh says that somebody subscribes.
   void ask_if_due() TENDON_EXCLUDES(mutex_);
@@ -58,7 +54,6 @@ class PlainAudience : public std::enable_shared_from_this<PlainAudience> {
 
   const std::shared_ptr<ZenohPort> zenoh_;
   const KeyExpression topic_;
-  const ContextId own_;
   const std::function<void()> on_answer_;
   mutable Mutex mutex_;
   ZenohPort::Handle request_ TENDON_GUARDED_BY(mutex_);

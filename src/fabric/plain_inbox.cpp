@@ -20,10 +20,14 @@ std::uint64_t bytes_of(const ZenohMessage& message) {
 }  // namespace
 
 Result<void> PlainInbox::listen(ZenohPort& zenoh) {
-  TENDON_TRY(declared,
-             zenoh.subscribe(wanted_.keys, [weak = weak_from_this()](const ZenohMessage& message) {
-               if (const auto self = weak.lock()) self->on_message(message);
-             }));
+  TENDON_TRY(declared, zenoh.subscribe(
+                           wanted_.keys,
+                           [weak = weak_from_this()](const ZenohMessage& message) {
+                             if (const auto self = weak.lock()) self->on_message(message);
+                           },
+                           [weak = weak_from_this()](std::string_view key, std::uint64_t count) {
+                             if (const auto self = weak.lock()) self->drop(key, count);
+                           }));
   const Lock lock(mutex_);
   if (!closed_) declared_ = std::move(declared);
   return {};
@@ -65,10 +69,10 @@ void PlainInbox::on_message(const ZenohMessage& message) {
       waiting_bytes_ -= bytes_of(waiting_.front().message);
       oldest.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
-      ++counts_.dropped;
     }
   }
   told_.on_came();
+  for (const Waiting& one : oldest) drop(one.message.key, 1);
 }
 
 std::optional<PlainInbox::Waiting> PlainInbox::next() {
@@ -122,6 +126,27 @@ void PlainInbox::note_deleted(const std::string& key) {
        .reason = "deleted it: it has no value any more; what was put before still comes"});
 }
 
+bool PlainInbox::is_first(FabricEventKind kind, std::string_view key) {
+  return told_keys_.size() < kMaxAnnouncements &&
+         told_keys_.emplace(kind, key.substr(0, kMaxKeyBytes)).second;
+}
+
+void PlainInbox::drop(std::string_view key, std::uint64_t count) {
+  {
+    const Lock lock(mutex_);
+    if (closed_) return;
+    counts_.dropped += count;
+    if (!is_first(FabricEventKind::plain_dropped, key)) return;
+  }
+  told_.on_event({.kind = FabricEventKind::plain_dropped,
+                  .key = std::string(key.substr(0, kMaxKeyBytes)),
+                  .node = "a plain Zenoh peer",
+                  .reason = "put more than the window of the subscriber and " +
+                            std::to_string(kMaxPlainWaitingBytes >> 20) +
+                            " MiB: the oldest gave way, or what came last; more of that on this "
+                            "key is only counted"});
+}
+
 void PlainInbox::refuse(const std::string& key, const Error& why) {
   const FabricEventKind kind = why.code == ErrorCode::schema_mismatch
                                    ? FabricEventKind::schema_mismatch
@@ -129,9 +154,7 @@ void PlainInbox::refuse(const std::string& key, const Error& why) {
   {
     const Lock lock(mutex_);
     ++(kind == FabricEventKind::schema_mismatch ? counts_.mismatches : counts_.refused);
-    if (told_keys_.size() >= kMaxAnnouncements ||
-        !told_keys_.emplace(kind, key.substr(0, kMaxKeyBytes)).second)
-      return;
+    if (!is_first(kind, key)) return;
   }
   told_.on_event({.kind = kind,
                   .key = key.substr(0, kMaxKeyBytes),

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/fabric_event.hpp>
@@ -28,9 +29,9 @@ namespace tendon::v0::detail {
 /// Owns:    what it declared at Zenoh; at most `most_samples` that wait, of kMaxPlainWaitingBytes
 ///          together: the oldest ones give way.
 /// Threads: thread-safe; take() by one at a time.
-/// Errors:  those of ZenohPort. What a stranger put wrongly is counted, and told once a key; a
-///          delete is told once, until something is put on its key again. Both are told of
-///          kMaxAnnouncements keys at most.
+/// Errors:  those of ZenohPort. Messages that a stranger put wrongly, or that gave way, are
+///          counted, and told once a key; a delete is told once, until something is put on its key
+///          again. All are told of kMaxAnnouncements keys at most.
 /// Blocks:  close(): for a callback that runs.
 /// Cost:    of take(): one copy of the sample.
 class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
@@ -74,7 +75,11 @@ class PlainInbox : public std::enable_shared_from_this<PlainInbox> {
   [[nodiscard]] Result<bool> may_wait(const ZenohMessage& message) const;
   [[nodiscard]] std::optional<Waiting> next() TENDON_EXCLUDES(mutex_);
   void note_deleted(const std::string& key) TENDON_EXCLUDES(mutex_);
+  /// Messages on this key found no room, here or before they came here.
+  void drop(std::string_view key, std::uint64_t count) TENDON_EXCLUDES(mutex_);
   void refuse(const std::string& key, const Error& why) TENDON_EXCLUDES(mutex_);
+  /// Was nothing of this kind told of the key yet, and may it be?
+  [[nodiscard]] bool is_first(FabricEventKind kind, std::string_view key) TENDON_REQUIRES(mutex_);
 
   const Wanted wanted_;
   const Told told_;

@@ -146,7 +146,7 @@ Result<void> PublisherCore::put_for_plain_peers() {
                                            .form = std::move(form),
                                            .on_matching = wake}));
     plain_.topic = std::move(plain);
-    plain_.audience = std::make_shared<PlainAudience>(zenoh, key_, context_.id(), wake);
+    plain_.audience = std::make_shared<PlainAudience>(zenoh, key_, wake);
   }
   return {};
 }

@@ -38,7 +38,7 @@ Result<void> StaticDiscovery::add_peer(const std::string& address) {
                    "the nodes of a context name at most " + std::to_string(kMaxStaticPeers) +
                        " peers (kMaxStaticPeers)"};
     }
-    addresses_.try_emplace(address, Dialled::not_yet);
+    addresses_.try_emplace(address);
   }
   dialler_->want({.key = std::string(kDialKey) + address,
                   .peer = address,
@@ -57,15 +57,28 @@ Result<void> StaticDiscovery::add_peer(const std::string& address) {
 bool StaticDiscovery::has_dialled(const std::string& address) const {
   const Lock lock(mutex_);
   const auto found = addresses_.find(address);
-  return found != addresses_.end() && found->second == Dialled::once;
+  return found != addresses_.end() && found->second.dialled == Dialled::once;
 }
 
 void StaticDiscovery::note_dialled(const std::string& address) {
   {
     const Lock lock(mutex_);
-    addresses_[address] = Dialled::once;
+    addresses_[address].dialled = Dialled::once;
   }
   context_->wake_others();
+}
+
+void StaticDiscovery::note_outcome(const std::string& address, std::string error) {
+  const Lock lock(mutex_);
+  addresses_[address].error = std::move(error);
+}
+
+std::vector<DialAttempt> StaticDiscovery::tried() const {
+  std::vector<DialAttempt> tried;
+  const Lock lock(mutex_);
+  for (const auto& [address, place] : addresses_)
+    if (place.dialled == Dialled::once) tried.push_back({address, place.error});
+  return tried;
 }
 
 void StaticDiscovery::close() {
@@ -89,6 +102,7 @@ void StaticDiscovery::close() {
 Dialler::Outcome StaticDiscovery::dial(const std::string& address, Deadline deadline) {
   using Outcome = Dialler::Outcome;
   const auto connected = connect(*context_, address, profile_, deadline);
+  note_outcome(address, connected ? std::string() : connected.error().message());
   if (!connected) {
     log(LogLevel::debug, "node.discovery",
         "no node at " + address + " yet: " + connected.error().message());
@@ -344,8 +358,8 @@ Picture StaticDiscovery::picture() const {
   std::vector<Heard> heard;
   {
     const Lock lock(mutex_);
-    for (const auto& [address, dialled] : addresses_)
-      if (dialled == Dialled::not_yet) return Picture::incomplete;
+    for (const auto& [address, place] : addresses_)
+      if (place.dialled == Dialled::not_yet) return Picture::incomplete;
     heard = channels_;
   }
   for (const Heard& each : heard)

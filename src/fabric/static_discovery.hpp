@@ -9,6 +9,7 @@
 #include <string>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/fabric_event.hpp>
 #include <tendon/session/profile.hpp>
 #include <vector>
 
@@ -48,6 +49,8 @@ class StaticDiscovery final : public Discovery,
   [[nodiscard]] Result<void> add_peer(const std::string& address);
   /// Was that address dialled at least once?
   [[nodiscard]] bool has_dialled(const std::string& address) const;
+  /// The outcome of the last dial of each address that was dialled: no error where a node answers.
+  [[nodiscard]] std::vector<DialAttempt> tried() const;
   /// Ends all channels and dials.
   void close();
 
@@ -73,6 +76,10 @@ class StaticDiscovery final : public Discovery,
  private:
   using Channel = std::shared_ptr<DiscoveryChannel>;
   enum class Dialled : std::uint8_t { not_yet, once };
+  struct Place {
+    Dialled dialled = Dialled::not_yet;
+    std::string error{};  ///< of the last dial
+  };
   /// A channel, and where the keys of its peer are.
   struct Heard {
     Channel channel;
@@ -83,6 +90,7 @@ class StaticDiscovery final : public Discovery,
   };
   [[nodiscard]] Dialler::Outcome dial(const std::string& address, Deadline deadline);
   void note_dialled(const std::string& address);
+  void note_outcome(const std::string& address, std::string error);
   /// `address`: what to dial again when it is over; empty: the peer made it.
   [[nodiscard]] Channel make_channel(const std::shared_ptr<Link>& link, std::uint32_t pipe,
                                      const std::string& address);
@@ -112,7 +120,7 @@ class StaticDiscovery final : public Discovery,
         context->schedule(std::move(callback));
       });
   mutable Mutex mutex_;
-  std::map<std::string, Dialled> addresses_ TENDON_GUARDED_BY(mutex_);
+  std::map<std::string, Place> addresses_ TENDON_GUARDED_BY(mutex_);
   std::map<std::string, std::uint32_t> own_ TENDON_GUARDED_BY(mutex_);  // how often announced
   std::uint64_t own_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
   std::vector<Heard> channels_ TENDON_GUARDED_BY(mutex_);

@@ -77,7 +77,7 @@ Result<void> SubscriberCore::prepare_for_plain_peers() {
 }
 
 Result<void> SubscriberCore::listen_to_plain_peers() {
-  return plain_ == nullptr ? Result<void>() : plain_->listen(*node_->zenoh());
+  return plain_ == nullptr ? Result<void>() : node_->hear_plain_peers(plain_);
 }
 
 // Connecting

@@ -69,7 +69,9 @@ class ExitGate {
 thread_local bool ExitGate::inside_ = false;
 
 std::uint64_t bytes_of(const ZenohCallbacks::Event& event) {
-  const auto* message = std::get_if<ZenohMessage>(&event);
+  if (const auto* const token = std::get_if<ZenohCallbacks::Token>(&event))
+    return kEventBytes + token->key.size();
+  const auto* const message = std::get_if<ZenohMessage>(&event);
   if (message == nullptr) return 0;
   return kEventBytes + message->key.size() + message->encoding.size() +
          message->payload.size_bytes() + message->attachment.size_bytes();
@@ -138,17 +140,50 @@ void ZenohCallbacks::post(Number number, Event event) noexcept {
   const auto recipient = recipients_.find(number);
   if (closed_ || recipient == recipients_.end()) return;
   const std::uint64_t size_bytes = bytes_of(event);
-  if (size_bytes > 0 && queued_bytes_ + size_bytes > kMaxQueuedBytes) {
-    ++dropped_;
-    recipient->second.missed = true;
-    return;
-  }
+  const Budget& budget = budget_of(event);
+  if (size_bytes > 0 && budget.queued + size_bytes > budget.most)
+    return miss(number, recipient->second, event);
   if (recipient->second.missed && std::holds_alternative<Ending>(event)) {
     event = Ending::timed_out;
   }
-  queued_bytes_ += size_bytes;
+  push(number, std::move(event), size_bytes);
+}
+
+ZenohCallbacks::Budget& ZenohCallbacks::budget_of(const Event& event) {
+  return std::holds_alternative<Token>(event) ? tokens_ : messages_;
+}
+
+void ZenohCallbacks::push(Number number, Event event, std::uint64_t size_bytes) {
+  budget_of(event).queued += size_bytes;
   queue_.push_back(std::make_unique<Queued>(Queued{number, std::move(event), size_bytes}));
   queued_.notify_one();
+}
+
+void ZenohCallbacks::post_missed(Number number, const std::string& key, std::uint64_t count) {
+  const Lock lock(mutex_);
+  const auto recipient = recipients_.find(number);
+  if (closed_ || recipient == recipients_.end()) return;
+  untold_of(number, recipient->second).add(key, count);
+}
+
+void ZenohCallbacks::miss(Number number, Recipient& recipient, const Event& event) {
+  ++dropped_;
+  recipient.missed = true;
+  Missed& untold = untold_of(number, recipient);
+  if (const auto* const message = std::get_if<ZenohMessage>(&event)) untold.add(message->key, 1);
+}
+
+ZenohCallbacks::Missed& ZenohCallbacks::untold_of(Number number, Recipient& recipient) {
+  if (!recipient.untold) {
+    recipient.untold.emplace();
+    push(number, Missed{}, 0);
+  }
+  return *recipient.untold;
+}
+
+void ZenohCallbacks::Missed::add(const std::string& key, std::uint64_t count) {
+  const bool is_named = messages.contains(key) || messages.size() < kMostMissedKeys;
+  messages[is_named ? key : std::string()] += count;
 }
 
 void ZenohCallbacks::set_state(SessionState state) noexcept {
@@ -191,10 +226,12 @@ ZenohCallbacks::Call ZenohCallbacks::begin_call() {
   if (closed_) return {};
   std::unique_ptr<Queued> next = std::move(queue_.front());
   queue_.pop_front();
-  queued_bytes_ -= next->size_bytes;
+  budget_of(next->event).queued -= next->size_bytes;
   const auto recipient = recipients_.find(next->number);
   // A question that nobody takes is given back without the lock: that may call post().
   if (recipient == recipients_.end()) return {nullptr, std::move(next)};
+  if (auto* const missed = std::get_if<Missed>(&next->event))
+    *missed = *std::exchange(recipient->second.untold, std::nullopt);
   running_ = next->number;
   return {recipient->second.callback, std::move(next)};
 }

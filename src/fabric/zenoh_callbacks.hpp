@@ -2,11 +2,13 @@
 // From Zenoh's threads to one of ours.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tendon/core/mutex.hpp>
 #include <thread>
@@ -21,8 +23,9 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the callbacks, the thread, and what is not told yet.
 /// Threads: thread-safe.
-/// Errors:  none. Messages above kMaxQueuedBytes are dropped and counted, and a request that missed
-///          one ends as `timed_out`. Nothing else is dropped.
+/// Errors:  none. Messages above kMaxQueuedBytes and tokens above kMaxQueuedTokenBytes are dropped
+///          and counted. A recipient that missed some is told so, in its turn, by one Missed; its
+///          request ends as `timed_out`. Nothing else is dropped.
 /// Blocks:  remove() and close(): for the callback that runs, unless they are called in it.
 /// Cost:    a lock, a place in the queue and a wake-up for all that is told.
 class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
@@ -32,11 +35,18 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
     TokenChange change;
     std::string key;
   };
+  /// Tokens, or messages: how many of each key. Beyond kMostMissedKeys they count for "".
+  struct Missed {
+    std::map<std::string, std::uint64_t> messages;
+    void add(const std::string& key, std::uint64_t count);
+  };
   using Event = std::variant<Token, ZenohMessage, std::unique_ptr<ZenohQuestion>, SessionState,
-                             Ending, Matching>;
+                             Ending, Matching, Missed>;
   using Callback = std::function<void(Event)>;
 
   static constexpr std::uint64_t kMaxQueuedBytes = std::uint64_t{64} << 20;
+  static constexpr std::uint64_t kMaxQueuedTokenBytes = std::uint64_t{32} << 20;
+  static constexpr std::size_t kMostMissedKeys = 64;
 
   /// With its thread.
   [[nodiscard]] static std::shared_ptr<ZenohCallbacks> start();
@@ -53,6 +63,9 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   void close() TENDON_EXCLUDES(mutex_);
 
   void post(Number number, Event event) noexcept TENDON_EXCLUDES(mutex_);
+  /// So many messages of this key were dropped before they came here.
+  void post_missed(Number number, const std::string& key, std::uint64_t count)
+      TENDON_EXCLUDES(mutex_);
   void set_state(SessionState state) noexcept TENDON_EXCLUDES(mutex_);
   [[nodiscard]] SessionState state() const TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::uint64_t dropped() const TENDON_EXCLUDES(mutex_);
@@ -60,8 +73,13 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
  private:
   struct Recipient {
     std::shared_ptr<Callback> callback;
-    bool listens = false;  ///< to changes of the state
-    bool missed = false;   ///< a message, for want of room
+    bool listens = false;            ///< to changes of the state
+    bool missed = false;             ///< something, for want of room
+    std::optional<Missed> untold{};  ///< what it missed, while the word of that is queued
+  };
+  struct Budget {
+    std::uint64_t most = 0;
+    std::uint64_t queued = 0;
   };
   struct Queued {
     Number number = 0;
@@ -77,6 +95,11 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   ZenohCallbacks() = default;
   [[nodiscard]] Number add(Recipient recipient) TENDON_EXCLUDES(mutex_);
   void run() TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Budget& budget_of(const Event& event) TENDON_REQUIRES(mutex_);
+  void push(Number number, Event event, std::uint64_t size_bytes) TENDON_REQUIRES(mutex_);
+  void miss(Number number, Recipient& recipient, const Event& event) TENDON_REQUIRES(mutex_);
+  /// What this recipient will be told that it missed.
+  [[nodiscard]] Missed& untold_of(Number number, Recipient& recipient) TENDON_REQUIRES(mutex_);
   /// Waits for the next.
   [[nodiscard]] Call begin_call() TENDON_EXCLUDES(mutex_);
   void end_call() TENDON_EXCLUDES(mutex_);
@@ -88,7 +111,8 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   CondVar returned_;
   std::map<Number, Recipient> recipients_ TENDON_GUARDED_BY(mutex_);
   std::deque<std::unique_ptr<Queued>> queue_ TENDON_GUARDED_BY(mutex_);
-  std::uint64_t queued_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
+  Budget messages_ TENDON_GUARDED_BY(mutex_){.most = kMaxQueuedBytes};
+  Budget tokens_ TENDON_GUARDED_BY(mutex_){.most = kMaxQueuedTokenBytes};
   std::uint64_t dropped_ TENDON_GUARDED_BY(mutex_) = 0;
   Number last_number_ TENDON_GUARDED_BY(mutex_) = 0;
   Number running_ TENDON_GUARDED_BY(mutex_) = 0;  ///< 0: none

@@ -15,6 +15,7 @@
 #include "core/text.hpp"
 #include "fabric/announcement.hpp"
 #include "fabric/zenoh_session.hpp"
+#include "session/machine.hpp"
 #include "tensor/text.hpp"
 
 namespace tendon::v0::detail {
@@ -54,20 +55,37 @@ Result<std::string> endpoint_of(std::string_view router) {
                                             : "unixsock-stream/" + address->path();
 }
 
+Result<std::string> star_name(const std::string& domain) {
+  TENDON_TRY(hash, domain_hash(domain));
+  return to_hex(hash) + ".zenoh";
+}
+
 /// All tries of one round together: a thread that ends the session waits no longer.
 constexpr std::chrono::milliseconds kBackgroundRound{2000};
 
+std::unique_ptr<LateZenoh> open_late(ZenohOptions options) {
+  const auto count = static_cast<std::int64_t>(options.connect.size());
+  options.patience = std::min(options.patience, kBackgroundRound / count);
+  options.nobody = "no router answered yet: " + options.nobody;
+  return std::make_unique<LateZenoh>(
+      [options = std::move(options)] { return open_zenoh_once(options); });
+}
+
+/// The client, and how the one for plain samples is opened.
 Result<void> open_client(ZenohMembership& membership, ZenohOptions options, DiscoveryNeed need,
                          Deadline deadline) {
+  options.most_bytes = kMaxZenohBytes;
+  membership.open_for_plain = [options, need](Deadline when) -> Result<std::unique_ptr<ZenohPort>> {
+    if (need == DiscoveryNeed::required) return open_zenoh(options, when);
+    return std::unique_ptr<ZenohPort>(open_late(options));
+  };
+  options.most_bytes = kMaxQuietZenohBytes;
   if (need == DiscoveryNeed::required) {
     TENDON_TRY(client, open_zenoh(options, deadline));
     membership.client = std::move(client);
     return {};
   }
-  const auto count = static_cast<std::int64_t>(options.connect.size());
-  options.patience = std::min(options.patience, kBackgroundRound / count);
-  options.nobody = "no router answered yet: " + options.nobody;
-  auto client = std::make_unique<LateZenoh>([options] { return open_zenoh_once(options); });
+  auto client = open_late(std::move(options));
   membership.late = client.get();
   membership.client = std::move(client);
   return {};
@@ -84,16 +102,21 @@ Result<std::vector<std::string>> zenoh_endpoints(const std::vector<std::string>&
   return endpoints;
 }
 
+Result<std::string> star_path(const std::string& domain) {
+  TENDON_TRY(directory, runtime_directory());
+  TENDON_TRY(name, star_name(domain));
+  return directory + '/' + name;
+}
+
 Result<ZenohMembership> join_star(RuntimeHome& home, const std::string& domain, DiscoveryNeed need,
                                   Deadline deadline) {
   TENDON_CHECK(zenoh_version());
-  TENDON_TRY(hash, domain_hash(domain));
+  TENDON_TRY(name, star_name(domain));
   const std::string directory = home.directory();
   if (directory.empty()) {
     return Error{ErrorCode::unreachable, "fabric.star",
                  "there is no runtime directory that is ours alone just now"};
   }
-  const std::string name = to_hex(hash) + ".zenoh";
   ZenohMembership membership;
   if (!is_overridden()) {
     membership.server = std::make_shared<StarSeat>(directory, name);

@@ -3,6 +3,7 @@
 // by routers that were named.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,9 @@ struct ZenohMembership {
   std::unique_ptr<ZenohPort> client;
   ZenohPort::Handle state;    ///< tells the server what the client sees
   LateZenoh* late = nullptr;  ///< the client, where it may be awaited still
+  /// A further client of the same network, for plain samples; null: `client` takes them. In the
+  /// background it returns at once, as the client did.
+  std::function<Result<std::unique_ptr<ZenohPort>>(Deadline)> open_for_plain = nullptr;
 };
 
 /// Each is `HOST:PORT`, the number of a host for the port of routers (kRouterPort), `unix:/path`,
@@ -31,6 +35,10 @@ struct ZenohMembership {
 [[nodiscard]] Result<std::vector<std::string>> zenoh_endpoints(
     const std::vector<std::string>& routers);
 inline constexpr std::string_view kRouterPort = "7447";
+
+/// The socket at which the nodes of a domain, of this host and user, meet. Errors: those of
+/// runtime_directory().
+[[nodiscard]] Result<std::string> star_path(const std::string& domain);
 
 /// Nodes of one domain, host and user meet at one unix socket in the runtime directory. One node
 /// serves it; when that node goes another one serves, and links do not notice. While it is stopped,

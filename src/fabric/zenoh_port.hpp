@@ -14,6 +14,7 @@
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/key_expression.hpp>
 #include <tendon/memory/storage.hpp>
+#include <utility>
 
 namespace tendon::v0::detail {
 
@@ -23,7 +24,9 @@ enum class Matching : std::uint8_t { nobody, somebody };
 enum class Audience : std::uint8_t { other_sessions, all_sessions };
 /// A put, or a word that a key has no value any more.
 enum class ZenohKind : std::uint8_t { put, deleted };
-enum class TokenChange : std::uint8_t { came, went };
+/// `missed`: some came and went that there was no room to tell of. The words of this watch no
+/// longer show which tokens are there: it is declared again.
+enum class TokenChange : std::uint8_t { came, went, missed };
 enum class SessionState : std::uint8_t { up, down };
 /// How a get() or query() ended. Only after `complete` what was not told of is not there.
 enum class Ending : std::uint8_t { complete, timed_out };
@@ -80,6 +83,7 @@ class ZenohPort {
   using OnToken = std::function<void(TokenChange, std::string_view key)>;
   using OnKey = std::function<void(std::string_view key)>;
   using OnMessage = std::function<void(const ZenohMessage&)>;
+  using OnDropped = std::function<void(std::string_view key, std::uint64_t count)>;
   using OnQuestion = std::function<void(std::unique_ptr<ZenohQuestion>)>;
   using OnState = std::function<void(SessionState)>;
   using OnEnd = std::function<void(Ending)>;
@@ -90,7 +94,8 @@ class ZenohPort {
   /// Announces the key for as long as the session lives and can be reached.
   [[nodiscard]] virtual Result<Handle> token(const KeyExpression& key) = 0;
   /// Tells of tokens that come and go from now on, those of this session too. A key that is
-  /// withdrawn and announced again at once may change nothing that is seen.
+  /// withdrawn and announced again at once may change nothing that is seen. With
+  /// `missed` comes an empty key.
   [[nodiscard]] virtual Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) = 0;
   /// Tells of the tokens that are there, then of the end: at `timeout` the latest. What a watch of
   /// this session is told comes in order with it: after a token that was found it hears when that
@@ -107,8 +112,13 @@ class ZenohPort {
   /// The same for many puts on one key. Tells of each change, beginning with "nobody".
   [[nodiscard]] virtual Result<std::unique_ptr<ZenohPublisher>> publisher(
       const KeyExpression& key, Audience audience, OnMatching on_matching) = 0;
-  [[nodiscard]] virtual Result<Handle> subscribe(const KeyExpression& pattern,
-                                                 OnMessage on_message) = 0;
+  /// `on_dropped`: so many messages came on a key that there was no room for.
+  [[nodiscard]] virtual Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message,
+                                                 OnDropped on_dropped) = 0;
+  /// For those whose messages say themselves when one is missing.
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message) {
+    return subscribe(pattern, std::move(on_message), [](std::string_view, std::uint64_t) {});
+  }
 
   /// Asks all that answer on a key that `question.key` matches; the end as that of get().
   [[nodiscard]] virtual Result<Handle> query(ZenohMessage question,

@@ -173,16 +173,28 @@ class OwnTokens {
 class SeenTokens {
  public:
   explicit SeenTokens(std::shared_ptr<const OwnTokens> own) : own_(std::move(own)) {}
+  /// Beyond kMostBytes of keys, those that are not remembered may be told of twice.
   [[nodiscard]] bool is_news(const ZenohCallbacks::Token& token) {
-    if (token.change == TokenChange::came) return there_.insert(token.key).second;
+    const std::uint64_t size_bytes = kTokenBytes + token.key.size();
+    if (token.change == TokenChange::came) {
+      if (there_.contains(token.key)) return false;
+      if (bytes_ + size_bytes > kMostBytes) return true;
+      there_.insert(token.key);
+      bytes_ += size_bytes;
+      return true;
+    }
     if (own_->has(token.key)) return false;
-    there_.erase(token.key);
+    if (there_.erase(token.key) != 0) bytes_ -= size_bytes;
     return true;
   }
 
  private:
+  static constexpr std::uint64_t kTokenBytes = 64;  // of a place in the set
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+
   const std::shared_ptr<const OwnTokens> own_;
   std::set<std::string> there_;
+  std::uint64_t bytes_ = 0;
 };
 
 /// What a session returns: waits for its callback, then withdraws at Zenoh.
@@ -268,8 +280,9 @@ class ZenohSession final : public ZenohPort {
     const Number number =
         callbacks_->add([on_token = std::move(on_token),
                          seen = SeenTokens(own_tokens_)](ZenohCallbacks::Event event) mutable {
-          const auto& token = std::get<ZenohCallbacks::Token>(event);
-          if (seen.is_news(token)) on_token(token.change, token.key);
+          const auto* const token = std::get_if<ZenohCallbacks::Token>(&event);
+          if (token == nullptr) return on_token(TokenChange::missed, {});
+          if (seen.is_news(*token)) on_token(token->change, token->key);
         });
     return declare(number, "watch", pattern.text(), [&](auto** declared, auto* failure) {
       return tendon_zenoh_watch(session_, text_of(pattern.text()), context_of(callbacks_, number),
@@ -337,12 +350,16 @@ class ZenohSession final : public ZenohPort {
     return std::unique_ptr<ZenohPublisher>(std::move(publisher));
   }
 
-  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
-                                         OnMessage on_message) override {
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message,
+                                         OnDropped on_dropped) override {
     if (is_child()) return forked();
     const Number number =
-        callbacks_->add([on_message = std::move(on_message)](ZenohCallbacks::Event event) {
-          on_message(std::get<ZenohMessage>(event));
+        callbacks_->add([on_message = std::move(on_message),
+                         on_dropped = std::move(on_dropped)](const ZenohCallbacks::Event& event) {
+          if (const auto* const message = std::get_if<ZenohMessage>(&event))
+            return on_message(*message);
+          for (const auto& [key, count] : std::get<ZenohCallbacks::Missed>(event).messages)
+            on_dropped(key, count);
         });
     return declare(number, "subscribe", pattern.text(), [&](auto** declared, auto* failure) {
       return tendon_zenoh_subscribe(session_, text_of(pattern.text()),
@@ -412,6 +429,7 @@ class ZenohSession final : public ZenohPort {
                             session = session_,
                             losses = tendon_zenoh_losses(session_)](ZenohCallbacks::Event event) {
       const auto* const ending = std::get_if<Ending>(&event);
+      if (std::holds_alternative<ZenohCallbacks::Missed>(event)) return;  // its end says so
       if (ending == nullptr) {
         on_found(event);
       } else {
@@ -482,8 +500,8 @@ std::string configuration(const ZenohOptions& options) {
        {{"unicast", {{"open_timeout", options.patience.count()}}},
         {"link",
          {{"tx",
-           {{"lease", options.lease.count()},
-            {"queue", {{"size", {{"data_low", kMostBatches}}}}}}}}}}},
+           {{"lease", options.lease.count()}, {"queue", {{"size", {{"data_low", kMostBatches}}}}}}},
+          {"rx", {{"max_message_size", options.most_bytes}}}}}}},
   };
   return whole.dump();
 }

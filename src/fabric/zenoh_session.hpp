@@ -8,6 +8,7 @@
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/fabric/limits.hpp>
 #include <vector>
 
 #include "fabric/zenoh_port.hpp"
@@ -17,6 +18,13 @@ namespace tendon::v0::detail {
 /// A client talks through the one router, or listening peer, that it is connected to; a peer with
 /// all whom it names and who name it; a router passes on what its peers and clients say.
 enum class ZenohMode : std::uint8_t { client, peer, router };
+
+/// Room for the rest of a message: key, encoding, attachment and Zenoh's own words.
+inline constexpr std::uint64_t kZenohExtraBytes = std::uint64_t{64} << 10;
+/// ZenohOptions::most_bytes of a session that takes plain samples, or passes them on.
+inline constexpr std::uint64_t kMaxZenohBytes = kMaxPlainBytes + kZenohExtraBytes;
+/// The same of a session for tokens, questions and cables alone.
+inline constexpr std::uint64_t kMaxQuietZenohBytes = kZenohExtraBytes;
 
 /// Endpoints are Zenoh's: "unixsock-stream//run/user/1000/tendon/x.zenoh", "tcp/10.0.0.7:7447".
 struct ZenohOptions {
@@ -34,6 +42,9 @@ struct ZenohOptions {
   std::chrono::milliseconds last_retry{2000};
   /// An error begins with this, and then lists the endpoints with their reasons.
   std::string nobody = "no router answers at";
+  /// A larger message that comes is dropped by Zenoh while it arrives, without a word to anybody;
+  /// the connection lives on. A message that fits one of its batches, 64 KiB, always comes.
+  std::uint64_t most_bytes = kMaxZenohBytes;
 
   [[nodiscard]] const std::vector<std::string>& connect_names() const noexcept {
     return connect_as.empty() ? connect : connect_as;

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <tendon/fabric/node.hpp>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "fabric/announcement.hpp"
 #include "fabric/zenoh_session.hpp"
 #include "process/command.hpp"
+#include "process/peer.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"
@@ -31,7 +34,7 @@ using Words = std::vector<std::string>;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class Router : public testing::Test {
+class Router : public ProcessTest {
  protected:
   void SetUp() override {
     if (!detail::zenoh_version()) GTEST_SKIP() << "this build has no Zenoh";
@@ -257,10 +260,108 @@ TEST_F(Router, TellsTheCommandWhatWasTriedUntilItsTimeout) {
   const Ended why = run_tendon({"topic", "info", "--why", "ghost/**", "--domain", "brain",
                                 "--insecure-plaintext", "--router", place(), "--timeout", "1.7"});
   EXPECT_EQ(why.code, 0) << why.err;
-  EXPECT_THAT(why.out, HasSubstr("ghost/frames  of ghost  not reached: "));
+  EXPECT_THAT(why.out, HasSubstr("ghost/frames  of ghost  found, and not reached"));
   EXPECT_THAT(why.out, HasSubstr(silent.address()));
   const std::lock_guard lock(mutex);
   open.clear();
+}
+
+Words lines_of(const std::string& text) {
+  Words lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_F(Router, TellsTheCommandWhoRefusesIt) {
+  const auto router = start_router();
+  Context context = Context::create({.name = "vision"}).value();
+  Node vision =
+      Node::join(
+          context,
+          {.domain = "brain", .name = "vision", .routers = {place()}, .listen = "127.0.0.1:0"},
+          kPatience)
+          .value();
+  std::vector<Publisher> publishers;
+  for (int n = 0; n < 20; ++n)
+    publishers.push_back(Publisher::declare(vision, "vision/" + std::to_string(n)).value());
+  // A command with another runtime directory has no proof that it is of this host and user.
+  const ScratchDir elsewhere;
+  const auto run = [&](const Words& asked) {
+    Words words = {"TENDON_RUNTIME_DIR=" + elsewhere.path().string(), TENDON_CLI_PATH};
+    words.insert(words.end(), asked.begin(), asked.end());
+    words.insert(words.end(), {"--domain", "brain", "--router", place()});
+    return Command(words, "/usr/bin/env").finish();
+  };
+  const std::string refused = "found, and refused because " + vision.address() + ": ";
+  for (const char* const verb : {"echo", "hz"}) {
+    const Ended ended = run({"topic", verb, "vision/*", "--sample-timeout", "2.5"});
+    EXPECT_EQ(ended.code, error_info(ErrorCode::timeout).exit_code);
+    int found = 0;
+    for (const std::string& line : lines_of(ended.err)) {
+      if (line.find(refused) != std::string::npos) ++found;
+      if (!line.starts_with("tendon: ")) continue;
+      EXPECT_LE(line.size(), 200U) << line;
+    }
+    EXPECT_EQ(found, 1) << verb << " of 20 topics: " << ended.err;
+    EXPECT_THAT(ended.err, testing::Not(HasSubstr("no node was found"))) << verb;
+  }
+  for (const char* const noun : {"topic", "node"}) {
+    const Ended list = run({noun, "list"});
+    EXPECT_EQ(list.code, 0) << list.err;
+    EXPECT_THAT(list.out, HasSubstr("vision"));
+    EXPECT_THAT(list.err, testing::StartsWith("tendon: vision: " + refused)) << noun;
+    EXPECT_EQ(lines_of(list.err).size(), 1U) << list.err;
+  }
+  const Ended why = run({"topic", "info", "--why", "vision/7"});
+  EXPECT_THAT(why.out, testing::StartsWith("vision/7  of vision  " + refused)) << "the same words";
+}
+
+TEST_F(Router, IsNamedWhereNobodyWasFound) {
+  const auto router = start_router();
+  const auto nobody = [](const Words& words) {
+    const Ended list = run_tendon(words);
+    EXPECT_EQ(list.code, 0) << list.err;
+    const Words lines = lines_of(list.err);
+    EXPECT_EQ(lines.size(), 2U) << list.err;
+    return lines.size() == 2 ? lines : Words{"", ""};
+  };
+  const std::string domain = "a" + std::to_string(getpid());
+  for (const char* const noun : {"topic", "node"}) {
+    const Words asked = nobody({noun, "list", "--domain", domain, "--router", place()});
+    EXPECT_THAT(asked[0], testing::StartsWith("tendon: nobody was found: domain '" + domain +
+                                              "', runtime directory /"));
+    EXPECT_THAT(asked[0], testing::EndsWith(", router " + place()));
+    EXPECT_EQ(asked[1], "tendon: tried: router " + place());
+    const Words own = nobody({noun, "list", "--domain", domain});
+    EXPECT_THAT(own[0], testing::EndsWith(", no router (--router, TENDON_ROUTER)"));
+    EXPECT_THAT(own[1],
+                testing::EndsWith(".zenoh, where nodes of this host and user meet: it answers"));
+  }
+}
+
+// The largest that it takes is a sample of 32 MiB.
+TEST_F(Router, KeepsNoHugeMessageOfAStranger) {
+  const auto router = start_router();
+  Command echo({"topic", "echo", "sensors/*", "--plain", "-n", "1", "--domain", "brain", "--router",
+                place()});
+  (void)echo.wait_for_err("tendon: no node was found that publishes on sensors/*; ");
+  const auto peer =
+      detail::open_zenoh({.connect = {"unixsock-stream/" + place().substr(5)}}, kPatience).value();
+  const auto key = KeyExpression::parse("sensors/imu").value();
+  constexpr std::uint64_t kHuge = std::uint64_t{256} << 20;
+  ASSERT_TRUE(succeeds(peer->put_patiently(key, Storage::allocate(kHuge).value())));
+  ASSERT_TRUE(succeeds(peer->put_patiently(key, storage_of("small"))));
+  const Ended ended = echo.finish();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("zenoh/bytes  5 bytes"));
+  EXPECT_EQ(peer->state(), detail::SessionState::up);
+  std::ifstream status("/proc/" + std::to_string(router->pid()) + "/status");
+  std::uint64_t most_kib = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) most_kib = std::stoull(line.substr(6));
+  EXPECT_GT(most_kib, 0U);
+  EXPECT_LT(most_kib << 10, kHuge / 2);
 }
 
 }  // namespace

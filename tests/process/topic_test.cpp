@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -263,6 +264,36 @@ TEST_F(Topic, AReaderOfAKeyThatNobodyPublishesNamesThoseLikeIt) {
   EXPECT_EQ(hz.finish().code, 0);
 }
 
+TEST_F(Topic, AReaderThatGetsNothingSaysForWhatItWaits) {
+  const Publisher frames = Publisher::declare(node_, "frames").value();
+  for (const char* const verb : {"echo", "hz"}) {
+    Command reader(with_peer({"topic", verb, "frames"}));
+    EXPECT_THAT(reader.wait_for_err("tendon: vision publishes on frames: "),
+                testing::StartsWith("connected: "));
+    EXPECT_EQ(reader.wait_for_err("tendon: nothing came on frames "), "for 1 s; publishers: 1");
+    reader.signal(SIGINT);
+    EXPECT_EQ(reader.finish().code, 0);
+  }
+}
+
+TEST_F(Topic, TheDomainMayBeTheEnvironments) {
+  const Publisher objects = Publisher::declare(node_, "vision/objects").value();
+  setenv("TENDON_DOMAIN", "brain", 1);
+  const auto prints = [&](Words words, const std::string& wanted) {
+    words.insert(words.end(), {"--peer", node_.address(), "--timeout", "20"});
+    return comes_to_print(words, wanted);
+  };
+  EXPECT_TRUE(prints({"topic", "list"}, "vision/objects\n"));
+  EXPECT_TRUE(prints({"node", "list"}, "vision\n"));
+  EXPECT_TRUE(
+      prints({"topic", "info"},
+             "vision/objects  published by vision  keep_last(1), drop_oldest  schema any\n"));
+  const Ended other = run_tendon(
+      {"topic", "list", "--peer", node_.address(), "--domain", "other", "--timeout", "0.5"});
+  EXPECT_THAT(other.err, HasSubstr("domain 'other'")) << "what is asked for wins";
+  unsetenv("TENDON_DOMAIN");
+}
+
 TEST(TopicBench, HasARowForEachWay) {
   const Ended ended =
       run_tendon({"bench", "topic", "-b", "64", "-e", "32768", "-f", "512", "-n", "20", "--readers",
@@ -285,6 +316,8 @@ TEST_F(Topic, MistakesAreNamed) {
   const Ended nobody = run_tendon({"topic", "list", "--peer", node_.address(), "--timeout", "0.5"});
   EXPECT_EQ(nobody.code, code(ErrorCode::timeout)) << "it is of another domain";
   EXPECT_THAT(nobody.err, HasSubstr("domain 'default'"));
+  EXPECT_THAT(nobody.err, HasSubstr("tried: " + node_.address() + ": it answers"));
+  EXPECT_THAT(nobody.err, HasSubstr("runtime directory /"));
   const Ended no_key = run_tendon(with_peer({"topic", "echo", "a//b"}));
   EXPECT_EQ(no_key.code, code(ErrorCode::invalid_argument));
   const Ended late =

@@ -6,6 +6,7 @@ What a container is here: namespaces for network, host name, mounts and processe
 """
 
 import contextlib
+import copy
 import json
 import os
 import re
@@ -186,11 +187,44 @@ def test_the_brain_runs_in_containers(files, path, tmp_path):
             assert code == 0, (name, said)
 
 
+def kustomized(kustomization: dict, documents: list[dict]) -> list[dict]:
+    """What `kubectl kustomize` makes of the documents, as far as the files here and docs/deploy.md use it: names and tags of
+    images, and values that are replaced. It knows nothing else, so that whatever else they say is an error."""
+    assert kustomization.keys() <= {"apiVersion", "kind", "resources", "images", "patches"}
+    documents = copy.deepcopy(documents)
+    for document in documents:
+        for patch in kustomization.get("patches", []):
+            if patch["target"] != {"kind": document["kind"]}:
+                continue
+            for change in yaml.safe_load(patch["patch"]):
+                assert change["op"] == "replace"
+                *path, last = change["path"].removeprefix("/").split("/")
+                place = document
+                for step in path:
+                    place = place[int(step) if isinstance(place, list) else step]
+                assert last in place
+                place[last] = change["value"]
+        for container in document["spec"].get("template", {}).get("spec", {}).get("containers", []):
+            for image in kustomization.get("images", []):
+                if container["image"].split(":")[0] == image["name"]:
+                    container["image"] = f"{image['newName']}:{image['newTag']}"
+    return documents
+
+
+def documents_of_the_cluster() -> list[dict]:
+    """What `kubectl apply -k` says to the cluster."""
+    folder = DEPLOY / "kubernetes"
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    files = kustomization["resources"]
+    assert sorted(files) == sorted(file.name for file in folder.glob("*.yaml") if file.name != "kustomization.yaml")
+    return kustomized(kustomization, [document for file in files
+                                      for document in yaml.safe_load_all((folder / file).read_text())])
+
+
 def manifests(kind: str) -> dict[str, dict]:
     """What each document of this kind says, by its name."""
-    documents = [document for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-                 for document in yaml.safe_load_all(file.read_text())]
-    return {document["metadata"]["name"]: document["spec"] for document in documents if document["kind"] == kind}
+    return {document["metadata"]["name"]: document["spec"] for document in documents_of_the_cluster()
+            if document["kind"] == kind}
 
 
 def test_kubernetes_runs_what_compose_runs():
@@ -206,12 +240,16 @@ def test_kubernetes_runs_what_compose_runs():
         assert {key: value for key, value in said.items() if key not in ("POD_IP", "BRAIN_LISTEN")} == \
             composed[name]["environment"]
         assert [mount["mountPath"] for mount in container.get("volumeMounts", [])] == \
-            ([] if name == "zenoh-router" else [str(Path(image_environment()["TENDON_RUNTIME_DIR"]).parent)])
-    [(name, service)] = manifests("Service").items()
-    [port] = service["ports"]
-    assert composed["pfc"]["environment"]["TENDON_ROUTER"] == f"{name}:{port['port']}"
-    router = deployments["zenoh-router"]["template"]
-    assert service["selector"].items() <= router["metadata"]["labels"].items()
+            ([] if name.startswith("zenoh-router") else [str(Path(image_environment()["TENDON_RUNTIME_DIR"]).parent)])
+    routers = []
+    for name, service in manifests("Service").items():
+        [port] = service["ports"]
+        routers.append(f"{name}:{port['port']}")
+        chosen = [deployment for deployment, spec in deployments.items()
+                  if service["selector"].items() <= spec["template"]["metadata"]["labels"].items()]
+        assert chosen == [name]
+    assert len(routers) == 2
+    assert composed["pfc"]["environment"]["TENDON_ROUTER"] == ",".join(routers)
 
 
 def test_only_pods_of_the_brain_reach_its_pods():
@@ -227,10 +265,25 @@ def test_only_pods_of_the_brain_reach_its_pods():
     assert {(one["protocol"], one["port"]) for one in names["ports"]} == {("UDP", 53), ("TCP", 53)}
 
 
+def test_the_image_and_its_pull_policy_are_parameters():
+    """A folder of one's own beside this one: that of docs/deploy.md."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    [overlay] = [yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
+    [resource] = overlay["resources"]
+    assert resource.endswith("deploy/kubernetes")
+    deployments = [document for document in kustomized(overlay, documents_of_the_cluster())
+                   if document["kind"] == "Deployment"]
+    assert len(deployments) == len(services(COMPOSE))
+    for document in deployments:
+        [container] = document["spec"]["template"]["spec"]["containers"]
+        assert (container["image"], container["imagePullPolicy"]) == \
+            ("registry.example.org/robots/tendon-brain:0.1", "IfNotPresent"), document["metadata"]["name"]
+
+
 def test_nobody_pulls_an_image_that_is_not_published():
     for name, spec in manifests("Deployment").items():
         [container] = spec["template"]["spec"]["containers"]
-        assert (container["image"], container["imagePullPolicy"]) == ("tendon-brain", "Never"), name
+        assert (container["image"], container["imagePullPolicy"]) == ("tendon-brain:latest", "Never"), name
     for name, service in yaml.safe_load(COMPOSE.read_text())["services"].items():
         assert service["image"] == "tendon-brain", name
         assert service["pull_policy"] == ("build" if "build" in service else "never"), name

@@ -61,8 +61,9 @@ class CountingPort : public ZenohPort {
                                                                   OnMatching call) override {
     return port_->publisher(key, audience, std::move(call));
   }
-  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage call) override {
-    return port_->subscribe(pattern, std::move(call));
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage call,
+                                         OnDropped dropped) override {
+    return port_->subscribe(pattern, std::move(call), std::move(dropped));
   }
   [[nodiscard]] Result<Handle> query(ZenohMessage question, std::chrono::milliseconds timeout,
                                      OnMessage call, OnEnd end) override {

@@ -158,14 +158,15 @@ class LiveZenoh::Session final : public ZenohPort {
     publisher->declared = *std::move(declared);
     return std::unique_ptr<ZenohPublisher>(std::move(publisher));
   }
-  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
-                                         OnMessage on_message) override {
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message,
+                                         OnDropped on_dropped) override {
     const Number number =
         callbacks_->add([on_message](Event event) { on_message(std::get<ZenohMessage>(event)); });
     return declare(number, [&] {
-      return port_->subscribe(pattern, [this, number](const ZenohMessage& message) {
-        callbacks_->post(number, message);
-      });
+      return port_->subscribe(
+          pattern,
+          [this, number](const ZenohMessage& message) { callbacks_->post(number, message); },
+          on_dropped);
     });
   }
   [[nodiscard]] Result<Handle> query(ZenohMessage question, milliseconds timeout,

@@ -118,11 +118,12 @@ class ZenohNetwork::Session final : public ZenohPort {
                                                                   Audience audience,
                                                                   OnMatching on_matching) override;
 
-  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern,
-                                         OnMessage on_message) override {
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message,
+                                         OnDropped on_dropped) override {
     const Locked locked(network_.mutex_);
     Entry entry = make(Sort::subscriber, pattern);
     entry.on_message = std::move(on_message);
+    entry.on_dropped = std::move(on_dropped);
     const Number subscriber = network_.add(std::move(entry));
     network_.tell_publishers();
     return handle(subscriber);
@@ -430,7 +431,9 @@ void ZenohNetwork::put(Number from, Audience audience, const KeyExpression& key,
     if (!reach(from, there.session) || !there.key->intersects(key)) continue;
     if (loses(manner_.loses_put_in)) continue;
     send(from, there.session, Order::of_sender, [this, subscriber, message] {
-      call(subscriber, [&](Entry& entry) { entry.on_message(message); });
+      call(subscriber, [&](Entry& entry) {
+        has_room_ ? entry.on_message(message) : entry.on_dropped(message.key, 1);
+      });
     });
   }
 }

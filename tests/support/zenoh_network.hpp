@@ -59,6 +59,11 @@ class ZenohNetwork {
     const Locked locked(mutex_);
     return put_count_;
   }
+  /// While there is none, what is put is dropped where it arrives.
+  void set_room(bool has_room) {
+    const Locked locked(mutex_);
+    has_room_ = has_room;
+  }
   /// Runs `what` after `delay`, as if it were a program's own doing.
   void after(Time delay, std::function<void()> what);
   void run_for(Time duration);
@@ -81,6 +86,7 @@ class ZenohNetwork {
     detail::ZenohPort::OnToken on_token;
     detail::ZenohPort::OnKey on_key;
     detail::ZenohPort::OnMessage on_message;
+    detail::ZenohPort::OnDropped on_dropped;
     detail::ZenohPort::OnQuestion on_question;
     detail::ZenohPort::OnState on_state;
     detail::ZenohPort::OnEnd on_end;
@@ -140,6 +146,7 @@ class ZenohNetwork {
   mutable std::recursive_mutex mutex_;  // what a callback keeps may go while it is held
   std::mt19937_64 random_;
   std::uint64_t put_count_ = 0;
+  bool has_room_ = true;
   Time now_{0};
   Number last_number_ = 0;
   std::map<std::pair<Time, Number>, Event> events_;

@@ -33,6 +33,7 @@ enum class FabricEventKind : std::uint8_t {
   discovery_found,  ///< one does, after `discovery_lost` or for the first time in the background
   /// Newcomers of this host find the nodes of this Context in another runtime directory
   runtime_directory_changed,
+  plain_dropped,  ///< a plain Zenoh peer put more on a key than a subscriber of this node took
 };
 [[nodiscard]] constexpr std::string_view to_string(FabricEventKind kind) {
   switch (kind) {
@@ -64,6 +65,8 @@ enum class FabricEventKind : std::uint8_t {
       return "discovery_found";
     case FabricEventKind::runtime_directory_changed:
       return "runtime_directory_changed";
+    case FabricEventKind::plain_dropped:
+      return "plain_dropped";
   }
   return "unknown";
 }

@@ -35,8 +35,9 @@ class NodeCore;
 enum class DiscoveryNeed : std::uint8_t { required, background };
 
 struct NodeOptions {
-  /// Nodes of one domain find each other.
-  std::string domain = "default";
+  /// Nodes of one domain find each other. Empty: that of the environment, TENDON_DOMAIN, else
+  /// "default".
+  std::string domain = {};
   /// Unique in its domain: subscribers know a publisher by it.
   std::string name = {};
   /// Discovery by Zenoh: where its routers listen, "10.0.0.7:7447" or as Zenoh writes it,
@@ -96,7 +97,8 @@ struct EntityInfo {
 ///          are tried in the background.
 /// Cost:    nothing while there is nothing to connect to. A thread for each peer that is dialled,
 ///          16 at most. A session of Zenoh is about 10 MB and its threads, for all nodes of a
-///          Context; one that finds others by itself has two.
+///          Context; one that finds others by itself has two. The first subscriber that hears
+///          plain Zenoh peers opens one more.
 ///
 /// A token of discovery is a hint: its coming starts connecting, its loss ends nothing. What is
 /// alive is decided by links alone.

@@ -13,6 +13,7 @@
 #include "fabric/context_fabric.hpp"
 #include "runtime/context_core.hpp"
 #include "support/batches.hpp"
+#include "support/counting_port.hpp"
 #include "support/expect.hpp"
 #include "support/live_zenoh.hpp"
 #include "support/told_lines.hpp"
@@ -102,6 +103,55 @@ TEST_F(LateSession, DeclaresWhatWasDeclaredBeforeItsRouterCame) {
                                [&](std::string_view text) { told_.add(std::string(text)); }, ends())
                            .value();
   EXPECT_THAT(told_.take(2), ElementsAre("n/late", "complete"));
+}
+
+/// Keeps the callbacks, for a test that tells what a real session has missed.
+class KeepingPort final : public CountingPort {
+ public:
+  struct Kept {
+    std::size_t told = 0;
+    Stopwatch stopwatch;
+    OnToken on_token;
+    OnDropped on_dropped;
+  };
+  KeepingPort(std::unique_ptr<ZenohPort> port, Kept& kept)
+      : CountingPort(std::move(port), kept.told, kept.stopwatch), kept_(kept) {}
+  [[nodiscard]] Result<Handle> watch(const KeyExpression& pattern, OnToken on_token) override {
+    kept_.on_token = on_token;
+    return CountingPort::watch(pattern, std::move(on_token));
+  }
+  [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message,
+                                         OnDropped on_dropped) override {
+    kept_.on_dropped = on_dropped;
+    return CountingPort::subscribe(pattern, std::move(on_message), std::move(on_dropped));
+  }
+
+ private:
+  Kept& kept_;
+};
+
+TEST_F(LateSession, SaysWhatItsSessionHasMissed) {
+  KeepingPort::Kept kept;
+  LateZenoh late([&]() -> Result<std::unique_ptr<ZenohPort>> {
+    return std::make_unique<KeepingPort>(network_.open(1), kept);
+  });
+  const Handle watch = late.watch(key("n/*"),
+                                  [&](TokenChange change, std::string_view text) {
+                                    EXPECT_EQ(change, TokenChange::missed);
+                                    told_.add("missed tokens" + std::string(text));
+                                  })
+                           .value();
+  const Handle heard = late.subscribe(
+                               key("m/*"), [](const ZenohMessage&) {},
+                               [&](std::string_view text, std::uint64_t count) {
+                                 told_.add(std::string(text) + " " + std::to_string(count));
+                               })
+                           .value();
+  ASSERT_TRUE(succeeds(late.wait(kPatience)));
+  kept.on_token(TokenChange::missed, {});
+  EXPECT_THAT(told_.take(1), ElementsAre("missed tokens"));
+  kept.on_dropped("m/1", 3);
+  EXPECT_THAT(told_.take(1), ElementsAre("m/1 3"));
 }
 
 TEST_F(LateSession, AsksWhatWasAskedBeforeItsRouterCame) {

@@ -51,6 +51,10 @@ class PlainZenohPeers : public testing::Test {
         detail::ContextFabric::of(detail::ContextCore::of(context), Profile::local).value();
     detail::ZenohMembership membership;
     membership.client = network_.open();
+    membership.open_for_plain = [this](Deadline) -> Result<std::unique_ptr<ZenohPort>> {
+      if (router_answers_) return network_.open();
+      return Error{ErrorCode::unreachable, "test", "no router answers"};
+    };
     EXPECT_TRUE(succeeds(fabric->adopt({"the double"}, std::move(membership))));
     NodeOptions options{.domain = "brain",
                         .name = name,
@@ -120,6 +124,7 @@ class PlainZenohPeers : public testing::Test {
   ZenohNetwork network_{{}};
   std::unique_ptr<ZenohPort> peer_ = network_.open();
   std::vector<ZenohMessage> came_;
+  std::atomic<bool> router_answers_{true};  // to what is opened from now on
   std::vector<std::unique_ptr<Program>> programs_;
 };
 
@@ -300,14 +305,60 @@ TEST_F(PlainZenohPeers, AreToldFromPublishersOfTendon) {
 }
 
 // A subscriber of the publisher's own Context has a link to it: nothing is put because of it.
+// They hear by a session of their own, as those of other Contexts do: the sample is put, and passed
+// over where it comes by Zenoh.
 TEST_F(PlainZenohPeers, AreNotTheSubscribersOfTheSameContext) {
   Program& vision = start("vision");
   Publisher publisher = Publisher::declare(vision.node, "vision/objects").value();
-  const Subscriber own = Subscriber::declare(vision.node, "vision/*", {.plain = true}).value();
-  network_.run_until_quiet();
+  Subscriber own = Subscriber::declare(vision.node, "vision/*", {.plain = true}).value();
+  ASSERT_TRUE(
+      succeeds(while_network_runs([&] { return publisher.wait_for_subscribers(1, kPatience); })));
+  EXPECT_TRUE(fails_with(wait_for(publisher, 2, 300ms), ErrorCode::timeout, "1 subscribers"));
   ASSERT_TRUE(succeeds(publisher.publish(numbered(1))));
-  ASSERT_TRUE(succeeds(publisher.close(kPatience)));
-  EXPECT_EQ(network_.put_count(), 0U);
+  ASSERT_TRUE(settles(publisher, 1));
+  EXPECT_FALSE(own.recv(kPatience).value().plain);
+  EXPECT_EQ(own.stats().plain_received, 0U);
+  EXPECT_TRUE(fails_with(own.recv(0ms), ErrorCode::timeout, "nothing came"));
+}
+
+// No router answers where the subscriber is declared.
+TEST_F(PlainZenohPeers, AreHeardOnceARouterAnswers) {
+  Program& motor = start("motor");
+  router_answers_ = false;
+  Subscriber early = Subscriber::declare(motor.node, "sensors/*", {.plain = true}).value();
+  Subscriber second = Subscriber::declare(motor.node, "sensors/imu", {.plain = true}).value();
+  put("sensors/imu", a_number(1));
+  EXPECT_TRUE(fails_with(early.recv(0ms), ErrorCode::timeout, "plain Zenoh peers"));
+  router_answers_ = true;
+  std::uint8_t n = 1;
+  for (Subscriber* const subscriber : {&early, &second}) {
+    EXPECT_TRUE(eventually([&] { return subscriber->stats().plain_received > 0; },
+                           [&] {
+                             put("sensors/imu", a_number(++n));
+                             (void)subscriber->recv(1ms);
+                           }));
+  }
+}
+
+TEST_F(PlainZenohPeers, AreCountedWhereThereIsNoRoomAndToldOfOnceAKey) {
+  Program& motor = start("motor");
+  const Told told(motor.node);
+  Subscriber subscriber =
+      Subscriber::declare(motor.node, "sensors/*", {.window = 1, .plain = true}).value();
+  network_.set_room(false);
+  for (int n = 0; n < 3; ++n) put("sensors/imu", a_number(1));
+  put("sensors/eye", a_number(1));
+  network_.set_room(true);
+  EXPECT_EQ(subscriber.stats().plain_dropped, 4U);
+  for (std::uint8_t n = 1; n <= 3; ++n) put("sensors/imu", a_number(n));
+  EXPECT_EQ(subscriber.stats().plain_dropped, 6U) << "the window counts as well";
+  EXPECT_EQ(number_in(subscriber.recv(kPatience).value()), 3);
+  const auto events = [&] { return told.of(FabricEventKind::plain_dropped); };
+  ASSERT_TRUE(eventually([&] { return events().size() >= 2; }));
+  ASSERT_EQ(events().size(), 2U);
+  EXPECT_EQ(events()[0].key, "sensors/imu");
+  EXPECT_EQ(events()[0].node, "a plain Zenoh peer");
+  EXPECT_EQ(events()[1].key, "sensors/eye");
 }
 
 TEST_F(PlainZenohPeers, ThatPutSomethingElseAreRefused) {

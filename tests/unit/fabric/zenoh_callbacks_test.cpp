@@ -168,6 +168,7 @@ TEST_F(ZenohCallbackThread, WhatIsQueuedHasALimit) {
   });
   const auto request = callbacks_->add([&](Event event) {
     const auto* const ending = std::get_if<Ending>(&event);
+    if (std::holds_alternative<ZenohCallbacks::Missed>(event)) return lines_.add("missed");
     lines_.add(ending == nullptr ? "message" : *ending == Ending::complete ? "end" : "timeout");
   });
   callbacks_->post(blocker, token(""));
@@ -177,7 +178,98 @@ TEST_F(ZenohCallbackThread, WhatIsQueuedHasALimit) {
   callbacks_->post(request, Ending::complete);
   EXPECT_EQ(callbacks_->dropped(), 2U);  // a message has a key and a place, too
   go.add("");
-  EXPECT_THAT(lines_.take(2), ElementsAre("message", "timeout"));
+  EXPECT_THAT(lines_.take(3), ElementsAre("message", "missed", "timeout"));
+}
+
+// As one word, with those that found no room here.
+TEST_F(ZenohCallbackThread, TellsOfWhatWasMissedBeforeItCameHere) {
+  ToldLines go;
+  const auto blocker = callbacks_->add([&](Event) {
+    lines_.add("blocks");
+    static_cast<void>(go.take(1));
+  });
+  const auto subscriber = callbacks_->add([&](const Event& event) {
+    for (const auto& [key, count] : std::get<ZenohCallbacks::Missed>(event).messages)
+      lines_.add("missed " + key + " " + std::to_string(count));
+  });
+  callbacks_->post(blocker, token(""));
+  EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
+  callbacks_->post_missed(subscriber, "a", 2);
+  callbacks_->post(
+      subscriber,
+      ZenohMessage{"a", Storage::allocate(ZenohCallbacks::kMaxQueuedBytes).value(), {}});
+  callbacks_->post_missed(subscriber, "b", 5);
+  go.add("");
+  EXPECT_THAT(lines_.take(2), ElementsAre("missed a 3", "missed b 5"));
+  callbacks_->post_missed(subscriber, "a", 1);
+  EXPECT_THAT(lines_.take(1), ElementsAre("missed a 1"));
+}
+
+// A place for the word that something is missed is always there, and each is told of once.
+TEST_F(ZenohCallbackThread, WhoMissedMessagesIsToldOfEachKey) {
+  ToldLines go;
+  const auto blocker = callbacks_->add([&](Event) {
+    lines_.add("blocks");
+    static_cast<void>(go.take(1));
+  });
+  const auto subscriber = callbacks_->add([&](const Event& event) {
+    const auto* const missed = std::get_if<ZenohCallbacks::Missed>(&event);
+    if (missed == nullptr) return lines_.add("message");
+    for (const auto& [key, count] : missed->messages)
+      lines_.add("missed " + key + " " + std::to_string(count));
+  });
+  callbacks_->post(blocker, token(""));
+  EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
+  const Storage most = Storage::allocate(ZenohCallbacks::kMaxQueuedBytes - 1000).value();
+  callbacks_->post(subscriber, ZenohMessage{"a", most, {}});
+  const Storage more = Storage::allocate(1000).value();
+  for (int i = 0; i < 3; ++i) callbacks_->post(subscriber, ZenohMessage{"a", more, {}});
+  callbacks_->post(subscriber, ZenohMessage{"b", more, {}});
+  go.add("");
+  EXPECT_THAT(lines_.take(3), ElementsAre("message", "missed a 3", "missed b 1"));
+  // There is room again, and the next flood is another one.
+  callbacks_->post(blocker, token(""));
+  EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
+  callbacks_->post(subscriber, ZenohMessage{"a", most, {}});
+  for (std::size_t n = 0; n <= ZenohCallbacks::kMostMissedKeys; ++n)
+    callbacks_->post(subscriber, ZenohMessage{"k" + std::to_string(n), more, {}});
+  go.add("");
+  EXPECT_THAT(lines_.take(1), ElementsAre("message"));
+  const auto told = lines_.take(ZenohCallbacks::kMostMissedKeys + 1);
+  EXPECT_EQ(told.size(), ZenohCallbacks::kMostMissedKeys + 1);
+  EXPECT_EQ(told.front(), "missed  1") << "the key beyond those that are named";
+}
+
+TEST_F(ZenohCallbackThread, TokensHaveALimitOfTheirOwn) {
+  ToldLines go;
+  const auto blocker = callbacks_->add([&](Event) {
+    lines_.add("blocks");
+    static_cast<void>(go.take(1));
+  });
+  std::atomic<std::uint64_t> tokens = 0;
+  std::atomic<std::uint64_t> missed = 0;
+  const auto watch = callbacks_->add([&](const Event& event) {
+    ++(std::holds_alternative<ZenohCallbacks::Missed>(event) ? missed : tokens);
+  });
+  const auto request = callbacks_->add([&](const Event& event) {
+    if (const auto* const ending = std::get_if<Ending>(&event))
+      lines_.add(*ending == Ending::complete ? "end" : "timeout");
+  });
+  callbacks_->post(blocker, token(""));
+  EXPECT_THAT(lines_.take(1), ElementsAre("blocks"));
+  const std::string key(768, 'k');
+  constexpr std::uint64_t kEach = 1024;  // with its place
+  for (std::uint64_t n = 0; n < ZenohCallbacks::kMaxQueuedTokenBytes / kEach; ++n)
+    callbacks_->post(watch, token(key));
+  EXPECT_EQ(callbacks_->dropped(), 0U);
+  for (int i = 0; i < 3; ++i) callbacks_->post(watch, token(key));
+  callbacks_->post(request, token(key));
+  callbacks_->post(request, Ending::complete);
+  EXPECT_EQ(callbacks_->dropped(), 4U);
+  go.add("");
+  EXPECT_THAT(lines_.take(1), ElementsAre("timeout")) << "it was not told all";
+  EXPECT_EQ(tokens, ZenohCallbacks::kMaxQueuedTokenBytes / kEach);
+  EXPECT_EQ(missed, 1U);
 }
 
 }  // namespace

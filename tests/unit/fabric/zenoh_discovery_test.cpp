@@ -9,6 +9,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tendon/fabric/limits.hpp>
 #include <vector>
 
 #include "fabric/known_peers.hpp"
@@ -221,6 +222,155 @@ TEST_F(DiscoveryByZenoh, KeepsNothingAbsurdAndOnlySoMuch) {
   forging.tell(TokenChange::went, "@tendon/brain/forged/1");
   forging.tell(TokenChange::came, late);
   EXPECT_TRUE(keys_of(*b).contains(late));
+}
+
+class Flooded : public DiscoveryByZenoh {
+ protected:
+  Flooded() {
+    auto port = std::make_unique<ForgingPort>(network_.open(), told_, watch_);
+    forging_ = port.get();
+    discovery_ =
+        ZenohDiscovery::create(
+            std::move(port),
+            [this](std::function<void()> run) { network_.after(0us, std::move(run)); },
+            [this](Deadline when, std::weak_ptr<Timed> timed) {
+              ++looks_;
+              network_.after(std::chrono::ceil<std::chrono::microseconds>(when.remaining()),
+                             [timed = std::move(timed)] {
+                               if (const auto self = timed.lock()) self->on_time();
+                             });
+            })
+            .value();
+    EXPECT_TRUE(succeeds(discovery_->follow(key("n/**"))));
+    network_.run_until_quiet();
+  }
+  void forge(TokenChange change, std::size_t first, std::size_t end) const {
+    for (std::size_t n = first; n < end; ++n)
+      forging_->tell(change, "n/forged/" + std::to_string(n));
+  }
+  [[nodiscard]] bool has(const std::string& text) const {
+    return keys_of(*discovery_).contains(text);
+  }
+
+  std::size_t told_ = 0;
+  Stopwatch watch_;
+  ForgingPort* forging_ = nullptr;
+  std::shared_ptr<ZenohDiscovery> discovery_;
+  int looks_ = 0;
+};
+
+// The honest one that came in the flood is known once there is room, without another word of it.
+TEST_F(Flooded, AsksAgainWhenThereIsRoom) {
+  forge(TokenChange::came, 0, ZenohDiscovery::kMostKeys);
+  EXPECT_EQ(discovery_->picture(), Picture::complete) << "at the limit nothing is dropped";
+  const auto honest = start();
+  ASSERT_TRUE(succeeds(honest->announce(key("n/honest"))));
+  network_.run_until_quiet();
+  EXPECT_FALSE(has("n/honest"));
+  EXPECT_EQ(discovery_->picture(), Picture::incomplete);
+  forge(TokenChange::went, 0, ZenohDiscovery::kRoomToAsk - 1);
+  network_.run_until_quiet();
+  EXPECT_EQ(looks_, 0) << "one goes, one comes: that is no room";
+  EXPECT_EQ(discovery_->picture(), Picture::incomplete);
+  forge(TokenChange::went, ZenohDiscovery::kRoomToAsk - 1, ZenohDiscovery::kRoomToAsk);
+  network_.run_until_quiet();
+  EXPECT_EQ(looks_, 1);
+  EXPECT_TRUE(has("n/honest"));
+  EXPECT_EQ(discovery_->picture(), Picture::complete);
+}
+
+// The same where the bytes of keys are the limit: at it nothing is dropped, and one byte above it
+// a key is.
+TEST_F(Flooded, AsksAgainWhenThereIsRoomForBytes) {
+  const auto long_key = [](std::size_t n) {
+    const std::string number = std::to_string(n);
+    return "n/" + number + std::string(kMaxKeyBytes - 2 - number.size(), 'x');
+  };
+  constexpr std::size_t kFull = ZenohDiscovery::kMostKeyBytes / kMaxKeyBytes;
+  static_assert(kFull * kMaxKeyBytes == ZenohDiscovery::kMostKeyBytes);
+  for (std::size_t n = 0; n < kFull; ++n) forging_->tell(TokenChange::came, long_key(n));
+  EXPECT_EQ(keys_of(*discovery_).size(), kFull);
+  EXPECT_EQ(discovery_->picture(), Picture::complete) << "at the limit nothing is dropped";
+  const auto honest = start();
+  ASSERT_TRUE(succeeds(honest->announce(key("n/honest"))));
+  network_.run_until_quiet();
+  EXPECT_FALSE(has("n/honest"));
+  constexpr std::size_t kRoom = ZenohDiscovery::kRoomToAskBytes / kMaxKeyBytes;
+  for (std::size_t n = 0; n + 1 < kRoom; ++n) forging_->tell(TokenChange::went, long_key(n));
+  network_.run_until_quiet();
+  EXPECT_EQ(looks_, 0);
+  EXPECT_EQ(discovery_->picture(), Picture::incomplete);
+  forging_->tell(TokenChange::went, long_key(kRoom - 1));
+  network_.run_until_quiet();
+  EXPECT_TRUE(has("n/honest"));
+  EXPECT_EQ(discovery_->picture(), Picture::complete);
+}
+
+// It is unfollowed: its keys were the flood.
+TEST_F(Flooded, AsksAgainWhenAnotherPatternMakesRoom) {
+  ASSERT_TRUE(succeeds(discovery_->follow(key("m/**"))));
+  network_.run_until_quiet();
+  for (std::size_t n = 0; n < ZenohDiscovery::kMostKeys; ++n)
+    forging_->tell(TokenChange::came, "m/" + std::to_string(n));
+  const auto honest = start();
+  ASSERT_TRUE(succeeds(honest->announce(key("n/honest"))));
+  network_.run_until_quiet();
+  EXPECT_FALSE(has("n/honest"));
+  discovery_->unfollow(key("m/**"));
+  network_.run_until_quiet();
+  EXPECT_TRUE(has("n/honest"));
+  EXPECT_EQ(discovery_->picture(), Picture::complete);
+}
+
+// Nothing is told of keys that came and went meanwhile: those that are there now are asked for.
+TEST_F(Flooded, FollowsAnewWhatWordsWereMissedOf) {
+  const auto honest = start();
+  ASSERT_TRUE(succeeds(honest->announce(key("n/stays"))));
+  network_.run_until_quiet();
+  forge(TokenChange::came, 0, 1);                // and its going is missed
+  forging_->tell(TokenChange::went, "n/stays");  // and its coming back is missed
+  forging_->tell(TokenChange::missed, {});
+  EXPECT_EQ(discovery_->picture(), Picture::incomplete);
+  EXPECT_TRUE(has("n/forged/0")) << "until it is known that it went";
+  network_.run_until_quiet();
+  EXPECT_THAT(keys_of(*discovery_), ElementsAre("n/stays"));
+  EXPECT_EQ(discovery_->picture(), Picture::complete);
+  // The new watch tells what comes and goes.
+  honest->withdraw(key("n/stays"));
+  ASSERT_TRUE(succeeds(honest->announce(key("n/later"))));
+  network_.run_until_quiet();
+  EXPECT_THAT(keys_of(*discovery_), ElementsAre("n/later"));
+}
+
+// A key that is told again keeps its place; one that goes while it is asked has gone.
+TEST_F(Flooded, KeepsWhatIsToldAgain) {
+  const auto honest = start();
+  ASSERT_TRUE(succeeds(honest->announce(key("n/a"))));
+  ASSERT_TRUE(succeeds(honest->announce(key("n/b"))));
+  network_.run_until_quiet();
+  forging_->tell(TokenChange::missed, {});
+  std::size_t changes = 0;
+  const auto number = discovery_->watch([&] {
+    ++changes;
+    EXPECT_TRUE(has("n/a")) << "at no time it was gone";
+  });
+  network_.run_for(ZenohDiscovery::kFirstPause + 10us);  // followed anew, and not answered yet
+  EXPECT_THAT(keys_of(*discovery_), ElementsAre("n/a", "n/b"));
+  honest->withdraw(key("n/b"));
+  network_.run_until_quiet();
+  EXPECT_THAT(keys_of(*discovery_), ElementsAre("n/a"));
+  EXPECT_GT(changes, 0U);
+  discovery_->unwatch(number);
+}
+
+// Words are missed as fast as it asks: the pauses grow.
+TEST_F(Flooded, AsksEverMoreRarelyWhileItGoesOn) {
+  // 2 s, and no answer comes in between.
+  for (int n = 0; n < 50'000; ++n) {
+    forging_->tell(TokenChange::missed, {});
+    network_.run_for(40us);
+  }
+  EXPECT_THAT(looks_, testing::AllOf(testing::Ge(3), testing::Le(6))) << "after 0.1, 0.3, 0.7 s";
 }
 
 }  // namespace

@@ -9,9 +9,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tendon/fabric/limits.hpp>
 #include <tendon/fabric/node.hpp>
 #include <vector>
 
+#include "fabric/node_core.hpp"
 #include "fabric/zenoh_session.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
@@ -34,6 +36,7 @@ class ZenohNodes : public testing::Test {
   ZenohNodes() {
     unsetenv("ZENOH_CONFIG_OVERRIDE");
     unsetenv("TENDON_ROUTER");
+    unsetenv("TENDON_DOMAIN");
     // Another run of this test, on this host, is another domain.
     domain_ = "test " + dir_.path().string();
   }
@@ -199,6 +202,86 @@ TEST_F(ZenohNodes, SayThatNoRouterIsThere) {
   Context context = Context::create({}).value();
   EXPECT_TRUE(fails_with(Node::join(context, {.name = "a", .routers = {"unix:" + place()}}, 300ms),
                          ErrorCode::unreachable, "no router answers at unixsock-stream/"));
+}
+
+TEST_F(ZenohNodes, TakeTheirDomainFromTheEnvironment) {
+  setenv("TENDON_DOMAIN", domain_.c_str(), 1);
+  Context context = Context::create({.name = "a"}).value();
+  const Node a = Node::join(context, {.name = "a"}, kPatience).value();
+  EXPECT_EQ(a.domain(), domain_);
+  const Node own =
+      Node::join(context, {.domain = "own", .name = "b", .peers = std::vector<std::string>{}},
+                 kPatience)
+          .value();
+  EXPECT_EQ(own.domain(), "own") << "what a program says wins";
+  Program c = start("c");
+  ASSERT_TRUE(succeeds(c.node.survey(kPatience)));
+  EXPECT_EQ(c.node.nodes(), (std::vector<std::string>{"a", "c"}));
+  setenv("TENDON_DOMAIN", "", 1);
+  const Node unset =
+      Node::join(context, {.name = "d", .peers = std::vector<std::string>{}}, kPatience).value();
+  EXPECT_EQ(unset.domain(), "default");
+  unsetenv("TENDON_DOMAIN");
+}
+
+// Its own session takes nothing large: a subscriber of plain peers has one that does.
+TEST_F(ZenohNodes, HearLargeMessagesOfPlainPeers) {
+  const auto served = router();
+  Program motor = start("motor", {"unix:" + place()});
+  Subscriber subscriber = Subscriber::declare(motor.node, "sensors/*",
+                                              {.plain = true, .plain_content = PlainContent::bytes})
+                              .value();
+  const auto peer =
+      detail::open_zenoh({.connect = {"unixsock-stream/" + place()}}, kPatience).value();
+  const auto to_imu = KeyExpression::parse("sensors/imu").value();
+  const auto to_probe = KeyExpression::parse("probe").value();
+  std::atomic<std::uint64_t> probed = 0;
+  const auto probe = detail::NodeCore::of(motor.node)
+                         ->zenoh()
+                         ->subscribe(to_probe, [&](const detail::ZenohMessage& message) {
+                           probed += message.payload.size_bytes();
+                         });
+  ASSERT_TRUE(succeeds(probe));
+  const auto large = [](std::uint64_t size_bytes) { return Storage::allocate(size_bytes).value(); };
+  // The node drops it, and its connection goes on.
+  ASSERT_TRUE(succeeds(peer->put_patiently(to_probe, large(std::uint64_t{1} << 20))));
+  for (const std::uint64_t size_bytes : {kMaxPlainBytes, kMaxPlainBytes + 1, kMaxPlainBytes * 2})
+    ASSERT_TRUE(succeeds(peer->put_patiently(to_imu, large(size_bytes))));
+  ASSERT_TRUE(succeeds(peer->put_patiently(to_imu, large(1))));
+  EXPECT_EQ(subscriber.recv(kPatience).value().bytes.size_bytes(), kMaxPlainBytes);
+  EXPECT_EQ(subscriber.recv(kPatience).value().bytes.size_bytes(), 1U);
+  EXPECT_EQ(subscriber.stats().plain_refused, 1U) << "what Zenoh drops it tells nobody";
+  ASSERT_TRUE(eventually([&] { return probed > 0; },
+                         [&] { (void)peer->put_patiently(to_probe, large(1)); }));
+  EXPECT_LT(probed, std::uint64_t{1} << 20);
+}
+
+// A node that joined in the background hears them from a router that comes later, as large ones.
+TEST_F(ZenohNodes, HearLargeMessagesByARouterThatComesLater) {
+  Context context = Context::create({.name = "motor"}).value();
+  Node motor = Node::join(context,
+                          {.domain = domain_,
+                           .name = "motor",
+                           .routers = {"unix:" + place()},
+                           .discovery = DiscoveryNeed::background},
+                          kPatience)
+                   .value();
+  Subscriber subscriber =
+      Subscriber::declare(motor, "sensors/*", {.plain = true, .plain_content = PlainContent::bytes})
+          .value();
+  EXPECT_TRUE(fails_with(subscriber.recv(Deadline::now()), ErrorCode::timeout));
+  const auto served = router();
+  const auto peer =
+      detail::open_zenoh({.connect = {"unixsock-stream/" + place()}}, kPatience).value();
+  const auto to_imu = KeyExpression::parse("sensors/imu").value();
+  constexpr std::uint64_t kLarge = std::uint64_t{1} << 20;
+  ASSERT_TRUE(eventually([&] { return subscriber.stats().plain_received > 0; },
+                         [&] {
+                           const auto put =
+                               peer->put_patiently(to_imu, Storage::allocate(kLarge).value());
+                           const auto sample = subscriber.recv(std::chrono::milliseconds(100));
+                           EXPECT_TRUE(!put || !sample || sample->bytes.size_bytes() == kLarge);
+                         }));
 }
 
 TEST_F(ZenohNodes, TakeTheirRoutersFromTheEnvironment) {

@@ -480,6 +480,68 @@ TEST_F(ZenohSessions, AClientThatReachesNobodySaysSo) {
                          ErrorCode::invalid_argument, "no endpoint"));
 }
 
+// A message above the limit is dropped while it arrives; the connection, and all that is
+// declared over it, lives on.
+TEST_F(ZenohSessions, AMessageAboveTheLimitCostsNeitherMemoryNorTheConnection) {
+  constexpr std::uint64_t kMost = std::uint64_t{4} << 20;
+  const Port small = open_zenoh({.connect = {place_}, .most_bytes = kMost}, kPatience).value();
+  ToldLines states;
+  const Handle listener = small
+                              ->on_state([&](SessionState state) {
+                                states.add(state == SessionState::up ? "up" : "down");
+                              })
+                              .value();
+  const auto sizes = [](ToldLines& lines) {
+    return [&lines](const ZenohMessage& one) {
+      lines.add(one.key + " " + std::to_string(one.payload.size_bytes()));
+    };
+  };
+  ToldLines all;
+  const Handle there = small->subscribe(key("x/*"), sizes(lines_)).value();
+  const Handle wide = b_->subscribe(key("x/*"), sizes(all)).value();
+  settle(*small);
+  settle(*b_);
+  const auto put = [&](const std::string& on, std::uint64_t size_bytes) {
+    EXPECT_TRUE(succeeds(a_->put_patiently(key(on), storage(std::string(size_bytes, 'x')))));
+  };
+  const std::uint64_t less = kMost - 1024;
+  put("x/1", less);
+  put("x/2", kMost + 1);
+  put("x/3", 8 * kMost);
+  put("x/4", 1);
+  EXPECT_THAT(all.take(4),
+              ElementsAre("x/1 " + std::to_string(less), "x/2 " + std::to_string(kMost + 1),
+                          "x/3 " + std::to_string(8 * kMost), "x/4 1"))
+      << "the router, and a session with room, take it";
+  EXPECT_THAT(lines_.take(2), ElementsAre("x/1 " + std::to_string(less), "x/4 1"));
+  EXPECT_THAT(states.all(), IsEmpty());
+  EXPECT_THAT(found(*small, "n/*"), ElementsAre("end"));
+}
+
+// The limits that nodes and routers have.
+TEST_F(ZenohSessions, ARouterAndAQuietSessionHaveTheirLimits) {
+  const Port quiet =
+      open_zenoh({.connect = {place_}, .most_bytes = kMaxQuietZenohBytes}, kPatience).value();
+  ToldLines all;
+  const Handle there =
+      quiet->subscribe(key("x/*"), [this](const ZenohMessage& one) { lines_.add(one.key); })
+          .value();
+  const Handle wide =
+      b_->subscribe(key("x/*"), [&](const ZenohMessage& one) { all.add(one.key); }).value();
+  settle(*quiet);
+  settle(*b_);
+  const auto put = [&](const std::string& on, std::uint64_t size_bytes) {
+    EXPECT_TRUE(succeeds(a_->put_patiently(key(on), storage(std::string(size_bytes, 'x')))));
+  };
+  put("x/frame", tendon::kMaxCablePayloadBytes + 1024);  // what cables need
+  put("x/more", kMaxQuietZenohBytes + 1);
+  put("x/most", tendon::kMaxPlainBytes);
+  put("x/huge", kMaxZenohBytes + 1);  // the router itself drops it
+  put("x/end", 1);
+  EXPECT_THAT(all.take(4), ElementsAre("x/frame", "x/more", "x/most", "x/end"));
+  EXPECT_THAT(lines_.take(2), ElementsAre("x/frame", "x/end"));
+}
+
 TEST_F(ZenohSessions, TheEnvironmentHasTheLastWord) {
   const std::string nowhere = "unixsock-stream/" + (dir_.path() / "nowhere").string();
   setenv("ZENOH_CONFIG_OVERRIDE", ("mode=\"peer\";connect/endpoints=[\"" + place_ + "\"]").c_str(),
