@@ -130,7 +130,9 @@ void Feed::tell_again() {
   if (state_ != State::open || said_end_ || link_->death_proved()) queue_->note_changed(*this);
 }
 
+// While a receiver takes from it, that one looks when it is done.
 void Feed::wait_if_there_is_more() {
+  if (taking_) return;
   if (receiver_.has_arrived() || (state_ != State::open && receiver_.empty())) queue_->push(*this);
 }
 
@@ -181,6 +183,7 @@ std::optional<Feed::Message> Feed::next_message() {
   {
     Receiving receiving(*context_, *link_);
     link_->receive_mutex().assert_held();
+    taking_ = true;
     Head head = look();
     if (head == Head::nothing && !link_->ended() && receiving.poll()) head = look();
     if (head == Head::sample) {
@@ -191,7 +194,6 @@ std::optional<Feed::Message> Feed::next_message() {
       message->before = left_;
       credit = receiver_.take_front();
       message->incoming = receiver_.pop_front();
-      taking_ = true;
       const Descriptor& descriptor = message->incoming.descriptor;
       untold_slot_ = (untold_slot_ || !descriptor.is_inline()) && credit.pipe == 0;
       if (descriptor.kind == MessageKind::data)
@@ -204,6 +206,9 @@ std::optional<Feed::Message> Feed::next_message() {
       } else {
         message->unreadable = std::move(header).error();
       }
+    } else {
+      taking_ = false;
+      wait_if_there_is_more();
     }
     // The publisher bounds what lies in slots by more than the window.
     if (untold_slot_ && receiver_.empty()) {

@@ -85,7 +85,7 @@ class Feed final : public MessageSink, public std::enable_shared_from_this<Feed>
   [[nodiscard]] const std::shared_ptr<Link>& link() const noexcept { return link_; }
   /// Its subscriber knows it: what the queue was told before, and found nobody for, is told again.
   void tell_again();
-  /// The next sample; nothing when none is here now.
+  /// The next sample; nothing when none is here now, nor at the other end of the link.
   [[nodiscard]] std::optional<Taken> take();
   /// Nothing will come any more, and everything was taken.
   [[nodiscard]] bool is_over() const;
@@ -145,7 +145,7 @@ class Feed final : public MessageSink, public std::enable_shared_from_this<Feed>
   std::uint64_t heard_ TENDON_GUARDED_BY(link_->receive_mutex()) = 0;  // by words of kind `head`
   std::optional<Descriptor> said_end_ TENDON_GUARDED_BY(link_->receive_mutex());
   std::shared_ptr<Segment> head_page_ TENDON_GUARDED_BY(link_->receive_mutex());  // or none
-  bool taking_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;       // one left the inbox
+  bool taking_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;  // a receiver looks, or reads
   bool untold_slot_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;  // taken since the credit
   State state_ TENDON_GUARDED_BY(link_->receive_mutex()) = State::open;
   std::optional<Error> why_ TENDON_GUARDED_BY(link_->receive_mutex());

@@ -9,6 +9,7 @@ void FeedQueue::push(Feed& feed) {
   const Lock lock(mutex_);
   if (std::exchange(feed.place_.waits, true)) return;
   waiting_.push_back(feed.weak_from_this());
+  some_wait_.store(true);
 }
 
 void FeedQueue::note_changed(Feed& feed) {
@@ -37,16 +38,18 @@ std::size_t FeedQueue::open_count() {
   return open_count_;
 }
 
+// A receiver that sees none where one was just pushed looks again: the push wakes it.
 std::shared_ptr<Feed> FeedQueue::next() {
+  if (!some_wait_.load()) return nullptr;
   const Lock lock(mutex_);
-  while (!waiting_.empty()) {
-    auto feed = waiting_.front().lock();
+  std::shared_ptr<Feed> feed;
+  while (feed == nullptr && !waiting_.empty()) {
+    feed = waiting_.front().lock();
     waiting_.pop_front();
-    if (feed == nullptr) continue;
-    feed->place_.waits = false;
-    return feed;
   }
-  return nullptr;
+  if (feed != nullptr) feed->place_.waits = false;
+  some_wait_.store(!waiting_.empty());
+  return feed;
 }
 
 // It counts as one that waits, so that it is in one place alone.
@@ -59,6 +62,7 @@ void FeedQueue::set_aside(const std::shared_ptr<Feed>& feed) {
 void FeedQueue::bring_back() {
   const Lock lock(mutex_);
   waiting_.insert(waiting_.end(), aside_.begin(), aside_.end());
+  some_wait_.store(!waiting_.empty());
   aside_.clear();
 }
 

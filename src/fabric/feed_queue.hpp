@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -48,7 +49,7 @@ class FeedQueue {
   void note_closed(Feed& feed) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::size_t open_count() TENDON_EXCLUDES(mutex_);
 
-  /// The one that waits for longest; null: none does.
+  /// The one that waits for longest; null: none does, which costs no lock.
   [[nodiscard]] std::shared_ptr<Feed> next() TENDON_EXCLUDES(mutex_);
   void set_aside(const std::shared_ptr<Feed>& feed) TENDON_EXCLUDES(mutex_);
   void bring_back() TENDON_EXCLUDES(mutex_);
@@ -61,6 +62,7 @@ class FeedQueue {
   const std::function<void()> on_change_;
   Mutex mutex_;
   Feeds waiting_ TENDON_GUARDED_BY(mutex_);
+  std::atomic<bool> some_wait_{false};  // changed under the lock
   Feeds aside_ TENDON_GUARDED_BY(mutex_);
   Feeds changed_ TENDON_GUARDED_BY(mutex_);
   std::size_t open_count_ TENDON_GUARDED_BY(mutex_) = 0;

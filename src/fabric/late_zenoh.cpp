@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <optional>
 #include <tendon/core/mutex.hpp>
 #include <tendon/observe/log.hpp>
@@ -282,7 +283,7 @@ LateZenoh::~LateZenoh() {
     core_->close();
   } else {
     // In a forked child its threads are not there, and their locks may be held.
-    static_cast<void>(new std::shared_ptr<Core>(core_));
+    static_cast<void>(new (std::nothrow) std::shared_ptr<Core>(core_));
   }
 }
 

@@ -121,6 +121,7 @@ Result<Streams::Came> Streams::add(const Candidate& publisher, std::shared_ptr<F
 }
 
 void Streams::put(Entry entry, Changes& changes) {
+  changes.entries_changed = true;
   const auto stream = entry.stream;
   const auto& link = entry.feed->link();
   stream->channels.push_back(entry.feed);
@@ -133,6 +134,7 @@ void Streams::put(Entry entry, Changes& changes) {
 }
 
 void Streams::take_out(const Entry& entry, Changes& changes) {
+  changes.entries_changed = true;
   const auto stream = entry.stream;
   const auto feed = entry.feed;
   std::erase(stream->channels, feed);

@@ -114,6 +114,7 @@ class Streams {
     std::vector<PublisherId> again;               ///< to be connected again, now
     std::optional<Time> next;                     ///< settle() has to look again then
     bool connections_changed = false;             ///< there are other links
+    bool entries_changed = false;                 ///< what entry_of() returned may be old
   };
 
   explicit Streams(const Options& options)

@@ -212,6 +212,7 @@ bool SubscriberCore::is_news(const Streams::Changes& changes) {
 
 void SubscriberCore::note(const Streams::Changes& changes) {
   for (const auto& over : changes.over) finish(over);
+  if (changes.entries_changed) entries_version_.fetch_add(1);
   if (is_news(changes)) version_.fetch_add(1);
 }
 
@@ -467,7 +468,22 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
 }
 
 SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections, Sample& sample) {
-  while (const auto feed = next_feed(connections)) {
+  if (const Attempt tried = try_waiting(sample); tried != Attempt::nothing) return tried;
+  // To take from a feed is to look at its link. Where there is one link, the feed that gave the
+  // last sample saves the way through the queue; the others find themselves there.
+  const auto last = connections.links.size() == 1 ? last_entry() : nullptr;
+  if (last != nullptr) {
+    if (take_from(last, sample)) return Attempt::sample;
+  } else {
+    for (Link* const link : connections.links)
+      if (!link->ended()) (void)context_->poll_link(*link);
+  }
+  return try_waiting(sample);
+}
+
+SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
+  while (const auto feed = queue_->next()) {
+    const std::uint64_t version = entries_version_.load();
     const auto entry = entry_of(*feed);
     if (entry == nullptr) continue;  // it was closed, or is not in the list yet
     if (!entry->has_its_turn()) {
@@ -477,8 +493,11 @@ SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections
         queue_->bring_back();
       continue;
     }
-    while (auto taken = feed->take())
-      if (accept(*entry, *std::move(taken), sample)) return Attempt::sample;
+    if (take_from(entry, sample)) {
+      turn_.last = entry;
+      turn_.entries_version = version;
+      return Attempt::sample;
+    }
     if (!feed->is_over()) continue;
     queue_->note_changed(*feed);
     return Attempt::look_again;
@@ -486,11 +505,16 @@ SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections
   return Attempt::nothing;
 }
 
-std::shared_ptr<Feed> SubscriberCore::next_feed(const Connections& connections) {
-  if (auto feed = queue_->next()) return feed;
-  for (Link* const link : connections.links)
-    if (!link->ended()) (void)context_->poll_link(*link);
-  return queue_->next();
+std::shared_ptr<const SubscriberCore::Entry> SubscriberCore::last_entry() const {
+  if (turn_.entries_version != entries_version_.load()) return nullptr;
+  auto entry = turn_.last.lock();
+  return entry != nullptr && entry->has_its_turn() ? entry : nullptr;
+}
+
+bool SubscriberCore::take_from(const std::shared_ptr<const Entry>& entry, Sample& sample) {
+  while (auto taken = entry->feed->take())
+    if (accept(*entry, *std::move(taken), sample)) return true;
+  return false;
 }
 
 bool SubscriberCore::take_end(Sample& sample) {
@@ -631,6 +655,7 @@ void SubscriberCore::close() {
     feeds = streams_.clear();
     returned_.clear();
     ends_.clear();
+    entries_version_.fetch_add(1);
     version_.fetch_add(1);
   }
   for (const auto& feed : feeds) feed->close();

@@ -105,9 +105,12 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
   [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
-  /// The next that has something; null: none has, on any of these links.
-  [[nodiscard]] std::shared_ptr<Feed> next_feed(const Connections& connections);
   [[nodiscard]] Attempt try_feeds(const Connections& connections, Sample& sample);
+  /// Those that wait, in turn.
+  [[nodiscard]] Attempt try_waiting(Sample& sample);
+  /// The entry of the feed that gave the last sample, if it is as it was then.
+  [[nodiscard]] std::shared_ptr<const Entry> last_entry() const;
+  [[nodiscard]] bool take_from(const std::shared_ptr<const Entry>& entry, Sample& sample);
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
   [[nodiscard]] bool take_plain(Sample& sample);
   [[nodiscard]] bool take_end(Sample& sample);
@@ -140,8 +143,10 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   std::atomic<bool> receiving_{false};
   std::atomic<bool> closed_{false};
   struct Turn {
-    std::size_t feeds_first = 0;    // that come before plain peers
-    std::uint64_t taken_count = 0;  // all samples that were taken
+    std::size_t feeds_first = 0;        // that come before plain peers
+    std::uint64_t taken_count = 0;      // all samples that were taken
+    std::weak_ptr<const Entry> last;    // whose feed gave the last sample
+    std::uint64_t entries_version = 0;  // when that was
   };
   Turn turn_;                         // of the receiver
   std::shared_ptr<FeedQueue> queue_;  // set before anybody else has this
@@ -150,6 +155,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   mutable Mutex mutex_;
   Streams streams_ TENDON_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> version_{0};              // of their connections, and of ends_
+  std::atomic<std::uint64_t> entries_version_{0};      // of their entries
   std::deque<Sample> ends_ TENDON_GUARDED_BY(mutex_);  // to be delivered
   struct Refused {
     std::set<std::pair<PublisherId, SchemaHash>> told;  // of differences of schemas
