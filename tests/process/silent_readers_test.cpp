@@ -25,7 +25,7 @@ class SilentReaders : public ProcessTest {
     return Context::create({.name = name, .transport = Transport::tcp, .lease = kLongLease})
         .value();
   }
-  [[nodiscard]] static Node join(const Context& context, const std::string& name,
+  [[nodiscard]] static Node join(Context& context, const std::string& name,
                                  const std::string& address) {
     return Node::join(context, {.domain = "brain", .name = name, .peers = {{address}}}, kPatience)
         .value();
@@ -45,7 +45,7 @@ TEST_F(SilentReaders, OfOneLinkLeaveTheHonestOnesTheirs) {
                   "node_main"});
   ASSERT_TRUE(is_ok(publisher.ask("publisher frames 2")));
   const std::string address = value_of(publisher.ask("address"));
-  const Context context = make("honest");
+  Context context = make("honest");
   Node node = join(context, "honest", address);
   Subscriber honest = Subscriber::declare(node, "frames").value();
   ASSERT_TRUE(is_ok(publisher.ask("wait 1")));
@@ -72,7 +72,7 @@ TEST_F(SilentReaders, OfOneLinkLeaveTheHonestOnesTheirs) {
     if (n == 1) silent.read_one();
   }
   // One that comes now gets the history, and all that follows.
-  const Context other_context = make("other");
+  Context other_context = make("other");
   Node other_node = join(other_context, "other", address);
   Subscriber other = Subscriber::declare(other_node, "frames").value();
   for (std::uint64_t n = sequence - 1; n <= sequence; ++n)
