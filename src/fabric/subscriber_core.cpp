@@ -212,8 +212,8 @@ bool SubscriberCore::is_news(const Streams::Changes& changes) {
 
 void SubscriberCore::note(const Streams::Changes& changes) {
   for (const auto& over : changes.over) finish(over);
-  if (changes.entries_changed) entries_version_.fetch_add(1);
-  if (is_news(changes)) version_.fetch_add(1);
+  if (changes.entries_changed) versions_.entries.fetch_add(1);
+  if (is_news(changes)) versions_.receiving.fetch_add(1);
 }
 
 // Everything of a stream was read: what is missing at its end, and the end itself.
@@ -298,12 +298,12 @@ Result<Sample> SubscriberCore::receive(Deadline deadline) {
   Sample sample;
   for (;;) {
     TENDON_CHECK(usable(kWhere));
-    const std::uint64_t version = version_.load();
+    const std::uint64_t version = versions_.receiving.load();
     const auto now = connections();
     Attempt result = Attempt::nothing;
     const bool done = context_->wait(WaitedLinks(now->links), deadline, [&] {
       if (context_->unusable() || closed_.load(std::memory_order_relaxed)) return true;
-      result = version_.load() != version ? Attempt::look_again : try_recv(*now, sample);
+      result = versions_.receiving.load() != version ? Attempt::look_again : try_recv(*now, sample);
       return result != Attempt::nothing;
     });
     if (result == Attempt::sample) {
@@ -397,11 +397,11 @@ void SubscriberCore::complete(PostedSample& posted, Result<Sample> result) {
 
 void SubscriberCore::drive(PostedSample& posted, Deadline deadline) {
   for (bool done = true; done && !posted.finished();) {
-    const std::uint64_t version = version_.load();
+    const std::uint64_t version = versions_.receiving.load();
     const auto now = connections();
     done = context_->wait(WaitedLinks(now->links), deadline, [&] {
       (void)go_on(posted);
-      return posted.finished() || version_.load() != version;
+      return posted.finished() || versions_.receiving.load() != version;
     });
   }
 }
@@ -483,7 +483,7 @@ SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections
 
 SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
   while (const auto feed = queue_->next()) {
-    const std::uint64_t version = entries_version_.load();
+    const std::uint64_t version = versions_.entries.load();
     const auto entry = entry_of(*feed);
     if (entry == nullptr) continue;  // it was closed, or is not in the list yet
     if (!entry->has_its_turn()) {
@@ -506,7 +506,7 @@ SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
 }
 
 std::shared_ptr<const SubscriberCore::Entry> SubscriberCore::last_entry() const {
-  if (turn_.entries_version != entries_version_.load()) return nullptr;
+  if (turn_.entries_version != versions_.entries.load()) return nullptr;
   auto entry = turn_.last.lock();
   return entry != nullptr && entry->has_its_turn() ? entry : nullptr;
 }
@@ -655,8 +655,8 @@ void SubscriberCore::close() {
     feeds = streams_.clear();
     returned_.clear();
     ends_.clear();
-    entries_version_.fetch_add(1);
-    version_.fetch_add(1);
+    versions_.entries.fetch_add(1);
+    versions_.receiving.fetch_add(1);
   }
   for (const auto& feed : feeds) feed->close();
   if (plain_ != nullptr) plain_->close();

@@ -154,8 +154,11 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver
   mutable Mutex mutex_;
   Streams streams_ TENDON_GUARDED_BY(mutex_);
-  std::atomic<std::uint64_t> version_{0};              // of their connections, and of ends_
-  std::atomic<std::uint64_t> entries_version_{0};      // of their entries
+  struct Versions {
+    std::atomic<std::uint64_t> receiving{0};  // of connections, of ends_: a receiver looks again
+    std::atomic<std::uint64_t> entries{0};
+  };
+  Versions versions_;
   std::deque<Sample> ends_ TENDON_GUARDED_BY(mutex_);  // to be delivered
   struct Refused {
     std::set<std::pair<PublisherId, SchemaHash>> told;  // of differences of schemas
