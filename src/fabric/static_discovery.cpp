@@ -235,6 +235,7 @@ void StaticDiscovery::take_turn() {
 bool StaticDiscovery::forget_some() {
   std::vector<std::string> gone;
   bool has_more = false;
+  Heard done;  // goes behind the lock: it may have the last share of a link
   {
     const Lock lock(mutex_);
     if (leaving_.empty()) return false;
@@ -242,6 +243,7 @@ bool StaticDiscovery::forget_some() {
     has_more = first.keys->remove_some(first.pipe, DiscoveryTurn::kAtOnce, first.forgotten, gone);
     if (!has_more) {
       first.keys->give_pipe_back(first.pipe);
+      done = std::move(first);
       leaving_.erase(leaving_.begin());
       has_more = !leaving_.empty();
     }

@@ -226,6 +226,9 @@ class ManyWorkers : public testing::Test {
       ++have_them_;
       go.wait();
       pools[worker.rank().value] = pool_of(context);
+      // The others keep theirs until each has looked.
+      ++have_counted_;
+      EXPECT_TRUE(eventually([&] { return have_counted_ == pools.size(); }));
     };
     for (std::uint32_t rank = 0; rank < pools.size(); ++rank) workers.start_in(rank, body);
   }
@@ -243,6 +246,7 @@ class ManyWorkers : public testing::Test {
   Context context_;
   Controller controller_;
   std::atomic<std::uint32_t> have_them_{0};
+  std::atomic<std::uint32_t> have_counted_{0};
 };
 
 // Each maps the one slot that the controller has filled.
