@@ -126,7 +126,7 @@ TEST_P(StoppedReaders, OfManyLinksPinAQuarterTogether) {
     silent.back()->read_one();
     most_pinned = std::max(most_pinned, pool_of(vision).sending_bytes());
   }
-  EXPECT_GT(most_pinned, sends.most_bytes()) << "what is taken back was pinned";
+  EXPECT_GE(most_pinned, sends.most_bytes()) << "they stand still, and more would be pinned";
   EXPECT_TRUE(eventually([&] {
     publish(*publisher, kSize, honest);
     return pool_of(vision).sending_bytes() <= sends.most_bytes();
