@@ -127,7 +127,7 @@ void SampleChannel::describe(const Descriptor& descriptor, Bytes body, const Pub
   op_.share_bytes = share_bytes_;
 }
 
-// What lent_ has.
+// Names the body that lent_ has.
 void SampleChannel::describe(const Descriptor& descriptor, RingShare share) {
   op_ = {};
   op_.descriptor = descriptor;

@@ -76,7 +76,7 @@ class SampleChannel {
   [[nodiscard]] Result<Sent> go_on();
   /// Was what was under way dropped? Says it once.
   [[nodiscard]] bool was_dropped();
-  /// What is under way: Keeps::once_begun from here on.
+  /// The sample that is under way has Keeps::once_begun from here on.
   void wait_no_more() {
     if (lent_ != nullptr) lent_->wait_no_more();
   }

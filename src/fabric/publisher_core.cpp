@@ -459,7 +459,7 @@ void PublisherCore::note_dropped(Subscription& subscription, SampleSender::Round
   if (round.was_dropped(*subscription.channel())) take_back(subscription.position);
 }
 
-// What was under way did not go: it is shown again if it is still kept, and lost otherwise.
+// The sample that was under way did not go: it is shown again if it is still kept, or is lost.
 void PublisherCore::take_back(Subscription::Position& position) {
   thinned_ -= position.cursor.left_out();
   position.cursor = position.before->cursor;

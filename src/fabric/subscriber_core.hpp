@@ -106,7 +106,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
   [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
   [[nodiscard]] Attempt try_feeds(const Connections& connections, Sample& sample);
-  /// Those that wait, in turn.
+  /// Takes from the feeds that wait, in turn.
   [[nodiscard]] Attempt try_waiting(Sample& sample);
   /// The entry of the feed that gave the last sample, if it is as it was then.
   [[nodiscard]] std::shared_ptr<const Entry> last_entry() const;

@@ -98,7 +98,7 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   [[nodiscard]] Budget& budget_of(const Event& event) TENDON_REQUIRES(mutex_);
   void push(Number number, Event event, std::uint64_t size_bytes) TENDON_REQUIRES(mutex_);
   void miss(Number number, Recipient& recipient, const Event& event) TENDON_REQUIRES(mutex_);
-  /// What this recipient will be told that it missed.
+  /// Messages that this recipient will be told it missed.
   [[nodiscard]] Missed& untold_of(Number number, Recipient& recipient) TENDON_REQUIRES(mutex_);
   /// Waits for the next.
   [[nodiscard]] Call begin_call() TENDON_EXCLUDES(mutex_);

@@ -103,7 +103,7 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   void retire_link(LinkNumber link);
   [[nodiscard]] std::uint64_t holds_of(LinkNumber link) const;
 
-  // What sends over sockets keep
+  // Memory that sends over sockets keep
   /// Slots that readers over sockets hold, each once, and the copies that go instead [bytes].
   [[nodiscard]] std::uint64_t sending_bytes() const;
   void count_copy(std::uint64_t size_bytes);
