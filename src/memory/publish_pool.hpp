@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -153,7 +154,7 @@ class PublishPool : public std::enable_shared_from_this<PublishPool> {
   std::vector<Segment> segments_ TENDON_GUARDED_BY(mutex_);
   std::map<LinkNumber, Reader> readers_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t held_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // of slots that links have, each once
-  std::uint64_t sending_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> sending_bytes_{0};             // changed under the lock
   LinkNumber last_link_ TENDON_GUARDED_BY(mutex_) = 0;
   std::uint64_t ignored_returns_ TENDON_GUARDED_BY(mutex_) = 0;
 };
