@@ -365,14 +365,7 @@ Result<std::unique_ptr<ZenohPublisher>> LateZenoh::publisher(const KeyExpression
 Result<ZenohPort::Handle> LateZenoh::subscribe(const KeyExpression& pattern, OnMessage on_message,
                                                OnDropped on_dropped) {
   const auto& callbacks = core_->callbacks;
-  const auto number =
-      callbacks->add([on_message = std::move(on_message),
-                      on_dropped = std::move(on_dropped)](const ZenohCallbacks::Event& event) {
-        if (const auto* const message = std::get_if<ZenohMessage>(&event))
-          return on_message(*message);
-        for (const auto& [key, count] : std::get<ZenohCallbacks::Missed>(event).messages)
-          on_dropped(key, count);
-      });
+  const auto number = callbacks->add_subscriber(std::move(on_message), std::move(on_dropped));
   return Standing::make(
       core_, number, Deadline::never(), [pattern, callbacks, number](ZenohPort& port) {
         return port.subscribe(

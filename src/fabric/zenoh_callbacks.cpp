@@ -93,6 +93,16 @@ ZenohCallbacks::Number ZenohCallbacks::add(Callback callback) {
   return add(Recipient{.callback = std::make_shared<Callback>(std::move(callback))});
 }
 
+ZenohCallbacks::Number ZenohCallbacks::add_subscriber(ZenohPort::OnMessage on_message,
+                                                      ZenohPort::OnDropped on_dropped) {
+  return add(
+      [on_message = std::move(on_message), on_dropped = std::move(on_dropped)](const Event& event) {
+        if (const auto* const message = std::get_if<ZenohMessage>(&event))
+          return on_message(*message);
+        for (const auto& [key, count] : std::get<Missed>(event).messages) on_dropped(key, count);
+      });
+}
+
 ZenohCallbacks::Number ZenohCallbacks::add_listener(Callback callback) {
   return add(
       Recipient{.callback = std::make_shared<Callback>(std::move(callback)), .listens = true});

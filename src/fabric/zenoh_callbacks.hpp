@@ -55,6 +55,9 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   ~ZenohCallbacks() = default;
 
   [[nodiscard]] Number add(Callback callback) TENDON_EXCLUDES(mutex_);
+  /// A callback for a subscription: messages, and how many were missed of each key.
+  [[nodiscard]] Number add_subscriber(ZenohPort::OnMessage on_message,
+                                      ZenohPort::OnDropped on_dropped) TENDON_EXCLUDES(mutex_);
   /// One that set_state() tells of changes.
   [[nodiscard]] Number add_listener(Callback callback) TENDON_EXCLUDES(mutex_);
   /// It is not called any more.

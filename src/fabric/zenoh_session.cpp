@@ -353,14 +353,7 @@ class ZenohSession final : public ZenohPort {
   [[nodiscard]] Result<Handle> subscribe(const KeyExpression& pattern, OnMessage on_message,
                                          OnDropped on_dropped) override {
     if (is_child()) return forked();
-    const Number number =
-        callbacks_->add([on_message = std::move(on_message),
-                         on_dropped = std::move(on_dropped)](const ZenohCallbacks::Event& event) {
-          if (const auto* const message = std::get_if<ZenohMessage>(&event))
-            return on_message(*message);
-          for (const auto& [key, count] : std::get<ZenohCallbacks::Missed>(event).messages)
-            on_dropped(key, count);
-        });
+    const Number number = callbacks_->add_subscriber(std::move(on_message), std::move(on_dropped));
     return declare(number, "subscribe", pattern.text(), [&](auto** declared, auto* failure) {
       return tendon_zenoh_subscribe(session_, text_of(pattern.text()),
                                     context_of(callbacks_, number), message_came, declared,
