@@ -283,6 +283,7 @@ void SubscriberCore::act_on(Streams::Changes changes) {
 // Receiving
 
 Result<Sample> SubscriberCore::recv(Deadline deadline) {
+  if (context_->forked()) TENDON_CHECK(context_->usable(kWhere));
   const Busy busy(receiving_);
   if (!busy.mine()) {
     return Error{ErrorCode::busy, kWhere,
