@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 #include <tendon/core/mutex.hpp>
-#include <thread>
 
+#include "core/thread.hpp"
 #include "wait.hpp"
 
 namespace tendon::python {
@@ -24,16 +24,16 @@ auto wait_beside(Deadline deadline, F call, std::chrono::milliseconds slice, Mea
     std::optional<Answer> answer TENDON_GUARDED_BY(mutex);
   };
   const auto shared = std::make_shared<Shared>();
-  try {
-    std::thread([shared, deadline, call = std::move(call)]() mutable {
-      Answer answer = call(deadline);
-      const detail::Lock lock(shared->mutex);
-      shared->answer.emplace(std::move(answer));
-      shared->done.notify_one();
-    }).detach();
-  } catch (const std::system_error& error) {
-    return system_error("python.call", "starting a thread for the call", error.code().value());
-  }
+  auto thread =
+      detail::Thread::start({.name = "tendon-call", .where = "python.call", .task = "for the call"},
+                            [shared, deadline, call = std::move(call)]() mutable {
+                              Answer answer = call(deadline);
+                              const detail::Lock lock(shared->mutex);
+                              shared->answer.emplace(std::move(answer));
+                              shared->done.notify_one();
+                            });
+  if (!thread) return std::move(thread).error();
+  thread->detach();
   while (true) {
     {
       const WithoutGil unlocked;

@@ -9,6 +9,7 @@
 
 #include "bindings.hpp"
 #include "choices.hpp"
+#include "core/process_wide.hpp"
 #include "events.hpp"
 #include "first_use.hpp"
 #include "listener.hpp"
@@ -31,7 +32,8 @@ constexpr const char* kContextDoc =
     "lease: silence after which a peer on another host is lost [s].\n"
     "timeout: what a call waits at most that is given no timeout [s]; None: for\n"
     "ever.\n\n"
-    "Safe from every thread. In a forked child every call raises Forked.";
+    "Safe from every thread. In a forked child every call raises Forked: make\n"
+    "another Context there.";
 
 /// Contexts that are open, so that the interpreter can close them before it ends.
 class Open {
@@ -54,9 +56,10 @@ class Open {
   std::vector<std::weak_ptr<Context>> contexts_ TENDON_GUARDED_BY(mutex_);
 };
 
+// Those of a parent are not closed by a forked child.
 Open& open_contexts() {
-  static Open open;
-  return open;
+  static constinit detail::PerProcess<Open> open;
+  return open.get();
 }
 
 void make_context(ContextHandle* self, const std::string& name, const std::string& transport,

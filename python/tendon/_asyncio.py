@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
 from typing import Any, Protocol
 
+from ._fork import free_lock
 from ._tendon import Cancelled, EndOfStream, Future, Pipe, PipeClosed, Timeout
 
 
@@ -26,7 +26,7 @@ class _Watch:
     def __init__(self, watched: _Watched) -> None:
         self._watched = weakref.ref(watched)
         self._fd = watched.fileno()
-        self._lock = threading.Lock()
+        self._lock = free_lock()
         self._waiting: dict[int, tuple[Future, asyncio.Future]] = {}
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}
 
@@ -66,7 +66,7 @@ def _finish(waiter: asyncio.Future) -> None:
 
 
 _watches: weakref.WeakKeyDictionary[_Watched, _Watch] = weakref.WeakKeyDictionary()
-_watches_lock = threading.Lock()
+_watches_lock = free_lock()
 
 
 def _watch_of(watched: _Watched) -> _Watch:

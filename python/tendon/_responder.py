@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from ._fork import free_lock
 from ._tendon import Request
 
 _log = logging.getLogger("tendon")
@@ -58,8 +60,9 @@ class _Threads:
         self._handler = handler
         self._key = key
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = free_lock()
         self._threads: set[threading.Thread] = set()
+        self._process = os.getpid()
         # No thread may be in a wait when the interpreter takes itself apart.
         atexit.register(self._stop)
 
@@ -107,6 +110,8 @@ class _Threads:
 
     def _stop(self) -> None:
         """At the end of the interpreter."""
+        if os.getpid() != self._process:
+            return  # a forked child has none of the threads
         self._tasks.close()
         with self._lock:
             threads = list(self._threads)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from types import EllipsisType
 
 from ._default import listen
+from ._fork import free_lock
 from ._tendon import (
     Context,
     ContextClosed,
@@ -50,10 +52,11 @@ class Server:
         self._handler = handler
         self._max_clients = max_clients
         self._closing = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = free_lock()
         self._clients: dict[threading.Thread, Pipe] = {}
         self._acceptor = threading.Thread(target=self._accept, name="tendon server", daemon=True)
         self._acceptor.start()
+        self._process = os.getpid()
         # No thread may be in a wait when the interpreter takes itself apart.
         atexit.register(self._stop)
 
@@ -97,6 +100,8 @@ class Server:
 
     def _stop(self) -> None:
         """At the end of the interpreter: handlers still running find their pipe cancelled."""
+        if os.getpid() != self._process:
+            return  # a forked child has none of the threads
         with self._lock:
             pipes = list(self._clients.values())
         for pipe in pipes:

@@ -23,17 +23,19 @@ ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions o
       wake_(std::move(wake)),
       seats_(layout.world_size()),
       roster_{.id = {.run = std::move(run_id), .roster = 0}},
-      steps_(layout) {
-  heart_.emplace([this] { return beat(); });
-}
+      steps_(layout) {}
 
 ControllerCore::~ControllerCore() = default;
 
 // --- New workers
 
-void ControllerCore::serve(Listener listener) {
-  door_.emplace(std::move(listener));
+Result<void> ControllerCore::serve(std::shared_ptr<ContextCore> context, Listener listener) {
+  TENDON_TRY(heart, Heart::start([this] { return beat(); }));
+  heart_ = std::move(heart);
+  door_.emplace(
+      Door{.context = std::move(context), .listener = std::move(listener), .accepting = {}});
   accept_next();
+  return {};
 }
 
 void ControllerCore::accept_next() {

@@ -54,6 +54,8 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   meeting_.context = ContextCore::of(context);
   pipe_ = std::make_shared<WorkerPipe>(std::move(pipe), weak_from_this());
   meeting_.store = std::make_shared<PipeStore>(pipe_);
+  TENDON_TRY(heart, Heart::start([this] { return beat(); }));
+  heart_ = std::move(heart);
   pipe_->start();
   v1::Word word;
   v1::Join& join = *word.mutable_join();
@@ -69,7 +71,6 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   keys_ = std::move(keys);
   join.set_public_key(keys_.public_key);
   pipe_->send(word);
-  heart_.emplace([this] { return beat(); });
   return enter(deadline);
 }
 

@@ -78,6 +78,13 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   [[nodiscard]] Result<void> join(Context& context, Pipe pipe, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
 
+  [[nodiscard]] bool forked() const noexcept {
+    return meeting_.context != nullptr && meeting_.context->forked();
+  }
+  /// `forked`, for every call in a child.
+  [[nodiscard]] Result<void> check_process(std::string_view where) const {
+    return forked() ? meeting_.context->usable(where) : Result<void>();
+  }
   [[nodiscard]] const WorkerPlace& place() const noexcept { return place_; }
   [[nodiscard]] std::uint64_t roster() const TENDON_EXCLUDES(mutex_);
   [[nodiscard]] WorkerGroups groups() const TENDON_EXCLUDES(mutex_);
@@ -197,7 +204,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   Threads threads_ TENDON_GUARDED_BY(mutex_);
   AtWork at_work_ TENDON_GUARDED_BY(mutex_);
   FlowStats stats_ TENDON_GUARDED_BY(mutex_);
-  std::optional<Heart> heart_;
+  std::unique_ptr<Heart> heart_;
 };
 
 }  // namespace tendon::v0::detail

@@ -16,13 +16,18 @@ constexpr std::size_t kMaxFrames = 8;
 
 }  // namespace
 
-ZapDoor::ZapDoor(zmq::context_t& context) : socket_(context, zmq::socket_type::rep) {
-  socket_.set(zmq::sockopt::linger, 0);
-  socket_.bind("inproc://zeromq.zap.01");
-  thread_ = std::thread([this] { run(); });
+Result<std::unique_ptr<ZapDoor>> ZapDoor::open(zmq::context_t& context) {
+  zmq::socket_t socket(context, zmq::socket_type::rep);
+  socket.set(zmq::sockopt::linger, 0);
+  socket.bind("inproc://zeromq.zap.01");
+  auto door = std::make_unique<ZapDoor>(std::move(socket));
+  TENDON_TRY(thread, Thread::start({.name = "tendon-zap",
+                                    .where = "control.bind",
+                                    .task = "that lets in the workers of the roster"},
+                                   [self = door.get()] { self->run(); }));
+  door->thread_ = std::move(thread);
+  return door;
 }
-
-ZapDoor::~ZapDoor() { thread_.join(); }
 
 void ZapDoor::let_in(const std::vector<std::string>& public_keys) {
   std::set<std::string> keys;

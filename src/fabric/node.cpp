@@ -3,6 +3,7 @@
 #include <tendon/fabric/node.hpp>
 #include <utility>
 
+#include "core/left_to_parent.hpp"
 #include "fabric/caller.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/publisher_core.hpp"
@@ -41,13 +42,18 @@ Result<Node> Node::join(Context& context, NodeOptions options, Deadline deadline
 Node::Node(std::shared_ptr<NodeCore> core) : core_(std::move(core)) {}
 Node::Node(Node&&) noexcept = default;
 Node& Node::operator=(Node&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_ != nullptr) core_->close();
-  core_ = std::move(other.core_);
+  if (this != &other) {
+    const Node old(std::move(*this));
+    core_ = std::move(other.core_);
+  }
   return *this;
 }
 Node::~Node() {
-  if (core_ != nullptr) core_->close();
+  if (core_ == nullptr) return;
+  if (core_->context()->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->close();
 }
 
 const std::string& Node::domain() const& noexcept { return core_->options().domain; }
@@ -104,13 +110,18 @@ Result<Publisher> Publisher::declare(Node& node, std::string_view key,
 Publisher::Publisher(std::shared_ptr<PublisherCore> core) : core_(std::move(core)) {}
 Publisher::Publisher(Publisher&&) noexcept = default;
 Publisher& Publisher::operator=(Publisher&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_ != nullptr) core_->end();
-  core_ = std::move(other.core_);
+  if (this != &other) {
+    const Publisher old(std::move(*this));
+    core_ = std::move(other.core_);
+  }
   return *this;
 }
 Publisher::~Publisher() {
-  if (core_ != nullptr) core_->end();
+  if (core_ == nullptr) return;
+  if (core_->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->end();
 }
 
 Result<Published> Publisher::publish(const TensorDict& sample) {
@@ -168,13 +179,18 @@ Result<Responder> Responder::declare(Node& node, std::string_view key, Handler h
 Responder::Responder(std::shared_ptr<ResponderCore> core) : core_(std::move(core)) {}
 Responder::Responder(Responder&&) noexcept = default;
 Responder& Responder::operator=(Responder&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_ != nullptr) core_->end();
-  core_ = std::move(other.core_);
+  if (this != &other) {
+    const Responder old(std::move(*this));
+    core_ = std::move(other.core_);
+  }
   return *this;
 }
 Responder::~Responder() {
-  if (core_ != nullptr) core_->end();
+  if (core_ == nullptr) return;
+  if (core_->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->end();
 }
 
 const std::string& Responder::key() const& noexcept { return core_->key().text(); }
@@ -235,14 +251,19 @@ Subscriber::Subscriber(std::shared_ptr<SubscriberCore> core, std::unique_ptr<Sam
     : core_(std::move(core)), thread_(std::move(thread)) {}
 Subscriber::Subscriber(Subscriber&&) noexcept = default;
 Subscriber& Subscriber::operator=(Subscriber&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_ != nullptr) close();
-  core_ = std::move(other.core_);
-  thread_ = std::move(other.thread_);
+  if (this != &other) {
+    const Subscriber old(std::move(*this));
+    core_ = std::move(other.core_);
+    thread_ = std::move(other.thread_);
+  }
   return *this;
 }
 Subscriber::~Subscriber() {
-  if (core_ != nullptr) close();
+  if (core_ == nullptr) return;
+  if (core_->context()->forked())
+    detail::leave_to_parent(core_);
+  else
+    close();
 }
 
 Result<Sample> Subscriber::recv(Deadline deadline) { return core_->recv(deadline); }

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <exception>
 #include <limits>
-#include <system_error>
 #include <tendon/fabric/limits.hpp>
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
@@ -105,6 +104,12 @@ void ResponderCore::on_received(CallChannel& channel, CallChannel::Received&& re
                           "one caller has at most " + std::to_string(places_of_caller()) +
                               " requests with the responder of " + key_.text() +
                               ", half of its handlers + waiting"});
+    case Admitted::no_thread:
+      channel.drop_here(std::move(job->received));
+      return refuse(channel, id,
+                    Error{ErrorCode::server_busy, kWhere,
+                          "the process of the responder of " + key_.text() +
+                              " can start no thread for a handler"});
   }
 }
 
@@ -125,6 +130,7 @@ ResponderCore::Admitted ResponderCore::admit(const std::shared_ptr<Job>& job) {
       waiting_.push_back(job);
       if (has_thread()) return Admitted::yes;
       waiting_.pop_back();
+      admitted = Admitted::no_thread;
     } else {
       admitted = Admitted::caller_has_its_share;
     }
@@ -136,12 +142,12 @@ ResponderCore::Admitted ResponderCore::admit(const std::shared_ptr<Job>& job) {
 // Is there one for what waits?
 bool ResponderCore::has_thread() {
   if (idle_count_ >= waiting_.size() || threads_.size() >= options_.handlers) return true;
-  try {
-    threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error& error) {
-    // The next request tries again; until then the threads that there are do the work.
-    log(LogLevel::warn, kWhere, std::string("no further thread: ") + error.what());
-  }
+  auto started = Thread::start({.name = "tendon-answer", .where = kWhere, .task = "for a handler"},
+                               [this] { work(); });
+  if (started)
+    threads_.push_back(*std::move(started));
+  else  // the next request tries again; until then the threads that there are do the work
+    log(LogLevel::warn, kWhere, started.error().detail);
   return !threads_.empty();
 }
 
@@ -391,22 +397,16 @@ Result<void> ResponderCore::close(Deadline deadline) {
 }
 
 void ResponderCore::end() {
-  if (context_.forked()) {
-    // Its threads are not here, and its lock may be held by one of them. This process has one
-    // thread.
-    static auto& kept = *new std::vector<std::shared_ptr<ResponderCore>>;
-    return kept.push_back(shared_from_this());
-  }
   stop_taking_requests();
   stop_all();
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
   {
     const Lock lock(mutex_);
     ending_ = true;
     threads.swap(threads_);
   }
   came_.notify_all();
-  for (std::thread& thread : threads) thread.join();
+  for (Thread& thread : threads) thread.join();
   close_channels(context_.options().linger);
 }
 

@@ -11,9 +11,9 @@
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/key_expression.hpp>
 #include <tendon/fabric/responder.hpp>
-#include <thread>
 #include <vector>
 
+#include "core/thread.hpp"
 #include "fabric/call_channel.hpp"
 #include "fabric/entities.hpp"
 #include "fabric/node_core.hpp"
@@ -43,6 +43,7 @@ class ResponderCore final : public CallChannel::Side,
 
   [[nodiscard]] const KeyExpression& key() const noexcept { return key_; }
   [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
+  [[nodiscard]] bool forked() const noexcept { return context_.forked(); }
   [[nodiscard]] ResponderStats stats() const;
   [[nodiscard]] Result<void> close(Deadline deadline);
   /// Stops handlers and joins their threads.
@@ -66,7 +67,7 @@ class ResponderCore final : public CallChannel::Side,
   };
   using Jobs = std::vector<std::shared_ptr<Job>>;
 
-  enum class Admitted : std::uint8_t { yes, full, caller_has_its_share };
+  enum class Admitted : std::uint8_t { yes, full, caller_has_its_share, no_thread };
   [[nodiscard]] Admitted admit(const std::shared_ptr<Job>& job);
   /// The most requests of one link: half of all places, so one caller keeps no other out.
   [[nodiscard]] std::size_t places_of_caller() const;
@@ -98,7 +99,7 @@ class ResponderCore final : public CallChannel::Side,
   CondVar done_;  // with a request
   std::deque<std::shared_ptr<Job>> waiting_ TENDON_GUARDED_BY(mutex_);
   Jobs running_ TENDON_GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_ TENDON_GUARDED_BY(mutex_);
+  std::vector<Thread> threads_ TENDON_GUARDED_BY(mutex_);
   std::size_t idle_count_ TENDON_GUARDED_BY(mutex_) = 0;
   std::vector<std::shared_ptr<CallChannel>> channels_ TENDON_GUARDED_BY(mutex_);
   ResponderStats stats_ TENDON_GUARDED_BY(mutex_);

@@ -167,7 +167,7 @@ Result<void> RuntimeHome::serve_in(const std::string& directory, Reason why) {
   const std::string socket = socket_in(directory);
   if (all_anew || !acceptor_->serves_at(socket)) TENDON_CHECK(acceptor_->serve_at(socket));
   for (const auto& seat : seats())
-    if (all_anew || !seat->is_served_in(directory)) seat->serve_in(directory);
+    if (all_anew || !seat->is_served_in(directory)) TENDON_CHECK(seat->serve_in(directory));
   return {};
 }
 

@@ -2,7 +2,6 @@
 #include "fabric/sample_thread.hpp"
 
 #include <exception>
-#include <system_error>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
@@ -32,24 +31,12 @@ void run(SubscriberCore& subscriber, const std::function<void(Sample)>& on_sampl
 Result<std::unique_ptr<SampleThread>> SampleThread::start(
     std::shared_ptr<SubscriberCore> subscriber) {
   (void)subscriber->become_receiver();
-  try {
-    auto started = std::make_unique<SampleThread>();
-    started->context_ = subscriber->context();
-    started->thread_ = std::thread([subscriber = std::move(subscriber)] {
-      run(*subscriber, subscriber->options().on_sample);
-    });
-    return started;
-  } catch (const std::system_error& failure) {
-    return Error{ErrorCode::resource_exhausted, kWhere,
-                 std::string("no thread for on_sample: ") + failure.what()};
-  }
-}
-
-void SampleThread::join() {
-  if (!thread_.joinable()) return;
-  // A forked child does not have it, and a thread does not wait for itself.
-  if (context_->forked() || thread_.get_id() == std::this_thread::get_id()) return thread_.detach();
-  thread_.join();
+  TENDON_TRY(thread, Thread::start(
+                         {.name = "tendon-sample", .where = kWhere, .task = "that calls on_sample"},
+                         [subscriber = std::move(subscriber)] {
+                           run(*subscriber, subscriber->options().on_sample);
+                         }));
+  return std::make_unique<SampleThread>(std::move(thread));
 }
 
 }  // namespace tendon::v0::detail

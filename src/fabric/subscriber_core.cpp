@@ -292,6 +292,7 @@ void SubscriberCore::act_on(Streams::Changes changes) {
 // Receiving
 
 Result<Sample> SubscriberCore::recv(Deadline deadline) {
+  if (context_->forked()) TENDON_CHECK(context_->usable(kWhere));
   const Busy busy(receiving_);
   if (!busy.mine()) {
     TENDON_CHECK(usable(kWhere));  // close() counts as a receiver for a moment

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <string>
 
+#include "memory/mapped_ranges.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -117,13 +119,16 @@ Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_byt
   madvise(memory, size_bytes, MADV_DONTDUMP);
   if (mprotect(memory, size_bytes, protection) != 0)
     return system_error("segment.map", "mprotect", errno);
+  note_mapped(memory, size_bytes);
   return segment;
 }
 
 Segment::~Segment() {
   // In a forked child the mapping is not there (DONTFORK), and its addresses may belong to another
   // one by now.
-  if (process_ == process_number()) munmap(data_, size_bytes_);
+  if (process_ != process_number()) return;
+  note_unmapped(data_);
+  munmap(data_, size_bytes_);
 }
 
 Result<void> Segment::prefault(std::uint64_t offset, std::uint64_t size_bytes) const {

@@ -10,6 +10,7 @@
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "core/process_wide.hpp"
 #include "core/text.hpp"
 
 namespace tendon::v0 {
@@ -51,23 +52,25 @@ class Logger {
     return callback_;
   }
   /// A child must not find it locked by a thread that only its parent has.
-  detail::Mutex& mutex() const TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
+  static detail::Mutex& mutex() TENDON_RETURNS_LOCK(mutex_) { return mutex_; }
 
  private:
-  mutable detail::Mutex mutex_;
+  static constinit detail::Mutex mutex_;
   std::shared_ptr<const LogCallback> callback_ TENDON_GUARDED_BY(mutex_);
   std::atomic<LogLevel> level_{LogLevel::warn};
 };
 
+constinit detail::Mutex Logger::mutex_;
+
+// While the program or library is loaded: before any thread can hold the lock.
+[[maybe_unused]] const int kFreeInChildren =
+    pthread_atfork([]() TENDON_ACQUIRES(Logger::mutex()) { Logger::mutex().lock(); },
+                   []() TENDON_RELEASES(Logger::mutex()) { Logger::mutex().unlock(); },
+                   []() TENDON_RELEASES(Logger::mutex()) { Logger::mutex().unlock(); });
+
 Logger& logger() {
-  // Leaked on purpose: destructors of statics may still have something to say.
-  static Logger* instance = [] {
-    pthread_atfork([]() TENDON_ACQUIRES(logger().mutex()) { logger().mutex().lock(); },
-                   []() TENDON_RELEASES(logger().mutex()) { logger().mutex().unlock(); },
-                   []() TENDON_RELEASES(logger().mutex()) { logger().mutex().unlock(); });
-    return new Logger;
-  }();
-  return *instance;
+  static constinit detail::MadeOnce<Logger> made;
+  return made.get([] { return std::make_unique<Logger>(); });
 }
 
 }  // namespace

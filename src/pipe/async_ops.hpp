@@ -35,7 +35,6 @@ class RecvCompletion : public CompletionState<T> {
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_recv(this); }
   void abandon() override {
-    if (core_->context()->forked()) return;
     // What another thread is completing is awaited, or the next receive would overtake it.
     if (!this->finished() && !core_->cancel_recv(this)) drive(kCompletingPatience);
     this->hand_back();

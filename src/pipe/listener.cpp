@@ -4,6 +4,7 @@
 #include <tendon/session/limits.hpp>
 
 #include "channel/open.hpp"
+#include "core/left_to_parent.hpp"
 #include "pipe/listener_core.hpp"
 
 namespace tendon::v0 {
@@ -26,7 +27,6 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
   }
   void cancel() override { core_->cancel_accept(this); }
   void abandon() override {
-    if (core_->context_->forked()) return;
     if (!finished()) core_->cancel_accept(this);
     hand_back();
   }
@@ -247,14 +247,18 @@ Listener::Listener(Listener&&) noexcept = default;
 
 Listener& Listener::operator=(Listener&& other) noexcept {
   if (this != &other) {
-    if (core_ != nullptr) core_->close();
+    const Listener old(std::move(*this));
     core_ = std::move(other.core_);
   }
   return *this;
 }
 
 Listener::~Listener() {
-  if (core_ != nullptr) core_->close();
+  if (core_ == nullptr) return;
+  if (core_->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->close();
 }
 
 Result<Listener> Listener::bind(Context& context, std::string_view address, ListenOptions options) {

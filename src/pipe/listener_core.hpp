@@ -26,6 +26,7 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
   [[nodiscard]] Completion<Pipe> accept_async();
   [[nodiscard]] const std::string& address() const noexcept { return acceptor_->address(); }
   void close();
+  [[nodiscard]] bool forked() const noexcept { return context_->forked(); }
 
   Result<void> may_open() override;
   Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, const Descriptor& open,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/pipe/pipe.hpp>
 
+#include "core/left_to_parent.hpp"
 #include "pipe/pipe_core.hpp"
 
 namespace tendon::v0 {
@@ -10,14 +11,18 @@ Pipe::Pipe(Pipe&&) noexcept = default;
 
 Pipe& Pipe::operator=(Pipe&& other) noexcept {
   if (this != &other) {
-    if (core_ != nullptr) core_->abandon();
+    const Pipe old(std::move(*this));
     core_ = std::move(other.core_);
   }
   return *this;
 }
 
 Pipe::~Pipe() {
-  if (core_ != nullptr) core_->abandon();
+  if (core_ == nullptr) return;
+  if (core_->context()->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->abandon();
 }
 
 Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline deadline,

@@ -255,6 +255,7 @@ void PipeCore::drive(CompletionBase& completion, Deadline deadline) {
 }
 
 PipeStats PipeCore::stats() const {
+  if (end_.context->forked()) return {};
   PipeStats stats = receiver_.stats();
   sender_.add_to(stats);
   stats.waits = end_.waits.load(std::memory_order_relaxed);

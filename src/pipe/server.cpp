@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <list>
-#include <system_error>
 #include <tendon/core/mutex.hpp>
 #include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/server.hpp>
-#include <thread>
 
 #include "core/fork_guard.hpp"
+#include "core/thread.hpp"
 #include "pipe/pipe_core.hpp"
 
 namespace tendon::v0 {
@@ -22,12 +21,11 @@ class Server::State {
       : listener_(std::move(listener)), handler_(std::move(handler)), options_(options) {}
 
   Result<void> start() {
-    try {
-      acceptor_ = std::thread([this] { accept(); });
-    } catch (const std::system_error& failure) {
-      return system_error("server.serve", "starting the thread that accepts",
-                          failure.code().value());
-    }
+    TENDON_TRY(acceptor, detail::Thread::start({.name = "tendon-accept",
+                                                .where = "server.serve",
+                                                .task = "that accepts clients"},
+                                               [this] { accept(); }));
+    acceptor_ = std::move(acceptor);
     return {};
   }
 
@@ -37,7 +35,7 @@ class Server::State {
       const detail::Lock lock(mutex_);
       for (const Client& client : clients_) client.core->cancel();
     }
-    if (acceptor_.joinable()) acceptor_.join();
+    acceptor_.join();
     reap(Reap::all);
   }
 
@@ -70,7 +68,7 @@ class Server::State {
   enum class Reap : std::uint8_t { finished, all };
   struct Client {
     std::shared_ptr<detail::PipeCore> core;
-    std::thread thread;
+    detail::Thread thread;
     bool finished = false;
   };
 
@@ -92,17 +90,19 @@ class Server::State {
       // Supervised from here, so that a thread that does not start leaves a reason.
       auto held = std::make_shared<Pipe>(*std::move(pipe));
       core->supervise();
-      try {
-        client.thread = std::thread([this, &client, held] {
-          run(client.core, std::move(*held));
-          const detail::Lock done(mutex_);
-          client.finished = true;
-          --busy_count_;
-          changed_.notify_all();
-        });
-      } catch (const std::system_error& failure) {
-        log(LogLevel::error, "server.handler",
-            std::string("no thread for a further client: ") + failure.what());
+      auto started = detail::Thread::start(
+          {.name = "tendon-client", .where = "server.handler", .task = "for a further client"},
+          [this, &client, held] {
+            run(client.core, std::move(*held));
+            const detail::Lock done(mutex_);
+            client.finished = true;
+            --busy_count_;
+            changed_.notify_all();
+          });
+      if (started) {
+        client.thread = *std::move(started);
+      } else {
+        log(LogLevel::error, "server.handler", started.error().detail);
         clients_.pop_back();
         --busy_count_;
         changed_.notify_all();
@@ -149,7 +149,7 @@ class Server::State {
   detail::CondVar changed_;
   std::list<Client> clients_ TENDON_GUARDED_BY(mutex_);
   std::uint32_t busy_count_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::thread acceptor_;
+  detail::Thread acceptor_;
 };
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}

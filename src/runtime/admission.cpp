@@ -11,6 +11,7 @@
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
+#include "core/failpoint.hpp"
 #include "runtime/link_makers.hpp"
 #include "runtime/stream_options.hpp"
 #include "session/machine.hpp"
@@ -250,6 +251,7 @@ bool Admission::on_attach(const HelloMessage& attach) {
     return refuse({ErrorCode::protocol_violation, kWhere,
                    "descriptors travel at the rendezvous, not on this connection"});
   }
+  (void)TENDON_FAILPOINT("handshake.attach");
   auto proof = SameHostProof::make();
   if (!proof) return refuse(proof.error());
   if (const auto received = proof->receive_attach(*visitor_, attach); !received)

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/connect.hpp"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <tendon/session/address.hpp>
 
 #include "runtime/backoff.hpp"
@@ -23,6 +26,9 @@ namespace {
 constexpr std::string_view kWhere = "pipe.connect";
 // A frame that found no room goes on when there is some.
 constexpr std::uint32_t kTalking = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
+
+// From the end of one connection of a process that dies to that of its others.
+constexpr std::chrono::milliseconds kEndShowsWithin{100};
 
 // A proof that was not finished is no proof that the peer is elsewhere.
 bool says_nothing_about_the_host(ErrorCode code) {
@@ -264,11 +270,25 @@ Result<std::string> Connector::why_no_memory() {
     met_.emplace(*std::move(met));
     return std::string();
   }
+  if (must_be_proved() && has_peer_gone()) {
+    return explain(
+        {ErrorCode::peer_lost, kWhere,
+         identity_of(peer).to_string() +
+             " went away before it was proved to be on this host: " + met.error().detail});
+  }
   const ErrorCode code = met.error().code;
   if (says_nothing_about_the_host(code) ||
       (must_be_proved() && code == ErrorCode::resource_exhausted))
     return explain(std::move(met).error());
   return "the proof of the same host failed: " + met.error().detail;
+}
+
+// One that died took the rendezvous and this connection with it, one shortly after the other.
+bool Connector::has_peer_gone() const {
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min<std::chrono::nanoseconds>(deadline_.remaining(), kEndShowsWithin));
+  pollfd stream{talk_->stream.stream()->fd(), POLLRDHUP, 0};
+  return poll(&stream, 1, static_cast<int>(wait.count())) > 0;
 }
 
 // Meets the peer at the rendezvous named by its token, and maps each other's memory there. The

@@ -71,6 +71,7 @@ class Connector {
   [[nodiscard]] Result<HelloMessage> exchange(Talk& talk, HandshakeStep step);
   [[nodiscard]] Result<HelloMessage> say_path(const Path& path);
   [[nodiscard]] Result<std::shared_ptr<Link>> make_link();
+  [[nodiscard]] bool has_peer_gone() const;
   [[nodiscard]] Result<Met> meet();
   [[nodiscard]] Result<void> add_lanes(StreamLink& link, Nonce128 lane_ticket);
   [[nodiscard]] bool is_unix() const { return reached_.family() == AF_UNIX; }

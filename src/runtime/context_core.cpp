@@ -2,7 +2,6 @@
 #include "runtime/context_core.hpp"
 
 #include <cstring>
-#include <system_error>
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/limits.hpp>
@@ -56,11 +55,11 @@ Result<void> ContextCore::open() {
   TENDON_CHECK(loop_.open());
   if (options_.progress == Progress::manual) return {};
   if (!user_event_.open()) return system_error("context.create", "eventfd", errno);
-  try {
-    service_ = std::thread([self = shared_from_this()] { self->serve(); });
-  } catch (const std::system_error& failure) {
-    return system_error("context.create", "starting the service thread", failure.code().value());
-  }
+  TENDON_TRY(service, Thread::start({.name = "tendon-service",
+                                     .where = "context.create",
+                                     .task = "that serves the context"},
+                                    [self = shared_from_this()] { self->serve(); }));
+  service_ = std::move(service);
   return {};
 }
 
@@ -463,19 +462,11 @@ void ContextCore::run_last_callbacks() {
 void ContextCore::end_service() {
   life_.advance(Life::State::stopping);
   waiting_.wake_all();
-  if (!service_.joinable()) return;
-  if (served_here == this)
-    service_.detach();
-  else
-    service_.join();
+  service_.join();
 }
 
 Result<void> ContextCore::close(Deadline deadline) {
-  if (forked()) {
-    // The child has no service thread to join; its copy of the handle just goes.
-    if (service_.joinable()) service_.detach();
-    return usable("context.close");
-  }
+  if (forked()) return why_unusable("context.close");
   if (!life_.begin_closing()) return {};
   for (const auto& handler : handlers_.take()) handler->on_context_closed();
   wait(nullptr, deadline, [this] { return unsent().empty(); });
@@ -512,6 +503,7 @@ int ContextCore::user_fd() const noexcept {
 }
 
 bool ContextCore::arm() {
+  if (forked()) return false;
   return options_.progress == Progress::manual ? waiting_.arm() : !user_event_.take();
 }
 

@@ -11,9 +11,9 @@
 #include <tendon/core/result.hpp>
 #include <tendon/observe/flight_recorder.hpp>
 #include <tendon/runtime/context.hpp>
-#include <thread>
 #include <vector>
 
+#include "core/thread.hpp"
 #include "memory/slot_pool.hpp"
 #include "runtime/callbacks.hpp"
 #include "runtime/context_clients.hpp"
@@ -203,7 +203,7 @@ class ContextCore final : public LinkObserver,
   Callbacks prefaults_;
   EventCallbacks<MemberEvent> member_callbacks_;
   Waiting waiting_;
-  std::thread service_;
+  Thread service_;
 };
 
 }  // namespace tendon::v0::detail

@@ -992,7 +992,7 @@ def test_fork_is_refused_in_the_child():
             calls = [lambda: publisher.publish({"n": 2}), lambda: subscriber.recv(None),
                      lambda: publisher.wait_for_subscribers(2, None), lambda: publisher.loan({"x": ("u8", 1)}),
                      lambda: subscriber.wait_for_publishers(2, None), lambda: node.publisher("other"),
-                     lambda: node.subscriber("other"), lambda: tendon.Node("b", peers=[])]
+                     lambda: node.subscriber("other"), lambda: tendon.Node("b", peers=[], context=node.context)]
             refused = 0
             for call in calls:
                 try:
@@ -1002,8 +1002,7 @@ def test_fork_is_refused_in_the_child():
                     refused += 1
             publisher.close(), subscriber.close(), node.close()
             del publisher, subscriber, node
-            with tendon.Context() as mine:
-                tendon.Node("a", peers=[], context=mine).publisher("count").publish({"n": 1})
+            tendon.Node("a", peers=[]).publisher("count").publish({"n": 1})
             os._exit(0 if refused == len(calls) else 1)
         status = os.waitpid(child, 0)[1]
         publisher.publish({"n": "parent goes on"})

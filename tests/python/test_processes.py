@@ -71,20 +71,22 @@ def test_fork_is_refused_in_the_child():
         import os, tendon
         listener = tendon.listen("127.0.0.1:0")
         pipe = tendon.connect(listener.address)
+        parents = tendon.default_context()
         child = os.fork()
         if child == 0:
             calls = [lambda: pipe.send({"x": 1}), lambda: pipe.recv(1), lambda: listener.accept(1),
-                     lambda: tendon.connect("127.0.0.1:1", 1), lambda: pipe.loan({"x": ("u8", 1)}),
-                     lambda: tendon.default_context().listen("127.0.0.1:0")]
+                     lambda: parents.connect("127.0.0.1:1", 1), lambda: pipe.loan({"x": ("u8", 1)}),
+                     lambda: parents.listen("127.0.0.1:0"), lambda: pipe.close()]
             refused = 0
             for call in calls:
                 try:
                     call()
                 except tendon.Forked as error:
-                    assert "TD-E0008" in str(error)
+                    assert "TD-E0008" in str(error) and "create a Context of its own" in str(error)
                     refused += 1
-            with tendon.Context() as mine:
-                mine.listen("127.0.0.1:0").close()
+            assert tendon.default_context() is not parents
+            with tendon.listen("127.0.0.1:0") as own:
+                tendon.connect(own.address).close()
             os._exit(0 if refused == len(calls) else 1)
         status = os.waitpid(child, 0)[1]
         peer = listener.accept(30)
@@ -92,6 +94,128 @@ def test_fork_is_refused_in_the_child():
         print(os.waitstatus_to_exitcode(status), pipe.recv(30)["x"])
     """)
     assert (done.stdout, done.stderr) == ("0 parent goes on\n", "")
+
+
+@forks
+def test_children_of_a_busy_process_connect_and_exchange():
+    """Whatever lock of the package a thread holds at the fork is free in the child."""
+    done = run("""
+        import asyncio, os, threading
+        import numpy as np, tendon
+        server = tendon.serve("127.0.0.1:0", lambda pipe: [pipe.send(batch) for batch in pipe])
+        over = threading.Event()
+
+        def repeat(work):
+            def run():
+                while not over.is_set():
+                    work()
+            return threading.Thread(target=run)
+
+        def exchange(context=None):
+            with tendon.connect(server.address, 60, context=context) as pipe:
+                pipe.send({"x": np.arange(1000)})
+                return int(pipe.recv(60)["x"].sum())
+
+        def make_contexts():
+            with tendon.Context() as context:
+                exchange(context)
+
+        async def wait():
+            with tendon.connect(server.address, 60) as pipe:
+                await pipe.asend({"x": np.arange(10)})
+                await pipe.arecv(60)
+
+        busy = [repeat(work) for work in (exchange, make_contexts, tendon.default_context, lambda: asyncio.run(wait()))]
+        for thread in busy:
+            thread.start()
+        ended = []
+        for _ in range(50):
+            child = os.fork()
+            if child == 0:
+                import signal
+                signal.alarm(60)
+                total = exchange()
+                asyncio.run(wait())
+                tendon.default_context().close(60)
+                os._exit(0 if total == 499500 else 1)
+            ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        over.set()
+        for thread in busy:
+            thread.join()
+        server.close()
+        print(set(ended))
+    """)
+    assert (done.stdout, done.stderr) == ("{0}\n", "")
+
+
+@forks
+def test_a_child_that_exits_as_programs_do_leaves_its_parent_alone():
+    done = run("""
+        import os, sys, threading, tendon
+        server = tendon.serve("127.0.0.1:0", lambda pipe: [pipe.send(batch) for batch in pipe])
+        pipe = tendon.connect(server.address)
+        contexts = [tendon.Context(f"c{n}") for n in range(8)]
+        statuses = set()
+        for how in ("close", "drop", "exit") * 4:
+            child = os.fork()
+            if child == 0:
+                threads = [threading.Thread(target=lambda: None) for _ in range(3)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                if how == "close":
+                    for context in contexts:
+                        try:
+                            context.close()
+                        except tendon.Forked:
+                            pass
+                elif how == "drop":
+                    del contexts, pipe, server
+                sys.exit(0)
+            statuses.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        pipe.send({"x": "parent goes on"})
+        print(statuses, pipe.recv(30)["x"])
+        pipe.close()
+        server.close()
+    """)
+    assert (done.stdout, done.stderr) == ("{0} parent goes on\n", "")
+
+
+TOUCHES = """
+    import faulthandler, os, resource, signal
+    import numpy as np, tendon
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    listener = tendon.listen("127.0.0.1:0")
+    here = tendon.connect(listener.address)
+    there = listener.accept(30)
+    here.send({"x": np.ones(100_000)})
+    array = there.recv(30)["x"]
+    before()
+    child = os.fork()
+    if child == 0:
+        touch()
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(status == -signal.SIGSEGV, array.sum())
+"""
+
+
+@forks
+@pytest.mark.parametrize(("before", "touch", "says"), [
+    ("None", "array.sum()", "touches memory that its parent received"),
+    ("None", "os.kill(os.getpid(), signal.SIGSEGV)", ""),
+    ("None", "__import__('ctypes').string_at(8)", ""),
+    ("faulthandler.enable()", "array.sum()", "Fatal Python error: Segmentation fault"),
+], ids=["an array of the parent", "a signal", "another address", "a handler of another"])
+def test_what_a_child_says_that_dies_of_memory_of_its_parent(before, touch, says):
+    done = run(f"before = lambda: {before}\ntouch = lambda: {touch}\n" + textwrap.dedent(TOUCHES))
+    assert done.stdout == "True 100000.0\n"
+    if says:
+        assert says in done.stderr
+    else:
+        assert done.stderr == ""
+    assert ("tendon:" in done.stderr) == ("parent received" in says)
 
 
 def echo(address: str) -> None:

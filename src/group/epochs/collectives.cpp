@@ -2,6 +2,7 @@
 #include "group/epochs/collectives.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <string_view>
 #include <tendon/observe/log.hpp>
@@ -305,16 +306,13 @@ Script reduce_scatter_steps(const Epoch& epoch, std::span<const std::uint64_t> c
 // Says once of what was forced that it cannot be.
 void check_forced(const Hosts& hosts) {
   if (hosts.are_levels()) return;
-  static const bool kSaid = [] {
-    const std::string operations = forced_two_level(Tuning::get());
-    if (!operations.empty()) {
-      log(LogLevel::warn, "group.tuning",
-          "TENDON_COLLECTIVES forces two levels for " + operations +
-              ", which need several hosts and several members on one of them: chosen by size");
-    }
-    return true;
-  }();
-  (void)kSaid;
+  static constinit std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  const std::string operations = forced_two_level(Tuning::get());
+  if (operations.empty()) return;
+  log(LogLevel::warn, "group.tuning",
+      "TENDON_COLLECTIVES forces two levels for " + operations +
+          ", which need several hosts and several members on one of them: chosen by size");
 }
 
 /// What reductions over links work on: for each dtype one tensor without gaps, and the way back.

@@ -78,6 +78,7 @@ Result<std::shared_ptr<GroupCore>> GroupCore::join(const std::shared_ptr<Mesh>& 
 
 Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::span<const GroupRank> ranks,
                                                        Deadline deadline, std::string_view name) {
+  TENDON_CHECK(check_process("group.subgroup"));
   const auto now = epoch();
   ByPlace<MeshPlace> places;
   for (const GroupRank rank : ranks) {
@@ -204,6 +205,7 @@ void GroupCore::abort(std::string_view reason) {
 }
 
 std::shared_ptr<Epoch> GroupCore::epoch() const {
+  if (context()->forked()) return std::make_shared<Epoch>();
   const Lock lock(state_mutex_);
   return epoch_;
 }

@@ -125,6 +125,7 @@ struct Wanted {
 };
 
 Result<Wanted> want(GroupCore& core, From from, std::string_view what) {
+  TENDON_CHECK(core.check_process("group.recv"));
   Wanted wanted{core.epoch(), {}, from.tag};
   if (!from.rank) return wanted;
   // What came before a failure can still be taken; look() says the rest.
@@ -348,14 +349,13 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
     });
   }
   void cancel() override {
-    if (core_->context()->forked()) return;
     const Lock lock(mutex_);
     end(Error{ErrorCode::cancelled, "completion.cancel", "the receive was cancelled"});
   }
   void abandon() override { cancel(); }
   void give_back() override {
     cancel();
-    if (!core_->context()->forked()) hand_back();
+    hand_back();
   }
   // A copy: the caller may write to the tensors.
   void left_over(Result<Received> received) override {
@@ -400,7 +400,7 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
   }
   void end(Result<Received> result) TENDON_REQUIRES(mutex_) {
     if (std::exchange(ended_, true)) return;
-    posted_->withdraw();
+    if (posted_) posted_->withdraw();  // its arguments may have been refused
     if (auto run = finish(std::move(result))) schedule(std::move(run));
     core_->context()->note_completed();
   }

@@ -565,6 +565,8 @@ TEST_F(ZenohSessions, AForkedChildTouchesNothing) {
     if (!fails_with(a_->put(message("x", "")), ErrorCode::forked)) return 1;
     if (!fails_with(a_->token(key("n/2")), ErrorCode::forked)) return 2;
     if (a_->state() != SessionState::down) return 3;
+    if (!fails_with(open_zenoh({.connect = {place_}}, kPatience), ErrorCode::forked, "by spawn"))
+      return 4;
     a_.reset();
     return 0;
   });
