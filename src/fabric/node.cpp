@@ -3,6 +3,7 @@
 #include <tendon/fabric/node.hpp>
 #include <utility>
 
+#include "core/text.hpp"
 #include "fabric/caller.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/publisher_core.hpp"
@@ -200,8 +201,8 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
   }
   if (options.max_hz && !(*options.max_hz >= kLeastMaxHz && *options.max_hz <= kMostMaxHz)) {
     return Error{ErrorCode::invalid_argument, "subscriber.declare",
-                 "a max_hz of " + std::to_string(*options.max_hz) + "; " +
-                     std::to_string(kLeastMaxHz) + " to " + std::to_string(kMostMaxHz) +
+                 "a max_hz of " + detail::number_text(*options.max_hz) + "; " +
+                     detail::number_text(kLeastMaxHz) + " to " + detail::number_text(kMostMaxHz) +
                      " are legal; leave it out for all samples"};
   }
   if (options.plain.value_or(false) && options.max_age) {
