@@ -16,14 +16,16 @@ namespace {
 constexpr std::uint32_t kMostClients = 1024;
 }
 
-class Server::State {
+// Shared by the handle, the thread that accepts and those of the handlers. A handle that is dropped
+// in a handler cannot join: then the last owner does, whose own thread is detached.
+class Server::State : public std::enable_shared_from_this<State> {
  public:
   State(Listener listener, Handler handler, ServerOptions options)
       : listener_(std::move(listener)), handler_(std::move(handler)), options_(options) {}
 
   Result<void> start() {
     try {
-      acceptor_ = std::thread([this] { accept(); });
+      acceptor_ = std::thread([self = shared_from_this()] { self->accept(); });
     } catch (const std::system_error& failure) {
       return system_error("server.serve", "starting the thread that accepts",
                           failure.code().value());
@@ -32,12 +34,20 @@ class Server::State {
   }
 
   ~State() {
+    join(acceptor_);
+    reap(Reap::all);
+  }
+
+  /// Ends the other handlers' pipes, and waits for them unless this is a handler itself.
+  void end() {
     listener_.close();
     {
       const detail::Lock lock(mutex_);
-      for (const Client& client : clients_) client.core->cancel();
+      for (const Client& client : clients_)
+        if (client.core.get() != serving_) client.core->cancel();
     }
-    if (acceptor_.joinable()) acceptor_.join();
+    if (is_handler()) return;
+    join(acceptor_);
     reap(Reap::all);
   }
 
@@ -57,6 +67,7 @@ class Server::State {
                    "own here"};
     }
     listener_.close();
+    if (is_handler()) return {};
     const detail::Lock lock(mutex_);
     while (busy_count_ != 0 && !deadline.is_poll())
       if (!changed_.wait_until(mutex_, deadline)) break;
@@ -93,12 +104,12 @@ class Server::State {
       auto held = std::make_shared<Pipe>(*std::move(pipe));
       core->supervise();
       try {
-        client.thread = std::thread([this, &client, held] {
-          run(client.core, std::move(*held));
-          const detail::Lock done(mutex_);
+        client.thread = std::thread([self = shared_from_this(), &client, held] {
+          self->run(client.core, std::move(*held));
+          const detail::Lock done(self->mutex_);
           client.finished = true;
-          --busy_count_;
-          changed_.notify_all();
+          --self->busy_count_;
+          self->changed_.notify_all();
         });
       } catch (const std::system_error& failure) {
         log(LogLevel::error, "server.handler",
@@ -115,9 +126,10 @@ class Server::State {
   void run(const std::shared_ptr<detail::PipeCore>& core, Pipe pipe) {
     const auto failed = [&](std::string_view what) {
       log(LogLevel::error, "server.handler", what);
-      core->cancel(
-          Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
+      core->cancel(Error{ErrorCode::handler_failed, "server.handler", std::string(what)});
     };
+    serving_ = core.get();
+    serves_ = this;
     try {
       handler_(std::move(pipe));
       core->release();
@@ -126,6 +138,19 @@ class Server::State {
     } catch (...) {
       failed("an exception that is no std::exception");
     }
+    serving_ = nullptr;
+    serves_ = nullptr;
+  }
+
+  /// Is this thread one of its handlers?
+  [[nodiscard]] bool is_handler() const noexcept { return serves_ == this; }
+
+  static void join(std::thread& thread) {
+    if (!thread.joinable()) return;
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();
+    else
+      thread.join();
   }
 
   void reap(Reap which) {
@@ -138,7 +163,7 @@ class Server::State {
         client = next;
       }
     }
-    for (Client& client : done) client.thread.join();
+    for (Client& client : done) join(client.thread);
   }
 
   Listener listener_;
@@ -150,9 +175,15 @@ class Server::State {
   std::list<Client> clients_ TENDON_GUARDED_BY(mutex_);
   std::uint32_t busy_count_ TENDON_GUARDED_BY(mutex_) = 0;
   std::thread acceptor_;
+  // The server whose handler runs on this thread, and the pipe that it serves.
+  static thread_local const State* serves_;
+  static thread_local const detail::PipeCore* serving_;
 };
 
-Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+thread_local const Server::State* Server::State::serves_ = nullptr;
+thread_local const detail::PipeCore* Server::State::serving_ = nullptr;
+
+Server::Server(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Server::Server(Server&&) noexcept = default;
 
 Server& Server::operator=(Server&& other) noexcept {
@@ -162,8 +193,12 @@ Server& Server::operator=(Server&& other) noexcept {
 }
 
 Server::~Server() {
+  if (state_ == nullptr) return;
   // Its threads are in the parent: here nobody ends them, nor gives back the locks they hold.
-  if (state_ != nullptr && state_->forked()) (void)state_.release();
+  if (state_->forked())
+    (void)new std::shared_ptr<State>(std::move(state_));
+  else
+    state_->end();
 }
 
 Result<Server> Server::serve(Context& context, std::string_view address, Handler handler,
@@ -175,7 +210,7 @@ Result<Server> Server::serve(Context& context, std::string_view address, Handler
   }
   if (!handler) return Error{ErrorCode::invalid_argument, "server.serve", "the handler is empty"};
   TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
-  auto state = std::make_unique<State>(std::move(listener), std::move(handler), options);
+  auto state = std::make_shared<State>(std::move(listener), std::move(handler), options);
   TENDON_CHECK(state->start());
   return Server(std::move(state));
 }
