@@ -111,6 +111,7 @@ class PipeCore final : public MessageSink,
   void work_on();
   void send_on();
   void end_now(const Descriptor& said, Bytes text);
+  void post_end();
   void detach();
 
   PipeEnd end_;

@@ -134,6 +134,15 @@ void PipeReceiver::drop_claim() {
   if (destination_.drop()) link_.drop_claims(end_.id);
 }
 
+void PipeReceiver::credit_all() {
+  Descriptor credit;
+  {
+    const Lock receiving(link_.receive_mutex());
+    credit = receiver_.tell();
+  }
+  if (credit.pipe != 0) link_.post(credit);
+}
+
 void PipeReceiver::drop_inbox() {
   link_.receive_mutex().assert_held();
   drop_claim();

@@ -58,6 +58,8 @@ class PipeReceiver {
   void drop_inbox();
   /// The same, and this side of the pipe is closed.
   void drop_all();
+  /// Tells the peer of all that was taken, though no step of the window is whole.
+  void credit_all() TENDON_EXCLUDES(link_.receive_mutex());
 
   /// What lay untaken when the link ended: nothing comes any more.
   [[nodiscard]] std::uint64_t left_bytes() const noexcept { return left_bytes_; }

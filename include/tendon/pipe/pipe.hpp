@@ -98,7 +98,8 @@ class TENDON_API Pipe {
   /// for ever.
   [[nodiscard]] PipeRange each(std::chrono::nanoseconds per_message);
 
-  /// The peer's Tendon holds everything sent so far.
+  /// Waits until the peer's Tendon holds everything sent so far. A peer that took everything and
+  /// then closed its end is a success, too; one that closed before that is `pipe_closed`.
   [[nodiscard]] Result<void> flush(Deadline deadline);
   /// Flush, then the orderly end of both directions here. Later calls return `pipe_closed`.
   [[nodiscard]] Result<void> close(Deadline deadline);
