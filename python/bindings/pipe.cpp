@@ -385,14 +385,19 @@ PipeHandle make_pipe(Pipe pipe, nb::object context) {
 }
 
 PipeHandle connect_pipe(nb::object context, const std::string& address, nb::object timeout,
-                        const std::string& profile) {
+                        const std::string& profile, bool wait) {
   prepare_conversions();
   const auto& handle = nb::cast<const ContextHandle&>(context);
-  const PipeOptions options{.profile = profile_from(profile)};
-  auto connected = wait_beside(deadline_of(timeout, handle.timeout_s),
-                               [shared = handle.context, address, options](Deadline deadline) {
-                                 return Pipe::connect(*shared, address, deadline, options);
-                               });
+  std::stop_source stop;
+  const ConnectOptions options{.profile = profile_from(profile),
+                               .absent = wait ? Absent::wait : Absent::fail,
+                               .stop = stop.get_token()};
+  auto connected = wait_beside(
+      deadline_of(timeout, handle.timeout_s),
+      [shared = handle.context, address, options](Deadline deadline) {
+        return Pipe::connect(*shared, address, deadline, options);
+      },
+      [&stop] { stop_at_signal(stop); });
   return make_pipe(unwrap(std::move(connected)), std::move(context));
 }
 

@@ -21,9 +21,9 @@ Pipe::~Pipe() {
 }
 
 Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline deadline,
-                           PipeOptions options) {
-  TENDON_TRY(core, detail::PipeCore::connect(detail::ContextCore::of(context), address,
-                                             options.profile, deadline));
+                           const ConnectOptions& options) {
+  TENDON_TRY(core, detail::PipeCore::connect(detail::ContextCore::of(context), address, options,
+                                             deadline));
   return Pipe(std::move(core));
 }
 

@@ -30,9 +30,10 @@ PipeCore::PipeCore(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> l
 PipeCore::~PipeCore() = default;
 
 Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<ContextCore> context,
-                                                    std::string_view address, Profile profile,
+                                                    std::string_view address,
+                                                    const ConnectOptions& options,
                                                     Deadline deadline) {
-  TENDON_TRY(connected, detail::connect(*context, address, profile, deadline));
+  TENDON_TRY(connected, detail::connect(*context, address, options, deadline));
   std::optional<Window> window;
   if (connected.link->features().has(Feature::window_in_open))
     window = Window::said(kPipeWindowMessages, kPipeWindowBytes);
@@ -102,13 +103,13 @@ void PipeCore::on_link_failed(const Error& error) {
 
 // Life
 
-void PipeCore::detach() {
 // The credits tell a peer that flushes whether its last messages were taken.
 void PipeCore::post_end() {
   receiver_.credit_all();
   sender_.post_end(PipeSender::End::of_both);
 }
 
+void PipeCore::detach() {
   const Lock receiving(end_.link->receive_mutex());
   end_.link->detach(end_.id);
   receiver_.drop_all();

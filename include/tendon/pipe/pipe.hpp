@@ -15,8 +15,8 @@
 #include <tendon/pipe/message.hpp>
 #include <tendon/pipe/pipe_stats.hpp>
 #include <tendon/runtime/context.hpp>
+#include <tendon/session/connect_options.hpp>
 #include <tendon/session/path.hpp>
-#include <tendon/session/profile.hpp>
 #include <tendon/tensor/loan.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
@@ -53,9 +53,11 @@ class PipeRange;
 class TENDON_API Pipe {
  public:
   /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns
-  /// when the peer's Context answered, not when accept() took the pipe.
+  /// when the peer's Context answered, not when accept() took the pipe. Either side may start
+  /// first: while nobody listens it dials until the deadline, then returns `unreachable` with the
+  /// last cause; a deadline of zero is one try. An answer that no Tendon gives ends it at once.
   [[nodiscard]] static Result<Pipe> connect(Context& context, std::string_view address,
-                                            Deadline deadline, PipeOptions options = {});
+                                            Deadline deadline, const ConnectOptions& options = {});
 
   Pipe(Pipe&&) noexcept;
   Pipe& operator=(Pipe&&) noexcept;
