@@ -31,6 +31,12 @@ Deadline deadline_of(nb::handle timeout, double default_s) {
   return std::isinf(seconds) ? Deadline::never() : Deadline(std::chrono::duration<double>(seconds));
 }
 
+void drop_closed_loops() {
+  PyObject* const modules = PyImport_GetModuleDict();
+  PyObject* const known = PyDict_GetItemString(modules, "tendon._asyncio");
+  if (known != nullptr) nb::handle(known).attr("drop_closed")();
+}
+
 std::chrono::milliseconds duration_of(double seconds, const char* what) {
   if (!(seconds >= 0) || seconds > 1e9) {
     raise_value_error(std::string(what) + " is " + text_of(seconds) +

@@ -53,6 +53,10 @@ Result<void> Controller::broadcast(const StepInputs& inputs, Deadline deadline) 
 Result<std::vector<StepOutputs>> Controller::collect(std::uint64_t schedule_id, Deadline deadline) {
   return core_->collect(schedule_id, deadline);
 }
+
+void Controller::give_back(std::vector<StepOutputs> outputs) {
+  core_->give_back(std::move(outputs));
+}
 Result<void> Controller::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
   return core_->wait_for_microbatch(schedule_id, deadline);
 }

@@ -54,6 +54,7 @@ WorkerGroups Worker::groups() const { return core_->groups(); }
 bool Worker::sends_outputs() const noexcept { return core_->sends_outputs(); }
 bool Worker::signals_microbatches() const noexcept { return core_->signals_microbatches(); }
 Result<Step> Worker::next_step(Deadline deadline) { return core_->next_step(deadline); }
+void Worker::give_back(Step step) { core_->give_back(std::move(step)); }
 Result<void> Worker::send_outputs(const StepOutputs& outputs, Deadline deadline) {
   return core_->send_outputs(outputs, deadline);
 }

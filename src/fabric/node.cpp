@@ -247,6 +247,7 @@ Subscriber::~Subscriber() {
 }
 
 Result<Sample> Subscriber::recv(Deadline deadline) { return core_->recv(deadline); }
+void Subscriber::give_back(Sample sample) { core_->put_back(0, std::move(sample)); }
 Completion<Sample> Subscriber::recv_async() { return core_->recv_async(); }
 Result<void> Subscriber::wait_for_publishers(std::size_t count, Deadline deadline) {
   return core_->wait_for_publishers(count, deadline);

@@ -58,6 +58,10 @@ Completion<TensorDict> Pipe::recv_async() { return core_->recv_async(); }
 Completion<TensorDict> Pipe::recv_into_async(TensorDict destination) {
   return core_->recv_into_async(std::move(destination));
 }
+void Pipe::give_back(Message message) { core_->receiver().give_back(std::move(message)); }
+Result<void> Pipe::give_back_from(const TensorDict& destination) {
+  return core_->receiver().give_back_from(destination);
+}
 Completion<Message> Pipe::recv_message_async() { return core_->recv_message_async(); }
 PipeRange Pipe::each(std::chrono::nanoseconds per_message) { return PipeRange(*this, per_message); }
 

@@ -34,11 +34,6 @@ enum class RecvMode : std::uint8_t {
   copy,          ///< always private memory
 };
 
-struct PipeOptions {
-  /// `local`: the peer must prove to be this user on this host. `plaintext`: any peer, unprotected.
-  Profile profile = Profile::local;
-};
-
 class PipeRange;
 
 /// An ordered stream of TensorDicts and messages to and from one peer.
@@ -91,6 +86,11 @@ class TENDON_API Pipe {
   /// values are as before.
   [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
+  /// Puts back what a receive returned: the next one gets it. For a caller that is interrupted
+  /// before it could use the message, as a binding is by a signal.
+  void give_back(Message message);
+  /// The same for the last recv_into(): a copy of what it wrote to `destination` goes back.
+  [[nodiscard]] Result<void> give_back_from(const TensorDict& destination);
   [[nodiscard]] Completion<TensorDict> recv_async();
   /// The result is `destination`, with the message's non-tensor values set in it.
   [[nodiscard]] Completion<TensorDict> recv_into_async(TensorDict destination);
