@@ -41,7 +41,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   const char* const format = format_of(tensor.dtype());
   if (format == nullptr) {
     PyErr_Format(PyExc_BufferError, "the buffer protocol has no element type %s; use DLPack",
-                 std::string(to_string(tensor.dtype())).c_str());
+                 std::string(full_name(tensor.dtype())).c_str());
     return -1;
   }
   const bool read_only = tensor.access() == Access::read_only;
@@ -159,7 +159,7 @@ nb::object numpy_array(nb::object self) {
 }
 
 nb::object as_ml_dtypes(const Tensor& tensor) {
-  const std::string name(array_name_of(tensor.dtype()));
+  const std::string name(full_name(tensor.dtype()));
   nb::object dtype;
   try {
     dtype = nb::module_::import_("ml_dtypes").attr(name.c_str());
@@ -220,8 +220,8 @@ void bind_tensor(nb::module_& module) {
           },
           nb::arg("array").none(), nb::sig("def __init__(self, array: object) -> None"))
       .def_prop_ro(
-          "dtype", [](const Tensor& t) { return std::string(to_string(t.dtype())); },
-          "The element type: 'f32', 'bf16'.")
+          "dtype", [](const Tensor& t) { return std::string(full_name(t.dtype())); },
+          "The element type: 'float32', 'bfloat16'.")
       .def_prop_ro("shape", shape_of, "The size of each dimension [elements].",
                    nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro(
@@ -265,7 +265,7 @@ void bind_tensor(nb::module_& module) {
            })
       .def("__repr__", [](const Tensor& t) {
         std::ostringstream text;
-        text << "tendon.Tensor(" << t << ")";
+        text << "tendon.Tensor(" << full_names << t << ")";
         return text.str();
       });
   module.def(

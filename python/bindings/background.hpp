@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <tendon/core/mutex.hpp>
 
 #include "core/thread.hpp"
@@ -49,6 +50,18 @@ auto wait_beside(Deadline deadline, F call, std::chrono::milliseconds slice, Mea
 
 inline void look_at_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+/// For a call that is told to end when a signal handler raises.
+inline void stop_at_signal(std::stop_source& stop) {
+  if (PyErr_CheckSignals() == 0) return;
+  const nb::python_error raised;
+  {
+    // Not while an exception is under way: at the end of the interpreter the GIL never comes back.
+    const WithoutGil unlocked;
+    stop.request_stop();
+  }
+  throw raised;
 }
 
 /// For a call that may not be cut into slices, because each would start it anew. After Ctrl-C it

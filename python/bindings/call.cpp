@@ -29,16 +29,7 @@ auto ask(const NodeHandle& self, const nb::object& data, const nb::object& timeo
   const auto beside = [node = self.node, request = data.is_none() ? TensorDict() : dict_from(data),
                        token = stop.get_token(),
                        ask](Deadline end) { return ask(*node, request, token, end); };
-  // Not while an exception is under way: at the end of the interpreter the GIL never comes back.
-  const auto look = [&stop] {
-    if (PyErr_CheckSignals() == 0) return;
-    {
-      const WithoutGil unlocked;
-      stop.request_stop();
-    }
-    throw nb::python_error();
-  };
-  return unwrap(wait_beside(deadline, beside, look));
+  return unwrap(wait_beside(deadline, beside, [&stop] { stop_at_signal(stop); }));
 }
 
 void bind_stats(nb::module_& module) {

@@ -118,9 +118,9 @@ void bind_context(nb::module_& module) {
                    "0, streams: int = 1, linger: float = 2.0, lease: float = 3.0, timeout: float | "
                    "None = 30.0, publish_bytes: int = 0) -> None"))
       .def("connect", connect_pipe, nb::arg("address"), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::arg("profile") = "local", kConnectDoc,
+           nb::arg("profile") = "local", nb::kw_only(), nb::arg("wait") = true, kConnectDoc,
            nb::sig("def connect(self, address: str, timeout: float | None = ..., profile: str = "
-                   "'local') -> Pipe"))
+                   "'local', *, wait: bool = True) -> Pipe"))
       .def("listen", bind_listener_to, nb::arg("address"), nb::arg("profile") = "local", kListenDoc,
            nb::sig("def listen(self, address: str, profile: str = 'local') -> Listener"))
       .def(

@@ -311,7 +311,7 @@ void bind_tensor_dict(nb::module_& module) {
            })
       .def("__repr__", [](const TensorDict& self) {
         std::ostringstream text;
-        text << self;
+        text << full_names << self;
         return text.str();
       });
   collections_abc("Mapping").attr("register")(type);

@@ -41,13 +41,21 @@ std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> sec
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(*seconds, kMost) * 1e9));
 }
 
+SampleHandle made_or_given_back(const std::shared_ptr<Subscriber>& subscriber, Sample sample,
+                                nb::handle as) {
+  if (as.is_none()) return make_sample(std::move(sample), as);
+  return convert_or_give_back(
+      sample, [&](const Sample& taken) { return make_sample(taken, as); },
+      [&](const Sample& taken) { subscriber->give_back(taken); });
+}
+
 SampleHandle recv(const SubscriberHandle& self, nb::object timeout, nb::object as) {
   check_conversion(as);
   const auto subscriber = self.subscriber;
-  return make_sample(
-      unwrap(wait_in_slices(until(self.node, timeout),
-                            [&](Deadline slice) { return subscriber->recv(slice); })),
-      as);
+  auto sample = wait_in_slices(
+      until(self.node, timeout), [&](Deadline slice) { return subscriber->recv(slice); },
+      [&](Result<Sample> taken) { subscriber->give_back(*std::move(taken)); });
+  return made_or_given_back(subscriber, unwrap(std::move(sample)), as);
 }
 
 std::unique_ptr<Future> recv_async(const SubscriberHandle& self, nb::object timeout,
@@ -56,7 +64,9 @@ std::unique_ptr<Future> recv_async(const SubscriberHandle& self, nb::object time
   const auto subscriber = self.subscriber;
   return make_future(nb::cast<const NodeHandle&>(self.node).context, timeout,
                      without_gil([&] { return subscriber->recv_async(); }),
-                     [as](Sample sample) { return nb::cast(make_sample(std::move(sample), as)); });
+                     [as, subscriber](Sample sample) {
+                       return nb::cast(made_or_given_back(subscriber, std::move(sample), as));
+                     });
 }
 
 void wait_for_publishers(const SubscriberHandle& self, std::size_t count, nb::object timeout) {

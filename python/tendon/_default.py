@@ -28,9 +28,9 @@ def default_context() -> Context:
 
 
 def connect(address: str, timeout: float | None | EllipsisType = ..., *, profile: str = "local",
-            context: Context | None = None) -> Pipe:
+            wait: bool = True, context: Context | None = None) -> Pipe:
     """Connects to a listener: Context.connect of `context`, or of the default one."""
-    return (context or default_context()).connect(address, timeout, profile)
+    return (context or default_context()).connect(address, timeout, profile, wait=wait)
 
 
 def listen(address: str, *, profile: str = "local", context: Context | None = None) -> Listener:

@@ -19,6 +19,8 @@ _PATIENCE_S = 2.0
 
 
 class _Task(Protocol):
+    def __enter__(self) -> object: ...
+    def __exit__(self, *exception: object) -> None: ...
     @property
     def request(self) -> Request: ...
     def answer(self, data: Any) -> None: ...
@@ -92,11 +94,12 @@ class _Threads:
 
     def _run(self, task: _Task) -> None:
         try:
-            answer = self._handler(task.request)
-            if isinstance(answer, Awaitable):
-                import asyncio
+            with task:  # what ends the responder in here does not wait for its own end
+                answer = self._handler(task.request)
+                if isinstance(answer, Awaitable):
+                    import asyncio
 
-                answer = asyncio.run(_wait(answer))
+                    answer = asyncio.run(_wait(answer))
             task.answer(answer)
         except BaseException as failure:  # CancelledError and SystemExit end a handler too
             _log.exception("the handler of %s failed", self._key)

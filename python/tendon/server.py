@@ -18,7 +18,7 @@ from ._tendon import (
     ContextClosed,
     Error,
     Forked,
-    InternalError,
+    HandlerFailed,
     Pipe,
     ServerBusy,
     Timeout,
@@ -38,16 +38,12 @@ class Server:
     the thread of its client, so a client that keeps it busy delays no other, and
     locks and queues of asyncio cannot be shared between clients. A client beyond
     max_clients gets ServerBusy. A handler that raises ends its pipe: the exception
-    is logged, and its text is the reason that the client gets. Use it in a `with` block, or close() it.
+    is logged, and the client gets HandlerFailed with its text. Use it in a `with` block, or close() it.
     """
 
     def __init__(self, address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
                  max_clients: int = 64, context: Context | None = None) -> None:
-        import inspect  # here and below: an import of tendon is to be quick
-
-        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-            raise TypeError(f"the handler {handler!r} is a generator, which would never run; legal "
-                            "is a function or an async function, without yield")
+        _check_handler(handler)
         self._listener = listen(address, profile=profile, context=context)
         self._handler = handler
         self._max_clients = max_clients
@@ -74,7 +70,8 @@ class Server:
     def close(self, timeout: float | None | EllipsisType = ...) -> None:
         """Accepts no more and waits for the handlers; Timeout if some still run.
 
-        timeout: seconds, None for ever; 30 by default.
+        timeout: seconds, None for ever; 30 by default. In a handler of this server it waits for
+        nobody: the handler still answers its own client.
         """
         if not self._join(30.0 if timeout is ... else timeout):
             raise Timeout(f"TD-E0003 timeout: {self.client_count} handlers still run")
@@ -91,9 +88,13 @@ class Server:
         end = None if timeout is None else time.monotonic() + timeout
         self._closing.set()
         self._listener.close()
-        self._acceptor.join()
         with self._lock:
             threads = list(self._clients)
+        if threading.current_thread() in threads:
+            return True
+        self._acceptor.join()
+        with self._lock:
+            threads = list(self._clients)  # the acceptor may have begun one more
         for thread in threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
@@ -144,10 +145,30 @@ class Server:
                 pass  # closes it, unless the handler has
         except BaseException as failure:  # CancelledError and SystemExit end a handler too
             _log.exception("the handler of %s failed", pipe)
-            pipe.cancel(InternalError(f"the handler failed: {failure!r}"))
+            pipe.cancel(HandlerFailed(f"{failure!r}"))
         finally:
             with self._lock:
                 del self._clients[threading.current_thread()]
+
+
+def _check_handler(handler: Callable[[Pipe], object]) -> None:
+    """A handler that cannot be called with a pipe is a mistake here, not at each client."""
+    import inspect  # here and above: an import of tendon is to be quick
+
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"the handler {handler!r} is a generator, which would never run; legal "
+                        "is a function or an async function, without yield")
+    if not callable(handler):
+        raise TypeError(f"the handler is {handler!r}; legal is a function of one argument, the pipe")
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # of some that are written in C nothing is known
+        return
+    try:
+        signature.bind(None)
+    except TypeError as failure:
+        raise TypeError(f"the handler {handler!r} cannot be called with a pipe, its one argument: "
+                        f"{failure}") from None
 
 
 async def _wait(returned: Awaitable[object]) -> None:

@@ -64,6 +64,10 @@ Result<std::vector<StepOutputs>> Controller::collect(std::uint64_t schedule_id, 
   TENDON_CHECK(core_->check_process("control.collect"));
   return core_->collect(schedule_id, deadline);
 }
+
+void Controller::give_back(std::vector<StepOutputs> outputs) {
+  core_->give_back(std::move(outputs));
+}
 Result<void> Controller::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
   TENDON_CHECK(core_->check_process("control.wait_for_microbatch"));
   return core_->wait_for_microbatch(schedule_id, deadline);

@@ -476,6 +476,11 @@ Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_
   }
 }
 
+void ControllerCore::give_back(std::vector<StepOutputs> outputs) {
+  const Lock lock(mutex_);
+  steps_.put_back(std::move(outputs));
+}
+
 Result<void> ControllerCore::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
   const Lock lock(mutex_);
   while (!steps_.has_microbatch(schedule_id)) {

@@ -58,6 +58,7 @@ class ControllerCore final : public PipeListener,
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
+  void give_back(std::vector<StepOutputs> outputs);
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline)

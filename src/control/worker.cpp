@@ -35,7 +35,8 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
   TENDON_CHECK(detail::require_service_thread(context, "control.connect"));
   TENDON_TRY(network, detail::zmq_network());
   TENDON_TRY(wake, detail::open_wake());
-  TENDON_TRY(pipe, Pipe::connect(context, address, deadline, {.profile = options.profile}));
+  TENDON_TRY(pipe, Pipe::connect(context, address, deadline,
+                                 {.profile = options.profile, .absent = Absent::fail}));
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto core = std::make_shared<detail::WorkerCore>(
       detail::WorkerPlace{.layout = layout,
@@ -60,6 +61,9 @@ bool Worker::signals_microbatches() const noexcept { return core_->signals_micro
 Result<Step> Worker::next_step(Deadline deadline) {
   TENDON_CHECK(core_->check_process("control.next_step"));
   return core_->next_step(deadline);
+}
+void Worker::give_back(Step step) {
+  if (!core_->forked()) core_->give_back(std::move(step));
 }
 Result<void> Worker::send_outputs(const StepOutputs& outputs, Deadline deadline) {
   TENDON_CHECK(core_->check_process("control.send_outputs"));

@@ -99,6 +99,7 @@ Result<Step> WorkerCore::next_step(Deadline deadline) {
     if (!moves_steps()) {
       return state_error("control.next_step");
     }
+    if (auto returned = std::exchange(flows_.returned, std::nullopt)) return *std::move(returned);
     if (auto step = take_step()) return *std::move(step);
     if (state_ == WorkerState::stopping && flows_.inputs.applied() >= told_.last_inputs) {
       return state_error("control.next_step");
@@ -108,6 +109,13 @@ Result<Step> WorkerCore::next_step(Deadline deadline) {
     }
     service(deadline);
   }
+}
+
+// In another roster it is void.
+void WorkerCore::give_back(Step step) {
+  const Lock lock(mutex_);
+  if (moves_steps() && at_work_.schedule_id == step.inputs.schedule_id)
+    flows_.returned = std::move(step);
 }
 
 std::optional<Step> WorkerCore::take_step() {

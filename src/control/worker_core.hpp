@@ -94,6 +94,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   [[nodiscard]] bool signals_microbatches() const noexcept { return place_.rank.value == 0; }
 
   [[nodiscard]] Result<Step> next_step(Deadline deadline) TENDON_EXCLUDES(mutex_);
+  void give_back(Step step) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> send_outputs(const StepOutputs& outputs, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> signal_microbatch(std::uint64_t schedule_id, Deadline deadline)
@@ -187,6 +188,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
     std::shared_ptr<HostRelay> relay;  // null: the controller shares memory with this worker
     bool outputs_break = false;        // the controller asked for outputs: connect anew
     bool inputs_break = false;
+    std::optional<Step> returned;  // it was taken, and is the next one again
   };
   Flows flows_ TENDON_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerSockets> sockets_;  // of the thread that has the turn

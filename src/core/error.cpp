@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <tendon/core/error.hpp>
 #include <tendon/core/result.hpp>
@@ -172,6 +175,15 @@ Exception::~Exception() = default;
 
 namespace detail {
 void throw_error(Error error) { throw Exception(std::move(error)); }
+
+void abort_without_value(const Error& error) noexcept {
+  const std::string text =
+      "tendon: the value of a Result that holds an error was used: " + error.message() + " [" +
+      std::string(error.where) + "]\n  do: ask has_value() first, or call value(), which throws\n";
+  // The process ends here: a log callback of a broken program is not to be trusted with it.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+  std::abort();
+}
 }  // namespace detail
 
 }  // namespace tendon::v0

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 
 namespace tendon::v0::detail {
@@ -123,6 +124,12 @@ std::string cleaned(std::string_view text, std::size_t max_bytes) {
     text.remove_prefix(std::max<std::size_t>(size, 1));
   }
   return out;
+}
+
+std::string number_text(double number) {
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), number).ptr;
+  return {std::begin(digits), end};
 }
 
 std::string to_hex(Bytes bytes) {

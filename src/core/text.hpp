@@ -33,6 +33,8 @@ namespace tendon::v0::detail {
 /// most `max_bytes` bytes.
 [[nodiscard]] std::string cleaned(std::string_view text,
                                   std::size_t max_bytes = std::string_view::npos);
+/// The shortest decimal that reads back as `number`, with a point in whatever locale.
+[[nodiscard]] std::string number_text(double number);
 /// Lower-case hexadecimal, two digits a byte.
 [[nodiscard]] TENDON_API std::string to_hex(Bytes bytes);
 

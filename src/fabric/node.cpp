@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/left_to_parent.hpp"
+#include "core/text.hpp"
 #include "fabric/caller.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/publisher_core.hpp"
@@ -216,8 +217,8 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
   }
   if (options.max_hz && !(*options.max_hz >= kLeastMaxHz && *options.max_hz <= kMostMaxHz)) {
     return Error{ErrorCode::invalid_argument, "subscriber.declare",
-                 "a max_hz of " + std::to_string(*options.max_hz) + "; " +
-                     std::to_string(kLeastMaxHz) + " to " + std::to_string(kMostMaxHz) +
+                 "a max_hz of " + detail::number_text(*options.max_hz) + "; " +
+                     detail::number_text(kLeastMaxHz) + " to " + detail::number_text(kMostMaxHz) +
                      " are legal; leave it out for all samples"};
   }
   if (options.plain.value_or(false) && options.max_age) {
@@ -267,6 +268,7 @@ Subscriber::~Subscriber() {
 }
 
 Result<Sample> Subscriber::recv(Deadline deadline) { return core_->recv(deadline); }
+void Subscriber::give_back(Sample sample) { core_->put_back(0, std::move(sample)); }
 Completion<Sample> Subscriber::recv_async() { return core_->recv_async(); }
 Result<void> Subscriber::wait_for_publishers(std::size_t count, Deadline deadline) {
   return core_->wait_for_publishers(count, deadline);

@@ -8,6 +8,7 @@
 
 #include "fabric/endpoint_look.hpp"
 #include "fabric/zenoh_session.hpp"
+#include "session/holder.hpp"
 #include "session/socket_names.hpp"
 
 namespace tendon::v0::detail {

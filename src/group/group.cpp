@@ -241,8 +241,14 @@ Completion<Received> Group::recv_async(const Tensors& tensors, From from) {
 Result<void> Group::init_remote(const TensorDict& dict, To to, Deadline deadline) {
   return detail::init_remote(*core_, dict, to, deadline);
 }
-Result<TensorDict> Group::from_remote_init(From from, Deadline deadline) {
-  return detail::from_remote_init(*core_, from, deadline);
+Result<TensorDict> Group::from_remote_init(From from, Deadline deadline, Received* received) {
+  return detail::from_remote_init(*core_, from, deadline, received);
+}
+Result<void> Group::give_back(const Tensors& tensors, const Received& received) {
+  return detail::give_back(*core_, tensors, received);
+}
+Result<void> Group::give_back_init(const TensorDict& dict, const Received& received) {
+  return detail::give_back_init(*core_, dict, received);
 }
 Result<TensorDict> Group::broadcast_init(const TensorDict& dict, GroupRank root,
                                          Deadline deadline) {

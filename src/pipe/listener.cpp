@@ -269,6 +269,7 @@ Result<Listener> Listener::bind(Context& context, std::string_view address, List
 
 Result<Pipe> Listener::accept(Deadline deadline) { return core_->accept(deadline); }
 Completion<Pipe> Listener::accept_async() { return core_->accept_async(); }
+void Listener::give_back(Pipe pipe) { core_->put_back(std::move(pipe)); }
 std::string Listener::address() const { return core_->address(); }
 void Listener::close() { core_->close(); }
 

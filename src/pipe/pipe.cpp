@@ -26,9 +26,9 @@ Pipe::~Pipe() {
 }
 
 Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline deadline,
-                           PipeOptions options) {
-  TENDON_TRY(core, detail::PipeCore::connect(detail::ContextCore::of(context), address,
-                                             options.profile, deadline));
+                           const ConnectOptions& options) {
+  TENDON_TRY(core, detail::PipeCore::connect(detail::ContextCore::of(context), address, options,
+                                             deadline));
   return Pipe(std::move(core));
 }
 
@@ -62,6 +62,10 @@ Result<Message> Pipe::recv_message(Deadline deadline) {
 Completion<TensorDict> Pipe::recv_async() { return core_->recv_async(); }
 Completion<TensorDict> Pipe::recv_into_async(TensorDict destination) {
   return core_->recv_into_async(std::move(destination));
+}
+void Pipe::give_back(Message message) { core_->receiver().give_back(std::move(message)); }
+Result<void> Pipe::give_back_from(const TensorDict& destination) {
+  return core_->receiver().give_back_from(destination);
 }
 Completion<Message> Pipe::recv_message_async() { return core_->recv_message_async(); }
 PipeRange Pipe::each(std::chrono::nanoseconds per_message) { return PipeRange(*this, per_message); }

@@ -15,7 +15,9 @@ namespace {
 constexpr std::uint32_t kMostClients = 1024;
 }
 
-class Server::State {
+// Shared by the handle, the thread that accepts and those of the handlers. A handle that is dropped
+// in a handler cannot join: then the last owner does, whose own thread is detached.
+class Server::State : public std::enable_shared_from_this<State> {
  public:
   State(Listener listener, Handler handler, ServerOptions options)
       : listener_(std::move(listener)), handler_(std::move(handler)), options_(options) {}
@@ -24,17 +26,25 @@ class Server::State {
     TENDON_TRY(acceptor, detail::Thread::start({.name = "tendon-accept",
                                                 .where = "server.serve",
                                                 .task = "that accepts clients"},
-                                               [this] { accept(); }));
+                                               [self = shared_from_this()] { self->accept(); }));
     acceptor_ = std::move(acceptor);
     return {};
   }
 
   ~State() {
+    acceptor_.join();
+    reap(Reap::all);
+  }
+
+  /// Ends the other handlers' pipes, and waits for them unless this is a handler itself.
+  void end() {
     listener_.close();
     {
       const detail::Lock lock(mutex_);
-      for (const Client& client : clients_) client.core->cancel();
+      for (const Client& client : clients_)
+        if (client.core.get() != serving_) client.core->cancel();
     }
+    if (is_handler()) return;
     acceptor_.join();
     reap(Reap::all);
   }
@@ -55,6 +65,7 @@ class Server::State {
                    "own here"};
     }
     listener_.close();
+    if (is_handler()) return {};
     const detail::Lock lock(mutex_);
     while (busy_count_ != 0 && !deadline.is_poll())
       if (!changed_.wait_until(mutex_, deadline)) break;
@@ -92,12 +103,12 @@ class Server::State {
       core->supervise();
       auto started = detail::Thread::start(
           {.name = "tendon-client", .where = "server.handler", .task = "for a further client"},
-          [this, &client, held] {
-            run(client.core, std::move(*held));
-            const detail::Lock done(mutex_);
+          [self = shared_from_this(), &client, held] {
+            self->run(client.core, std::move(*held));
+            const detail::Lock done(self->mutex_);
             client.finished = true;
-            --busy_count_;
-            changed_.notify_all();
+            --self->busy_count_;
+            self->changed_.notify_all();
           });
       if (started) {
         client.thread = *std::move(started);
@@ -115,9 +126,10 @@ class Server::State {
   void run(const std::shared_ptr<detail::PipeCore>& core, Pipe pipe) {
     const auto failed = [&](std::string_view what) {
       log(LogLevel::error, "server.handler", what);
-      core->cancel(
-          Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
+      core->cancel(Error{ErrorCode::handler_failed, "server.handler", std::string(what)});
     };
+    serving_ = core.get();
+    serves_ = this;
     try {
       handler_(std::move(pipe));
       core->release();
@@ -126,7 +138,12 @@ class Server::State {
     } catch (...) {
       failed("an exception that is no std::exception");
     }
+    serving_ = nullptr;
+    serves_ = nullptr;
   }
+
+  /// Is this thread one of its handlers?
+  [[nodiscard]] bool is_handler() const noexcept { return serves_ == this; }
 
   void reap(Reap which) {
     std::list<Client> done;
@@ -150,9 +167,15 @@ class Server::State {
   std::list<Client> clients_ TENDON_GUARDED_BY(mutex_);
   std::uint32_t busy_count_ TENDON_GUARDED_BY(mutex_) = 0;
   detail::Thread acceptor_;
+  // The server whose handler runs on this thread, and the pipe that it serves.
+  static thread_local const State* serves_;
+  static thread_local const detail::PipeCore* serving_;
 };
 
-Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+thread_local const Server::State* Server::State::serves_ = nullptr;
+thread_local const detail::PipeCore* Server::State::serving_ = nullptr;
+
+Server::Server(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Server::Server(Server&&) noexcept = default;
 
 Server& Server::operator=(Server&& other) noexcept {
@@ -162,8 +185,12 @@ Server& Server::operator=(Server&& other) noexcept {
 }
 
 Server::~Server() {
+  if (state_ == nullptr) return;
   // Its threads are in the parent: here nobody ends them, nor gives back the locks they hold.
-  if (state_ != nullptr && state_->forked()) (void)state_.release();
+  if (state_->forked())
+    (void)new std::shared_ptr<State>(std::move(state_));
+  else
+    state_->end();
 }
 
 Result<Server> Server::serve(Context& context, std::string_view address, Handler handler,
@@ -175,7 +202,7 @@ Result<Server> Server::serve(Context& context, std::string_view address, Handler
   }
   if (!handler) return Error{ErrorCode::invalid_argument, "server.serve", "the handler is empty"};
   TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
-  auto state = std::make_unique<State>(std::move(listener), std::move(handler), options);
+  auto state = std::make_shared<State>(std::move(listener), std::move(handler), options);
   TENDON_CHECK(state->start());
   return Server(std::move(state));
 }

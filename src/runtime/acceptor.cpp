@@ -11,6 +11,7 @@
 #include <tendon/session/limits.hpp>
 
 #include "runtime/admission.hpp"
+#include "session/holder.hpp"
 #include "session/interfaces.hpp"
 #include "session/machine.hpp"
 #include "session/socket_names.hpp"
@@ -40,14 +41,30 @@ Result<void> clear_stale(const SocketAddress& address, const std::string& path) 
   if (!probe) return system_error(kWhere, "socket", errno);
   const bool dead =
       ::connect(probe.get(), address.get(), address.length) != 0 && errno == ECONNREFUSED;
-  if (!dead)
-    return Error{ErrorCode::address_in_use, kWhere, "unix:" + path + " has a listener already"};
+  if (!dead) {
+    const auto holder = process_behind(probe.get());
+    return Error{
+        ErrorCode::address_in_use, kWhere,
+        "unix:" + path + " has a listener already" + (holder ? ": " + process_text(*holder) : "")};
+  }
   unlink(path.c_str());
   return {};
 }
 
+std::optional<pid_t> holder_of(const Address& address, const SocketAddress& chosen) {
+  if (chosen.family() != AF_UNIX) return listener_at_port(address.port());
+  const OwnedFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe || ::connect(probe.get(), chosen.get(), chosen.length) != 0) return std::nullopt;
+  return process_behind(probe.get());
+}
+
 Error cannot_bind(const Address& address, const SocketAddress& chosen, int cause) {
   Error error = system_error(kWhere, "listening on " + address.to_string(), cause);
+  if (cause == EADDRINUSE) {
+    if (const auto holder = holder_of(address, chosen))
+      error.detail += "; it is held by " + process_text(*holder);
+    return error;
+  }
   if (cause != EADDRNOTAVAIL) return error;
   error.code = ErrorCode::invalid_argument;
   error.detail += "; no interface of this host has this address";
@@ -110,8 +127,7 @@ Result<void> Acceptor::open(const Address& address) {
     return cannot_bind(address, chosen, errno);
   std::optional<Place> place;
   if (has_file) place = Place{address.path(), file_id(address.path()).value_or(FileId{})};
-  if (::listen(fd.get(), kListenBacklog) != 0)
-    return system_error(kWhere, "listening on " + address.to_string(), errno);
+  if (::listen(fd.get(), kListenBacklog) != 0) return cannot_bind(address, chosen, errno);
   SocketAddress bound;
   bound.length = sizeof bound.storage;
   getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);

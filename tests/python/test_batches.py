@@ -254,7 +254,7 @@ def test_recv_into_memory_that_is_read_only(pair):
 
 def test_a_loan_copies_nothing(make_pair):
     pair = make_pair("shm")
-    schema = tendon.Schema({"image": ("u8", (64, 64, 3)), "info": {"r": (np.float32, ())}})
+    schema = tendon.Schema({"image": ("uint8", (64, 64, 3)), "info": {"r": (np.float32, ())}})
     loan = pair.here.loan(schema)
     loan["image"][:] = 9
     loan["info", "r"][...] = 0.5
@@ -281,7 +281,7 @@ def test_a_loan_of_another_link_stays_a_loan(make_pair):
 
 def test_schemas():
     schema = tendon.Schema({"a": ("f32", (2, 3)), "n": {"b": ("bool", 4)}})
-    assert schema.leaves == {"a": ("f32", (2, 3)), "n/b": ("bool", (4,))}
+    assert schema.leaves == {"a": ("float32", (2, 3)), "n/b": ("bool", (4,))}
     assert schema.nbytes == 28
     assert schema == tendon.Schema.of({"a": np.zeros((2, 3), "f4"), "n": {"b": np.zeros(4, bool)}})
     assert schema != tendon.Schema({"a": ("f32", (2, 3))}) and schema != 3

@@ -4,6 +4,7 @@
 import asyncio
 import functools
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -75,7 +76,8 @@ def test_fork_is_refused_in_the_child():
         child = os.fork()
         if child == 0:
             calls = [lambda: pipe.send({"x": 1}), lambda: pipe.recv(1), lambda: listener.accept(1),
-                     lambda: parents.connect("127.0.0.1:1", 1), lambda: pipe.loan({"x": ("u8", 1)}),
+                     lambda: parents.connect("127.0.0.1:1", 1),
+                     lambda: pipe.loan({"x": ("uint8", 1)}),
                      lambda: parents.listen("127.0.0.1:0"), lambda: pipe.close()]
             refused = 0
             for call in calls:
@@ -249,7 +251,7 @@ here.send({"y": numpy.zeros(3), "z": {"v": 1}})
 OPEN_AT_THE_END = {
     "pipes in globals": "pass",
     "arrays in globals": "kept = [there.recv()['x'], there.recv()]",
-    "a loan": "loan = here.loan({'x': ('u8', 100000)})",
+    "a loan": "loan = here.loan({'x': ('uint8', 100000)})",
     "a pending future": "there.recv(); there.recv(); future = there.irecv()",
     "an iterator": "reading = iter(there); next(reading)",
     "a send under way": "futures = [here.isend({'x': numpy.zeros(1 << 14)}) for _ in range(20)]",
@@ -326,7 +328,7 @@ def test_a_handler_that_raises_gives_its_client_the_reason(make_pair, caplog):
 
     with tendon.serve("127.0.0.1:0", fail, context=context) as server:
         pipe = context.connect(server.address)
-        with pytest.raises(tendon.InternalError, match="the handler failed: ValueError.*broken handler"):
+        with pytest.raises(tendon.HandlerFailed, match="ValueError.*broken handler"):
             pipe.recv()
     assert "broken handler" in caplog.text
 
@@ -378,9 +380,63 @@ def test_whatever_ends_a_handler_its_client_gets_the_reason(make_pair, caplog, f
     handler = fail if kind == "function" else fail_in_a_loop
     with tendon.serve("127.0.0.1:0", handler, context=context) as server:
         pipe = context.connect(server.address)
-        with pytest.raises(tendon.InternalError, match=f"the handler failed: {type(failure).__name__}"):
+        with pytest.raises(tendon.HandlerFailed, match=type(failure).__name__):
             pipe.recv()
     assert "broken handler" in caplog.text
+
+
+@pytest.mark.parametrize("handler", [lambda: None, lambda pipe, other: None, 3])
+def test_a_handler_that_cannot_be_called_with_a_pipe_is_refused(make_pair, handler):
+    context = make_pair("shm").contexts[0]
+    with pytest.raises(TypeError, match="the pipe|one argument"):
+        tendon.serve("127.0.0.1:0", handler, context=context)
+
+
+def test_a_server_is_closed_in_its_own_handler(make_pair):
+    context = make_pair("shm").contexts[0]
+
+    def stop(pipe):
+        pipe.recv()
+        server.close(0)
+        pipe.send({"stopped": True})
+
+    server = tendon.serve("127.0.0.1:0", stop, context=context)
+    pipe = context.connect(server.address)
+    pipe.send({"stop": True})
+    assert pipe.recv()["stopped"] is True
+    server.close()
+    assert server.client_count == 0
+
+
+def test_either_side_may_start_first(program, tmp_path):
+    address = f"unix:{tmp_path}/socket"
+    early = program("""
+        import sys, tendon
+        with tendon.connect(sys.argv[1], 180) as pipe:
+            print(pipe.recv(180)["n"])
+    """, address)
+    # It says so once it has dialled for a second.
+    assert f"nobody listens at {address} yet" in early.process.stderr.readline()
+    with tendon.listen(address) as listener, listener.accept(PATIENCE_S) as pipe:
+        pipe.send({"n": 7})
+    code, out, err = early.finish()
+    assert (code, out, err) == (0, "7\n", "")
+
+
+def test_a_connect_may_be_told_not_to_wait(make_pair, tmp_path):
+    context = make_pair("shm").contexts[0]
+    for connect in (lambda: context.connect(f"unix:{tmp_path}/nobody", None, wait=False),
+                    lambda: tendon.connect(f"unix:{tmp_path}/nobody", None, wait=False)):
+        with pytest.raises(tendon.Unreachable, match="nobody"):
+            connect()
+    with pytest.raises(tendon.Unreachable, match="nobody.*tried [0-9]+ times"):
+        context.connect(f"unix:{tmp_path}/nobody", 0.2)
+
+
+def test_a_taken_port_says_who_has_it(make_pair):
+    context = make_pair("shm").contexts[0]
+    with context.listen("127.0.0.1:0") as first, pytest.raises(tendon.AddressInUse, match=f"pid {os.getpid()}"):
+        context.listen(first.address)
 
 
 def test_a_handler_that_would_never_run_is_refused(make_pair):

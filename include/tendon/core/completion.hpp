@@ -158,7 +158,7 @@ class CompletionState : public CompletionBase {
 /// Threads: one thread at a time.
 /// Errors:  those of the operation; `timeout` from wait() leaves it pending; already_taken the
 ///          second time. In a forked child wait() is `forked`, and the rest does nothing.
-/// Blocks:  only wait(), until its deadline.
+/// Blocks:  wait() and done_by(), until their deadline.
 /// Cost:    one allocation per operation.
 ///
 /// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts
@@ -185,11 +185,15 @@ class [[nodiscard]] Completion {
   [[nodiscard]] CompletionStatus state() const noexcept { return state_->status(); }
   [[nodiscard]] bool done() const noexcept { return state_->finished(); }
 
+  /// Waits, and leaves the result to wait(): true when it is done.
+  [[nodiscard]] bool done_by(Deadline deadline) {
+    if (!state_->finished()) state_->drive(deadline);
+    return done();
+  }
   /// Waits and takes the result. On `timeout` the operation goes on and may be waited for again.
   [[nodiscard]] Result<T> wait(Deadline deadline) {
     if (state_->forked()) return detail::CompletionBase::forked_error();
-    if (!state_->finished()) state_->drive(deadline);
-    if (!state_->finished()) {
+    if (!done_by(deadline)) {
       return Error{ErrorCode::timeout, "completion.wait",
                    "the operation is still pending; it goes on, wait again or cancel()"};
     }

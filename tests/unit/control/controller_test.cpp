@@ -167,6 +167,34 @@ TEST_F(OneWorker, StepsInFlightAreTheBackPressure) {
   EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
 }
 
+TEST_F(OneWorker, AStepAndItsOutputsThatAreGivenBackComeAgain) {
+  WorkerThreads workers(controller_);
+  workers.start(0,
+                [](Worker& worker) {
+                  for (std::uint64_t id = 1; id <= 2; ++id) {
+                    auto taken = worker.next_step(kPatience);
+                    ASSERT_TRUE(succeeds(taken));
+                    worker.give_back(*std::move(taken));
+                    const auto step = worker.next_step(kPatience);
+                    ASSERT_TRUE(succeeds(step));
+                    EXPECT_EQ(step->inputs.schedule_id, id);
+                    EXPECT_EQ(text_of(step->inputs.payload), "prompt");
+                    ASSERT_TRUE(succeeds(worker.send_outputs(
+                        {.schedule_id = id, .payload = storage_of("answer")}, kPatience)));
+                  }
+                },
+                {.schema_hash = 7});
+  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    ASSERT_TRUE(succeeds(
+        controller_.broadcast({.schedule_id = id, .payload = storage_of("prompt")}, kPatience)));
+    controller_.give_back(controller_.collect(id, kPatience).value());
+    EXPECT_EQ(text_of(controller_.collect(id, kPatience).value().front().payload), "answer");
+    EXPECT_TRUE(fails_with(controller_.collect(id, kPatience), ErrorCode::invalid_argument));
+  }
+  EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
+}
+
 TEST_F(OneWorker, TensorsComeWithTheirStep) {
   WorkerThreads workers(controller_);
   workers.start(0,

@@ -18,6 +18,7 @@
 #include "fabric/endpoint_look.hpp"
 #include "fabric/zenoh_membership.hpp"
 #include "fabric/zenoh_session.hpp"
+#include "session/holder.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"
