@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One process with many publishers and one with a subscriber of all of them, on one host. The
-// latency is that of a publish() on one of the first ten topics, each of which has a reader. Beside
-// it: `declare_cpu_s`, the CPU time of this process for declaring all; `connected_s`, from the
-// subscriber's declaration until all are connected; and what a channel takes of each side's
-// resident memory when nothing is published, `publisher_kib` with its publisher,
-// `subscriber_kib` with what is known of it.
+// One process with many publishers and one with a subscriber of all of them, on one host, each
+// pinned to a core: unpinned, a run has one of two medians (5 or 10 us) by the core on which the
+// system wakes the reader. The latency is that of a publish() on one of the first ten topics, each
+// of which has a reader. Beside it: `declare_cpu_s`, the CPU time of this process for declaring
+// all; `connected_s`, from the subscriber's declaration until all are connected; and what a channel
+// takes of each side's resident memory when nothing is published, `publisher_kib` with its
+// publisher, `subscriber_kib` with what is known of it.
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -97,7 +98,11 @@ struct Reader {
 
 peer::Result measure(std::size_t count, const peer::Options& options) {
   const Reader reader;
-  const pid_t process = peer::spawn([&] { reader.run(count); });
+  const pid_t process = peer::spawn([&] {
+    peer::pin_to_core(1);
+    reader.run(count);
+  });
+  peer::pin_to_core(0);
   Context context = make("publisher");
   Node node = Node::join(context,
                          {.domain = "bench",

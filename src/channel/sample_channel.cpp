@@ -115,13 +115,9 @@ Result<Sent> SampleChannel::announce(const std::shared_ptr<const Schema>& schema
 
 void SampleChannel::describe(const Descriptor& descriptor, Bytes body, const PublishedSlot* slot,
                              RingShare share) {
-  const std::uint64_t payload_bytes = descriptor.payload_bytes;
-  payload_ = {0, body.first(payload_bytes), nullptr, payload_bytes};
   op_ = {};
   op_.descriptor = descriptor;
-  op_.parts = {&payload_, 1};
-  op_.values = body.subspan(payload_bytes, descriptor.values_bytes);
-  op_.header = body.subspan(payload_bytes + descriptor.values_bytes, descriptor.header_bytes);
+  name_body(op_, body, payload_);
   op_.published = slot;
   op_.share = share;
   op_.share_bytes = share_bytes_;

@@ -39,9 +39,8 @@ struct Feed::Message {
   Incoming incoming;
   std::shared_ptr<const Schema> schema;
   Lend lend = Lend::no;
-  SampleHeader before{};              ///< the sample that left the inbox before it
-  SampleHeader header{};              ///< its own, read once: a publisher may write there meanwhile
-  std::optional<Error> unreadable{};  ///< why there is no header
+  SampleHeader header{};                ///< read once: a publisher may write there meanwhile
+  std::unique_ptr<Error> unreadable{};  ///< why there is no header
 };
 
 Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
@@ -177,9 +176,9 @@ Feed::Head Feed::look() {
   return Head::nothing;
 }
 
-std::optional<Feed::Message> Feed::next_message() {
-  std::optional<Message> message;
+bool Feed::next_message(Message& message) {
   Descriptor credit;
+  bool is_there = false;
   {
     Receiving receiving(*context_, *link_);
     link_->receive_mutex().assert_held();
@@ -189,22 +188,22 @@ std::optional<Feed::Message> Feed::next_message() {
     if (head == Head::sample) {
       Incoming& first = receiver_.front();
       if (first.body.failure() == nullptr) __builtin_prefetch(header_place(first));
-      message.emplace();
-      message->lend = bodies_.may_lend(*link_, first.body);
-      message->before = left_;
+      is_there = true;
+      message.lend = bodies_.may_lend(*link_, first.body);
+      before_ = left_;
       credit = receiver_.take_front();
-      message->incoming = receiver_.pop_front();
-      const Descriptor& descriptor = message->incoming.descriptor;
+      message.incoming = receiver_.pop_front();
+      const Descriptor& descriptor = message.incoming.descriptor;
       untold_slot_ = (untold_slot_ || !descriptor.is_inline()) && credit.pipe == 0;
       if (descriptor.kind == MessageKind::data)
-        message->schema = receiver_.schema(descriptor.schema);
+        message.schema = receiver_.schema(descriptor.schema);
       // Last: the publisher's processor has just written there.
-      if (auto header = header_of(message->incoming)) {
-        message->header = *header;
+      if (auto header = header_of(message.incoming)) {
+        message.header = *header;
         note_reached(*header);
         left_ = *header;
       } else {
-        message->unreadable = std::move(header).error();
+        message.unreadable = std::make_unique<Error>(std::move(header).error());
       }
     } else {
       taking_ = false;
@@ -217,16 +216,15 @@ std::optional<Feed::Message> Feed::next_message() {
     }
   }
   if (credit.pipe != 0) link_->post(credit);
-  return message;
+  return is_there;
 }
 
 std::optional<Feed::Taken> Feed::take() {
-  while (auto message = next_message()) {
-    const SampleHeader before = message->before;
-    Taken taken = read(*std::move(message));
+  for (Message message; next_message(message); message = {}) {
+    Taken taken = read(std::move(message));
     // No memory here is no fault of the publisher: it is asked for the sample again.
     if (taken.unreadable && taken.unreadable->code == ErrorCode::resource_exhausted) {
-      ask_again(before, *std::move(taken.unreadable));
+      ask_again(std::move(*taken.unreadable));
       return std::nullopt;
     }
     const Lock receiving(link_->receive_mutex());
@@ -243,20 +241,21 @@ std::optional<Feed::Taken> Feed::take() {
     }
     taken.missing = found.missing;
     taken.thinned = found.thinned;
-    wait_if_there_is_more();
+    taken.more = receiver_.has_arrived();
+    if (!taken.more) wait_if_there_is_more();  // it may be over
     return taken;
   }
   return std::nullopt;
 }
 
-Feed::Taken Feed::read(Message message) {
+Feed::Taken Feed::read(Message&& message) {
   Taken taken;
   taken.tag = message.incoming.descriptor.tag;
   taken.header = message.header;
   taken.unreadable = std::move(message.unreadable);
   if (taken.unreadable) return taken;
   if (auto content = read_content(message, taken); !content)
-    taken.unreadable = std::move(content).error();
+    taken.unreadable = std::make_unique<Error>(std::move(content).error());
   return taken;
 }
 
@@ -284,13 +283,13 @@ void Feed::drop_what_waits() {
   reached_ = left_;
 }
 
-// The sample behind `before` left the inbox, and is not delivered: a new channel brings it again.
-void Feed::ask_again(const SampleHeader& before, Error why) {
+// The sample that left the inbox last is not delivered: a new channel brings it again.
+void Feed::ask_again(Error why) {
   link_->post(error_descriptor(pipe_, why.code, why.detail.substr(0, kMaxReasonBytes)),
               as_bytes(std::string_view(why.detail).substr(0, kMaxReasonBytes)));
   const Lock receiving(link_->receive_mutex());
   taking_ = false;
-  left_ = before;
+  left_ = before_;
   drop_what_waits();
   if (state_ == State::open) return end(State::lost, std::move(why));
   state_ = State::lost;  // also after its end: nothing is delivered any more

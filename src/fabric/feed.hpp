@@ -67,8 +67,9 @@ class Feed final : public MessageSink, public std::enable_shared_from_this<Feed>
     std::optional<TensorDict> tensors;
     Storage bytes;
     bool copied = false;  ///< because `max_held` are kept
+    bool more = false;    ///< the next one is here, and the queue was not told
     /// Why it cannot be read: then it has no content. Its header is zero where that is the reason.
-    std::optional<Error> unreadable;
+    std::unique_ptr<Error> unreadable;
   };
   /// The end of the publisher's samples, as far as this link tells.
   struct Ending {
@@ -119,8 +120,9 @@ class Feed final : public MessageSink, public std::enable_shared_from_this<Feed>
   struct Message;
   enum class Head : std::uint8_t { nothing, sample };
   [[nodiscard]] Head look() TENDON_REQUIRES(link_->receive_mutex());
-  [[nodiscard]] std::optional<Message> next_message();
-  [[nodiscard]] Taken read(Message message);
+  /// The next sample, out of the inbox. False: none is here.
+  [[nodiscard]] bool next_message(Message& message);
+  [[nodiscard]] Taken read(Message&& message);
   [[nodiscard]] Result<void> read_content(Message& message, Taken& taken);
   void note_reached(const SampleHeader& header) TENDON_REQUIRES(link_->receive_mutex());
   void look_at_what_waits() TENDON_REQUIRES(link_->receive_mutex());
@@ -129,7 +131,7 @@ class Feed final : public MessageSink, public std::enable_shared_from_this<Feed>
   void wait_if_there_is_more() TENDON_REQUIRES(link_->receive_mutex());
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
   void drop_what_waits() TENDON_REQUIRES(link_->receive_mutex());
-  void ask_again(const SampleHeader& before, Error why) TENDON_EXCLUDES(link_->receive_mutex());
+  void ask_again(Error why) TENDON_EXCLUDES(link_->receive_mutex());
 
   const std::shared_ptr<ContextCore> context_;
   const std::shared_ptr<Link> link_;
@@ -141,6 +143,7 @@ class Feed final : public MessageSink, public std::enable_shared_from_this<Feed>
   GapFinder gaps_ TENDON_GUARDED_BY(link_->receive_mutex());
   SampleHeader reached_ TENDON_GUARDED_BY(link_->receive_mutex());  // or a sequence of 0
   SampleHeader left_ TENDON_GUARDED_BY(link_->receive_mutex());     // the last one out of the inbox
+  SampleHeader before_ TENDON_GUARDED_BY(link_->receive_mutex());   // left_, one sample ago
   GapFinder::Found last_gap_ TENDON_GUARDED_BY(link_->receive_mutex());
   std::uint64_t heard_ TENDON_GUARDED_BY(link_->receive_mutex()) = 0;  // by words of kind `head`
   std::optional<Descriptor> said_end_ TENDON_GUARDED_BY(link_->receive_mutex());

@@ -40,7 +40,7 @@ std::size_t FeedQueue::open_count() {
 
 // A receiver that sees none where one was just pushed looks again: the push wakes it.
 std::shared_ptr<Feed> FeedQueue::next() {
-  if (!some_wait_.load()) return nullptr;
+  if (!some_wait()) return nullptr;
   const Lock lock(mutex_);
   std::shared_ptr<Feed> feed;
   while (feed == nullptr && !waiting_.empty()) {

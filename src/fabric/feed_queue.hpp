@@ -18,7 +18,8 @@ class Feed;
 /// nobody looks at those that have not: there may be ten thousand.
 ///
 ///   out -> waits    a sample is there, or its end is known: on_message() and the like
-///   waits -> out    next(): the receiver puts it back behind the others if there is more
+///   waits -> out    next(): the receiver puts it back behind the others if there is more, or
+///                   keeps it for its next look where no other waits
 ///   waits -> aside  it has not its turn yet; bring_back() lets it wait again
 ///
 /// Owns:    no feed.
@@ -49,6 +50,8 @@ class FeedQueue {
   void note_closed(Feed& feed) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::size_t open_count() TENDON_EXCLUDES(mutex_);
 
+  /// Does one wait? No lock.
+  [[nodiscard]] bool some_wait() const noexcept { return some_wait_.load(); }
   /// The one that waits for longest; null: none does, which costs no lock.
   [[nodiscard]] std::shared_ptr<Feed> next() TENDON_EXCLUDES(mutex_);
   void set_aside(const std::shared_ptr<Feed>& feed) TENDON_EXCLUDES(mutex_);

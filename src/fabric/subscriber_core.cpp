@@ -181,6 +181,15 @@ std::shared_ptr<const SubscriberCore::Connections> SubscriberCore::connections()
   return streams_.connections();
 }
 
+// They may be newer than the version, which then changes at once, or has changed.
+const SubscriberCore::Connections& SubscriberCore::connections_at(std::uint64_t version) {
+  if (turn_.connections == nullptr || turn_.connections_version != version) {
+    turn_.connections = connections();
+    turn_.connections_version = version;
+  }
+  return *turn_.connections;
+}
+
 std::shared_ptr<const SubscriberCore::Entry> SubscriberCore::entry_of(const Feed& feed) const {
   const Lock lock(mutex_);
   return streams_.entry_of(feed);
@@ -286,6 +295,7 @@ Result<Sample> SubscriberCore::recv(Deadline deadline) {
   if (context_->forked()) TENDON_CHECK(context_->usable(kWhere));
   const Busy busy(receiving_);
   if (!busy.mine()) {
+    TENDON_CHECK(usable(kWhere));  // close() counts as a receiver for a moment
     return Error{ErrorCode::busy, kWhere,
                  "another thread receives from the subscriber of " + keys_.text()};
   }
@@ -300,11 +310,11 @@ Result<Sample> SubscriberCore::receive(Deadline deadline) {
   for (;;) {
     TENDON_CHECK(usable(kWhere));
     const std::uint64_t version = versions_.receiving.load();
-    const auto now = connections();
+    const Connections& now = connections_at(version);
     Attempt result = Attempt::nothing;
-    const bool done = context_->wait(WaitedLinks(now->links), deadline, [&] {
+    const bool done = context_->wait(WaitedLinks(now.links), deadline, [&] {
       if (context_->unusable() || closed_.load(std::memory_order_relaxed)) return true;
-      result = versions_.receiving.load() != version ? Attempt::look_again : try_recv(*now, sample);
+      result = versions_.receiving.load() != version ? Attempt::look_again : try_recv(now, sample);
       return result != Attempt::nothing;
     });
     if (result == Attempt::sample) {
@@ -362,7 +372,7 @@ std::optional<Result<SubscriberCore::Numbered>> SubscriberCore::take_now() {
   if (auto returned = take_returned()) return *std::move(returned);
   for (;;) {
     Sample sample;
-    switch (try_recv(*connections(), sample)) {
+    switch (try_recv(connections_at(versions_.receiving.load()), sample)) {
       case Attempt::nothing:
         return std::nullopt;
       case Attempt::sample:
@@ -469,17 +479,30 @@ SubscriberCore::Attempt SubscriberCore::try_recv(const Connections& connections,
 }
 
 SubscriberCore::Attempt SubscriberCore::try_feeds(const Connections& connections, Sample& sample) {
+  if (turn_.more && try_last_again(sample)) return Attempt::sample;
   if (const Attempt tried = try_waiting(sample); tried != Attempt::nothing) return tried;
   // To take from a feed is to look at its link. Where there is one link, the feed that gave the
   // last sample saves the way through the queue; the others find themselves there.
-  const auto last = connections.links.size() == 1 ? last_entry() : nullptr;
+  const Entry* const last = connections.links.size() == 1 ? last_entry() : nullptr;
   if (last != nullptr) {
-    if (take_from(last, sample)) return Attempt::sample;
+    if (take_from(*last, sample)) return Attempt::sample;
   } else {
     for (Link* const link : connections.links)
       if (!link->ended()) (void)context_->poll_link(*link);
   }
   return try_waiting(sample);
+}
+
+bool SubscriberCore::try_last_again(Sample& sample) {
+  const Entry* const last = queue_->some_wait() ? nullptr : last_entry();
+  if (last != nullptr) return take_from(*last, sample);
+  queue_the_rest();
+  return false;
+}
+
+// Behind the feeds that wait.
+void SubscriberCore::queue_the_rest() {
+  if (std::exchange(turn_.more, false)) queue_->push(*turn_.last->feed);
 }
 
 SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
@@ -494,7 +517,7 @@ SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
         queue_->bring_back();
       continue;
     }
-    if (take_from(entry, sample)) {
+    if (take_from(*entry, sample)) {
       turn_.last = entry;
       turn_.entries_version = version;
       return Attempt::sample;
@@ -506,15 +529,20 @@ SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
   return Attempt::nothing;
 }
 
-std::shared_ptr<const SubscriberCore::Entry> SubscriberCore::last_entry() const {
-  if (turn_.entries_version != versions_.entries.load()) return nullptr;
-  auto entry = turn_.last.lock();
-  return entry != nullptr && entry->has_its_turn() ? entry : nullptr;
+const SubscriberCore::Entry* SubscriberCore::last_entry() {
+  if (turn_.entries_version != versions_.entries.load()) {
+    queue_the_rest();
+    turn_.last = nullptr;
+  }
+  return turn_.last != nullptr && turn_.last->has_its_turn() ? turn_.last.get() : nullptr;
 }
 
-bool SubscriberCore::take_from(const std::shared_ptr<const Entry>& entry, Sample& sample) {
-  while (auto taken = entry->feed->take())
-    if (accept(*entry, *std::move(taken), sample)) return true;
+bool SubscriberCore::take_from(const Entry& entry, Sample& sample) {
+  while (auto taken = entry.feed->take()) {
+    turn_.more = taken->more;
+    if (accept(entry, *taken, sample)) return true;
+  }
+  turn_.more = false;
   return false;
 }
 
@@ -531,13 +559,13 @@ bool SubscriberCore::take_plain(Sample& sample) {
   auto taken = plain_->take();
   if (!taken) return false;
   sample = *std::move(taken);
-  turn_.feeds_first = queue_->count();
+  turn_.feeds_first = queue_->count() + (turn_.more ? 1 : 0);
   const Lock lock(mutex_);
   ++stats_.received;
   return true;
 }
 
-bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sample) {
+bool SubscriberCore::accept(const Entry& entry, Feed::Taken& taken, Sample& sample) {
   if (is_superseded(entry)) {
     const Lock lock(mutex_);
     ++stats_.superseded;
@@ -584,16 +612,16 @@ bool SubscriberCore::accept(const Entry& entry, Feed::Taken taken, Sample& sampl
   }
   if (is_news) tell_mismatch(entry);
   if (left_out) return false;
-  sample = Sample{.key = stream.key,
-                  .publisher = stream.node.text,
-                  .incarnation = taken.header.incarnation,
-                  .sequence = sequence,
-                  .stamp = taken.header.stamp,
-                  .age = age,
-                  .gaps = std::move(gaps),
-                  .tensors = std::move(taken.tensors),
-                  .bytes = std::move(taken.bytes),
-                  .entity = stream.publisher.entity};
+  sample.key = stream.key;
+  sample.publisher = stream.node.text;
+  sample.incarnation = taken.header.incarnation;
+  sample.sequence = sequence;
+  sample.stamp = taken.header.stamp;
+  sample.age = age;
+  sample.gaps = std::move(gaps);
+  sample.tensors = std::move(taken.tensors);
+  sample.bytes = std::move(taken.bytes);
+  sample.entity = stream.publisher.entity;
   return true;
 }
 
@@ -667,7 +695,8 @@ void SubscriberCore::close() {
     const Lock lock(posting_);
     posted = posted_;
   }
-  if (posted != nullptr) (void)go_on(*posted);  // it ends
+  if (posted != nullptr) (void)go_on(*posted);               // it ends
+  if (const Busy busy(receiving_); busy.mine()) turn_ = {};  // it keeps no link
 }
 
 }  // namespace tendon::v0::detail

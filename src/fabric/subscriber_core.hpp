@@ -104,20 +104,25 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
 
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
+  /// Those of this version, for the receiver.
+  [[nodiscard]] const Connections& connections_at(std::uint64_t version);
   [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
   [[nodiscard]] Attempt try_feeds(const Connections& connections, Sample& sample);
+  /// Takes from the last feed again if it has more and no other waits.
+  [[nodiscard]] bool try_last_again(Sample& sample);
+  void queue_the_rest();
   /// Takes from the feeds that wait, in turn.
   [[nodiscard]] Attempt try_waiting(Sample& sample);
-  /// The entry of the feed that gave the last sample, if it is as it was then.
-  [[nodiscard]] std::shared_ptr<const Entry> last_entry() const;
-  [[nodiscard]] bool take_from(const std::shared_ptr<const Entry>& entry, Sample& sample);
+  /// The entry of the feed that gave the last sample, if it is as it was then, or null.
+  [[nodiscard]] const Entry* last_entry();
+  [[nodiscard]] bool take_from(const Entry& entry, Sample& sample);
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
   [[nodiscard]] bool take_plain(Sample& sample);
   [[nodiscard]] bool take_end(Sample& sample);
   [[nodiscard]] static bool is_superseded(const Entry& entry);
   /// Counts one of another schema, and returns whether the program is to hear of it.
   [[nodiscard]] bool refuse(const Entry& entry, const Feed::Taken& taken) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] bool accept(const Entry& entry, Feed::Taken taken, Sample& sample);
+  [[nodiscard]] bool accept(const Entry& entry, Feed::Taken& taken, Sample& sample);
   void tell(const std::string& key, const Gap& gap) const;
   void tell_mismatch(const Entry& entry) const;
   [[nodiscard]] std::string nothing_came() const;
@@ -143,10 +148,14 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   std::atomic<bool> receiving_{false};
   std::atomic<bool> closed_{false};
   struct Turn {
-    std::size_t feeds_first = 0;        // that come before plain peers
-    std::uint64_t taken_count = 0;      // all samples that were taken
-    std::weak_ptr<const Entry> last;    // whose feed gave the last sample
-    std::uint64_t entries_version = 0;  // when that was
+    std::size_t feeds_first = 0;    // that come before plain peers
+    std::uint64_t taken_count = 0;  // all samples that were taken
+    // Kept from one receive to the next: a look at them takes no lock and counts no reference.
+    std::shared_ptr<const Connections> connections;
+    std::uint64_t connections_version = 0;  // of versions_.receiving, when they were read
+    std::shared_ptr<const Entry> last;      // whose feed gave the last sample
+    std::uint64_t entries_version = 0;      // when that was
+    bool more = false;                      // that feed has more, and is not in the queue
   };
   Turn turn_;                         // of the receiver
   std::shared_ptr<FeedQueue> queue_;  // set before anybody else has this

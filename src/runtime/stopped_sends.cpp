@@ -19,7 +19,7 @@ void StoppedSends::remove(const LentSample& sample) {
 }
 
 std::size_t StoppedSends::take_back(Clock::time_point now) {
-  if (pool_->sending_bytes() <= most_bytes()) return 0;
+  if (!hold_too_much()) return 0;
   struct Stopped {
     Clock::time_point since;
     std::shared_ptr<Link> link;
@@ -40,7 +40,7 @@ std::size_t StoppedSends::take_back(Clock::time_point now) {
   std::ranges::sort(stopped, {}, &Stopped::since);
   std::size_t count = 0;
   for (const Stopped& one : stopped) {
-    if (pool_->sending_bytes() <= most_bytes()) break;
+    if (!hold_too_much()) break;
     if (one.link->drop(*one.sample)) ++count;
   }
   return count;

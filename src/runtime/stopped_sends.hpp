@@ -22,7 +22,7 @@ namespace tendon::v0::detail {
 /// Threads: thread-safe. No lock of a link is held for take_back().
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a lock; take_back() looks at all of them, when together they hold too much.
+/// Cost:    a lock; of take_back() a load, and when together they hold too much a look at each.
 class StoppedSends {
  public:
   using Clock = LentSample::Clock;
@@ -33,7 +33,8 @@ class StoppedSends {
   void remove(const LentSample& sample);
   /// Takes back those of which nothing has moved for kAfter, the longest first, while all sends
   /// over sockets hold more than most_bytes(). Returns how many.
-  std::size_t take_back(Clock::time_point now = Clock::now());
+  std::size_t take_back() { return hold_too_much() ? take_back(Clock::now()) : 0; }
+  std::size_t take_back(Clock::time_point now);
   [[nodiscard]] std::uint64_t most_bytes() const noexcept { return pool_->cap_bytes() / kPart; }
   [[nodiscard]] std::size_t count() const {
     const Lock lock(mutex_);
@@ -50,6 +51,10 @@ class StoppedSends {
     std::weak_ptr<Link> link;
     std::weak_ptr<LentSample> sample;
   };
+
+  [[nodiscard]] bool hold_too_much() const noexcept {
+    return pool_->sending_bytes() > most_bytes();
+  }
 
   const std::shared_ptr<PublishPool> pool_;
   mutable Mutex mutex_;

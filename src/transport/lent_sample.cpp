@@ -19,16 +19,7 @@ LentSample::~LentSample() { end(); }
 
 void LentSample::describe(SendOp& op) {
   const Lock lock(mutex_);
-  name_body(op);
-}
-
-void LentSample::name_body(SendOp& op) {
-  const Descriptor& descriptor = op.descriptor;
-  const std::uint64_t payload_bytes = descriptor.payload_bytes;
-  payload_ = {0, body_.first(payload_bytes), nullptr, payload_bytes};
-  op.parts = {&payload_, 1};
-  op.values = body_.subspan(payload_bytes, descriptor.values_bytes);
-  op.header = body_.subspan(payload_bytes + descriptor.values_bytes, descriptor.header_bytes);
+  name_body(op, body_, payload_);
 }
 
 const PublishedSlot* LentSample::slot() const {
@@ -54,7 +45,7 @@ bool LentSample::begin(SendOp& op) {
   }
   state_ = State::begun;
   moved_at_ = Clock::now();
-  name_body(op);
+  name_body(op, body_, payload_);
   return true;
 }
 

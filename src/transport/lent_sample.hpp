@@ -68,7 +68,6 @@ class LentSample {
 
  private:
   enum class State : std::uint8_t { waiting, begun, over };
-  void name_body(SendOp& op) TENDON_REQUIRES(mutex_);
   [[nodiscard]] bool keeps_body() const TENDON_REQUIRES(mutex_) {
     return kept_ != nullptr || copied_;
   }

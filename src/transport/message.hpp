@@ -73,6 +73,17 @@ struct SendOp {
   bool over_share = false;            ///< shm: what lies in `published` went, or goes, as a copy
 };
 
+/// Names the body of `op`, which lies in one piece: the payload, the values, the header, as its
+/// descriptor says. `payload` holds the payload's place for as long as `op` is used.
+inline void name_body(SendOp& op, Bytes body, BodyPart& payload) {
+  const Descriptor& descriptor = op.descriptor;
+  const std::uint64_t payload_bytes = descriptor.payload_bytes;
+  payload = {0, body.first(payload_bytes), nullptr, payload_bytes};
+  op.parts = {&payload, 1};
+  op.values = body.subspan(payload_bytes, descriptor.values_bytes);
+  op.header = body.subspan(payload_bytes + descriptor.values_bytes, descriptor.header_bytes);
+}
+
 /// The parts of the payload that end behind byte `offset`, in order.
 [[nodiscard]] std::span<const BodyPart> parts_from(const SendOp& op, std::uint64_t offset);
 

@@ -200,7 +200,8 @@ SendOp* BulkOut::next_op(const Lane& lane) {
     SendOp& op = *ops_[index];
     if (!op.admitted) continue;
     if (!op.staged) {
-      if (!has_room) has_room = lane.stream.has_room();
+      // A socket that took all of the last write is not asked: that is a system call.
+      if (!has_room) has_room = lane.took_all || lane.stream.has_room();
       if (!*has_room) continue;
       if (!begin(op)) {
         if (failure() != 0) return nullptr;
@@ -296,6 +297,7 @@ BulkOut::Progress BulkOut::write(Lane& lane) {
 
   const std::uint64_t taken = hand_over(lane, pieces.all());
   lane.written_bytes += std::min(taken, left);
+  lane.took_all = taken >= left;
   if (taken != 0 && lane.op != nullptr && lane.op->lent != nullptr) lane.op->lent->note_moved();
   if (taken >= left) {
     SendOp* op = lane.op;

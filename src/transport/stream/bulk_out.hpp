@@ -24,8 +24,8 @@ namespace tendon::v0::detail {
 ///            -> staged     its descriptor is out: at once, or with the first frame of what is lent
 ///            -> gone       all bytes are with the kernel, or it was withdrawn
 ///
-/// A body that is lent is asked for when a socket has room for its first byte. One that is gone by
-/// then leaves the queue without a word.
+/// A body that is lent is asked for when a socket has room for its first byte, or has taken all of
+/// the last write. One that is gone by then leaves the queue without a word.
 ///
 /// Owns:    a buffer of one frame a lane (touched only for strided or scattered bodies and for
 ///          messages that are withdrawn inside a frame); not the streams.
@@ -89,6 +89,7 @@ class BulkOut {
     ByteStream& stream;
     std::size_t inside_bytes = 0;  // the stream
     bool busy = false;             // inside a frame
+    bool took_all = true;          // of the last write
     enum class Source : std::uint8_t { user, buffer, zeros };
     Source source = Source::user;  // of the bytes of its frame
     SendOp* op = nullptr;          // null: the frame is finished without its op
