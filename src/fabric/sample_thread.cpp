@@ -37,6 +37,7 @@ Result<std::unique_ptr<SampleThread>> SampleThread::start(
     started->context_ = subscriber->context();
     started->thread_ = std::thread([subscriber = std::move(subscriber)] {
       run(*subscriber, subscriber->options().on_sample);
+      subscriber->stop_receiving();
     });
     return started;
   } catch (const std::system_error& failure) {

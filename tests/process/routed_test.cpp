@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -231,6 +232,73 @@ TEST_F(RoutedHosts, ThePortOfARouterIsFreeBesideNodes) {
   Ended another;
   network_->inside(0, [&] { another = run_tendon(router_words); });
   EXPECT_NE(another.code, 0);
+}
+
+/// Three hosts: a router on two of them, linked, the brain beside the first, sensors on the third.
+/// Each node names both routers.
+class TwoRouters : public RoutedHosts {
+ protected:
+  static constexpr std::uint32_t kBrain = 0;
+  static constexpr std::uint32_t kSensors = 2;
+
+  void SetUp() override {
+    RoutedHosts::SetUp();
+    if (IsSkipped()) return;
+    network_.emplace(3);
+    start_one_of_two(0);
+    start_one_of_two(1);
+  }
+  void start_one_of_two(std::uint32_t host) {
+    network_->inside(host, [&] {
+      routers_.at(host) = std::make_unique<Command>(
+          std::vector<std::string>{"router", "--listen", std::string("0.0.0.0") + kPort,
+                                   "--connect", Network::address(1 - host) + kPort});
+    });
+    routers_.at(host)->wait_for_err("tendon: ");
+  }
+  void kill_router(std::uint32_t host) {
+    routers_.at(host)->signal(SIGKILL);
+    (void)routers_.at(host)->finish();
+  }
+  [[nodiscard]] std::unique_ptr<Peer> start_node(std::uint32_t host,
+                                                 const std::string& name) const {
+    Peer::Options options;
+    options.program = "node_main";
+    options.arguments = {name,
+                         "auto",
+                         "60000",
+                         "router=" + Network::address(0) + kPort,
+                         "router=" + Network::address(1) + kPort,
+                         "listen=" + Network::address(host) + ":0"};
+    const std::string folder = runtime_folder() + "/" + name;
+    EXPECT_EQ(mkdir(folder.c_str(), 0700), 0) << folder;
+    options.environment["TENDON_RUNTIME_DIR"] = folder;
+    std::unique_ptr<Peer> peer;
+    network_->inside(host, [&] { peer = std::make_unique<Peer>(std::move(options)); });
+    return peer;
+  }
+
+  std::array<std::unique_ptr<Command>, 2> routers_;
+};
+
+TEST_F(TwoRouters, EachIsKilledInTurnWhileASensorJoins) {
+  const auto brain = start_node(kBrain, "brain");
+  ASSERT_TRUE(is_ok(brain->ask("subscribe count frames")));
+  std::vector<std::unique_ptr<Peer>> sensors;
+  for (const std::uint32_t router : {0u, 1u}) {
+    sensors.push_back(start_node(kSensors, "sensor " + std::to_string(router)));
+    kill_router(router);  // while it joins: the other one does
+    ASSERT_TRUE(is_ok(sensors.back()->ask("publisher count 8")));
+    ASSERT_TRUE(is_ok(sensors.back()->ask("wait 1")));
+    ASSERT_TRUE(is_ok(sensors.back()->ask("publish 1000")));
+    ASSERT_EQ(brain->ask("recv frames 1000"), "ok 1");
+    start_one_of_two(router);
+  }
+  // Both still lead to the brain.
+  for (const auto& sensor : sensors) {
+    ASSERT_TRUE(is_ok(sensor->ask("publish 1000")));
+    ASSERT_EQ(brain->ask("recv frames 1000"), "ok 2");
+  }
 }
 
 /// Both ways in which a network falls silent.
