@@ -810,7 +810,7 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   return Error{ErrorCode::unreachable, kHere, std::move(detail)};
 }
 
-// In order without the lock: a program that asks again and again would keep all changes waiting.
+// Sorted without the lock: a program that asks again and again would keep all changes waiting.
 std::vector<EntityInfo> NodeCore::described(EntitiesOf those) const {
   if (context()->forked()) return {};
   std::vector<EntityInfo> all;

@@ -180,7 +180,7 @@ std::shared_ptr<const SubscriberCore::Connections> SubscriberCore::connections()
   return streams_.connections();
 }
 
-// They may be newer than the version, which then changes at once, or has changed.
+// The connections may be newer than the version. Then it changes at once, or has changed.
 const SubscriberCore::Connections& SubscriberCore::connections_at(std::uint64_t version) {
   drop_old_entry();
   if (turn_.connections == nullptr || turn_.connections_version != version) {
@@ -293,6 +293,7 @@ void SubscriberCore::act_on(Streams::Changes changes) {
 // Receiving
 
 Result<Sample> SubscriberCore::recv(Deadline deadline) {
+  TENDON_CHECK(usable(kWhere));  // a thread of the parent may have borrowed the seat at the fork
   if (!seat_.take()) {
     return Error{ErrorCode::busy, kWhere,
                  "another thread receives from the subscriber of " + keys_.text()};
@@ -408,7 +409,7 @@ std::optional<Result<SubscriberCore::Numbered>> SubscriberCore::take_now() {
 }
 
 bool SubscriberCore::go_on(PostedSample& posted) {
-  Kept kept_before;           // goes behind the lock
+  Kept kept_before;           // ends without the lock
   const Lock lock(posting_);  // until it is complete: whatever drops it waits for that
   if (posted_.get() != &posted) return false;
   auto taken = take_now();
@@ -443,7 +444,7 @@ void SubscriberCore::drive(PostedSample& posted, Deadline deadline) {
 
 bool SubscriberCore::cancel(const PostedSample& posted) {
   if (context_->forked()) return false;
-  Kept kept_before;  // goes behind the lock
+  Kept kept_before;  // ends without the lock
   const Lock lock(posting_);
   if (posted_.get() != &posted) return false;
   const auto found = std::exchange(posted_, nullptr);

@@ -104,14 +104,15 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
 
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
-  /// Those of this version, for the receiver.
+  /// The connections of this version, for the receiver.
   [[nodiscard]] const Connections& connections_at(std::uint64_t version);
-  /// What a receiver kept. Its end may be that of a link: no lock is held.
+  /// References that a receiver kept. They may be the last ones to a link: no lock is held when
+  /// they end.
   struct Kept {
     std::shared_ptr<const Connections> connections;
     std::shared_ptr<const Entry> last;
   };
-  /// The receiver goes. It keeps nothing that has changed meanwhile.
+  /// The receiver leaves, and keeps nothing that has changed meanwhile.
   Kept leave_seat();
   /// Nothing while there is a receiver, which looks for itself what has changed.
   Kept take_kept();
@@ -167,7 +168,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
     std::uint64_t entries_version = 0;      // when that was
     bool more = false;                      // that feed has more, and is not in the queue
   };
-  Turn turn_;                         // of who has the seat
+  Turn turn_;                         // the holder of seat_ alone touches it
   std::shared_ptr<FeedQueue> queue_;  // set before anybody else has this
   Mutex posting_;
   std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver
