@@ -3,10 +3,10 @@
 // One process with many publishers and one with a subscriber of all of them, on one host, each
 // pinned to a core: unpinned, a run has one of two medians (5 or 10 us) by the core on which the
 // system wakes the reader. The latency is that of a publish() on one of the first ten topics, each
-// of which has a reader. Beside it: `declare_cpu_s`, the CPU time of this process for declaring
-// all; `connected_s`, from the subscriber's declaration until all are connected; and what a channel
-// takes of each side's resident memory when nothing is published, `publisher_kib` with its
-// publisher, `subscriber_kib` with what is known of it.
+// of which has a reader. `declare_cpu_s` is the CPU time of this process for declaring all,
+// `connected_s` the time from the subscriber's declaration until all are connected. `publisher_kib`
+// and `subscriber_kib` are the resident memory of a channel at each side when nothing is published,
+// with its publisher or with the announcement of it.
 #include <sys/resource.h>
 #include <sys/types.h>
 

@@ -178,17 +178,16 @@ Feed::Head Feed::look() {
 
 bool Feed::next_message(Message& message) {
   Descriptor credit;
-  bool is_there = false;
+  Head head = Head::nothing;
   {
     Receiving receiving(*context_, *link_);
     link_->receive_mutex().assert_held();
     taking_ = true;
-    Head head = look();
+    head = look();
     if (head == Head::nothing && !link_->ended() && receiving.poll()) head = look();
     if (head == Head::sample) {
       Incoming& first = receiver_.front();
       if (first.body.failure() == nullptr) __builtin_prefetch(header_place(first));
-      is_there = true;
       message.lend = bodies_.may_lend(*link_, first.body);
       before_ = left_;
       credit = receiver_.take_front();
@@ -216,7 +215,7 @@ bool Feed::next_message(Message& message) {
     }
   }
   if (credit.pipe != 0) link_->post(credit);
-  return is_there;
+  return head == Head::sample;
 }
 
 std::optional<Feed::Taken> Feed::take() {

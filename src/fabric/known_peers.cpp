@@ -120,6 +120,10 @@ std::vector<EntityInfo> KnownPeers::described(const AnnouncedEntities& entities)
   entities.each([&](const EntityAnnouncement& entity) {
     all.push_back({entity.topic.text(), name_of(entity.context), entity.schema, entity.qos});
   });
+  return all;
+}
+
+std::vector<EntityInfo> in_order(std::vector<EntityInfo> all) {
   std::ranges::sort(all, {}, [](const EntityInfo& one) { return std::tie(one.key, one.node); });
   return all;
 }

@@ -57,7 +57,7 @@ class KnownPeers {
   [[nodiscard]] const AnnouncedEntities& publishers() const noexcept { return publishers_; }
   [[nodiscard]] const AnnouncedEntities& subscribers() const noexcept { return subscribers_; }
   [[nodiscard]] const AnnouncedEntities& responders() const noexcept { return responders_; }
-  /// For people, sorted by key and node.
+  /// For people; see in_order().
   [[nodiscard]] std::vector<EntityInfo> described(const AnnouncedEntities& entities) const;
 
   /// A name for people has so many nodes of one Context.
@@ -79,5 +79,8 @@ class KnownPeers {
   AnnouncedEntities subscribers_;
   AnnouncedEntities responders_;
 };
+
+/// Sorted by key and node.
+[[nodiscard]] std::vector<EntityInfo> in_order(std::vector<EntityInfo> all);
 
 }  // namespace tendon::v0::detail

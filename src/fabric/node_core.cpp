@@ -810,22 +810,23 @@ Result<PeerStats> NodeCore::peer_stats(const std::string& name) const {
   return Error{ErrorCode::unreachable, kHere, std::move(detail)};
 }
 
-std::vector<EntityInfo> NodeCore::publishers() const {
+// Sorted without the lock: a program that asks again and again would keep all changes waiting.
+std::vector<EntityInfo> NodeCore::described(EntitiesOf those) const {
   if (context()->forked()) return {};
-  const Lock lock(mutex_);
-  return known_.described(known_.publishers());
+  std::vector<EntityInfo> all;
+  {
+    const Lock lock(mutex_);
+    all = known_.described((known_.*those)());
+  }
+  return in_order(std::move(all));
 }
+
+std::vector<EntityInfo> NodeCore::publishers() const { return described(&KnownPeers::publishers); }
 
 std::vector<EntityInfo> NodeCore::subscribers() const {
-  if (context()->forked()) return {};
-  const Lock lock(mutex_);
-  return known_.described(known_.subscribers());
+  return described(&KnownPeers::subscribers);
 }
 
-std::vector<EntityInfo> NodeCore::responders() const {
-  if (context()->forked()) return {};
-  const Lock lock(mutex_);
-  return known_.described(known_.responders());
-}
+std::vector<EntityInfo> NodeCore::responders() const { return described(&KnownPeers::responders); }
 
 }  // namespace tendon::v0::detail

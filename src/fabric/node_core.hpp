@@ -130,6 +130,8 @@ class NodeCore final : public Timed,
   void on_directory_change(const DirectoryChange& change) override;
 
  private:
+  using EntitiesOf = const AnnouncedEntities& (KnownPeers::*)() const noexcept;
+  [[nodiscard]] std::vector<EntityInfo> described(EntitiesOf those) const;
   /// A node that discovery tells of no more, while samples of it come.
   struct Missing {
     std::string name;

@@ -35,6 +35,7 @@ Result<std::unique_ptr<SampleThread>> SampleThread::start(
                          {.name = "tendon-sample", .where = kWhere, .task = "that calls on_sample"},
                          [subscriber = std::move(subscriber)] {
                            run(*subscriber, subscriber->options().on_sample);
+                           subscriber->stop_receiving();
                          }));
   return std::make_unique<SampleThread>(std::move(thread));
 }

@@ -13,7 +13,6 @@
 #include "fabric/posted_sample.hpp"
 #include "fabric/sample_age.hpp"
 #include "fabric/subscription_request.hpp"
-#include "runtime/busy.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -181,8 +180,9 @@ std::shared_ptr<const SubscriberCore::Connections> SubscriberCore::connections()
   return streams_.connections();
 }
 
-// They may be newer than the version, which then changes at once, or has changed.
+// The connections may be newer than the version. Then it changes at once, or has changed.
 const SubscriberCore::Connections& SubscriberCore::connections_at(std::uint64_t version) {
+  drop_old_entry();
   if (turn_.connections == nullptr || turn_.connections_version != version) {
     turn_.connections = connections();
     turn_.connections_version = version;
@@ -283,6 +283,7 @@ void SubscriberCore::act_on(Streams::Changes changes) {
                  .subscriber = entity_});
   }
   for (const auto& feed : changes.read_out) feed->close();
+  if (changes.connections_changed || changes.entries_changed) (void)take_kept();
   for (const PublisherId& publisher : changes.again) node_->connect_again(*this, publisher);
   if (changes.next) (void)context_->add_timed(Deadline::at(*changes.next), weak_from_this());
   if (changes.connections_changed || !changes.over.empty() || !changes.read_out.empty())
@@ -292,14 +293,37 @@ void SubscriberCore::act_on(Streams::Changes changes) {
 // Receiving
 
 Result<Sample> SubscriberCore::recv(Deadline deadline) {
-  if (context_->forked()) TENDON_CHECK(context_->usable(kWhere));
-  const Busy busy(receiving_);
-  if (!busy.mine()) {
-    TENDON_CHECK(usable(kWhere));  // close() counts as a receiver for a moment
+  TENDON_CHECK(usable(kWhere));  // a thread of the parent may have borrowed the seat at the fork
+  if (!seat_.take()) {
     return Error{ErrorCode::busy, kWhere,
                  "another thread receives from the subscriber of " + keys_.text()};
   }
+  struct Leaving {
+    SubscriberCore& subscriber;
+    ~Leaving() { subscriber.stop_receiving(); }
+  } const leaving{*this};
   return receive(deadline);
+}
+
+// A change is noted before take_kept() looks for a receiver, and a receiver has left before it
+// looks for a change: one of the two drops what has changed.
+SubscriberCore::Kept SubscriberCore::leave_seat() {
+  const auto connections =
+      turn_.connections == nullptr ? std::optional<std::uint64_t>() : turn_.connections_version;
+  const auto entries =
+      turn_.last == nullptr ? std::optional<std::uint64_t>() : turn_.entries_version;
+  seat_.leave();
+  const bool has_changed = (connections && *connections != versions_.receiving.load()) ||
+                           (entries && *entries != versions_.entries.load());
+  return has_changed ? take_kept() : Kept();
+}
+
+SubscriberCore::Kept SubscriberCore::take_kept() {
+  if (!seat_.borrow()) return {};
+  queue_the_rest();
+  Kept kept{std::move(turn_.connections), std::move(turn_.last)};
+  seat_.leave();
+  return kept;
 }
 
 Result<Sample> SubscriberCore::receive(Deadline deadline) {
@@ -353,7 +377,7 @@ Completion<Sample> SubscriberCore::recv_async() {
   auto posted = std::make_shared<PostedSample>(shared_from_this());
   if (auto still = usable(kWhere); !still) {
     (void)posted->finish(std::move(still).error());
-  } else if (receiving_.exchange(true, std::memory_order_acquire)) {
+  } else if (!seat_.take()) {
     (void)posted->finish(
         Error{ErrorCode::busy, kWhere, "another receiver waits for samples of " + keys_.text()});
   } else {
@@ -385,12 +409,13 @@ std::optional<Result<SubscriberCore::Numbered>> SubscriberCore::take_now() {
 }
 
 bool SubscriberCore::go_on(PostedSample& posted) {
+  Kept kept_before;           // ends without the lock
   const Lock lock(posting_);  // until it is complete: whatever drops it waits for that
   if (posted_.get() != &posted) return false;
   auto taken = take_now();
   if (!taken) return true;
   const auto kept = std::exchange(posted_, nullptr);
-  receiving_.store(false, std::memory_order_release);
+  kept_before = leave_seat();
   if (*taken) {
     posted.came_as((*taken)->number);
     complete(posted, std::move((*taken)->sample));
@@ -419,10 +444,11 @@ void SubscriberCore::drive(PostedSample& posted, Deadline deadline) {
 
 bool SubscriberCore::cancel(const PostedSample& posted) {
   if (context_->forked()) return false;
+  Kept kept_before;  // ends without the lock
   const Lock lock(posting_);
   if (posted_.get() != &posted) return false;
   const auto found = std::exchange(posted_, nullptr);
-  receiving_.store(false, std::memory_order_release);
+  kept_before = leave_seat();
   complete(*found, Error{ErrorCode::cancelled, "completion.cancel",
                          "the receive was cancelled before a sample came"});
   return true;
@@ -529,11 +555,14 @@ SubscriberCore::Attempt SubscriberCore::try_waiting(Sample& sample) {
   return Attempt::nothing;
 }
 
+void SubscriberCore::drop_old_entry() {
+  if (turn_.entries_version == versions_.entries.load()) return;
+  queue_the_rest();
+  turn_.last = nullptr;
+}
+
 const SubscriberCore::Entry* SubscriberCore::last_entry() {
-  if (turn_.entries_version != versions_.entries.load()) {
-    queue_the_rest();
-    turn_.last = nullptr;
-  }
+  drop_old_entry();
   return turn_.last != nullptr && turn_.last->has_its_turn() ? turn_.last.get() : nullptr;
 }
 
@@ -695,8 +724,8 @@ void SubscriberCore::close() {
     const Lock lock(posting_);
     posted = posted_;
   }
-  if (posted != nullptr) (void)go_on(*posted);               // it ends
-  if (const Busy busy(receiving_); busy.mine()) turn_ = {};  // it keeps no link
+  if (posted != nullptr) (void)go_on(*posted);  // it ends
+  (void)take_kept();
 }
 
 }  // namespace tendon::v0::detail

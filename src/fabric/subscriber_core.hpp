@@ -24,6 +24,7 @@
 #include "fabric/last_receiver.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/plain_inbox.hpp"
+#include "fabric/receiver_seat.hpp"
 #include "fabric/streams.hpp"
 #include "runtime/timers.hpp"
 
@@ -62,10 +63,9 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   [[nodiscard]] Result<void> listen_to_plain_peers();
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
   [[nodiscard]] Completion<Sample> recv_async();
-  /// The caller is the receiver from now on, for good; recv() is `busy`. False: there is one.
-  [[nodiscard]] bool become_receiver() noexcept {
-    return !receiving_.exchange(true, std::memory_order_acquire);
-  }
+  /// The caller is the receiver until stop_receiving(); recv() is `busy`. False: there is one.
+  [[nodiscard]] bool become_receiver() noexcept { return seat_.take(); }
+  void stop_receiving() { (void)leave_seat(); }
   /// recv() by the receiver.
   [[nodiscard]] Result<Sample> receive(Deadline deadline);
   // From its completion
@@ -104,8 +104,18 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
 
   [[nodiscard]] Result<void> usable(std::string_view where) const;
   [[nodiscard]] std::shared_ptr<const Connections> connections() const;
-  /// Those of this version, for the receiver.
+  /// The connections of this version, for the receiver.
   [[nodiscard]] const Connections& connections_at(std::uint64_t version);
+  /// References that a receiver kept. They may be the last ones to a link: no lock is held when
+  /// they end.
+  struct Kept {
+    std::shared_ptr<const Connections> connections;
+    std::shared_ptr<const Entry> last;
+  };
+  /// The receiver leaves, and keeps nothing that has changed meanwhile.
+  Kept leave_seat();
+  /// Nothing while there is a receiver, which looks for itself what has changed.
+  Kept take_kept();
   [[nodiscard]] std::shared_ptr<const Entry> entry_of(const Feed& feed) const;
   [[nodiscard]] Attempt try_feeds(const Connections& connections, Sample& sample);
   /// Takes from the last feed again if it has more and no other waits.
@@ -115,6 +125,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   [[nodiscard]] Attempt try_waiting(Sample& sample);
   /// The entry of the feed that gave the last sample, if it is as it was then, or null.
   [[nodiscard]] const Entry* last_entry();
+  void drop_old_entry();
   [[nodiscard]] bool take_from(const Entry& entry, Sample& sample);
   [[nodiscard]] Attempt try_recv(const Connections& connections, Sample& sample);
   [[nodiscard]] bool take_plain(Sample& sample);
@@ -145,7 +156,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   const std::uint32_t entity_;
   std::shared_ptr<PlainInbox> plain_;  // null: it does not hear plain Zenoh peers
   const std::shared_ptr<LastReceiver> last_receiver_ = std::make_shared<LastReceiver>();
-  std::atomic<bool> receiving_{false};
+  ReceiverSeat seat_;
   std::atomic<bool> closed_{false};
   struct Turn {
     std::size_t feeds_first = 0;    // that come before plain peers
@@ -157,7 +168,7 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
     std::uint64_t entries_version = 0;      // when that was
     bool more = false;                      // that feed has more, and is not in the queue
   };
-  Turn turn_;                         // of the receiver
+  Turn turn_;                         // the holder of seat_ alone touches it
   std::shared_ptr<FeedQueue> queue_;  // set before anybody else has this
   Mutex posting_;
   std::shared_ptr<PostedSample> posted_ TENDON_GUARDED_BY(posting_);  // it is the receiver

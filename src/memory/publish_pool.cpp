@@ -201,9 +201,6 @@ void PublishPool::end_sends(Use& use, std::uint32_t count, std::uint64_t slot_by
   if (use.sends == 0) sending_bytes_ -= slot_bytes;
 }
 
-// Without the lock: each publish asks, also where nobody reads over sockets.
-std::uint64_t PublishPool::sending_bytes() const { return sending_bytes_.load(); }
-
 void PublishPool::count_copy(std::uint64_t size_bytes) {
   const Lock lock(mutex_);
   sending_bytes_ += size_bytes;

@@ -22,7 +22,7 @@ namespace tendon::v0::detail {
 /// Threads: thread-safe. No lock of a link is held for take_back().
 /// Errors:  none.
 /// Blocks:  never.
-/// Cost:    a lock; of take_back() a load, and when together they hold too much a look at each.
+/// Cost:    a lock; take_back() is a load, and looks at each when together they hold too much.
 class StoppedSends {
  public:
   using Clock = LentSample::Clock;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -43,21 +44,29 @@ class RoutedHosts : public ProcessTest {
     network_->run(kVision, {"ip", "link", "set", "net1", "down"});
     network_->run(kMotor, {"ip", "link", "set", "net0", "down"});
   }
-  void start_router() {
-    network_->inside(kRouter, [&] {
-      router_ = std::make_unique<Command>(
-          std::vector<std::string>{"router", "--listen", std::string("0.0.0.0") + kPort});
-    });
-    router_->wait_for_err("tendon: ");
+  void start_router() { router_ = start_router_at(kRouter); }
+  [[nodiscard]] std::unique_ptr<Command> start_router_at(
+      std::uint32_t host, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{"router", "--listen", std::string("0.0.0.0") + kPort};
+    words.insert(words.end(), more.begin(), more.end());
+    std::unique_ptr<Command> router;
+    network_->inside(host, [&] { router = std::make_unique<Command>(words); });
+    router->wait_for_err("tendon: ");
+    return router;
   }
   [[nodiscard]] std::unique_ptr<Peer> start(std::uint32_t host, std::uint32_t network,
                                             const std::string& name, const std::string& listen = "",
                                             const std::string& lease_ms = "60000") const {
+    std::vector<std::string> arguments{name, "auto", lease_ms,
+                                       "router=" + Network::address(kRouter, network) + kPort};
+    if (!listen.empty()) arguments.push_back("listen=" + listen);
+    return start_node(host, std::move(arguments));
+  }
+  [[nodiscard]] std::unique_ptr<Peer> start_node(std::uint32_t host,
+                                                 std::vector<std::string> arguments) const {
     Peer::Options options;
     options.program = "node_main";
-    options.arguments = {name, "auto", lease_ms,
-                         "router=" + Network::address(kRouter, network) + kPort};
-    if (!listen.empty()) options.arguments.push_back("listen=" + listen);
+    options.arguments = std::move(arguments);
     const std::string folder = runtime_folder() + "/host" + std::to_string(host);
     EXPECT_TRUE(mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) << folder;
     options.environment["TENDON_RUNTIME_DIR"] = folder;
@@ -231,6 +240,57 @@ TEST_F(RoutedHosts, ThePortOfARouterIsFreeBesideNodes) {
   Ended another;
   network_->inside(0, [&] { another = run_tendon(router_words); });
   EXPECT_NE(another.code, 0);
+}
+
+/// Three hosts: a router on two of them, linked, the brain beside the first, sensors on the third.
+/// Each node names both routers.
+class TwoRouters : public RoutedHosts {
+ protected:
+  static constexpr std::uint32_t kBrain = 0;
+  static constexpr std::uint32_t kSensors = 2;
+
+  void SetUp() override {
+    RoutedHosts::SetUp();
+    if (IsSkipped()) return;
+    network_.emplace(3);
+    start_one_of_two(0);
+    start_one_of_two(1);
+  }
+  void start_one_of_two(std::uint32_t host) {
+    routers_.at(host) = start_router_at(host, {"--connect", Network::address(1 - host) + kPort});
+  }
+  void kill_router(std::uint32_t host) {
+    routers_.at(host)->signal(SIGKILL);
+    (void)routers_.at(host)->finish();
+  }
+  [[nodiscard]] std::unique_ptr<Peer> start_by_both(std::uint32_t host,
+                                                    const std::string& name) const {
+    return start_node(
+        host, {name, "auto", "60000", "router=" + Network::address(0) + kPort,
+               "router=" + Network::address(1) + kPort, "listen=" + Network::address(host) + ":0"});
+  }
+
+  std::array<std::unique_ptr<Command>, 2> routers_;
+};
+
+TEST_F(TwoRouters, EachIsKilledInTurnWhileASensorJoins) {
+  const auto brain = start_by_both(kBrain, "brain");
+  ASSERT_TRUE(is_ok(brain->ask("subscribe count frames")));
+  std::vector<std::unique_ptr<Peer>> sensors;
+  for (const std::uint32_t router : {0u, 1u}) {
+    sensors.push_back(start_by_both(kSensors, "sensor " + std::to_string(router)));
+    kill_router(router);  // while it joins: the other one does
+    ASSERT_TRUE(is_ok(sensors.back()->ask("publisher count 8")));
+    ASSERT_TRUE(is_ok(sensors.back()->ask("wait 1")));
+    ASSERT_TRUE(is_ok(sensors.back()->ask("publish 1000")));
+    ASSERT_EQ(brain->ask("recv frames 1000"), "ok 1");
+    start_one_of_two(router);
+  }
+  // Both still lead to the brain.
+  for (const auto& sensor : sensors) {
+    ASSERT_TRUE(is_ok(sensor->ask("publish 1000")));
+    ASSERT_EQ(brain->ask("recv frames 1000"), "ok 2");
+  }
 }
 
 /// Both ways in which a network falls silent.
