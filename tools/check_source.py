@@ -48,6 +48,9 @@ LINE_RULES = [
     LineRule("a thread that cannot start is an error: start it by core/thread.hpp",
              re.compile(r"\bstd::(?:j?thread\b(?!::)|async\b)|\bpthread_create\s*\("),
              ("src/", "cli/", "python/bindings/"), but_for="src/core/thread.cpp"),
+    LineRule("the program's locale chooses its language: use errno_text() of core/text.hpp",
+             re.compile(r"\bstrerror(?:_[rl])?\s*\(|\b(?:generic|system)_category\(\)"),
+             ("src/", "cli/", "python/bindings/"), but_for="src/core/text.cpp"),
     # C++20 destroys the temporary before the first turn of the loop.
     LineRule("the loop outlives the pointer that a call returned: give the pointer a name first",
              re.compile(r"\bfor \([^;]*: (?:\*\s*)?\w[\w.]*\([^()]*\)->\w+\)"),
@@ -293,6 +296,7 @@ def self_test() -> None:
         ("src/core/b.cpp", head + "std::cerr << 1;\n", "never prints"),
         ("src/core/b.cpp", head + "const std::lock_guard lock(mutex_);\n", "clang cannot check this lock"),
         ("cli/b.cpp", head + "std::thread thread([] {});\n", "a thread that cannot start is an error"),
+        ("src/core/b.cpp", head + "text = std::strerror(errno);\n", "chooses its language"),
         ("src/core/z.hpp", head + "#pragma once\nnamespace a {\nclass EXPORT B final : public C {\n};\n}  // namespace a\n",
          "defines a::B too"),
         ("src/core/b.cpp", head + "for (const Entry& entry : connections()->entries)\n", "outlives the pointer"),

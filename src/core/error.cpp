@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <tendon/core/error.hpp>
 #include <tendon/core/result.hpp>
 
@@ -166,7 +165,7 @@ std::string Error::message() const {
 
 Error system_error(std::string_view where, std::string_view what, int errno_value) {
   std::string detail(what);
-  detail.append(": ").append(std::strerror(errno_value)).append(remedy_of_errno(errno_value));
+  detail.append(": ").append(detail::errno_text(errno_value)).append(remedy_of_errno(errno_value));
   return Error{code_of_errno(errno_value), where, std::move(detail), errno_value};
 }
 

@@ -5,6 +5,10 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <cstring>
+
+#include "core/c_locale.hpp"
+#include "core/float_mode.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -128,8 +132,14 @@ std::string cleaned(std::string_view text, std::size_t max_bytes) {
 
 std::string number_text(double number) {
   char digits[32];
+  const DefaultFloatMode mode;  // a program may have chosen that the smallest are zero
   const auto end = std::to_chars(std::begin(digits), std::end(digits), number).ptr;
   return {std::begin(digits), end};
+}
+
+std::string errno_text(int errno_value) {
+  const CLocale english;
+  return std::strerror(errno_value);
 }
 
 std::string to_hex(Bytes bytes) {

@@ -35,6 +35,8 @@ namespace tendon::v0::detail {
                                   std::size_t max_bytes = std::string_view::npos);
 /// The shortest decimal that reads back as `number`, with a point in whatever locale.
 [[nodiscard]] std::string number_text(double number);
+/// The system's words for an errno value, in English in whatever locale: "Connection refused".
+[[nodiscard]] std::string errno_text(int errno_value);
 /// Lower-case hexadecimal, two digits a byte.
 [[nodiscard]] TENDON_API std::string to_hex(Bytes bytes);
 

@@ -3,17 +3,16 @@
 
 #include <cerrno>
 #include <string>
-#include <system_error>
 
 #include "core/failpoint.hpp"
 #include "core/fork_guard.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 
 Error no_thread(const ThreadRole& role, int errno_value) {
   Error error{ErrorCode::resource_exhausted, role.where,
-              "no thread can start " + std::string(role.task) + ": " +
-                  std::generic_category().message(errno_value) +
+              "no thread can start " + std::string(role.task) + ": " + errno_text(errno_value) +
                   " (this process has as many threads as it may, or no memory for the stack of "
                   "one: raise `ulimit -u`, or the limit on pids of its container or service)"};
   error.system_errno = errno_value;

@@ -12,6 +12,7 @@
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "core/text.hpp"
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
@@ -45,7 +46,7 @@ void DirectoryWatch::begin_notices(const std::string& directory,
   if (!fd) {
     log(LogLevel::info, "context.directory",
         std::string("the runtime directory is looked at by the clock alone: inotify_init1: ") +
-            std::strerror(errno));
+            errno_text(errno));
     return;
   }
   const std::size_t slash = directory.rfind('/');

@@ -16,6 +16,7 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
+#include "core/c_locale.hpp"
 #include "core/process_wide.hpp"
 #include "core/thread.hpp"
 
@@ -70,6 +71,7 @@ Result<std::vector<SocketAddress>> to_result(const Address& address, Lookup look
     return system_error(kWhere, "getaddrinfo('" + address.host() + "')", lookup.errno_value);
   }
   if (lookup.status != 0 || lookup.found.empty()) {
+    const CLocale english;
     const char* why = lookup.status != 0 ? gai_strerror(lookup.status) : "it has no IP address";
     return Error{ErrorCode::unreachable, kWhere,
                  "host '" + address.host() + "' of address '" + address.to_string() +

@@ -1,32 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <locale.h>
+#include <fenv.h>
+
+#include "core/c_locale.hpp"
+#include "core/float_mode.hpp"
 
 namespace tendon::v0::detail {
 
-/// While it lives, this thread reads and writes numbers with a decimal point, whatever locale the
-/// program has chosen: the JSON library reads them through strtod().
+/// While it lives, this thread reads numbers with a decimal point and to the nearest, whatever
+/// locale and mode of arithmetic the program has chosen: the JSON library reads them through
+/// strtod(), which follows both.
 ///
-/// Owns:    nothing; it puts the thread's locale back.
-/// Threads: its own alone, as POSIX's uselocale().
-/// Errors:  none. Without memory for the locale, which is made once, the program's own stays.
+/// Owns:    nothing; it puts the thread's locale and mode back.
+/// Threads: its own alone.
+/// Errors:  none.
 /// Blocks:  never.
-/// Cost:    two stores.
+/// Cost:    some 10 ns.
 class CNumbers {
  public:
-  CNumbers() noexcept : program_(uselocale(c_locale())) {}
+  CNumbers() noexcept : rounding_(fegetround()) {
+    fesetround(FE_TONEAREST);  // strtod() asks the x87 unit, which DefaultFloatMode leaves alone
+  }
   CNumbers(const CNumbers&) = delete;
   CNumbers& operator=(const CNumbers&) = delete;
-  ~CNumbers() { uselocale(program_); }
+  ~CNumbers() { fesetround(rounding_); }
 
  private:
-  static locale_t c_locale() noexcept {
-    static const locale_t locale = newlocale(LC_ALL_MASK, "C", locale_t{});
-    return locale;
-  }
-
-  const locale_t program_;
+  const DefaultFloatMode mode_;
+  const CLocale locale_;
+  const int rounding_;
 };
 
 }  // namespace tendon::v0::detail

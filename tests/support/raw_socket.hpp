@@ -44,7 +44,8 @@ class RawListener {
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] detail::OwnedFd accept() const {
-    return detail::OwnedFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    return detail::OwnedFd(
+        TEMP_FAILURE_RETRY(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
   }
   /// Ends accept() in other threads, and listens no longer.
   void close() const { shutdown(fd_.get(), SHUT_RDWR); }
@@ -77,7 +78,11 @@ class FullListener {
 inline detail::OwnedFd connect_raw(std::string_view address) {
   detail::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in peer = loopback(Address::parse(address).value().port());
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof peer), 0) << address;
+  // A signal may interrupt it, and then it goes on by itself.
+  int result = 0;
+  do result = connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof peer);
+  while (result != 0 && (errno == EINTR || errno == EALREADY));
+  EXPECT_TRUE(result == 0 || errno == EISCONN) << address << ": " << std::strerror(errno);
   return fd;
 }
 

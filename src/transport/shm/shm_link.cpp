@@ -21,6 +21,7 @@
 
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
+#include "core/text.hpp"
 #include "memory/claim.hpp"
 #include "memory/recycler.hpp"
 #include "transport/liveness.hpp"
@@ -388,7 +389,7 @@ Result<bool> ShmLink::pass(Descriptor descriptor, const Segment& segment) {
   if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS)) return false;
   if (sent != static_cast<ssize_t>(sizeof descriptor)) {
     return Error{ErrorCode::peer_lost, "shm.announce",
-                 "peer " + peer_name() + " is gone: " + std::strerror(errno), errno};
+                 "peer " + peer_name() + " is gone: " + errno_text(errno), errno};
   }
   return true;
 }

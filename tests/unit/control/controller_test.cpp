@@ -182,6 +182,7 @@ TEST_F(OneWorker, AStepAndItsOutputsThatAreGivenBackComeAgain) {
                     ASSERT_TRUE(succeeds(worker.send_outputs(
                         {.schedule_id = id, .payload = storage_of("answer")}, kPatience)));
                   }
+                  EXPECT_TRUE(fails_with(worker.next_step(kPatience), ErrorCode::end_of_stream));
                 },
                 {.schema_hash = 7});
   ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));

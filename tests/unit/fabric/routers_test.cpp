@@ -236,7 +236,7 @@ TEST(ProcessText, NamesAProcessAndSaysThatItIsStopped) {
     _exit(0);
   }
   int status = 0;
-  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_EQ(TEMP_FAILURE_RETRY(waitpid(child, &status, WUNTRACED)), child);
   EXPECT_THAT(detail::process_text(child),
               AllOf(HasSubstr("pid " + std::to_string(child) + " ("), HasSubstr("stopped")));
   EXPECT_EQ(detail::process_text(getpid()).find("stopped"), std::string::npos);

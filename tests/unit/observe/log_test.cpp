@@ -162,7 +162,7 @@ std::string stderr_with_environment(const char* value) {
   close(ends[1]);
   std::string text;
   std::array<char, 512> chunk{};
-  for (ssize_t n = 0; (n = read(ends[0], chunk.data(), chunk.size())) > 0;) {
+  for (ssize_t n = 0; (n = TEMP_FAILURE_RETRY(read(ends[0], chunk.data(), chunk.size()))) > 0;) {
     text.append(chunk.data(), static_cast<std::size_t>(n));
   }
   close(ends[0]);

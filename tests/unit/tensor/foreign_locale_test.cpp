@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program may choose a locale whose numbers have a comma, or U+066B, in place of the point.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <locale.h>
 #include <stdlib.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <tendon/core/error.hpp>
 #include <tendon/tensor/safetensors.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <tendon/tensor/value.hpp>
@@ -52,6 +55,12 @@ TEST_P(ForeignLocale, NumbersAreReadAndWrittenAsEverywhere) {
   EXPECT_EQ(json, "{\"half\":0.5,\"large\":1e+300,\"whole\":3.0,\"count\":1234567}");
   EXPECT_EQ(parse_json(as_bytes(json)).value(), value);
   EXPECT_STRNE(localeconv()->decimal_point, ".") << "the program's own is back";
+}
+
+TEST_P(ForeignLocale, ErrorsSpeakEnglishAsTheRestOfTheirText) {
+  const ProcessLocale locale(GetParam());
+  const Error error = system_error("test.locale", "connect", ECONNREFUSED);
+  EXPECT_THAT(error.detail, testing::HasSubstr("connect: Connection refused"));
 }
 
 TEST_P(ForeignLocale, FilesAreReadAndWrittenAsEverywhere) {
