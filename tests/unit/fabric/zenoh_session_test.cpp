@@ -276,7 +276,7 @@ TEST_F(ZenohSessions, WhatIsPutKeepsItsBytesAndItsAttachment) {
         }).value();
   settle(*b_);
   // Zenoh may drop a piece on a busy machine, and with it the message.
-  const auto deadline = Deadline::after(kPatience);
+  const tendon::Deadline deadline = kPatience;
   do EXPECT_TRUE(succeeds(a_->put(message("x", payload, "who put it"))));
   while (!lines_.come(3, std::chrono::seconds(1)) && !deadline.has_passed());
   EXPECT_THAT(lines_.take(3), ElementsAre("the same", "who put it", "read only"));
