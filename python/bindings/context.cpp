@@ -83,6 +83,7 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
       timeout.is_none() ? std::numeric_limits<double>::infinity() : nb::cast<double>(timeout);
   self->context = ends_without_gil(unwrap(Context::create(std::move(options))));
   open_contexts().add(self->context);
+  nb::module_::import_("tendon._fork").attr("close_all_at_end")();
 }
 
 void close_all() {

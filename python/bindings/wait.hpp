@@ -76,12 +76,17 @@ auto wait_in_slices(Deadline deadline, F attempt, GiveBack give_back = nullptr)
   }
 }
 
-/// `convert(taken)`: what cannot become an object of Python goes back, by `give_back(taken)`.
+/// `convert(taken)`: what cannot become an object of Python goes back, by `give_back(taken)`. That
+/// does not hold for what its sender made wrong (corrupt_data): it would be the next one for ever.
 template <class T, class Convert, class GiveBack>
 auto convert_or_give_back(const T& taken, Convert convert, GiveBack give_back) {
   std::exception_ptr failed;
   try {
     return convert(taken);
+  } catch (const nb::python_error& raised) {
+    const auto error = try_error_from(raised.value());
+    if (error && error->code == ErrorCode::corrupt_data) throw;
+    failed = std::current_exception();
   } catch (const std::exception&) {
     failed = std::current_exception();
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
 
 #include "core/thread.hpp"
@@ -17,6 +18,7 @@ namespace tendon::v0::detail {
 /// Errors:  resource_exhausted, as Thread::start().
 /// Blocks:  for their starts and ends.
 /// Cost:    some 20 us for each thread.
-[[nodiscard]] Result<void> check_room_for_threads(std::size_t count, const ThreadRole& role);
+[[nodiscard]] TENDON_API Result<void> check_room_for_threads(std::size_t count,
+                                                             const ThreadRole& role);
 
 }  // namespace tendon::v0::detail

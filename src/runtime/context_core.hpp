@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
 #include <tendon/core/member_event.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/observe/flight_recorder.hpp>
@@ -160,7 +161,7 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] std::vector<PeerIdentity> members() const;
 
  private:
-  [[nodiscard]] Error why_unusable(std::string_view where) const;
+  [[nodiscard]] TENDON_API Error why_unusable(std::string_view where) const;
   [[nodiscard]] Result<void> open();
   void serve();
   // Chores

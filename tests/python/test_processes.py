@@ -226,6 +226,38 @@ def echo(address: str) -> None:
             pipe.send({"sum": int(batch["x"].sum())})
 
 
+LEAVES = """\
+import multiprocessing, sys, tendon
+
+def work(address):
+    global kept
+    kept = [tendon.Context(), tendon.default_context()]
+    for context in kept:
+        with context.connect(address) as pipe:
+            pipe.send({"v": 1})
+
+if __name__ == "__main__":
+    listener = tendon.listen("127.0.0.1:0")
+    with tendon.default_context().events() as events:
+        child = multiprocessing.get_context(sys.argv[1]).Process(target=work, args=(listener.address,))
+        child.start()
+        for _ in range(2):
+            with listener.accept(60) as pipe:
+                assert len(list(pipe)) == 1
+        kinds = (event.kind for event in events)
+        print([next(kind for kind in kinds if kind in ("left", "lost")) for _ in range(2)])
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_of_multiprocessing_leaves_in_order(tmp_path, method):
+    """Also one that is a fork, which runs nothing that atexit has."""
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    done = subprocess.run([sys.executable, tmp_path / "leaves.py", method], capture_output=True, text=True,
+                          timeout=PATIENCE_S)
+    assert (done.stdout, done.stderr) == ("['left', 'left']\n", "")
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_multiprocessing(method):
     with tendon.listen("127.0.0.1:0") as listener:
