@@ -152,7 +152,7 @@ class Server:
 
 
 def _check_handler(handler: Callable[[Pipe], object]) -> None:
-    """A handler that cannot be called with a pipe is a mistake here, not at each client."""
+    """A handler that can never run is a mistake here, not at each client."""
     import inspect  # here and above: an import of tendon is to be quick
 
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
@@ -160,15 +160,6 @@ def _check_handler(handler: Callable[[Pipe], object]) -> None:
                         "is a function or an async function, without yield")
     if not callable(handler):
         raise TypeError(f"the handler is {handler!r}; legal is a function of one argument, the pipe")
-    try:
-        signature = inspect.signature(handler)
-    except (TypeError, ValueError):  # of some that are written in C nothing is known
-        return
-    try:
-        signature.bind(None)
-    except TypeError as failure:
-        raise TypeError(f"the handler {handler!r} cannot be called with a pipe, its one argument: "
-                        f"{failure}") from None
 
 
 async def _wait(returned: Awaitable[object]) -> None:
