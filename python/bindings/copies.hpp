@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <tendon/memory/storage.hpp>
+#include <tendon/tensor/tensor.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+namespace tendon::python {
+
+namespace nb = nanobind;
+
+/// The same in private memory of this process, which may be written. Other threads run while it
+/// copies. ResourceExhausted.
+[[nodiscard]] TensorDict private_copy(const TensorDict& batch);
+[[nodiscard]] Tensor private_copy(const Tensor& tensor);
+[[nodiscard]] Storage private_copy(const Storage& bytes);
+
+/// What the modules copy and pickle ask for, and why a batch is not changed in its place.
+void bind_copies(nb::class_<TensorDict>& type);
+void bind_copies(nb::class_<Tensor>& type);
+
+}  // namespace tendon::python

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pickle of a batch names. Only a program's own pickles: nothing that a peer sent is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._tendon import Tensor, TensorDict
+
+
+def batch(parts: tuple[Any, Any, list[tuple[str, Any]]]) -> TensorDict:
+    return TensorDict._of_parts(parts)
+
+
+def tensor(dtype: str, shape: tuple[int, ...], data: Any) -> Tensor:
+    return Tensor(data)._view(0, dtype, shape)
