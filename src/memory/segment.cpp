@@ -77,7 +77,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes, Write
   return segment;
 }
 
-Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_bytes) {
+Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd&& fd, std::uint64_t size_bytes) {
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   const int mode = fcntl(fd.get(), F_GETFL);
   TENDON_CHECK(check_passed(fd.get(), seals, size_bytes));
@@ -91,7 +91,7 @@ Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_
   return map(std::move(fd), size_bytes, PROT_READ | PROT_WRITE);
 }
 
-Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd fd, std::uint64_t size_bytes) {
+Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd&& fd, std::uint64_t size_bytes) {
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   TENDON_CHECK(check_passed(fd.get(), seals, size_bytes));
   if ((seals & kWriteSeals) != F_SEAL_FUTURE_WRITE || !is_plain_memory(fd.get())) {
@@ -103,15 +103,14 @@ Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd fd, std::uint
   return map(std::move(fd), size_bytes, PROT_READ);
 }
 
-Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_bytes,
+Result<std::shared_ptr<Segment>> Segment::map(OwnedFd&& fd, std::uint64_t size_bytes,
                                               int protection) {
   // First without access, then DONTFORK, then access: a fork in another thread at any moment gives
   // the child either no pages or no mapping, never writable slots.
   void* memory = mmap(nullptr, size_bytes, PROT_NONE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED)
     return system_error("segment.map", "mmap of " + std::to_string(size_bytes) + " bytes", errno);
-  std::shared_ptr<Segment> segment(
-      new Segment(std::move(fd), static_cast<std::byte*>(memory), size_bytes));
+  std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(memory), size_bytes));
   if (madvise(memory, size_bytes, MADV_DONTFORK) != 0)
     return system_error("segment.map", "madvise(MADV_DONTFORK)", errno);
   // A core file must not hold what peers sent; not every kernel option set allows it, and it is no
@@ -119,6 +118,7 @@ Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_byt
   madvise(memory, size_bytes, MADV_DONTDUMP);
   if (mprotect(memory, size_bytes, protection) != 0)
     return system_error("segment.map", "mprotect", errno);
+  segment->fd_ = std::move(fd);
   note_mapped(memory, size_bytes);
   return segment;
 }
