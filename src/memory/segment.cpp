@@ -3,13 +3,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include <cerrno>
 #include <string>
 
+#include "core/file_limit.hpp"
 #include "memory/mapped_ranges.hpp"
 
 namespace tendon::v0::detail {
@@ -24,19 +24,6 @@ constexpr std::uint64_t kTmpfs = 0x01021994;         // TMPFS_MAGIC of linux/mag
 bool is_plain_memory(int fd) {
   struct statfs status = {};
   return fstatfs(fd, &status) == 0 && static_cast<std::uint64_t>(status.f_type) == kTmpfs;
-}
-
-// Beyond the limit ftruncate() would be SIGXFSZ.
-Result<void> check_file_size(std::uint64_t size_bytes) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-      size_bytes <= limit.rlim_cur)
-    return {};
-  return Error{ErrorCode::resource_exhausted, "segment.create",
-               "a segment of " + std::to_string(size_bytes) +
-                   " bytes of shared memory: files of this process may have " +
-                   std::to_string(limit.rlim_cur) + " (raise RLIMIT_FSIZE, ulimit -f)",
-               EFBIG};
 }
 
 // What every descriptor that a peer passed must be, whichever process may write to it.
@@ -63,7 +50,8 @@ Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes, Write
                      std::to_string(kLargestBytes) + " are legal"};
   }
   const std::uint64_t size = (size_bytes + kPage - 1) / kPage * kPage;
-  TENDON_CHECK(check_file_size(size));
+  TENDON_CHECK(check_file_size(size, ErrorCode::resource_exhausted, "segment.create",
+                               "a segment of shared memory"));
   OwnedFd fd(memfd_create("tendon", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return system_error("segment.create", "memfd_create", errno);
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
