@@ -44,19 +44,6 @@ Result<Tensor> copied(const Tensor& tensor) {
   return Tensor::from_bytes(tensor.dtype(), tensor.shape(), whole.bytes());
 }
 
-/// What a batch is made of, for pickle: (batch size, names of dimensions, [(name, entry), ...]),
-/// where a batch below is such a tuple too. NumPy and this module pickle the arrays.
-nb::tuple parts_of(const TensorDict& batch) {
-  nb::list entries;
-  for (const std::string& name : batch.keys()) {
-    nb::object entry = entry_of(batch, escape_name(name));
-    if (nb::isinstance<TensorDict>(entry)) entry = parts_of(nb::cast<const TensorDict&>(entry));
-    entries.append(nb::make_tuple(nb::str(name.data(), name.size()), entry));
-  }
-  return nb::make_tuple(tuple_of(batch.batch_size()), names_or_none(batch.dimension_names()),
-                        entries);
-}
-
 TensorDict of_parts(nb::handle parts) {
   TensorDict batch = dict_without_entries(parts[0], parts[1]);
   for (nb::handle pair : parts[2]) {
@@ -73,10 +60,6 @@ TensorDict of_parts(nb::handle parts) {
   return batch;
 }
 
-nb::object unpickling(const char* function) {
-  return nb::module_::import_("tendon._pickles").attr(function);
-}
-
 [[noreturn]] void refuse_change(nb::handle key) {
   const auto shown = nb::cast<std::string>(nb::repr(key));
   raise_type_error("a batch has the entries that it came with, so " + shown +
@@ -86,6 +69,21 @@ nb::object unpickling(const char* function) {
 }
 
 }  // namespace
+
+nb::tuple parts_of(const TensorDict& batch) {
+  nb::list entries;
+  for (const std::string& name : batch.keys()) {
+    nb::object entry = entry_of(batch, escape_name(name));
+    if (nb::isinstance<TensorDict>(entry)) entry = parts_of(nb::cast<const TensorDict&>(entry));
+    entries.append(nb::make_tuple(nb::str(name.data(), name.size()), entry));
+  }
+  return nb::make_tuple(tuple_of(batch.batch_size()), names_or_none(batch.dimension_names()),
+                        entries);
+}
+
+nb::object unpickling(const char* function) {
+  return nb::module_::import_("tendon._pickles").attr(function);
+}
 
 TensorDict private_copy(const TensorDict& batch) {
   if (batch.leaf_count() == 0) return batch;

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._tendon import Tensor, TensorDict
+from ._tendon import LoadedDict, Tensor, TensorDict
 
 
 def batch(parts: tuple[Any, Any, list[tuple[str, Any]]]) -> TensorDict:
     return TensorDict._of_parts(parts)
+
+
+def loaded(parts: tuple[Any, Any, list[tuple[str, Any]]], metadata: dict[str, str]) -> LoadedDict:
+    return LoadedDict._of(TensorDict._of_parts(parts), metadata)
 
 
 def tensor(dtype: str, shape: tuple[int, ...], data: Any) -> Tensor:
