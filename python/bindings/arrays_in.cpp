@@ -172,7 +172,7 @@ std::optional<Tensor> from_buffer(nb::handle object, const std::string& name) {
                  name.c_str(), quoted_type(object).c_str(), why.c_str());
 }
 
-/// What `__array_interface__` says, read so that whatever it says is safe.
+/// Reads `__array_interface__` so that nothing that it says can harm.
 /// https://numpy.org/doc/stable/reference/arrays.interface.html
 class ArrayInterface {
  public:

@@ -17,13 +17,13 @@ namespace nb = nanobind;
 [[nodiscard]] Tensor private_copy(const Tensor& tensor);
 [[nodiscard]] Storage private_copy(const Storage& bytes);
 
-/// What a batch is made of, for pickle: (batch size, names of dimensions, [(name, entry), ...]),
-/// where a batch below is such a tuple too. NumPy and this module pickle the arrays.
+/// The parts of a batch for pickle: (batch size, names of dimensions, [(name, entry), ...]), where
+/// a batch below is such a tuple too. NumPy and this module pickle the arrays.
 [[nodiscard]] nb::tuple parts_of(const TensorDict& batch);
 /// A function of tendon._pickles.
 [[nodiscard]] nb::object unpickling(const char* function);
 
-/// What the modules copy and pickle ask for, and why a batch is not changed in its place.
+/// Methods that the modules copy and pickle call; setting an entry says why a batch stays as it is.
 void bind_copies(nb::class_<TensorDict>& type);
 void bind_copies(nb::class_<Tensor>& type);
 

@@ -21,7 +21,7 @@ std::string file_name(nb::handle path) {
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
 
-/// What load() gives: a batch of a file, with what its head says beside the tensors.
+/// The batch that load() gives, with the texts that the head of its file has beside the tensors.
 struct LoadedDict : TensorDict {
   SafetensorsMetadata metadata;
 };
@@ -76,9 +76,10 @@ void bind_loaded_dict(nb::module_& module) {
       module, "LoadedDict",
       "A TensorDict of a file: save() writes its metadata again. A dict or TensorDict of it,\n"
       "and what a peer gets, is without.")
-      .def_prop_ro("metadata", texts_of,
-                   "What other programs wrote in the head of the file: {'format': 'pt'}. A copy.",
-                   nb::sig("def metadata(self) -> dict[str, str]"))
+      .def_prop_ro(
+          "metadata", texts_of,
+          "The texts that other programs wrote in the head of the file: {'format': 'pt'}. A copy.",
+          nb::sig("def metadata(self) -> dict[str, str]"))
       .def("__copy__", [](const LoadedDict& self) { return self; })
       .def("__deepcopy__",
            [](const LoadedDict& self, nb::handle /*memo*/) {

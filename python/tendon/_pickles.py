@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pickle of a batch names. Only a program's own pickles: nothing that a peer sent is one."""
+"""Functions that pickles of batches name. They are a program's own: no peer sends a pickle."""
 
 from __future__ import annotations
 

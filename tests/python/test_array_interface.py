@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What says what it is by `__array_interface__` alone, as the images of PIL do."""
+"""Objects that have nothing but `__array_interface__`, as the images of PIL."""
 
 import numpy as np
 import pytest

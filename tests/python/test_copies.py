@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program does with a received batch as with a dict: copies, pickles, changes, collates."""
+"""A received batch is used as a dict is: it is copied, pickled, changed and collated."""
 
 import copy
 import multiprocessing

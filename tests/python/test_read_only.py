@@ -146,7 +146,7 @@ WAYS_OUT = ("recv(mode='copy')", "recv(as_=torch)", "recv(as_=TensorDict)")
 
 
 def written(program, source: str) -> list[str]:
-    """What a program says that writes where it may only read, and dies of it."""
+    """The lines of a program that writes where it may only read, and dies of it."""
     code, out, err = program(WRITES + source + "\nprint('lived on')").finish()
     assert (code, out) == (-signal.SIGSEGV, ""), err
     return err.splitlines()

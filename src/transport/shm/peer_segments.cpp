@@ -57,7 +57,7 @@ Announcement look_at(int socket) {
   return announcement;
 }
 
-// What was looked at; its descriptors were passed on then.
+// The announcement that look_at() saw; its descriptors were passed on then.
 void take(int socket) {
   Descriptor descriptor;
   iovec io{&descriptor, sizeof descriptor};
