@@ -99,33 +99,53 @@ Storage private_copy(const Storage& bytes) {
   return unwrap(without_gil([&] { return copied(bytes); }));
 }
 
+namespace {
+
+constexpr const char* kReduce = "def __reduce__(self) -> tuple[typing.Any, ...]";
+
+}  // namespace
+
 void bind_copies(nb::class_<TensorDict>& type) {
   type.def("__copy__", [](const TensorDict& self) { return self; })
-      .def("__deepcopy__",
-           [](const TensorDict& self, nb::handle /*memo*/) { return private_copy(self); })
-      .def("__reduce__",
-           [](const TensorDict& self) {
-             return nb::make_tuple(unpickling("batch"), nb::make_tuple(parts_of(self)));
-           })
+      .def(
+          "__deepcopy__",
+          [](const TensorDict& self, nb::handle /*memo*/) { return private_copy(self); },
+          nb::arg("memo").none())
+      .def(
+          "__reduce__",
+          [](const TensorDict& self) {
+            return nb::make_tuple(unpickling("batch"), nb::make_tuple(parts_of(self)));
+          },
+          nb::sig(kReduce))
       .def_static("_of_parts", of_parts)
-      .def("__setitem__", [](const TensorDict&, nb::object key, nb::handle) { refuse_change(key); })
-      .def("__delitem__", [](const TensorDict&, nb::object key) { refuse_change(key); });
+      .def(
+          "__setitem__", [](const TensorDict&, nb::object key, nb::object) { refuse_change(key); },
+          nb::arg("key").none(), nb::arg("value").none(),
+          nb::sig("def __setitem__(self, key: object, value: object) -> typing.NoReturn"))
+      .def(
+          "__delitem__", [](const TensorDict&, nb::object key) { refuse_change(key); },
+          nb::arg("key").none(), nb::sig("def __delitem__(self, key: object) -> typing.NoReturn"));
 }
 
 void bind_copies(nb::class_<Tensor>& type) {
   type.def("__copy__", [](const Tensor& self) { return self; })
-      .def("__deepcopy__",
-           [](const Tensor& self, nb::handle /*memo*/) { return private_copy(self); })
-      .def("__reduce__", [](const Tensor& self) {
-        const Tensor whole = unwrap(self.contiguous());
-        const auto offset = static_cast<std::uint64_t>(whole.data() - whole.storage().data());
-        const auto count = static_cast<std::int64_t>(whole.size_bytes());
-        return nb::make_tuple(
-            unpickling("tensor"),
-            nb::make_tuple(
-                std::string(full_name(self.dtype())), tuple_of(self.shape()),
-                to_array(unwrap(Tensor::view(whole.storage(), offset, DType::u8, Shape{count})))));
-      });
+      .def(
+          "__deepcopy__",
+          [](const Tensor& self, nb::handle /*memo*/) { return private_copy(self); },
+          nb::arg("memo").none())
+      .def(
+          "__reduce__",
+          [](const Tensor& self) {
+            const Tensor whole = unwrap(self.contiguous());
+            const auto offset = static_cast<std::uint64_t>(whole.data() - whole.storage().data());
+            const auto count = static_cast<std::int64_t>(whole.size_bytes());
+            const Tensor bytes =
+                unwrap(Tensor::view(whole.storage(), offset, DType::u8, Shape{count}));
+            return nb::make_tuple(unpickling("tensor"),
+                                  nb::make_tuple(std::string(full_name(self.dtype())),
+                                                 tuple_of(self.shape()), to_array(bytes)));
+          },
+          nb::sig(kReduce));
 }
 
 }  // namespace tendon::python

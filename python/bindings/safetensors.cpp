@@ -81,15 +81,19 @@ void bind_loaded_dict(nb::module_& module) {
           "The texts that other programs wrote in the head of the file: {'format': 'pt'}. A copy.",
           nb::sig("def metadata(self) -> dict[str, str]"))
       .def("__copy__", [](const LoadedDict& self) { return self; })
-      .def("__deepcopy__",
-           [](const LoadedDict& self, nb::handle /*memo*/) {
-             return LoadedDict{private_copy(self), self.metadata};
-           })
-      .def("__reduce__",
-           [](const LoadedDict& self) {
-             return nb::make_tuple(unpickling("loaded"),
-                                   nb::make_tuple(parts_of(self), texts_of(self)));
-           })
+      .def(
+          "__deepcopy__",
+          [](const LoadedDict& self, nb::handle /*memo*/) {
+            return LoadedDict{private_copy(self), self.metadata};
+          },
+          nb::arg("memo").none())
+      .def(
+          "__reduce__",
+          [](const LoadedDict& self) {
+            return nb::make_tuple(unpickling("loaded"),
+                                  nb::make_tuple(parts_of(self), texts_of(self)));
+          },
+          nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def_static("_of", [](const TensorDict& batch, const nb::dict& texts) {
         LoadedDict loaded{batch, {}};
         set_all(loaded.metadata, texts);
