@@ -113,7 +113,8 @@ def text_of(root: Path, *patterns: str) -> str:
 
 def check_environment(options: argparse.Namespace) -> None:
     root = options.root
-    product = set(GETENV.findall(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp")))
+    product = set(GETENV.findall(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp",
+                                  "python/bindings/*.[ch]pp")))
     if not product:
         raise Fault("no variable was found in the code: the search is broken")
     elsewhere = text_of(root, "tests/**/*.[ch]pp", "tools/*", "Makefile", "CMakePresets.json")

@@ -12,10 +12,12 @@
 
 #include "arrays_in.hpp"
 #include "bindings.hpp"
+#include "copies.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "numpy_api.hpp"
 #include "schema.hpp"
+#include "torch_api.hpp"
 
 namespace tendon::python {
 namespace {
@@ -101,18 +103,6 @@ nb::object capsule_of(Managed* managed, const char* name) {
 
 std::atomic<std::uint64_t> copied_read_only{0};
 
-/// torch takes DLPack 1.0 and lets its users write to memory that is flagged READ_ONLY.
-bool asked_by_torch() {
-  nb::object frame = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-  const auto module_of = [](nb::handle at) {
-    return std::string(nb::str(at.attr("f_globals").attr("get")("__name__", "")).c_str());
-  };
-  if (frame.is_valid() && module_of(frame) == "tendon._arrays") frame = frame.attr("f_back");
-  if (!frame.is_valid() || frame.is_none()) return false;
-  const std::string module = module_of(frame);
-  return module == "torch" || module.starts_with("torch.");
-}
-
 // https://dmlc.github.io/dlpack/latest/python_spec.html
 nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max_version,
                          nb::handle dl_device, nb::handle copy) {
@@ -125,7 +115,9 @@ nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max
   Tensor exported = tensor;
   const bool versioned =
       !max_version.is_none() && nb::cast<unsigned>(max_version[0]) >= dlpack::kMajorVersion;
-  const bool would_write = tensor.access() == Access::read_only && (!versioned || asked_by_torch());
+  // torch takes DLPack 1.0 and lets its users write to memory that is flagged READ_ONLY.
+  const bool would_write =
+      tensor.access() == Access::read_only && (!versioned || called_by_torch());
   if (would_write && copy.is(Py_False)) {
     PyErr_SetString(PyExc_BufferError,
                     "this memory may be read, not written; torch and the struct before DLPack 1.0 "
@@ -206,8 +198,9 @@ nb::object to_memoryview(const Storage& bytes) {
 }
 
 void bind_tensor(nb::module_& module) {
-  nb::class_<Tensor>(module, "Tensor", kTensorDoc, nb::type_slots(kSlots))
-      .def(
+  auto type = nb::class_<Tensor>(module, "Tensor", kTensorDoc, nb::type_slots(kSlots));
+  bind_copies(type);
+  type.def(
           "__init__",
           [](Tensor* self, nb::object array) {
             auto tensor = tensor_from(array, "the argument");

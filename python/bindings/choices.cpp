@@ -59,6 +59,10 @@ RecvMode recv_mode_from(const std::string& word) {
                            {"copy", RecvMode::copy}});
 }
 
+bool wants_copy_from(const std::string& word) {
+  return choose<bool>("mode", word, {{kViewOrCopy, false}, {"copy", true}});
+}
+
 Minority minority_from(const std::string& word) {
   return choose<Minority>("minority", word,
                           {{"refuse", Minority::refuse}, {"allow", Minority::allow}});

@@ -322,7 +322,7 @@ void bind_receiving(Class& pipe) {
            "The next batch.\n\n"
            "mode: 'view_or_copy' (views while the sender has free memory, else a\n"
            "copy), 'view_only' (else NoCredit), 'copy'.\n"
-           "as_: tensordict.TensorDict, or dict for nested dicts.\n\n"
+           "as_: tensordict.TensorDict, torch for nested dicts of torch tensors, or dict.\n\n"
            "Raises Timeout, EndOfStream, PeerLost, Cancelled, WrongKind (raw bytes come\n"
            "next: recv_message()).",
            nb::sig("def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', "

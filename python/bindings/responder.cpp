@@ -13,6 +13,7 @@
 #include "bindings.hpp"
 #include "dicts.hpp"
 #include "node.hpp"
+#include "read_only_memory.hpp"
 
 namespace tendon::python {
 namespace {
@@ -44,6 +45,7 @@ nb::object next(const std::shared_ptr<Tasks>& self) {
 
 RequestHandle request_of(const TaskHandle& self) {
   const Request& request = self.task->request;
+  note_read_only(request.tensors(), self.tasks->key());
   return {request, self.tasks, converted(request.tensors(), nb::none())};
 }
 
@@ -159,7 +161,7 @@ ResponderHandle declare_responder(nb::object node, const std::string& key, nb::o
   const auto threads = nb::module_::import_("tendon._responder");
   threads.attr("check")(handler);
   const auto shared = nb::cast<const NodeHandle&>(node).node;
-  const auto tasks = std::make_shared<Tasks>();
+  const auto tasks = std::make_shared<Tasks>(key);
   auto responder = ends_in_handlers(
       unwrap(without_gil([&] {
         return Responder::declare(*shared, key,

@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/responder.hpp>
+#include <utility>
 
 namespace tendon::python {
 
@@ -35,6 +37,9 @@ struct Task {
 /// Cost:    two locks, and waking two threads.
 class Tasks {
  public:
+  /// `key`: on which it is asked.
+  explicit Tasks(std::string key) : key_(std::move(key)) {}
+  [[nodiscard]] const std::string& key() const noexcept { return key_; }
   /// The handler of a Responder.
   [[nodiscard]] Result<TensorDict> ask(const Request& request);
   /// Called without the GIL. Null: it was closed.
@@ -54,6 +59,7 @@ class Tasks {
   [[nodiscard]] bool is_closed() const;
 
  private:
+  const std::string key_;
   mutable detail::Mutex mutex_;
   detail::CondVar came_;
   detail::CondVar done_;

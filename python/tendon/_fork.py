@@ -38,7 +38,7 @@ def _enter_child() -> None:
     _closes_at_end = False
     for lock in _locks:
         lock._at_fork_reinit()  # as threading and logging do
-    _tendon._explain_lost_memory()
+    _tendon._explain_memory_faults()
 
 
 os.register_at_fork(after_in_child=_enter_child)

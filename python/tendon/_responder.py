@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ._fork import free_lock
-from ._tendon import Request
+from ._tendon import Request, ResourceExhausted
 
 _log = logging.getLogger("tendon")
 # For handlers, once the interpreter ends [s].
@@ -76,10 +76,11 @@ class _Threads:
             self._threads.add(thread)
         try:
             thread.start()
-        except RuntimeError:
+        except RuntimeError as failure:
             self._forget(thread)
             if not self._threads:
-                raise
+                raise ResourceExhausted("TD-E0201 resource exhausted: the system gives no further thread to the "
+                                        f"responder of {self._key}: {failure}") from failure
             _log.exception("no further thread for %s", self._key)
 
     def _serve(self) -> None:

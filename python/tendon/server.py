@@ -20,6 +20,7 @@ from ._tendon import (
     Forked,
     HandlerFailed,
     Pipe,
+    ResourceExhausted,
     ServerBusy,
     Timeout,
 )
@@ -51,7 +52,12 @@ class Server:
         self._lock = free_lock()
         self._clients: dict[threading.Thread, Pipe] = {}
         self._acceptor = threading.Thread(target=self._accept, name="tendon server", daemon=True)
-        self._acceptor.start()
+        try:
+            self._acceptor.start()
+        except RuntimeError as failure:
+            self._listener.close()
+            raise ResourceExhausted("TD-E0201 resource exhausted: the system gives no further thread to a server: "
+                                    f"{failure}") from failure
         self._process = os.getpid()
         # No thread may be in a wait when the interpreter takes itself apart.
         atexit.register(self._stop)

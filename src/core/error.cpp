@@ -63,6 +63,7 @@ ErrorCode code_of_errno(int value) {
       return ErrorCode::too_many_open_files;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
       return ErrorCode::storage_full;
     case ENOMEM:
       return ErrorCode::resource_exhausted;
@@ -97,6 +98,8 @@ std::string_view remedy_of_errno(int value) {
       return " (this process has as many as it may: raise RLIMIT_NOFILE, `ulimit -n`)";
     case ENFILE:
       return " (all processes together have as many as they may: raise fs.file-max)";
+    case EFBIG:
+      return " (beyond RLIMIT_FSIZE, `ulimit -f`, or what the file system has)";
     default:
       return "";
   }

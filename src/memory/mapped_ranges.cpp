@@ -25,6 +25,11 @@ std::uintptr_t number_of(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
 }
 
+bool holds(const Range& range, const void* address) noexcept {
+  return range.state.load() == Range::State::shown &&
+         number_of(address) - range.begin.load() < range.size_bytes.load();
+}
+
 }  // namespace
 
 void note_mapped(const void* begin, std::size_t size_bytes) noexcept {
@@ -51,11 +56,14 @@ void note_unmapped(const void* begin) noexcept {
 }
 
 bool was_lost_by_fork(const void* address) noexcept {
-  for (const Range& range : ranges) {
-    if (range.state.load() == Range::State::shown && range.process.load() != process_number() &&
-        number_of(address) - range.begin.load() < range.size_bytes.load())
-      return true;
-  }
+  for (const Range& range : ranges)
+    if (holds(range, address) && range.process.load() != process_number()) return true;
+  return false;
+}
+
+bool is_mapped(const void* address) noexcept {
+  for (const Range& range : ranges)
+    if (holds(range, address) && range.process.load() == process_number()) return true;
   return false;
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
@@ -65,6 +66,7 @@ void Admission::on_time() {
   // What has come counts: this Context may have made no progress for a while.
   advance();
   if (finished_) return;
+  if (rendezvous_) context().loop().change(rendezvous_.get(), EPOLLIN);
   const Deadline due = acceptor_->due(number_);
   if (!due.has_passed()) {
     timer_ = context().add_timed(due, weak_from_this());
@@ -241,6 +243,12 @@ void Admission::close_rendezvous() {
 
 void Admission::on_rendezvous() {
   OwnedFd fd(accept4(rendezvous_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd && (errno == EMFILE || errno == ENFILE)) {
+    // It stays in the kernel's queue, and epoll would say so for ever: on_time() goes on.
+    context().loop().change(rendezvous_.get(), 0);
+    context().remove_timed(timer_);
+    timer_ = context().add_timed(std::chrono::milliseconds(100), weak_from_this());
+  }
   if (!fd) return;
   close_rendezvous();  // one visitor, and no file is left
   acceptor_->admit_visitor(std::move(fd), shared_from_this());
