@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <tendon/control/limits.hpp>
 #include <tendon/session/limits.hpp>
@@ -17,6 +18,7 @@
 #include "control/ipc_names.hpp"
 #include "control/zap_door.hpp"
 #include "core/fork_guard.hpp"
+#include "core/process_wide.hpp"
 #include "core/thread_room.hpp"
 #include "session/machine.hpp"
 
@@ -77,6 +79,10 @@ class InThisProcess {
 
 using ZmqContext = InThisProcess<zmq::context_t>;
 using Socket = InThisProcess<zmq::socket_t>;
+
+/// Never used, never ended. ZeroMQ ends what it is built on (OpenPGM) with its last context and
+/// begins it again with the next one, and two threads that do so at one time meet in it.
+constinit MadeOnce<zmq::context_t> one_context_is_left;
 
 Error forked(std::string_view where) {
   return Error{ErrorCode::forked, where, "these flows belong to the process before fork"};
@@ -427,6 +433,7 @@ Result<std::shared_ptr<StepNetwork>> zmq_network() {
   try {
     TENDON_CHECK(check_room_for_threads(
         kThreadsOfZmq, {.name = "tendon-room", .where = "control.network", .task = "for ZeroMQ"}));
+    (void)one_context_is_left.get([] { return std::make_unique<zmq::context_t>(1); });
     zmq::context_t context(1);
     context.set(zmq::ctxopt::blocky, 0);
     // The first socket starts them.
