@@ -8,6 +8,7 @@
 #include <tendon/fabric/qos.hpp>
 #include <tendon/fabric/subscriber.hpp>
 #include <tendon/group/options.hpp>
+#include <tendon/observe/log.hpp>
 #include <tendon/pipe/pipe.hpp>
 
 #include "shared.hpp"
@@ -22,6 +23,7 @@ TENDON_BETWEEN_MODULES [[nodiscard]] Profile profile_from(const std::string& wor
 [[nodiscard]] Minority minority_from(const std::string& word);
 [[nodiscard]] Fence fence_from(const std::string& word);
 [[nodiscard]] Overflow overflow_from(const std::string& word);
+[[nodiscard]] LogLevel log_level_from(const std::string& word);
 [[nodiscard]] Priority priority_from(const std::string& word);
 [[nodiscard]] PlainPeers plain_peers_from(const std::string& word);
 [[nodiscard]] PlainContent plain_content_from(const std::string& word);
