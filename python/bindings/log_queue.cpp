@@ -105,9 +105,6 @@ void bind_log(nb::module_& module) {
   module.def("_log_to", [](const std::shared_ptr<LogQueue>& queue) {
     set_log_callback(queue->level(), [queue](const LogLine& line) { queue->push(line); });
   });
-  module.def("_keep_for_good", [](const std::shared_ptr<LogQueue>& queue) {
-    (void)new std::shared_ptr<LogQueue>(queue);
-  });
   // For the tests.
   module.def(
       "_log",

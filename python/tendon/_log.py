@@ -26,7 +26,6 @@ class _Pump:
         self.level = level
         self._lines = _tendon._LogQueue(level)
         self._thread = threading.Thread(target=self._run, name="tendon log", daemon=True)
-        self._is_parents = False
 
     def start(self) -> None:
         self._thread.start()
@@ -40,9 +39,6 @@ class _Pump:
 
     def in_child(self) -> _Pump | None:
         """What takes its place in a forked child; None: the child can start no thread."""
-        self._is_parents = True
-        # The end of a lock that a thread of the parent waits at would wait for that thread.
-        _tendon._keep_for_good(self._lines)
         fresh = _Pump(self._callback, self.level)
         try:
             fresh.start()
@@ -52,7 +48,7 @@ class _Pump:
         return fresh
 
     def _run(self) -> None:
-        while not self._is_parents and (line := self._lines.next()) is not None:
+        while (line := self._lines.next()) is not None:
             try:
                 self._callback(line)
             except BaseException:  # SystemExit ends no program from here either
