@@ -25,7 +25,7 @@ using detail::FileMark;
 using detail::StderrLines;
 
 // While the program or library is loaded: before anybody can have closed it, but for its parent.
-const FileMark kStderrAtLoad = FileMark::of(STDERR_FILENO);
+const FileMark kStderrAtLoad = FileMark::of_standard(STDERR_FILENO);
 
 class Logger {
  public:
@@ -58,7 +58,7 @@ class Logger {
     if (*shared)
       callback_.swap(shared);
     else
-      shared = use_stderr(FileMark::of(STDERR_FILENO));
+      shared = use_stderr(FileMark::of_standard(STDERR_FILENO));
     level_.store(level, std::memory_order_relaxed);
   }
   std::shared_ptr<const LogCallback> callback() const {

@@ -77,6 +77,11 @@ FileMark FileMark::of(int fd) noexcept {
   return mark;
 }
 
+FileMark FileMark::of_standard(int fd) noexcept {
+  const int flags = fcntl(fd, F_GETFD);
+  return flags < 0 || (flags & FD_CLOEXEC) != 0 ? FileMark() : of(fd);
+}
+
 void StderrLines::write(std::string_view line) noexcept {
   if (file_.type == 0 || FileMark::of(fd_) != file_) {
     left_out_.fetch_add(1);

@@ -240,6 +240,25 @@ TEST(Log, AChildThatIsForkedWhileOthersLogMayLog) {
   tendon::set_log_callback(LogLevel::warn, {});
 }
 
+// Neither a parent nor dup2() leaves a descriptor that exec() closes.
+TEST(Log, AFileThatExecClosesIsNoStandardError) {
+  const tendon::test::ScratchDir folder;
+  const std::string path = (folder.path() / "data").string();
+  const int status = tendon::test::run_in_child([&path] {
+    close(STDERR_FILENO);
+    if (open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600) != STDERR_FILENO) return 2;
+    tendon::set_log_callback(LogLevel::warn, {});
+    tendon::log(LogLevel::error, "x.y", "line");
+    struct stat file {};
+    if (fstat(STDERR_FILENO, &file) != 0 || file.st_size != 0) return 3;
+    fcntl(STDERR_FILENO, F_SETFD, 0);
+    tendon::set_log_callback(LogLevel::warn, {});
+    tendon::log(LogLevel::error, "x.y", "line");
+    return fstat(STDERR_FILENO, &file) == 0 && file.st_size != 0 ? 0 : 4;
+  });
+  EXPECT_TRUE(tendon::test::exited_with(status, 0)) << "status " << status;
+}
+
 // The environment is read once, at the first use: a process of its own shows it.
 std::string stderr_with_environment(const char* value) {
   std::array<int, 2> ends{};
