@@ -63,11 +63,10 @@ class SaysThatItDials {
  public:
   SaysThatItDials() {
     if (!is_quiet_) return;
-    set_log_callback(LogLevel::warn,
-                     [](LogLevel level, std::string_view where, std::string_view text) {
-                       if (level == LogLevel::error || where == "pipe.connect")
-                         say(fmt::format("tendon: {}", text));
-                     });
+    set_log_callback(LogLevel::warn, [](const LogLine& line) {
+      if (line.level == LogLevel::error || line.where == "pipe.connect")
+        say(fmt::format("tendon: {}", line.text));
+    });
   }
   SaysThatItDials(const SaysThatItDials&) = delete;
   SaysThatItDials& operator=(const SaysThatItDials&) = delete;

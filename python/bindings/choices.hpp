@@ -8,6 +8,7 @@
 #include <tendon/fabric/qos.hpp>
 #include <tendon/fabric/subscriber.hpp>
 #include <tendon/group/options.hpp>
+#include <tendon/observe/log.hpp>
 #include <tendon/pipe/pipe.hpp>
 
 #include "shared.hpp"
@@ -25,6 +26,7 @@ inline constexpr const char* kViewOrCopy = "view_or_copy";
 [[nodiscard]] Minority minority_from(const std::string& word);
 [[nodiscard]] Fence fence_from(const std::string& word);
 [[nodiscard]] Overflow overflow_from(const std::string& word);
+[[nodiscard]] LogLevel log_level_from(const std::string& word);
 [[nodiscard]] Priority priority_from(const std::string& word);
 [[nodiscard]] PlainPeers plain_peers_from(const std::string& word);
 [[nodiscard]] PlainContent plain_content_from(const std::string& word);

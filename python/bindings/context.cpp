@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <tendon/core/mutex.hpp>
+#include <tendon/observe/log.hpp>
 #include <vector>
 
 #include "bindings.hpp"
@@ -89,7 +90,10 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
 void close_all() {
   release_left_over();
   const WithoutGil unlocked;
-  for (const auto& context : open_contexts().all()) (void)context->close(std::chrono::seconds(2));
+  for (const auto& context : open_contexts().all()) {
+    if (const auto closed = context->close(std::chrono::seconds(2)); !closed)
+      log(LogLevel::warn, "context.close", closed.error().detail);
+  }
 }
 
 }  // namespace

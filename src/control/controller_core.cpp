@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/resending.hpp"
+#include "runtime/strangers.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -151,7 +152,10 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
       }
     }
   }
-  if (refused) pipe->cancel(*refused);
+  if (!refused) return;
+  const std::string name = pipe->peer().to_string();
+  refuse_stranger(door_->context.get(), "control.join", {name, name}, refused->detail);
+  pipe->cancel(*refused);
 }
 
 void ControllerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/strangers.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -59,6 +61,10 @@ void ZapDoor::run() {
       // version, request id, domain, address, identity, mechanism, credentials
       if (frames.size() < 6) frames.resize(6);
       const bool may = may_enter(frames[5], frames.size() > 6 ? frames[6] : std::string());
+      if (!may) {
+        refuse_stranger(nullptr, "control.bind", {frames[3], frames[3]},
+                        "it has no key of a worker of this roster");
+      }
       const std::array<std::string_view, 6> reply{
           "1.0", frames[1], may ? "200" : "400", may ? "OK" : "not a worker of this roster",
           "",    ""};

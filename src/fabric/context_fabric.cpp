@@ -2,7 +2,6 @@
 #include "fabric/context_fabric.hpp"
 
 #include <map>
-#include <tendon/observe/log.hpp>
 #include <vector>
 
 #include "core/process_wide.hpp"
@@ -73,7 +72,7 @@ Result<void> ContextFabric::open() {
   peers_ = std::move(peers);
   if (const auto directory = runtime_directory(); !directory) {
     if (runtime_directory_is_asked_for()) return directory.error();
-    log(LogLevel::warn, "node.join", "no unix socket: " + directory.error().detail);
+    context_->log(LogLevel::warn, "node.join", "no unix socket: " + directory.error().detail);
     return {};
   }
   TENDON_TRY(home, RuntimeHome::create(context_, dialler_, asked_runtime_directory()));

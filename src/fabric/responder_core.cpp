@@ -7,7 +7,6 @@
 #include <exception>
 #include <limits>
 #include <tendon/fabric/limits.hpp>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
@@ -157,7 +156,7 @@ bool ResponderCore::has_thread() {
   if (started)
     threads_.push_back(*std::move(started));
   else  // the next request tries again; until then the threads that there are do the work
-    log(LogLevel::warn, kWhere, started.error().detail);
+    context_.log(LogLevel::warn, kWhere, started.error().detail);
   return !threads_.empty();
 }
 
@@ -280,8 +279,8 @@ void ResponderCore::answer(Job& job) {
 }
 
 Result<TensorDict> ResponderCore::run(const Request& request) const {
-  const auto failed = [](std::string_view what) {
-    log(LogLevel::error, "responder.handler", what);
+  const auto failed = [this](std::string_view what) {
+    context_.log(LogLevel::error, "responder.handler", what);
     return Error{ErrorCode::handler_failed, "responder.handler", std::string(what)};
   };
   try {

@@ -2,7 +2,6 @@
 #include "fabric/sample_thread.hpp"
 
 #include <exception>
-#include <tendon/observe/log.hpp>
 #include <utility>
 
 #include "fabric/subscriber_core.hpp"
@@ -19,9 +18,9 @@ void run(SubscriberCore& subscriber, const std::function<void(Sample)>& on_sampl
     try {
       on_sample(*std::move(sample));
     } catch (const std::exception& failure) {
-      log(LogLevel::error, kWhere, failure.what());
+      subscriber.context()->log(LogLevel::error, kWhere, failure.what());
     } catch (...) {
-      log(LogLevel::error, kWhere, "an exception that is no std::exception");
+      subscriber.context()->log(LogLevel::error, kWhere, "an exception that is no std::exception");
     }
   }
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/session/limits.hpp>
 
@@ -154,10 +153,10 @@ void ListenerCore::bound_what_is_left(const Link& link) {
   for (std::size_t i = backlog_.size(); i-- > 0 && left_bytes() > limit_bytes;) {
     const PipeCore& core = *backlog_[i];
     if (&core.link() != &link || core.left_bytes() == 0) continue;
-    log(LogLevel::warn, "listener",
-        "dropped a pipe that nobody accepted, with " + std::to_string(core.left_bytes()) +
-            " bytes from " + link.peer_name() + ", which has left: at most " +
-            std::to_string(limit_bytes) + " bytes of such peers are kept");
+    context_->log(LogLevel::warn, "listener",
+                  "dropped a pipe that nobody accepted, with " + std::to_string(core.left_bytes()) +
+                      " bytes from " + link.peer_name() + ", which has left: at most " +
+                      std::to_string(limit_bytes) + " bytes of such peers are kept");
     context_->recorder().record("pipe dropped", link.peer_name(), core.left_bytes());
     backlog_.erase(backlog_.begin() + static_cast<std::ptrdiff_t>(i));
   }

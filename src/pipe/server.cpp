@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <list>
 #include <tendon/core/mutex.hpp>
-#include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/server.hpp>
 
@@ -113,7 +112,7 @@ class Server::State : public std::enable_shared_from_this<State> {
       if (started) {
         client.thread = *std::move(started);
       } else {
-        log(LogLevel::error, "server.handler", started.error().detail);
+        core->context()->log(LogLevel::error, "server.handler", started.error().detail);
         clients_.pop_back();
         --busy_count_;
         changed_.notify_all();
@@ -125,7 +124,7 @@ class Server::State : public std::enable_shared_from_this<State> {
 
   void run(const std::shared_ptr<detail::PipeCore>& core, Pipe pipe) {
     const auto failed = [&](std::string_view what) {
-      log(LogLevel::error, "server.handler", what);
+      core->context()->log(LogLevel::error, "server.handler", what);
       core->cancel(Error{ErrorCode::handler_failed, "server.handler", std::string(what)});
     };
     serving_ = core.get();

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
 #include "core/failpoint.hpp"
@@ -41,6 +40,7 @@ Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
       visitor_(nullptr),
       stream_(std::move(stream), Handshake::acceptor()),
       source_(source),
+      stranger_(stranger_at(*stream_.stream())),
       connection_(connection_text(stream_.stream()->fd(), ConnectionEnd::acceptor)) {}
 
 Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
@@ -49,7 +49,8 @@ Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
       number_(number),
       visitor_(visitor.get()),
       stream_(std::move(visitor), Handshake::acceptor()),
-      parent_(std::move(parent)) {}
+      parent_(std::move(parent)),
+      stranger_(stranger_at(*visitor_)) {}
 
 Admission::~Admission() { close_rendezvous(); }
 
@@ -72,7 +73,9 @@ void Admission::on_time() {
     timer_ = context().add_timed(due, weak_from_this());
     return;
   }
-  log(LogLevel::info, kWhere, "a peer did not go on with its handshake in time");
+  const bool has_place = parent_ != nullptr || due.time_point() != Door::Time::min();
+  note_refused(has_place ? "it did not go on with its handshake in time"
+                         : "its place before the door went to another connection");
   (void)stream_.handshake().on_timeout();
   finish();
 }
@@ -106,9 +109,11 @@ void Admission::advance() {
     HandshakeStep step = stream_.advance();
     if (step.next == Next::read) return listen();
     if (step.next == Next::failed) {
-      // A connector that found a better way, or none, just closes; only the odd ones are worth a
-      // line.
-      log(LogLevel::info, kWhere, step.error->detail);
+      // A connector that found a better way, or none, just closes, as a probe of a port does.
+      if (step.send.empty())
+        context().log(LogLevel::info, kWhere, stranger_.address + ": " + step.error->detail);
+      else
+        note_refused(step.error->detail);
       return finish();
     }
     if (!step.message) {
@@ -116,7 +121,10 @@ void Admission::advance() {
       return finish();
     }
     const bool has_place = acceptor_->heard(parent_ == nullptr ? number_ : parent_->number_);
-    if (parent_ == nullptr && !has_place) return finish();
+    if (parent_ == nullptr && !has_place) {
+      note_refused(kNoPlace);
+      return finish();
+    }
     const HelloMessage message = *std::move(step.message);
     bool goes_on = false;
     switch (message.kind) {
@@ -159,15 +167,22 @@ void Admission::on_said_last() {
   if (link == nullptr) return;
   context().loop().forget(stream_.stream()->fd());
   if (const auto added = link->add_lane(stream_.release()); !added)
-    log(LogLevel::warn, kWhere, added.error().detail);
+    note_refused(added.error().detail);
   else
     context().links().renew(*link);
 }
 
 bool Admission::refuse(Error error) {
-  log(LogLevel::warn, kWhere, "refused a peer: " + error.detail);
+  note_refused(error.detail);
   (void)stream_.reject(std::move(error));
   return false;
+}
+
+void Admission::note_refused(std::string_view why) const {
+  Stranger named = stranger_;
+  if (peer_ && peer_->kind == HelloKind::hello)
+    named.address += ", which says that it is " + identity_of(*peer_).to_string();
+  refuse_stranger(&context(), kWhere, named, why);
 }
 
 bool Admission::on_hello(const HelloMessage& hello) {
@@ -216,7 +231,7 @@ Result<HelloMessage> Admission::offer_memory(HelloMessage answer) {
     return std::move(token).error();
   } else {
     answer.reason = std::move(token).error().detail;
-    log(LogLevel::warn, kWhere, answer.reason);
+    acceptor_->say_at_pace(LogLevel::warn, kWhere, answer.reason);
   }
   return answer;
 }
@@ -286,7 +301,7 @@ bool Admission::on_ready_frame() {
   if (link) {
     const auto added = context().add_link(*link, LinkRole::acceptor, Proofs::of_this_user(),
                                           Features(peer_->features), origin());
-    if (!added) log(LogLevel::warn, kWhere, added.error().detail);
+    if (!added) note_refused(added.error().detail);
   }
   return false;
 }
@@ -338,7 +353,7 @@ bool Admission::accept_stream(const HelloMessage& path) {
   const HandshakeStep last = lane ? stream_.handshake().reply(ready_frame(*lane))
                                   : stream_.handshake().reject(lane.error());
   if (!lane) {
-    log(LogLevel::warn, kWhere, lane.error().detail);
+    note_refused(lane.error().detail);
     if (link) (*link)->say_first(last.send);
     return false;
   }
@@ -346,7 +361,7 @@ bool Admission::accept_stream(const HelloMessage& path) {
   (*link)->say_first(last.send);
   const auto added =
       context().add_link(*link, LinkRole::acceptor, proofs, Features(peer_->features), origin());
-  if (!added) log(LogLevel::warn, kWhere, added.error().detail);
+  if (!added) note_refused(added.error().detail);
   return false;
 }
 

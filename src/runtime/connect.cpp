@@ -162,7 +162,7 @@ Result<Connector::Talk> Connector::dial_lane(const HelloMessage& message) {
 }
 
 Result<Connector::Talk> Connector::dial(Absent absent, const std::function<Result<Talk>()>& once) {
-  TENDON_TRY(redial, Redial::make(address_text_, absent, deadline_));
+  TENDON_TRY(redial, Redial::make(context_, address_text_, absent, deadline_));
   for (;;) {
     auto dialled = once();
     if (dialled) return dialled;

@@ -19,10 +19,11 @@ Context& Context::operator=(Context&& other) noexcept {
 
 Context::~Context() {
   if (core_ == nullptr) return;
-  if (core_->forked())
+  if (core_->forked()) {
     detail::leave_to_parent(core_);
-  else
-    (void)core_->close(core_->options().linger);
+  } else if (const auto closed = core_->close(core_->options().linger); !closed) {
+    core_->log(LogLevel::warn, "context.close", closed.error().detail);
+  }
 }
 
 Result<Context> Context::create(ContextOptions options) {

@@ -2,12 +2,13 @@
 #include "runtime/context_core.hpp"
 
 #include <cstring>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/limits.hpp>
 #include <utility>
 
+#include "observe/context_log.hpp"
 #include "runtime/settings.hpp"
+#include "runtime/strangers.hpp"
 #include "runtime/waits_for.hpp"
 #include "session/features.hpp"
 #include "session/machine.hpp"
@@ -67,6 +68,22 @@ void ContextCore::serve() {
   served_here = this;
   waiting_.serve();
   run_last_callbacks();  // where one of them closed the Context, close() did not see the rest
+}
+
+std::string ContextCore::log_name() const {
+  constexpr std::size_t kDigits = 8;
+  const std::string id = identity_.context.to_string().substr(0, kDigits);
+  return identity_.name.empty() ? id : identity_.name + '/' + id;
+}
+
+void ContextCore::log(LogLevel level, std::string_view where,
+                      std::string_view text) const noexcept {
+  if (!log_enabled(level)) return;
+  try {
+    log_of(log_name(), level, where, text);
+  } catch (...) {
+    // Without memory for a name there is none for a line.
+  }
 }
 
 HelloMessage ContextCore::hello(Profile profile) const {
@@ -142,7 +159,7 @@ Deadline ContextCore::next_chore(Pace pace) const {
 
 void ContextCore::run_chores(Pace pace) {
   timers_.run();
-  if (pace == Pace::unhurried) prefaults_.run();
+  if (pace == Pace::unhurried) prefaults_.run(*this);
   const auto now = Clock::now();
   const auto entries = links_.take_tick(now);
   if (!entries) return;
@@ -170,7 +187,8 @@ void ContextCore::tick(const LinkEntry& entry, Clock::time_point now) {
   links_.note_reported(link, signs);
   publish({suspect ? MemberEventKind::suspect : MemberEventKind::alive, link.peer_name(),
            suspect ? "gives no sign of life, not proved dead" : "gives signs of life again", now,
-           link.peer().context});
+           link.peer().context},
+          LogLevel::warn);
 }
 
 bool ContextCore::has_callbacks() const noexcept { return callbacks_.any() || prefaults_.any(); }
@@ -186,11 +204,9 @@ void ContextCore::schedule(std::function<void()> callback) {
   waiting_.wake_service();
 }
 
-void ContextCore::publish(MemberEvent event) {
+void ContextCore::publish(MemberEvent event, LogLevel level) {
   recorder_.record("member", event.member, static_cast<std::uint64_t>(event.kind));
-  log(event.kind == MemberEventKind::joined || event.kind == MemberEventKind::left ? LogLevel::info
-                                                                                   : LogLevel::warn,
-      "context.member",
+  log(level, "context.member",
       std::string(to_string(event.kind)) + ": " + event.member + ": " + event.reason);
   if (!member_callbacks_.admit()) {
     user_event_.signal();
@@ -258,7 +274,8 @@ Result<void> ContextCore::add_link(const std::shared_ptr<Link>& link, LinkRole r
   loop_.ring();
   recorder_.record("link", link->peer_name(), static_cast<std::uint64_t>(link->path().kind));
   publish({MemberEventKind::joined, link->peer_name(), link->path().to_string(), Clock::now(),
-           link->peer().context});
+           link->peer().context},
+          LogLevel::info);
   return {};
 }
 
@@ -328,7 +345,7 @@ void ContextCore::on_open(Link& link, const Descriptor& descriptor, Bytes header
   const Result<void> may_carry = entry->satisfies(entrance->profile);
   if (handler.share == nullptr) return refuse(ErrorCode::unreachable, "the listener was closed");
   if (!may_carry) {
-    log(LogLevel::warn, "context.on_open", "refused a pipe: " + may_carry.error().detail);
+    refuse_stranger(this, "context.on_open", stranger_at(link), may_carry.error().detail);
     return refuse(may_carry.error().code, may_carry.error().detail);
   }
   if (link.pipe_count() >= link.most_pipes())
@@ -415,9 +432,11 @@ void ContextCore::on_ended(Link& link, const Error* error) {
     keep_for_now(std::move(handler));
   }
   if (link.retired()) return;
-  publish({error == nullptr ? MemberEventKind::left : MemberEventKind::lost, link.peer_name(),
-           error == nullptr ? "closed its context" : error->detail, Clock::now(),
-           link.peer().context});
+  const bool is_returned = error == nullptr || link.end_told_pipes();
+  publish(
+      {error == nullptr ? MemberEventKind::left : MemberEventKind::lost, link.peer_name(),
+       error == nullptr ? "closed its context" : error->detail, Clock::now(), link.peer().context},
+      is_returned ? LogLevel::info : LogLevel::warn);
 }
 
 // Context
@@ -444,7 +463,8 @@ std::string ContextCore::publish_unsent() {
              "the context was closed before everything was sent to it; messages that had not begun "
              "to leave: " +
                  std::to_string(peer.message_count),
-             Clock::now(), context});
+             Clock::now(), context},
+            LogLevel::info);
     left += (left.empty() ? "" : ", ") + peer.peer;
   }
   // The last chance for callbacks to hear of it.

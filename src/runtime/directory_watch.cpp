@@ -44,7 +44,8 @@ void DirectoryWatch::begin_notices(const std::string& directory,
                                    const std::vector<std::string>& files) {
   OwnedFd fd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (!fd) {
-    log(LogLevel::info, "context.directory",
+    context_->log(
+        LogLevel::info, "context.directory",
         std::string("the runtime directory is looked at by the clock alone: inotify_init1: ") +
             errno_text(errno));
     return;

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <tendon/observe/log.hpp>
 #include <utility>
+
+#include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -16,10 +17,11 @@ constexpr std::chrono::microseconds kLeastPause{1000};
 
 }  // namespace
 
-Result<Redial> Redial::make(std::string_view address, Absent absent, Deadline deadline) {
+Result<Redial> Redial::make(const ContextCore& context, std::string_view address, Absent absent,
+                            Deadline deadline) {
   const auto bounds = absent == Absent::wait ? Backoff::kAbsent : Backoff::kAtTheDoor;
   TENDON_TRY(backoff, Backoff::seeded(bounds));
-  return Redial(address, absent, deadline, std::move(backoff));
+  return Redial(context, address, absent, deadline, std::move(backoff));
 }
 
 bool Redial::is_worth_another(const Error& failed, Heard heard) const {
@@ -47,7 +49,8 @@ void Redial::tell_once() {
     const auto left = std::chrono::ceil<std::chrono::seconds>(deadline_.remaining());
     until = "for " + std::to_string(left.count()) + " s more";
   }
-  log(LogLevel::warn, kWhere,
+  context_->log(
+      LogLevel::warn, kWhere,
       "nobody listens at " + address_ + " yet (" + last_->detail + "); dialling " + until);
 }
 

@@ -14,6 +14,8 @@
 
 namespace tendon::v0::detail {
 
+class ContextCore;
+
 /// Decides after each failed try of one connect whether there is a next one, and when.
 ///
 /// Owns:    the last cause worth another try, and the pauses.
@@ -26,20 +28,26 @@ class Redial {
   /// Whether the listener has said anything at all in that try.
   enum class Heard : std::uint8_t { nothing, something };
 
-  [[nodiscard]] static Result<Redial> make(std::string_view address, Absent absent,
-                                           Deadline deadline);
+  [[nodiscard]] static Result<Redial> make(const ContextCore& context, std::string_view address,
+                                           Absent absent, Deadline deadline);
 
   /// The pause before the next try; or the error that ends them: a failure that another try
   /// does not change, or, at the deadline, the last cause with the number of tries.
   [[nodiscard]] Result<std::chrono::microseconds> after(Error failed, Heard heard);
 
  private:
-  Redial(std::string_view address, Absent absent, Deadline deadline, Backoff backoff)
-      : address_(address), absent_(absent), deadline_(deadline), backoff_(std::move(backoff)) {}
+  Redial(const ContextCore& context, std::string_view address, Absent absent, Deadline deadline,
+         Backoff backoff)
+      : context_(&context),
+        address_(address),
+        absent_(absent),
+        deadline_(deadline),
+        backoff_(std::move(backoff)) {}
   [[nodiscard]] bool is_worth_another(const Error& failed, Heard heard) const;
   [[nodiscard]] Error give_up() const;
   void tell_once();
 
+  const ContextCore* const context_;
   const std::string address_;
   const Absent absent_;
   const Deadline deadline_;

@@ -82,7 +82,7 @@ void check_descriptor_2() {
   if (fstat(STDERR_FILENO, &found) != 0 || found.st_ino != file_of_the_program) return;
   std::string text(static_cast<std::size_t>(found.st_size), '\0');
   if (pread(STDERR_FILENO, text.data(), text.size(), 0) != found.st_size) fail("no such file");
-  const auto line = text.find("tendon ");
+  const auto line = text.find(" tendon[");
   if (line != std::string::npos) fail("a file was written to: " + text.substr(line, 200));
 }
 

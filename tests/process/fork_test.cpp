@@ -281,7 +281,7 @@ TEST_P(Fork, AThousandChildrenOfABusyProcessConnectAndExchange) {
   });
   ASSERT_TRUE(succeeds(server));
   const std::string address = server->address();
-  set_log_callback(LogLevel::warn, [](LogLevel, std::string_view, std::string_view) {});
+  set_log_callback(LogLevel::warn, [](const LogLine&) {});
   std::atomic<bool> over{false};
   const auto repeat = [&over](auto work) {
     return std::thread([&over, work] {

@@ -14,16 +14,19 @@ namespace tendon::test {
 class LogLines {
  public:
   LogLines() {
-    set_log_callback(LogLevel::warn,
-                     [this](LogLevel, std::string_view where, std::string_view text) {
-                       const std::lock_guard lock(mutex_);
-                       lines_.push_back(std::string(where) + " " + std::string(text));
-                     });
+    set_log_callback(LogLevel::warn, [this](const LogLine& line) {
+      const std::lock_guard lock(mutex_);
+      lines_.push_back(std::string(line.where) + " " + std::string(line.text));
+    });
   }
   LogLines(const LogLines&) = delete;
   LogLines& operator=(const LogLines&) = delete;
   ~LogLines() { set_log_callback(LogLevel::warn, {}); }
 
+  [[nodiscard]] std::vector<std::string> all() const {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
   /// Does any line contain `text`?
   [[nodiscard]] bool have(std::string_view text) const {
     const std::lock_guard lock(mutex_);

@@ -2,7 +2,6 @@
 #include "group/epochs/group_core.hpp"
 
 #include <algorithm>
-#include <tendon/observe/log.hpp>
 
 #include "core/peer_error.hpp"
 #include "core/text.hpp"
@@ -188,7 +187,7 @@ void GroupCore::take_back_held() {
                     "this member has left group \"" + name_ + "\" while " + name +
                         " had not taken what was sent to it before; nothing of this was delivered"};
     if (const std::size_t count = channel->take_back_held(id_, why); count != 0) {
-      log(LogLevel::warn, why.where, std::to_string(count) + " messages: " + why.detail);
+      context()->log(LogLevel::warn, why.where, std::to_string(count) + " messages: " + why.detail);
     }
   }
 }

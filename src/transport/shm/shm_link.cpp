@@ -589,7 +589,6 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   }
   TENDON_TRY(body, body_of(descriptor));
   TENDON_STAGE(body_made);
-  if (body.failure() != nullptr) log(LogLevel::warn, "shm.receive", body.failure()->detail);
   if (descriptor.kind == MessageKind::open) {
     if (body.failure() != nullptr) return *body.failure();
     if (observer_ != nullptr)

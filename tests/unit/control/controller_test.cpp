@@ -6,6 +6,7 @@
 
 #include "runtime/context_core.hpp"
 #include "support/control_team.hpp"
+#include "support/log_lines.hpp"
 
 namespace tendon::test {
 namespace {
@@ -87,13 +88,15 @@ class OneWorker : public testing::Test {
 };
 
 TEST_F(OneWorker, AWorkerThatDoesNotFitIsRefusedInTheControllersWords) {
-  Context context = Context::create().value();
+  Context context = Context::create({.name = "misfit"}).value();
+  const LogLines lines;
   EXPECT_TRUE(fails_with(connect(context, layout_of(2, 1, 1), 1), ErrorCode::invalid_argument,
                          "the worker's layout is tensor 2"));
   EXPECT_TRUE(fails_with(connect(context, layout_of(1, 1, 1), 0, 8), ErrorCode::invalid_argument,
                          "schema hash 8"));
   EXPECT_TRUE(
       fails_with(connect(context, layout_of(1, 1, 1), 3), ErrorCode::invalid_argument, "3"));
+  EXPECT_TRUE(lines.have("control.join refused misfit ("));
 }
 
 TEST_F(OneWorker, ARankThatIsTakenIsRefused) {

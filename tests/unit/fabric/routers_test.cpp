@@ -208,8 +208,8 @@ TEST_F(SeveralRouters, SayWhoHoldsTheirAddress) {
 
 TEST_F(SeveralRouters, LeaveZenohsOwnWordsToTheLog) {
   ToldLines logged;
-  set_log_callback(LogLevel::info, [&](LogLevel, std::string_view where, std::string_view text) {
-    if (where == "fabric.zenoh") logged.add(std::string(text));
+  set_log_callback(LogLevel::info, [&](const LogLine& line) {
+    if (line.where == "fabric.zenoh") logged.add(std::string(line.text));
   });
   const RawListener other;
   (void)router_at("tcp/" + other.address());
