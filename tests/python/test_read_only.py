@@ -165,7 +165,7 @@ def test_a_write_names_the_key_and_two_ways_out(program, write):
 @pytest.mark.parametrize(("source", "key"), [
     ("clear(np.frombuffer(sample_on('raw', bytes(100000)).bytes, 'u1'))", "raw"),
     ("kept = [sample_on(f'many/{i}', numbers) for i in range(9)]; clear(kept[4].tensors['x'])", "many/4"),
-    ("for key in 'abc': sample = sample_on(key, numbers)\nclear(sample.tensors['x'])", "c"),
+    ("for key in 'abc':\n    sample = None\n    sample = sample_on(key, numbers)\nclear(sample.tensors['x'])", "c"),
     ("[sample_on('k', {'x': np.ones(n)}) for n in (100000, 5000, 100)]\n"
      "clear(sample_on('last', {'x': np.ones(5000)}).tensors['x'])", "last"),
     ("clear(sample_on('x' * 130 + '/end', numbers).tensors['x'])", "x" * 120),
