@@ -148,7 +148,7 @@ def limits_source(page: str) -> str:
 
 def compile_only(compiler: str, root: Path, source: str) -> None:
     done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", f"-I{root / 'include'}",
-                           f"-I{root / 'src'}", "-"],
+                           f"-I{root / 'src'}", f"-I{root}", "-"],
                           input=source, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Fault("docs/limits.md:\n" + "\n".join(line for line in done.stderr.splitlines()

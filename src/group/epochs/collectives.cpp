@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tendon/observe/log.hpp>
 
+#include "core/float_mode.hpp"
 #include "group/boards/rounds.hpp"
 #include "group/epochs/tuning.hpp"
 #include "group/operands/collective.hpp"
@@ -375,6 +376,15 @@ void scale(const Tensor& tensor, double factor) {
          std::span(&input, 1));
 }
 
+// The same number at each member, whatever mode its program computes in. Volatile, because a
+// compiler may move arithmetic out of the mode, but no access to these.
+double part_of(std::uint32_t count) {
+  const DefaultFloatMode mode;
+  const volatile double divisor = count;
+  const volatile double part = 1.0 / divisor;
+  return part;
+}
+
 std::vector<DType> dtypes_of(std::span<const Flat::Run> runs) {
   std::vector<DType> dtypes;
   for (const Flat::Run& run : runs)
@@ -443,7 +453,7 @@ Result<std::shared_ptr<Operation>> reduce_over_links(GroupCore& core, Epoch& epo
   auto finish = [packed, inputs, output, takes, op, count = member.count] {
     if (!takes) return;
     for (const Packed& each : *packed) {
-      if (op.kind() == ReduceKind::avg) scale(each.memory, 1.0 / count);
+      if (op.kind() == ReduceKind::avg) scale(each.memory, part_of(count));
       each.unpack();
     }
     output->finish();
