@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that pickles of batches name. They are a program's own: no peer sends a pickle."""
+"""Functions that pickles of batches name, which a program makes of its own: no peer sends such data."""
 
 from __future__ import annotations
 
