@@ -6,6 +6,7 @@
 #include <tendon/pipe/server.hpp>
 
 #include "core/fork_guard.hpp"
+#include "core/left_to_parent.hpp"
 #include "core/thread.hpp"
 #include "pipe/pipe_core.hpp"
 
@@ -187,7 +188,7 @@ Server::~Server() {
   if (state_ == nullptr) return;
   // Its threads are in the parent: here nobody ends them, nor gives back the locks they hold.
   if (state_->forked())
-    (void)new std::shared_ptr<State>(std::move(state_));
+    leave_to_parent(state_);
   else
     state_->end();
 }

@@ -247,6 +247,7 @@ bool Acceptor::serves(ByteStream& stream) const {
 
 void Acceptor::admit(std::unique_ptr<ByteStream> stream, const std::optional<Source>& source) {
   if (!serves(*stream)) return;
+  const ByteStream& refused = *stream;  // stays here unless it is admitted
   std::shared_ptr<Admission> admission;
   {
     const Lock lock(mutex_);
@@ -259,7 +260,7 @@ void Acceptor::admit(std::unique_ptr<ByteStream> stream, const std::optional<Sou
     }
   }
   if (admission == nullptr)
-    return refuse_stranger(context_.get(), kAccept, stranger_at(*stream), kNoPlace);
+    return refuse_stranger(context_.get(), kAccept, stranger_at(refused), kNoPlace);
   start(admission);
 }
 

@@ -21,7 +21,7 @@ Result<Redial> Redial::make(const ContextCore& context, std::string_view address
                             Deadline deadline) {
   const auto bounds = absent == Absent::wait ? Backoff::kAbsent : Backoff::kAtTheDoor;
   TENDON_TRY(backoff, Backoff::seeded(bounds));
-  return Redial(context, address, absent, deadline, std::move(backoff));
+  return Redial(context, address, absent, deadline, backoff);
 }
 
 bool Redial::is_worth_another(const Error& failed, Heard heard) const {

@@ -42,7 +42,7 @@ class Redial {
         address_(address),
         absent_(absent),
         deadline_(deadline),
-        backoff_(std::move(backoff)) {}
+        backoff_(backoff) {}
   [[nodiscard]] bool is_worth_another(const Error& failed, Heard heard) const;
   [[nodiscard]] Error give_up() const;
   void tell_once();

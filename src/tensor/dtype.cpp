@@ -54,8 +54,8 @@ const DTypeInfo& row(DType dtype) { return kTable[static_cast<std::size_t>(dtype
 
 // Where a stream keeps that it was told full_names.
 int full_names_index() {
-  static const int index = std::ios_base::xalloc();
-  return index;
+  static const int kIndex = std::ios_base::xalloc();
+  return kIndex;
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ OwnedFd connect_from(int last_byte, const std::string& address) {
   here.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + static_cast<std::uint32_t>(last_byte));
   EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&here), sizeof here), 0);
   sockaddr_in there = loopback(Address::parse(address).value().port());
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&there), sizeof there), 0);
+  connect_whole(fd.get(), there);
   return fd;
 }
 std::string source_of(int last_byte) { return "127.0.0." + std::to_string(last_byte); }
