@@ -188,7 +188,7 @@ Server::~Server() {
   if (state_ == nullptr) return;
   // Its threads are in the parent: here nobody ends them, nor gives back the locks they hold.
   if (state_->forked())
-    leave_to_parent(state_);
+    detail::leave_to_parent(state_);
   else
     state_->end();
 }
