@@ -18,6 +18,7 @@
 #include "cli/group_peers.hpp"
 #include "cli/output.hpp"
 #include "cli/process.hpp"
+#include "core/thread.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -226,10 +227,13 @@ class Ranks {
   Result<std::vector<Row>> measure_all(const Place& place) {
     Result<std::vector<Row>> rows{std::vector<Row>()};
     // On a thread of its own: pinning it changes nothing for the rest of the process.
-    std::thread([&] {
-      if (place.cpu) pin_thread(*place.cpu);
-      rows = measure_rows();
-    }).join();
+    TENDON_TRY(thread,
+               detail::Thread::start(
+                   {.name = "tendon-measure", .where = kWhere, .task = "that measures"}, [&] {
+                     if (place.cpu) pin_thread(*place.cpu);
+                     rows = measure_rows();
+                   }));
+    thread.join();
     return rows;
   }
 

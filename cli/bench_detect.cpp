@@ -16,6 +16,7 @@
 #include "cli/bench.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
+#include "core/thread.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -47,11 +48,12 @@ Result<void> measure_round(Transport transport, std::uint64_t number, std::mt199
   const std::chrono::microseconds delay(
       std::uniform_int_distribution(0, kRandomMicroseconds)(random));
   Clock::time_point killed;
-  std::thread killer([&] {
-    std::this_thread::sleep_for(delay);
-    killed = Clock::now();
-    link.process.signal(SIGKILL);
-  });
+  TENDON_TRY(killer, detail::Thread::start(
+                         {.name = "tendon-kill", .where = kWhere, .task = "that kills"}, [&] {
+                           std::this_thread::sleep_for(delay);
+                           killed = Clock::now();
+                           link.process.signal(SIGKILL);
+                         }));
   auto received = link.pipe.recv(row_deadline());
   const auto noticed = Clock::now();
   killer.join();

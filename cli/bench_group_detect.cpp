@@ -17,6 +17,7 @@
 #include "cli/benchmark.hpp"
 #include "cli/group_peers.hpp"
 #include "cli/output.hpp"
+#include "core/thread.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -83,11 +84,12 @@ Result<void> measure_round(const BenchGroupDetectOptions& options, Transport tra
   const std::chrono::microseconds delay(
       std::uniform_int_distribution(0, kRandomMicroseconds)(random));
   Clock::time_point killed;
-  std::thread killer([&] {
-    std::this_thread::sleep_for(delay);
-    killed = Clock::now();
-    peers.processes[victim - 1].signal(SIGKILL);
-  });
+  TENDON_TRY(killer, detail::Thread::start(
+                         {.name = "tendon-kill", .where = kWhere, .task = "that kills"}, [&] {
+                           std::this_thread::sleep_for(delay);
+                           killed = Clock::now();
+                           peers.processes[victim - 1].signal(SIGKILL);
+                         }));
   const auto said = reduce_until_lost(peers.group, tensor);
   const auto noticed = Clock::now();
   killer.join();

@@ -8,13 +8,13 @@
 #include <string>
 #include <tendon/core/version.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "cli/bench.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
+#include "core/thread.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -241,10 +241,14 @@ Result<Row> measure_row(const BenchPipeOptions& options, Transport transport, Se
   TENDON_TRY(end, End::make(link.pipe, plan));
   Result<void> measured;
   // On a thread of its own: pinning it pins neither the service thread nor the next peer.
-  std::thread([&] {
-    if (plan.pinning == Pinning::two_cpus) pin_thread(0);
-    measured = measure(end, plan, row);
-  }).join();
+  TENDON_TRY(
+      thread,
+      detail::Thread::start(
+          {.name = "tendon-measure", .where = "cli.bench.pipe", .task = "that measures"}, [&] {
+            if (plan.pinning == Pinning::two_cpus) pin_thread(0);
+            measured = measure(end, plan, row);
+          }));
+  thread.join();
   TENDON_CHECK(measured);
   TENDON_CHECK(link.pipe.close(row_deadline()));
   if (const int code = link.process.wait(); code != 0) {

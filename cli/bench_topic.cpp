@@ -13,13 +13,13 @@
 #include <tendon/core/version.hpp>
 #include <tendon/fabric/node.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "cli/bench.hpp"
 #include "cli/benchmark.hpp"
 #include "cli/output.hpp"
+#include "core/thread.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -201,10 +201,12 @@ Result<Row> measure_row(const BenchTopicOptions& options, Transport transport, S
   TENDON_TRY(source, Source::make(publisher, plan));
   Result<void> measured;
   // On a thread of its own: pinning it pins neither the service thread nor the next peer.
-  std::thread([&] {
-    if (plan.pinning == Pinning::two_cpus) pin_thread(0);
-    measured = measure(source, answers, plan, row);
-  }).join();
+  TENDON_TRY(thread, detail::Thread::start(
+                         {.name = "tendon-measure", .where = kWhere, .task = "that measures"}, [&] {
+                           if (plan.pinning == Pinning::two_cpus) pin_thread(0);
+                           measured = measure(source, answers, plan, row);
+                         }));
+  thread.join();
   TENDON_CHECK(measured);
   if (const int code = process.wait(); code != 0) {
     return Error{ErrorCode::internal, kWhere,

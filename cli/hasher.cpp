@@ -25,7 +25,10 @@ void require(bool succeeded) {
 
 Hasher::Hasher() : digest_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
   require(digest_ && EVP_DigestInit_ex(digest_.get(), EVP_sha256(), nullptr) == 1);
-  thread_ = std::thread([this] { run(); });
+  thread_ =
+      detail::Thread::start({.name = "tendon-hash", .where = "cli.hasher", .task = "that hashes"},
+                            [this] { run(); })
+          .value();
 }
 
 Hasher::~Hasher() {

@@ -9,7 +9,8 @@
 #include <string>
 #include <tendon/core/bytes.hpp>
 #include <tendon/core/mutex.hpp>
-#include <thread>
+
+#include "core/thread.hpp"
 
 namespace tendon::cli {
 
@@ -18,7 +19,7 @@ namespace tendon::cli {
 ///
 /// Owns:    shares of the pieces until they are hashed.
 /// Threads: one thread pushes.
-/// Errors:  none.
+/// Errors:  its constructor throws resource_exhausted without a thread.
 /// Blocks:  push() while kMaxWaiting pieces wait (they hold the peer's memory); finish().
 /// Cost:    one thread; 1 to 2 GB/s.
 class Hasher {
@@ -47,7 +48,7 @@ class Hasher {
   bool finished_ TENDON_GUARDED_BY(mutex_) = false;
   bool abandoned_ TENDON_GUARDED_BY(mutex_) = false;
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> digest_;
-  std::thread thread_;
+  detail::Thread thread_;
 };
 
 }  // namespace tendon::cli

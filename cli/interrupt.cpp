@@ -26,7 +26,11 @@ Result<void> Interrupt::start() {
   if (!signals_) return system_error("cli.interrupt", "signalfd", errno);
   stop_ = detail::OwnedFd(eventfd(0, EFD_CLOEXEC));
   if (!stop_) return system_error("cli.interrupt", "eventfd", errno);
-  thread_ = std::thread([this] { watch(); });
+  TENDON_TRY(thread, detail::Thread::start({.name = "tendon-signals",
+                                            .where = "cli.interrupt",
+                                            .task = "that waits for signals"},
+                                           [this] { watch(); }));
+  thread_ = std::move(thread);
   return {};
 }
 

@@ -5,9 +5,9 @@
 #include <functional>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
-#include <thread>
 
 #include "core/fd.hpp"
+#include "core/thread.hpp"
 
 namespace tendon::cli {
 
@@ -15,7 +15,7 @@ namespace tendon::cli {
 ///
 /// Owns:    one thread that waits for the signals, which are blocked everywhere else.
 /// Threads: requested() anywhere; the rest from the thread that made it.
-/// Errors:  start(): system, too_many_open_files.
+/// Errors:  start(): system, too_many_open_files, resource_exhausted.
 /// Blocks:  never.
 /// Cost:    one thread.
 ///
@@ -56,7 +56,7 @@ class Interrupt {
   std::function<void()> action_ TENDON_GUARDED_BY(mutex_);
   detail::OwnedFd signals_;
   detail::OwnedFd stop_;
-  std::thread thread_;
+  detail::Thread thread_;
 };
 
 }  // namespace tendon::cli

@@ -694,6 +694,8 @@ void reserve_standard_descriptors() {
 int main(int argc, char** argv) {
   // A closed stdout shows as a failed write, not as silent death in the middle of a transfer.
   std::signal(SIGPIPE, SIG_IGN);
+  // Likewise a file that grows beyond RLIMIT_FSIZE.
+  std::signal(SIGXFSZ, SIG_IGN);
   tendon::cli::reserve_standard_descriptors();
   // What the library warns of, a verb reports as its error. TENDON_LOG brings it back.
   if (std::getenv("TENDON_LOG") == nullptr) tendon::set_log_callback(tendon::LogLevel::error, {});

@@ -45,8 +45,9 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   const bool has_streams = dup2(start.stdin_fd, STDIN_FILENO) >= 0 &&
                            dup2(start.stdout_fd, STDOUT_FILENO) >= 0 &&
                            dup2(start.stderr_fd, STDERR_FILENO) >= 0;
-  // main() ignores it, and a program would inherit that.
+  // main() ignores them, and a program would inherit that.
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
   sigprocmask(SIG_SETMASK, &start.blocked, nullptr);
   // With a slash in the path it searches nothing, but runs scripts that lack a first line.
   if (has_streams) execvpe(start.path.c_str(), words, environment);

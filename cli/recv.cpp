@@ -134,6 +134,7 @@ Result<Received> Receiver::take() {
   auto created = AtomicFile::create(path, options_.existing);
   if (!created) return offer_force(std::move(created).error());
   AtomicFile& file = *created;
+  TENDON_CHECK(file.check_size(size_bytes_));
   Hasher hasher;
   Progress progress(options_.progress, name_, size_bytes_);
   TENDON_CHECK(file.write(*front));

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tendon/observe/log.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <tendon/tensor/path.hpp>
 #include <tendon/tensor/safetensors.hpp>
@@ -30,10 +32,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::string_view kWhere = "cli.send";
-/// Between two attempts to connect.
-constexpr std::chrono::milliseconds kRetryInterval{100};
-/// How long Ctrl-C may go unnoticed while connecting.
-constexpr std::chrono::milliseconds kAttempt{1000};
 /// What a disk is trusted to take in [bytes/s] when the receiver makes the file durable.
 constexpr double kSlowestDisk = 10e6;
 
@@ -59,31 +57,34 @@ Result<SafetensorsFile> open_file(const std::string& file) {
   return error;
 }
 
-bool worth_another_try(ErrorCode code) {
-  // The receiver may not have started, its socket may not exist yet, or it is full.
-  return code == ErrorCode::unreachable || code == ErrorCode::server_busy ||
-         code == ErrorCode::file_not_found || code == ErrorCode::timeout;
-}
-
-Result<Pipe> connect(Context& context, const SendOptions& options, const Interrupt& interrupt) {
-  const Deadline deadline = options.step();
-  std::optional<Error> reason;
-  bool waiting_said = false;
-  while (true) {
-    auto pipe = Pipe::connect(context, options.address, earlier(deadline, Deadline(kAttempt)),
-                              {.profile = options.profile});
-    if (interrupt.requested()) return interrupt.error(kWhere);
-    if (pipe || !worth_another_try(pipe.error().code)) return pipe;
-    // An attempt that the deadline cut short only says so: the reason is in an earlier one.
-    if (!reason || pipe.error().code != ErrorCode::timeout) reason = std::move(pipe).error();
-    if (deadline.remaining() <= kRetryInterval) {
-      reason->detail += fmt::format("; tried for {} s", options.timeout_s);
-      return *reason;
-    }
-    if (!std::exchange(waiting_said, true))
-      say(fmt::format("tendon: waiting for a receiver at {}", options.address));
-    std::this_thread::sleep_for(kRetryInterval);
+/// While it lives, a word of the library that nobody listens yet goes to stderr: main() leaves
+/// warnings out, unless TENDON_LOG asks for them.
+class SaysThatItDials {
+ public:
+  SaysThatItDials() {
+    if (!is_quiet_) return;
+    set_log_callback(LogLevel::warn, [](const LogLine& line) {
+      if (line.level == LogLevel::error || line.where == "pipe.connect")
+        say(fmt::format("tendon: {}", line.text));
+    });
   }
+  SaysThatItDials(const SaysThatItDials&) = delete;
+  SaysThatItDials& operator=(const SaysThatItDials&) = delete;
+  ~SaysThatItDials() {
+    if (is_quiet_) set_log_callback(LogLevel::error, {});
+  }
+
+ private:
+  const bool is_quiet_ = std::getenv("TENDON_LOG") == nullptr;
+};
+
+// Dials until the receiver is there, or the deadline.
+Result<Pipe> connect(Context& context, const SendOptions& options, Interrupt& interrupt) {
+  const Interrupt::Guard end_on_signal(interrupt, [&] { (void)context.close(Deadline::now()); });
+  const SaysThatItDials says;
+  auto pipe = Pipe::connect(context, options.address, options.step(), {.profile = options.profile});
+  if (interrupt.requested()) return interrupt.error(kWhere);
+  return pipe;
 }
 
 /// One transfer of one file over one pipe.

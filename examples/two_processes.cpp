@@ -20,7 +20,6 @@
 #include <string>
 #include <string_view>
 #include <tendon/tendon.hpp>
-#include <thread>
 
 using namespace tendon;
 using namespace std::chrono_literals;
@@ -29,22 +28,17 @@ namespace {
 
 void produce(std::string_view address) {
   Context context = Context::create({.name = "producer"}).value();
-  // Unreachable now may be reachable soon: the consumer may start later. Anything else is final.
-  const Deadline deadline(10s);
-  Result<Pipe> pipe = Pipe::connect(context, address, deadline);
-  while (!pipe && pipe.error().code == ErrorCode::unreachable && !deadline.has_passed()) {
-    std::this_thread::sleep_for(50ms);
-    pipe = Pipe::connect(context, address, deadline);
-  }
+  // The consumer may start later: it dials until the deadline.
+  Pipe pipe = Pipe::connect(context, address, 10s).value();
 
   const auto schema = Schema::make({{"image", DType::u8, {128, 128}}}).value();
   for (std::uint8_t step = 0; step < 3; ++step) {
-    Loan batch = pipe.value().loan(schema, 1s).value();  // memory that the consumer can read
+    Loan batch = pipe.loan(schema, 1s).value();  // memory that the consumer can read
     std::ranges::fill(batch["image"].span<std::uint8_t>(), step);
     batch.set("step", step);
-    pipe->send(std::move(batch), 1s).value();
+    pipe.send(std::move(batch), 1s).value();
   }
-  pipe->close(5s).value();
+  pipe.close(5s).value();
 }
 
 int consume(Listener& listener) {

@@ -113,7 +113,8 @@ def text_of(root: Path, *patterns: str) -> str:
 
 def check_environment(options: argparse.Namespace) -> None:
     root = options.root
-    product = set(GETENV.findall(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp")))
+    product = set(GETENV.findall(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp",
+                                  "python/bindings/*.[ch]pp")))
     if not product:
         raise Fault("no variable was found in the code: the search is broken")
     elsewhere = text_of(root, "tests/**/*.[ch]pp", "tools/*", "Makefile", "CMakePresets.json")
@@ -147,7 +148,7 @@ def limits_source(page: str) -> str:
 
 def compile_only(compiler: str, root: Path, source: str) -> None:
     done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-x", "c++", f"-I{root / 'include'}",
-                           f"-I{root / 'src'}", "-"],
+                           f"-I{root / 'src'}", f"-I{root}", "-"],
                           input=source, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Fault("docs/limits.md:\n" + "\n".join(line for line in done.stderr.splitlines()

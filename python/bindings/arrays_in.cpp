@@ -3,9 +3,11 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <tendon/tensor/dlpack.hpp>
 
 #include "deferred.hpp"
@@ -162,55 +164,150 @@ std::optional<Tensor> from_buffer(nb::handle object, const std::string& name) {
   return make_tensor(description, share(std::move(held)), object, name);
 }
 
-std::vector<Py_ssize_t> sizes_of(nb::handle tuple) {
-  std::vector<Py_ssize_t> sizes;
-  for (nb::handle size : tuple) sizes.push_back(nb::cast<Py_ssize_t>(size));
-  return sizes;
-}
-
-// https://numpy.org/doc/stable/reference/arrays.interface.html
-std::optional<Tensor> from_array_interface(nb::handle object, const std::string& name) {
-  const nb::object found = nb::getattr(object, "__array_interface__", nb::none());
-  if (!nb::isinstance<nb::dict>(found)) return std::nullopt;
-  const nb::dict interface = nb::borrow<nb::dict>(found);
-  const std::vector<Py_ssize_t> shape = sizes_of(interface["shape"]);
-  // The interface calls ml_dtypes "<V2"; the array's own dtype has the name.
-  const auto typestr = nb::cast<std::string>(interface["typestr"]);
-  std::optional<DType> dtype = dtype_from_array_name(dtype_text(object, ""));
-  if (!dtype && typestr.size() > 2 && (typestr[0] == '<' || typestr[0] == '|')) {
-    static constexpr std::pair<const char*, DType> kTypestrs[] = {
-        {"b1", DType::boolean}, {"u1", DType::u8},   {"i1", DType::i8},  {"u2", DType::u16},
-        {"i2", DType::i16},     {"u4", DType::u32},  {"i4", DType::i32}, {"u8", DType::u64},
-        {"i8", DType::i64},     {"f2", DType::f16},  {"f4", DType::f32}, {"f8", DType::f64},
-        {"c8", DType::c64},     {"c16", DType::c128}};
-    for (const auto& [text, known] : kTypestrs)
-      if (typestr.substr(1) == text) dtype = known;
-  }
-  if (!dtype) {
-    refuse_elements(name, object, dtype_text(object, "'" + typestr + "'"),
-                    shape_text(shape.data(), static_cast<int>(shape.size())));
-  }
-  const nb::object data = interface["data"];
-  const std::vector<Py_ssize_t> strides =
-      !interface.contains("strides") || interface["strides"].is_none()
-          ? std::vector<Py_ssize_t>()
-          : sizes_of(interface["strides"]);
-  const Description description{reinterpret_cast<void*>(nb::cast<std::uintptr_t>(
-                                    data[0])),  // NOLINT(performance-no-int-to-ptr)
-                                *dtype,
-                                static_cast<int>(shape.size()),
-                                shape.data(),
-                                strides.empty() ? nullptr : strides.data(),
-                                nb::cast<bool>(data[1])};
-  return make_tensor(description, keep(nb::make_tuple(object, interface)), object, name);
-}
-
 /// The array's own words say what is in the way: a gradient, a device, a layout.
 [[noreturn]] void refuse_access(nb::python_error& error, const std::string& name,
                                 nb::handle object) {
   const auto why = nb::cast<std::string>(nb::str(error.value()));
   nb::raise_from(error, PyExc_ValueError, "%s is a %s that gives no access to its elements: %s",
                  name.c_str(), quoted_type(object).c_str(), why.c_str());
+}
+
+/// Reads `__array_interface__` so that nothing that it says can harm.
+/// https://numpy.org/doc/stable/reference/arrays.interface.html
+class ArrayInterface {
+ public:
+  ArrayInterface(nb::handle object, nb::dict interface, const std::string& name)
+      : object_(object), interface_(std::move(interface)), name_(name) {
+    if (!entry("mask").is_none()) {
+      refuse(
+          "has a mask, which would be lost; legal are the elements and the mask under names of "
+          "their own");
+    }
+    shape_ = sizes("shape");
+    strides_ = entry("strides").is_none() ? std::vector<Py_ssize_t>() : sizes("strides");
+    if (!strides_.empty() && strides_.size() != shape_.size())
+      refuse("has " + std::to_string(strides_.size()) + " strides for a shape of " +
+             std::to_string(shape_.size()));
+    for (const Py_ssize_t size : shape_)
+      if (size < 0) refuse("has the shape " + shape_text(shape_.data(), dimension_count()));
+  }
+
+  [[nodiscard]] Tensor tensor() {
+    const DType dtype = element_type();
+    const nb::object data = entry("data");
+    Description description{.data = nullptr,
+                            .dtype = dtype,
+                            .dimension_count = dimension_count(),
+                            .shape = shape_.data(),
+                            .strides_bytes = strides_.empty() ? nullptr : strides_.data()};
+    if (PyTuple_Check(data.ptr()) != 0) {
+      const bool is_pair = nb::len(data) == 2 && PyLong_Check(nb::object(data[0]).ptr()) != 0;
+      description.data = is_pair ? PyLong_AsVoidPtr(nb::object(data[0]).ptr()) : nullptr;
+      const int read_only = is_pair ? PyObject_IsTrue(nb::object(data[1]).ptr()) : -1;
+      if (PyErr_Occurred() != nullptr || read_only < 0) {
+        PyErr_Clear();
+        refuse("names no memory: data is " + nb::cast<std::string>(nb::repr(data)) +
+               "; legal are (address, read-only), what has the buffer protocol, and None");
+      }
+      if (description.data == nullptr && !is_empty()) refuse("names the address 0");
+      description.read_only = read_only != 0;
+      return make_tensor(description, keep(nb::make_tuple(object_, interface_)), object_, name_);
+    }
+    // A buffer, as of PIL's images, whose data is made for this look alone; None: the object's own.
+    auto held = std::make_unique<HeldBuffer>();
+    const nb::handle exporter = data.is_none() ? object_ : nb::handle(data);
+    if (PyObject_GetBuffer(exporter.ptr(), &held->view, PyBUF_SIMPLE) != 0) {
+      PyErr_Clear();
+      refuse("names no memory: data is a " + quoted_type(data) +
+             "; legal are (address, read-only), what has the buffer protocol, and None");
+    }
+    const Py_ssize_t offset = entry("offset").is_none() ? 0 : size_of(entry("offset"), "offset");
+    check_inside(held->view.len, offset, static_cast<Py_ssize_t>(item_size_bytes(dtype)));
+    description.data = static_cast<std::byte*>(held->view.buf) + offset;
+    description.read_only = held->view.readonly != 0;
+    return make_tensor(description, share(std::move(held)), object_, name_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    raise_type_error(name_ + " is a " + quoted_type(object_) + " whose __array_interface__ " + why);
+  }
+  [[nodiscard]] nb::object entry(const char* key) const {
+    return interface_.contains(key) ? nb::object(interface_[key]) : nb::none();
+  }
+  [[nodiscard]] Py_ssize_t size_of(nb::handle number, const char* key) const {
+    const Py_ssize_t size = PyNumber_AsSsize_t(number.ptr(), PyExc_OverflowError);
+    if (size != -1 || PyErr_Occurred() == nullptr) return size;
+    PyErr_Clear();
+    refuse("has the " + std::string(key) + " " + nb::cast<std::string>(nb::repr(entry(key))) +
+           ", where integers are legal");
+  }
+  [[nodiscard]] std::vector<Py_ssize_t> sizes(const char* key) const {
+    const nb::object given = entry(key);
+    if (PyTuple_Check(given.ptr()) == 0 && PyList_Check(given.ptr()) == 0)
+      refuse("has the " + std::string(key) + " " + nb::cast<std::string>(nb::repr(given)) +
+             ", where a tuple is legal");
+    std::vector<Py_ssize_t> read;
+    for (nb::handle size : given) read.push_back(size_of(size, key));
+    return read;
+  }
+  [[nodiscard]] int dimension_count() const noexcept { return static_cast<int>(shape_.size()); }
+  [[nodiscard]] bool is_empty() const {
+    return std::find(shape_.begin(), shape_.end(), 0) != shape_.end();
+  }
+
+  [[nodiscard]] DType element_type() const {
+    std::string typestr;
+    if (!nb::try_cast(entry("typestr"), typestr)) refuse("has no typestr");
+    // The interface calls ml_dtypes "<V2"; the array's own dtype has the name.
+    if (const auto dtype = dtype_from_array_name(dtype_text(object_, ""))) return *dtype;
+    static constexpr std::pair<std::string_view, DType> kTypestrs[] = {
+        {"b1", DType::boolean}, {"u1", DType::u8},   {"i1", DType::i8},  {"u2", DType::u16},
+        {"i2", DType::i16},     {"u4", DType::u32},  {"i4", DType::i32}, {"u8", DType::u64},
+        {"i8", DType::i64},     {"f2", DType::f16},  {"f4", DType::f32}, {"f8", DType::f64},
+        {"c8", DType::c64},     {"c16", DType::c128}};
+    const bool is_native = typestr.find_first_of("<|=") == 0;
+    for (const auto& [text, dtype] : kTypestrs)
+      if (is_native && std::string_view(typestr).substr(1) == text) return dtype;
+    refuse_elements(name_, object_, dtype_text(object_, "'" + typestr + "'"),
+                    shape_text(shape_.data(), dimension_count()));
+  }
+
+  /// All elements lie within a buffer of so many bytes.
+  void check_inside(Py_ssize_t buffer_bytes, Py_ssize_t offset, Py_ssize_t item_bytes) const {
+    Py_ssize_t lowest = offset;
+    Py_ssize_t behind = offset;
+    Py_ssize_t dense = item_bytes;  // what the last dimensions take without gaps
+    bool overflows = __builtin_add_overflow(behind, is_empty() ? 0 : item_bytes, &behind);
+    for (std::size_t i = shape_.size(); i-- > 0 && !is_empty();) {
+      const Py_ssize_t stride = strides_.empty() ? dense : strides_[i];
+      Py_ssize_t reach = 0;
+      overflows |= __builtin_mul_overflow(stride, shape_[i] - 1, &reach);
+      overflows |= __builtin_mul_overflow(dense, shape_[i], &dense);
+      Py_ssize_t& end = reach < 0 ? lowest : behind;
+      overflows |= __builtin_add_overflow(end, reach, &end);
+    }
+    if (!overflows && lowest >= 0 && behind <= buffer_bytes) return;
+    refuse("describes elements of shape " + shape_text(shape_.data(), dimension_count()) +
+           " that do not lie in its buffer of " + std::to_string(buffer_bytes) + " bytes");
+  }
+
+  nb::handle object_;
+  nb::dict interface_;
+  const std::string& name_;
+  std::vector<Py_ssize_t> shape_;
+  std::vector<Py_ssize_t> strides_;
+};
+
+std::optional<Tensor> from_array_interface(nb::handle object, const std::string& name) {
+  const nb::object found = nb::steal(PyObject_GetAttrString(object.ptr(), "__array_interface__"));
+  if (!found.is_valid()) {
+    nb::python_error error;
+    if (error.matches(PyExc_AttributeError)) return std::nullopt;
+    refuse_access(error, name, object);
+  }
+  if (!nb::isinstance<nb::dict>(found)) return std::nullopt;
+  return ArrayInterface(object, nb::borrow<nb::dict>(found), name).tensor();
 }
 
 // https://dmlc.github.io/dlpack/latest/python_spec.html

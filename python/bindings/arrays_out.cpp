@@ -12,10 +12,12 @@
 
 #include "arrays_in.hpp"
 #include "bindings.hpp"
+#include "copies.hpp"
 #include "dtypes.hpp"
 #include "errors.hpp"
 #include "numpy_api.hpp"
 #include "schema.hpp"
+#include "torch_api.hpp"
 
 namespace tendon::python {
 namespace {
@@ -41,7 +43,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   const char* const format = format_of(tensor.dtype());
   if (format == nullptr) {
     PyErr_Format(PyExc_BufferError, "the buffer protocol has no element type %s; use DLPack",
-                 std::string(to_string(tensor.dtype())).c_str());
+                 std::string(full_name(tensor.dtype())).c_str());
     return -1;
   }
   const bool read_only = tensor.access() == Access::read_only;
@@ -101,18 +103,6 @@ nb::object capsule_of(Managed* managed, const char* name) {
 
 std::atomic<std::uint64_t> copied_read_only{0};
 
-/// torch takes DLPack 1.0 and lets its users write to memory that is flagged READ_ONLY.
-bool asked_by_torch() {
-  nb::object frame = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-  const auto module_of = [](nb::handle at) {
-    return std::string(nb::str(at.attr("f_globals").attr("get")("__name__", "")).c_str());
-  };
-  if (frame.is_valid() && module_of(frame) == "tendon._arrays") frame = frame.attr("f_back");
-  if (!frame.is_valid() || frame.is_none()) return false;
-  const std::string module = module_of(frame);
-  return module == "torch" || module.starts_with("torch.");
-}
-
 // https://dmlc.github.io/dlpack/latest/python_spec.html
 nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max_version,
                          nb::handle dl_device, nb::handle copy) {
@@ -125,7 +115,9 @@ nb::object export_dlpack(const Tensor& tensor, nb::handle stream, nb::handle max
   Tensor exported = tensor;
   const bool versioned =
       !max_version.is_none() && nb::cast<unsigned>(max_version[0]) >= dlpack::kMajorVersion;
-  const bool would_write = tensor.access() == Access::read_only && (!versioned || asked_by_torch());
+  // torch takes DLPack 1.0 and lets its users write to memory that is flagged READ_ONLY.
+  const bool would_write =
+      tensor.access() == Access::read_only && (!versioned || called_by_torch());
   if (would_write && copy.is(Py_False)) {
     PyErr_SetString(PyExc_BufferError,
                     "this memory may be read, not written; torch and the struct before DLPack 1.0 "
@@ -159,7 +151,7 @@ nb::object numpy_array(nb::object self) {
 }
 
 nb::object as_ml_dtypes(const Tensor& tensor) {
-  const std::string name(array_name_of(tensor.dtype()));
+  const std::string name(full_name(tensor.dtype()));
   nb::object dtype;
   try {
     dtype = nb::module_::import_("ml_dtypes").attr(name.c_str());
@@ -206,8 +198,9 @@ nb::object to_memoryview(const Storage& bytes) {
 }
 
 void bind_tensor(nb::module_& module) {
-  nb::class_<Tensor>(module, "Tensor", kTensorDoc, nb::type_slots(kSlots))
-      .def(
+  auto type = nb::class_<Tensor>(module, "Tensor", kTensorDoc, nb::type_slots(kSlots));
+  bind_copies(type);
+  type.def(
           "__init__",
           [](Tensor* self, nb::object array) {
             auto tensor = tensor_from(array, "the argument");
@@ -220,8 +213,8 @@ void bind_tensor(nb::module_& module) {
           },
           nb::arg("array").none(), nb::sig("def __init__(self, array: object) -> None"))
       .def_prop_ro(
-          "dtype", [](const Tensor& t) { return std::string(to_string(t.dtype())); },
-          "The element type: 'f32', 'bf16'.")
+          "dtype", [](const Tensor& t) { return std::string(full_name(t.dtype())); },
+          "The element type: 'float32', 'bfloat16'.")
       .def_prop_ro("shape", shape_of, "The size of each dimension [elements].",
                    nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro(
@@ -265,7 +258,7 @@ void bind_tensor(nb::module_& module) {
            })
       .def("__repr__", [](const Tensor& t) {
         std::ostringstream text;
-        text << "tendon.Tensor(" << t << ")";
+        text << "tendon.Tensor(" << full_names << t << ")";
         return text.str();
       });
   module.def(

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <tendon/core/mutex.hpp>
-#include <thread>
 
+#include "core/thread.hpp"
 #include "wait.hpp"
 
 namespace tendon::python {
@@ -24,16 +25,16 @@ auto wait_beside(Deadline deadline, F call, std::chrono::milliseconds slice, Mea
     std::optional<Answer> answer TENDON_GUARDED_BY(mutex);
   };
   const auto shared = std::make_shared<Shared>();
-  try {
-    std::thread([shared, deadline, call = std::move(call)]() mutable {
-      Answer answer = call(deadline);
-      const detail::Lock lock(shared->mutex);
-      shared->answer.emplace(std::move(answer));
-      shared->done.notify_one();
-    }).detach();
-  } catch (const std::system_error& error) {
-    return system_error("python.call", "starting a thread for the call", error.code().value());
-  }
+  auto thread =
+      detail::Thread::start({.name = "tendon-call", .where = "python.call", .task = "for the call"},
+                            [shared, deadline, call = std::move(call)]() mutable {
+                              Answer answer = call(deadline);
+                              const detail::Lock lock(shared->mutex);
+                              shared->answer.emplace(std::move(answer));
+                              shared->done.notify_one();
+                            });
+  if (!thread) return std::move(thread).error();
+  thread->detach();
   while (true) {
     {
       const WithoutGil unlocked;
@@ -49,6 +50,18 @@ auto wait_beside(Deadline deadline, F call, std::chrono::milliseconds slice, Mea
 
 inline void look_at_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+/// For a call that is told to end when a signal handler raises.
+inline void stop_at_signal(std::stop_source& stop) {
+  if (PyErr_CheckSignals() == 0) return;
+  const nb::python_error raised;
+  {
+    // Not while an exception is under way: at the end of the interpreter the GIL never comes back.
+    const WithoutGil unlocked;
+    stop.request_stop();
+  }
+  throw raised;
 }
 
 /// For a call that may not be cut into slices, because each would start it anew. After Ctrl-C it

@@ -16,6 +16,8 @@ void bind_batch_level(nb::module_& module);
 void bind_schema(nb::module_& module);
 void bind_future(nb::module_& module);
 void bind_pool(nb::module_& module);
+void bind_memory_faults(nb::module_& module);
+void bind_log(nb::module_& module);
 void bind_loan(nb::module_& module);
 void bind_pipe(nb::module_& module);
 void bind_listener(nb::module_& module);

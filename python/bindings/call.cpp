@@ -8,8 +8,11 @@
 
 #include "background.hpp"
 #include "bindings.hpp"
+#include "choices.hpp"
 #include "context.hpp"
+#include "copies.hpp"
 #include "dicts.hpp"
+#include "read_only_memory.hpp"
 
 namespace tendon::python {
 namespace {
@@ -29,16 +32,7 @@ auto ask(const NodeHandle& self, const nb::object& data, const nb::object& timeo
   const auto beside = [node = self.node, request = data.is_none() ? TensorDict() : dict_from(data),
                        token = stop.get_token(),
                        ask](Deadline end) { return ask(*node, request, token, end); };
-  // Not while an exception is under way: at the end of the interpreter the GIL never comes back.
-  const auto look = [&stop] {
-    if (PyErr_CheckSignals() == 0) return;
-    {
-      const WithoutGil unlocked;
-      stop.request_stop();
-    }
-    throw nb::python_error();
-  };
-  return unwrap(wait_beside(deadline, beside, look));
+  return unwrap(wait_beside(deadline, beside, [&stop] { stop_at_signal(stop); }));
 }
 
 void bind_stats(nb::module_& module) {
@@ -49,34 +43,40 @@ void bind_stats(nb::module_& module) {
               "That came when nobody waited for them any more: dropped.");
 }
 
-}  // namespace
-
-ReplyHandle call(const NodeHandle& self, const std::string& key, nb::object data,
-                 nb::object timeout, nb::object as) {
-  check_conversion(as);
-  Reply reply = ask(self, data, timeout,
-                    [key](Node& node, const TensorDict& request, const std::stop_token& stop,
-                          Deadline end) { return node.call(key, request, stop, end); });
+ReplyHandle made(Reply reply, const std::string& key, bool wants_copy, nb::handle as) {
+  if (wants_copy) reply.tensors = private_copy(reply.tensors);
+  note_read_only(reply.tensors, key);
   return {std::move(reply.node), converted(std::move(reply.tensors), as)};
 }
 
-CallAllHandle call_all(const NodeHandle& self, const std::string& key, nb::object data,
-                       nb::object timeout, nb::object as) {
+}  // namespace
+
+ReplyHandle call(const NodeHandle& self, const std::string& key, nb::object data,
+                 nb::object timeout, const std::string& mode, nb::object as) {
   check_conversion(as);
+  const bool wants_copy = wants_copy_from(mode);
+  Reply reply = ask(self, data, timeout,
+                    [key](Node& node, const TensorDict& request, const std::stop_token& stop,
+                          Deadline end) { return node.call(key, request, stop, end); });
+  return made(std::move(reply), key, wants_copy, as);
+}
+
+CallAllHandle call_all(const NodeHandle& self, const std::string& key, nb::object data,
+                       nb::object timeout, const std::string& mode, nb::object as) {
+  check_conversion(as);
+  const bool wants_copy = wants_copy_from(mode);
   CallAllReplies came =
       ask(self, data, timeout,
           [key](Node& node, const TensorDict& request, const std::stop_token& stop, Deadline end) {
             return node.call_all(key, request, stop, end);
           });
-  CallAllHandle made;
-  for (Reply& reply : came.replies) {
-    made.replies.append(
-        nb::cast(ReplyHandle{std::move(reply.node), converted(std::move(reply.tensors), as)}));
-  }
+  CallAllHandle all;
+  for (Reply& reply : came.replies)
+    all.replies.append(nb::cast(made(std::move(reply), key, wants_copy, as)));
   for (Unanswered& one : came.unanswered)
-    made.unanswered.append(
+    all.unanswered.append(
         nb::cast(UnansweredHandle{std::move(one.node), exception_object(one.error)}));
-  return made;
+  return all;
 }
 
 void bind_call(nb::module_& module) {

@@ -52,11 +52,23 @@ DiscoveryNeed discovery_need_from(const std::string& word) {
       {{"required", DiscoveryNeed::required}, {"background", DiscoveryNeed::background}});
 }
 
+LogLevel log_level_from(const std::string& word) {
+  return choose<LogLevel>("level", word,
+                          {{"error", LogLevel::error},
+                           {"warn", LogLevel::warn},
+                           {"info", LogLevel::info},
+                           {"debug", LogLevel::debug}});
+}
+
 RecvMode recv_mode_from(const std::string& word) {
   return choose<RecvMode>("mode", word,
                           {{"view_or_copy", RecvMode::view_or_copy},
                            {"view_only", RecvMode::view_only},
                            {"copy", RecvMode::copy}});
+}
+
+bool wants_copy_from(const std::string& word) {
+  return choose<bool>("mode", word, {{kViewOrCopy, false}, {"copy", true}});
 }
 
 Minority minority_from(const std::string& word) {

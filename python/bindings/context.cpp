@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <tendon/core/mutex.hpp>
+#include <tendon/observe/log.hpp>
 #include <vector>
 
 #include "bindings.hpp"
 #include "choices.hpp"
+#include "core/process_wide.hpp"
 #include "events.hpp"
 #include "first_use.hpp"
 #include "listener.hpp"
@@ -31,7 +33,8 @@ constexpr const char* kContextDoc =
     "lease: silence after which a peer on another host is lost [s].\n"
     "timeout: what a call waits at most that is given no timeout [s]; None: for\n"
     "ever.\n\n"
-    "Safe from every thread. In a forked child every call raises Forked.";
+    "Safe from every thread. In a forked child every call raises Forked: make\n"
+    "another Context there.";
 
 /// Contexts that are open, so that the interpreter can close them before it ends.
 class Open {
@@ -54,9 +57,10 @@ class Open {
   std::vector<std::weak_ptr<Context>> contexts_ TENDON_GUARDED_BY(mutex_);
 };
 
+// Those of a parent are not closed by a forked child.
 Open& open_contexts() {
-  static Open open;
-  return open;
+  static constinit detail::PerProcess<Open> open;
+  return open.get();
 }
 
 void make_context(ContextHandle* self, const std::string& name, const std::string& transport,
@@ -80,12 +84,16 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
       timeout.is_none() ? std::numeric_limits<double>::infinity() : nb::cast<double>(timeout);
   self->context = ends_without_gil(unwrap(Context::create(std::move(options))));
   open_contexts().add(self->context);
+  nb::module_::import_("tendon._fork").attr("close_all_at_end")();
 }
 
 void close_all() {
   release_left_over();
   const WithoutGil unlocked;
-  for (const auto& context : open_contexts().all()) (void)context->close(std::chrono::seconds(2));
+  for (const auto& context : open_contexts().all()) {
+    if (const auto closed = context->close(std::chrono::seconds(2)); !closed)
+      log(LogLevel::warn, "context.close", closed.error().detail);
+  }
 }
 
 }  // namespace
@@ -115,9 +123,9 @@ void bind_context(nb::module_& module) {
                    "0, streams: int = 1, linger: float = 2.0, lease: float = 3.0, timeout: float | "
                    "None = 30.0, publish_bytes: int = 0) -> None"))
       .def("connect", connect_pipe, nb::arg("address"), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::arg("profile") = "local", kConnectDoc,
+           nb::arg("profile") = "local", nb::kw_only(), nb::arg("wait") = true, kConnectDoc,
            nb::sig("def connect(self, address: str, timeout: float | None = ..., profile: str = "
-                   "'local') -> Pipe"))
+                   "'local', *, wait: bool = True) -> Pipe"))
       .def("listen", bind_listener_to, nb::arg("address"), nb::arg("profile") = "local", kListenDoc,
            nb::sig("def listen(self, address: str, profile: str = 'local') -> Listener"))
       .def(

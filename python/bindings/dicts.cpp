@@ -12,6 +12,7 @@
 #include "arrays_in.hpp"
 #include "arrays_out.hpp"
 #include "bindings.hpp"
+#include "copies.hpp"
 #include "errors.hpp"
 #include "plain_memory.hpp"
 #include "same_again.hpp"
@@ -125,6 +126,8 @@ nb::object collections_abc(const char* name) {
 }
 
 void make_dict(TensorDict* self, nb::object mapping, nb::object batch_size, nb::object names) {
+  // torch makes a dict then, in which its tensors stay tensors: default_collate and its like.
+  if (called_by_torch()) raise_type_error("a batch holds arrays, no tensors of torch");
   TensorDict dict = dict_without_entries(batch_size, names);
   if (dict.batch_size().empty() && dict.dimension_names().empty()) {
     new (self) TensorDict(dict_from(mapping));
@@ -311,9 +314,10 @@ void bind_tensor_dict(nb::module_& module) {
            })
       .def("__repr__", [](const TensorDict& self) {
         std::ostringstream text;
-        text << self;
+        text << full_names << self;
         return text.str();
       });
+  bind_copies(type);
   collections_abc("Mapping").attr("register")(type);
 }
 

@@ -10,45 +10,33 @@
 namespace tendon::python {
 namespace {
 
-struct Row {
+struct Format {
   DType dtype;
-  const char* format;           // of the buffer protocol; null where it has none
-  std::string_view array_name;  // of NumPy, ml_dtypes and torch
+  const char* format;  // of the buffer protocol
 };
 
-constexpr std::array kTable = {
-    Row{DType::boolean, "?", "bool"},
-    Row{DType::u8, "B", "uint8"},
-    Row{DType::i8, "b", "int8"},
-    Row{DType::u16, "H", "uint16"},
-    Row{DType::i16, "h", "int16"},
-    Row{DType::u32, "I", "uint32"},
-    Row{DType::i32, "i", "int32"},
-    Row{DType::u64, "L", "uint64"},
-    Row{DType::i64, "l", "int64"},
-    Row{DType::f16, "e", "float16"},
-    Row{DType::bf16, nullptr, "bfloat16"},
-    Row{DType::f32, "f", "float32"},
-    Row{DType::f64, "d", "float64"},
-    Row{DType::c32, nullptr, "complex32"},
-    Row{DType::c64, "Zf", "complex64"},
-    Row{DType::c128, "Zd", "complex128"},
-    Row{DType::f8_e3m4, nullptr, "float8_e3m4"},
-    Row{DType::f8_e4m3, nullptr, "float8_e4m3"},
-    Row{DType::f8_e4m3b11fnuz, nullptr, "float8_e4m3b11fnuz"},
-    Row{DType::f8_e4m3fn, nullptr, "float8_e4m3fn"},
-    Row{DType::f8_e4m3fnuz, nullptr, "float8_e4m3fnuz"},
-    Row{DType::f8_e5m2, nullptr, "float8_e5m2"},
-    Row{DType::f8_e5m2fnuz, nullptr, "float8_e5m2fnuz"},
-    Row{DType::f8_e8m0fnu, nullptr, "float8_e8m0fnu"},
+// The types that the buffer protocol has.
+constexpr std::array kFormats = {
+    Format{DType::boolean, "?"}, Format{DType::u8, "B"},    Format{DType::i8, "b"},
+    Format{DType::u16, "H"},     Format{DType::i16, "h"},   Format{DType::u32, "I"},
+    Format{DType::i32, "i"},     Format{DType::u64, "L"},   Format{DType::i64, "l"},
+    Format{DType::f16, "e"},     Format{DType::f32, "f"},   Format{DType::f64, "d"},
+    Format{DType::c64, "Zf"},    Format{DType::c128, "Zd"},
 };
 static_assert(sizeof(long) == 8, "the formats l and L are 64 bits wide on every system we run on");
 
-const Row& row_of(DType dtype) {
-  for (const Row& row : kTable)
-    if (row.dtype == dtype) return row;
-  return kTable.front();  // unreachable: a test compares the tables
-}
+// Names that are Tendon's and, with another meaning, codes of NumPy, which count bytes.
+struct TwoReadings {
+  std::string_view name;
+  std::string_view of_tendon;
+  std::string_view of_numpy;
+};
+constexpr std::array kTwoReadings = {
+    TwoReadings{"u8", "uint8", "uint64"},
+    TwoReadings{"i8", "int8", "int64"},
+    TwoReadings{"f16", "float16", "float128"},
+    TwoReadings{"c32", "complex32", "complex256"},
+};
 
 std::optional<DType> integer(Py_ssize_t item_bytes, bool is_signed) {
   switch (item_bytes) {
@@ -104,23 +92,33 @@ std::optional<DType> dtype_from_format(const char* format, Py_ssize_t item_bytes
   }
 }
 
-const char* format_of(DType dtype) { return row_of(dtype).format; }
-std::string_view array_name_of(DType dtype) { return row_of(dtype).array_name; }
+const char* format_of(DType dtype) {
+  for (const Format& each : kFormats)
+    if (each.dtype == dtype) return each.format;
+  return nullptr;
+}
 
 std::optional<DType> dtype_from_array_name(std::string_view name) {
   constexpr std::string_view kTorch = "torch.";
   if (name.starts_with(kTorch)) name.remove_prefix(kTorch.size());
-  for (const Row& row : kTable)
-    if (row.array_name == name) return row.dtype;
+  for (const DTypeInfo& row : dtype_table())
+    if (row.full_name == name) return row.dtype;
   return std::nullopt;
 }
 
 DType dtype_of_object(nb::handle dtype) {
   const std::string text = nb::str(dtype).c_str();
-  if (const auto known = parse_dtype(text)) return *known;
-  if (const auto known = dtype_from_array_name(text)) return *known;  // torch.float32
-  // Not for text: NumPy's codes count bytes, and its "i8" is our "i64".
-  if (!PyUnicode_Check(dtype.ptr())) {
+  if (const auto known = dtype_from_array_name(text)) return *known;  // torch.float32, too
+  if (PyUnicode_Check(dtype.ptr())) {
+    for (const TwoReadings& each : kTwoReadings) {
+      if (each.name != text) continue;
+      raise_type_error("the element type '" + text +
+                       "' has two readings: " + std::string(each.of_tendon) +
+                       ", since Tendon counts bits, and " + std::string(each.of_numpy) +
+                       ", since NumPy counts bytes; write the one that is meant in full");
+    }
+    if (const auto known = parse_dtype(text)) return *known;
+  } else {
     try {
       const nb::object known = nb::module_::import_("numpy").attr("dtype")(dtype);
       if (const auto found = dtype_from_array_name(nb::str(known).c_str())) return *found;
@@ -129,14 +127,14 @@ DType dtype_of_object(nb::handle dtype) {
     }
   }
   raise_type_error("there is no element type '" + text + "'; legal are " + legal_dtypes() +
-                   ", long names ('float32') and the types of NumPy and torch");
+                   ", and the types of NumPy, ml_dtypes and torch");
 }
 
 std::string legal_dtypes() {
   std::string names;
   for (const DTypeInfo& row : dtype_table()) {
     if (!names.empty()) names += ", ";
-    names += row.name;
+    names += row.full_name;
   }
   return names;
 }

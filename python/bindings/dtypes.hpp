@@ -19,11 +19,10 @@ namespace nb = nanobind;
 [[nodiscard]] const char* format_of(DType dtype);
 /// The type that NumPy, ml_dtypes and torch call so: "float32", "torch.bfloat16", "float8_e4m3fn".
 [[nodiscard]] std::optional<DType> dtype_from_array_name(std::string_view name);
-/// What ml_dtypes calls it: "bfloat16". For types without a format.
-[[nodiscard]] std::string_view array_name_of(DType dtype);
-/// From a `dtype` argument: "f32", "float32", numpy.float32, torch.float32; else a TypeError.
+/// From a `dtype` argument: "float32", numpy.float32, torch.float32, and Tendon's own names that
+/// NumPy does not read in another way: "f32", but not "i8". Else a TypeError.
 [[nodiscard]] DType dtype_of_object(nb::handle dtype);
-/// "f32, bf16, ...": every name there is, for messages.
+/// "bool, uint8, ...": every full name there is, for messages.
 [[nodiscard]] std::string legal_dtypes();
 
 }  // namespace tendon::python

@@ -63,6 +63,19 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
     return pop();
   }
 
+  /// It was taken, and is the next one again.
+  void put_back(Event event) TENDON_EXCLUDES(mutex_) {
+    {
+      const detail::Lock lock(mutex_);
+      if (!posted_.empty()) {
+        finish_first(std::move(event));
+      } else {
+        events_.push_front(std::move(event));
+      }
+    }
+    changed_.notify_all();
+  }
+
   /// The next event, now or later; `closed_as` is its error once the queue is closed and empty.
   /// Dropping the completion leaves an event that has come to the next one who takes.
   [[nodiscard]] Completion<Event> post(ErrorCode closed_as) TENDON_EXCLUDES(mutex_) {
@@ -158,17 +171,6 @@ class EventQueue : public std::enable_shared_from_this<EventQueue<Event>> {
         Error{ErrorCode::cancelled, "completion.cancel", "cancelled before an event came"});
     posted_.erase(found);
     bell_.ring();
-    changed_.notify_all();
-  }
-  void put_back(Event event) TENDON_EXCLUDES(mutex_) {
-    {
-      const detail::Lock lock(mutex_);
-      if (!posted_.empty()) {
-        finish_first(std::move(event));
-      } else {
-        events_.push_front(std::move(event));
-      }
-    }
     changed_.notify_all();
   }
 

@@ -67,8 +67,9 @@ void bind_events(nb::module_& module, const char* name, const char* doc, const c
   using Handle = EventsHandle<Event>;
   const auto recv = [](const Handle& self, nb::handle timeout) {
     const auto queue = self.queue;
-    return wait_in_slices(deadline_of(timeout, 0),
-                          [&](Deadline slice) { return queue->next("events.recv", slice); });
+    return wait_in_slices(
+        deadline_of(timeout, 0), [&](Deadline slice) { return queue->next("events.recv", slice); },
+        [&](Result<Event> event) { queue->put_back(*std::move(event)); });
   };
   nb::class_<Handle>(module, name, doc, nb::is_weak_referenceable())
       .def(

@@ -15,21 +15,23 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// Waits for a Completion and takes its result, looking at signals. `timeout` of the operation
-/// itself is its result.
+/// Waits for a Completion and takes its result, looking at signals before: an exception of a
+/// handler leaves the result where it is. `timeout` of the operation itself is its result.
 template <class T>
 Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
   release_left_over();
   while (true) {
     const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);
-    std::optional<Result<T>> answer;
+    bool done = false;
     {
       const WithoutGil unlocked;
-      answer.emplace(completion.wait(slice));
+      done = completion.done_by(slice);
     }
-    if (*answer || slice.time_point() == deadline.time_point() || !is_pending(answer->error()))
-      return *std::move(answer);
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (done || slice.time_point() == deadline.time_point()) {
+      const WithoutGil unlocked;
+      return completion.wait(Deadline::now());
+    }
   }
 }
 

@@ -49,9 +49,12 @@ Received recv(const GroupHandle& self, nb::object values, nb::object src, nb::ob
   const auto group = open(self);
   const Keep kept = values_of(values, "values", Touch::changes);
   const From from = from_of(src, tag);
-  return unwrap(wait_in_slices(until(self, timeout), [&](Deadline slice) {
-    return group->recv(kept->tensors(), from, slice);
-  }));
+  return unwrap(wait_in_slices(
+      until(self, timeout),
+      [&](Deadline slice) { return group->recv(kept->tensors(), from, slice); },
+      [&](const Result<Received>& received) {
+        note_lost(group->give_back(kept->tensors(), *received));
+      }));
 }
 
 std::unique_ptr<Future> recv_async(nb::object self, nb::object values, nb::object src,
@@ -81,10 +84,16 @@ nb::object from_remote_init(const GroupHandle& self, nb::object src, nb::object 
   check_conversion(as);
   const auto group = open(self);
   const From from = from_of(src, tag);
-  return converted(
-      unwrap(wait_in_slices(until(self, timeout),
-                            [&](Deadline slice) { return group->from_remote_init(from, slice); })),
-      as);
+  Received received;
+  const auto give_back = [&](const TensorDict& dict) {
+    note_lost(group->give_back_init(dict, received));
+  };
+  const TensorDict dict = unwrap(wait_in_slices(
+      until(self, timeout),
+      [&](Deadline slice) { return group->from_remote_init(from, slice, &received); },
+      [&](const Result<TensorDict>& taken) { give_back(*taken); }));
+  return convert_or_give_back(
+      dict, [&](const TensorDict& taken) { return converted(taken, as); }, give_back);
 }
 
 nb::object broadcast_init(const GroupHandle& self, nb::object values, nb::object root,

@@ -25,9 +25,10 @@ PipeHandle accept(const ListenerHandle& self, nb::object timeout) {
   // Idleness is no error: nobody connecting is waited out for ever unless told otherwise.
   const Deadline deadline =
       timeout.ptr() == Py_Ellipsis ? Deadline::never() : deadline_of(timeout, 0);
-  return make_pipe(
-      unwrap(wait_in_slices(deadline, [&](Deadline slice) { return listener->accept(slice); })),
-      self.context);
+  return make_pipe(unwrap(wait_in_slices(
+                       deadline, [&](Deadline slice) { return listener->accept(slice); },
+                       [&](Result<Pipe> pipe) { listener->give_back(*std::move(pipe)); })),
+                   self.context);
 }
 
 std::unique_ptr<Future> accept_async(const ListenerHandle& self, nb::object timeout) {

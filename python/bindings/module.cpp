@@ -33,6 +33,8 @@ NB_MODULE(_tendon, module) {
   bind_group_stage(module);
   bind_parallel_layout(module);
   bind_safetensors(module);
+  bind_memory_faults(module);
+  bind_log(module);
   // A daemon thread that the end of the interpreter stops in a wait keeps what it holds: a user
   // can do nothing about the report. The tests switch it on.
   nb::set_leak_warnings(false);

@@ -124,15 +124,15 @@ void bind_node(nb::module_& module) {
            nb::sig("def responder(self, key: str, handler: collections.abc.Callable[[Request], "
                    "object], *, handlers: int = 8, waiting: int = 64) -> Responder"))
       .def("call", call, nb::arg("key"), nb::arg("data").none() = nb::none(),
-           nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(), nb::arg("mode") = kViewOrCopy,
            nb::arg("as_").none() = nb::none(), kCallDoc,
            nb::sig("def call(self, key: str, data: object = None, timeout: float | None = ..., *, "
-                   "as_: typing.Any = None) -> Reply"))
+                   "mode: str = 'view_or_copy', as_: typing.Any = None) -> Reply"))
       .def("call_all", call_all, nb::arg("key"), nb::arg("data").none() = nb::none(),
-           nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
+           nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(), nb::arg("mode") = kViewOrCopy,
            nb::arg("as_").none() = nb::none(), kCallAllDoc,
            nb::sig("def call_all(self, key: str, data: object = None, timeout: float | None = "
-                   "..., *, as_: typing.Any = None) -> CallAllReplies"))
+                   "..., *, mode: str = 'view_or_copy', as_: typing.Any = None) -> CallAllReplies"))
       .def(
           "call_stats", [](const NodeHandle& self) { return self.node->call_stats(); },
           "Counts of its calls.")

@@ -92,21 +92,38 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
   return make_future(self.context, timeout, start(), [] { return nb::none(); });
 }
 
+/// For what was received, where an exception keeps it from the caller.
+auto giving_back(const std::shared_ptr<Pipe>& pipe) {
+  return [pipe](Result<TensorDict> batch) {
+    pipe->give_back(Message{.tag = 0, .header = {}, .tensors = *std::move(batch), .bytes = {}});
+  };
+}
+
+nb::object converted_or_given_back(const std::shared_ptr<Pipe>& pipe, TensorDict batch,
+                                   nb::handle as) {
+  if (as.is_none()) return converted(std::move(batch), as);
+  return convert_or_give_back(
+      batch, [&](const TensorDict& taken) { return converted(taken, as); },
+      [&](const TensorDict& taken) { giving_back(pipe)(taken); });
+}
+
 nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& mode,
                 nb::object as) {
   check_conversion(as);
   const RecvMode how = recv_mode_from(mode);
   const auto pipe = self.pipe;
-  return converted(unwrap(wait_in_slices(until(self, timeout),
-                                         [&](Deadline slice) { return pipe->recv(how, slice); })),
-                   as);
+  auto batch = wait_in_slices(
+      until(self, timeout), [&](Deadline slice) { return pipe->recv(how, slice); },
+      giving_back(pipe));
+  return converted_or_given_back(pipe, unwrap(std::move(batch)), as);
 }
 
 std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, nb::object as) {
   check_conversion(as);
   const auto pipe = self.pipe;
-  return make_future(self.context, timeout, without_gil([&] { return pipe->recv_async(); }),
-                     [as](TensorDict batch) { return converted(std::move(batch), as); });
+  return make_future(
+      self.context, timeout, without_gil([&] { return pipe->recv_async(); }),
+      [as, pipe](TensorDict batch) { return converted_or_given_back(pipe, std::move(batch), as); });
 }
 
 /// Arrays were written where they are; what else came is put where it belongs.
@@ -145,8 +162,13 @@ void recv_into(const PipeHandle& self, nb::object destination, nb::object timeou
   TensorDict arrays = dict_from(destination);
   const auto pipe = self.pipe;
   const auto before = arrays.values();
-  unwrap(wait_in_slices(deadline, [&](Deadline slice) { return pipe->recv_into(arrays, slice); }));
-  store_values(destination, before.get(), arrays.values().get());
+  const auto give_back = [&](const auto&) { note_lost(pipe->give_back_from(arrays)); };
+  unwrap(wait_in_slices(
+      deadline, [&](Deadline slice) { return pipe->recv_into(arrays, slice); }, give_back));
+  const auto store = [&](const TensorDict& filled) {
+    store_values(destination, before.get(), filled.values().get());
+  };
+  convert_or_give_back(arrays, store, give_back);
 }
 
 std::unique_ptr<Future> recv_into_async(const PipeHandle& self, nb::object destination,
@@ -163,8 +185,9 @@ std::unique_ptr<Future> recv_into_async(const PipeHandle& self, nb::object desti
 
 Message recv_message(const PipeHandle& self, nb::object timeout) {
   const auto pipe = self.pipe;
-  return unwrap(wait_in_slices(until(self, timeout),
-                               [&](Deadline slice) { return pipe->recv_message(slice); }));
+  return unwrap(wait_in_slices(
+      until(self, timeout), [&](Deadline slice) { return pipe->recv_message(slice); },
+      [&](Result<Message> message) { pipe->give_back(*std::move(message)); }));
 }
 
 LoanHandle loan(const PipeHandle& self, nb::object schema, nb::object timeout) {
@@ -176,7 +199,8 @@ LoanHandle loan(const PipeHandle& self, nb::object schema, nb::object timeout) {
 
 nb::object next(const PipeHandle& self) {
   const auto pipe = self.pipe;
-  auto batch = wait_in_slices(Deadline::never(), [&](Deadline slice) { return pipe->recv(slice); });
+  auto batch = wait_in_slices(
+      Deadline::never(), [&](Deadline slice) { return pipe->recv(slice); }, giving_back(pipe));
   if (!batch && batch.error().code == ErrorCode::end_of_stream) throw nb::stop_iteration();
   return nb::cast(unwrap(std::move(batch)));
 }
@@ -298,7 +322,7 @@ void bind_receiving(Class& pipe) {
            "The next batch.\n\n"
            "mode: 'view_or_copy' (views while the sender has free memory, else a\n"
            "copy), 'view_only' (else NoCredit), 'copy'.\n"
-           "as_: tensordict.TensorDict, or dict for nested dicts.\n\n"
+           "as_: tensordict.TensorDict, torch for nested dicts of torch tensors, or dict.\n\n"
            "Raises Timeout, EndOfStream, PeerLost, Cancelled, WrongKind (raw bytes come\n"
            "next: recv_message()).",
            nb::sig("def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', "
@@ -385,14 +409,19 @@ PipeHandle make_pipe(Pipe pipe, nb::object context) {
 }
 
 PipeHandle connect_pipe(nb::object context, const std::string& address, nb::object timeout,
-                        const std::string& profile) {
+                        const std::string& profile, bool wait) {
   prepare_conversions();
   const auto& handle = nb::cast<const ContextHandle&>(context);
-  const PipeOptions options{.profile = profile_from(profile)};
-  auto connected = wait_beside(deadline_of(timeout, handle.timeout_s),
-                               [shared = handle.context, address, options](Deadline deadline) {
-                                 return Pipe::connect(*shared, address, deadline, options);
-                               });
+  std::stop_source stop;
+  const ConnectOptions options{.profile = profile_from(profile),
+                               .absent = wait ? Absent::wait : Absent::fail,
+                               .stop = stop.get_token()};
+  auto connected = wait_beside(
+      deadline_of(timeout, handle.timeout_s),
+      [shared = handle.context, address, options](Deadline deadline) {
+        return Pipe::connect(*shared, address, deadline, options);
+      },
+      [&stop] { stop_at_signal(stop); });
   return make_pipe(unwrap(std::move(connected)), std::move(context));
 }
 

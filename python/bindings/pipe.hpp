@@ -29,10 +29,11 @@ inline constexpr const char* kConnectDoc =
     "address: '127.0.0.1:7000', '[::1]:7000', 'host:7000', 'unix:/path'.\n"
     "timeout: seconds, None for ever; by default that of the context.\n"
     "profile: 'local' (the peer proves to be this user on this host) or\n"
-    "'plaintext' (anybody, unprotected; both ends must say it).\n\n"
+    "'plaintext' (anybody, unprotected; both ends must say it).\n"
+    "wait: dials until the timeout while nobody listens there; False: one answer is enough.\n\n"
     "Raises Unreachable, Timeout, PermissionDenied, VersionMismatch, ServerBusy.";
 /// `Context.connect`.
 [[nodiscard]] PipeHandle connect_pipe(nb::object context, const std::string& address,
-                                      nb::object timeout, const std::string& profile);
+                                      nb::object timeout, const std::string& profile, bool wait);
 
 }  // namespace tendon::python

@@ -5,12 +5,15 @@
 #include <nanobind/stl/string.h>
 
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include "background.hpp"
 #include "bindings.hpp"
 #include "dicts.hpp"
 #include "node.hpp"
+#include "read_only_memory.hpp"
 
 namespace tendon::python {
 namespace {
@@ -42,6 +45,7 @@ nb::object next(const std::shared_ptr<Tasks>& self) {
 
 RequestHandle request_of(const TaskHandle& self) {
   const Request& request = self.task->request;
+  note_read_only(request.tensors(), self.tasks->key());
   return {request, self.tasks, converted(request.tensors(), nb::none())};
 }
 
@@ -67,6 +71,10 @@ nb::object remaining(const RequestHandle& self) {
 /// Not in slices: the first one that passed would cancel what runs.
 Result<void> close_until(const ResponderHandle& self, Deadline deadline) {
   release_left_over();
+  Result<void> in_handler;
+  const std::function<void()> close = [&] { in_handler = self.responder->close(deadline); };
+  // Its threads go on with what it has until the responder is dropped.
+  if (without_gil([&] { return self.tasks->call_in_handler(close); })) return in_handler;
   auto closed = wait_beside(
       deadline, [responder = self.responder](Deadline end) { return responder->close(end); });
   self.tasks->close();
@@ -82,9 +90,25 @@ void leave(const ResponderHandle& self, nb::object type, nb::object /*value*/,
   unwrap(close_until(self, until(self.node, nb::ellipsis())));
 }
 
+/// Ends as a Responder does, also in one of its handlers: these run on threads of Python.
+std::shared_ptr<Responder> ends_in_handlers(Responder made, const std::shared_ptr<Tasks>& tasks) {
+  return {new Responder(std::move(made)), [tasks](Responder* last) {
+            const std::function<void()> end = [last] { delete last; };
+            if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return end();
+            const WithoutGil unlocked;
+            if (!tasks->call_in_handler(end)) end();
+          }};
+}
+
 // For tendon/_responder.py.
 void bind_tasks(nb::module_& module) {
   nb::class_<TaskHandle>(module, "_Task")
+      .def("__enter__",
+           [](nb::object self) {
+             Tasks::run_on_this_thread(nb::cast<const TaskHandle&>(self).task.get());
+             return self;
+           })
+      .def("__exit__", [](const TaskHandle&, nb::args) { Tasks::run_on_this_thread(nullptr); })
       .def_prop_ro("request", request_of)
       .def("answer", answer, nb::arg("data").none())
       .def("fail", fail);
@@ -137,14 +161,16 @@ ResponderHandle declare_responder(nb::object node, const std::string& key, nb::o
   const auto threads = nb::module_::import_("tendon._responder");
   threads.attr("check")(handler);
   const auto shared = nb::cast<const NodeHandle&>(node).node;
-  const auto tasks = std::make_shared<Tasks>();
-  auto responder = ends_without_gil(unwrap(without_gil([&] {
-    return Responder::declare(*shared, key,
-                              [tasks](const Request& request) { return tasks->ask(request); },
-                              {.handlers = handlers, .waiting = waiting});
-  })));
+  const auto tasks = std::make_shared<Tasks>(key);
+  auto responder = ends_in_handlers(
+      unwrap(without_gil([&] {
+        return Responder::declare(*shared, key,
+                                  [tasks](const Request& request) { return tasks->ask(request); },
+                                  {.handlers = handlers, .waiting = waiting});
+      })),
+      tasks);
   threads.attr("start")(tasks, handler, key, handlers);
-  const std::shared_ptr<Tasks> closing(tasks.get(), [tasks](Tasks* open) { open->close(); });
+  const std::shared_ptr<Tasks> closing(tasks.get(), [tasks](Tasks* open) { open->finish(); });
   return {std::move(node), closing, std::move(responder)};
 }
 
@@ -160,7 +186,8 @@ void bind_responder(nb::module_& module) {
           },
           nb::arg("timeout").none() = nb::ellipsis(),
           "Refuses further requests, and waits for those that it has. Timeout says how\n"
-          "many are left: these are cancelled. May be repeated.",
+          "many are left: these are cancelled. In a handler it waits for none. May be\n"
+          "repeated.",
           nb::sig("def close(self, timeout: float | None = ...) -> None"))
       .def(
           "stats", [](const ResponderHandle& self) { return self.responder->stats(); },

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/stl/string.h>
 
-#include <map>
+#include <algorithm>
 #include <tendon/tensor/safetensors.hpp>
 
 #include "bindings.hpp"
+#include "copies.hpp"
 #include "dicts.hpp"
 #include "errors.hpp"
 #include "without_gil.hpp"
@@ -20,24 +21,43 @@ std::string file_name(nb::handle path) {
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
 
-TensorDict load(nb::object path) {
+/// The batch that load() gives, with the texts that the head of its file has beside the tensors.
+struct LoadedDict : TensorDict {
+  SafetensorsMetadata metadata;
+};
+
+LoadedDict load(nb::object path) {
   const std::string name = file_name(path);
-  auto loaded = [&] {
+  auto file = [&] {
     const WithoutGil unlocked;
-    return load_safetensors(name);
+    return SafetensorsFile::open(name);
   }();
-  return unwrap(std::move(loaded));
+  SafetensorsFile opened = unwrap(std::move(file));
+  SafetensorsMetadata metadata = opened.metadata();
+  return {std::move(opened).tensors(), std::move(metadata)};
+}
+
+/// Sets what a dict of Python says.
+void set_all(SafetensorsMetadata& metadata, const nb::dict& given) {
+  for (auto [key, text] : given) {
+    if (!PyUnicode_Check(key.ptr()) || !PyUnicode_Check(text.ptr()))
+      raise_type_error("metadata is a mapping from str to str");
+    const auto name = nb::cast<std::string>(key);
+    const auto known = std::find_if(metadata.begin(), metadata.end(),
+                                    [&](const auto& entry) { return entry.first == name; });
+    if (known == metadata.end())
+      metadata.emplace_back(name, nb::cast<std::string>(text));
+    else
+      known->second = nb::cast<std::string>(text);
+  }
 }
 
 void save(nb::object path, nb::object batch, nb::dict metadata) {
   const std::string name = file_name(path);
   const TensorDict dict = dict_for_file(batch);
   SaveOptions options;
-  for (auto [key, text] : metadata) {
-    if (!PyUnicode_Check(key.ptr()) || !PyUnicode_Check(text.ptr()))
-      raise_type_error("metadata is a mapping from str to str");
-    options.metadata.emplace_back(nb::cast<std::string>(key), nb::cast<std::string>(text));
-  }
+  if (nb::isinstance<LoadedDict>(batch)) options.metadata = nb::cast<LoadedDict&>(batch).metadata;
+  set_all(options.metadata, metadata);
   auto saved = [&] {
     const WithoutGil unlocked;
     return save_safetensors(name, dict, options);
@@ -45,19 +65,57 @@ void save(nb::object path, nb::object batch, nb::dict metadata) {
   unwrap(std::move(saved));
 }
 
+nb::dict texts_of(const LoadedDict& self) {
+  nb::dict texts;
+  for (const auto& [key, text] : self.metadata) texts[nb::cast(key)] = nb::cast(text);
+  return texts;
+}
+
+void bind_loaded_dict(nb::module_& module) {
+  nb::class_<LoadedDict, TensorDict>(
+      module, "LoadedDict",
+      "A TensorDict of a file: save() writes its metadata again. A dict or TensorDict of it,\n"
+      "and what a peer gets, is without.")
+      .def_prop_ro(
+          "metadata", texts_of,
+          "The texts that other programs wrote in the head of the file: {'format': 'pt'}. A copy.",
+          nb::sig("def metadata(self) -> dict[str, str]"))
+      .def("__copy__", [](const LoadedDict& self) { return self; })
+      .def(
+          "__deepcopy__",
+          [](const LoadedDict& self, nb::handle /*memo*/) {
+            return LoadedDict{private_copy(self), self.metadata};
+          },
+          nb::arg("memo").none())
+      .def(
+          "__reduce__",
+          [](const LoadedDict& self) {
+            return nb::make_tuple(unpickling("loaded"),
+                                  nb::make_tuple(parts_of(self), texts_of(self)));
+          },
+          nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
+      .def_static("_of", [](const TensorDict& batch, const nb::dict& texts) {
+        LoadedDict loaded{batch, {}};
+        set_all(loaded.metadata, texts);
+        return loaded;
+      });
+}
+
 }  // namespace
 
 void bind_safetensors(nb::module_& module) {
+  bind_loaded_dict(module);
   module.def("load", load, nb::arg("path").none(),
              "The batch in a safetensors file, as views on the mapped file.\n\n"
              "What is written to them stays in this process. Raises FileNotFound,\n"
              "CorruptData, LimitExceeded, UnsupportedDType.",
-             nb::sig("def load(path: str | os.PathLike[str]) -> TensorDict"));
+             nb::sig("def load(path: str | os.PathLike[str]) -> LoadedDict"));
   module.def("save", save, nb::arg("path").none(), nb::arg("batch").none(), nb::kw_only(),
              nb::arg("metadata") = nb::dict(),
              "Saves a batch as a safetensors file: as a whole or not at all.\n\n"
              "Nesting, values and batch sizes are kept as tensordict keeps them.\n"
-             "metadata: further texts for the file's head.",
+             "metadata: further texts for the file's head, in place of those of the same name\n"
+             "in what load() gave.",
              nb::sig("def save(path: str | os.PathLike[str], batch: object, *, metadata: "
                      "dict[str, str] = {}) -> None"));
 }

@@ -13,6 +13,7 @@
 #include "arrays_out.hpp"
 #include "bindings.hpp"
 #include "dicts.hpp"
+#include "read_only_memory.hpp"
 #include "wait.hpp"
 
 namespace tendon::python {
@@ -22,7 +23,8 @@ constexpr const char* kSampleDoc =
     "What a subscriber receives: tensors or bytes, and what is known of them.\n\n"
     "Its arrays are read-only where the publisher is on this host, because other\n"
     "subscribers read the same memory, and keep that memory alive. Nothing is\n"
-    "copied while fewer than max_held samples of a publisher are kept.";
+    "copied while fewer than max_held samples of a publisher are kept. Those of\n"
+    "recv(mode='copy') may be written.";
 
 template <class T>
 std::string text_of(const T& printed) {
@@ -87,6 +89,8 @@ std::string representation_of(const Sample& sample) {
 }  // namespace
 
 SampleHandle make_sample(Sample sample, nb::handle as) {
+  if (sample.tensors) note_read_only(*sample.tensors, sample.key);
+  note_read_only(sample.bytes, sample.key);
   nb::object tensors =
       sample.tensors ? converted(*std::move(sample.tensors), as) : nb::object(nb::none());
   sample.tensors.reset();

@@ -15,6 +15,7 @@ struct SampleHandle {
   nb::object tensors;
 };
 
+/// Notes where it lies: a write to what may only be read can name its key.
 [[nodiscard]] SampleHandle make_sample(Sample sample, nb::handle as);
 
 }  // namespace tendon::python

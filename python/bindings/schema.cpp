@@ -15,9 +15,10 @@ namespace {
 
 constexpr const char* kSchemaDoc =
     "What a batch is made of: names, element types and shapes, nested.\n\n"
-    "Schema({'image': ('u8', (3, 64, 64)), 'info': {'reward': ('f32', ())}})\n"
-    "Element types are names ('f32', 'float32') or types of NumPy and torch; the\n"
-    "number counts bits: 'i8' has 8, and NumPy's code of that name is 'i64'.\n"
+    "Schema({'image': ('uint8', (3, 64, 64)), 'info': {'reward': ('float32', ())}})\n"
+    "Element types are full names ('float32', 'bfloat16'), types of NumPy and torch,\n"
+    "and Tendon's short names ('f32') where NumPy reads nothing else there: 'i8' is\n"
+    "refused, which has 8 bits here and 64 for NumPy.\n"
     "Schema.of(batch) is that of a batch. It never changes.";
 
 void collect(nb::handle mapping, const std::string& prefix, std::size_t depth,
@@ -47,7 +48,7 @@ nb::dict leaves_of(const SchemaHandle& self) {
     nb::list sizes;
     for (const std::int64_t size : leaf.shape.span()) sizes.append(size);
     leaves[leaf.path.c_str()] =
-        nb::make_tuple(std::string(to_string(leaf.dtype)), nb::tuple(sizes));
+        nb::make_tuple(std::string(full_name(leaf.dtype)), nb::tuple(sizes));
   }
   return leaves;
 }

@@ -12,6 +12,7 @@
 
 #include "bindings.hpp"
 #include "choices.hpp"
+#include "copies.hpp"
 #include "dicts.hpp"
 #include "events.hpp"
 #include "future.hpp"
@@ -41,22 +42,54 @@ std::optional<std::chrono::nanoseconds> nanoseconds_of(std::optional<double> sec
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(*seconds, kMost) * 1e9));
 }
 
-SampleHandle recv(const SubscriberHandle& self, nb::object timeout, nb::object as) {
+Sample writable(const Sample& taken) {
+  Sample copy = taken;
+  if (taken.tensors) copy.tensors = private_copy(*taken.tensors);
+  copy.bytes = private_copy(taken.bytes);
+  return copy;
+}
+
+/// How a sample is wanted.
+struct Wanted {
+  bool copy;
+  nb::object as;
+};
+
+Wanted wanted_from(const std::string& mode, nb::object as) {
   check_conversion(as);
+  return {wants_copy_from(mode), std::move(as)};
+}
+
+SampleHandle made_or_given_back(const std::shared_ptr<Subscriber>& subscriber, Sample sample,
+                                const Wanted& wanted) {
+  if (!wanted.copy && wanted.as.is_none()) return make_sample(std::move(sample), wanted.as);
+  return convert_or_give_back(
+      sample,
+      [&](const Sample& taken) {
+        return make_sample(wanted.copy ? writable(taken) : taken, wanted.as);
+      },
+      [&](const Sample& taken) { subscriber->give_back(taken); });
+}
+
+SampleHandle recv(const SubscriberHandle& self, nb::object timeout, const std::string& mode,
+                  nb::object as) {
+  const Wanted wanted = wanted_from(mode, std::move(as));
   const auto subscriber = self.subscriber;
-  return make_sample(
-      unwrap(wait_in_slices(until(self.node, timeout),
-                            [&](Deadline slice) { return subscriber->recv(slice); })),
-      as);
+  auto sample = wait_in_slices(
+      until(self.node, timeout), [&](Deadline slice) { return subscriber->recv(slice); },
+      [&](Result<Sample> taken) { subscriber->give_back(*std::move(taken)); });
+  return made_or_given_back(subscriber, unwrap(std::move(sample)), wanted);
 }
 
 std::unique_ptr<Future> recv_async(const SubscriberHandle& self, nb::object timeout,
-                                   nb::object as) {
-  check_conversion(as);
+                                   const std::string& mode, nb::object as) {
+  const Wanted wanted = wanted_from(mode, std::move(as));
   const auto subscriber = self.subscriber;
   return make_future(nb::cast<const NodeHandle&>(self.node).context, timeout,
                      without_gil([&] { return subscriber->recv_async(); }),
-                     [as](Sample sample) { return nb::cast(make_sample(std::move(sample), as)); });
+                     [wanted, subscriber](Sample sample) {
+                       return nb::cast(made_or_given_back(subscriber, std::move(sample), wanted));
+                     });
 }
 
 void wait_for_publishers(const SubscriberHandle& self, std::size_t count, nb::object timeout) {
@@ -122,33 +155,44 @@ void bind_subscriber(nb::module_& module) {
   bind_stats(module);
   nb::class_<SubscriberHandle>(module, "Subscriber", kClassDoc)
       .def("recv", recv, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
-           nb::arg("as_").none() = nb::none(),
+           nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
            "The next Sample.\n\n"
-           "as_: what its tensors are: tensordict.TensorDict, or dict for nested dicts.\n\n"
+           "mode: 'view_or_copy' (what others read too, read-only, else a copy), or 'copy': its\n"
+           "arrays may be written.\n"
+           "as_: what its tensors are: tensordict.TensorDict, torch for nested dicts of torch\n"
+           "tensors, or dict.\n\n"
            "Raises Timeout, PipeClosed after close(), Busy.",
-           nb::sig("def recv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
+           nb::sig("def recv(self, timeout: float | None = ..., *, mode: str = "
+                   "'view_or_copy', as_: typing.Any = None) -> "
                    "Sample"))
       .def(
           "__iter__", [](nb::object self) { return self; },
           nb::sig("def __iter__(self) -> typing.Iterator[Sample]"))
       .def("__next__",
-           [](const SubscriberHandle& self) { return recv(self, nb::none(), nb::none()); })
+           [](const SubscriberHandle& self) {
+             return recv(self, nb::none(), kViewOrCopy, nb::none());
+           })
       .def("irecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
-           nb::arg("as_").none() = nb::none(),
+           nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
            "Starts receiving and returns a Future. Until it is done it is the receiver: a\n"
            "further one gets Busy.",
-           nb::sig("def irecv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
+           nb::sig("def irecv(self, timeout: float | None = ..., *, mode: str = "
+                   "'view_or_copy', as_: typing.Any = None) -> "
                    "Future"))
       .def("arecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
-           nb::arg("as_").none() = nb::none(), "`sample = await subscriber.arecv()`.",
-           nb::sig("def arecv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
+           nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
+           "`sample = await subscriber.arecv()`.",
+           nb::sig("def arecv(self, timeout: float | None = ..., *, mode: str = "
+                   "'view_or_copy', as_: typing.Any = None) -> "
                    "Future"))
       .def(
           "__aiter__", [](nb::object self) { return self; },
           nb::sig("def __aiter__(self) -> typing.AsyncIterator[Sample]"))
       .def(
           "__anext__",
-          [](const SubscriberHandle& self) { return recv_async(self, nb::none(), nb::none()); },
+          [](const SubscriberHandle& self) {
+            return recv_async(self, nb::none(), kViewOrCopy, nb::none());
+          },
           nb::sig("def __anext__(self) -> typing.Awaitable[Sample]"))
       .def("wait_for_publishers", wait_for_publishers, nb::arg("count"),
            nb::arg("timeout").none() = nb::ellipsis(),

@@ -6,18 +6,35 @@
 #include <utility>
 
 namespace tendon::python {
+namespace {
+
+thread_local Task* handled = nullptr;
+
+}  // namespace
 
 Result<TensorDict> Tasks::ask(const Request& request) {
-  const auto task = std::make_shared<Task>(Task{request});
+  const auto task = std::make_shared<Task>(Task{.request = request, .tasks = this});
   const std::stop_callback wake(request.stop_token(), [this] {
     { const detail::Lock lock(mutex_); }  // it is not between its look and its wait
     done_.notify_all();
   });
-  const detail::Lock lock(mutex_);
-  if (!closed_) waiting_.push_back(task);
+  detail::Lock lock(mutex_);
+  if (state_ != State::closed) waiting_.push_back(task);
   came_.notify_one();
-  while (!task->answer && !closed_ && !request.cancelled()) done_.wait(mutex_);
+  while (!task->answer && state_ != State::closed && !request.cancelled()) {
+    if (task->call == nullptr) {
+      done_.wait(mutex_);
+      continue;
+    }
+    lock.unlock();
+    (*task->call)();
+    lock.lock();
+    task->call = nullptr;
+    done_.notify_all();
+  }
   std::erase(waiting_, task);
+  task->is_over = true;
+  done_.notify_all();
   if (task->answer) return *std::move(task->answer);
   return Error{ErrorCode::unreachable, "responder.handler", "the responder ends"};
 }
@@ -25,9 +42,9 @@ Result<TensorDict> Tasks::ask(const Request& request) {
 std::shared_ptr<Task> Tasks::next() {
   const detail::Lock lock(mutex_);
   ++idle_count_;
-  while (waiting_.empty() && !closed_) came_.wait(mutex_);
+  while (waiting_.empty() && state_ == State::open) came_.wait(mutex_);
   --idle_count_;
-  if (closed_) return nullptr;
+  if (waiting_.empty() || state_ == State::closed) return nullptr;
   auto task = std::move(waiting_.front());
   waiting_.pop_front();
   return task;
@@ -41,6 +58,20 @@ void Tasks::answer(Task& task, Result<TensorDict> answer) {
   done_.notify_all();
 }
 
+void Tasks::run_on_this_thread(Task* task) noexcept { handled = task; }
+
+bool Tasks::call_in_handler(const std::function<void()>& call) {
+  Task* const task = handled;
+  if (task == nullptr || task->tasks != this) return false;
+  const detail::Lock lock(mutex_);
+  if (task->is_over) return false;
+  task->call = &call;
+  done_.notify_all();
+  while (task->call != nullptr && !task->is_over) done_.wait(mutex_);
+  // Its caller gave up before the thread had looked.
+  return std::exchange(task->call, nullptr) == nullptr;
+}
+
 std::size_t Tasks::idle_count() const {
   const detail::Lock lock(mutex_);
   return idle_count_;
@@ -48,13 +79,21 @@ std::size_t Tasks::idle_count() const {
 
 bool Tasks::is_closed() const {
   const detail::Lock lock(mutex_);
-  return closed_;
+  return state_ == State::closed;
+}
+
+void Tasks::finish() {
+  {
+    const detail::Lock lock(mutex_);
+    if (state_ == State::open) state_ = State::finished;
+  }
+  came_.notify_all();
 }
 
 void Tasks::close() {
   {
     const detail::Lock lock(mutex_);
-    closed_ = true;
+    state_ = State::closed;
   }
   came_.notify_all();
   done_.notify_all();

@@ -2,19 +2,29 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/responder.hpp>
+#include <utility>
 
 namespace tendon::python {
+
+class Tasks;
 
 /// A request on its way through a thread of Python.
 struct Task {
   Request request;
+  const Tasks* tasks;
   std::optional<Result<TensorDict>> answer{};
+  /// For the thread of the responder that waits for the answer; set while it is to be called.
+  const std::function<void()>* call = nullptr;
+  bool is_over = false;  ///< nobody waits for the answer any more
 };
 
 /// Hands requests from the threads of a responder, which never take the GIL, to threads of Python.
@@ -22,27 +32,41 @@ struct Task {
 /// Owns:    the requests that wait.
 /// Threads: thread-safe.
 /// Errors:  unreachable once it is closed.
-/// Blocks:  ask() until there is an answer, or its caller gives up; next() until there is a task.
+/// Blocks:  ask() until there is an answer, or its caller gives up; next() until there is a task;
+///          call_in_handler() while the call runs.
 /// Cost:    two locks, and waking two threads.
 class Tasks {
  public:
+  /// `key`: on which it is asked.
+  explicit Tasks(std::string key) : key_(std::move(key)) {}
+  [[nodiscard]] const std::string& key() const noexcept { return key_; }
   /// The handler of a Responder.
   [[nodiscard]] Result<TensorDict> ask(const Request& request);
   /// Called without the GIL. Null: it was closed.
   [[nodiscard]] std::shared_ptr<Task> next();
   void answer(Task& task, Result<TensorDict> answer);
+  /// The handler of `task` runs on this thread from now on; null: it has ended.
+  static void run_on_this_thread(Task* task) noexcept;
+  /// In a handler of these tasks: calls it on the thread of the responder that waits for this one,
+  /// where the responder knows that it is in a handler. False elsewhere: it was not called.
+  [[nodiscard]] bool call_in_handler(const std::function<void()>& call);
   /// Threads that wait in next().
   [[nodiscard]] std::size_t idle_count() const;
+  /// The responder has ended: threads end when no task waits; handlers that run may answer.
+  void finish();
+  /// Nobody answers any more.
   void close();
   [[nodiscard]] bool is_closed() const;
 
  private:
+  const std::string key_;
   mutable detail::Mutex mutex_;
   detail::CondVar came_;
   detail::CondVar done_;
   std::deque<std::shared_ptr<Task>> waiting_ TENDON_GUARDED_BY(mutex_);
   std::size_t idle_count_ TENDON_GUARDED_BY(mutex_) = 0;
-  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
+  enum class State : std::uint8_t { open, finished, closed };
+  State state_ TENDON_GUARDED_BY(mutex_) = State::open;
 };
 
 }  // namespace tendon::python

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_api.hpp"
 
+#include <string>
 #include <tendon/tensor/dlpack.hpp>
 #include <utility>
 
@@ -114,6 +115,18 @@ std::optional<PlainMemory> plain_tensor(nb::handle object) {
   if (is_complex && torch->is_conjugated(object)) return std::nullopt;
   return PlainMemory{static_cast<std::byte*>(view->data) + view->byte_offset, *dtype, *shape,
                      false};
+}
+
+bool called_by_torch() {
+  if (Torch::imported() == nullptr) return false;
+  nb::object frame = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  const auto module_of = [](nb::handle at) {
+    return std::string(nb::str(at.attr("f_globals").attr("get")("__name__", "")).c_str());
+  };
+  if (frame.is_valid() && module_of(frame) == "tendon._arrays") frame = frame.attr("f_back");
+  if (!frame.is_valid() || frame.is_none()) return false;
+  const std::string module = module_of(frame);
+  return module == "torch" || module.starts_with("torch.");
 }
 
 bool is_torch_tensor(nb::handle object) {

@@ -19,6 +19,9 @@ namespace nb = nanobind;
 /// C functions. The memory lives as long as storage_of(object).
 [[nodiscard]] std::optional<PlainMemory> plain_tensor(nb::handle object);
 
+/// Is it a function of torch, in Python, that calls? What tendon._arrays hands on is its caller's.
+[[nodiscard]] bool called_by_torch();
+
 /// True for a torch.Tensor and its subclasses.
 [[nodiscard]] bool is_torch_tensor(nb::handle object);
 

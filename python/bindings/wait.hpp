@@ -5,9 +5,12 @@
 #include <nanobind/nanobind.h>
 
 #include <chrono>
+#include <cstddef>
+#include <exception>
 #include <optional>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/observe/log.hpp>
 #include <type_traits>
 #include <utility>
 
@@ -27,6 +30,9 @@ TENDON_BETWEEN_MODULES [[nodiscard]] Deadline deadline_of(nb::handle timeout, do
 TENDON_BETWEEN_MODULES [[nodiscard]] std::chrono::milliseconds duration_of(double seconds,
                                                                            const char* what);
 
+/// Receives of event loops that were closed go back: they would take what this thread waits for.
+TENDON_BETWEEN_MODULES void drop_closed_loops();
+
 /// As Python has durations and times.
 [[nodiscard]] inline double seconds_of(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -39,9 +45,13 @@ TENDON_BETWEEN_MODULES [[nodiscard]] std::chrono::milliseconds duration_of(doubl
 }
 
 /// Calls `attempt(Deadline)` without the GIL until it answers something else than "not yet" or the
-/// deadline passes. An attempt that timed out must have changed nothing.
-template <class F>
-auto wait_in_slices(Deadline deadline, F attempt) -> std::invoke_result_t<F, Deadline> {
+/// deadline passes. An attempt that timed out must have changed nothing. Signals are looked at
+/// while what was taken is still ours: where a handler raises, as Ctrl-C does, `give_back(result)`
+/// undoes a success. Without `give_back` nothing needs to be undone.
+template <class F, class GiveBack = std::nullptr_t>
+auto wait_in_slices(Deadline deadline, F attempt, GiveBack give_back = nullptr)
+    -> std::invoke_result_t<F, Deadline> {
+  constexpr bool kTakes = !std::is_null_pointer_v<GiveBack>;
   release_left_over();
   while (true) {
     std::optional<std::invoke_result_t<F, Deadline>> answer;
@@ -50,10 +60,48 @@ auto wait_in_slices(Deadline deadline, F attempt) -> std::invoke_result_t<F, Dea
       const WithoutGil unlocked;
       answer.emplace(attempt(slice));
     }
-    if (*answer || slice.time_point() == deadline.time_point() || !ran_out(answer->error(), slice))
-      return *std::move(answer);
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    const bool over = !*answer && (slice.time_point() == deadline.time_point() ||
+                                   !ran_out(answer->error(), slice));
+    if (over || (*answer && !kTakes)) return *std::move(answer);
+    if (PyErr_CheckSignals() != 0) {
+      const nb::python_error raised;
+      if constexpr (kTakes) {
+        const WithoutGil unlocked;
+        if (*answer) give_back(*std::move(answer));
+      }
+      throw raised;
+    }
+    if (*answer) return *std::move(answer);
+    drop_closed_loops();
   }
+}
+
+/// `convert(taken)`: what cannot become an object of Python goes back, by `give_back(taken)`. That
+/// does not hold for what its sender made wrong (corrupt_data): it would be the next one for ever.
+template <class T, class Convert, class GiveBack>
+auto convert_or_give_back(const T& taken, Convert convert, GiveBack give_back) {
+  std::exception_ptr failed;
+  try {
+    return convert(taken);
+  } catch (const nb::python_error& raised) {
+    const auto error = try_error_from(raised.value());
+    if (error && error->code == ErrorCode::corrupt_data) throw;
+    failed = std::current_exception();
+  } catch (const std::exception&) {
+    failed = std::current_exception();
+  }
+  {
+    const WithoutGil unlocked;
+    give_back(taken);
+  }
+  std::rethrow_exception(failed);
+}
+
+/// An exception is under way already: what could not go back is in the log.
+inline void note_lost(const Result<void>& given_back) {
+  if (given_back) return;
+  const Error& why = given_back.error();
+  log(LogLevel::error, why.where, "a message that was taken is lost: " + why.detail);
 }
 
 }  // namespace tendon::python

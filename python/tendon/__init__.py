@@ -21,6 +21,7 @@ from ._bench import bench as bench
 from ._default import connect as connect
 from ._default import default_context as default_context
 from ._default import listen as listen
+from ._log import set_log_callback as set_log_callback
 from ._tendon import *  # noqa: F403
 from ._tendon import __version__ as __version__
 from .server import Server as Server

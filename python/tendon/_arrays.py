@@ -21,3 +21,12 @@ class ReadOnlyArray(np.ndarray):
         if self.flags.writeable:  # a copy of such an array
             return super().__dlpack__(**arguments)
         return Tensor(self).__dlpack__(**arguments)
+
+    # Copies are plain arrays, which may be written.
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> np.ndarray:
+        return np.array(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # From protocol 5 on what may only be read comes out read-only.
+        return self.view(np.ndarray).__reduce_ex__(min(protocol, 4))

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
 from typing import Any, Protocol
 
+from ._fork import free_lock
 from ._tendon import Cancelled, EndOfStream, Future, Pipe, PipeClosed, Timeout
 
 
@@ -26,11 +26,12 @@ class _Watch:
     def __init__(self, watched: _Watched) -> None:
         self._watched = weakref.ref(watched)
         self._fd = watched.fileno()
-        self._lock = threading.Lock()
+        self._lock = free_lock()
         self._waiting: dict[int, tuple[Future, asyncio.Future]] = {}
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}
 
     def add(self, future: Future, waiter: asyncio.Future) -> None:
+        self.drop_closed()
         loop = waiter.get_loop()
         with self._lock:
             self._waiting[id(future)] = (future, waiter)
@@ -42,13 +43,27 @@ class _Watch:
             self._look()
 
     def remove(self, future: Future, waiter: asyncio.Future) -> None:
-        loop = waiter.get_loop()
         with self._lock:
-            self._waiting.pop(id(future), None)
-            self._loops[loop] -= 1
-            if self._loops[loop] == 0:
-                del self._loops[loop]
+            self._forget(future, waiter)
+
+    def _forget(self, future: Future, waiter: asyncio.Future) -> None:
+        loop = waiter.get_loop()
+        if self._waiting.pop(id(future), None) is None:
+            return  # its loop was closed
+        self._loops[loop] -= 1
+        if self._loops[loop] == 0:
+            del self._loops[loop]
+            if not loop.is_closed():
                 loop.remove_reader(self._fd)
+
+    def drop_closed(self) -> None:
+        """Nobody takes what comes for a loop that was closed, so the next receive gets it."""
+        with self._lock:
+            gone = [each for each in self._waiting.values() if each[1].get_loop().is_closed()]
+            for future, waiter in gone:
+                self._forget(future, waiter)
+        for future, _ in gone:
+            future._give_back()
 
     def _look(self) -> None:
         watched = self._watched()
@@ -57,7 +72,11 @@ class _Watch:
         with self._lock:
             done = [waiter for future, waiter in self._waiting.values() if future.done()]
         for waiter in done:
-            waiter.get_loop().call_soon_threadsafe(_finish, waiter)
+            try:
+                waiter.get_loop().call_soon_threadsafe(_finish, waiter)
+            except RuntimeError:  # its loop was closed, which is no reason to tell the others nothing
+                pass
+        self.drop_closed()
 
 
 def _finish(waiter: asyncio.Future) -> None:
@@ -66,7 +85,7 @@ def _finish(waiter: asyncio.Future) -> None:
 
 
 _watches: weakref.WeakKeyDictionary[_Watched, _Watch] = weakref.WeakKeyDictionary()
-_watches_lock = threading.Lock()
+_watches_lock = free_lock()
 
 
 def _watch_of(watched: _Watched) -> _Watch:
@@ -74,6 +93,14 @@ def _watch_of(watched: _Watched) -> _Watch:
         if watched not in _watches:
             _watches[watched] = _Watch(watched)
         return _watches[watched]
+
+
+def drop_closed() -> None:
+    """Before a thread waits long: receives of loops that were closed are in its way no longer."""
+    with _watches_lock:
+        watches = list(_watches.values())
+    for watch in watches:
+        watch.drop_closed()
 
 
 async def wait(future: Future) -> Any:

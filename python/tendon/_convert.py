@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, MutableMapping
+from types import ModuleType
 from typing import Any
 
 from ._mark import MARK
@@ -17,12 +18,26 @@ def to_dict(batch: TensorDict) -> dict[str, Any]:
             for key, entry in batch.items() if key != MARK}
 
 
+def to_torch(batch: TensorDict) -> dict[str, Any]:
+    """Nested dicts of tensors of torch and values. What may only be read is copied, and counted."""
+    from torch import from_dlpack
+
+    return {key: to_torch(entry) if isinstance(entry, TensorDict) else
+            from_dlpack(entry) if hasattr(entry, "__dlpack__") else entry
+            for key, entry in batch.items() if key != MARK}
+
+
 def check(wanted: Any) -> None:
     """Refuses what convert() cannot make."""
-    foreign = getattr(wanted, "__module__", "").partition(".")[0]
-    if wanted is not TensorDict and wanted is not dict and foreign != "tensordict":
-        raise TypeError(f"as_ is {wanted!r}; legal are dict, tendon.TensorDict and "
-                        "tensordict.TensorDict")
+    if wanted is dict or wanted is TensorDict or _is_torch(wanted):
+        return
+    if getattr(wanted, "__module__", "").partition(".")[0] != "tensordict":
+        raise TypeError(f"as_ is {wanted!r}; legal are dict, tendon.TensorDict, torch (the module) "
+                        "and tensordict.TensorDict")
+
+
+def _is_torch(wanted: Any) -> bool:
+    return isinstance(wanted, ModuleType) and wanted.__name__ == "torch"
 
 
 def convert(batch: TensorDict, wanted: Any) -> Any:
@@ -30,6 +45,8 @@ def convert(batch: TensorDict, wanted: Any) -> Any:
         return batch
     if wanted is dict:
         return to_dict(batch)
+    if _is_torch(wanted):
+        return to_torch(batch)
     from . import tensordict
 
     return tensordict.from_batch(batch)

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import atexit
-import threading
+import os
 from types import EllipsisType
 
+from ._fork import free_lock
 from ._tendon import Context, Listener, Pipe
 
-_lock = threading.Lock()
+_lock = free_lock()
 _context: Context | None = None
 
 
 def default_context() -> Context:
     """The Context that connect, listen and serve use when they are given none.
 
-    Made at the first call. In a forked child it raises Forked: make a Context
-    there, or start children by spawn.
+    Made at the first call; a forked child makes its own. What the parent made with
+    its own one raises Forked there.
     """
     global _context
     with _lock:
@@ -27,9 +28,9 @@ def default_context() -> Context:
 
 
 def connect(address: str, timeout: float | None | EllipsisType = ..., *, profile: str = "local",
-            context: Context | None = None) -> Pipe:
+            wait: bool = True, context: Context | None = None) -> Pipe:
     """Connects to a listener: Context.connect of `context`, or of the default one."""
-    return (context or default_context()).connect(address, timeout, profile)
+    return (context or default_context()).connect(address, timeout, profile, wait=wait)
 
 
 def listen(address: str, *, profile: str = "local", context: Context | None = None) -> Listener:
@@ -41,3 +42,6 @@ def listen(address: str, *, profile: str = "local", context: Context | None = No
 def _forget() -> None:
     global _context
     _context = None
+
+
+os.register_at_fork(after_in_child=_forget)

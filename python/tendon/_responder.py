@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from ._tendon import Request
+from ._fork import free_lock
+from ._tendon import Request, ResourceExhausted
 
 _log = logging.getLogger("tendon")
 # For handlers, once the interpreter ends [s].
@@ -17,6 +19,8 @@ _PATIENCE_S = 2.0
 
 
 class _Task(Protocol):
+    def __enter__(self) -> object: ...
+    def __exit__(self, *exception: object) -> None: ...
     @property
     def request(self) -> Request: ...
     def answer(self, data: Any) -> None: ...
@@ -58,8 +62,9 @@ class _Threads:
         self._handler = handler
         self._key = key
         self._most = most
-        self._lock = threading.Lock()
+        self._lock = free_lock()
         self._threads: set[threading.Thread] = set()
+        self._process = os.getpid()
         # No thread may be in a wait when the interpreter takes itself apart.
         atexit.register(self._stop)
 
@@ -71,10 +76,11 @@ class _Threads:
             self._threads.add(thread)
         try:
             thread.start()
-        except RuntimeError:
+        except RuntimeError as failure:
             self._forget(thread)
             if not self._threads:
-                raise
+                raise ResourceExhausted("TD-E0201 resource exhausted: the system gives no further thread to the "
+                                        f"responder of {self._key}: {failure}") from failure
             _log.exception("no further thread for %s", self._key)
 
     def _serve(self) -> None:
@@ -89,11 +95,12 @@ class _Threads:
 
     def _run(self, task: _Task) -> None:
         try:
-            answer = self._handler(task.request)
-            if isinstance(answer, Awaitable):
-                import asyncio
+            with task:  # what ends the responder in here does not wait for its own end
+                answer = self._handler(task.request)
+                if isinstance(answer, Awaitable):
+                    import asyncio
 
-                answer = asyncio.run(_wait(answer))
+                    answer = asyncio.run(_wait(answer))
             task.answer(answer)
         except BaseException as failure:  # CancelledError and SystemExit end a handler too
             _log.exception("the handler of %s failed", self._key)
@@ -107,6 +114,8 @@ class _Threads:
 
     def _stop(self) -> None:
         """At the end of the interpreter."""
+        if os.getpid() != self._process:
+            return  # a forked child has none of the threads
         self._tasks.close()
         with self._lock:
             threads = list(self._threads)

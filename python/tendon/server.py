@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from types import EllipsisType
 
 from ._default import listen
+from ._fork import free_lock
 from ._tendon import (
     Context,
     ContextClosed,
     Error,
     Forked,
-    InternalError,
+    HandlerFailed,
     Pipe,
+    ResourceExhausted,
     ServerBusy,
     Timeout,
 )
@@ -36,24 +39,26 @@ class Server:
     the thread of its client, so a client that keeps it busy delays no other, and
     locks and queues of asyncio cannot be shared between clients. A client beyond
     max_clients gets ServerBusy. A handler that raises ends its pipe: the exception
-    is logged, and its text is the reason that the client gets. Use it in a `with` block, or close() it.
+    is logged, and the client gets HandlerFailed with its text. Use it in a `with` block, or close() it.
     """
 
     def __init__(self, address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
                  max_clients: int = 64, context: Context | None = None) -> None:
-        import inspect  # here and below: an import of tendon is to be quick
-
-        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-            raise TypeError(f"the handler {handler!r} is a generator, which would never run; legal "
-                            "is a function or an async function, without yield")
+        _check_handler(handler)
         self._listener = listen(address, profile=profile, context=context)
         self._handler = handler
         self._max_clients = max_clients
         self._closing = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = free_lock()
         self._clients: dict[threading.Thread, Pipe] = {}
         self._acceptor = threading.Thread(target=self._accept, name="tendon server", daemon=True)
-        self._acceptor.start()
+        try:
+            self._acceptor.start()
+        except RuntimeError as failure:
+            self._listener.close()
+            raise ResourceExhausted("TD-E0201 resource exhausted: the system gives no further thread to a server: "
+                                    f"{failure}") from failure
+        self._process = os.getpid()
         # No thread may be in a wait when the interpreter takes itself apart.
         atexit.register(self._stop)
 
@@ -71,7 +76,8 @@ class Server:
     def close(self, timeout: float | None | EllipsisType = ...) -> None:
         """Accepts no more and waits for the handlers; Timeout if some still run.
 
-        timeout: seconds, None for ever; 30 by default.
+        timeout: seconds, None for ever; 30 by default. In a handler of this server it waits for
+        nobody: the handler still answers its own client.
         """
         if not self._join(30.0 if timeout is ... else timeout):
             raise Timeout(f"TD-E0003 timeout: {self.client_count} handlers still run")
@@ -88,15 +94,21 @@ class Server:
         end = None if timeout is None else time.monotonic() + timeout
         self._closing.set()
         self._listener.close()
-        self._acceptor.join()
         with self._lock:
             threads = list(self._clients)
+        if threading.current_thread() in threads:
+            return True
+        self._acceptor.join()
+        with self._lock:
+            threads = list(self._clients)  # the acceptor may have begun one more
         for thread in threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
     def _stop(self) -> None:
         """At the end of the interpreter: handlers still running find their pipe cancelled."""
+        if os.getpid() != self._process:
+            return  # a forked child has none of the threads
         with self._lock:
             pipes = list(self._clients.values())
         for pipe in pipes:
@@ -139,10 +151,21 @@ class Server:
                 pass  # closes it, unless the handler has
         except BaseException as failure:  # CancelledError and SystemExit end a handler too
             _log.exception("the handler of %s failed", pipe)
-            pipe.cancel(InternalError(f"the handler failed: {failure!r}"))
+            pipe.cancel(HandlerFailed(f"{failure!r}"))
         finally:
             with self._lock:
                 del self._clients[threading.current_thread()]
+
+
+def _check_handler(handler: Callable[[Pipe], object]) -> None:
+    """A handler that can never run is a mistake here, not at each client."""
+    import inspect  # here and above: an import of tendon is to be quick
+
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"the handler {handler!r} is a generator, which would never run; legal "
+                        "is a function or an async function, without yield")
+    if not callable(handler):
+        raise TypeError(f"the handler is {handler!r}; legal is a function of one argument, the pipe")
 
 
 async def _wait(returned: Awaitable[object]) -> None:

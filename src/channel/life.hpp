@@ -11,10 +11,11 @@ namespace tendon::v0::detail {
 
 /// How far the two directions of a channel have come. They only go on.
 ///
-///   sending     finish()   end()
-///   open        finished   ended
-///   finished    -          -        the first reason stays
-///   ended       -          -
+///   sending     finish()   close()   end()
+///   open        finished   closed    ended
+///   finished    -          -         -        the first reason stays
+///   closed      -          -         -        the peer closed its end in order
+///   ended       -          -         -
 ///
 ///   receiving   end_came()  end_read()  fail()
 ///   open        ending      over        failed
@@ -30,7 +31,7 @@ namespace tendon::v0::detail {
 /// Cost:    may_send(): one load.
 class ChannelLife {
  public:
-  enum class Sending : std::uint8_t { open, finished, ended };
+  enum class Sending : std::uint8_t { open, finished, closed, ended };
   enum class Receiving : std::uint8_t { open, ending, failing, failed, over };
 
   // Sending
@@ -40,6 +41,8 @@ class ChannelLife {
   }
   /// This side has said its end; `why` is what later sends return.
   void finish(Error why) { leave(Sending::finished, std::move(why)); }
+  /// The peer said the end of both directions: it takes nothing more.
+  void close(Error why) { leave(Sending::closed, std::move(why)); }
   void end(Error why) { leave(Sending::ended, std::move(why)); }
   /// Precondition: not open.
   [[nodiscard]] Error send_error() const {

@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace tendon::v0::detail {
+namespace {
+
+const std::shared_ptr<const Schema> kNoSchema;
+
+}  // namespace
 
 SchemaTable::SchemaTable(std::uint64_t cap_bytes, HeldBytes* budget)
     : limit_bytes_(std::min<std::uint64_t>(kMaxSchemaBytes, cap_bytes / 4)), budget_(budget) {}
@@ -21,11 +26,10 @@ std::uint64_t SchemaTable::least_cost_bytes(std::uint64_t encoding_bytes) noexce
 }
 
 const std::shared_ptr<const Schema>& SchemaTable::find(std::uint32_t number) const noexcept {
-  static const std::shared_ptr<const Schema> kNone;
   const std::size_t place = number % kMaxSchemas;
-  if (place >= entries_.size()) return kNone;
+  if (place >= entries_.size()) return kNoSchema;
   const Entry& entry = entries_[place];
-  return entry.number == number ? entry.schema : kNone;
+  return entry.number == number ? entry.schema : kNoSchema;
 }
 
 std::uint32_t SchemaTable::number_of(const std::shared_ptr<const Schema>& schema) const noexcept {

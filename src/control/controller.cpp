@@ -5,6 +5,7 @@
 #include "control/controller_core.hpp"
 #include "control/service_thread.hpp"
 #include "control/zmq_network.hpp"
+#include "core/left_to_parent.hpp"
 #include "session/nonce128.hpp"
 
 namespace tendon {
@@ -14,13 +15,17 @@ Controller::Controller(std::shared_ptr<detail::ControllerCore> core) : core_(std
 Controller::Controller(Controller&&) noexcept = default;
 Controller& Controller::operator=(Controller&& other) noexcept {
   if (this != &other) {
-    if (core_ != nullptr) core_->abandon();
+    const Controller old(std::move(*this));
     core_ = std::move(other.core_);
   }
   return *this;
 }
 Controller::~Controller() {
-  if (core_ != nullptr) core_->abandon();
+  if (core_ == nullptr) return;
+  if (core_->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->abandon();
 }
 
 Result<Controller> Controller::bind(Context& context, const ParallelLayout& layout,
@@ -37,35 +42,54 @@ Result<Controller> Controller::bind(Context& context, const ParallelLayout& layo
   auto core = std::make_shared<detail::ControllerCore>(
       layout, std::move(options), std::move(network), std::move(wake),
       std::string(reinterpret_cast<const char*>(run.data()), run.size()));
-  core->serve(std::move(listener));
+  TENDON_CHECK(core->serve(detail::ContextCore::of(context), std::move(listener)));
   return Controller(std::move(core));
 }
 
 std::string Controller::address() const { return core_->address(); }
 const ParallelLayout& Controller::layout() const& noexcept { return core_->layout(); }
 Result<void> Controller::wait_for_workers(Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.wait_for_workers"));
   return core_->wait_for_workers(deadline);
 }
-Result<void> Controller::rebuild(Deadline deadline) { return core_->rebuild(deadline); }
+Result<void> Controller::rebuild(Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.rebuild"));
+  return core_->rebuild(deadline);
+}
 Result<void> Controller::broadcast(const StepInputs& inputs, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.broadcast"));
   return core_->broadcast(inputs, deadline);
 }
 Result<std::vector<StepOutputs>> Controller::collect(std::uint64_t schedule_id, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.collect"));
   return core_->collect(schedule_id, deadline);
 }
+
+void Controller::give_back(std::vector<StepOutputs> outputs) {
+  core_->give_back(std::move(outputs));
+}
 Result<void> Controller::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.wait_for_microbatch"));
   return core_->wait_for_microbatch(schedule_id, deadline);
 }
 Result<void> Controller::cancel_step(std::uint64_t schedule_id, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.cancel_step"));
   return core_->cancel_step(schedule_id, deadline);
 }
 Result<WorkerStatus> Controller::ask(GlobalRank rank, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.ask"));
   return core_->ask(rank, deadline);
 }
-ControllerStatus Controller::status() const { return core_->status(); }
-FlowStats Controller::stats() const { return core_->stats(); }
-Result<void> Controller::drain(Deadline deadline) { return core_->drain(deadline); }
+ControllerStatus Controller::status() const {
+  return core_->forked() ? ControllerStatus{} : core_->status();
+}
+FlowStats Controller::stats() const { return core_->forked() ? FlowStats{} : core_->stats(); }
+Result<void> Controller::drain(Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.drain"));
+  return core_->drain(deadline);
+}
 Result<void> Controller::stop(std::string_view reason, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.stop"));
   return core_->stop(reason, deadline);
 }
 

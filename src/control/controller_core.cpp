@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/resending.hpp"
+#include "runtime/strangers.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -23,17 +24,19 @@ ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions o
       wake_(std::move(wake)),
       seats_(layout.world_size()),
       roster_{.id = {.run = std::move(run_id), .roster = 0}},
-      steps_(layout) {
-  heart_.emplace([this] { return beat(); });
-}
+      steps_(layout) {}
 
 ControllerCore::~ControllerCore() = default;
 
 // --- New workers
 
-void ControllerCore::serve(Listener listener) {
-  door_.emplace(std::move(listener));
+Result<void> ControllerCore::serve(std::shared_ptr<ContextCore> context, Listener listener) {
+  TENDON_TRY(heart, Heart::start([this] { return beat(); }));
+  heart_ = std::move(heart);
+  door_.emplace(
+      Door{.context = std::move(context), .listener = std::move(listener), .accepting = {}});
   accept_next();
+  return {};
 }
 
 void ControllerCore::accept_next() {
@@ -149,7 +152,10 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
       }
     }
   }
-  if (refused) pipe->cancel(*refused);
+  if (!refused) return;
+  const std::string name = pipe->peer().to_string();
+  refuse_stranger(door_->context.get(), "control.join", {name, name}, refused->detail);
+  pipe->cancel(*refused);
 }
 
 void ControllerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
@@ -472,6 +478,11 @@ Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_
     }
     service(deadline);
   }
+}
+
+void ControllerCore::give_back(std::vector<StepOutputs> outputs) {
+  const Lock lock(mutex_);
+  steps_.put_back(std::move(outputs));
 }
 
 Result<void> ControllerCore::wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline) {

@@ -21,6 +21,7 @@
 #include "control/wake.hpp"
 #include "control/worker_pipe.hpp"
 #include "control/worker_seats.hpp"
+#include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
 
@@ -43,7 +44,12 @@ class ControllerCore final : public PipeListener,
   ~ControllerCore() override;
 
   /// Workers are let in from now on.
-  void serve(Listener listener);
+  [[nodiscard]] Result<void> serve(std::shared_ptr<ContextCore> context, Listener listener);
+  [[nodiscard]] bool forked() const noexcept { return door_->context->forked(); }
+  /// `forked`, for every call in a child.
+  [[nodiscard]] Result<void> check_process(std::string_view where) const {
+    return forked() ? door_->context->usable(where) : Result<void>();
+  }
 
   [[nodiscard]] const ParallelLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] std::string address() const { return door_->listener.address(); }
@@ -52,6 +58,7 @@ class ControllerCore final : public PipeListener,
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
+  void give_back(std::vector<StepOutputs> outputs);
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline)
@@ -126,6 +133,7 @@ class ControllerCore final : public PipeListener,
   const std::shared_ptr<StepNetwork> network_;
   const std::unique_ptr<UserEvent> wake_;
   struct Door {
+    std::shared_ptr<ContextCore> context;
     Listener listener;
     std::optional<Completion<Pipe>> accepting;  // under mutex_
   };
@@ -153,7 +161,7 @@ class ControllerCore final : public PipeListener,
   std::uint64_t nonce_ TENDON_GUARDED_BY(mutex_) = 0;  // of probes and pings, rising
   FlowStats stats_ TENDON_GUARDED_BY(mutex_);
   bool beats_fast_ TENDON_GUARDED_BY(mutex_) = false;  // a step was in flight, or was given out
-  std::optional<Heart> heart_;                         // last: it ends before what it looks at
+  std::unique_ptr<Heart> heart_;                       // last: it ends before what it looks at
 };
 
 }  // namespace tendon::v0::detail

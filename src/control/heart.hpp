@@ -3,10 +3,13 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
-#include <thread>
+#include <tendon/core/result.hpp>
 #include <utility>
+
+#include "core/thread.hpp"
 
 namespace tendon::v0::detail {
 
@@ -15,14 +18,23 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    its thread.
 /// Threads: safe everywhere but in the function itself.
-/// Errors:  none.
+/// Errors:  start(): resource_exhausted without a thread.
 /// Blocks:  its end, for the function that runs.
 /// Cost:    a thread.
 class Heart {
  public:
   /// `beat` returns when it wants to be called again.
-  explicit Heart(std::function<std::chrono::nanoseconds()> beat)
-      : beat_(std::move(beat)), thread_([this] { run(); }) {}
+  [[nodiscard]] static Result<std::unique_ptr<Heart>> start(
+      std::function<std::chrono::nanoseconds()> beat) {
+    auto heart = std::make_unique<Heart>(std::move(beat));
+    TENDON_TRY(thread, Thread::start({.name = "tendon-heart",
+                                      .where = "control.heartbeat",
+                                      .task = "that sends heartbeats"},
+                                     [self = heart.get()] { self->run(); }));
+    heart->thread_ = std::move(thread);
+    return heart;
+  }
+  explicit Heart(std::function<std::chrono::nanoseconds()> beat) : beat_(std::move(beat)) {}
   Heart(const Heart&) = delete;
   Heart& operator=(const Heart&) = delete;
   ~Heart() {
@@ -59,7 +71,7 @@ class Heart {
   CondVar changed_;
   bool ended_ TENDON_GUARDED_BY(mutex_) = false;
   bool woken_ TENDON_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace tendon::v0::detail

@@ -65,7 +65,8 @@ Result<void> HostRelay::follow(const std::shared_ptr<ContextCore>& context, Rend
                  "what the store has is no name of a socket in the runtime directory"};
   }
   TENDON_TRY(directory, runtime_directory());
-  TENDON_TRY(pipe, connect_in(context, "unix:" + directory + "/" + name, deadline, {}));
+  TENDON_TRY(pipe, connect_in(context, "unix:" + directory + "/" + name, deadline,
+                              {.absent = Absent::fail}));
   follows_ = std::make_shared<RelayedTensors>(place_, calls_);
   return follows_->follow(std::move(pipe), deadline);
 }

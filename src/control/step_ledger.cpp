@@ -82,6 +82,16 @@ Result<std::vector<StepOutputs>> StepLedger::collect(std::uint64_t schedule_id) 
   return outputs;
 }
 
+void StepLedger::put_back(std::vector<StepOutputs> outputs) {
+  if (outputs.empty()) return;
+  Record& record = steps_[outputs.front().schedule_id];
+  record.microbatch = true;  // it came before the outputs
+  for (StepOutputs& one : outputs) {
+    const GlobalRank rank = one.rank;
+    record.outputs.emplace(rank, std::move(one));
+  }
+}
+
 std::uint64_t StepLedger::clear() {
   std::uint64_t dropped = 0;
   for (const auto& [schedule_id, record] : steps_) {

@@ -47,6 +47,8 @@ class StepLedger {
   [[nodiscard]] std::vector<std::uint64_t> in_flight() const;
   /// The outputs of a complete step, by rank.
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id);
+  /// They were collected, and can be again.
+  void put_back(std::vector<StepOutputs> outputs);
   /// Forgets all; the number of outputs that had come of steps that were not complete.
   std::uint64_t clear();
 

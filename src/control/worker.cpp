@@ -6,6 +6,7 @@
 #include "control/service_thread.hpp"
 #include "control/worker_core.hpp"
 #include "control/zmq_network.hpp"
+#include "core/left_to_parent.hpp"
 
 namespace tendon {
 inline namespace v0 {
@@ -14,13 +15,17 @@ Worker::Worker(std::shared_ptr<detail::WorkerCore> core) : core_(std::move(core)
 Worker::Worker(Worker&&) noexcept = default;
 Worker& Worker::operator=(Worker&& other) noexcept {
   if (this != &other) {
-    if (core_ != nullptr) core_->leave("it was dropped");
+    const Worker old(std::move(*this));
     core_ = std::move(other.core_);
   }
   return *this;
 }
 Worker::~Worker() {
-  if (core_ != nullptr) core_->leave("it was dropped");
+  if (core_ == nullptr) return;
+  if (core_->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->leave("it was dropped");
 }
 
 Result<Worker> Worker::connect(Context& context, std::string_view address,
@@ -30,7 +35,8 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
   TENDON_CHECK(detail::require_service_thread(context, "control.connect"));
   TENDON_TRY(network, detail::zmq_network());
   TENDON_TRY(wake, detail::open_wake());
-  TENDON_TRY(pipe, Pipe::connect(context, address, deadline, {.profile = options.profile}));
+  TENDON_TRY(pipe, Pipe::connect(context, address, deadline,
+                                 {.profile = options.profile, .absent = Absent::fail}));
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto core = std::make_shared<detail::WorkerCore>(
       detail::WorkerPlace{.layout = layout,
@@ -48,23 +54,34 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
 
 GlobalRank Worker::rank() const noexcept { return core_->place().rank; }
 ParallelCoordinates Worker::place() const noexcept { return core_->place().at; }
-std::uint64_t Worker::roster() const { return core_->roster(); }
-WorkerGroups Worker::groups() const { return core_->groups(); }
+std::uint64_t Worker::roster() const { return core_->forked() ? 0 : core_->roster(); }
+WorkerGroups Worker::groups() const { return core_->forked() ? WorkerGroups{} : core_->groups(); }
 bool Worker::sends_outputs() const noexcept { return core_->sends_outputs(); }
 bool Worker::signals_microbatches() const noexcept { return core_->signals_microbatches(); }
-Result<Step> Worker::next_step(Deadline deadline) { return core_->next_step(deadline); }
+Result<Step> Worker::next_step(Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.next_step"));
+  return core_->next_step(deadline);
+}
+void Worker::give_back(Step step) {
+  if (!core_->forked()) core_->give_back(std::move(step));
+}
 Result<void> Worker::send_outputs(const StepOutputs& outputs, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.send_outputs"));
   return core_->send_outputs(outputs, deadline);
 }
 Result<void> Worker::signal_microbatch(std::uint64_t schedule_id, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.signal_microbatch"));
   return core_->signal_microbatch(schedule_id, deadline);
 }
 Result<void> Worker::rebuild(const Error& cause, Deadline deadline) {
+  TENDON_CHECK(core_->check_process("control.rebuild"));
   return core_->rebuild(cause, deadline);
 }
 void Worker::set_load(double load) { core_->set_load(load); }
-FlowStats Worker::stats() const { return core_->stats(); }
-void Worker::leave(std::string_view reason) { core_->leave(reason); }
+FlowStats Worker::stats() const { return core_->forked() ? FlowStats{} : core_->stats(); }
+void Worker::leave(std::string_view reason) {
+  if (!core_->forked()) core_->leave(reason);
+}
 
 }  // namespace v0
 }  // namespace tendon

@@ -54,6 +54,8 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   meeting_.context = ContextCore::of(context);
   pipe_ = std::make_shared<WorkerPipe>(std::move(pipe), weak_from_this());
   meeting_.store = std::make_shared<PipeStore>(pipe_);
+  TENDON_TRY(heart, Heart::start([this] { return beat(); }));
+  heart_ = std::move(heart);
   pipe_->start();
   v1::Word word;
   v1::Join& join = *word.mutable_join();
@@ -69,7 +71,6 @@ Result<void> WorkerCore::join(Context& context, Pipe pipe, Deadline deadline) {
   keys_ = std::move(keys);
   join.set_public_key(keys_.public_key);
   pipe_->send(word);
-  heart_.emplace([this] { return beat(); });
   return enter(deadline);
 }
 
@@ -98,6 +99,7 @@ Result<Step> WorkerCore::next_step(Deadline deadline) {
     if (!moves_steps()) {
       return state_error("control.next_step");
     }
+    if (auto returned = std::exchange(flows_.returned, std::nullopt)) return *std::move(returned);
     if (auto step = take_step()) return *std::move(step);
     if (state_ == WorkerState::stopping && flows_.inputs.applied() >= told_.last_inputs) {
       return state_error("control.next_step");
@@ -107,6 +109,13 @@ Result<Step> WorkerCore::next_step(Deadline deadline) {
     }
     service(deadline);
   }
+}
+
+// In another roster it is void.
+void WorkerCore::give_back(Step step) {
+  const Lock lock(mutex_);
+  if (moves_steps() && at_work_.schedule_id == step.inputs.schedule_id)
+    flows_.returned = std::move(step);
 }
 
 std::optional<Step> WorkerCore::take_step() {

@@ -78,6 +78,13 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   [[nodiscard]] Result<void> join(Context& context, Pipe pipe, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
 
+  [[nodiscard]] bool forked() const noexcept {
+    return meeting_.context != nullptr && meeting_.context->forked();
+  }
+  /// `forked`, for every call in a child.
+  [[nodiscard]] Result<void> check_process(std::string_view where) const {
+    return forked() ? meeting_.context->usable(where) : Result<void>();
+  }
   [[nodiscard]] const WorkerPlace& place() const noexcept { return place_; }
   [[nodiscard]] std::uint64_t roster() const TENDON_EXCLUDES(mutex_);
   [[nodiscard]] WorkerGroups groups() const TENDON_EXCLUDES(mutex_);
@@ -87,6 +94,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   [[nodiscard]] bool signals_microbatches() const noexcept { return place_.rank.value == 0; }
 
   [[nodiscard]] Result<Step> next_step(Deadline deadline) TENDON_EXCLUDES(mutex_);
+  void give_back(Step step) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> send_outputs(const StepOutputs& outputs, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> signal_microbatch(std::uint64_t schedule_id, Deadline deadline)
@@ -180,6 +188,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
     std::shared_ptr<HostRelay> relay;  // null: the controller shares memory with this worker
     bool outputs_break = false;        // the controller asked for outputs: connect anew
     bool inputs_break = false;
+    std::optional<Step> returned;  // it was taken, and is the next one again
   };
   Flows flows_ TENDON_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerSockets> sockets_;  // of the thread that has the turn
@@ -197,7 +206,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   Threads threads_ TENDON_GUARDED_BY(mutex_);
   AtWork at_work_ TENDON_GUARDED_BY(mutex_);
   FlowStats stats_ TENDON_GUARDED_BY(mutex_);
-  std::optional<Heart> heart_;
+  std::unique_ptr<Heart> heart_;
 };
 
 }  // namespace tendon::v0::detail

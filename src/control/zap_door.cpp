@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "runtime/strangers.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -16,13 +18,18 @@ constexpr std::size_t kMaxFrames = 8;
 
 }  // namespace
 
-ZapDoor::ZapDoor(zmq::context_t& context) : socket_(context, zmq::socket_type::rep) {
-  socket_.set(zmq::sockopt::linger, 0);
-  socket_.bind("inproc://zeromq.zap.01");
-  thread_ = std::thread([this] { run(); });
+Result<std::unique_ptr<ZapDoor>> ZapDoor::open(zmq::context_t& context) {
+  zmq::socket_t socket(context, zmq::socket_type::rep);
+  socket.set(zmq::sockopt::linger, 0);
+  socket.bind("inproc://zeromq.zap.01");
+  auto door = std::make_unique<ZapDoor>(std::move(socket));
+  TENDON_TRY(thread, Thread::start({.name = "tendon-zap",
+                                    .where = "control.bind",
+                                    .task = "that lets in the workers of the roster"},
+                                   [self = door.get()] { self->run(); }));
+  door->thread_ = std::move(thread);
+  return door;
 }
-
-ZapDoor::~ZapDoor() { thread_.join(); }
 
 void ZapDoor::let_in(const std::vector<std::string>& public_keys) {
   std::set<std::string> keys;
@@ -54,6 +61,10 @@ void ZapDoor::run() {
       // version, request id, domain, address, identity, mechanism, credentials
       if (frames.size() < 6) frames.resize(6);
       const bool may = may_enter(frames[5], frames.size() > 6 ? frames[6] : std::string());
+      if (!may) {
+        refuse_stranger(nullptr, "control.bind", {frames[3], frames[3]},
+                        "it has no key of a worker of this roster");
+      }
       const std::array<std::string_view, 6> reply{
           "1.0", frames[1], may ? "200" : "400", may ? "OK" : "not a worker of this roster",
           "",    ""};

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
 #include <tendon/core/mutex.hpp>
-#include <thread>
+#include <tendon/core/result.hpp>
+#include <utility>
 #include <vector>
 #include <zmq.hpp>
+
+#include "core/thread.hpp"
 
 namespace tendon::v0::detail {
 
@@ -15,16 +19,17 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    its socket, a thread.
 /// Threads: safe everywhere.
-/// Errors:  zmq::error_t from its constructor.
+/// Errors:  open(): zmq::error_t; resource_exhausted without a thread.
 /// Blocks:  its end, for the thread: the context must have been shut down.
 /// Cost:    a thread that sleeps.
 class ZapDoor {
  public:
   /// Before a socket of this context is bound.
-  explicit ZapDoor(zmq::context_t& context);
+  [[nodiscard]] static Result<std::unique_ptr<ZapDoor>> open(zmq::context_t& context);
+  explicit ZapDoor(zmq::socket_t socket) : socket_(std::move(socket)) {}
   ZapDoor(const ZapDoor&) = delete;
   ZapDoor& operator=(const ZapDoor&) = delete;
-  ~ZapDoor();
+  ~ZapDoor() = default;
 
   /// From now on those with these public keys (40 characters of Z85) may connect.
   void let_in(const std::vector<std::string>& public_keys) TENDON_EXCLUDES(mutex_);
@@ -37,7 +42,7 @@ class ZapDoor {
   zmq::socket_t socket_;
   Mutex mutex_;
   std::set<std::string> keys_ TENDON_GUARDED_BY(mutex_);  // 32 bytes each
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace tendon::v0::detail

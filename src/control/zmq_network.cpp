@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <tendon/control/limits.hpp>
 #include <tendon/session/limits.hpp>
@@ -17,6 +18,8 @@
 #include "control/ipc_names.hpp"
 #include "control/zap_door.hpp"
 #include "core/fork_guard.hpp"
+#include "core/process_wide.hpp"
+#include "core/thread_room.hpp"
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
@@ -24,6 +27,9 @@ namespace {
 
 // Steps in flight are the back-pressure; this is what stands behind it [messages].
 constexpr int kQueuedMessages = 64;
+// A context starts one that closes sockets and one that moves bytes; where one of them cannot
+// start, ZeroMQ ends the process.
+constexpr std::size_t kThreadsOfZmq = 2;
 // An envelope around the largest payload.
 constexpr std::int64_t kMaxMessageBytes = static_cast<std::int64_t>(kMaxStepPayloadBytes) + 65536;
 // How endpoints begin (StepEndpoints).
@@ -73,6 +79,10 @@ class InThisProcess {
 
 using ZmqContext = InThisProcess<zmq::context_t>;
 using Socket = InThisProcess<zmq::socket_t>;
+
+/// Never used, never ended. ZeroMQ ends what it is built on (OpenPGM) with its last context and
+/// begins it again with the next one, and two threads that do so at one time meet in it.
+constinit MadeOnce<zmq::context_t> one_context_is_left;
 
 Error forked(std::string_view where) {
   return Error{ErrorCode::forked, where, "these flows belong to the process before fork"};
@@ -301,7 +311,10 @@ class ZmqNetwork final : public StepNetwork {
     try {
       if (!place.host.empty()) {
         // Before anything is bound, so that nobody gets in unasked.
-        if (door_ == nullptr) door_ = std::make_unique<ZapDoor>(*context);
+        if (door_ == nullptr) {
+          TENDON_TRY(door, ZapDoor::open(*context));
+          door_ = std::move(door);
+        }
         door_->let_in(place.worker_keys);
       }
       const auto make = [&](zmq::socket_type type) {
@@ -418,8 +431,13 @@ class ZmqNetwork final : public StepNetwork {
 
 Result<std::shared_ptr<StepNetwork>> zmq_network() {
   try {
+    TENDON_CHECK(check_room_for_threads(
+        kThreadsOfZmq, {.name = "tendon-room", .where = "control.network", .task = "for ZeroMQ"}));
+    (void)one_context_is_left.get([] { return std::make_unique<zmq::context_t>(1); });
     zmq::context_t context(1);
     context.set(zmq::ctxopt::blocky, 0);
+    // The first socket starts them.
+    zmq::socket_t(context, zmq::socket_type::pair).close();
     return std::shared_ptr<StepNetwork>(std::make_shared<ZmqNetwork>(std::move(context)));
   } catch (const zmq::error_t& error) {
     return failure("control.network", "zmq_ctx_new", error);

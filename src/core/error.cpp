@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
+#include <cstdlib>
 #include <tendon/core/error.hpp>
 #include <tendon/core/result.hpp>
 
@@ -61,6 +63,7 @@ ErrorCode code_of_errno(int value) {
       return ErrorCode::too_many_open_files;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
       return ErrorCode::storage_full;
     case ENOMEM:
       return ErrorCode::resource_exhausted;
@@ -95,6 +98,8 @@ std::string_view remedy_of_errno(int value) {
       return " (this process has as many as it may: raise RLIMIT_NOFILE, `ulimit -n`)";
     case ENFILE:
       return " (all processes together have as many as they may: raise fs.file-max)";
+    case EFBIG:
+      return " (beyond RLIMIT_FSIZE, `ulimit -f`, or what the file system has)";
     default:
       return "";
   }
@@ -163,7 +168,7 @@ std::string Error::message() const {
 
 Error system_error(std::string_view where, std::string_view what, int errno_value) {
   std::string detail(what);
-  detail.append(": ").append(std::strerror(errno_value)).append(remedy_of_errno(errno_value));
+  detail.append(": ").append(detail::errno_text(errno_value)).append(remedy_of_errno(errno_value));
   return Error{code_of_errno(errno_value), where, std::move(detail), errno_value};
 }
 
@@ -172,6 +177,15 @@ Exception::~Exception() = default;
 
 namespace detail {
 void throw_error(Error error) { throw Exception(std::move(error)); }
+
+void abort_without_value(const Error& error) noexcept {
+  const std::string text =
+      "tendon: the value of a Result that holds an error was used: " + error.message() + " [" +
+      std::string(error.where) + "]\n  do: ask has_value() first, or call value(), which throws\n";
+  // The process ends here: a log callback of a broken program is not to be trusted with it.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+  std::abort();
+}
 }  // namespace detail
 
 }  // namespace tendon::v0

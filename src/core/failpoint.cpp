@@ -10,7 +10,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <deque>
+#include <memory>
 #include <string>
+
+#include "core/process_wide.hpp"
 #endif
 
 namespace tendon::v0::detail {
@@ -27,8 +30,9 @@ struct Armed {
 
 // "name=kill@3,other=error"; a word it cannot read ends the process, because a test that arms
 // nothing lies.
-std::deque<Armed> read_environment() {
-  std::deque<Armed> armed;
+std::unique_ptr<std::deque<Armed>> read_environment() {
+  auto read = std::make_unique<std::deque<Armed>>();
+  std::deque<Armed>& armed = *read;
   const char* text = std::getenv("TENDON_FAILPOINTS");
   std::string_view rest = text == nullptr ? "" : text;
   while (!rest.empty()) {
@@ -55,14 +59,14 @@ std::deque<Armed> read_environment() {
     else
       std::abort();
   }
-  return armed;
+  return read;
 }
 
 // A test that waits for a death must see that it was this one.
 void report(const Armed& passed) noexcept {
-  static const char* const kPath = std::getenv("TENDON_FAILPOINT_REPORT");
-  if (kPath == nullptr) return;
-  const int fd = open(kPath, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  const char* const path = std::getenv("TENDON_FAILPOINT_REPORT");
+  if (path == nullptr) return;
+  const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   const std::string line = passed.name + "\n";
   if (fd < 0 || write(fd, line.data(), line.size()) < 0) std::abort();
   close(fd);
@@ -71,7 +75,8 @@ void report(const Armed& passed) noexcept {
 }  // namespace
 
 bool failpoint_hit(std::string_view name) noexcept {
-  static std::deque<Armed> armed = read_environment();
+  static constinit MadeOnce<std::deque<Armed>> made;
+  std::deque<Armed>& armed = made.get(read_environment);
   bool fails = false;
   for (Armed& entry : armed) {
     if (entry.name != name || entry.passages_left.fetch_sub(1) != 1) continue;

@@ -3,7 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
+#include <cstring>
+
+#include "core/c_locale.hpp"
+#include "core/float_mode.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -123,6 +128,18 @@ std::string cleaned(std::string_view text, std::size_t max_bytes) {
     text.remove_prefix(std::max<std::size_t>(size, 1));
   }
   return out;
+}
+
+std::string number_text(double number) {
+  char digits[32];
+  const DefaultFloatMode mode;  // a program may have chosen that the smallest are zero
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), number).ptr;
+  return {std::begin(digits), end};
+}
+
+std::string errno_text(int errno_value) {
+  const CLocale english;
+  return std::strerror(errno_value);
 }
 
 std::string to_hex(Bytes bytes) {

@@ -31,8 +31,12 @@ namespace tendon::v0::detail {
 /// `text` with a space in place of each hidden character and of each byte that is not UTF-8, so
 /// that it cannot move a cursor, begin a line, nor pass for another text; whole characters of at
 /// most `max_bytes` bytes.
-[[nodiscard]] std::string cleaned(std::string_view text,
-                                  std::size_t max_bytes = std::string_view::npos);
+[[nodiscard]] TENDON_API std::string cleaned(std::string_view text,
+                                             std::size_t max_bytes = std::string_view::npos);
+/// The shortest decimal that reads back as `number`, with a point in whatever locale.
+[[nodiscard]] std::string number_text(double number);
+/// The system's words for an errno value, in English in whatever locale: "Connection refused".
+[[nodiscard]] std::string errno_text(int errno_value);
 /// Lower-case hexadecimal, two digits a byte.
 [[nodiscard]] TENDON_API std::string to_hex(Bytes bytes);
 

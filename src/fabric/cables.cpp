@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
@@ -115,14 +114,14 @@ void Cables::post(std::function<void()> task) {
 
 // The frames of others come until the thread has ended: they say what may still leave.
 void Cables::stop() {
-  std::thread thread;
+  Thread thread;
   {
     const Lock lock(mutex_);
     stopped_ = true;
-    thread.swap(thread_);
+    thread = std::move(thread_);
   }
   wake_.signal();
-  if (thread.joinable()) thread.join();
+  thread.join();
   frames_.reset();
   state_.reset();
 }
@@ -147,12 +146,9 @@ void Cables::on_frame(const Storage& payload) {
 
 Result<void> Cables::need_thread() {
   if (thread_.joinable()) return {};
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error& error) {
-    return Error{ErrorCode::resource_exhausted, kWhere,
-                 std::string("no thread for cables: ") + error.what()};
-  }
+  TENDON_TRY(thread, Thread::start({.name = "tendon-cables", .where = kWhere, .task = "for cables"},
+                                   [this] { run(); }));
+  thread_ = std::move(thread);
   return {};
 }
 

@@ -14,10 +14,10 @@
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/limits.hpp>
-#include <thread>
 #include <vector>
 
 #include "core/fd.hpp"
+#include "core/thread.hpp"
 #include "fabric/cable.hpp"
 #include "fabric/zenoh_port.hpp"
 #include "runtime/connect.hpp"
@@ -135,7 +135,7 @@ class Cables : public std::enable_shared_from_this<Cables> {
   std::set<Nonce128> known_ TENDON_GUARDED_BY(mutex_);
   Work work_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t queued_bytes_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::thread thread_ TENDON_GUARDED_BY(mutex_);
+  Thread thread_ TENDON_GUARDED_BY(mutex_);
   bool stopped_ TENDON_GUARDED_BY(mutex_) = false;
   Every every_;  // of the thread
   // In front of all, so that they end first.

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <span>
 #include <tendon/fabric/limits.hpp>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
@@ -393,7 +392,8 @@ bool Caller::is_wanted(const ResponderId& responder) const {
 }
 
 void Caller::note_unreached(const ResponderId& responder, const Error& why) {
-  log(LogLevel::info, kWhere, "a responder is announced and not reached: " + why.message());
+  context_->log(LogLevel::info, kWhere,
+                "a responder is announced and not reached: " + why.message());
   const Lock lock(mutex_);
   for (const auto& [number, call] : calls_)
     for (Part& part : call->parts)

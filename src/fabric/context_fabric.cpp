@@ -2,9 +2,9 @@
 #include "fabric/context_fabric.hpp"
 
 #include <map>
-#include <tendon/observe/log.hpp>
 #include <vector>
 
+#include "core/process_wide.hpp"
 #include "fabric/node_environment.hpp"
 #include "session/machine.hpp"
 
@@ -16,14 +16,9 @@ struct Registry {
   Mutex mutex;
   CondVar ended;
   std::map<const ContextCore*, std::weak_ptr<ContextFabric>> known TENDON_GUARDED_BY(mutex);
-  std::vector<std::shared_ptr<void>> kept;  // in a forked child, which has one thread
 };
 
-// Never destroyed: nodes may end after static objects do.
-Registry& registry() {
-  static Registry& registry = *new Registry;
-  return registry;
-}
+constinit PerProcess<Registry> registry;
 
 std::vector<std::string> routers_of(const NodeOptions& options) {
   return options.routers.empty() ? routers_of_environment() : options.routers;
@@ -49,7 +44,7 @@ PlainEar::Open opener_of(const std::shared_ptr<ZenohPort>& client,
 
 Result<std::shared_ptr<ContextFabric>> ContextFabric::of(
     const std::shared_ptr<ContextCore>& context, Profile profile) {
-  Registry& all = registry();
+  Registry& all = registry.get();
   std::shared_ptr<ContextFabric> fabric;  // behind the lock: its end takes it
   const Lock lock(all.mutex);
   for (auto found = all.known.find(context.get()); found != all.known.end();
@@ -70,13 +65,14 @@ Result<std::shared_ptr<ContextFabric>> ContextFabric::of(
 }
 
 Result<void> ContextFabric::open() {
+  TENDON_CHECK(dialler_->start());
   TENDON_TRY(entities, Entities::create(context_, profile_));
   entities_ = std::move(entities);
   TENDON_TRY(peers, StaticDiscovery::create(context_, profile_, dialler_));
   peers_ = std::move(peers);
   if (const auto directory = runtime_directory(); !directory) {
     if (runtime_directory_is_asked_for()) return directory.error();
-    log(LogLevel::warn, "node.join", "no unix socket: " + directory.error().detail);
+    context_->log(LogLevel::warn, "node.join", "no unix socket: " + directory.error().detail);
     return {};
   }
   TENDON_TRY(home, RuntimeHome::create(context_, dialler_, asked_runtime_directory()));
@@ -88,17 +84,6 @@ Result<void> ContextFabric::open() {
 }
 
 ContextFabric::~ContextFabric() {
-  if (context_->forked()) {
-    // Its threads are not here, and its lock may be held by one of them.
-    registry().kept.push_back(dialler_);
-    registry().kept.push_back(plain_outlet_);
-    registry().kept.push_back(home_);
-    for (const auto& [name, session] : sessions_) {
-      registry().kept.push_back(session.server);
-      registry().kept.push_back(session.detours);
-    }
-    return;
-  }
   // The handlers may live a little longer, and another node join this Context meanwhile.
   if (entities_ != nullptr) entities_->close();
   if (home_ != nullptr) home_->stop();
@@ -106,7 +91,7 @@ ContextFabric::~ContextFabric() {
   plain_outlet_->stop();
   for (const auto& [name, session] : sessions_) session.detours->stop();
   dialler_->stop();  // discovery may have shares of it, and of itself, in callbacks
-  Registry& all = registry();
+  Registry& all = registry.get();
   {
     const Lock lock(all.mutex);
     all.known.erase(context_.get());

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <sstream>
 #include <tendon/fabric/limits.hpp>
-#include <tendon/observe/log.hpp>
 #include <utility>
 
 #include "fabric/name_chunk.hpp"
+#include "runtime/strangers.hpp"
 #include "session/machine.hpp"
 #include "session/resolve.hpp"
 #include "transport/stream/socket_stream.hpp"
@@ -293,7 +293,8 @@ void Detours::answer(const std::shared_ptr<ZenohQuestion>& question) {
   const ZenohMessage& asked = question->asked();
   const auto read = read_peer_question(asked.payload.bytes());
   if (!read) {
-    log(LogLevel::debug, kWhere, "a question of a stranger: " + read.error().detail);
+    refuse_stranger(context_.get(), kWhere, {"a node behind routers", "routers"},
+                    read.error().detail);
     return say(*question, refuse(read.error().detail));
   }
   if (const auto* const cable = std::get_if<CableQuestion>(&*read))

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <system_error>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
@@ -51,6 +50,8 @@ struct Dialler::Peer {
 
 namespace {
 
+constexpr std::string_view kWhere = "node.dial";
+
 // Without random numbers all pause alike: no reason not to dial.
 std::uint64_t random_seed() {
   std::uint64_t seed = 1;
@@ -66,8 +67,13 @@ Dialler::Dialler(std::unique_ptr<Knocks> knocks)
       [this](Knocks::Number number, Knocks::Answer answer) { on_answer(number, answer); });
 }
 
+Result<void> Dialler::start() {
+  const Lock lock(mutex_);
+  return add_thread();
+}
+
 void Dialler::stop() {
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
   decltype(targets_) targets;  // they end without the lock
   decltype(peers_) peers;
   {
@@ -83,7 +89,7 @@ void Dialler::stop() {
   }
   changed_.notify_all();
   knocks_->stop();
-  for (std::thread& thread : threads) thread.join();
+  for (Thread& thread : threads) thread.join();
 }
 
 // ---- what is wanted
@@ -284,26 +290,38 @@ void Dialler::knock_at(const std::shared_ptr<Peer>& peer) {
   std::size_t& count = peer->has_failed ? knocks_again_ : first_knocks_;
   count += addresses.size();
   knocking_.emplace(++number_, Asked{peer, count, addresses.size()});
-  knocks_->begin(number_, addresses, peer->has_failed ? kPatience : kFirstPatience);
+  const auto begun =
+      knocks_->begin(number_, addresses, peer->has_failed ? kPatience : kFirstPatience);
+  if (begun) return;
+  // As if there were no address to knock at: it waits for a place.
+  note_shortage(begun.error());
+  (void)knocked(number_);
+  peer->has_knocked = true;
+  place(peer);
+}
+
+std::shared_ptr<Dialler::Peer> Dialler::knocked(Knocks::Number number) {
+  const auto found = knocking_.find(number);
+  if (found == knocking_.end()) return nullptr;
+  const Asked asked = found->second;
+  knocking_.erase(found);
+  asked.count -= asked.addresses;
+  asked.peer->state = Peer::State::idle;
+  return asked.peer;
 }
 
 void Dialler::on_answer(Knocks::Number number, Knocks::Answer answer) {
   const Lock lock(mutex_);
-  const auto found = knocking_.find(number);
-  if (found == knocking_.end()) return;
-  const Asked asked = found->second;
-  knocking_.erase(found);
-  asked.count -= asked.addresses;
-  Peer& peer = *asked.peer;
-  peer.state = Peer::State::idle;
-  peer.stands = answer == Knocks::Answer::stands;
-  if (!peer.stands) {
-    if (peer.has_failed)
-      peer.has_knocked = true;
+  const auto peer = knocked(number);
+  if (peer == nullptr) return;
+  peer->stands = answer == Knocks::Answer::stands;
+  if (!peer->stands) {
+    if (peer->has_failed)
+      peer->has_knocked = true;
     else
-      pause(peer);
+      pause(*peer);
   }
-  place(asked.peer);
+  place(peer);
   rouse();
 }
 
@@ -316,12 +334,20 @@ void Dialler::rouse() {
   if (threads_.size() >= kMostPlaces + kMostKnown) return;
   // A thread has to wait for peers that become due later, too.
   if (next_due().is_never()) return;
-  try {
-    threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error& error) {
-    // The next call tries again; until then the threads that there are do the work.
-    log(LogLevel::warn, "node.dial", std::string("no further thread: ") + error.what());
-  }
+  // The next call tries again.
+  if (const auto added = add_thread(); !added) note_shortage(added.error());
+}
+
+void Dialler::note_shortage(const Error& shortage) {
+  if (pace_.next(shortage.detail, Clock::now())) log(LogLevel::warn, kWhere, shortage.detail);
+}
+
+Result<void> Dialler::add_thread() {
+  TENDON_TRY(thread,
+             Thread::start({.name = "tendon-dial", .where = kWhere, .task = "that dials peers"},
+                           [this] { work(); }));
+  threads_.push_back(std::move(thread));
+  return {};
 }
 
 void Dialler::work() {

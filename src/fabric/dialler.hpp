@@ -14,11 +14,13 @@
 #include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
-#include <thread>
+#include <tendon/core/result.hpp>
 #include <utility>
 #include <vector>
 
+#include "core/thread.hpp"
 #include "fabric/knocks.hpp"
+#include "observe/line_pace.hpp"
 #include "runtime/backoff.hpp"
 
 namespace tendon::v0::detail {
@@ -46,10 +48,11 @@ namespace tendon::v0::detail {
 /// stand share kMostUnproven. Every second turn goes to the newest peer that waits, so a crowd of
 /// silent peers keeps no newcomer waiting.
 ///
-/// Owns:    the attempts; at most kMostPlaces + kMostKnown threads, made when they are needed; the
-///          knocks.
+/// Owns:    the attempts; a thread from start() on, at most kMostPlaces + kMostKnown when they are
+///          needed; the knocks.
 /// Threads: thread-safe. Attempts run without a lock, that of one key never twice at once.
-/// Errors:  those of attempts are theirs.
+/// Errors:  start(): resource_exhausted without a thread. Without a further one those that there
+///          are do all, one after another, and it is logged. Those of attempts are theirs.
 /// Blocks:  drop_all(), stop() and the destructor, for an attempt that runs: kPatience at most.
 /// Cost:    each attempt takes some steps in ordered trees.
 class Dialler {
@@ -89,6 +92,8 @@ class Dialler {
   Dialler& operator=(const Dialler&) = delete;
   ~Dialler() { stop(); }
 
+  /// With its first thread. Before all others.
+  [[nodiscard]] Result<void> start() TENDON_EXCLUDES(mutex_);
   /// Replaces nothing: what is wanted already stays as it is, but for where its peer is.
   void want(Wanted wanted);
   /// What had succeeded has to be done again.
@@ -161,8 +166,13 @@ class Dialler {
   [[nodiscard]] bool may_knock(Queue queue) const TENDON_REQUIRES(mutex_);
   void knock_at(const std::shared_ptr<Peer>& peer) TENDON_REQUIRES(mutex_);
   void on_answer(Knocks::Number number, Knocks::Answer answer);
+  /// Takes a peer out of those that are knocked at.
+  [[nodiscard]] std::shared_ptr<Peer> knocked(Knocks::Number number) TENDON_REQUIRES(mutex_);
   /// Something may have become due.
   void rouse() TENDON_REQUIRES(mutex_);
+  [[nodiscard]] Result<void> add_thread() TENDON_REQUIRES(mutex_);
+  /// For want of a thread or a descriptor: logged, a line a minute.
+  void note_shortage(const Error& shortage) TENDON_REQUIRES(mutex_);
   void work();
   void run(const std::shared_ptr<Peer>& peer) TENDON_REQUIRES(mutex_);
   void pause(Peer& peer) TENDON_REQUIRES(mutex_);
@@ -170,6 +180,7 @@ class Dialler {
 
   const std::unique_ptr<Knocks> knocks_;
   const std::uint64_t seed_;  // of pauses
+  LinePace pace_;
   Mutex mutex_;
   CondVar changed_;  // wakes a thread that has nothing to do
   CondVar ended_;    // an attempt
@@ -178,7 +189,7 @@ class Dialler {
   std::array<Turns, kQueues> queues_ TENDON_GUARDED_BY(mutex_);
   std::map<Knocks::Number, Asked> knocking_ TENDON_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Target>> running_ TENDON_GUARDED_BY(mutex_);  // dropped ones too
-  std::vector<std::thread> threads_ TENDON_GUARDED_BY(mutex_);
+  std::vector<Thread> threads_ TENDON_GUARDED_BY(mutex_);
   /// Attempts that run, by the queue that their peers came from.
   std::array<std::size_t, kQueues> running_count_ TENDON_GUARDED_BY(mutex_){};
   /// Addresses that are knocked at, first or again.

@@ -7,21 +7,17 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <tendon/core/result.hpp>
 #include <tendon/session/address.hpp>
 #include <utility>
 
 #include "core/fd.hpp"
-#include "core/text.hpp"
+#include "session/holder.hpp"
 #include "session/resolve.hpp"
 
 namespace tendon::v0::detail {
@@ -68,14 +64,6 @@ struct Dial {
   EndpointLook look;
 };
 
-std::optional<pid_t> peer_process(int socket) {
-  ucred credentials{};
-  socklen_t size = sizeof credentials;
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return std::nullopt;
-  if (credentials.pid <= 0) return std::nullopt;  // it has another namespace for processes
-  return credentials.pid;
-}
-
 Dial dial(std::string_view endpoint, Deadline deadline) {
   using State = EndpointLook::State;
   Dial dial;
@@ -94,7 +82,7 @@ Dial dial(std::string_view endpoint, Deadline deadline) {
     // A listener whose backlog is full is there, and takes nobody in.
     dial.look.state = is_done || (is_unix && failure == EAGAIN) ? State::taken : State::refused;
     dial.look.why = failure == 0 ? "" : reason_of(failure);
-    if (is_done && is_unix) dial.look.holder = peer_process(dial.fd.get());
+    if (is_done && is_unix) dial.look.holder = process_behind(dial.fd.get());
     if (dial.look.state == State::taken) return dial;
   }
   return dial;
@@ -119,58 +107,6 @@ void finish(Dial& dial, Deadline deadline) {
   getsockopt(dial.fd.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
   dial.look.state = failure == 0 ? State::taken : State::refused;
   if (failure != 0) dial.look.why = reason_of(failure);
-}
-
-// ---- who holds an address
-
-std::string first_line_of(const std::string& file) {
-  std::string line;
-  std::ifstream stream(file);
-  std::getline(stream, line);
-  return line;
-}
-
-/// Inodes of the sockets of this network namespace that listen at the port, on any address.
-std::vector<std::string> listeners_at(std::uint16_t port) {
-  constexpr std::string_view kListens = "0A";
-  std::vector<std::string> inodes;
-  for (const char* const table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream rows(table);
-    std::string line;
-    while (std::getline(rows, line)) {
-      std::istringstream row(line);
-      std::array<std::string, 10> fields;  // the inode is the tenth
-      for (std::string& field : fields) row >> field;
-      const std::size_t colon = fields[1].rfind(':');
-      if (colon == std::string::npos || fields[3] != kListens) continue;
-      unsigned found = 0;
-      const std::string_view digits = std::string_view(fields[1]).substr(colon + 1);
-      (void)std::from_chars(digits.data(), digits.data() + digits.size(), found, 16);
-      if (found == port) inodes.push_back(fields[9]);
-    }
-  }
-  return inodes;
-}
-
-/// One of the processes of this user that has the socket open; root sees all of them.
-std::optional<pid_t> process_with(const std::vector<std::string>& inodes) {
-  std::error_code ignored;
-  for (const auto& process : fs::directory_iterator("/proc", ignored)) {
-    const std::string name = process.path().filename();
-    pid_t pid = 0;
-    const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (failure != std::errc() || end != name.data() + name.size()) continue;
-    std::error_code unreadable;
-    for (fs::directory_iterator fd(process.path() / "fd", unreadable), last; fd != last;
-         fd.increment(unreadable)) {
-      std::error_code gone;
-      const std::string target = fs::read_symlink(fd->path(), gone);
-      const bool holds = std::ranges::any_of(
-          inodes, [&](const std::string& inode) { return target == "socket:[" + inode + ']'; });
-      if (holds) return pid;
-    }
-  }
-  return std::nullopt;
 }
 
 Error in_use(std::string_view endpoint, std::optional<pid_t> holder) {
@@ -209,7 +145,7 @@ std::optional<Error> why_not_at_port(std::string_view endpoint) {
     const int failure = errno;
     if (failure == EADDRINUSE) {
       const auto parsed = Address::parse(place_of(endpoint));
-      return in_use(endpoint, process_with(listeners_at(parsed->port())));
+      return in_use(endpoint, listener_at_port(parsed->port()));
     }
     if (failure == EADDRNOTAVAIL) {
       return Error{ErrorCode::invalid_argument, kWhere,
@@ -240,20 +176,6 @@ std::vector<EndpointLook> look_at_endpoints(std::span<const std::string> endpoin
 
 std::optional<Error> why_not_listening(std::string_view endpoint) {
   return is_unix(endpoint) ? why_not_at_path(endpoint) : why_not_at_port(endpoint);
-}
-
-std::string process_text(pid_t pid) {
-  const std::string folder = "/proc/" + std::to_string(pid);
-  std::string text = "pid " + std::to_string(pid);
-  const std::string name = first_line_of(folder + "/comm");
-  if (!name.empty()) text += " (" + cleaned(name) + ')';
-  // The name of a program may have any character; its state comes behind the last bracket.
-  const std::string stat = first_line_of(folder + "/stat");
-  const std::size_t bracket = stat.rfind(") ");
-  if (bracket == std::string::npos || bracket + 2 >= stat.size()) return text;
-  const char state = stat[bracket + 2];
-  if (state == 'T' || state == 't') text += ", which is stopped";
-  return text;
 }
 
 }  // namespace tendon::v0::detail

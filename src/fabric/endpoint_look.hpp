@@ -36,7 +36,4 @@ struct EndpointLook {
 /// invalid_argument (no address of this host), and those of bind().
 [[nodiscard]] std::optional<Error> why_not_listening(std::string_view endpoint);
 
-/// "pid 4711 (python3), which is stopped".
-[[nodiscard]] std::string process_text(pid_t pid);
-
 }  // namespace tendon::v0::detail

@@ -5,13 +5,14 @@
 #include <sstream>
 #include <string_view>
 #include <tendon/core/error.hpp>
-#include <tendon/observe/log.hpp>
+
+#include "observe/context_log.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "node.event";
-// The log puts this before the words.
+// The log puts this before the words, beside the time, the process and the Context.
 constexpr std::size_t kFrontBytes = std::string_view("tendon warn [] ").size() + kWhere.size();
 
 bool is_usual(const FabricEvent& event) {
@@ -68,9 +69,9 @@ std::string why_not(const FabricEvent& event) {
   return "found, and not reached: " + std::string(reason);
 }
 
-void EventLog::note(const FabricEvent& event) {
+void EventLog::note(const FabricEvent& event, std::string_view context) {
   if (is_usual(event)) {
-    if (log_enabled(LogLevel::info)) log(LogLevel::info, kWhere, words_of(event));
+    if (log_enabled(LogLevel::info)) log_of(context, LogLevel::info, kWhere, words_of(event));
     return;
   }
   if (!log_enabled(LogLevel::warn)) return;
@@ -79,7 +80,7 @@ void EventLog::note(const FabricEvent& event) {
   std::string more;
   if (*held_back != 0) more = " (" + std::to_string(*held_back) + " more since the last line)";
   const std::size_t room = LinePace::kMostLineBytes - kFrontBytes - more.size();
-  log(LogLevel::warn, kWhere, LinePace::cut(words_of(event), room) + more);
+  log_of(context, LogLevel::warn, kWhere, LinePace::cut(words_of(event), room) + more);
 }
 
 }  // namespace tendon::v0::detail

@@ -27,7 +27,7 @@ inline constexpr std::string_view kAnnouncedNotConnected = "announced, and not c
 [[nodiscard]] std::string why_not(const FabricEvent& event);
 
 /// Logs the events of a node. The usual ones are logged each, as `info`; all others share one line
-/// a cause and minute, of at most LinePace::kMostLineBytes with what the log puts before it.
+/// a cause and minute, of at most LinePace::kMostLineBytes with its level and place.
 /// The program is told of each event, and of all that was tried.
 ///
 /// Owns:    the pace.
@@ -37,7 +37,8 @@ inline constexpr std::string_view kAnnouncedNotConnected = "announced, and not c
 /// Cost:    a text for each event that is logged.
 class EventLog {
  public:
-  void note(const FabricEvent& event);
+  /// `context` as LogLine has it.
+  void note(const FabricEvent& event, std::string_view context = {});
 
  private:
   LinePace pace_;

@@ -2,7 +2,6 @@
 #include "fabric/feed.hpp"
 
 #include <algorithm>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
@@ -162,9 +161,8 @@ Feed::Head Feed::look() {
     if (!head.arrived()) return Head::nothing;
     if (head.descriptor.kind == MessageKind::schema) {
       const Incoming schema = receiver_.pop_front();
-      // The samples of a schema that cannot be read are missing, each by itself.
-      if (const auto read = receiver_.read_schema(schema); !read)
-        log(LogLevel::warn, kWhere, "peer " + link_->peer_name() + ": " + read.error().detail);
+      // The samples of a schema that cannot be read are missing, each by itself; the gaps say why.
+      (void)receiver_.read_schema(schema);
     } else if (head.descriptor.kind == MessageKind::end) {
       last_gap_ = gaps_.on_end(head.descriptor.sequence, head.descriptor.payload_bytes);
       (void)receiver_.clear();

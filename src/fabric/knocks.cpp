@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <tendon/core/mutex.hpp>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/address.hpp>
-#include <thread>
 #include <utility>
 
 #include "core/fd.hpp"
+#include "core/thread.hpp"
 #include "runtime/user_event.hpp"
 #include "session/resolve.hpp"
 
@@ -26,8 +24,8 @@ class SocketKnocks final : public Knocks {
  public:
   ~SocketKnocks() override { stop(); }
   void start(OnAnswer on_answer) override { on_answer_ = std::move(on_answer); }
-  void begin(Number number, const std::vector<std::string>& addresses,
-             std::chrono::milliseconds patience) override;
+  [[nodiscard]] Result<void> begin(Number number, const std::vector<std::string>& addresses,
+                                   std::chrono::milliseconds patience) override;
   void stop() override;
 
  private:
@@ -47,7 +45,7 @@ class SocketKnocks final : public Knocks {
   UserEvent wake_;
   Mutex mutex_;
   std::vector<Knock> begun_ TENDON_GUARDED_BY(mutex_);
-  std::thread thread_ TENDON_GUARDED_BY(mutex_);
+  Thread thread_ TENDON_GUARDED_BY(mutex_);
   bool ending_ TENDON_GUARDED_BY(mutex_) = false;
   std::vector<Knock> open_;  // of the thread
 };
@@ -66,39 +64,38 @@ OwnedFd connect_to(const std::string& text) {
   return fd;
 }
 
-void SocketKnocks::begin(Number number, const std::vector<std::string>& addresses,
-                         std::chrono::milliseconds patience) {
+Result<void> SocketKnocks::begin(Number number, const std::vector<std::string>& addresses,
+                                 std::chrono::milliseconds patience) {
   Knock knock{.number = number, .sockets = {}, .until = Clock::now() + patience};
   for (const std::string& address : addresses)
     if (OwnedFd fd = connect_to(address)) knock.sockets.push_back(std::move(fd));
   {
     const Lock lock(mutex_);
-    if (ending_) return;
-    begun_.push_back(std::move(knock));
+    if (ending_) return {};
     if (!thread_.joinable()) {
-      if (!wake_.open()) return log(LogLevel::error, "node.dial", "no eventfd to knock with");
-      try {
-        thread_ = std::thread([this] { work(); });
-      } catch (const std::system_error& error) {
-        // The next one tries again.
-        return log(LogLevel::error, "node.dial",
-                   std::string("no thread to knock with: ") + error.what());
-      }
+      if (!wake_.open()) return system_error("node.dial", "eventfd", errno);
+      TENDON_TRY(thread, Thread::start({.name = "tendon-knock",
+                                        .where = "node.dial",
+                                        .task = "that knocks at announced addresses"},
+                                       [this] { work(); }));
+      thread_ = std::move(thread);
     }
+    begun_.push_back(std::move(knock));
   }
   wake_.signal();
+  return {};
 }
 
 void SocketKnocks::stop() {
-  std::thread thread;
+  Thread thread;
   {
     const Lock lock(mutex_);
     ending_ = true;
     begun_.clear();
-    thread.swap(thread_);
+    thread = std::move(thread_);
   }
   wake_.signal();
-  if (thread.joinable()) thread.join();
+  thread.join();
 }
 
 // False: it is to end.

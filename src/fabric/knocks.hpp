@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tendon/core/result.hpp>
 #include <vector>
 
 namespace tendon::v0::detail {
@@ -15,7 +16,7 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the sockets of what was begun and not answered, and a thread from the first one on.
 /// Threads: thread-safe. Answers come from a thread of its own, under no lock of it, one at a time.
-/// Errors:  none: what cannot be tried is `silent`.
+/// Errors:  begin(): without a descriptor or a thread. What cannot be tried is `silent`.
 /// Blocks:  stop() and the destructor, for an answer that is being told.
 /// Cost:    of an address: a socket, a connect that does not wait, and its close.
 class Knocks {
@@ -32,10 +33,11 @@ class Knocks {
   Knocks& operator=(const Knocks&) = delete;
   virtual ~Knocks() = default;
 
-  /// `on_answer` is told once of each begin(), unless stop() comes first. Before all others.
+  /// `on_answer` is told once of each begin() that succeeds, unless stop() comes first. Before all
+  /// others.
   virtual void start(OnAnswer on_answer) = 0;
-  virtual void begin(Number number, const std::vector<std::string>& addresses,
-                     std::chrono::milliseconds patience) = 0;
+  [[nodiscard]] virtual Result<void> begin(Number number, const std::vector<std::string>& addresses,
+                                           std::chrono::milliseconds patience) = 0;
   /// Tells nothing more.
   virtual void stop() = 0;
 };

@@ -7,11 +7,11 @@
 #include <optional>
 #include <tendon/core/mutex.hpp>
 #include <tendon/observe/log.hpp>
-#include <thread>
 #include <utility>
 #include <variant>
 
 #include "core/fork_guard.hpp"
+#include "core/thread.hpp"
 #include "fabric/zenoh_callbacks.hpp"
 
 namespace tendon::v0::detail {
@@ -64,9 +64,16 @@ class LateZenoh::Core {
     Deadline ends = Deadline::never();
   };
 
-  explicit Core(Open open) : open_(std::move(open)) {}
-  void start() {
-    thread_ = std::thread([this] { run(); });
+  Core(Open open, std::shared_ptr<ZenohCallbacks> told)
+      : callbacks(std::move(told)), open_(std::move(open)) {}
+  [[nodiscard]] Result<void> start() {
+    TENDON_TRY(thread,
+               Thread::start({.name = "tendon-late",
+                              .where = "fabric.zenoh",
+                              .task = "that opens a session of Zenoh when a router answers"},
+                             [this] { run(); }));
+    thread_ = std::move(thread);
+    return {};
   }
 
   void close() TENDON_EXCLUDES(mutex_) {
@@ -129,7 +136,7 @@ class LateZenoh::Core {
                  "no router answered until the deadline: the first try to reach one still runs"};
   }
 
-  const std::shared_ptr<ZenohCallbacks> callbacks = ZenohCallbacks::start();
+  const std::shared_ptr<ZenohCallbacks> callbacks;
 
  private:
   void run() TENDON_EXCLUDES(mutex_) {
@@ -200,7 +207,7 @@ class LateZenoh::Core {
   Handle session_state_ TENDON_GUARDED_BY(mutex_);
   bool is_there_ TENDON_GUARDED_BY(mutex_) = false;  // and all is declared
   bool ending_ TENDON_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 /// A handle: waits for its callback, then withdraws at the session.
@@ -276,7 +283,15 @@ class LateZenoh::Publisher final : public ZenohPublisher {
   const std::uint32_t process_ = process_number();
 };
 
-LateZenoh::LateZenoh(Open open) : core_(std::make_shared<Core>(std::move(open))) { core_->start(); }
+Result<std::unique_ptr<LateZenoh>> LateZenoh::begin(Open open) {
+  TENDON_TRY(callbacks, ZenohCallbacks::start());
+  const auto core = std::make_shared<Core>(std::move(open), callbacks);
+  if (auto started = core->start(); !started) {
+    callbacks->close();
+    return std::move(started).error();
+  }
+  return std::make_unique<LateZenoh>(core);
+}
 
 LateZenoh::~LateZenoh() {
   if (process_ == process_number()) {

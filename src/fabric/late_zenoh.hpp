@@ -24,7 +24,8 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the session, once it is there; a thread until then.
 /// Threads: as ZenohPort. Callbacks of the session, too, come from one thread of this object.
-/// Errors:  as ZenohPort. A declaration that fails when the session comes is logged.
+/// Errors:  begin(): resource_exhausted without its threads. Others as ZenohPort; a declaration
+///          that fails when the session comes is logged.
 /// Blocks:  the destructor, while a try runs and as that of the session.
 /// Cost:    one try in kPause, while it is awaited.
 class LateZenoh final : public ZenohPort {
@@ -32,7 +33,7 @@ class LateZenoh final : public ZenohPort {
   /// One try to open the session; it returns soon.
   using Open = std::function<Result<std::unique_ptr<ZenohPort>>()>;
   /// The first try is made at once, by the thread.
-  explicit LateZenoh(Open open);
+  [[nodiscard]] static Result<std::unique_ptr<LateZenoh>> begin(Open open);
   LateZenoh(const LateZenoh&) = delete;
   LateZenoh& operator=(const LateZenoh&) = delete;
   ~LateZenoh() override;
@@ -64,9 +65,14 @@ class LateZenoh final : public ZenohPort {
   static constexpr std::chrono::milliseconds kPause{1000};
 
  private:
+  class Core;
+
+ public:
+  explicit LateZenoh(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+
+ private:
   template <class Made>
   struct Place;
-  class Core;
   class Standing;
   class Publisher;
   const std::shared_ptr<Core> core_;

@@ -4,6 +4,8 @@
 
 namespace tendon::v0::detail {
 
+Result<void> check_zenoh_can_run() { return {}; }
+
 Result<std::string> zenoh_version() {
   return Error{ErrorCode::not_supported, "fabric.zenoh",
                "this build has no Zenoh (" TENDON_ZENOH_WHY

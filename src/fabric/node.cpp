@@ -3,6 +3,8 @@
 #include <tendon/fabric/node.hpp>
 #include <utility>
 
+#include "core/left_to_parent.hpp"
+#include "core/text.hpp"
 #include "fabric/caller.hpp"
 #include "fabric/node_core.hpp"
 #include "fabric/publisher_core.hpp"
@@ -41,13 +43,18 @@ Result<Node> Node::join(Context& context, NodeOptions options, Deadline deadline
 Node::Node(std::shared_ptr<NodeCore> core) : core_(std::move(core)) {}
 Node::Node(Node&&) noexcept = default;
 Node& Node::operator=(Node&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_ != nullptr) core_->close();
-  core_ = std::move(other.core_);
+  if (this != &other) {
+    const Node old(std::move(*this));
+    core_ = std::move(other.core_);
+  }
   return *this;
 }
 Node::~Node() {
-  if (core_ != nullptr) core_->close();
+  if (core_ == nullptr) return;
+  if (core_->context()->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->close();
 }
 
 const std::string& Node::domain() const& noexcept { return core_->options().domain; }
@@ -104,13 +111,18 @@ Result<Publisher> Publisher::declare(Node& node, std::string_view key,
 Publisher::Publisher(std::shared_ptr<PublisherCore> core) : core_(std::move(core)) {}
 Publisher::Publisher(Publisher&&) noexcept = default;
 Publisher& Publisher::operator=(Publisher&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_ != nullptr) core_->end();
-  core_ = std::move(other.core_);
+  if (this != &other) {
+    const Publisher old(std::move(*this));
+    core_ = std::move(other.core_);
+  }
   return *this;
 }
 Publisher::~Publisher() {
-  if (core_ != nullptr) core_->end();
+  if (core_ == nullptr) return;
+  if (core_->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->end();
 }
 
 Result<Published> Publisher::publish(const TensorDict& sample) {
@@ -168,13 +180,18 @@ Result<Responder> Responder::declare(Node& node, std::string_view key, Handler h
 Responder::Responder(std::shared_ptr<ResponderCore> core) : core_(std::move(core)) {}
 Responder::Responder(Responder&&) noexcept = default;
 Responder& Responder::operator=(Responder&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_ != nullptr) core_->end();
-  core_ = std::move(other.core_);
+  if (this != &other) {
+    const Responder old(std::move(*this));
+    core_ = std::move(other.core_);
+  }
   return *this;
 }
 Responder::~Responder() {
-  if (core_ != nullptr) core_->end();
+  if (core_ == nullptr) return;
+  if (core_->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->end();
 }
 
 const std::string& Responder::key() const& noexcept { return core_->key().text(); }
@@ -200,8 +217,8 @@ Result<Subscriber> Subscriber::declare(Node& node, std::string_view keys,
   }
   if (options.max_hz && !(*options.max_hz >= kLeastMaxHz && *options.max_hz <= kMostMaxHz)) {
     return Error{ErrorCode::invalid_argument, "subscriber.declare",
-                 "a max_hz of " + std::to_string(*options.max_hz) + "; " +
-                     std::to_string(kLeastMaxHz) + " to " + std::to_string(kMostMaxHz) +
+                 "a max_hz of " + detail::number_text(*options.max_hz) + "; " +
+                     detail::number_text(kLeastMaxHz) + " to " + detail::number_text(kMostMaxHz) +
                      " are legal; leave it out for all samples"};
   }
   if (options.plain.value_or(false) && options.max_age) {
@@ -235,17 +252,23 @@ Subscriber::Subscriber(std::shared_ptr<SubscriberCore> core, std::unique_ptr<Sam
     : core_(std::move(core)), thread_(std::move(thread)) {}
 Subscriber::Subscriber(Subscriber&&) noexcept = default;
 Subscriber& Subscriber::operator=(Subscriber&& other) noexcept {
-  if (this == &other) return *this;
-  if (core_ != nullptr) close();
-  core_ = std::move(other.core_);
-  thread_ = std::move(other.thread_);
+  if (this != &other) {
+    const Subscriber old(std::move(*this));
+    core_ = std::move(other.core_);
+    thread_ = std::move(other.thread_);
+  }
   return *this;
 }
 Subscriber::~Subscriber() {
-  if (core_ != nullptr) close();
+  if (core_ == nullptr) return;
+  if (core_->context()->forked())
+    detail::leave_to_parent(core_);
+  else
+    close();
 }
 
 Result<Sample> Subscriber::recv(Deadline deadline) { return core_->recv(deadline); }
+void Subscriber::give_back(Sample sample) { core_->put_back(0, std::move(sample)); }
 Completion<Sample> Subscriber::recv_async() { return core_->recv_async(); }
 Result<void> Subscriber::wait_for_publishers(std::size_t count, Deadline deadline) {
   return core_->wait_for_publishers(count, deadline);

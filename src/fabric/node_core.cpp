@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <tendon/fabric/limits.hpp>
-#include <tendon/observe/log.hpp>
 #include <tuple>
 #include <utility>
 
@@ -219,7 +218,7 @@ void NodeCore::on_event(std::function<void(const FabricEvent&)> callback) {
 
 void NodeCore::tell(FabricEvent event) {
   event.when = std::chrono::steady_clock::now();
-  events_.log.note(event);
+  events_.log.note(event, context()->log_name());
   if (!events_.callbacks.admit()) return;
   context()->schedule([self = shared_from_this(), event = std::move(event)] {
     self->events_.callbacks.call(event);
@@ -592,7 +591,8 @@ void NodeCore::follow_nodes(std::set<ContextId> touched) {
     seen_.to_follow.insert(
         context);  // the next look knows whether it is connected, and tries again
     if (!followed) {
-      log(LogLevel::warn, "node.discovery",
+      fabric_->context()->log(
+          LogLevel::warn, "node.discovery",
           "the node of " + context.to_string() + " is not followed: " + followed.error().message());
     }
   }

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/plain_outlet.hpp"
 
-#include <pthread.h>
-
-#include <system_error>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
@@ -16,17 +13,15 @@ void PlainOutlet::add(std::shared_ptr<PlainTopic> topic) {
   if (stopped_) return;
   topics_.push_back(std::move(topic));
   if (thread_.joinable()) return added_.notify_one();
-  try {
-    thread_ = std::thread([this] { run(); });
-    pthread_setname_np(thread_.native_handle(), "tendon-plain");
-  } catch (const std::system_error& failure) {
-    log(LogLevel::error, "publisher.plain",
-        std::string("no thread for plain Zenoh peers: ") + failure.what());
-  }
+  auto started = Thread::start(
+      {.name = "tendon-plain", .where = "publisher.plain", .task = "for plain Zenoh peers"},
+      [this] { run(); });
+  if (!started) return log(LogLevel::error, "publisher.plain", started.error().detail);
+  thread_ = *std::move(started);
 }
 
 void PlainOutlet::stop() {
-  std::thread thread;
+  Thread thread;
   std::deque<std::shared_ptr<PlainTopic>> left;
   {
     const Lock lock(mutex_);
@@ -35,7 +30,7 @@ void PlainOutlet::stop() {
     left.swap(topics_);
     added_.notify_one();
   }
-  if (thread.joinable()) thread.join();
+  thread.join();
 }
 
 void PlainOutlet::run() {

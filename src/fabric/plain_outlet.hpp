@@ -4,7 +4,8 @@
 #include <deque>
 #include <memory>
 #include <tendon/core/mutex.hpp>
-#include <thread>
+
+#include "core/thread.hpp"
 
 namespace tendon::v0::detail {
 
@@ -37,7 +38,7 @@ class PlainOutlet {
   CondVar added_;
   std::deque<std::shared_ptr<PlainTopic>> topics_ TENDON_GUARDED_BY(mutex_);
   bool stopped_ TENDON_GUARDED_BY(mutex_) = false;
-  std::thread thread_ TENDON_GUARDED_BY(mutex_);
+  Thread thread_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail

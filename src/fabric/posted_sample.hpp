@@ -29,7 +29,6 @@ class PostedSample final : public CompletionState<Sample>, public Work {
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { (void)core_->cancel(*this); }
   void abandon() override {
-    if (core_->context()->forked()) return;
     (void)core_->cancel(*this);
     hand_back();
   }

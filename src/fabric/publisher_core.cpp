@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <tendon/fabric/limits.hpp>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
 #include "core/failpoint.hpp"
 #include "core/text.hpp"
+#include "observe/context_log.hpp"
 #include "transport/shared_memory_link.hpp"
 
 namespace tendon::v0::detail {
@@ -162,9 +162,9 @@ void PublisherCore::prefault_soon(std::uint64_t size_bytes) {
   const auto slot_count = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(options_.history.samples + 1, kMaxPrefaultBytes / size_bytes));
   context_.prefault_soon([weak = weak_from_this(), pool = context_.publishing().pool(), size_bytes,
-                          slot_count] {
+                          slot_count, name = context_.log_name()] {
     const auto touched = pool->prefault(size_bytes, slot_count, [&] { return !weak.expired(); });
-    if (!touched) log(LogLevel::info, "publisher.prefault", touched.error().detail);
+    if (!touched) log_of(name, LogLevel::info, "publisher.prefault", touched.error().detail);
   });
 }
 
@@ -764,7 +764,7 @@ Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
 void PublisherCore::end() {
   const auto closed = close(context_.options().linger, Lost::ignored);
   if (!closed && closed.error().code == ErrorCode::timeout)
-    log(LogLevel::warn, "publisher.close", closed.error().detail);
+    context_.log(LogLevel::warn, "publisher.close", closed.error().detail);
 }
 
 }  // namespace tendon::v0::detail

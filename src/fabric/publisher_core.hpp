@@ -72,6 +72,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   [[nodiscard]] Result<Published> publish(Loan&& sample, Deadline deadline,
                                           const GoOn& go_on = nullptr);
   [[nodiscard]] Result<void> wait_for_subscribers(std::size_t count, Deadline deadline);
+  [[nodiscard]] bool forked() const noexcept { return context_.forked(); }
   [[nodiscard]] PublisherStats stats() const;
   [[nodiscard]] Result<void> close(Deadline deadline);
   /// close() within ContextOptions::linger: what is left then is logged.

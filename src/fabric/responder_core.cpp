@@ -6,9 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <limits>
-#include <system_error>
 #include <tendon/fabric/limits.hpp>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <utility>
 
@@ -41,6 +39,9 @@ Result<void> check(const ResponderOptions& options) {
 
 }  // namespace
 
+thread_local const ResponderCore* ResponderCore::serves_ = nullptr;
+thread_local const ResponderCore::Job* ResponderCore::answers_ = nullptr;
+
 Result<std::shared_ptr<ResponderCore>> ResponderCore::create(std::shared_ptr<NodeCore> node,
                                                              KeyExpression key,
                                                              Responder::Handler handler,
@@ -71,7 +72,7 @@ ResponderCore::ResponderCore(std::shared_ptr<NodeCore> node, KeyExpression key,
 Result<std::shared_ptr<MessageSink>> ResponderCore::accept(const std::shared_ptr<Link>& link,
                                                            std::uint32_t pipe, Window answers) {
   const Lock lock(mutex_);
-  if (closed_) {
+  if (state_ != State::open) {
     return Error{ErrorCode::unreachable, "responder.open",
                  "the responder of " + key_.text() + " was closed"};
   }
@@ -105,7 +106,20 @@ void ResponderCore::on_received(CallChannel& channel, CallChannel::Received&& re
                           "one caller has at most " + std::to_string(places_of_caller()) +
                               " requests with the responder of " + key_.text() +
                               ", half of its handlers + waiting"});
+    case Admitted::no_thread:
+      channel.drop_here(std::move(job->received));
+      return refuse(channel, id,
+                    Error{ErrorCode::server_busy, kWhere,
+                          "the process of the responder of " + key_.text() +
+                              " can start no thread for a handler"});
+    case Admitted::closed:
+      channel.drop_here(std::move(job->received));
+      return refuse(channel, id, was_closed());
   }
+}
+
+Error ResponderCore::was_closed() const {
+  return {ErrorCode::unreachable, kWhere, "the responder of " + key_.text() + " was closed"};
 }
 
 std::size_t ResponderCore::places_of_caller() const {
@@ -117,14 +131,15 @@ ResponderCore::Admitted ResponderCore::admit(const std::shared_ptr<Job>& job) {
   const auto is_its = [&](const auto& known) { return &known->channel->link() == caller; };
   const Lock lock(mutex_);
   const std::size_t places = std::size_t{options_.handlers} + options_.waiting;
-  auto admitted = Admitted::full;
-  if (!closed_ && running_.size() + waiting_.size() < places) {
+  auto admitted = state_ == State::open ? Admitted::full : Admitted::closed;
+  if (state_ == State::open && running_.size() + waiting_.size() < places) {
     const auto count =
         std::ranges::count_if(running_, is_its) + std::ranges::count_if(waiting_, is_its);
     if (static_cast<std::size_t>(count) < places_of_caller()) {
       waiting_.push_back(job);
       if (has_thread()) return Admitted::yes;
       waiting_.pop_back();
+      admitted = Admitted::no_thread;
     } else {
       admitted = Admitted::caller_has_its_share;
     }
@@ -136,12 +151,12 @@ ResponderCore::Admitted ResponderCore::admit(const std::shared_ptr<Job>& job) {
 // Is there one for what waits?
 bool ResponderCore::has_thread() {
   if (idle_count_ >= waiting_.size() || threads_.size() >= options_.handlers) return true;
-  try {
-    threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error& error) {
-    // The next request tries again; until then the threads that there are do the work.
-    log(LogLevel::warn, kWhere, std::string("no further thread: ") + error.what());
-  }
+  auto started = Thread::start({.name = "tendon-answer", .where = kWhere, .task = "for a handler"},
+                               [self = shared_from_this()] { self->work(); });
+  if (started)
+    threads_.push_back(*std::move(started));
+  else  // the next request tries again; until then the threads that there are do the work
+    context_.log(LogLevel::warn, kWhere, started.error().detail);
   return !threads_.empty();
 }
 
@@ -207,19 +222,36 @@ ResponderCore::Jobs ResponderCore::take_waiting(F is_meant) {
 // Answering
 
 void ResponderCore::work() {
+  serves_ = this;
   while (const std::shared_ptr<Job> job = next_job()) {
+    answers_ = job.get();
     answer(*job);
+    answers_ = nullptr;
     const Lock lock(mutex_);
     std::erase(running_, job);
     done_.notify_all();
   }
+  leave();
+}
+
+// What was handed over is the last thread's: the others do nothing more, and end.
+void ResponderCore::leave() {
+  std::vector<Thread> threads;
+  {
+    const Lock lock(mutex_);
+    ++left_count_;
+    if (state_ != State::handed_over || left_count_ != threads_.size()) return;
+    threads.swap(threads_);
+  }
+  for (Thread& thread : threads) thread.join();
+  close_channels(context_.options().linger);
 }
 
 // Empty at the end. The caller lets go of it without the lock: with a job may go the last reference
 // to a link, whose own lock comes first.
 std::shared_ptr<ResponderCore::Job> ResponderCore::next_job() {
   const Lock lock(mutex_);
-  while (waiting_.empty() && !ending_) {
+  while (waiting_.empty() && state_ <= State::closed) {
     ++idle_count_;
     came_.wait(mutex_);
     --idle_count_;
@@ -247,8 +279,8 @@ void ResponderCore::answer(Job& job) {
 }
 
 Result<TensorDict> ResponderCore::run(const Request& request) const {
-  const auto failed = [](std::string_view what) {
-    log(LogLevel::error, "responder.handler", what);
+  const auto failed = [this](std::string_view what) {
+    context_.log(LogLevel::error, "responder.handler", what);
     return Error{ErrorCode::handler_failed, "responder.handler", std::string(what)};
   };
   try {
@@ -332,26 +364,26 @@ ResponderStats ResponderCore::stats() const {
 void ResponderCore::stop_taking_requests() {
   {
     const Lock lock(mutex_);
-    if (std::exchange(closed_, true)) return;
+    if (state_ != State::open) return;
+    state_ = State::closed;
   }
   node_->remove(*this);
   entities_->remove(entity_);
 }
 
-// The requests that wait are refused, and the handlers that run are to stop.
+// The requests that wait are refused, and the handlers that run are to stop; but not this very one.
 void ResponderCore::stop_all() {
   for (const auto& job : take_waiting([](const Job&) { return true; })) {
     job->channel->drop(std::move(job->received));
-    refuse(
-        *job->channel, job->received.word.id,
-        Error{ErrorCode::unreachable, kWhere, "the responder of " + key_.text() + " was closed"});
+    refuse(*job->channel, job->received.word.id, was_closed());
   }
   Jobs running;
   {
     const Lock lock(mutex_);
     running = running_;
   }
-  for (const auto& job : running) job->stop.request_stop();
+  for (const auto& job : running)
+    if (job.get() != answers_) job->stop.request_stop();
 }
 
 void ResponderCore::close_channels(Deadline deadline) {
@@ -374,6 +406,8 @@ void ResponderCore::close_channels(Deadline deadline) {
 Result<void> ResponderCore::close(Deadline deadline) {
   if (context_.forked()) return {};
   stop_taking_requests();
+  // Its own request would be waited for until the deadline. What waits is answered behind it.
+  if (is_handler()) return {};
   std::size_t left = 0;
   {
     const Lock lock(mutex_);
@@ -391,22 +425,17 @@ Result<void> ResponderCore::close(Deadline deadline) {
 }
 
 void ResponderCore::end() {
-  if (context_.forked()) {
-    // Its threads are not here, and its lock may be held by one of them. This process has one
-    // thread.
-    static auto& kept = *new std::vector<std::shared_ptr<ResponderCore>>;
-    return kept.push_back(shared_from_this());
-  }
   stop_taking_requests();
   stop_all();
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
   {
     const Lock lock(mutex_);
-    ending_ = true;
-    threads.swap(threads_);
+    state_ = is_handler() ? State::handed_over : State::joining;
+    if (state_ == State::joining) threads.swap(threads_);
   }
   came_.notify_all();
-  for (std::thread& thread : threads) thread.join();
+  if (is_handler()) return;
+  for (Thread& thread : threads) thread.join();
   close_channels(context_.options().linger);
 }
 

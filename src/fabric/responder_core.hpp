@@ -11,9 +11,9 @@
 #include <tendon/core/result.hpp>
 #include <tendon/fabric/key_expression.hpp>
 #include <tendon/fabric/responder.hpp>
-#include <thread>
 #include <vector>
 
+#include "core/thread.hpp"
 #include "fabric/call_channel.hpp"
 #include "fabric/entities.hpp"
 #include "fabric/node_core.hpp"
@@ -25,11 +25,15 @@ namespace tendon::v0::detail {
 ///   waiting -> running -> answered, failed, cancelled
 ///           -> cancelled
 ///
-/// Owns:    threads, made when they are needed and joined in end(); requests; a channel for each
-///          caller.
+/// The responder is open, then closed, then joining or handed_over: in a handler of its own end()
+/// cannot join the thread that it runs on. There it hands over to the last of the threads, which
+/// share the responder, and returns.
+///
+/// Owns:    threads, made when they are needed and joined in end(), or by the last of them;
+///          requests; a channel for each caller.
 /// Threads: thread-safe. Its lock comes after a link's receive lock; no channel is called under it.
 /// Errors:  as Responder.
-/// Blocks:  close() until the deadline, end() while handlers run.
+/// Blocks:  close() until the deadline, end() while handlers run; in a handler neither.
 /// Cost:    of a request: two locks, a walk over those that are there, and waking a thread.
 class ResponderCore final : public CallChannel::Side,
                             public std::enable_shared_from_this<ResponderCore> {
@@ -43,6 +47,7 @@ class ResponderCore final : public CallChannel::Side,
 
   [[nodiscard]] const KeyExpression& key() const noexcept { return key_; }
   [[nodiscard]] std::uint32_t entity() const noexcept { return entity_; }
+  [[nodiscard]] bool forked() const noexcept { return context_.forked(); }
   [[nodiscard]] ResponderStats stats() const;
   [[nodiscard]] Result<void> close(Deadline deadline);
   /// Stops handlers and joins their threads.
@@ -66,12 +71,16 @@ class ResponderCore final : public CallChannel::Side,
   };
   using Jobs = std::vector<std::shared_ptr<Job>>;
 
-  enum class Admitted : std::uint8_t { yes, full, caller_has_its_share };
+  enum class Admitted : std::uint8_t { yes, full, caller_has_its_share, no_thread, closed };
+  [[nodiscard]] Error was_closed() const;
   [[nodiscard]] Admitted admit(const std::shared_ptr<Job>& job);
   /// The most requests of one link: half of all places, so one caller keeps no other out.
   [[nodiscard]] std::size_t places_of_caller() const;
   [[nodiscard]] bool has_thread() TENDON_REQUIRES(mutex_);
   void work();
+  /// Is this thread one of its own?
+  [[nodiscard]] bool is_handler() const noexcept { return serves_ == this; }
+  void leave() TENDON_EXCLUDES(mutex_);
   [[nodiscard]] std::shared_ptr<Job> next_job();
   void answer(Job& job);
   [[nodiscard]] Result<TensorDict> run(const Request& request) const;
@@ -98,12 +107,16 @@ class ResponderCore final : public CallChannel::Side,
   CondVar done_;  // with a request
   std::deque<std::shared_ptr<Job>> waiting_ TENDON_GUARDED_BY(mutex_);
   Jobs running_ TENDON_GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_ TENDON_GUARDED_BY(mutex_);
+  std::vector<Thread> threads_ TENDON_GUARDED_BY(mutex_);
   std::size_t idle_count_ TENDON_GUARDED_BY(mutex_) = 0;
   std::vector<std::shared_ptr<CallChannel>> channels_ TENDON_GUARDED_BY(mutex_);
   ResponderStats stats_ TENDON_GUARDED_BY(mutex_);
-  bool closed_ TENDON_GUARDED_BY(mutex_) = false;
-  bool ending_ TENDON_GUARDED_BY(mutex_) = false;
+  enum class State : std::uint8_t { open, closed, joining, handed_over };
+  State state_ TENDON_GUARDED_BY(mutex_) = State::open;
+  std::size_t left_count_ TENDON_GUARDED_BY(mutex_) = 0;  // threads that do no more work
+  // The responder that this thread works for, and the request that it answers.
+  static thread_local const ResponderCore* serves_;
+  static thread_local const Job* answers_;
 };
 
 }  // namespace tendon::v0::detail

@@ -2,7 +2,6 @@
 #include "fabric/runtime_home.hpp"
 
 #include <algorithm>
-#include <tendon/observe/log.hpp>
 #include <utility>
 
 #include "session/machine.hpp"
@@ -148,9 +147,9 @@ void RuntimeHome::move() {
   if (!is_news) return;
   const bool is_anew = why == Reason::another_directory && !change.to.empty();
   if (change.from != change.to || is_anew) return tell(change);
-  log(LogLevel::warn, kWhere,
-      served ? "a name of this process in '" + change.to + "' was gone: it is there again"
-             : "this process is served nowhere: " + change.reason);
+  context_->log(LogLevel::warn, kWhere,
+                served ? "a name of this process in '" + change.to + "' was gone: it is there again"
+                       : "this process is served nowhere: " + change.reason);
 }
 
 // The door first: sessions come through it when the seats leave where they were.
@@ -160,14 +159,14 @@ Result<void> RuntimeHome::serve_in(const std::string& directory, Reason why) {
     TENDON_TRY(opened, open_directory(directory));
     auto leads = door_.lead_to(directory);
     if (!leads && leads.error().code != ErrorCode::not_supported) return leads;
-    if (!leads) log(LogLevel::warn, kWhere, leads.error().detail);
+    if (!leads) context_->log(LogLevel::warn, kWhere, leads.error().detail);
     const Lock lock(mutex_);
     opened_ = std::move(opened);
   }
   const std::string socket = socket_in(directory);
   if (all_anew || !acceptor_->serves_at(socket)) TENDON_CHECK(acceptor_->serve_at(socket));
   for (const auto& seat : seats())
-    if (all_anew || !seat->is_served_in(directory)) seat->serve_in(directory);
+    if (all_anew || !seat->is_served_in(directory)) TENDON_CHECK(seat->serve_in(directory));
   return {};
 }
 
@@ -177,7 +176,7 @@ void RuntimeHome::leave() {
     opened_.reset();  // whatever comes is another directory
   }
   if (const auto left = door_.lead_nowhere(); !left)
-    log(LogLevel::error, kWhere, left.error().message());
+    context_->log(LogLevel::error, kWhere, left.error().message());
   acceptor_->leave();
   for (const auto& seat : seats()) seat->leave();
 }

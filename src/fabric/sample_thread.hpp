@@ -3,11 +3,12 @@
 
 #include <memory>
 #include <tendon/core/result.hpp>
-#include <thread>
+#include <utility>
+
+#include "core/thread.hpp"
 
 namespace tendon::v0::detail {
 
-class ContextCore;
 class SubscriberCore;
 
 /// The thread in which SubscriberOptions::on_sample is called, until its subscriber is closed.
@@ -22,18 +23,14 @@ class SampleThread {
   /// Nobody has received from it yet.
   [[nodiscard]] static Result<std::unique_ptr<SampleThread>> start(
       std::shared_ptr<SubscriberCore> subscriber);
-  SampleThread() = default;
-  SampleThread(const SampleThread&) = delete;
-  SampleThread& operator=(const SampleThread&) = delete;
-  ~SampleThread() { join(); }
+  explicit SampleThread(Thread thread) : thread_(std::move(thread)) {}
 
   /// The subscriber is closed: waits for the end of the function. Called by the function itself it
   /// waits for nothing.
-  void join();
+  void join() noexcept { thread_.join(); }
 
  private:
-  std::shared_ptr<ContextCore> context_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace tendon::v0::detail

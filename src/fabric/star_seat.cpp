@@ -7,9 +7,11 @@
 
 namespace tendon::v0::detail {
 
-StarSeat::StarSeat(const std::string& directory, std::string name)
-    : name_(std::move(name)),
-      server_(std::make_shared<StarServer>(StarPlaces::at(path_in(directory)))) {}
+Result<std::shared_ptr<StarSeat>> StarSeat::take(const std::string& directory, std::string name) {
+  auto seat = std::make_shared<StarSeat>(std::move(name));
+  TENDON_CHECK(seat->serve_in(directory));
+  return seat;
+}
 
 std::shared_ptr<StarServer> StarSeat::server() const {
   const Lock lock(mutex_);
@@ -26,9 +28,9 @@ void StarSeat::watch_by(const std::shared_ptr<ZenohPort>& client) {
 }
 
 // The old one goes first: a process that serves twice would wait for its own lock.
-void StarSeat::serve_in(const std::string& directory) {
+Result<void> StarSeat::serve_in(const std::string& directory) {
   leave();
-  const auto server = std::make_shared<StarServer>(StarPlaces::at(path_in(directory)));
+  TENDON_TRY(server, StarServer::start(StarPlaces::at(path_in(directory))));
   std::shared_ptr<ZenohPort> client;
   {
     const Lock lock(mutex_);
@@ -36,6 +38,7 @@ void StarSeat::serve_in(const std::string& directory) {
     client = client_.lock();
   }
   if (client != nullptr) server->look_at(*client);
+  return {};
 }
 
 void StarSeat::leave() {

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 #include <tendon/core/mutex.hpp>
+#include <tendon/core/result.hpp>
+#include <utility>
 
 #include "fabric/star_server.hpp"
 #include "fabric/zenoh_port.hpp"
@@ -15,13 +17,15 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    a StarServer.
 /// Threads: thread-safe; serve_in() and leave() by one at a time.
-/// Errors:  those of StarServer, which are logged.
+/// Errors:  those of StarServer.
 /// Blocks:  serve_in(), leave() and the destructor, as that of StarServer.
 /// Cost:    as StarServer.
 class StarSeat {
  public:
-  /// `name`: of the place in the directory.
-  StarSeat(const std::string& directory, std::string name);
+  /// Serves the place of this name in the directory.
+  [[nodiscard]] static Result<std::shared_ptr<StarSeat>> take(const std::string& directory,
+                                                              std::string name);
+  explicit StarSeat(std::string name) : name_(std::move(name)) {}
 
   /// As StarServer.
   void look_at(const ZenohPort& client) TENDON_EXCLUDES(mutex_);
@@ -29,7 +33,7 @@ class StarSeat {
   void watch_by(const std::shared_ptr<ZenohPort>& client) TENDON_EXCLUDES(mutex_);
 
   /// Serves there from now on, also where it did before.
-  void serve_in(const std::string& directory) TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] Result<void> serve_in(const std::string& directory) TENDON_EXCLUDES(mutex_);
   /// Serves nowhere until serve_in().
   void leave() TENDON_EXCLUDES(mutex_);
   /// The path of the place in a directory.

@@ -8,6 +8,7 @@
 
 #include "fabric/endpoint_look.hpp"
 #include "fabric/zenoh_session.hpp"
+#include "session/holder.hpp"
 #include "session/socket_names.hpp"
 
 namespace tendon::v0::detail {
@@ -28,10 +29,16 @@ std::vector<std::string> StarPlaces::endpoints() const {
 }
 
 // The first try is over when it returns: a client finds the place served.
-StarServer::StarServer(StarPlaces places)
-    : places_(std::move(places)), wanted_since_(Deadline::Clock::now()) {
-  const auto pause = serve();
-  thread_ = std::thread([this, pause] { work(pause); });
+Result<std::shared_ptr<StarServer>> StarServer::start(StarPlaces places) {
+  auto server = std::make_shared<StarServer>(std::move(places));
+  const auto pause = server->serve();
+  TENDON_TRY(thread,
+             Thread::start({.name = "tendon-star",
+                            .where = "fabric.star",
+                            .task = "that serves the place where the nodes of this host meet"},
+                           [self = server.get(), pause] { self->work(pause); }));
+  server->thread_ = std::move(thread);
+  return server;
 }
 
 StarServer::~StarServer() {

@@ -7,10 +7,10 @@
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/core/result.hpp>
-#include <thread>
 #include <vector>
 
 #include "core/fd.hpp"
+#include "core/thread.hpp"
 #include "fabric/zenoh_port.hpp"
 
 namespace tendon::v0::detail {
@@ -40,13 +40,15 @@ struct StarPlaces {
 ///
 /// Owns:    the lock and the session, while it serves; a thread.
 /// Threads: thread-safe.
-/// Errors:  logged, and tried again.
+/// Errors:  start(): resource_exhausted without a thread. Others are logged, and tried again.
 /// Blocks:  the destructor, while a session is opened or closed: two seconds at most.
 /// Cost:    while it is wanted, one try of the lock in kRetry. A session when it serves.
 class StarServer {
  public:
   /// The lock of a place has its name with ".serves" behind it. Begins as wanted.
-  explicit StarServer(StarPlaces places);
+  [[nodiscard]] static Result<std::shared_ptr<StarServer>> start(StarPlaces places);
+  explicit StarServer(StarPlaces places)
+      : places_(std::move(places)), wanted_since_(Deadline::Clock::now()) {}
   StarServer(const StarServer&) = delete;
   StarServer& operator=(const StarServer&) = delete;
   ~StarServer();
@@ -78,7 +80,7 @@ class StarServer {
   static constexpr std::chrono::milliseconds kRetryOfError{1000};
 
   const StarPlaces places_;
-  // The constructor uses them, then the thread.
+  // start() uses them, then the thread.
   OwnedFd first_lock_;
   OwnedFd second_lock_;
   std::unique_ptr<ZenohPort> session_;
@@ -87,7 +89,7 @@ class StarServer {
   CondVar changed_;
   State state_ TENDON_GUARDED_BY(mutex_) = State::wanted;
   Deadline::Clock::time_point wanted_since_ TENDON_GUARDED_BY(mutex_);
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace tendon::v0::detail

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <tendon/fabric/limits.hpp>
-#include <tendon/observe/log.hpp>
 #include <utility>
 
 #include "fabric/announcement.hpp"
@@ -104,8 +103,8 @@ Dialler::Outcome StaticDiscovery::dial(const std::string& address, Deadline dead
   const auto connected = connect(*context_, address, profile_, deadline);
   note_outcome(address, connected ? std::string() : connected.error().message());
   if (!connected) {
-    log(LogLevel::debug, "node.discovery",
-        "no node at " + address + " yet: " + connected.error().message());
+    context_->log(LogLevel::debug, "node.discovery",
+                  "no node at " + address + " yet: " + connected.error().message());
     return context_->unusable() ? Outcome::done : Outcome::unreached;
   }
   Link& link = *connected->link;

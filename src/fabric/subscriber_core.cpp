@@ -6,7 +6,6 @@
 #include <cstring>
 #include <sstream>
 #include <tendon/fabric/limits.hpp>
-#include <tendon/observe/log.hpp>
 #include <tuple>
 #include <utility>
 
@@ -267,7 +266,7 @@ void SubscriberCore::act_on(Streams::Changes changes) {
       if (!is_refused) ++stats_.violations;
       refused_.last = broken.why.detail;
     }
-    if (broken.tell || !is_refused) log(LogLevel::warn, kWhere, broken.why.message());
+    if (broken.tell || !is_refused) context_->log(LogLevel::warn, kWhere, broken.why.message());
     if (!broken.tell) continue;
     const std::string what =
         is_refused ? "it has no room for a further subscription"

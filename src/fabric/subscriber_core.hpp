@@ -186,7 +186,8 @@ class SubscriberCore final : public Timed, public std::enable_shared_from_this<S
   };
   Refused refused_ TENDON_GUARDED_BY(mutex_);
   SubscriberStats stats_ TENDON_GUARDED_BY(mutex_);
-  std::map<std::uint64_t, Sample> returned_ TENDON_GUARDED_BY(mutex_);  // by when they were taken
+  // By when they were taken; those of a receiver that has just returned: 0.
+  std::multimap<std::uint64_t, Sample> returned_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail

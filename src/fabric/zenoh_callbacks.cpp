@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/zenoh_callbacks.hpp"
 
-#include <pthread.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <tendon/core/deadline.hpp>
 #include <utility>
+
+#include "core/process_wide.hpp"
 
 namespace tendon::v0::detail {
 
@@ -23,14 +23,11 @@ constexpr std::chrono::seconds kExitPatience{1};
 /// then, and those that run return first.
 class ExitGate {
  public:
-  /// It is never destroyed: threads ask it until the very end.
-  static ExitGate& get() {
-    static ExitGate* gate = [] {
-      auto* const made = new ExitGate();
-      std::atexit([] { get().shut(); });
-      return made;
-    }();
-    return *gate;
+  /// Callbacks of a parent do not run in a forked child, whose gate is its own.
+  static ExitGate& get() { return gate_.get(); }
+  /// From now on it is shut when the process exits.
+  static void serve() {
+    if (!serves_.exchange(true)) std::atexit([] { get().shut(); });  // a child inherits it
   }
 
   [[nodiscard]] bool is_shut() const { return shut_; }
@@ -59,6 +56,8 @@ class ExitGate {
     }
   }
 
+  static constinit PerProcess<ExitGate> gate_;
+  static constinit std::atomic<bool> serves_;
   static thread_local bool inside_;
   Mutex mutex_;
   CondVar left_;
@@ -66,6 +65,8 @@ class ExitGate {
   std::atomic<bool> shut_ = false;
 };
 
+constinit PerProcess<ExitGate> ExitGate::gate_;
+constinit std::atomic<bool> ExitGate::serves_{false};
 thread_local bool ExitGate::inside_ = false;
 
 std::uint64_t bytes_of(const ZenohCallbacks::Event& event) {
@@ -79,13 +80,15 @@ std::uint64_t bytes_of(const ZenohCallbacks::Event& event) {
 
 }  // namespace
 
-std::shared_ptr<ZenohCallbacks> ZenohCallbacks::start() {
-  static_cast<void>(
-      ExitGate::get());  // objects that are older than a session outlive its callbacks
+Result<std::shared_ptr<ZenohCallbacks>> ZenohCallbacks::start() {
+  ExitGate::serve();  // objects that are older than a session outlive its callbacks
   std::shared_ptr<ZenohCallbacks> callbacks(new ZenohCallbacks());
   // The thread keeps it: a callback may close the session that it belongs to.
-  callbacks->thread_ = std::thread([callbacks] { callbacks->run(); });
-  pthread_setname_np(callbacks->thread_.native_handle(), "tendon-zenoh");
+  TENDON_TRY(thread, Thread::start({.name = "tendon-zenoh",
+                                    .where = "fabric.zenoh",
+                                    .task = "that tells what Zenoh says"},
+                                   [callbacks] { callbacks->run(); }));
+  callbacks->thread_ = std::move(thread);
   return callbacks;
 }
 
@@ -136,12 +139,7 @@ void ZenohCallbacks::close() {
     not_told.swap(queue_);
     queued_.notify_one();
   }
-  if (!thread_.joinable()) return;
-  if (in_callback()) {
-    thread_.detach();
-  } else {
-    thread_.join();
-  }
+  thread_.join();
 }
 
 void ZenohCallbacks::post(Number number, Event event) noexcept {

@@ -11,9 +11,9 @@
 #include <optional>
 #include <string>
 #include <tendon/core/mutex.hpp>
-#include <thread>
 #include <variant>
 
+#include "core/thread.hpp"
 #include "fabric/zenoh_port.hpp"
 
 namespace tendon::v0::detail {
@@ -23,9 +23,10 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    the callbacks, the thread, and what is not told yet.
 /// Threads: thread-safe.
-/// Errors:  none. Messages above kMaxQueuedBytes and tokens above kMaxQueuedTokenBytes are dropped
-///          and counted. A recipient that missed some is told so, in its turn, by one Missed; its
-///          request ends as `timed_out`. Nothing else is dropped.
+/// Errors:  start(): resource_exhausted without a thread. Messages above kMaxQueuedBytes and tokens
+///          above kMaxQueuedTokenBytes are dropped and counted. A recipient that missed some is
+///          told so, in its turn, by one Missed; its request ends as `timed_out`. Nothing else is
+///          dropped.
 /// Blocks:  remove() and close(): for the callback that runs, unless they are called in it.
 /// Cost:    a lock, a place in the queue and a wake-up for all that is told.
 class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
@@ -49,7 +50,7 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   static constexpr std::size_t kMostMissedKeys = 64;
 
   /// With its thread.
-  [[nodiscard]] static std::shared_ptr<ZenohCallbacks> start();
+  [[nodiscard]] static Result<std::shared_ptr<ZenohCallbacks>> start();
   ZenohCallbacks(const ZenohCallbacks&) = delete;
   ZenohCallbacks& operator=(const ZenohCallbacks&) = delete;
   ~ZenohCallbacks() = default;
@@ -106,9 +107,9 @@ class ZenohCallbacks : public std::enable_shared_from_this<ZenohCallbacks> {
   /// Waits for the next.
   [[nodiscard]] Call begin_call() TENDON_EXCLUDES(mutex_);
   void end_call() TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] bool in_callback() const { return std::this_thread::get_id() == thread_.get_id(); }
+  [[nodiscard]] bool in_callback() const { return thread_.is_current(); }
 
-  std::thread thread_;  ///< set before anybody else has this
+  Thread thread_;  ///< set before anybody else has this
   mutable Mutex mutex_;
   CondVar queued_;
   CondVar returned_;

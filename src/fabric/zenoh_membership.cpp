@@ -63,12 +63,11 @@ Result<std::string> star_name(const std::string& domain) {
 /// All tries of one round together: a thread that ends the session waits no longer.
 constexpr std::chrono::milliseconds kBackgroundRound{2000};
 
-std::unique_ptr<LateZenoh> open_late(ZenohOptions options) {
+Result<std::unique_ptr<LateZenoh>> open_late(ZenohOptions options) {
   const auto count = static_cast<std::int64_t>(options.connect.size());
   options.patience = std::min(options.patience, kBackgroundRound / count);
   options.nobody = "no router answered yet: " + options.nobody;
-  return std::make_unique<LateZenoh>(
-      [options = std::move(options)] { return open_zenoh_once(options); });
+  return LateZenoh::begin([options = std::move(options)] { return open_zenoh_once(options); });
 }
 
 /// The client, and how the one for plain samples is opened.
@@ -77,7 +76,8 @@ Result<void> open_client(ZenohMembership& membership, ZenohOptions options, Disc
   options.most_bytes = kMaxZenohBytes;
   membership.open_for_plain = [options, need](Deadline when) -> Result<std::unique_ptr<ZenohPort>> {
     if (need == DiscoveryNeed::required) return open_zenoh(options, when);
-    return std::unique_ptr<ZenohPort>(open_late(options));
+    TENDON_TRY(late, open_late(options));
+    return std::unique_ptr<ZenohPort>(std::move(late));
   };
   options.most_bytes = kMaxQuietZenohBytes;
   if (need == DiscoveryNeed::required) {
@@ -85,7 +85,7 @@ Result<void> open_client(ZenohMembership& membership, ZenohOptions options, Disc
     membership.client = std::move(client);
     return {};
   }
-  auto client = open_late(std::move(options));
+  TENDON_TRY(client, open_late(std::move(options)));
   membership.late = client.get();
   membership.client = std::move(client);
   return {};
@@ -111,6 +111,7 @@ Result<std::string> star_path(const std::string& domain) {
 Result<ZenohMembership> join_star(RuntimeHome& home, const std::string& domain, DiscoveryNeed need,
                                   Deadline deadline) {
   TENDON_CHECK(zenoh_version());
+  TENDON_CHECK(check_zenoh_can_run());
   TENDON_TRY(name, star_name(domain));
   const std::string directory = home.directory();
   if (directory.empty()) {
@@ -119,7 +120,8 @@ Result<ZenohMembership> join_star(RuntimeHome& home, const std::string& domain, 
   }
   ZenohMembership membership;
   if (!is_overridden()) {
-    membership.server = std::make_shared<StarSeat>(directory, name);
+    TENDON_TRY(seat, StarSeat::take(directory, name));
+    membership.server = std::move(seat);
     home.add(membership.server);
   }
   ZenohOptions options{
@@ -144,6 +146,7 @@ Result<ZenohMembership> join_routers(const std::vector<std::string>& routers, Di
                                      Deadline deadline) {
   TENDON_TRY(endpoints, zenoh_endpoints(routers));
   TENDON_CHECK(zenoh_version());
+  TENDON_CHECK(check_zenoh_can_run());
   ZenohMembership membership;
   TENDON_CHECK(open_client(membership, {.connect = std::move(endpoints)}, need, deadline));
   return membership;

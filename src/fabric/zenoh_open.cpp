@@ -7,6 +7,7 @@
 
 #include "fabric/endpoint_look.hpp"
 #include "fabric/zenoh_session.hpp"
+#include "session/holder.hpp"
 
 namespace tendon::v0::detail {
 namespace {

@@ -4,6 +4,7 @@
 #include <tendon_zenoh.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "core/fork_guard.hpp"
+#include "core/thread_room.hpp"
 #include "fabric/zenoh_callbacks.hpp"
 #include "tensor/text.hpp"
 
@@ -30,9 +32,15 @@ constexpr std::int64_t kFirstRetryMs = 100;
 /// Zenoh ends a get() after this time as if all had answered: longer than any of ours waits.
 constexpr std::int64_t kZenohGivesUpMs = 3'600'000;
 constexpr milliseconds kLongestRequest{kZenohGivesUpMs / 2};
+/// The first session of a process starts so many. Where one of them cannot start, Zenoh panics in
+/// the middle of what it does.
+constexpr std::size_t kThreadsOfZenoh = 16;
 
 tendon_zenoh_text text_of(std::string_view text) { return {text.data(), text.size()}; }
 std::string_view text_of(tendon_zenoh_text text) { return {text.data, text.size}; }
+
+/// The process that has Zenoh's threads, or has tried to; 0: none has.
+constinit std::atomic<std::uint32_t> process_of_zenoh{0};
 
 /// Zenoh's own words name lines of its sources: they are for the log.
 Error failed(ErrorCode code, std::string_view what, const tendon_zenoh_failure& failure) {
@@ -524,7 +532,11 @@ Result<std::unique_ptr<ZenohPort>> try_zenoh(const ZenohOptions& options) {
   const std::string environment = override_text == nullptr ? "" : override_text;
   TENDON_TRY(changes, changes_of(environment));
   const std::string config = configuration(options);
-  const std::shared_ptr<ZenohCallbacks> callbacks = ZenohCallbacks::start();
+  TENDON_CHECK(check_zenoh_can_run());
+  process_of_zenoh.store(process_number());
+  TENDON_CHECK(check_room_for_threads(
+      kThreadsOfZenoh, {.name = "tendon-room", .where = "fabric.zenoh", .task = "for Zenoh"}));
+  TENDON_TRY(callbacks, ZenohCallbacks::start());
   tendon_zenoh_session* session = nullptr;
   tendon_zenoh_failure failure{};
   const std::int32_t outcome =
@@ -547,6 +559,14 @@ Result<std::unique_ptr<ZenohPort>> try_zenoh(const ZenohOptions& options) {
   for (const auto* list : {&options.connect, &options.listen})
     for (const std::string& endpoint : *list) error.detail += ' ' + quote_text(endpoint);
   return error;
+}
+
+Result<void> check_zenoh_can_run() {
+  const std::uint32_t process = process_of_zenoh.load();
+  if (process == 0 || process == process_number()) return {};
+  return Error{ErrorCode::forked, "fabric.zenoh",
+               "the process from which this one was forked uses Zenoh, whose threads cannot be "
+               "forked: start this process by spawn or exec, or name NodeOptions::peers"};
 }
 
 Result<std::string> zenoh_version() { return std::string(TENDON_ZENOH_VERSION); }

@@ -88,6 +88,10 @@ inline constexpr std::chrono::milliseconds kLeastRouterTry{200};
 /// The version of Zenoh; not_supported says why there is none.
 [[nodiscard]] Result<std::string> zenoh_version();
 
+/// `forked` where the process from which this one was forked had a session: the threads of Zenoh,
+/// which one process has once, cannot be forked.
+[[nodiscard]] Result<void> check_zenoh_can_run();
+
 /// Messages of this process that Zenoh took, in all its sessions.
 [[nodiscard]] std::uint64_t zenoh_puts();
 

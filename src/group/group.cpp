@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/group/group.hpp>
 
+#include "core/left_to_parent.hpp"
 #include "group/epochs/collectives.hpp"
 #include "group/epochs/group_core.hpp"
 #include "group/epochs/tuning.hpp"
@@ -40,13 +41,19 @@ Group::Group(Group&&) noexcept = default;
 
 Group& Group::operator=(Group&& other) noexcept {
   if (this != &other) {
-    if (core_ != nullptr) core_->leave();
+    const Group old(std::move(*this));
     core_ = std::move(other.core_);
   }
   return *this;
 }
 
-Group::~Group() { leave(); }
+Group::~Group() {
+  if (core_ == nullptr) return;
+  if (core_->context()->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->leave();
+}
 
 void Group::leave() {
   if (core_ != nullptr) core_->leave();
@@ -92,6 +99,8 @@ std::vector<GroupMember> Group::members() const {
 }
 
 std::string Group::describe() const {
+  if (const auto here = core_->check_process("group.describe"); !here)
+    return here.error().message() + "\n";
   const auto epoch = core_->epoch();
   std::string text = "group \"" + core_->name() + "\": rank " + std::to_string(epoch->self.value) +
                      " of " + std::to_string(epoch->size()) + ", epoch " +
@@ -109,6 +118,7 @@ std::string Group::describe() const {
 }
 
 GroupStatus Group::status() const {
+  if (core_->context()->forked()) return {.group = core_->name()};
   GroupStatus status{.group = core_->name(), .epoch = epoch(), .size = size()};
   if (auto found = core_->calls().under_way()) {
     status.state = GroupStatus::State::in_operation;
@@ -231,8 +241,14 @@ Completion<Received> Group::recv_async(const Tensors& tensors, From from) {
 Result<void> Group::init_remote(const TensorDict& dict, To to, Deadline deadline) {
   return detail::init_remote(*core_, dict, to, deadline);
 }
-Result<TensorDict> Group::from_remote_init(From from, Deadline deadline) {
-  return detail::from_remote_init(*core_, from, deadline);
+Result<TensorDict> Group::from_remote_init(From from, Deadline deadline, Received* received) {
+  return detail::from_remote_init(*core_, from, deadline, received);
+}
+Result<void> Group::give_back(const Tensors& tensors, const Received& received) {
+  return detail::give_back(*core_, tensors, received);
+}
+Result<void> Group::give_back_init(const TensorDict& dict, const Received& received) {
+  return detail::give_back_init(*core_, dict, received);
 }
 Result<TensorDict> Group::broadcast_init(const TensorDict& dict, GroupRank root,
                                          Deadline deadline) {
@@ -249,6 +265,7 @@ Result<Group> Group::subgroup(std::span<const GroupRank> members, Deadline deadl
 
 Result<Group> Group::split(std::span<const GlobalRank> members, Deadline deadline,
                            std::string_view name) {
+  TENDON_CHECK(core_->check_process("group.split"));
   TENDON_TRY(ranks, detail::agree_on_split(*this, *core_, members, deadline));
   TENDON_TRY(core, core_->subgroup(ranks, deadline, name));
   return Group(std::move(core));
@@ -268,6 +285,8 @@ Result<std::uint64_t> Group::rebuild(Deadline deadline, ShrinkOptions options) {
   return core_->calls().complete_everywhere();
 }
 
-void Group::abort(std::string_view reason) { core_->abort(reason); }
+void Group::abort(std::string_view reason) {
+  if (!core_->context()->forked()) core_->abort(reason);
+}
 
 }  // namespace tendon::v0

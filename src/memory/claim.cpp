@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/failpoint.hpp"
+#include "core/process_wide.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -13,12 +14,12 @@ namespace {
 // vm.overcommit_memory = 2: the system gives no memory beyond its commit limit. With shared memory
 // a process learns that only when it touches a page.
 bool overcommits_strictly() {
-  static const bool kStrict = [] {
+  static constinit MadeOnce<const bool> is_strict;
+  return is_strict.get([] {
     std::ifstream file("/proc/sys/vm/overcommit_memory");
     int mode = 0;
-    return file >> mode && mode == 2;
-  }();
-  return kStrict;
+    return std::make_unique<const bool>(file >> mode && mode == 2);
+  });
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/process_wide.hpp"
+
 namespace tendon::v0::detail {
 
 /// Keeps freed blocks of one size for the next use, so that a stream in steady state allocates
@@ -107,11 +109,11 @@ class RecyclingAllocator {
   static constexpr std::size_t kKeptCount =
       std::clamp<std::size_t>(kKeptBytes / sizeof(T), 64, 1024);
 
-  // Never destroyed: objects may outlive every link, and be released by the destructor of a static.
   [[nodiscard]] static Recycler& store() {
-    static Recycler& store = *new Recycler(sizeof(T), kKeptCount);
-    return store;
+    return store_.get([] { return std::make_unique<Recycler>(sizeof(T), kKeptCount); });
   }
+
+  static inline constinit MadeOnce<Recycler> store_;
 };
 
 /// std::make_shared, from a Recycler.

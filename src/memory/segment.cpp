@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include <cerrno>
 #include <string>
+
+#include "core/file_limit.hpp"
+#include "memory/mapped_ranges.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -22,19 +24,6 @@ constexpr std::uint64_t kTmpfs = 0x01021994;         // TMPFS_MAGIC of linux/mag
 bool is_plain_memory(int fd) {
   struct statfs status = {};
   return fstatfs(fd, &status) == 0 && static_cast<std::uint64_t>(status.f_type) == kTmpfs;
-}
-
-// Beyond the limit ftruncate() would be SIGXFSZ.
-Result<void> check_file_size(std::uint64_t size_bytes) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-      size_bytes <= limit.rlim_cur)
-    return {};
-  return Error{ErrorCode::resource_exhausted, "segment.create",
-               "a segment of " + std::to_string(size_bytes) +
-                   " bytes of shared memory: files of this process may have " +
-                   std::to_string(limit.rlim_cur) + " (raise RLIMIT_FSIZE, ulimit -f)",
-               EFBIG};
 }
 
 // What every descriptor that a peer passed must be, whichever process may write to it.
@@ -61,7 +50,8 @@ Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes, Write
                      std::to_string(kLargestBytes) + " are legal"};
   }
   const std::uint64_t size = (size_bytes + kPage - 1) / kPage * kPage;
-  TENDON_CHECK(check_file_size(size));
+  TENDON_CHECK(check_file_size(size, ErrorCode::resource_exhausted, "segment.create",
+                               "a segment of shared memory"));
   OwnedFd fd(memfd_create("tendon", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return system_error("segment.create", "memfd_create", errno);
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0)
@@ -75,7 +65,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::uint64_t size_bytes, Write
   return segment;
 }
 
-Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_bytes) {
+Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd&& fd, std::uint64_t size_bytes) {
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   const int mode = fcntl(fd.get(), F_GETFL);
   TENDON_CHECK(check_passed(fd.get(), seals, size_bytes));
@@ -89,7 +79,7 @@ Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd fd, std::uint64_t size_
   return map(std::move(fd), size_bytes, PROT_READ | PROT_WRITE);
 }
 
-Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd fd, std::uint64_t size_bytes) {
+Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd&& fd, std::uint64_t size_bytes) {
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   TENDON_CHECK(check_passed(fd.get(), seals, size_bytes));
   if ((seals & kWriteSeals) != F_SEAL_FUTURE_WRITE || !is_plain_memory(fd.get())) {
@@ -101,15 +91,14 @@ Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd fd, std::uint
   return map(std::move(fd), size_bytes, PROT_READ);
 }
 
-Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_bytes,
+Result<std::shared_ptr<Segment>> Segment::map(OwnedFd&& fd, std::uint64_t size_bytes,
                                               int protection) {
   // First without access, then DONTFORK, then access: a fork in another thread at any moment gives
   // the child either no pages or no mapping, never writable slots.
   void* memory = mmap(nullptr, size_bytes, PROT_NONE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED)
     return system_error("segment.map", "mmap of " + std::to_string(size_bytes) + " bytes", errno);
-  std::shared_ptr<Segment> segment(
-      new Segment(std::move(fd), static_cast<std::byte*>(memory), size_bytes));
+  std::shared_ptr<Segment> segment(new Segment(static_cast<std::byte*>(memory), size_bytes));
   if (madvise(memory, size_bytes, MADV_DONTFORK) != 0)
     return system_error("segment.map", "madvise(MADV_DONTFORK)", errno);
   // A core file must not hold what peers sent; not every kernel option set allows it, and it is no
@@ -117,13 +106,17 @@ Result<std::shared_ptr<Segment>> Segment::map(OwnedFd fd, std::uint64_t size_byt
   madvise(memory, size_bytes, MADV_DONTDUMP);
   if (mprotect(memory, size_bytes, protection) != 0)
     return system_error("segment.map", "mprotect", errno);
+  segment->fd_ = std::move(fd);
+  note_mapped(memory, size_bytes);
   return segment;
 }
 
 Segment::~Segment() {
   // In a forked child the mapping is not there (DONTFORK), and its addresses may belong to another
   // one by now.
-  if (process_ == process_number()) munmap(data_, size_bytes_);
+  if (process_ != process_number()) return;
+  note_unmapped(data_);
+  munmap(data_, size_bytes_);
 }
 
 Result<void> Segment::prefault(std::uint64_t offset, std::uint64_t size_bytes) const {

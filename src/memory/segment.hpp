@@ -31,12 +31,13 @@ class Segment {
   [[nodiscard]] static Result<std::shared_ptr<Segment>> create(
       std::uint64_t size_bytes, Writers writers = Writers::maker_and_peer);
   /// Maps a descriptor a peer passed, after checking that it is a writable memfd of ordinary pages,
-  /// sealed SHRINK|GROW|SEAL (a peer's ftruncate would be our SIGBUS), of exactly `size_bytes`.
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> attach(OwnedFd fd,
+  /// sealed SHRINK|GROW|SEAL (a peer's ftruncate would be our SIGBUS), of exactly `size_bytes`. On
+  /// an error the descriptor stays the caller's, here and below.
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> attach(OwnedFd&& fd,
                                                                std::uint64_t size_bytes);
   /// Maps, to read alone, what a peer published: as attach(), but sealed FUTURE_WRITE too, so that
   /// no member of a group can write another's memory, by whichever mistake.
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> attach_published(OwnedFd fd,
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> attach_published(OwnedFd&& fd,
                                                                          std::uint64_t size_bytes);
 
   Segment(const Segment&) = delete;
@@ -59,9 +60,9 @@ class Segment {
   [[nodiscard]] bool discard(std::uint64_t offset, std::uint64_t size_bytes) const noexcept;
 
  private:
-  Segment(OwnedFd fd, std::byte* data, std::uint64_t size_bytes)
-      : fd_(std::move(fd)), data_(data), size_bytes_(size_bytes), process_(process_number()) {}
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> map(OwnedFd fd, std::uint64_t size_bytes,
+  Segment(std::byte* data, std::uint64_t size_bytes)
+      : data_(data), size_bytes_(size_bytes), process_(process_number()) {}
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> map(OwnedFd&& fd, std::uint64_t size_bytes,
                                                             int protection);
 
   OwnedFd fd_;

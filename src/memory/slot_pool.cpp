@@ -460,6 +460,7 @@ std::uint32_t SlotPool::reserve_places(std::uint32_t count) noexcept {
 }
 
 SlotPoolStats SlotPool::stats() const {
+  if (process_ != process_number()) return {.cap_bytes = cap_bytes_};
   const Lock lock(mutex_);
   return stats_;
 }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "channel/kept_body.hpp"
+#include "pipe/destination.hpp"
 #include "pipe/pipe_core.hpp"
-#include "tensor/copy.hpp"
 
 namespace tendon::v0::detail {
 
@@ -35,7 +35,6 @@ class RecvCompletion : public CompletionState<T> {
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_recv(this); }
   void abandon() override {
-    if (core_->context()->forked()) return;
     // What another thread is completing is awaited, or the next receive would overtake it.
     if (!this->finished() && !core_->cancel_recv(this)) drive(kCompletingPatience);
     this->hand_back();
@@ -71,7 +70,7 @@ class IntoCompletion final : public RecvCompletion<TensorDict> {
     RecvCompletion::give_back();
   }
   void left_over(Result<TensorDict> filled) override {
-    if (filled && gives_back_) RecvCompletion::left_over(copy_of(*filled));
+    if (filled && gives_back_) RecvCompletion::left_over(message_in(*filled, std::move(values_)));
   }
   void came_from(const Taken& taken) override {
     RecvCompletion::came_from(taken);
@@ -79,14 +78,6 @@ class IntoCompletion final : public RecvCompletion<TensorDict> {
   }
 
  private:
-  // The caller may write to the destination, and its own values are none of the message's.
-  [[nodiscard]] Result<TensorDict> copy_of(const TensorDict& filled) {
-    const std::shared_ptr<const Schema>& schema = filled.schema();
-    TENDON_TRY(fresh, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
-    pack_piece(filled, Layout::aligned, 0, {fresh.data(), fresh.size_bytes()});
-    return TensorDict::from_packed(schema, Layout::aligned, std::move(fresh), std::move(values_));
-  }
-
   std::atomic<bool> gives_back_{false};
   std::shared_ptr<const Value> values_;
 };

@@ -70,4 +70,11 @@ void Destination::clear() noexcept {
   kept_.reset();
 }
 
+Result<TensorDict> message_in(const TensorDict& filled, std::shared_ptr<const Value> values) {
+  const std::shared_ptr<const Schema>& schema = filled.schema();
+  TENDON_TRY(fresh, Storage::allocate(schema->layout(Layout::aligned).total_bytes));
+  pack_piece(filled, Layout::aligned, 0, {fresh.data(), fresh.size_bytes()});
+  return TensorDict::from_packed(schema, Layout::aligned, std::move(fresh), std::move(values));
+}
+
 }  // namespace tendon::v0::detail

@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <tendon/core/bytes.hpp>
+#include <tendon/core/result.hpp>
 #include <tendon/tensor/layout.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
@@ -67,5 +69,9 @@ class Destination {
   std::optional<TensorDict> kept_;                    // kept_writing, kept
   std::array<std::byte, kLeafAlignmentBytes> gap_{};  // padding between leaves is read into it
 };
+
+/// A copy of the message that filled these leaves, with its own values and none of the caller's.
+[[nodiscard]] Result<TensorDict> message_in(const TensorDict& filled,
+                                            std::shared_ptr<const Value> values);
 
 }  // namespace tendon::v0::detail

@@ -14,8 +14,8 @@ Result<Listener> bind_in(const std::shared_ptr<ContextCore>& context, std::strin
 }
 
 Result<Pipe> connect_in(const std::shared_ptr<ContextCore>& context, std::string_view address,
-                        Deadline deadline, PipeOptions options) {
-  TENDON_TRY(core, PipeCore::connect(context, address, options.profile, deadline));
+                        Deadline deadline, const ConnectOptions& options) {
+  TENDON_TRY(core, PipeCore::connect(context, address, options, deadline));
   return PipeCore::make_pipe(std::move(core));
 }
 

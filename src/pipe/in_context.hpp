@@ -20,6 +20,6 @@ class ContextCore;
 /// As Pipe::connect().
 [[nodiscard]] TENDON_API Result<Pipe> connect_in(const std::shared_ptr<ContextCore>& context,
                                                  std::string_view address, Deadline deadline,
-                                                 PipeOptions options);
+                                                 const ConnectOptions& options);
 
 }  // namespace tendon::v0::detail

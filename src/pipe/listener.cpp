@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/session/limits.hpp>
 
 #include "channel/open.hpp"
+#include "core/left_to_parent.hpp"
 #include "pipe/listener_core.hpp"
 
 namespace tendon::v0 {
@@ -26,7 +26,6 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
   }
   void cancel() override { core_->cancel_accept(this); }
   void abandon() override {
-    if (core_->context_->forked()) return;
     if (!finished()) core_->cancel_accept(this);
     hand_back();
   }
@@ -154,10 +153,10 @@ void ListenerCore::bound_what_is_left(const Link& link) {
   for (std::size_t i = backlog_.size(); i-- > 0 && left_bytes() > limit_bytes;) {
     const PipeCore& core = *backlog_[i];
     if (&core.link() != &link || core.left_bytes() == 0) continue;
-    log(LogLevel::warn, "listener",
-        "dropped a pipe that nobody accepted, with " + std::to_string(core.left_bytes()) +
-            " bytes from " + link.peer_name() + ", which has left: at most " +
-            std::to_string(limit_bytes) + " bytes of such peers are kept");
+    context_->log(LogLevel::warn, "listener",
+                  "dropped a pipe that nobody accepted, with " + std::to_string(core.left_bytes()) +
+                      " bytes from " + link.peer_name() + ", which has left: at most " +
+                      std::to_string(limit_bytes) + " bytes of such peers are kept");
     context_->recorder().record("pipe dropped", link.peer_name(), core.left_bytes());
     backlog_.erase(backlog_.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -247,14 +246,18 @@ Listener::Listener(Listener&&) noexcept = default;
 
 Listener& Listener::operator=(Listener&& other) noexcept {
   if (this != &other) {
-    if (core_ != nullptr) core_->close();
+    const Listener old(std::move(*this));
     core_ = std::move(other.core_);
   }
   return *this;
 }
 
 Listener::~Listener() {
-  if (core_ != nullptr) core_->close();
+  if (core_ == nullptr) return;
+  if (core_->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->close();
 }
 
 Result<Listener> Listener::bind(Context& context, std::string_view address, ListenOptions options) {
@@ -265,6 +268,7 @@ Result<Listener> Listener::bind(Context& context, std::string_view address, List
 
 Result<Pipe> Listener::accept(Deadline deadline) { return core_->accept(deadline); }
 Completion<Pipe> Listener::accept_async() { return core_->accept_async(); }
+void Listener::give_back(Pipe pipe) { core_->put_back(std::move(pipe)); }
 std::string Listener::address() const { return core_->address(); }
 void Listener::close() { core_->close(); }
 

@@ -24,8 +24,11 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
 
   [[nodiscard]] Result<Pipe> accept(Deadline deadline);
   [[nodiscard]] Completion<Pipe> accept_async();
+  /// It was accepted, and is the next one again.
+  void put_back(Pipe pipe);
   [[nodiscard]] const std::string& address() const noexcept { return acceptor_->address(); }
   void close();
+  [[nodiscard]] bool forked() const noexcept { return context_->forked(); }
 
   Result<void> may_open() override;
   Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, const Descriptor& open,
@@ -43,7 +46,6 @@ class ListenerCore final : public OpenHandler, public std::enable_shared_from_th
   void hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core)
       TENDON_EXCLUDES(mutex_);
   void cancel_accept(const AcceptCompletion* completion);
-  void put_back(Pipe pipe);
 
   const std::shared_ptr<ContextCore> context_;
   std::shared_ptr<Acceptor> acceptor_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/pipe/pipe.hpp>
 
+#include "core/left_to_parent.hpp"
 #include "pipe/pipe_core.hpp"
 
 namespace tendon::v0 {
@@ -10,20 +11,24 @@ Pipe::Pipe(Pipe&&) noexcept = default;
 
 Pipe& Pipe::operator=(Pipe&& other) noexcept {
   if (this != &other) {
-    if (core_ != nullptr) core_->abandon();
+    const Pipe old(std::move(*this));
     core_ = std::move(other.core_);
   }
   return *this;
 }
 
 Pipe::~Pipe() {
-  if (core_ != nullptr) core_->abandon();
+  if (core_ == nullptr) return;
+  if (core_->context()->forked())
+    detail::leave_to_parent(core_);
+  else
+    core_->abandon();
 }
 
 Result<Pipe> Pipe::connect(Context& context, std::string_view address, Deadline deadline,
-                           PipeOptions options) {
-  TENDON_TRY(core, detail::PipeCore::connect(detail::ContextCore::of(context), address,
-                                             options.profile, deadline));
+                           const ConnectOptions& options) {
+  TENDON_TRY(core, detail::PipeCore::connect(detail::ContextCore::of(context), address, options,
+                                             deadline));
   return Pipe(std::move(core));
 }
 
@@ -57,6 +62,10 @@ Result<Message> Pipe::recv_message(Deadline deadline) {
 Completion<TensorDict> Pipe::recv_async() { return core_->recv_async(); }
 Completion<TensorDict> Pipe::recv_into_async(TensorDict destination) {
   return core_->recv_into_async(std::move(destination));
+}
+void Pipe::give_back(Message message) { core_->receiver().give_back(std::move(message)); }
+Result<void> Pipe::give_back_from(const TensorDict& destination) {
+  return core_->receiver().give_back_from(destination);
 }
 Completion<Message> Pipe::recv_message_async() { return core_->recv_message_async(); }
 PipeRange Pipe::each(std::chrono::nanoseconds per_message) { return PipeRange(*this, per_message); }

@@ -30,9 +30,10 @@ PipeCore::PipeCore(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> l
 PipeCore::~PipeCore() = default;
 
 Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<ContextCore> context,
-                                                    std::string_view address, Profile profile,
+                                                    std::string_view address,
+                                                    const ConnectOptions& options,
                                                     Deadline deadline) {
-  TENDON_TRY(connected, detail::connect(*context, address, profile, deadline));
+  TENDON_TRY(connected, detail::connect(*context, address, options, deadline));
   std::optional<Window> window;
   if (connected.link->features().has(Feature::window_in_open))
     window = Window::said(kPipeWindowMessages, kPipeWindowBytes);
@@ -60,7 +61,7 @@ void PipeCore::on_message(Incoming&& incoming) {
       end_.life.end_came();
       // The peer closed both directions: nobody will take what is sent from now on.
       if (descriptor.tag != 0)
-        end_.life.end(end_.by_peer(ErrorCode::pipe_closed, "closed its end of the pipe"));
+        end_.life.close(end_.by_peer(ErrorCode::pipe_closed, "closed its end of the pipe"));
       return receiver_.take_in(std::move(incoming));
     case MessageKind::error: {
       const Bytes text{incoming.body.data, descriptor.body_bytes()};
@@ -97,10 +98,16 @@ void PipeCore::on_link_failed(const Error& error) {
   if (error.code != ErrorCode::end_of_stream) return end_.fail(error);
   // A goodbye: everything was delivered; receiving ends in order, sending has no one to go to.
   end_.life.fail(error);
-  end_.life.end(end_.by_peer(ErrorCode::pipe_closed, "closed its context"));
+  end_.life.close(end_.by_peer(ErrorCode::pipe_closed, "closed its context"));
 }
 
 // Life
+
+// The credits tell a peer that flushes whether its last messages were taken.
+void PipeCore::post_end() {
+  receiver_.credit_all();
+  sender_.post_end(PipeSender::End::of_both);
+}
 
 void PipeCore::detach() {
   const Lock receiving(end_.link->receive_mutex());
@@ -116,7 +123,7 @@ Result<void> PipeCore::close(Deadline deadline) {
   if (!flushed && flushed.error().code == ErrorCode::timeout)
     return flushed;  // try again, or cancel()
   (void)end_.handle.close();
-  sender_.post_end(PipeSender::End::of_both);
+  post_end();
   detach();
   (void)progress();  // fails receives that were still posted
   // That the peer closed first, or nothing was to be sent any more, is no failure of closing.
@@ -167,7 +174,7 @@ bool PipeCore::progress() {
   if (sends_left || (receives_left && !abandoned)) return true;
   if (abandoned && end_.handle.close()) {
     if (!end_.context->unusable()) {
-      sender_.post_end(PipeSender::End::of_both);
+      post_end();
       detach();
     }
     (void)receiver_.progress();  // fails what is still posted
@@ -255,6 +262,7 @@ void PipeCore::drive(CompletionBase& completion, Deadline deadline) {
 }
 
 PipeStats PipeCore::stats() const {
+  if (end_.context->forked()) return {};
   PipeStats stats = receiver_.stats();
   sender_.add_to(stats);
   stats.waits = end_.waits.load(std::memory_order_relaxed);

@@ -38,7 +38,7 @@ class PipeCore final : public MessageSink,
   ~PipeCore() override;
 
   [[nodiscard]] static Result<std::shared_ptr<PipeCore>> connect(
-      std::shared_ptr<ContextCore> context, std::string_view address, Profile profile,
+      std::shared_ptr<ContextCore> context, std::string_view address, const ConnectOptions& options,
       Deadline deadline);
   [[nodiscard]] static const std::shared_ptr<PipeCore>& core_of(const Pipe& pipe) {
     return pipe.core_;
@@ -111,6 +111,7 @@ class PipeCore final : public MessageSink,
   void work_on();
   void send_on();
   void end_now(const Descriptor& said, Bytes text);
+  void post_end();
   void detach();
 
   PipeEnd end_;

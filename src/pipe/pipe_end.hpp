@@ -32,6 +32,8 @@ struct PipeEnd {
     return Error{code, "pipe", "peer " + link->peer_name() + " " + std::string(what)};
   }
   [[nodiscard]] Error busy(std::string_view what) const {
+    // In a forked child the other call is the parent's.
+    if (auto here = context->usable("pipe"); !here) return std::move(here).error();
     return Error{ErrorCode::busy, "pipe",
                  "another thread is in " + std::string(what) + " on this pipe to " +
                      link->peer_name() + "; one sender and one receiver at a time are legal"};

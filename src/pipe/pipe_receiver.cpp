@@ -134,6 +134,15 @@ void PipeReceiver::drop_claim() {
   if (destination_.drop()) link_.drop_claims(end_.id);
 }
 
+void PipeReceiver::credit_all() {
+  Descriptor credit;
+  {
+    const Lock receiving(link_.receive_mutex());
+    credit = receiver_.tell();
+  }
+  if (credit.pipe != 0) link_.post(credit);
+}
+
 void PipeReceiver::drop_inbox() {
   link_.receive_mutex().assert_held();
   drop_claim();
@@ -506,7 +515,26 @@ Result<void> PipeReceiver::recv_into(TensorDict& destination, Deadline deadline)
     (void)keep_claim(destination);
   }
   if (!waited) return waited;
-  return fill(taken, destination, deadline);
+  TENDON_CHECK(fill(taken, destination, deadline));
+  filled_values_ = std::move(taken.values);
+  return {};
+}
+
+// Before all that are numbered, those that other receives put back too.
+void PipeReceiver::give_back(Message message) {
+  if (context_.unusable()) return;
+  put_back({.message = std::move(message), .number = 0});
+}
+
+Result<void> PipeReceiver::give_back_from(const TensorDict& destination) {
+  TENDON_CHECK(context_.usable("pipe.give_back_from"));
+  if (!filled_values_) {
+    return Error{ErrorCode::invalid_argument, "pipe.give_back_from",
+                 "there was no recv_into() whose message is not given back"};
+  }
+  TENDON_TRY(batch, message_in(destination, *std::exchange(filled_values_, std::nullopt)));
+  give_back(Message{.tag = 0, .header = {}, .tensors = std::move(batch), .bytes = {}});
+  return {};
 }
 
 // A receive gives up while a message is written to its destination, or lies there. The message

@@ -39,6 +39,10 @@ class PipeReceiver {
   Result<TensorDict> recv(RecvMode mode, Deadline deadline);
   Result<void> recv_into(TensorDict& destination, Deadline deadline);
   Result<Message> recv_message(Deadline deadline);
+  /// What a receive returned is the next message again.
+  void give_back(Message message);
+  /// The same for what the last recv_into() wrote to `destination`.
+  Result<void> give_back_from(const TensorDict& destination);
 
   // Asynchronous
   Result<void> post(std::shared_ptr<PostedRecv> posted);
@@ -54,6 +58,8 @@ class PipeReceiver {
   [[nodiscard]] bool claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces);
   void on_transfer_ended(const Transfer& transfer);
   void on_link_ended() noexcept;
+  /// Tells the peer of all that was taken, though no step of the window is whole.
+  void credit_all() TENDON_EXCLUDES(link_.receive_mutex());
   /// Nobody will take what has come.
   void drop_inbox();
   /// The same, and this side of the pipe is closed.
@@ -101,6 +107,8 @@ class PipeReceiver {
   ContextCore& context_;
   Link& link_;
   std::atomic<bool> user_receiving_{false};
+  // The values of the message that the last recv_into() took; of the thread that receives.
+  std::optional<std::shared_ptr<const Value>> filled_values_;
   ChannelReceiver receiver_ TENDON_GUARDED_BY(link_.receive_mutex());
   std::deque<PutBack> put_back_ TENDON_GUARDED_BY(link_.receive_mutex());
   std::deque<std::shared_ptr<PostedRecv>> posted_ TENDON_GUARDED_BY(link_.receive_mutex());

@@ -457,17 +457,25 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadl
 
 // Flush and half-close
 
+// Has the peer taken everything, and closed its end behind that?
+bool PipeSender::taken_and_closed() const {
+  return end_.life.sending() == ChannelLife::Sending::closed &&
+         !end_.handle.is(HandleState::State::closed) && queued_count_.load() == 0 &&
+         window_.untaken_messages() == 0;
+}
+
 Result<void> PipeSender::flush(Deadline deadline) {
-  TENDON_CHECK(usable("pipe.flush"));
+  TENDON_CHECK(context_.usable("pipe.flush"));
   std::uint64_t wanted = 0;
   bool asked = false;
   std::optional<Error> error;
   const auto attempt = [&] {
     if (!context_.unusable()) context_.poll_link(link_);
     // First: a peer that has everything may have closed its end right after it said so.
-    if (asked && window_.acked_sequence() >= wanted) return true;
+    if ((asked && window_.acked_sequence() >= wanted) || taken_and_closed()) return true;
     if (auto still = usable("pipe.flush"); !still) {
-      error = std::move(still).error();
+      // Its end may have come between the two looks, and before that the word that it took all.
+      if (!taken_and_closed()) error = std::move(still).error();
       return true;
     }
     if (progress()) return false;

@@ -64,6 +64,7 @@ class PipeSender {
 
  private:
   Result<void> usable(std::string_view where) const;
+  [[nodiscard]] bool taken_and_closed() const;
   Result<void> prepare(Outgoing& out, const TensorDict& batch) TENDON_EXCLUDES(mutex_);
   Result<void> prepare_values(Outgoing& out, const TensorDict& batch);
   Result<void> prepare_bytes(Outgoing& out, Bytes bytes, const MessageOptions& options);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <list>
-#include <system_error>
 #include <tendon/core/mutex.hpp>
-#include <tendon/observe/log.hpp>
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/server.hpp>
-#include <thread>
 
 #include "core/fork_guard.hpp"
+#include "core/left_to_parent.hpp"
+#include "core/thread.hpp"
 #include "pipe/pipe_core.hpp"
 
 namespace tendon::v0 {
@@ -16,28 +15,37 @@ namespace {
 constexpr std::uint32_t kMostClients = 1024;
 }
 
-class Server::State {
+// Shared by the handle, the thread that accepts and those of the handlers. A handle that is dropped
+// in a handler cannot join: then the last owner does, whose own thread is detached.
+class Server::State : public std::enable_shared_from_this<State> {
  public:
   State(Listener listener, Handler handler, ServerOptions options)
       : listener_(std::move(listener)), handler_(std::move(handler)), options_(options) {}
 
   Result<void> start() {
-    try {
-      acceptor_ = std::thread([this] { accept(); });
-    } catch (const std::system_error& failure) {
-      return system_error("server.serve", "starting the thread that accepts",
-                          failure.code().value());
-    }
+    TENDON_TRY(acceptor, detail::Thread::start({.name = "tendon-accept",
+                                                .where = "server.serve",
+                                                .task = "that accepts clients"},
+                                               [self = shared_from_this()] { self->accept(); }));
+    acceptor_ = std::move(acceptor);
     return {};
   }
 
   ~State() {
+    acceptor_.join();
+    reap(Reap::all);
+  }
+
+  /// Ends the other handlers' pipes, and waits for them unless this is a handler itself.
+  void end() {
     listener_.close();
     {
       const detail::Lock lock(mutex_);
-      for (const Client& client : clients_) client.core->cancel();
+      for (const Client& client : clients_)
+        if (client.core.get() != serving_) client.core->cancel();
     }
-    if (acceptor_.joinable()) acceptor_.join();
+    if (is_handler()) return;
+    acceptor_.join();
     reap(Reap::all);
   }
 
@@ -57,6 +65,7 @@ class Server::State {
                    "own here"};
     }
     listener_.close();
+    if (is_handler()) return {};
     const detail::Lock lock(mutex_);
     while (busy_count_ != 0 && !deadline.is_poll())
       if (!changed_.wait_until(mutex_, deadline)) break;
@@ -70,7 +79,7 @@ class Server::State {
   enum class Reap : std::uint8_t { finished, all };
   struct Client {
     std::shared_ptr<detail::PipeCore> core;
-    std::thread thread;
+    detail::Thread thread;
     bool finished = false;
   };
 
@@ -92,17 +101,19 @@ class Server::State {
       // Supervised from here, so that a thread that does not start leaves a reason.
       auto held = std::make_shared<Pipe>(*std::move(pipe));
       core->supervise();
-      try {
-        client.thread = std::thread([this, &client, held] {
-          run(client.core, std::move(*held));
-          const detail::Lock done(mutex_);
-          client.finished = true;
-          --busy_count_;
-          changed_.notify_all();
-        });
-      } catch (const std::system_error& failure) {
-        log(LogLevel::error, "server.handler",
-            std::string("no thread for a further client: ") + failure.what());
+      auto started = detail::Thread::start(
+          {.name = "tendon-client", .where = "server.handler", .task = "for a further client"},
+          [self = shared_from_this(), &client, held] {
+            self->run(client.core, std::move(*held));
+            const detail::Lock done(self->mutex_);
+            client.finished = true;
+            --self->busy_count_;
+            self->changed_.notify_all();
+          });
+      if (started) {
+        client.thread = *std::move(started);
+      } else {
+        core->context()->log(LogLevel::error, "server.handler", started.error().detail);
         clients_.pop_back();
         --busy_count_;
         changed_.notify_all();
@@ -114,10 +125,11 @@ class Server::State {
 
   void run(const std::shared_ptr<detail::PipeCore>& core, Pipe pipe) {
     const auto failed = [&](std::string_view what) {
-      log(LogLevel::error, "server.handler", what);
-      core->cancel(
-          Error{ErrorCode::internal, "server.handler", "the handler failed: " + std::string(what)});
+      core->context()->log(LogLevel::error, "server.handler", what);
+      core->cancel(Error{ErrorCode::handler_failed, "server.handler", std::string(what)});
     };
+    serving_ = core.get();
+    serves_ = this;
     try {
       handler_(std::move(pipe));
       core->release();
@@ -126,7 +138,12 @@ class Server::State {
     } catch (...) {
       failed("an exception that is no std::exception");
     }
+    serving_ = nullptr;
+    serves_ = nullptr;
   }
+
+  /// Is this thread one of its handlers?
+  [[nodiscard]] bool is_handler() const noexcept { return serves_ == this; }
 
   void reap(Reap which) {
     std::list<Client> done;
@@ -149,10 +166,16 @@ class Server::State {
   detail::CondVar changed_;
   std::list<Client> clients_ TENDON_GUARDED_BY(mutex_);
   std::uint32_t busy_count_ TENDON_GUARDED_BY(mutex_) = 0;
-  std::thread acceptor_;
+  detail::Thread acceptor_;
+  // The server whose handler runs on this thread, and the pipe that it serves.
+  static thread_local const State* serves_;
+  static thread_local const detail::PipeCore* serving_;
 };
 
-Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+thread_local const Server::State* Server::State::serves_ = nullptr;
+thread_local const detail::PipeCore* Server::State::serving_ = nullptr;
+
+Server::Server(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Server::Server(Server&&) noexcept = default;
 
 Server& Server::operator=(Server&& other) noexcept {
@@ -162,8 +185,12 @@ Server& Server::operator=(Server&& other) noexcept {
 }
 
 Server::~Server() {
+  if (state_ == nullptr) return;
   // Its threads are in the parent: here nobody ends them, nor gives back the locks they hold.
-  if (state_ != nullptr && state_->forked()) (void)state_.release();
+  if (state_->forked())
+    detail::leave_to_parent(state_);
+  else
+    state_->end();
 }
 
 Result<Server> Server::serve(Context& context, std::string_view address, Handler handler,
@@ -175,7 +202,7 @@ Result<Server> Server::serve(Context& context, std::string_view address, Handler
   }
   if (!handler) return Error{ErrorCode::invalid_argument, "server.serve", "the handler is empty"};
   TENDON_TRY(listener, Listener::bind(context, address, {.profile = options.profile}));
-  auto state = std::make_unique<State>(std::move(listener), std::move(handler), options);
+  auto state = std::make_shared<State>(std::move(listener), std::move(handler), options);
   TENDON_CHECK(state->start());
   return Server(std::move(state));
 }

@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 
 #include "runtime/admission.hpp"
+#include "runtime/strangers.hpp"
+#include "session/holder.hpp"
 #include "session/interfaces.hpp"
 #include "session/machine.hpp"
 #include "session/socket_names.hpp"
@@ -20,6 +21,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "listener.bind";
+constexpr std::string_view kAccept = "listener.accept";
 constexpr auto kLookUp = std::chrono::seconds(5);
 // For one event: peers that connect faster than they are served must not keep the links waiting.
 constexpr int kMostAccepted = 16;
@@ -40,14 +42,30 @@ Result<void> clear_stale(const SocketAddress& address, const std::string& path) 
   if (!probe) return system_error(kWhere, "socket", errno);
   const bool dead =
       ::connect(probe.get(), address.get(), address.length) != 0 && errno == ECONNREFUSED;
-  if (!dead)
-    return Error{ErrorCode::address_in_use, kWhere, "unix:" + path + " has a listener already"};
+  if (!dead) {
+    const auto holder = process_behind(probe.get());
+    return Error{
+        ErrorCode::address_in_use, kWhere,
+        "unix:" + path + " has a listener already" + (holder ? ": " + process_text(*holder) : "")};
+  }
   unlink(path.c_str());
   return {};
 }
 
+std::optional<pid_t> holder_of(const Address& address, const SocketAddress& chosen) {
+  if (chosen.family() != AF_UNIX) return listener_at_port(address.port());
+  const OwnedFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe || ::connect(probe.get(), chosen.get(), chosen.length) != 0) return std::nullopt;
+  return process_behind(probe.get());
+}
+
 Error cannot_bind(const Address& address, const SocketAddress& chosen, int cause) {
   Error error = system_error(kWhere, "listening on " + address.to_string(), cause);
+  if (cause == EADDRINUSE) {
+    if (const auto holder = holder_of(address, chosen))
+      error.detail += "; it is held by " + process_text(*holder);
+    return error;
+  }
   if (cause != EADDRNOTAVAIL) return error;
   error.code = ErrorCode::invalid_argument;
   error.detail += "; no interface of this host has this address";
@@ -110,8 +128,7 @@ Result<void> Acceptor::open(const Address& address) {
     return cannot_bind(address, chosen, errno);
   std::optional<Place> place;
   if (has_file) place = Place{address.path(), file_id(address.path()).value_or(FileId{})};
-  if (::listen(fd.get(), kListenBacklog) != 0)
-    return system_error(kWhere, "listening on " + address.to_string(), errno);
+  if (::listen(fd.get(), kListenBacklog) != 0) return cannot_bind(address, chosen, errno);
   SocketAddress bound;
   bound.length = sizeof bound.storage;
   getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
@@ -169,6 +186,7 @@ void Acceptor::close() {
     if (socket_) context_->loop().forget(socket_.get());
     if (place_) remove_name(place_->path, place_->file);
   }
+  tell_refused_strangers();
   context_->tickets().remove(tickets_as_);
   for (const auto& [number, admission] : admissions) admission->cancel();
   const Lock lock(mutex_);
@@ -198,9 +216,9 @@ void Acceptor::on_ready(int, std::uint32_t) {
     OwnedFd fd = accept_one();
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE) {
-        log(LogLevel::error, "listener.accept",
-            "this process may open no further descriptor (RLIMIT_NOFILE); peers wait in " +
-                address_);
+        say_at_pace(LogLevel::error, kAccept,
+                    "this process may open no further descriptor (RLIMIT_NOFILE); peers wait in " +
+                        address_);
       }
       return;
     }
@@ -215,12 +233,12 @@ void Acceptor::on_time() {
 }
 
 // Before a byte of it is read: what another user sends may hold descriptors.
-bool Acceptor::serves(ByteStream& stream) {
+bool Acceptor::serves(ByteStream& stream) const {
   const auto user = stream.peer().user;
   if (!user || *user == user_id()) return true;
-  const Error refusal{ErrorCode::permission_denied, "listener.accept",
+  const Error refusal{ErrorCode::permission_denied, kAccept,
                       "this listener serves uid " + std::to_string(user_id()) + " only"};
-  log(LogLevel::warn, "listener.accept", "refused a peer: " + refusal.detail);
+  refuse_stranger(context_.get(), kAccept, stranger_at(stream), refusal.detail);
   auto frame = encode(rejection_of(refusal));
   const iovec piece{frame.data(), frame.size()};
   (void)stream.write({&piece, 1});
@@ -229,15 +247,20 @@ bool Acceptor::serves(ByteStream& stream) {
 
 void Acceptor::admit(std::unique_ptr<ByteStream> stream, const std::optional<Source>& source) {
   if (!serves(*stream)) return;
+  const ByteStream& refused = *stream;  // stays here unless it is admitted
   std::shared_ptr<Admission> admission;
   {
     const Lock lock(mutex_);
     if (closed_) return;
     const Door::Number number = next_admission_++;
-    if (!obey(door_.enter(number, source, Deadline::Clock::now()))) return;
-    admission = std::make_shared<Admission>(shared_from_this(), number, std::move(stream), source);
-    admissions_.emplace(number, admission);
+    if (obey(door_.enter(number, source, Deadline::Clock::now()))) {
+      admission =
+          std::make_shared<Admission>(shared_from_this(), number, std::move(stream), source);
+      admissions_.emplace(number, admission);
+    }
   }
+  if (admission == nullptr)
+    return refuse_stranger(context_.get(), kAccept, stranger_at(refused), kNoPlace);
   start(admission);
 }
 
@@ -258,9 +281,18 @@ void Acceptor::admit_visitor(OwnedFd fd, std::shared_ptr<Admission> parent) {
 
 void Acceptor::start(const std::shared_ptr<Admission>& admission) {
   if (const auto started = admission->start(); !started) {
-    log(LogLevel::error, "listener.accept", started.error().detail);
+    admission->note_refused(started.error().detail);
     admission->cancel();
   }
+}
+
+void Acceptor::say_at_pace(LogLevel level, std::string_view where, const std::string& text) {
+  const auto held_back = pace_.next(text, LinePace::Clock::now());
+  if (!held_back) return;
+  std::string more;
+  if (*held_back != 0)
+    more = " (" + std::to_string(*held_back) + " times more since the last line)";
+  context_->log(level, where, text + more);
 }
 
 bool Acceptor::obey(const Door::Verdict& verdict) {

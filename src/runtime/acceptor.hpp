@@ -13,6 +13,7 @@
 #include <tendon/session/profile.hpp>
 
 #include "core/fd.hpp"
+#include "observe/line_pace.hpp"
 #include "runtime/context_core.hpp"
 #include "runtime/door.hpp"
 #include "runtime/lane_tickets.hpp"
@@ -80,7 +81,9 @@ class Acceptor final : public FdHandler,
   /// A visitor of a rendezvous has a place already: that of the peer that opened it.
   void admit_visitor(OwnedFd fd, std::shared_ptr<Admission> parent);
   /// Refuses another user.
-  [[nodiscard]] static bool serves(ByteStream& stream);
+  [[nodiscard]] bool serves(ByteStream& stream) const;
+  /// A line that one cause repeats as often as others connect.
+  void say_at_pace(LogLevel level, std::string_view where, const std::string& text);
   void start(const std::shared_ptr<Admission>& admission);
   /// A whole frame of it came. False: it has no place to go on.
   [[nodiscard]] bool heard(Door::Number admission);
@@ -103,6 +106,7 @@ class Acceptor final : public FdHandler,
   Door::Number next_admission_ TENDON_GUARDED_BY(mutex_) = 1;
   std::uint32_t tickets_as_ = 0;  // its number in the Context's Tickets
   LaneTickets lanes_;
+  LinePace pace_;
   bool closed_ TENDON_GUARDED_BY(mutex_) = false;
 };
 

@@ -8,9 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <tendon/observe/log.hpp>
+#include <chrono>
 #include <tendon/session/limits.hpp>
 
+#include "core/failpoint.hpp"
 #include "runtime/link_makers.hpp"
 #include "runtime/stream_options.hpp"
 #include "session/machine.hpp"
@@ -39,6 +40,7 @@ Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
       visitor_(nullptr),
       stream_(std::move(stream), Handshake::acceptor()),
       source_(source),
+      stranger_(stranger_at(*stream_.stream())),
       connection_(connection_text(stream_.stream()->fd(), ConnectionEnd::acceptor)) {}
 
 Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
@@ -47,7 +49,8 @@ Admission::Admission(std::shared_ptr<Acceptor> acceptor, Door::Number number,
       number_(number),
       visitor_(visitor.get()),
       stream_(std::move(visitor), Handshake::acceptor()),
-      parent_(std::move(parent)) {}
+      parent_(std::move(parent)),
+      stranger_(stranger_at(*visitor_)) {}
 
 Admission::~Admission() { close_rendezvous(); }
 
@@ -64,12 +67,15 @@ void Admission::on_time() {
   // What has come counts: this Context may have made no progress for a while.
   advance();
   if (finished_) return;
+  if (rendezvous_) context().loop().change(rendezvous_.get(), EPOLLIN);
   const Deadline due = acceptor_->due(number_);
   if (!due.has_passed()) {
     timer_ = context().add_timed(due, weak_from_this());
     return;
   }
-  log(LogLevel::info, kWhere, "a peer did not go on with its handshake in time");
+  const bool has_place = parent_ != nullptr || due.time_point() != Door::Time::min();
+  note_refused(has_place ? "it did not go on with its handshake in time"
+                         : "its place before the door went to another connection");
   (void)stream_.handshake().on_timeout();
   finish();
 }
@@ -103,9 +109,11 @@ void Admission::advance() {
     HandshakeStep step = stream_.advance();
     if (step.next == Next::read) return listen();
     if (step.next == Next::failed) {
-      // A connector that found a better way, or none, just closes; only the odd ones are worth a
-      // line.
-      log(LogLevel::info, kWhere, step.error->detail);
+      // A connector that found a better way, or none, just closes, as a probe of a port does.
+      if (step.send.empty())
+        context().log(LogLevel::info, kWhere, stranger_.address + ": " + step.error->detail);
+      else
+        note_refused(step.error->detail);
       return finish();
     }
     if (!step.message) {
@@ -113,7 +121,10 @@ void Admission::advance() {
       return finish();
     }
     const bool has_place = acceptor_->heard(parent_ == nullptr ? number_ : parent_->number_);
-    if (parent_ == nullptr && !has_place) return finish();
+    if (parent_ == nullptr && !has_place) {
+      note_refused(kNoPlace);
+      return finish();
+    }
     const HelloMessage message = *std::move(step.message);
     bool goes_on = false;
     switch (message.kind) {
@@ -156,15 +167,22 @@ void Admission::on_said_last() {
   if (link == nullptr) return;
   context().loop().forget(stream_.stream()->fd());
   if (const auto added = link->add_lane(stream_.release()); !added)
-    log(LogLevel::warn, kWhere, added.error().detail);
+    note_refused(added.error().detail);
   else
     context().links().renew(*link);
 }
 
 bool Admission::refuse(Error error) {
-  log(LogLevel::warn, kWhere, "refused a peer: " + error.detail);
+  note_refused(error.detail);
   (void)stream_.reject(std::move(error));
   return false;
+}
+
+void Admission::note_refused(std::string_view why) const {
+  Stranger named = stranger_;
+  if (peer_ && peer_->kind == HelloKind::hello)
+    named.address += ", which says that it is " + identity_of(*peer_).to_string();
+  refuse_stranger(&context(), kWhere, named, why);
 }
 
 bool Admission::on_hello(const HelloMessage& hello) {
@@ -213,7 +231,7 @@ Result<HelloMessage> Admission::offer_memory(HelloMessage answer) {
     return std::move(token).error();
   } else {
     answer.reason = std::move(token).error().detail;
-    log(LogLevel::warn, kWhere, answer.reason);
+    acceptor_->say_at_pace(LogLevel::warn, kWhere, answer.reason);
   }
   return answer;
 }
@@ -240,6 +258,12 @@ void Admission::close_rendezvous() {
 
 void Admission::on_rendezvous() {
   OwnedFd fd(accept4(rendezvous_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd && (errno == EMFILE || errno == ENFILE)) {
+    // It stays in the kernel's queue, and epoll would say so for ever: on_time() goes on.
+    context().loop().change(rendezvous_.get(), 0);
+    context().remove_timed(timer_);
+    timer_ = context().add_timed(std::chrono::milliseconds(100), weak_from_this());
+  }
   if (!fd) return;
   close_rendezvous();  // one visitor, and no file is left
   acceptor_->admit_visitor(std::move(fd), shared_from_this());
@@ -250,6 +274,7 @@ bool Admission::on_attach(const HelloMessage& attach) {
     return refuse({ErrorCode::protocol_violation, kWhere,
                    "descriptors travel at the rendezvous, not on this connection"});
   }
+  (void)TENDON_FAILPOINT("handshake.attach");
   auto proof = SameHostProof::make();
   if (!proof) return refuse(proof.error());
   if (const auto received = proof->receive_attach(*visitor_, attach); !received)
@@ -276,7 +301,7 @@ bool Admission::on_ready_frame() {
   if (link) {
     const auto added = context().add_link(*link, LinkRole::acceptor, Proofs::of_this_user(),
                                           Features(peer_->features), origin());
-    if (!added) log(LogLevel::warn, kWhere, added.error().detail);
+    if (!added) note_refused(added.error().detail);
   }
   return false;
 }
@@ -328,7 +353,7 @@ bool Admission::accept_stream(const HelloMessage& path) {
   const HandshakeStep last = lane ? stream_.handshake().reply(ready_frame(*lane))
                                   : stream_.handshake().reject(lane.error());
   if (!lane) {
-    log(LogLevel::warn, kWhere, lane.error().detail);
+    note_refused(lane.error().detail);
     if (link) (*link)->say_first(last.send);
     return false;
   }
@@ -336,7 +361,7 @@ bool Admission::accept_stream(const HelloMessage& path) {
   (*link)->say_first(last.send);
   const auto added =
       context().add_link(*link, LinkRole::acceptor, proofs, Features(peer_->features), origin());
-  if (!added) log(LogLevel::warn, kWhere, added.error().detail);
+  if (!added) note_refused(added.error().detail);
   return false;
 }
 

@@ -5,10 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "runtime/acceptor.hpp"
 #include "runtime/handshake_stream.hpp"
 #include "runtime/same_host.hpp"
+#include "runtime/strangers.hpp"
 
 namespace tendon::v0::detail {
 
@@ -29,6 +31,8 @@ class Admission final : public FdHandler,
   [[nodiscard]] Result<void> start();
   /// Ends it, from outside.
   void cancel();
+  /// For the log: this one is turned away.
+  void note_refused(std::string_view why) const;
 
   void on_ready(int fd, std::uint32_t events) override;
   /// Its time may have passed, or its place be gone.
@@ -70,6 +74,7 @@ class Admission final : public FdHandler,
   HandshakeStream stream_ TENDON_GUARDED_BY(mutex_);
   const std::shared_ptr<Admission> parent_;
   const std::optional<Source> source_;
+  const Stranger stranger_;
   const std::string connection_;  // of a TCP connection: what a proof must be for
   bool finished_ TENDON_GUARDED_BY(mutex_) = false;
   std::uint64_t timer_ TENDON_GUARDED_BY(mutex_) = 0;

@@ -22,6 +22,8 @@ class Backoff {
   };
   /// For a place at a listener that is there.
   static constexpr Bounds kAtTheDoor{std::chrono::milliseconds(5), std::chrono::milliseconds(200)};
+  /// For a listener that may start later, while a caller waits for it.
+  static constexpr Bounds kAbsent{std::chrono::milliseconds(40), std::chrono::seconds(1)};
   /// For a peer that may not be there.
   static constexpr Bounds kPeer{std::chrono::milliseconds(50), std::chrono::seconds(5)};
 

@@ -2,8 +2,9 @@
 #include "runtime/callbacks.hpp"
 
 #include <exception>
-#include <tendon/observe/log.hpp>
 #include <utility>
+
+#include "runtime/context_core.hpp"
 
 namespace tendon::v0::detail {
 
@@ -13,7 +14,7 @@ void Callbacks::add(std::function<void()> callback) {
   count_ = ready_.size();
 }
 
-bool Callbacks::run() {
+bool Callbacks::run(const ContextCore& context) {
   if (count_.load(std::memory_order_relaxed) == 0) return false;
   std::vector<std::function<void()>> callbacks;
   {
@@ -25,9 +26,9 @@ bool Callbacks::run() {
     try {
       callback();
     } catch (const std::exception& failure) {
-      log(LogLevel::error, "context.callback", failure.what());
+      context.log(LogLevel::error, "context.callback", failure.what());
     } catch (...) {
-      log(LogLevel::error, "context.callback", "an exception that is no std::exception");
+      context.log(LogLevel::error, "context.callback", "an exception that is no std::exception");
     }
   }
   return !callbacks.empty();

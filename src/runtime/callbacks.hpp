@@ -9,11 +9,13 @@
 
 namespace tendon::v0::detail {
 
+class ContextCore;
+
 /// Functions that one thread adds and another calls, under no lock, in order, once.
 ///
 /// Owns:    the functions until they were called.
 /// Threads: thread-safe.
-/// Errors:  what a function throws is logged.
+/// Errors:  what a function throws is logged, as of the Context that runs it.
 /// Blocks:  run() as long as the functions do.
 /// Cost:    any(): one load.
 class Callbacks {
@@ -22,7 +24,7 @@ class Callbacks {
   [[nodiscard]] bool any() const noexcept { return count() != 0; }
   [[nodiscard]] std::size_t count() const noexcept { return count_.load(); }
   /// Calls those that there are. Returns whether there was one.
-  bool run();
+  bool run(const ContextCore& context);
 
  private:
   Mutex mutex_;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/connect.hpp"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <tendon/session/address.hpp>
 
-#include "runtime/backoff.hpp"
 #include "runtime/connector.hpp"
 #include "runtime/dial_place.hpp"
 #include "runtime/link_makers.hpp"
+#include "runtime/redial.hpp"
 #include "runtime/stream_options.hpp"
 #include "session/machine.hpp"
 #include "session/resolve.hpp"
@@ -23,6 +26,9 @@ namespace {
 constexpr std::string_view kWhere = "pipe.connect";
 // A frame that found no room goes on when there is some.
 constexpr std::uint32_t kTalking = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
+
+// From the end of one connection of a process that dies to that of its others.
+constexpr std::chrono::milliseconds kEndShowsWithin{100};
 
 // A proof that was not finished is no proof that the peer is elsewhere.
 bool says_nothing_about_the_host(ErrorCode code) {
@@ -49,7 +55,10 @@ Result<OwnedFd> Connector::open_socket(const SocketAddress& address) {
   int failure = ::connect(fd.get(), address.get(), address.length) == 0 ? 0 : errno;
   if (failure == EINPROGRESS) {
     TENDON_TRY(watch, Watch::make(context_, fd.get(), EPOLLOUT));
-    if (!watch.wait(deadline_)) return timed_out(address_text_, "waiting for the first answer");
+    // On this host the answer is there at once, also for a deadline of zero.
+    pollfd answered{.fd = fd.get(), .events = POLLOUT, .revents = 0};
+    if (!watch.wait(deadline_) && ::poll(&answered, 1, 0) != 1)
+      return timed_out(address_text_, "waiting for the first answer");
     TENDON_CHECK(context_.usable(kWhere));
     socklen_t size = sizeof failure;
     getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
@@ -107,63 +116,67 @@ Result<void> Connector::check_user(const ByteStream& stream) const {
                       "; unix sockets serve one user"});
 }
 
-// Nothing: the listener has no place for a further connection. It closed this one without a word,
-// or its backlog is full.
-Result<std::optional<Connector::Talk>> Connector::dial_once(
-    std::span<const SocketAddress> addresses, const HelloMessage& first) {
+// A listener without a place for a further connection closes it without a word.
+Result<Connector::Talk> Connector::dial_once(std::span<const SocketAddress> addresses,
+                                             const HelloMessage& first) {
+  const auto no_place = [this] {
+    return explain({ErrorCode::server_busy, kWhere,
+                    "the listener closed the connection before its first byte: it has no place "
+                    "for a further one"});
+  };
   const auto is_closed = [](const Error& error) { return error.code == ErrorCode::peer_lost; };
+  heard_ = Redial::Heard::nothing;
   auto opened = open_stream(addresses, first.kind == HelloKind::lane ? Lane::bulk : Lane::control);
-  if (!opened) {
-    if (is_closed(opened.error()) || opened.error().code == ErrorCode::server_busy)
-      return std::nullopt;
-    return std::move(opened).error();
-  }
+  if (!opened) return is_closed(opened.error()) ? no_place() : std::move(opened).error();
   HandshakeStream stream(*std::move(opened), Handshake::connector());
   TENDON_CHECK(check_user(*stream.stream()));
   TENDON_TRY(watch, Watch::make(context_, stream.stream()->fd(), kTalking));
   Talk talk{std::move(stream), std::move(watch), {}};
   auto answer = exchange(talk, talk.stream.reply(first));
+  if (talk.stream.has_heard()) heard_ = Redial::Heard::something;
   if (!answer) {
-    if (is_closed(answer.error()) && !talk.stream.has_heard()) return std::nullopt;
-    return std::move(answer).error();
+    const bool is_unheard = is_closed(answer.error()) && heard_ == Redial::Heard::nothing;
+    return is_unheard ? no_place() : std::move(answer).error();
   }
   talk.peer = *std::move(answer);
   return talk;
 }
 
-// Until the listener answers with anything at all.
-Result<Connector::Talk> Connector::dial(std::span<const SocketAddress> addresses,
-                                        const HelloMessage& first) {
-  TENDON_TRY(backoff, Backoff::seeded(Backoff::kAtTheDoor));
-  for (std::uint64_t attempt_count = 1;; ++attempt_count) {
-    auto dialled = dial_once(addresses, first);
-    if (dialled && *dialled) return **std::move(dialled);
-    const bool is_late = !dialled && dialled.error().code == ErrorCode::timeout;
-    if (!dialled && !(is_late && attempt_count > 1)) return std::move(dialled).error();
-    const auto pause = backoff.next();
-    if (is_late || deadline_.remaining() <= pause) {
-      return explain({ErrorCode::server_busy, kWhere,
-                      "the listener had no place for a further connection until the deadline; "
-                      "attempts: " +
-                          std::to_string(attempt_count)});
-    }
-    context_.wait(nullptr, pause, [this] { return context_.unusable(); });
-    TENDON_CHECK(context_.usable(kWhere));
-  }
+Result<std::vector<SocketAddress>> Connector::find_addresses() const {
+  if (carrier_ != nullptr) return std::vector<SocketAddress>();
+  TENDON_TRY(address, Address::parse(address_text_));
+  return resolve(address, deadline_, ResolveFor::connect);
 }
 
-Result<void> Connector::find_addresses() {
-  if (carrier_ != nullptr) return {};
-  TENDON_TRY(address, Address::parse(address_text_));
-  TENDON_TRY(addresses, resolve(address, deadline_, ResolveFor::connect));
-  addresses_ = std::move(addresses);
-  return {};
+// Looks the name up for each try: a service that starts later may have another address.
+Result<Connector::Talk> Connector::dial_listener() {
+  return dial(absent_, [this]() -> Result<Talk> {
+    auto addresses = find_addresses();
+    if (!addresses) return explain(std::move(addresses).error());
+    return dial_once(*addresses, context_.hello(profile_));
+  });
+}
+
+Result<Connector::Talk> Connector::dial_lane(const HelloMessage& message) {
+  return dial(Absent::fail, [&] { return dial_once({&reached_, 1}, message); });
+}
+
+Result<Connector::Talk> Connector::dial(Absent absent, const std::function<Result<Talk>()>& once) {
+  TENDON_TRY(redial, Redial::make(context_, address_text_, absent, deadline_));
+  for (;;) {
+    auto dialled = once();
+    if (dialled) return dialled;
+    TENDON_TRY(pause, redial.after(std::move(dialled).error(), heard_));
+    context_.wait(nullptr, pause, [this] { return context_.unusable() || stop_.stop_requested(); });
+    TENDON_CHECK(context_.usable(kWhere));
+    if (stop_.stop_requested())
+      return explain({ErrorCode::cancelled, kWhere, "its caller stopped the dialling"});
+  }
 }
 
 Result<Connected> Connector::run() {
   TENDON_CHECK(context_.usable(kWhere));
-  TENDON_CHECK(find_addresses());
-  TENDON_TRY(dialled, dial(addresses_, context_.hello(profile_)));
+  TENDON_TRY(dialled, dial_listener());
   Talk& talk = talk_.emplace(std::move(dialled));
   const HelloMessage& peer = talk.peer;
   if (is_none(peer.ticket))
@@ -264,11 +277,25 @@ Result<std::string> Connector::why_no_memory() {
     met_.emplace(*std::move(met));
     return std::string();
   }
+  if (must_be_proved() && has_peer_gone()) {
+    return explain(
+        {ErrorCode::peer_lost, kWhere,
+         identity_of(peer).to_string() +
+             " went away before it was proved to be on this host: " + met.error().detail});
+  }
   const ErrorCode code = met.error().code;
   if (says_nothing_about_the_host(code) ||
       (must_be_proved() && code == ErrorCode::resource_exhausted))
     return explain(std::move(met).error());
   return "the proof of the same host failed: " + met.error().detail;
+}
+
+// One that died took the rendezvous and this connection with it, one shortly after the other.
+bool Connector::has_peer_gone() const {
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(
+      std::min<std::chrono::nanoseconds>(deadline_.remaining(), kEndShowsWithin));
+  pollfd stream{talk_->stream.stream()->fd(), POLLRDHUP, 0};
+  return poll(&stream, 1, static_cast<int>(wait.count())) > 0;
 }
 
 // Meets the peer at the rendezvous named by its token, and maps each other's memory there. The
@@ -359,7 +386,7 @@ Result<void> Connector::add_lanes(StreamLink& link, Nonce128 lane_ticket) {
     message.context_id = context_.id();
     message.ticket = lane_ticket;
     message.lane_index = index;
-    TENDON_TRY(lane, dial({&reached_, 1}, message));
+    TENDON_TRY(lane, dial_lane(message));
     lane_ticket = lane.peer.ticket;
     lane.watch.stop();
     TENDON_CHECK(link.add_lane(lane.stream.release()));
@@ -367,14 +394,19 @@ Result<void> Connector::add_lanes(StreamLink& link, Nonce128 lane_ticket) {
   return {};
 }
 
+Result<Connected> connect(ContextCore& context, std::string_view address,
+                          const ConnectOptions& options, Deadline deadline) {
+  return Connector(context, address, options, deadline).run();
+}
+
 Result<Connected> connect(ContextCore& context, std::string_view address, Profile profile,
                           Deadline deadline) {
-  return Connector(context, address, profile, deadline).run();
+  return connect(context, address, {.profile = profile, .absent = Absent::fail}, deadline);
 }
 
 Result<Connected> connect(ContextCore& context, const ContextId& expected, std::string_view address,
                           Profile profile, Deadline deadline) {
-  Connector connector(context, address, profile, deadline);
+  Connector connector(context, address, {.profile = profile, .absent = Absent::fail}, deadline);
   connector.expect(expected);
   return connector.run();
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/session/connect_options.hpp>
 #include <tendon/session/profile.hpp>
 
 #include "runtime/context_core.hpp"
@@ -35,6 +36,9 @@ struct Carrier {
 
 /// Finds or makes the link. Runs in the calling thread, which makes progress meanwhile, so that
 /// connecting to a listener of the same Context works.
+[[nodiscard]] Result<Connected> connect(ContextCore& context, std::string_view address,
+                                        const ConnectOptions& options, Deadline deadline);
+/// The same for the library's own dials, which do not wait for a listener: Absent::fail.
 [[nodiscard]] Result<Connected> connect(ContextCore& context, std::string_view address,
                                         Profile profile, Deadline deadline);
 /// The same, to this very Context: another one that listens there is `unreachable`, and gets no

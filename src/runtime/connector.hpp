@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/session/connect_options.hpp>
 #include <tendon/session/path.hpp>
 #include <vector>
 
 #include "runtime/connect.hpp"
 #include "runtime/handshake_stream.hpp"
+#include "runtime/redial.hpp"
 #include "runtime/same_host.hpp"
 #include "runtime/watch.hpp"
 #include "session/resolve.hpp"
@@ -24,8 +27,14 @@ namespace tendon::v0::detail {
 /// Threads: the calling one, which makes progress meanwhile.
 class Connector {
  public:
-  Connector(ContextCore& context, std::string_view address, Profile profile, Deadline deadline)
-      : context_(context), address_text_(address), profile_(profile), deadline_(deadline) {}
+  Connector(ContextCore& context, std::string_view address, const ConnectOptions& options,
+            Deadline deadline)
+      : context_(context),
+        address_text_(address),
+        profile_(options.profile),
+        deadline_(deadline),
+        absent_(options.absent),
+        stop_(options.stop) {}
   Connector(ContextCore& context, const Carrier& carrier, Profile profile, Deadline deadline)
       : context_(context),
         address_text_(carrier.name),
@@ -61,16 +70,19 @@ class Connector {
   [[nodiscard]] Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_stream(
       std::span<const SocketAddress> addresses, Lane lane);
-  [[nodiscard]] Result<void> find_addresses();
-  [[nodiscard]] Result<Talk> dial(std::span<const SocketAddress> addresses,
-                                  const HelloMessage& first);
-  [[nodiscard]] Result<std::optional<Talk>> dial_once(std::span<const SocketAddress> addresses,
-                                                      const HelloMessage& first);
+  [[nodiscard]] Result<std::vector<SocketAddress>> find_addresses() const;
+  [[nodiscard]] Result<Talk> dial_listener();
+  [[nodiscard]] Result<Talk> dial_lane(const HelloMessage& message);
+  /// Calls `once` until the listener answers with anything at all.
+  [[nodiscard]] Result<Talk> dial(Absent absent, const std::function<Result<Talk>()>& once);
+  [[nodiscard]] Result<Talk> dial_once(std::span<const SocketAddress> addresses,
+                                       const HelloMessage& first);
   [[nodiscard]] Result<void> check_user(const ByteStream& stream) const;
   [[nodiscard]] Result<PathKind> agree_on_path(const HelloMessage& peer) const;
   [[nodiscard]] Result<HelloMessage> exchange(Talk& talk, HandshakeStep step);
   [[nodiscard]] Result<HelloMessage> say_path(const Path& path);
   [[nodiscard]] Result<std::shared_ptr<Link>> make_link();
+  [[nodiscard]] bool has_peer_gone() const;
   [[nodiscard]] Result<Met> meet();
   [[nodiscard]] Result<void> add_lanes(StreamLink& link, Nonce128 lane_ticket);
   [[nodiscard]] bool is_unix() const { return reached_.family() == AF_UNIX; }
@@ -89,9 +101,11 @@ class Connector {
   const std::string address_text_;
   const Profile profile_;
   const Deadline deadline_;
+  const Absent absent_ = Absent::fail;
+  const std::stop_token stop_{};
   const Carrier* const carrier_ = nullptr;  // null: what the address says is dialled
   std::optional<ContextId> expected_;
-  std::vector<SocketAddress> addresses_;
+  Redial::Heard heard_ = Redial::Heard::nothing;  // of the last dial
   SocketAddress reached_;
   std::optional<Talk> talk_;
   PathKind wanted_ = PathKind::none;  // by either side; none: by neither

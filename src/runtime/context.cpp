@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/runtime/context.hpp>
 
+#include "core/left_to_parent.hpp"
 #include "runtime/context_core.hpp"
 
 namespace tendon::v0 {
@@ -10,14 +11,19 @@ Context::Context(Context&&) noexcept = default;
 
 Context& Context::operator=(Context&& other) noexcept {
   if (this != &other) {
-    if (core_ != nullptr) (void)core_->close(core_->options().linger);
+    const Context old(std::move(*this));
     core_ = std::move(other.core_);
   }
   return *this;
 }
 
 Context::~Context() {
-  if (core_ != nullptr) (void)core_->close(core_->options().linger);
+  if (core_ == nullptr) return;
+  if (core_->forked()) {
+    detail::leave_to_parent(core_);
+  } else if (const auto closed = core_->close(core_->options().linger); !closed) {
+    core_->log(LogLevel::warn, "context.close", closed.error().detail);
+  }
 }
 
 Result<Context> Context::create(ContextOptions options) {

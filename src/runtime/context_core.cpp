@@ -2,13 +2,13 @@
 #include "runtime/context_core.hpp"
 
 #include <cstring>
-#include <system_error>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/limits.hpp>
 #include <tendon/tensor/limits.hpp>
 #include <utility>
 
+#include "observe/context_log.hpp"
 #include "runtime/settings.hpp"
+#include "runtime/strangers.hpp"
 #include "runtime/waits_for.hpp"
 #include "session/features.hpp"
 #include "session/machine.hpp"
@@ -56,11 +56,11 @@ Result<void> ContextCore::open() {
   TENDON_CHECK(loop_.open());
   if (options_.progress == Progress::manual) return {};
   if (!user_event_.open()) return system_error("context.create", "eventfd", errno);
-  try {
-    service_ = std::thread([self = shared_from_this()] { self->serve(); });
-  } catch (const std::system_error& failure) {
-    return system_error("context.create", "starting the service thread", failure.code().value());
-  }
+  TENDON_TRY(service, Thread::start({.name = "tendon-service",
+                                     .where = "context.create",
+                                     .task = "that serves the context"},
+                                    [self = shared_from_this()] { self->serve(); }));
+  service_ = std::move(service);
   return {};
 }
 
@@ -68,6 +68,22 @@ void ContextCore::serve() {
   served_here = this;
   waiting_.serve();
   run_last_callbacks();  // where one of them closed the Context, close() did not see the rest
+}
+
+std::string ContextCore::log_name() const {
+  constexpr std::size_t kDigits = 8;
+  const std::string id = identity_.context.to_string().substr(0, kDigits);
+  return identity_.name.empty() ? id : identity_.name + '/' + id;
+}
+
+void ContextCore::log(LogLevel level, std::string_view where,
+                      std::string_view text) const noexcept {
+  if (!log_enabled(level)) return;
+  try {
+    log_of(log_name(), level, where, text);
+  } catch (...) {
+    // Without memory for a name there is none for a line.
+  }
 }
 
 HelloMessage ContextCore::hello(Profile profile) const {
@@ -143,7 +159,7 @@ Deadline ContextCore::next_chore(Pace pace) const {
 
 void ContextCore::run_chores(Pace pace) {
   timers_.run();
-  if (pace == Pace::unhurried) prefaults_.run();
+  if (pace == Pace::unhurried) prefaults_.run(*this);
   const auto now = Clock::now();
   const auto entries = links_.take_tick(now);
   if (!entries) return;
@@ -171,7 +187,8 @@ void ContextCore::tick(const LinkEntry& entry, Clock::time_point now) {
   links_.note_reported(link, signs);
   publish({suspect ? MemberEventKind::suspect : MemberEventKind::alive, link.peer_name(),
            suspect ? "gives no sign of life, not proved dead" : "gives signs of life again", now,
-           link.peer().context});
+           link.peer().context},
+          LogLevel::warn);
 }
 
 bool ContextCore::has_callbacks() const noexcept { return callbacks_.any() || prefaults_.any(); }
@@ -187,11 +204,9 @@ void ContextCore::schedule(std::function<void()> callback) {
   waiting_.wake_service();
 }
 
-void ContextCore::publish(MemberEvent event) {
+void ContextCore::publish(MemberEvent event, LogLevel level) {
   recorder_.record("member", event.member, static_cast<std::uint64_t>(event.kind));
-  log(event.kind == MemberEventKind::joined || event.kind == MemberEventKind::left ? LogLevel::info
-                                                                                   : LogLevel::warn,
-      "context.member",
+  log(level, "context.member",
       std::string(to_string(event.kind)) + ": " + event.member + ": " + event.reason);
   if (!member_callbacks_.admit()) {
     user_event_.signal();
@@ -259,7 +274,8 @@ Result<void> ContextCore::add_link(const std::shared_ptr<Link>& link, LinkRole r
   loop_.ring();
   recorder_.record("link", link->peer_name(), static_cast<std::uint64_t>(link->path().kind));
   publish({MemberEventKind::joined, link->peer_name(), link->path().to_string(), Clock::now(),
-           link->peer().context});
+           link->peer().context},
+          LogLevel::info);
   return {};
 }
 
@@ -329,7 +345,7 @@ void ContextCore::on_open(Link& link, const Descriptor& descriptor, Bytes header
   const Result<void> may_carry = entry->satisfies(entrance->profile);
   if (handler.share == nullptr) return refuse(ErrorCode::unreachable, "the listener was closed");
   if (!may_carry) {
-    log(LogLevel::warn, "context.on_open", "refused a pipe: " + may_carry.error().detail);
+    refuse_stranger(this, "context.on_open", stranger_at(link), may_carry.error().detail);
     return refuse(may_carry.error().code, may_carry.error().detail);
   }
   if (link.pipe_count() >= link.most_pipes())
@@ -416,9 +432,11 @@ void ContextCore::on_ended(Link& link, const Error* error) {
     keep_for_now(std::move(handler));
   }
   if (link.retired()) return;
-  publish({error == nullptr ? MemberEventKind::left : MemberEventKind::lost, link.peer_name(),
-           error == nullptr ? "closed its context" : error->detail, Clock::now(),
-           link.peer().context});
+  const bool is_returned = error == nullptr || link.end_told_pipes();
+  publish(
+      {error == nullptr ? MemberEventKind::left : MemberEventKind::lost, link.peer_name(),
+       error == nullptr ? "closed its context" : error->detail, Clock::now(), link.peer().context},
+      is_returned ? LogLevel::info : LogLevel::warn);
 }
 
 // Context
@@ -445,7 +463,8 @@ std::string ContextCore::publish_unsent() {
              "the context was closed before everything was sent to it; messages that had not begun "
              "to leave: " +
                  std::to_string(peer.message_count),
-             Clock::now(), context});
+             Clock::now(), context},
+            LogLevel::info);
     left += (left.empty() ? "" : ", ") + peer.peer;
   }
   // The last chance for callbacks to hear of it.
@@ -463,19 +482,11 @@ void ContextCore::run_last_callbacks() {
 void ContextCore::end_service() {
   life_.advance(Life::State::stopping);
   waiting_.wake_all();
-  if (!service_.joinable()) return;
-  if (served_here == this)
-    service_.detach();
-  else
-    service_.join();
+  service_.join();
 }
 
 Result<void> ContextCore::close(Deadline deadline) {
-  if (forked()) {
-    // The child has no service thread to join; its copy of the handle just goes.
-    if (service_.joinable()) service_.detach();
-    return usable("context.close");
-  }
+  if (forked()) return why_unusable("context.close");
   if (!life_.begin_closing()) return {};
   for (const auto& handler : handlers_.take()) handler->on_context_closed();
   wait(nullptr, deadline, [this] { return unsent().empty(); });
@@ -512,6 +523,7 @@ int ContextCore::user_fd() const noexcept {
 }
 
 bool ContextCore::arm() {
+  if (forked()) return false;
   return options_.progress == Progress::manual ? waiting_.arm() : !user_event_.take();
 }
 

@@ -6,14 +6,17 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tendon/core/deadline.hpp>
+#include <tendon/core/export.hpp>
 #include <tendon/core/member_event.hpp>
 #include <tendon/core/result.hpp>
 #include <tendon/observe/flight_recorder.hpp>
+#include <tendon/observe/log.hpp>
 #include <tendon/runtime/context.hpp>
-#include <thread>
 #include <vector>
 
+#include "core/thread.hpp"
 #include "memory/slot_pool.hpp"
 #include "runtime/callbacks.hpp"
 #include "runtime/context_clients.hpp"
@@ -55,6 +58,10 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] const ContextOptions& options() const noexcept { return options_; }
   [[nodiscard]] ContextId id() const noexcept { return identity_.context; }
   [[nodiscard]] const PeerIdentity& identity() const noexcept { return identity_; }
+  /// What lines of the log call it: LogLine::context.
+  [[nodiscard]] std::string log_name() const;
+  /// A line about this Context; see tendon::log().
+  void log(LogLevel level, std::string_view where, std::string_view text) const noexcept;
   [[nodiscard]] const std::shared_ptr<SlotPool>& pool() const noexcept { return pool_; }
   [[nodiscard]] FlightRecorder& recorder() noexcept { return recorder_; }
   [[nodiscard]] EventLoop& loop() noexcept { return loop_; }
@@ -113,7 +120,8 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] std::size_t waiting_callbacks() const noexcept { return callbacks_.count(); }
   /// Something can be collected: fd() becomes readable.
   void note_completed() { user_event_.signal(); }
-  void publish(MemberEvent event);
+  /// `level` is that of its line: what a call returns as well is no warning.
+  void publish(MemberEvent event, LogLevel level);
   void on_member(std::function<void(const MemberEvent&)> callback);
   /// Touches the slots a stream will use next, off the hot path.
   void prefault_soon(std::function<void()> prefault);
@@ -160,14 +168,14 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] std::vector<PeerIdentity> members() const;
 
  private:
-  [[nodiscard]] Error why_unusable(std::string_view where) const;
+  [[nodiscard]] TENDON_API Error why_unusable(std::string_view where) const;
   [[nodiscard]] Result<void> open();
   void serve();
   // Chores
   [[nodiscard]] Deadline next_chore(Pace pace) const override;
   void run_chores(Pace pace) override;
   [[nodiscard]] bool has_callbacks() const noexcept override;
-  bool run_callbacks() override { return callbacks_.run(); }
+  bool run_callbacks() override { return callbacks_.run(*this); }
   [[nodiscard]] Result<void> may_open_pipe(Link& link) TENDON_REQUIRES(link.receive_mutex());
   void say_open(Link& link, std::uint32_t pipe, const Opening& opening);
   [[nodiscard]] Result<Entrance> entrance_of(const Link& link, Purpose purpose, Bytes header) const;
@@ -203,7 +211,7 @@ class ContextCore final : public LinkObserver,
   Callbacks prefaults_;
   EventCallbacks<MemberEvent> member_callbacks_;
   Waiting waiting_;
-  std::thread service_;
+  Thread service_;
 };
 
 }  // namespace tendon::v0::detail

@@ -12,6 +12,7 @@
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "core/text.hpp"
 #include "session/machine.hpp"
 
 namespace tendon::v0::detail {
@@ -43,9 +44,10 @@ void DirectoryWatch::begin_notices(const std::string& directory,
                                    const std::vector<std::string>& files) {
   OwnedFd fd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (!fd) {
-    log(LogLevel::info, "context.directory",
+    context_->log(
+        LogLevel::info, "context.directory",
         std::string("the runtime directory is looked at by the clock alone: inotify_init1: ") +
-            std::strerror(errno));
+            errno_text(errno));
     return;
   }
   const std::size_t slash = directory.rfind('/');

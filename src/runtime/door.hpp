@@ -6,11 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "session/resolve.hpp"
 
 namespace tendon::v0::detail {
+
+/// The log's words for a connection that has no place.
+inline constexpr std::string_view kNoPlace =
+    "too many connections stand before this listener, or come from one address";
 
 /// Which connections may stand in front of a listener before their handshake is done, and for how
 /// long. It does no I/O and reads no clock.

@@ -406,10 +406,26 @@ struct Header {
   std::size_t body_bytes = 0;
 };
 
+/// Other protocols, by the first bytes that their servers and clients send.
+struct OtherProtocol {
+  std::string_view first_bytes;
+  std::string_view name;
+};
+constexpr std::array kOtherProtocols = {
+    OtherProtocol{"HTTP", "HTTP"},    OtherProtocol{"GET ", "HTTP"},
+    OtherProtocol{"SSH-", "SSH"},     OtherProtocol{"\x15\x03", "TLS"},
+    OtherProtocol{"\x16\x03", "TLS"}, OtherProtocol{"220 ", "SMTP or FTP"},
+    OtherProtocol{"-ERR", "Redis"},
+};
+
 Result<void> check_magic(Bytes magic) {
   if (std::equal(magic.begin(), magic.end(), kMagic.begin(), kMagic.end())) return {};
-  return violation("the peer does not speak Tendon's protocol (first bytes " + to_hex(magic) +
-                   "; legal: " + to_hex(kMagic) + ", \"TNDN\")");
+  std::string speaks;
+  for (const OtherProtocol& other : kOtherProtocols)
+    if (as_text(magic).starts_with(other.first_bytes))
+      speaks = " but " + std::string(other.name) + ", as it seems";
+  return violation("the peer does not speak Tendon's protocol" + speaks + " (first bytes " +
+                   to_hex(magic) + "; legal: " + to_hex(kMagic) + ", \"TNDN\")");
 }
 
 /// Precondition: kHeaderBytes in `bytes`.

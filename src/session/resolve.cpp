@@ -12,11 +12,13 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <tendon/core/mutex.hpp>
 #include <tendon/session/limits.hpp>
-#include <thread>
 #include <utility>
+
+#include "core/c_locale.hpp"
+#include "core/process_wide.hpp"
+#include "core/thread.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -69,6 +71,7 @@ Result<std::vector<SocketAddress>> to_result(const Address& address, Lookup look
     return system_error(kWhere, "getaddrinfo('" + address.host() + "')", lookup.errno_value);
   }
   if (lookup.status != 0 || lookup.found.empty()) {
+    const CLocale english;
     const char* why = lookup.status != 0 ? gai_strerror(lookup.status) : "it has no IP address";
     return Error{ErrorCode::unreachable, kWhere,
                  "host '" + address.host() + "' of address '" + address.to_string() +
@@ -77,7 +80,7 @@ Result<std::vector<SocketAddress>> to_result(const Address& address, Lookup look
   return std::move(lookup.found);
 }
 
-std::atomic<int> pending_lookups{0};
+constinit PerProcess<std::atomic<int>> pending_of_process;
 
 struct Pending {
   Mutex mutex;
@@ -91,6 +94,7 @@ Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline
     return Error{ErrorCode::timeout, kWhere,
                  "no time to look up host '" + address.host() + "': the deadline has passed"};
   }
+  std::atomic<int>& pending_lookups = pending_of_process.get();
   if (pending_lookups.fetch_add(1) >= kMaxPendingLookups) {
     pending_lookups.fetch_sub(1);
     return Error{ErrorCode::resource_exhausted, kWhere,
@@ -99,20 +103,22 @@ Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline
                      " look-ups, the limit, still wait for the resolver"};
   }
   const auto pending = std::make_shared<Pending>();
-  try {
-    // getaddrinfo cannot be interrupted: past the deadline the thread is left to finish alone.
-    std::thread([pending, host = address.host(), port = address.port(), purpose] {
-      Lookup result = look_up(host, port, purpose, 0);
-      pending_lookups.fetch_sub(1);
-      const Lock lock(pending->mutex);
-      pending->result = std::move(result);
-      pending->done.notify_one();
-    }).detach();
-  } catch (const std::system_error& error) {
+  // getaddrinfo cannot be interrupted: past the deadline the thread is left to finish alone.
+  const std::string task = "that looks up '" + address.host() + "'";
+  auto thread = Thread::start(
+      {.name = "tendon-lookup", .where = kWhere, .task = task},
+      [pending, &pending_lookups, host = address.host(), port = address.port(), purpose] {
+        Lookup result = look_up(host, port, purpose, 0);
+        pending_lookups.fetch_sub(1);
+        const Lock lock(pending->mutex);
+        pending->result = std::move(result);
+        pending->done.notify_one();
+      });
+  if (!thread) {
     pending_lookups.fetch_sub(1);
-    return system_error(kWhere, "starting a thread to look up '" + address.host() + "'",
-                        error.code().value());
+    return std::move(thread).error();
   }
+  thread->detach();
   const Lock lock(pending->mutex);
   while (!pending->result.has_value() && pending->done.wait_until(pending->mutex, deadline)) {
   }

@@ -20,6 +20,7 @@
 #include <tendon/core/mutex.hpp>
 #include <vector>
 
+#include "core/process_wide.hpp"
 #include "session/machine.hpp"
 #include "session/nonce128.hpp"
 #include "session/resolve.hpp"
@@ -248,8 +249,8 @@ void sweep_leftovers_at_start() {
     Mutex mutex;
     std::set<std::string> asked TENDON_GUARDED_BY(mutex);
   };
-  // Never destroyed: a Context may be made after static objects are gone.
-  static Done& done = *new Done;
+  static constinit PerProcess<Done> every;
+  Done& done = every.get();
   {
     const Lock lock(done.mutex);
     if (!done.asked.insert(asked_runtime_directory()).second) return;

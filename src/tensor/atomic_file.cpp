@@ -16,6 +16,7 @@
 
 #include "core/failpoint.hpp"
 #include "core/fd.hpp"
+#include "core/file_limit.hpp"
 #include "core/fork_guard.hpp"
 
 namespace tendon::v0 {
@@ -150,9 +151,17 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path, Existin
   return AtomicFile(std::move(state));
 }
 
+Result<void> AtomicFile::check_size(std::uint64_t size_bytes) const {
+  return detail::check_file_size(size_bytes, ErrorCode::storage_full, "tensor.file",
+                                 "'" + state_->path.string() + "' with a size");
+}
+
 Result<void> AtomicFile::write(Bytes bytes) { return write(std::span<const Bytes>(&bytes, 1)); }
 
 Result<void> AtomicFile::write(std::span<const Bytes> pieces) {
+  std::uint64_t size_bytes = state_->written_bytes;
+  for (const Bytes& piece : pieces) size_bytes += piece.size();
+  TENDON_CHECK(check_size(size_bytes));
   std::array<iovec, IOV_MAX> vectors;
   std::size_t next = 0;        // the first piece that is not whole in the file
   std::uint64_t in_piece = 0;  // how much of it is

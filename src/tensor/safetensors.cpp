@@ -188,6 +188,12 @@ Result<SafetensorsFile> SafetensorsFile::parse(Storage storage) {
   return SafetensorsFile(std::move(storage), std::move(header), std::move(built.dict));
 }
 
+SafetensorsMetadata SafetensorsFile::metadata() const {
+  SafetensorsMetadata others = header_.metadata;
+  std::erase_if(others, [](const auto& entry) { return entry.first == detail::kStructureKey; });
+  return others;
+}
+
 Result<TensorDict> load_safetensors(const std::filesystem::path& path) {
   TENDON_TRY(file, SafetensorsFile::open(path));
   return std::move(file).tensors();
@@ -210,6 +216,7 @@ Result<void> save_safetensors(const std::filesystem::path& path, const TensorDic
   }
   TENDON_TRY(plan, make_plan(dict, options));
   TENDON_TRY(file, AtomicFile::create(path));
+  TENDON_CHECK(file.check_size(plan.header.size() + dict.size_bytes()));
   TENDON_CHECK(write_leaves(file, dict, plan));
   return file.commit();
 }

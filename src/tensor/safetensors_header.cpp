@@ -9,6 +9,7 @@
 #include <tendon/tensor/safetensors.hpp>
 #include <unordered_set>
 
+#include "tensor/c_numbers.hpp"
 #include "tensor/json.hpp"
 #include "tensor/safetensors_tree.hpp"
 #include "tensor/text.hpp"
@@ -267,6 +268,7 @@ Result<SafetensorsHeader> SafetensorsHeader::parse(Bytes file_start) {
     return error(ErrorCode::corrupt_data, "the header does not begin with '{'");
   SafetensorsHeader header;
   HeaderHandler handler(header);
+  const detail::CNumbers c_numbers;
   (void)nlohmann::json::sax_parse(text.begin(), text.end(), &handler);
   if (handler.failure) return *std::move(handler.failure);
   header.size_bytes = size_bytes;

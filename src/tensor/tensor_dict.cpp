@@ -5,6 +5,7 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <unordered_map>
 
+#include "core/process_wide.hpp"
 #include "tensor/schema_builder.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
@@ -24,9 +25,11 @@ Error error(ErrorCode code, std::string detail) {
 }
 
 const std::shared_ptr<const Schema>& empty_schema() {
-  static const std::shared_ptr<const Schema> kEmpty =
-      detail::SchemaBuilder(Shape(), {}).finish().value();
-  return kEmpty;
+  static constinit detail::MadeOnce<const std::shared_ptr<const Schema>> empty;
+  return empty.get([] {
+    return std::make_unique<const std::shared_ptr<const Schema>>(
+        detail::SchemaBuilder(Shape(), {}).finish().value());
+  });
 }
 
 // The entry with this path, or nullptr. Names without escapes are looked up where they stand.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +7,8 @@
 #include <tendon/tensor/value.hpp>
 #include <unordered_set>
 
+#include "core/text.hpp"
+#include "tensor/c_numbers.hpp"
 #include "tensor/json.hpp"
 #include "tensor/text.hpp"
 
@@ -35,9 +36,7 @@ std::optional<double> non_finite_from_name(std::string_view name) {
 }
 
 void append_finite(std::string& out, double value) {
-  char digits[32];
-  const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
-  const std::string_view text(digits, static_cast<std::size_t>(end - digits));
+  const std::string text = detail::number_text(value);
   out += text;
   // Without a point or exponent it would be read back as an integer.
   if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
@@ -368,6 +367,7 @@ Result<Value> parse_json_value(std::string_view json, std::string_view what, Jso
                      " bytes; legal are up to " + std::to_string(limits.max_bytes)};
   }
   ValueHandler handler(what, limits);
+  const CNumbers c_numbers;
   // The answer is in the handler: it holds an error whenever this returns false.
   (void)nlohmann::json::sax_parse(json.begin(), json.end(), &handler);
   return std::move(handler).take();

@@ -138,6 +138,10 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   [[nodiscard]] std::size_t pipe_count() const noexcept TENDON_REQUIRES(receive_mutex_) {
     return sinks_.count();
   }
+  /// It carried pipes at its end: their calls return why it ended.
+  [[nodiscard]] bool end_told_pipes() const noexcept TENDON_REQUIRES(receive_mutex_) {
+    return sinks_.told_any();
+  }
   /// How many it may carry.
   [[nodiscard]] std::uint32_t most_pipes() const noexcept {
     return features_.has(Feature::many_channels) ? kMaxPipesPerLink : kMaxPipesPerOldLink;

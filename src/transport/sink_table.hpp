@@ -69,8 +69,11 @@ class SinkTable {
   /// The last word. A pipe holds its link: to go on holding the pipe would keep both for ever.
   void end(const Error& error) {
     const Sinks sinks = take_all();
+    told_any_ = told_any_ || !sinks.empty();
     for (const auto& [pipe, sink] : sinks) sink->on_link_failed(error);
   }
+  /// end() has told a sink.
+  [[nodiscard]] bool told_any() const noexcept { return told_any_; }
   /// Leaves none here, and says nothing to them.
   [[nodiscard]] Sinks take_all() {
     last_sink_ = nullptr;
@@ -80,6 +83,7 @@ class SinkTable {
  private:
   Sinks sinks_;
   std::vector<std::weak_ptr<MessageSink>> without_proof_;  // told of an end without one
+  bool told_any_ = false;
   // Most links carry one busy pipe.
   std::uint32_t last_pipe_ = 0;
   MessageSink* last_sink_ = nullptr;

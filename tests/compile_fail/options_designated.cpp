@@ -13,7 +13,7 @@ struct Careless {
   int second;
 };
 
-tendon::PipeOptions pipe() { return {.profile = tendon::Profile::plaintext}; }
+tendon::ConnectOptions pipe() { return {.profile = tendon::Profile::plaintext}; }
 tendon::ListenOptions listen() { return {.profile = tendon::Profile::plaintext}; }
 tendon::ServerOptions serve() { return {.max_clients = 2}; }
 tendon::MessageOptions message() { return {.tag = 3}; }

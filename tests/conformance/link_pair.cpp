@@ -46,7 +46,8 @@ void TestReactor::forget(int fd) {
 
 bool TestReactor::turn(int timeout_ms) {
   std::array<epoll_event, 32> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+  const int count =
+      TEMP_FAILURE_RETRY(epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms));
   for (int i = 0; i < count; ++i) {
     const auto& event = events[static_cast<std::size_t>(i)];
     std::shared_ptr<FdHandler> handler;
@@ -286,7 +287,7 @@ SocketPair make_sockets(int family) {
   EXPECT_EQ(getsockname(listener.get(), generic, &length), 0);
   OwnedFd a(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(connect(a.get(), generic, length), 0);
-  OwnedFd b(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  OwnedFd b(TEMP_FAILURE_RETRY(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
   EXPECT_GE(b.get(), 0);
   for (const int fd : {a.get(), b.get()}) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   return {std::move(a), std::move(b)};

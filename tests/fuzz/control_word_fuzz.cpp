@@ -29,7 +29,8 @@ void require(bool condition) {
 class Roster {
  public:
   Roster() {
-    controller_->serve(Listener::bind(here_, "127.0.0.1:0").value());
+    controller_->serve(detail::ContextCore::of(here_), Listener::bind(here_, "127.0.0.1:0").value())
+        .value();
     std::thread joining([this] {
       worker_
           ->join(there_, Pipe::connect(there_, controller_->address(), kPatience).value(),

@@ -28,7 +28,10 @@ void require(bool condition) {
 
 class Hostile {
  public:
-  Hostile() { controller_->serve(Listener::bind(here_, "127.0.0.1:0").value()); }
+  Hostile() {
+    controller_->serve(detail::ContextCore::of(here_), Listener::bind(here_, "127.0.0.1:0").value())
+        .value();
+  }
 
   void say(Bytes input) {
     if (!pipe_) join();

@@ -394,7 +394,7 @@ TEST_F(CliFiles, SendWaitsForAReceiverThatStartsLater) {
   const std::string file = save("late.safetensors", numbered(1));
   const std::string address = "unix:" + (folder_.path() / "socket").string();
   Command sender({"send", file, address});
-  sender.wait_for_err("tendon: waiting for a receiver at ");
+  sender.wait_for_err("tendon: nobody listens at ");
   ScratchDir target;
   const Ended received = run_tendon({"recv", address, "-o", target.path().string()});
   EXPECT_TRUE(succeeded(received));
@@ -504,6 +504,35 @@ TEST_F(CliFiles, AFullDiskIsNamedOnBothSidesAndLeavesNothing) {
   EXPECT_TRUE(ended_with(received, ErrorCode::storage_full));
   EXPECT_TRUE(ended_with(sent, ErrorCode::storage_full, "refused"));
   EXPECT_EQ(left, Words{});
+}
+
+/// A shell in which files may have so many blocks of 512 bytes.
+std::string with_file_limit(int blocks, const std::string& words) {
+  return "ulimit -f " + std::to_string(blocks) + "; exec " + TENDON_CLI_PATH + " " + words;
+}
+
+TEST_F(CliFiles, BeyondTheLimitOfFilesIsNamedOnBothSidesAndLeavesNothing) {
+  const ScratchDir target;
+  const int blocks = 8192;
+  Command receiver({"-c", with_file_limit(blocks, "recv 127.0.0.1:0 -o " + target.path().string())},
+                   "/bin/sh");
+  const std::string address = receiver.wait_for_err("tendon: listening on ");
+  const Ended sent = run_tendon({"send", save_large(), address});
+  const Ended received = receiver.finish();
+  const std::string limit = "may have " + std::to_string(blocks * 512) + " (raise RLIMIT_FSIZE";
+  EXPECT_TRUE(ended_with(received, ErrorCode::storage_full, limit));
+  EXPECT_NE(received.err.find(target.path().string() + "/"), std::string::npos) << received.err;
+  EXPECT_TRUE(ended_with(sent, ErrorCode::storage_full, "refused"));
+  EXPECT_EQ(target.names(), Words{});
+  const std::string output = (target.path() / "output").string();
+  EXPECT_TRUE(ended_with(Command({"-c", with_file_limit(0, "info >" + output)}, "/bin/sh").finish(),
+                         ErrorCode::storage_full, "stdout"));
+  const std::string program = (target.path() / "rank").string();
+  const Ended launched =
+      Command({"-c", with_file_limit(0, "launch -n 1 -- sh -c 'echo x >" + program + "'")},
+              "/bin/sh")
+          .finish();
+  EXPECT_EQ(launched.code, 128 + SIGXFSZ) << "a rank has its signals as usual: " << launched.err;
 }
 
 // A sender that does not behave ----------------------------------------------------------------
@@ -783,7 +812,7 @@ TEST_F(CliFiles, CtrlCWhileWaitingEndsEither) {
   EXPECT_EQ(receiver.command->finish().code, 130);
   Command sender(
       {"send", save("a.safetensors", numbered(1)), "unix:" + (folder_.path() / "nobody").string()});
-  sender.wait_for_err("tendon: waiting for a receiver");
+  sender.wait_for_err("tendon: nobody listens at ");
   sender.signal(SIGTERM);
   EXPECT_EQ(sender.finish().code, 128 + SIGTERM);
 }

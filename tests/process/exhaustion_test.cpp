@@ -73,20 +73,45 @@ TEST_P(Descriptors, AListenerWithoutOneRefusesAndGoesOnLater) {
   ASSERT_TRUE(succeeds(after));
 }
 
-TEST_P(Descriptors, ASegmentThatCannotBeTakenInEndsOnlyItsLink) {
+TEST_P(Descriptors, ASegmentThatCannotBeTakenInWaitsForOneAndTheLinkLivesOn) {
   if (!is_shm()) GTEST_SKIP() << "no segments over sockets";
   Survivor survivor(GetParam());
   Peer peer(victim());
   Pipe pipe = survivor.meet(peer);
   ASSERT_TRUE(is_ok(peer.ask("descriptors 0")));
-  ASSERT_TRUE(succeeds(pipe.send(patterned(1, 100'000), kPatience)));
-  EXPECT_TRUE(is_error(peer.ask("recv 1 100000"), "too_many_open_files"));
-  const auto told = pipe.recv(kPatience);
-  EXPECT_FALSE(told);
+  ASSERT_TRUE(succeeds(pipe.send(patterned(1, 100), kPatience)));
+  ASSERT_TRUE(succeeds(pipe.send(patterned(2, 100'000), kPatience)));
+  ASSERT_TRUE(succeeds(pipe.send(patterned(3, 100), kPatience)));
+  EXPECT_TRUE(is_ok(peer.ask("recv 1 100"))) << "what came before it is not concerned";
+  EXPECT_TRUE(is_error(peer.ask("recv 2 100000 1200"), "timeout")) << "two ticks of the link";
+  ASSERT_TRUE(is_ok(peer.ask("send 4 100"))) << "nor is what goes the other way";
+  EXPECT_TRUE(is_patterned(pipe.recv(kPatience).value(), 4, 100));
   ASSERT_TRUE(is_ok(peer.ask("descriptors 1000")));
-  Pipe again = survivor.meet(peer);
-  ASSERT_TRUE(succeeds(again.send(patterned(2, 100'000), kPatience)));
   EXPECT_TRUE(is_ok(peer.ask("recv 2 100000")));
+  EXPECT_TRUE(is_ok(peer.ask("recv 3 100")));
+  ASSERT_TRUE(succeeds(pipe.send(patterned(5, 1'000'000), kPatience))) << "another segment";
+  EXPECT_TRUE(is_ok(peer.ask("recv 5 1000000")));
+  EXPECT_TRUE(is_ok(peer.ask("close")));
+  EXPECT_EQ(pipe.recv(kPatience).error().code, ErrorCode::end_of_stream);
+}
+
+// Its peer has gone in order meanwhile: nothing that it said is lost.
+TEST_P(Descriptors, WhatWaitsForOneComesAlsoFromAPeerThatHasGone) {
+  if (!is_shm()) GTEST_SKIP() << "no segments over sockets";
+  Peer peer(victim());
+  const std::string address = value_of(peer.ask("listen"));
+  {
+    Context context = Context::create({.transport = GetParam()}).value();
+    Pipe pipe = Pipe::connect(context, address, kPatience).value();
+    ASSERT_TRUE(is_ok(peer.ask("accept")));
+    ASSERT_TRUE(is_ok(peer.ask("descriptors 0")));
+    ASSERT_TRUE(succeeds(pipe.send(patterned(1, 100'000), kPatience)));
+    ASSERT_TRUE(succeeds(pipe.finish_sending(kPatience)));
+  }
+  EXPECT_TRUE(is_error(peer.ask("recv 1 100000 1200"), "timeout"));
+  ASSERT_TRUE(is_ok(peer.ask("descriptors 1000")));
+  EXPECT_TRUE(is_ok(peer.ask("recv 1 100000")));
+  EXPECT_TRUE(is_error(peer.ask("recv 2 1"), "end_of_stream"));
 }
 
 class AddressSpace : public PathTest {};

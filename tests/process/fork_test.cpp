@@ -9,7 +9,9 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <tendon/fabric/node.hpp>
 #include <tendon/group/group.hpp>
+#include <tendon/observe/log.hpp>
 #include <tendon/pipe/server.hpp>
 #include <thread>
 #include <vector>
@@ -265,6 +267,74 @@ TEST_P(Fork, AChildOfAMemberOfABusyGroupDestroysItsCopiesToo) {
   }
   over = true;
   for (std::thread& member : members) member.join();
+}
+
+// Every lock that a whole process shares is free in the child: threads that take them all the time
+// are in the middle of it at some of so many forks.
+TEST_P(Fork, AThousandChildrenOfABusyProcessConnectAndExchange) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
+  constexpr int kChildren = 1000;
+  constexpr int kAtOnce = 4;
+  PipePair pair = connect_pair({"", GetParam()});
+  auto server = Server::serve(pair.server_context, "127.0.0.1:0", [](Pipe client) {
+    while (auto got = client.recv(kPatience)) (void)client.send(*got, kPatience);
+  });
+  ASSERT_TRUE(succeeds(server));
+  const std::string address = server->address();
+  set_log_callback(LogLevel::warn, [](const LogLine&) {});
+  std::atomic<bool> over{false};
+  const auto repeat = [&over](auto work) {
+    return std::thread([&over, work] {
+      for (std::uint64_t n = 0; !over && !HasFailure(); ++n) work(n);
+    });
+  };
+  std::array<std::thread, 4> busy{
+      repeat([&](std::uint64_t n) {
+        EXPECT_TRUE(succeeds(pair.client.send(patterned(n, size_of(n)), kPatience)));
+        EXPECT_TRUE(succeeds(pair.server.recv(kPatience)));
+      }),
+      repeat([](std::uint64_t) { log(LogLevel::warn, "test.fork", "a line"); }),
+      repeat([&](std::uint64_t) {
+        Context context = Context::create({.transport = GetParam()}).value();
+        Node node =
+            Node::join(context, {.name = "busy", .peers = std::vector<std::string>{}}, kPatience)
+                .value();
+        EXPECT_TRUE(succeeds(Publisher::declare(node, "count")));
+      }),
+      repeat([&](std::uint64_t) {
+        Context context = Context::create({.transport = GetParam()}).value();
+        EXPECT_TRUE(succeeds(
+            Pipe::connect(context, "localhost" + address.substr(address.rfind(':')), kPatience)));
+      })};
+  const auto exchange = [&] {
+    auto own = Context::create({.name = "child", .transport = GetParam()});
+    if (!own) return 1;
+    auto pipe = Pipe::connect(*own, "localhost" + address.substr(address.rfind(':')), kPatience);
+    if (!pipe) return 2;
+    if (!pipe->send(patterned(5, 20'000), kPatience)) return 3;
+    auto back = pipe->recv(kPatience);
+    if (!back || !is_patterned(*back, 5, 20'000)) return 4;
+    auto node = Node::join(*own, {.name = "child", .peers = std::vector<std::string>{}}, kPatience);
+    if (!node) return 5;
+    log(LogLevel::warn, "test.fork", "a line of the child");
+    return pipe->close(kPatience) ? 0 : 6;
+  };
+  for (int i = 0; i < kChildren && !HasFailure(); i += kAtOnce) {
+    std::array<pid_t, kAtOnce> children{};
+    for (pid_t& child : children) {
+      child = fork();
+      if (child != 0) continue;
+      alarm(kLongestChildSeconds);
+      _exit(exchange());
+    }
+    for (const pid_t child : children) {
+      const int status = wait_for(child);
+      EXPECT_TRUE(exited_with(status, 0)) << "fork " << i << ": status " << status;
+    }
+  }
+  over = true;
+  for (std::thread& thread : busy) thread.join();
+  set_log_callback(LogLevel::warn, {});
 }
 
 TEST_P(Fork, AChildThatUsesTendonAfreshTalksToItsParent) {

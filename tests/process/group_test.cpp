@@ -7,14 +7,17 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/failpoint.hpp"
 #include "process/peer.hpp"
 #include "support/expect.hpp"
+#include "support/pipe_pair.hpp"
 #include "support/scratch_dir.hpp"
 
 namespace tendon::test {
@@ -469,6 +472,31 @@ TEST_F(GroupOfProcesses, AZombieWhosePlaceIsTakenDoesNothing) {
   zombie->tell("rebuild 500");
   const std::string alone = zombie->line();
   EXPECT_TRUE(alone.starts_with("error ")) << alone;
+}
+
+// Its links need a proof of this host, which is not finished then: that is no reason to give up.
+TEST(MembersThatMeet, TryAgainWhenOneDiesInTheHandshake) {
+  if (!detail::failpoints_built()) GTEST_SKIP() << "needs failpoints";
+  const std::string address = address_of_nobody();
+  const auto start = [&](const std::string& failpoints) {
+    Peer::Options options;
+    options.program = "member_main";
+    options.arguments = {address, "0", "2", "auto"};
+    options.environment = {{"TENDON_FAILPOINTS", failpoints}};
+    return std::make_unique<Peer>(options);
+  };
+  const auto victim = start("handshake.attach=kill");
+  Context context = Context::create({.name = "survivor"}).value();
+  std::optional<Result<Group>> joined;
+  std::thread joining([&] {
+    joined = Group::join(context, Rendezvous::at(address, GroupRank{1}, 2), 2 * kPatience);
+  });
+  (void)victim->wait();
+  const auto next = start("");
+  joining.join();
+  ASSERT_TRUE(succeeds(*joined));
+  EXPECT_EQ((*joined)->size(), 2U);
+  EXPECT_TRUE(is_ok(next->line()));
 }
 
 }  // namespace

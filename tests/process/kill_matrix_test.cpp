@@ -318,8 +318,8 @@ TEST_P(Death, TheKilledListenerIsUnreachable) {
   Pipe pipe = Pipe::connect(context, address, kPatience).value();
   peer->kill_and_wait();
   EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost, "victim"));
-  EXPECT_TRUE(
-      fails_with(Pipe::connect(context, address, kPatience), ErrorCode::unreachable, address));
+  EXPECT_TRUE(fails_with(Pipe::connect(context, address, kPatience, {.absent = Absent::fail}),
+                         ErrorCode::unreachable, address));
 }
 
 }  // namespace

@@ -41,10 +41,9 @@ class StoppedStar : public testing::Test {
   void SetUp() override {
     if (!detail::zenoh_version()) GTEST_SKIP() << "this build has no Zenoh";
     domain_ = "test " + folder_.path().string();
-    set_log_callback(LogLevel::warn,
-                     [this](LogLevel, std::string_view where, std::string_view text) {
-                       if (where == "node.discovery") logged_.add(std::string(text));
-                     });
+    set_log_callback(LogLevel::warn, [this](const LogLine& line) {
+      if (line.where == "node.discovery") logged_.add(std::string(line.text));
+    });
   }
   void TearDown() override { set_log_callback(LogLevel::warn, {}); }
   [[nodiscard]] Program join(const std::string& name) const {

@@ -129,6 +129,45 @@ def test_loops_of_several_threads_share_one_context(make_pair):
     assert sums == [sum(range(100))] * 4
 
 
+def test_a_closed_loop_keeps_no_other_from_waking_and_no_message(make_pair):
+    pair, other = make_pair("shm"), None
+    other = pair.contexts[1].listen("127.0.0.1:0")
+    sender = pair.contexts[0].connect(other.address)
+    receiver = other.accept()
+    loop = asyncio.new_event_loop()
+    forgotten = loop.create_task(_of(pair.there.arecv(None)))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()  # as a notebook or a test suite closes it, with a receive that waits
+    pair.here.send({"n": 1})
+
+    async def receive():
+        task = asyncio.ensure_future(_of(receiver.arecv(None)))
+        await asyncio.sleep(0)
+        sender.send({"n": 2})
+        return await task
+
+    assert asyncio.run(asyncio.wait_for(receive(), PATIENCE_S))["n"] == 2
+    assert pair.there.recv(PATIENCE_S)["n"] == 1
+    assert not forgotten.done()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_comes_for_a_closed_loop_is_the_next_call_s(pair, when):
+    loop = asyncio.new_event_loop()
+    forgotten = loop.create_task(_of(pair.there.arecv(None)))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(asyncio.sleep(0))
+    if when == "before":
+        pair.here.send({"n": 1})
+        pair.here.flush()
+    loop.close()
+    if when == "after":
+        pair.here.send({"n": 1})
+    assert pair.there.recv(PATIENCE_S)["n"] == 1
+    assert not forgotten.done()
+
+
 def test_what_an_asynchronous_receive_can_be(pair):
     async def main():
         mine = {"x": np.zeros(3)}

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes in comes out: arrays, values, nesting, on both paths."""
 
+import copy
 import itertools
+import json
+import pickle
 import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -254,7 +257,7 @@ def test_recv_into_memory_that_is_read_only(pair):
 
 def test_a_loan_copies_nothing(make_pair):
     pair = make_pair("shm")
-    schema = tendon.Schema({"image": ("u8", (64, 64, 3)), "info": {"r": (np.float32, ())}})
+    schema = tendon.Schema({"image": ("uint8", (64, 64, 3)), "info": {"r": (np.float32, ())}})
     loan = pair.here.loan(schema)
     loan["image"][:] = 9
     loan["info", "r"][...] = 0.5
@@ -281,7 +284,7 @@ def test_a_loan_of_another_link_stays_a_loan(make_pair):
 
 def test_schemas():
     schema = tendon.Schema({"a": ("f32", (2, 3)), "n": {"b": ("bool", 4)}})
-    assert schema.leaves == {"a": ("f32", (2, 3)), "n/b": ("bool", (4,))}
+    assert schema.leaves == {"a": ("float32", (2, 3)), "n/b": ("bool", (4,))}
     assert schema.nbytes == 28
     assert schema == tendon.Schema.of({"a": np.zeros((2, 3), "f4"), "n": {"b": np.zeros(4, bool)}})
     assert schema != tendon.Schema({"a": ("f32", (2, 3))}) and schema != 3
@@ -348,8 +351,43 @@ def test_files(tmp_path):
     got = tendon.load(tmp_path / "a.safetensors")
     np.testing.assert_array_equal(got["w"], batch["w"])
     assert got["opt", "step"] == 3
+    assert got.metadata == {"author": "x"}
     with pytest.raises(FileNotFoundError, match="nowhere"):
         tendon.load(str(tmp_path / "nowhere"))
     (tmp_path / "bad").write_bytes(b"\xff" * 64)
     with pytest.raises((tendon.CorruptData, tendon.LimitExceeded)):
         tendon.load(tmp_path / "bad")
+
+
+def head_of(path):
+    data = path.read_bytes()
+    return json.loads(data[8:8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+
+
+def test_metadata_of_others_survives_a_load_and_a_save(tmp_path, make_pair):
+    theirs, ours = tmp_path / "theirs.safetensors", tmp_path / "ours.safetensors"
+    written = pytest.importorskip("safetensors.numpy")
+    written.save_file({"w": np.ones(3)}, theirs, metadata={"format": "pt", "license": "ü"})
+    loaded = tendon.load(theirs)
+    assert isinstance(loaded, tendon.TensorDict) and isinstance(loaded, Mapping)
+    assert loaded.metadata == {"format": "pt", "license": "ü"}
+    loaded.metadata["format"] = "a copy"
+    for same in (loaded, copy.copy(loaded), copy.deepcopy(loaded), pickle.loads(pickle.dumps(loaded))):
+        tendon.save(ours, same)
+        assert head_of(ours) == {"format": "pt", "license": "ü"}
+        assert tendon.load(ours)["w"].tolist() == [1, 1, 1]
+    tendon.save(ours, loaded, metadata={"license": "MIT", "by": "me"})
+    assert head_of(ours) == {"format": "pt", "license": "MIT", "by": "me"}
+    tendon.save(ours, {**loaded, "in": {"v": 1}}, metadata=loaded.metadata)
+    assert {"format", "license", "tensordict"} == set(head_of(ours)), "what is ours is written beside it"
+    nested = tendon.load(ours)
+    assert nested.metadata == loaded.metadata and nested["in", "v"] == 1
+    tendon.save(ours, nested)
+    assert tendon.load(ours).metadata == loaded.metadata
+    pair = make_pair()
+    pair.here.send(loaded)
+    got = pair.there.recv()
+    assert type(got) is tendon.TensorDict and got["w"].tolist() == [1, 1, 1]
+    for without in (got, dict(loaded), tendon.TensorDict(loaded)):
+        tendon.save(ours, without)
+        assert tendon.load(ours).metadata == {}

@@ -291,3 +291,58 @@ def test_the_interpreter_ends_with_handlers_that_run(program):
     """)
     code, out, err = child.finish()
     assert (code, out) == (0, "ends\n"), (code, out, err)
+
+
+# Ended in their own handlers
+
+
+@pytest.mark.parametrize("end", ["close", "with", "drop"])
+def test_a_responder_ends_in_its_own_handler(start, end):
+    arm, brain = start("arm"), start("brain")
+    kept = []
+
+    def stop(request: tendon.Request) -> tendon.TensorDict:
+        if end == "close":
+            kept[0].close(None)
+        elif end == "with":
+            with kept[0]:
+                pass
+        kept.clear()  # at the latest here goes the last reference
+        gc.collect()
+        return request.tensors
+
+    kept.append(arm.responder("stop", stop))
+    assert brain.call("stop", {"n": 7}, PATIENCE_S).tensors["n"] == 7
+    handler = weakref.ref(stop)
+    del stop
+    assert kept == [] and eventually(lambda: gc.collect() >= 0 and handler() is None), "its threads have ended"
+
+
+def test_an_async_handler_closes_its_responder_and_what_waits_is_answered(start):
+    arm, brain = start("arm"), start("brain")
+    running = threading.Event()
+    may_end = threading.Event()
+
+    async def plan(request: tendon.Request) -> tendon.TensorDict:
+        if request.tensors["n"] == 1:
+            running.set()
+            may_end.wait(PATIENCE_S)
+            responder.close(None)
+        return request.tensors
+
+    responder = arm.responder("plan", plan, handlers=1, waiting=4)
+    answers = []
+
+    def ask(n: int) -> None:
+        answers.append(brain.call("plan", {"n": n}, PATIENCE_S).tensors["n"])
+
+    callers = [threading.Thread(target=ask, args=(n,)) for n in (1, 2)]
+    callers[0].start()
+    assert running.wait(PATIENCE_S)
+    callers[1].start()
+    assert eventually(lambda: responder.stats().waiting == 1)
+    may_end.set()
+    for caller in callers:
+        caller.join(PATIENCE_S)
+    assert sorted(answers) == [1, 2]
+    responder.close(PATIENCE_S)

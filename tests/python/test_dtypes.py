@@ -67,15 +67,32 @@ def test_types_of_ml_dtypes(make_pair, name):
     assert np.asarray(got["x"]).view("u1")[0, 0] == 3, "a copy, not a view"
 
 
-def test_every_type_of_the_library_has_a_name():
-    for name in ["bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "bf16", "f32",
-                 "f64", "c32", "c64", "c128"] + ["f8_" + n.split("_", 1)[1] for n in ML_TYPES[1:]]:
-        assert tendon.Schema({"x": (name, 1)}).leaves["x"][0] == name
-    for spelled in ["float32", "f32", np.float32, np.dtype("f4")]:
-        assert tendon.Schema({"x": (spelled, 1)}).leaves["x"] == ("f32", (1,))
-    # NumPy's codes count bytes: "i8" would mean two things, so none of them is taken as text.
-    assert tendon.Schema({"x": (np.dtype("i8"), 1)}).leaves["x"] == ("i64", (1,))
-    for code in ["f4", "<i8", "d"]:
+FULL_NAMES = {"u16": "uint16", "i16": "int16", "u32": "uint32", "i32": "int32", "u64": "uint64", "i64": "int64",
+              "bf16": "bfloat16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128",
+              **{"f8_" + name.split("_", 1)[1]: name for name in ML_TYPES[1:]}}
+
+
+def test_every_type_of_the_library_has_a_full_name():
+    for name in ["bool", "uint8", "int8", "float16", "complex32", *FULL_NAMES.values()]:
+        assert tendon.Schema({"x": (name, 1)}).leaves["x"] == (name, (1,))
+    for short, name in FULL_NAMES.items():
+        assert tendon.Schema({"x": (short, 1)}).leaves["x"] == (name, (1,))
+    for spelled in [np.float32, np.dtype("f4"), "torch.float32"]:
+        assert tendon.Schema({"x": (spelled, 1)}).leaves["x"] == ("float32", (1,))
+
+
+@pytest.mark.parametrize(("name", "readings"), [("i8", ["int8", "int64"]), ("u8", ["uint8", "uint64"]),
+                                                ("f16", ["float16", "float128"]), ("c32", ["complex32", "complex256"])])
+def test_a_name_with_two_readings_is_refused_with_both(make_pair, name, readings):
+    here = make_pair("shm").here
+    for declare in (tendon.Schema, here.loan):
+        with pytest.raises(TypeError, match="two readings.*" + ".*".join(readings)):
+            declare({"x": (name, (2,))})
+    assert tendon.Schema({"x": (np.dtype("i8"), 1)}).leaves["x"] == ("int64", (1,))
+
+
+def test_codes_of_numpy_are_no_names():
+    for code in ["f4", "<i8", "d", "float", "half"]:
         with pytest.raises(TypeError, match=f"no element type '{code}'"):
             tendon.Schema({"x": (code, 1)})
 
@@ -123,14 +140,14 @@ def test_the_dlpack_before_1_gets_a_copy_of_what_is_read_only():
 
 def test_a_tensor_of_our_own():
     tensor = tendon.Tensor(np.arange(6, dtype="i2").reshape(2, 3).T)
-    assert (tensor.shape, tensor.dtype, tensor.device, tensor.nbytes) == ((3, 2), "i16", "cpu", 12)
+    assert (tensor.shape, tensor.dtype, tensor.device, tensor.nbytes) == ((3, 2), "int16", "cpu", 12)
     assert len(tensor) == 3
     assert tensor.__dlpack_device__() == (1, 0)
     np.testing.assert_array_equal(np.from_dlpack(tensor), np.asarray(tensor))
     copy = np.from_dlpack(tensor, copy=True)
     copy[0, 0] = 9
     assert np.asarray(tensor)[0, 0] == 0
-    assert "i16" in repr(tensor)
+    assert "int16" in repr(tensor)
     with pytest.raises(TypeError, match="no array"):
         tendon.Tensor(3)
 

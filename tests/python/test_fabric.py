@@ -594,7 +594,7 @@ def test_what_the_tensors_of_a_sample_can_be(connected):
 
 def test_a_schema_is_agreed_on(start):
     vision, motor = start("vision"), start("motor")
-    numbers, images = {"n": ("i64", 3)}, {"image": ("u8", (2, 2))}
+    numbers, images = {"n": ("i64", 3)}, {"image": ("uint8", (2, 2))}
     publisher, any_kind = vision.publisher("typed", schema=numbers), vision.publisher("any", history=2)
     other, fitting = motor.subscriber("*", schema=images), motor.subscriber("typed", schema=numbers)
     any_kind.wait_for_subscribers(1, PATIENCE_S)
@@ -740,7 +740,7 @@ def test_a_closed_subscriber_ends_its_wait(connected):
 def test_with_a_closed_context_everything_ends(connected):
     publisher, subscriber = connected()
     for end, call in ((publisher, lambda: publisher.publish({"n": 1})), (subscriber, lambda: subscriber.recv(None)),
-                      (publisher, lambda: publisher.loan({"x": ("u8", 1)}))):
+                      (publisher, lambda: publisher.loan({"x": ("uint8", 1)}))):
         end.node.context.close(PATIENCE_S)
         with pytest.raises(tendon.ContextClosed):
             call()
@@ -758,7 +758,7 @@ WAITS = {
     "publish": "publisher.publish({'n': 3}, None)",
     "publish a large one": "publisher.publish({'n': numpy.zeros(1 << 20)}, None)",
     "publish bytes": "publisher.publish(b'3', None)",
-    "publish a loan": "publisher.publish(publisher.loan({'n': ('u8', 9)}), None)",
+    "publish a loan": "publisher.publish(publisher.loan({'n': ('uint8', 9)}), None)",
     "close": "publisher.publish({'n': 3}, 0), publisher.close(None)",
 }
 
@@ -937,7 +937,7 @@ def test_errors_are_said_with_their_remedy(start):
         (TypeError, "is no batch", lambda: node.publisher("a").publish(7)),
         (TypeError, "'x' is a 'set'", lambda: node.publisher("a").publish({"x": {1}})),
         (tendon.LimitExceeded, "the Context's publish_bytes",
-         lambda: node.publisher("a", schema={"x": ("u8", 1 << 40)})),
+         lambda: node.publisher("a", schema={"x": ("uint8", 1 << 40)})),
     ]
     for kind, says, call in wrong:
         with pytest.raises(kind, match=says):
@@ -951,7 +951,7 @@ def test_errors_are_said_with_their_remedy(start):
 def test_a_loan_of_another_place_is_refused(start, make_pair):
     publisher, other = start("vision").publisher("frames"), start("motor").publisher("frames")
     pair = make_pair("shm")
-    schema = {"x": ("u8", LARGE)}
+    schema = {"x": ("uint8", LARGE)}
     with pytest.raises(tendon.WrongLink, match="take one with publisher.loan"):
         publisher.publish(pair.here.loan(schema))
     loan = publisher.loan(schema)
@@ -990,9 +990,9 @@ def test_fork_is_refused_in_the_child():
         child = os.fork()
         if child == 0:
             calls = [lambda: publisher.publish({"n": 2}), lambda: subscriber.recv(None),
-                     lambda: publisher.wait_for_subscribers(2, None), lambda: publisher.loan({"x": ("u8", 1)}),
+                     lambda: publisher.wait_for_subscribers(2, None), lambda: publisher.loan({"x": ("uint8", 1)}),
                      lambda: subscriber.wait_for_publishers(2, None), lambda: node.publisher("other"),
-                     lambda: node.subscriber("other"), lambda: tendon.Node("b", peers=[])]
+                     lambda: node.subscriber("other"), lambda: tendon.Node("b", peers=[], context=node.context)]
             refused = 0
             for call in calls:
                 try:
@@ -1002,8 +1002,7 @@ def test_fork_is_refused_in_the_child():
                     refused += 1
             publisher.close(), subscriber.close(), node.close()
             del publisher, subscriber, node
-            with tendon.Context() as mine:
-                tendon.Node("a", peers=[], context=mine).publisher("count").publish({"n": 1})
+            tendon.Node("a", peers=[]).publisher("count").publish({"n": 1})
             os._exit(0 if refused == len(calls) else 1)
         status = os.waitpid(child, 0)[1]
         publisher.publish({"n": "parent goes on"})
@@ -1025,7 +1024,7 @@ publisher.publish({"x": numpy.zeros(100000), "y": {"v": 1}})
 OPEN_AT_THE_END = {
     "both in globals": "pass",
     "samples": "kept = [subscriber.recv(), subscriber.recv().tensors['x']]",
-    "a loan": "loan = publisher.loan({'x': ('u8', 100000)})",
+    "a loan": "loan = publisher.loan({'x': ('uint8', 100000)})",
     "an iterator": "reading = iter(subscriber); next(reading)",
     "a thread that waited":
         "import threading\ndef read():\n try: list(subscriber)\n except tendon.ContextClosed: pass\n"

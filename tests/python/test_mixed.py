@@ -45,4 +45,4 @@ def test_python_reads_what_c_plus_plus_lends(context, transport):
     assert [batch["step"] for batch in kept] == list(range(20))
     for i, batch in enumerate(kept):
         assert batch["x"].shape == (64, 1024) and (batch["x"] == i).all()
-        assert batch["in", "y"].dtype == "bf16"
+        assert batch["in", "y"].dtype == "bfloat16"

@@ -28,6 +28,8 @@ import check_readme  # noqa: E402
 
 PAGES = ("README.md", "docs/python.md", "docs/fabric.md")
 GOES_ON = "...\n"
+# A program that connects says so where the other one takes more than a second to start.
+STILL_DIALS = re.compile(r"^.* tendon\[.*nobody listens at .* yet .*\n", re.MULTILINE)
 # What is measured or counted differs from run to run.
 MEASURED = re.compile(r"(?:\b\d+(?:\.\d+)? (?:([num]?s)|(Hz))\b|#\d+\b)")
 
@@ -104,7 +106,7 @@ class Stage:
         if len(self.terminals) == 1 and self.scene.output is not None:
             environments = of_group(self.scene.programs[0].source)
         terminals = self.terminals * (len(environments) if len(self.terminals) == 1 else 1)
-        processes = check_readme.start_terminals(terminals, list(self.ports.values()) if len(terminals) > 1 else [],
+        processes = check_readme.start_terminals(terminals, self.scene.awaited(self.ports),
                                                  [self.environment | each for each in environments])
         try:
             if self.scene.commands:
@@ -114,7 +116,7 @@ class Stage:
             said = ""
             for process in processes:
                 out, err = process.communicate(timeout=PATIENCE_S)
-                assert (process.returncode, err) == (0, "")
+                assert (process.returncode, STILL_DIALS.sub("", err)) == (0, "")
                 said += out
             assert same_everywhere(said) == same_everywhere(self.scene.output)
         finally:

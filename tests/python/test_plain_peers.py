@@ -153,7 +153,7 @@ def test_a_subscriber_hears_a_plain_peer(join, peer):
 
 def test_a_schema_is_met_in_whatever_order(join, peer):
     motor = join("motor", plain=["sensors/**"])
-    schema = {"small": ("u8", (3,)), "large": ("f64", (2, 2))}
+    schema = {"small": ("uint8", (3,)), "large": ("f64", (2, 2))}
     subscriber = motor.subscriber("sensors/*", schema=schema)
     put = matched(peer.declare_publisher("sensors/imu"))
     put.put(files.save({"small": np.zeros(3, "u1")}))
@@ -216,7 +216,7 @@ def test_bytes_of_a_plain_peer_come_with_their_encoding(join, peer):
     with pytest.raises(ValueError, match="'tensors', 'bytes', 'both'"):
         motor.subscriber("sensors/*", plain=True, plain_content="json")
     with pytest.raises(tendon.InvalidArgument, match="schema"):
-        motor.subscriber("sensors/*", plain=True, plain_content="both", schema={"a": ("u8", (1,))})
+        motor.subscriber("sensors/*", plain=True, plain_content="both", schema={"a": ("uint8", (1,))})
 
 
 def test_a_bare_publisher_is_a_plain_peer(join, peer):
@@ -246,7 +246,7 @@ def test_a_bare_publisher_is_a_plain_peer(join, peer):
     with pytest.raises(tendon.MessageTooLarge, match="plain_bytes is 1000"):
         bare.publish(bytes(1001))
     with pytest.raises(tendon.NotSupported, match="bare"):
-        bare.loan({"x": ("u8", (3,))})
+        bare.loan({"x": ("uint8", (3,))})
     bare.close(PATIENCE_S)
     with pytest.raises(tendon.InvalidArgument, match="encoding"):
         vision.publisher("robot/pose", plain="bare", encoding="e" * 256)

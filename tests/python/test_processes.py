@@ -4,6 +4,7 @@
 import asyncio
 import functools
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -71,20 +72,23 @@ def test_fork_is_refused_in_the_child():
         import os, tendon
         listener = tendon.listen("127.0.0.1:0")
         pipe = tendon.connect(listener.address)
+        parents = tendon.default_context()
         child = os.fork()
         if child == 0:
             calls = [lambda: pipe.send({"x": 1}), lambda: pipe.recv(1), lambda: listener.accept(1),
-                     lambda: tendon.connect("127.0.0.1:1", 1), lambda: pipe.loan({"x": ("u8", 1)}),
-                     lambda: tendon.default_context().listen("127.0.0.1:0")]
+                     lambda: parents.connect("127.0.0.1:1", 1),
+                     lambda: pipe.loan({"x": ("uint8", 1)}),
+                     lambda: parents.listen("127.0.0.1:0"), lambda: pipe.close()]
             refused = 0
             for call in calls:
                 try:
                     call()
                 except tendon.Forked as error:
-                    assert "TD-E0008" in str(error)
+                    assert "TD-E0008" in str(error) and "create a Context of its own" in str(error)
                     refused += 1
-            with tendon.Context() as mine:
-                mine.listen("127.0.0.1:0").close()
+            assert tendon.default_context() is not parents
+            with tendon.listen("127.0.0.1:0") as own:
+                tendon.connect(own.address).close()
             os._exit(0 if refused == len(calls) else 1)
         status = os.waitpid(child, 0)[1]
         peer = listener.accept(30)
@@ -94,10 +98,164 @@ def test_fork_is_refused_in_the_child():
     assert (done.stdout, done.stderr) == ("0 parent goes on\n", "")
 
 
+@forks
+def test_children_of_a_busy_process_connect_and_exchange():
+    """Whatever lock of the package a thread holds at the fork is free in the child."""
+    done = run("""
+        import asyncio, os, threading
+        import numpy as np, tendon
+        server = tendon.serve("127.0.0.1:0", lambda pipe: [pipe.send(batch) for batch in pipe])
+        over = threading.Event()
+
+        def repeat(work):
+            def run():
+                while not over.is_set():
+                    work()
+            return threading.Thread(target=run)
+
+        def exchange(context=None):
+            with tendon.connect(server.address, 60, context=context) as pipe:
+                pipe.send({"x": np.arange(1000)})
+                return int(pipe.recv(60)["x"].sum())
+
+        def make_contexts():
+            with tendon.Context() as context:
+                exchange(context)
+
+        async def wait():
+            with tendon.connect(server.address, 60) as pipe:
+                await pipe.asend({"x": np.arange(10)})
+                await pipe.arecv(60)
+
+        busy = [repeat(work) for work in (exchange, make_contexts, tendon.default_context, lambda: asyncio.run(wait()))]
+        for thread in busy:
+            thread.start()
+        ended = []
+        for _ in range(50):
+            child = os.fork()
+            if child == 0:
+                import signal
+                signal.alarm(60)
+                total = exchange()
+                asyncio.run(wait())
+                tendon.default_context().close(60)
+                os._exit(0 if total == 499500 else 1)
+            ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        over.set()
+        for thread in busy:
+            thread.join()
+        server.close()
+        print(set(ended))
+    """)
+    assert (done.stdout, done.stderr) == ("{0}\n", "")
+
+
+@forks
+def test_a_child_that_exits_as_programs_do_leaves_its_parent_alone():
+    done = run("""
+        import os, sys, threading, tendon
+        server = tendon.serve("127.0.0.1:0", lambda pipe: [pipe.send(batch) for batch in pipe])
+        pipe = tendon.connect(server.address)
+        contexts = [tendon.Context(f"c{n}") for n in range(8)]
+        statuses = set()
+        for how in ("close", "drop", "exit") * 4:
+            child = os.fork()
+            if child == 0:
+                threads = [threading.Thread(target=lambda: None) for _ in range(3)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                if how == "close":
+                    for context in contexts:
+                        try:
+                            context.close()
+                        except tendon.Forked:
+                            pass
+                elif how == "drop":
+                    del contexts, pipe, server
+                sys.exit(0)
+            statuses.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        pipe.send({"x": "parent goes on"})
+        print(statuses, pipe.recv(30)["x"])
+        pipe.close()
+        server.close()
+    """)
+    assert (done.stdout, done.stderr) == ("{0} parent goes on\n", "")
+
+
+TOUCHES = """
+    import faulthandler, os, resource, signal
+    import numpy as np, tendon
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    listener = tendon.listen("127.0.0.1:0")
+    here = tendon.connect(listener.address)
+    there = listener.accept(30)
+    here.send({"x": np.ones(100_000)})
+    array = there.recv(30)["x"]
+    before()
+    child = os.fork()
+    if child == 0:
+        touch()
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(status == -signal.SIGSEGV, array.sum())
+"""
+
+
+@forks
+@pytest.mark.parametrize(("before", "touch", "says"), [
+    ("None", "array.sum()", "touches memory that its parent received"),
+    ("None", "os.kill(os.getpid(), signal.SIGSEGV)", ""),
+    ("None", "__import__('ctypes').string_at(8)", ""),
+    ("faulthandler.enable()", "array.sum()", "Fatal Python error: Segmentation fault"),
+], ids=["an array of the parent", "a signal", "another address", "a handler of another"])
+def test_what_a_child_says_that_dies_of_memory_of_its_parent(before, touch, says):
+    done = run(f"before = lambda: {before}\ntouch = lambda: {touch}\n" + textwrap.dedent(TOUCHES))
+    assert done.stdout == "True 100000.0\n"
+    if says:
+        assert says in done.stderr
+    else:
+        assert done.stderr == ""
+    assert ("tendon:" in done.stderr) == ("parent received" in says)
+
+
 def echo(address: str) -> None:
     with tendon.connect(address) as pipe:
         for batch in pipe:
             pipe.send({"sum": int(batch["x"].sum())})
+
+
+LEAVES = """\
+import multiprocessing, sys, tendon
+
+def work(address):
+    global kept
+    kept = [tendon.Context(), tendon.default_context()]
+    for context in kept:
+        with context.connect(address) as pipe:
+            pipe.send({"v": 1})
+
+if __name__ == "__main__":
+    listener = tendon.listen("127.0.0.1:0")
+    with tendon.default_context().events() as events:
+        child = multiprocessing.get_context(sys.argv[1]).Process(target=work, args=(listener.address,))
+        child.start()
+        for _ in range(2):
+            with listener.accept(60) as pipe:
+                assert len(list(pipe)) == 1
+        kinds = (event.kind for event in events)
+        print([next(kind for kind in kinds if kind in ("left", "lost")) for _ in range(2)])
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_of_multiprocessing_leaves_in_order(tmp_path, method):
+    """Also one that is a fork, which runs nothing that atexit has."""
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    done = subprocess.run([sys.executable, tmp_path / "leaves.py", method], capture_output=True, text=True,
+                          timeout=PATIENCE_S)
+    assert (done.stdout, done.stderr) == ("['left', 'left']\n", "")
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -125,7 +283,7 @@ here.send({"y": numpy.zeros(3), "z": {"v": 1}})
 OPEN_AT_THE_END = {
     "pipes in globals": "pass",
     "arrays in globals": "kept = [there.recv()['x'], there.recv()]",
-    "a loan": "loan = here.loan({'x': ('u8', 100000)})",
+    "a loan": "loan = here.loan({'x': ('uint8', 100000)})",
     "a pending future": "there.recv(); there.recv(); future = there.irecv()",
     "an iterator": "reading = iter(there); next(reading)",
     "a send under way": "futures = [here.isend({'x': numpy.zeros(1 << 14)}) for _ in range(20)]",
@@ -202,7 +360,7 @@ def test_a_handler_that_raises_gives_its_client_the_reason(make_pair, caplog):
 
     with tendon.serve("127.0.0.1:0", fail, context=context) as server:
         pipe = context.connect(server.address)
-        with pytest.raises(tendon.InternalError, match="the handler failed: ValueError.*broken handler"):
+        with pytest.raises(tendon.HandlerFailed, match="ValueError.*broken handler"):
             pipe.recv()
     assert "broken handler" in caplog.text
 
@@ -254,9 +412,70 @@ def test_whatever_ends_a_handler_its_client_gets_the_reason(make_pair, caplog, f
     handler = fail if kind == "function" else fail_in_a_loop
     with tendon.serve("127.0.0.1:0", handler, context=context) as server:
         pipe = context.connect(server.address)
-        with pytest.raises(tendon.InternalError, match=f"the handler failed: {type(failure).__name__}"):
+        with pytest.raises(tendon.HandlerFailed, match=type(failure).__name__):
             pipe.recv()
     assert "broken handler" in caplog.text
+
+
+@pytest.mark.parametrize("handler", [lambda: None, lambda pipe, other: None])
+def test_a_handler_that_takes_no_pipe_fails_at_its_client(make_pair, handler):
+    context = make_pair("shm").contexts[0]
+    with tendon.serve("127.0.0.1:0", handler, context=context) as server:
+        pipe = context.connect(server.address)
+        with pytest.raises(tendon.HandlerFailed, match=r"TypeError.*argument"):
+            pipe.recv()
+
+
+def test_a_handler_that_cannot_be_called_is_refused(make_pair):
+    with pytest.raises(TypeError, match="a function of one argument, the pipe"):
+        tendon.serve("127.0.0.1:0", 3, context=make_pair("shm").contexts[0])
+
+
+def test_a_server_is_closed_in_its_own_handler(make_pair):
+    context = make_pair("shm").contexts[0]
+
+    def stop(pipe):
+        pipe.recv()
+        server.close(0)
+        pipe.send({"stopped": True})
+
+    server = tendon.serve("127.0.0.1:0", stop, context=context)
+    pipe = context.connect(server.address)
+    pipe.send({"stop": True})
+    assert pipe.recv()["stopped"] is True
+    server.close()
+    assert server.client_count == 0
+
+
+def test_either_side_may_start_first(program, tmp_path):
+    address = f"unix:{tmp_path}/socket"
+    early = program("""
+        import sys, tendon
+        with tendon.connect(sys.argv[1], 180) as pipe:
+            print(pipe.recv(180)["n"])
+    """, address)
+    # It says so once it has dialled for a second.
+    assert f"nobody listens at {address} yet" in early.process.stderr.readline()
+    with tendon.listen(address) as listener, listener.accept(PATIENCE_S) as pipe:
+        pipe.send({"n": 7})
+    code, out, err = early.finish()
+    assert (code, out, err) == (0, "7\n", "")
+
+
+def test_a_connect_may_be_told_not_to_wait(make_pair, tmp_path):
+    context = make_pair("shm").contexts[0]
+    for connect in (lambda: context.connect(f"unix:{tmp_path}/nobody", None, wait=False),
+                    lambda: tendon.connect(f"unix:{tmp_path}/nobody", None, wait=False)):
+        with pytest.raises(tendon.Unreachable, match="nobody"):
+            connect()
+    with pytest.raises(tendon.Unreachable, match="nobody.*tried [0-9]+ times"):
+        context.connect(f"unix:{tmp_path}/nobody", 0.2)
+
+
+def test_a_taken_port_says_who_has_it(make_pair):
+    context = make_pair("shm").contexts[0]
+    with context.listen("127.0.0.1:0") as first, pytest.raises(tendon.AddressInUse, match=f"pid {os.getpid()}"):
+        context.listen(first.address)
 
 
 def test_a_handler_that_would_never_run_is_refused(make_pair):

@@ -503,3 +503,39 @@ def test_a_program_that_has_torch_imported_after_tendon(program):
         assert tendon.TensorDict({"x": torch.ones(2)})["x"].tolist() == [1, 1]
         """).finish()
     assert code == 0, err
+
+
+@forks
+def test_a_data_loader_whose_workers_are_forked(program):
+    """As docs/python.md shows it: each worker connects by itself."""
+    code, out, err = program("""
+        import threading
+        import numpy as np, torch, tendon
+
+        listener = tendon.listen("127.0.0.1:0")
+
+        def produce():
+            for _ in range(3):
+                with listener.accept(120) as pipe:
+                    for n in range(3):
+                        pipe.send({"x": np.full((4, 3), n, "f4")})
+
+        class Batches(torch.utils.data.IterableDataset):
+            def __init__(self, address):
+                self.address = address
+
+            def __iter__(self):
+                with tendon.connect(self.address) as pipe:  # in the worker
+                    for batch in pipe:
+                        yield torch.from_dlpack(batch["x"])
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        for workers in (0, 2):
+            loader = torch.utils.data.DataLoader(Batches(listener.address), batch_size=None, num_workers=workers,
+                                                 multiprocessing_context="fork" if workers else None, timeout=60 * bool(workers))
+            print(sorted(x.sum().item() for x in loader))
+        producer.join()
+        """).finish()
+    assert code == 0, err
+    assert out.splitlines() == ["[0.0, 12.0, 24.0]", "[0.0, 0.0, 12.0, 12.0, 24.0, 24.0]"], err

@@ -87,7 +87,7 @@ with tendon.serve("127.0.0.1:0", handler) as server, tendon.serve("127.0.0.1:0",
     print(server.address, server.client_count)
 context = tendon.Context("loader", timeout=5.0)
 with context.connect("127.0.0.1:1", timeout=60) as pipe:
-    loan = pipe.loan({"image": ("u8", (1080, 1920, 3))})
+    loan = pipe.loan({"image": ("uint8", (1080, 1920, 3))})
     loan["info"] = {"step": 7}
     pipe.send(loan)
 ''', tmp_path) == ""

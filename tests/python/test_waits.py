@@ -19,7 +19,7 @@ WAITS = {
     "future": "pipe.irecv().result(None)",
     "send": "[pipe.send({'x': numpy.zeros(1 << 20)}, None) for _ in range(10000)]",
     "large send": "[pipe.send({'x': numpy.zeros(10 << 20)}, None) for _ in range(10000)]",
-    "loan": "x = [pipe.loan({'x': ('u8', 1 << 20)}, None) for _ in range(10000)]",
+    "loan": "x = [pipe.loan({'x': ('uint8', 1 << 20)}, None) for _ in range(10000)]",
 }
 
 

@@ -228,7 +228,7 @@ class LiveZenoh::Session final : public ZenohPort {
   std::unique_ptr<ZenohPort> port_;
   const std::uint8_t host_;
   std::map<std::string, std::string, std::less<>> as_announced_;  // by what the network has
-  const std::shared_ptr<ZenohCallbacks> callbacks_ = ZenohCallbacks::start();
+  const std::shared_ptr<ZenohCallbacks> callbacks_ = ZenohCallbacks::start().value();
 };
 
 LiveZenoh::LiveZenoh() : thread_([this] { run(); }) {}

@@ -44,7 +44,8 @@ class RawListener {
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] detail::OwnedFd accept() const {
-    return detail::OwnedFd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    return detail::OwnedFd(
+        TEMP_FAILURE_RETRY(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
   }
   /// Ends accept() in other threads, and listens no longer.
   void close() const { shutdown(fd_.get(), SHUT_RDWR); }
@@ -74,10 +75,18 @@ class FullListener {
   std::vector<detail::OwnedFd> fill_;
 };
 
+/// A signal may interrupt it, and then it goes on by itself.
+inline void connect_whole(int fd, sockaddr_in peer) {
+  int result = 0;
+  do result = connect(fd, reinterpret_cast<sockaddr*>(&peer), sizeof peer);
+  while (result != 0 && (errno == EINTR || errno == EALREADY));
+  EXPECT_TRUE(result == 0 || errno == EISCONN)
+      << "port " << ntohs(peer.sin_port) << ": " << std::strerror(errno);
+}
+
 inline detail::OwnedFd connect_raw(std::string_view address) {
   detail::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in peer = loopback(Address::parse(address).value().port());
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&peer), sizeof peer), 0) << address;
+  connect_whole(fd.get(), loopback(Address::parse(address).value().port()));
   return fd;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
@@ -29,6 +30,11 @@ class ToldLines {
     std::vector<std::string> taken(lines_.begin(), end);
     lines_.erase(lines_.begin(), end);
     return taken;
+  }
+  /// Whether so many come within this time.
+  [[nodiscard]] bool come(std::size_t count, std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    return added_.wait_for(lock, patience, [&] { return lines_.size() >= count; });
   }
   /// Those that are there now.
   [[nodiscard]] std::vector<std::string> all() const {

@@ -91,6 +91,8 @@ class TENDON_API Controller {
   /// collected in any order, each once.
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline);
+  /// What collect() returned can be collected again: see Pipe::give_back().
+  void give_back(std::vector<StepOutputs> outputs);
   /// Returns when the first stage has passed on its part of this step.
   [[nodiscard]] Result<void> wait_for_microbatch(std::uint64_t schedule_id, Deadline deadline);
   /// Tells every worker that this step is no longer wanted, and waits for their word that they

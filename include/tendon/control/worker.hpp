@@ -100,6 +100,8 @@ class TENDON_API Worker {
 
   /// The next step, in the controller's order, each once.
   [[nodiscard]] Result<Step> next_step(Deadline deadline);
+  /// The next next_step() returns the step that the last one returned: see Pipe::give_back().
+  void give_back(Step step);
   /// The end of a step. On a rank that sends no outputs it says only that the step is over.
   [[nodiscard]] Result<void> send_outputs(const StepOutputs& outputs, Deadline deadline);
   /// This rank's part of the step's first stage is over; elsewhere it does nothing.

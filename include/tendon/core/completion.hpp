@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/export.hpp>
@@ -28,7 +29,14 @@ namespace detail {
 /// The part of a completion that does not depend on its result.
 class TENDON_API CompletionBase : public std::enable_shared_from_this<CompletionBase> {
  public:
+  CompletionBase() noexcept;
+  CompletionBase(const CompletionBase&) = delete;
+  CompletionBase& operator=(const CompletionBase&) = delete;
   virtual ~CompletionBase() = default;
+  /// This process was forked from the one that started the operation: none of what follows is
+  /// called here.
+  [[nodiscard]] bool forked() const noexcept;
+  [[nodiscard]] static Error forked_error();
   [[nodiscard]] CompletionStatus status() const noexcept {
     return status_.load(std::memory_order_acquire);
   }
@@ -52,6 +60,9 @@ class TENDON_API CompletionBase : public std::enable_shared_from_this<Completion
 
  protected:
   std::atomic<CompletionStatus> status_{CompletionStatus::pending};
+
+ private:
+  const std::uint32_t process_;
 };
 
 template <class T>
@@ -146,8 +157,8 @@ class CompletionState : public CompletionBase {
 ///          quiet.
 /// Threads: one thread at a time.
 /// Errors:  those of the operation; `timeout` from wait() leaves it pending; already_taken the
-///          second time.
-/// Blocks:  only wait(), until its deadline.
+///          second time. In a forked child wait() is `forked`, and the rest does nothing.
+/// Blocks:  wait() and done_by(), until their deadline.
 /// Cost:    one allocation per operation.
 ///
 /// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts
@@ -174,10 +185,15 @@ class [[nodiscard]] Completion {
   [[nodiscard]] CompletionStatus state() const noexcept { return state_->status(); }
   [[nodiscard]] bool done() const noexcept { return state_->finished(); }
 
+  /// Waits, and leaves the result to wait(): true when it is done.
+  [[nodiscard]] bool done_by(Deadline deadline) {
+    if (!state_->finished()) state_->drive(deadline);
+    return done();
+  }
   /// Waits and takes the result. On `timeout` the operation goes on and may be waited for again.
   [[nodiscard]] Result<T> wait(Deadline deadline) {
-    if (!state_->finished()) state_->drive(deadline);
-    if (!state_->finished()) {
+    if (state_->forked()) return detail::CompletionBase::forked_error();
+    if (!done_by(deadline)) {
       return Error{ErrorCode::timeout, "completion.wait",
                    "the operation is still pending; it goes on, wait again or cancel()"};
     }
@@ -185,28 +201,39 @@ class [[nodiscard]] Completion {
   }
 
   /// Best effort: an operation that was stopped fails with `cancelled`.
-  void cancel() { state_->cancel(); }
+  void cancel() {
+    if (!state_->forked()) state_->cancel();
+  }
   /// cancel() of a caller whose deadline for the whole operation has passed: a collective ends as
   /// `timeout`, on all members, and names those that it waits for.
-  void expire() { state_->expire(); }
+  void expire() {
+    if (!state_->forked()) state_->expire();
+  }
 
   /// Drops it as if it had never been started: a message that has come is at the head of its stream
   /// again, a copy of it where it lies in the caller's memory already.
   void give_back() && {
-    if (auto state = std::exchange(state_, nullptr)) state->give_back();
+    if (const auto state = take_state()) state->give_back();
   }
 
   /// `callback` gets the result, on the service thread or inside Context::progress(), at the end
   /// inside Context::close() or the destructor; never inside another call, never under a lock.
   void on_done(std::function<void(Result<T>)> callback) {
+    if (state_->forked()) return;
     if (auto run = state_->set_callback(std::move(callback))) state_->schedule(std::move(run));
   }
 
  private:
+  using State = std::shared_ptr<detail::CompletionState<T>>;
   void drop() {
-    if (auto state = std::exchange(state_, nullptr)) state->abandon();
+    if (const auto state = take_state()) state->abandon();
   }
-  std::shared_ptr<detail::CompletionState<T>> state_;
+  /// Null in a forked child: the operation is its parent's, and not even destroyed here.
+  [[nodiscard]] State take_state() {
+    if (state_ != nullptr && state_->forked()) (void)new (std::nothrow) State(std::move(state_));
+    return std::exchange(state_, nullptr);
+  }
+  State state_;
 };
 
 }  // namespace v0

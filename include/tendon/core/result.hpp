@@ -13,6 +13,8 @@ inline namespace v0 {
 
 namespace detail {
 [[noreturn]] TENDON_API void throw_error(Error error);
+/// Writes the error to stderr and aborts: the value behind an error was used.
+[[noreturn]] TENDON_API void abort_without_value(const Error& error) noexcept;
 template <class T>
 struct IsResult : std::false_type {};
 }  // namespace detail
@@ -21,7 +23,7 @@ struct IsResult : std::false_type {};
 ///
 /// Owns:    the value or the error.
 /// Threads: a value.
-/// Errors:  `value()` throws Exception; every other member is noexcept or a precondition.
+/// Errors:  `value()` throws Exception; `*` and `->` of an error print it and abort.
 /// Blocks:  never.
 /// Cost:    the larger of T and Error; no allocation on success.
 ///
@@ -61,12 +63,13 @@ class [[nodiscard]] Result {
     return std::move(*std::get_if<0>(&state_));
   }
 
-  /// Precondition: has_value().
-  [[nodiscard]] T& operator*() & noexcept { return *std::get_if<0>(&state_); }
-  [[nodiscard]] const T& operator*() const& noexcept { return *std::get_if<0>(&state_); }
-  [[nodiscard]] T operator*() && { return std::move(*std::get_if<0>(&state_)); }
-  [[nodiscard]] T* operator->() & noexcept { return std::get_if<0>(&state_); }
-  [[nodiscard]] const T* operator->() const& noexcept { return std::get_if<0>(&state_); }
+  /// Precondition: has_value(); else the process writes the error to stderr and aborts, in every
+  /// build. The compiler drops the check where has_value() was asked before.
+  [[nodiscard]] T& operator*() & noexcept { return *checked(*this); }
+  [[nodiscard]] const T& operator*() const& noexcept { return *checked(*this); }
+  [[nodiscard]] T operator*() && { return std::move(*checked(*this)); }
+  [[nodiscard]] T* operator->() & noexcept { return checked(*this); }
+  [[nodiscard]] const T* operator->() const& noexcept { return checked(*this); }
   T* operator->() && = delete;
 
   /// Precondition: !has_value().
@@ -111,6 +114,12 @@ class [[nodiscard]] Result {
  private:
   void require() const {
     if (!has_value()) detail::throw_error(*std::get_if<1>(&state_));
+  }
+  template <class Self>
+  static auto* checked(Self& self) noexcept {
+    if (!self.has_value()) [[unlikely]]
+      detail::abort_without_value(*std::get_if<1>(&self.state_));
+    return std::get_if<0>(&self.state_);
   }
   std::variant<T, Error> state_;
 };

@@ -83,7 +83,8 @@ struct ResponderStats {
 /// Errors:  declare(): invalid_argument, pipe_closed for a node that was closed. What a handler
 ///          returns or throws is its caller's error, that of one request alone.
 /// Blocks:  close() until its deadline. The destructor requests handlers to stop, and waits until
-///          they have returned: it does not run in one.
+///          they have returned. In a handler of this responder both return at once: it still
+///          answers its own caller, and the last handler that returns frees what is left.
 /// Cost:    on one host an answer is copied once, into memory that its caller reads.
 class TENDON_API Responder {
  public:
@@ -102,7 +103,7 @@ class TENDON_API Responder {
   [[nodiscard]] ResponderStats stats() const;
   /// Withdraws the announcement, refuses further requests, and waits for those that it has: until
   /// they are answered, and their answers sent. `timeout` says how many are left: these are
-  /// cancelled. Idempotent.
+  /// cancelled. In a handler it waits for none. Idempotent.
   [[nodiscard]] Result<void> close(Deadline deadline);
 
  private:

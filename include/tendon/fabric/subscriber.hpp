@@ -115,6 +115,8 @@ class TENDON_API Subscriber {
   ~Subscriber();
 
   [[nodiscard]] Result<Sample> recv(Deadline deadline);
+  /// The next recv() returns the sample that the last one returned: see Pipe::give_back().
+  void give_back(Sample sample);
   /// The next sample, now or later. Dropping the completion gives a sample back that has come: the
   /// next receiver gets it.
   [[nodiscard]] Completion<Sample> recv_async();

@@ -48,9 +48,12 @@ struct From {
   std::optional<GroupRank> rank = {};  ///< nullopt: any member
   std::optional<std::uint32_t> tag = {};
 };
+/// Whose message a receive took, and which.
 struct Received {
   GroupRank rank;
   std::uint32_t tag = 0;
+  std::uint32_t place = 0;   ///< of the sender: its rank when the group was made
+  std::uint64_t number = 0;  ///< in order of arrival at this member, from 1
 };
 
 /// Processes that compute together: collectives, messages by rank, and what happens when one dies.
@@ -148,7 +151,12 @@ class TENDON_API Group {
   Completion<Received> recv_async(const Tensors& tensors, From from);
   /// A whole TensorDict to a member that knows nothing of it: schema, values and tensors.
   [[nodiscard]] Result<void> init_remote(const TensorDict& dict, To to, Deadline deadline);
-  [[nodiscard]] Result<TensorDict> from_remote_init(From from, Deadline deadline);
+  [[nodiscard]] Result<TensorDict> from_remote_init(From from, Deadline deadline,
+                                                    Received* received = nullptr);
+  /// Puts a copy of what recv() wrote to `tensors` back to where it was: see Pipe::give_back().
+  [[nodiscard]] Result<void> give_back(const Tensors& tensors, const Received& received);
+  /// The same for what from_remote_init() returned.
+  [[nodiscard]] Result<void> give_back_init(const TensorDict& dict, const Received& received);
   /// The same for all members: `root` gives its own, the others what they get.
   [[nodiscard]] Result<TensorDict> broadcast_init(const TensorDict& dict, GroupRank root,
                                                   Deadline deadline);

@@ -3,9 +3,11 @@
 // a client that was turned away, a path that was not taken, a peer that fell silent.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tendon/core/export.hpp>
 
@@ -19,13 +21,43 @@ enum class LogLevel : std::uint8_t { error, warn, info, debug };
 /// "error", "warn", "info" or "debug"; nothing for any other text.
 [[nodiscard]] TENDON_API std::optional<LogLevel> parse_log_level(std::string_view text);
 
-/// `where` is the stable literal of the place ("session.resolve"); both views die with the call.
-using LogCallback = std::function<void(LogLevel, std::string_view where, std::string_view text)>;
+/// One line of the log, without hidden characters.
+///
+/// Owns:    nothing: the views die with the call that gets it.
+/// Threads: a value.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    none.
+struct LogLine {
+  std::chrono::system_clock::time_point time;
+  std::uint32_t pid = 0;
+  /// The Context that it is about: its name and the first digits of its id, "learner/3f2a91c0".
+  /// Empty: it is about none, or about several.
+  std::string_view context;
+  LogLevel level = LogLevel::error;
+  std::string_view where;  ///< the stable name of the place, "session.resolve"
+  std::string_view text;
+};
+
+/// "2026-11-28T17:30:01.123Z tendon[4711] warn learner/3f2a91c0 [listener.accept] TEXT": the time
+/// is UTC, and "-" stands for no Context.
+[[nodiscard]] TENDON_API std::string to_string(const LogLine& line);
+
+using LogCallback = std::function<void(const LogLine&)>;
 
 /// Sends what is logged at `level` or above to `callback`; an empty one brings back the default,
-/// which writes lines to stderr. The callback may be called by several threads at once, may log
-/// itself, and what it throws is dropped. A call in progress on another thread may still use the
-/// former callback.
+/// which writes lines to descriptor 2. The callback may be called by several threads at once, may
+/// log itself, and what it throws is dropped. A call in progress on another thread may still use
+/// the former callback.
+///
+/// The default writes only while descriptor 2 is the file that it was when this library was loaded,
+/// or when this function last brought the default back. A program that closes 2 gets that number
+/// for the next file or connection that it opens, where no line may go. A program that redirects 2
+/// on purpose (dup2 onto a log that was rotated, /dev/null of a daemon, the capture of a test)
+/// calls this once more. A descriptor 2 that exec() closes is no standard error at any time, since
+/// neither a parent nor dup2() leaves such a one. Lines left out meanwhile are counted, and the
+/// next line says how many.
+/// The look and the write are two system calls: no other thread may close 2 in between.
 ///
 /// Until the first call the environment decides: TENDON_LOG=error|warn|info|debug, `warn` without
 /// it.
@@ -34,7 +66,8 @@ TENDON_API void set_log_callback(LogLevel level, LogCallback callback);
 /// True when a text of this level reaches the callback: ask before building an expensive one.
 [[nodiscard]] TENDON_API bool log_enabled(LogLevel level) noexcept;
 
-/// Never throws; a text that cannot be delivered is dropped. Never give it payload or keys.
+/// A line about no Context. Never throws, and leaves errno as it is; a text that cannot be
+/// delivered is dropped. Never give it payload or keys.
 TENDON_API void log(LogLevel level, std::string_view where, std::string_view text) noexcept;
 
 }  // namespace v0

@@ -46,6 +46,8 @@ class TENDON_API Listener {
 
   [[nodiscard]] Result<Pipe> accept(Deadline deadline);
   [[nodiscard]] Completion<Pipe> accept_async();
+  /// The next accept() returns this pipe, which was accepted here: see Pipe::give_back().
+  void give_back(Pipe pipe);
   /// Where it listens, with the port that was chosen.
   [[nodiscard]] std::string address() const;
   /// Stops listening; pipes not accepted yet are closed. Idempotent.

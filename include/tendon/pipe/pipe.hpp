@@ -15,8 +15,8 @@
 #include <tendon/pipe/message.hpp>
 #include <tendon/pipe/pipe_stats.hpp>
 #include <tendon/runtime/context.hpp>
+#include <tendon/session/connect_options.hpp>
 #include <tendon/session/path.hpp>
-#include <tendon/session/profile.hpp>
 #include <tendon/tensor/loan.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
@@ -34,11 +34,6 @@ enum class RecvMode : std::uint8_t {
   copy,          ///< always private memory
 };
 
-struct PipeOptions {
-  /// `local`: the peer must prove to be this user on this host. `plaintext`: any peer, unprotected.
-  Profile profile = Profile::local;
-};
-
 class PipeRange;
 
 /// An ordered stream of TensorDicts and messages to and from one peer.
@@ -53,9 +48,11 @@ class PipeRange;
 class TENDON_API Pipe {
  public:
   /// Connects to a Listener: "127.0.0.1:7000", "[::1]:7000", "host:7000", "unix:/path". Returns
-  /// when the peer's Context answered, not when accept() took the pipe.
+  /// when the peer's Context answered, not when accept() took the pipe. Either side may start
+  /// first: while nobody listens it dials until the deadline, then returns `unreachable` with the
+  /// last cause; a deadline of zero is one try. An answer that no Tendon gives ends it at once.
   [[nodiscard]] static Result<Pipe> connect(Context& context, std::string_view address,
-                                            Deadline deadline, PipeOptions options = {});
+                                            Deadline deadline, const ConnectOptions& options = {});
 
   Pipe(Pipe&&) noexcept;
   Pipe& operator=(Pipe&&) noexcept;
@@ -89,6 +86,11 @@ class TENDON_API Pipe {
   /// values are as before.
   [[nodiscard]] Result<void> recv_into(TensorDict& destination, Deadline deadline);
   [[nodiscard]] Result<Message> recv_message(Deadline deadline);
+  /// Puts back what a receive returned: the next one gets it. For a caller that is interrupted
+  /// before it could use the message, as a binding is by a signal.
+  void give_back(Message message);
+  /// The same for the last recv_into(): a copy of what it wrote to `destination` goes back.
+  [[nodiscard]] Result<void> give_back_from(const TensorDict& destination);
   [[nodiscard]] Completion<TensorDict> recv_async();
   /// The result is `destination`, with the message's non-tensor values set in it.
   [[nodiscard]] Completion<TensorDict> recv_into_async(TensorDict destination);
@@ -98,7 +100,8 @@ class TENDON_API Pipe {
   /// for ever.
   [[nodiscard]] PipeRange each(std::chrono::nanoseconds per_message);
 
-  /// The peer's Tendon holds everything sent so far.
+  /// Waits until the peer's Tendon holds everything sent so far. A peer that took everything and
+  /// then closed its end is a success, too; one that closed before that is `pipe_closed`.
   [[nodiscard]] Result<void> flush(Deadline deadline);
   /// Flush, then the orderly end of both directions here. Later calls return `pipe_closed`.
   [[nodiscard]] Result<void> close(Deadline deadline);

@@ -27,10 +27,12 @@ struct ServerOptions {
 /// Owns:    the listener and one thread per connected client.
 /// Threads: safe everywhere; each handler runs on a thread of the server.
 /// Errors:  of serve(): those of Listener::bind.
-/// Blocks:  close() until its deadline; the destructor cancels the clients' pipes and joins.
+/// Blocks:  close() until its deadline; the destructor cancels the clients' pipes and joins. In a
+///          handler of this server both return at once: it still answers its own client, and the
+///          last handler that returns frees what is left.
 /// Cost:    a thread per client: for many quiet clients use a Listener and `_async` calls.
 ///
-/// A handler that throws closes its pipe, and the client gets the reason.
+/// A handler that throws ends its pipe: the client gets `handler_failed` with its text.
 class TENDON_API Server {
  public:
   using Handler = std::function<void(Pipe)>;
@@ -51,8 +53,8 @@ class TENDON_API Server {
 
  private:
   class State;
-  explicit Server(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit Server(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace v0

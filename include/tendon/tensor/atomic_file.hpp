@@ -22,8 +22,9 @@ enum class ExistingFile : std::uint8_t { replace, keep };
 ///          hidden file ".NAME.tendon-...": while it replaces another file, or on a file system
 ///          without nameless files.
 /// Threads: one at a time.
-/// Errors:  storage_full, file_not_found, permission_denied, too_many_open_files, system; after an
-///          error only dropping it makes sense.
+/// Errors:  storage_full (also beyond RLIMIT_FSIZE, without SIGXFSZ), file_not_found,
+///          permission_denied, too_many_open_files, system; after an error only dropping it makes
+///          sense.
 /// Blocks:  on the disk.
 /// Cost:    one write call a write; commit waits until the disk has it (fsync of file and
 ///          directory).
@@ -39,6 +40,9 @@ class TENDON_API AtomicFile {
   AtomicFile& operator=(AtomicFile&&) noexcept;
   ~AtomicFile();
 
+  /// Could it have so many bytes in the end? storage_full beyond RLIMIT_FSIZE. What is long to make
+  /// asks before.
+  [[nodiscard]] Result<void> check_size(std::uint64_t size_bytes) const;
   /// Appends. All of it is written or an error is returned.
   [[nodiscard]] Result<void> write(Bytes bytes);
   /// Appends the pieces in order, in as few system calls as can be.

@@ -55,6 +55,7 @@ struct DTypeInfo {
   std::uint8_t item_size_bytes;
   DLPackType dlpack;
   std::string_view name;              ///< "f32", "bool"
+  std::string_view full_name;         ///< "float32": that of NumPy, ml_dtypes and torch
   std::string_view safetensors_name;  ///< "F32"; empty where the file format has no such type
 };
 
@@ -66,6 +67,8 @@ struct DTypeInfo {
 [[nodiscard]] TENDON_API std::uint64_t item_size_bytes(DType dtype);
 /// "f32", "bool".
 [[nodiscard]] TENDON_API std::string_view to_string(DType dtype);
+/// "float32", "bool": what NumPy, ml_dtypes and torch call it.
+[[nodiscard]] TENDON_API std::string_view full_name(DType dtype);
 /// The type of this name as to_string gives it.
 [[nodiscard]] TENDON_API std::optional<DType> parse_dtype(std::string_view name);
 /// The name in a safetensors file ("F32"), as safetensors 0.8 has them; nullopt for c32, c128 and
@@ -75,6 +78,8 @@ struct DTypeInfo {
 [[nodiscard]] TENDON_API DLPackType to_dlpack_type(DType dtype);
 [[nodiscard]] TENDON_API std::optional<DType> dtype_from_dlpack(DLPackType type);
 TENDON_API std::ostream& operator<<(std::ostream& out, DType dtype);
+/// `out << full_names`: prints types on it by their full names from then on, also those of tensors.
+TENDON_API std::ostream& full_names(std::ostream& out);
 
 /// The DType of a C++ type. Specialise it for a type of your own (a half, a float8) with one member
 /// `static constexpr DType value`; its size must be that of the element.

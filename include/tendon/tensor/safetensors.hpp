@@ -78,6 +78,9 @@ class TENDON_API SafetensorsFile {
   [[nodiscard]] const TensorDict& tensors() const& noexcept { return tensors_; }
   [[nodiscard]] TensorDict tensors() && noexcept { return std::move(tensors_); }
   [[nodiscard]] const SafetensorsHeader& header() const& noexcept { return header_; }
+  /// The entries of __metadata__ that are not Tendon's: {"format", "pt"}. SaveOptions::metadata
+  /// writes them again.
+  [[nodiscard]] SafetensorsMetadata metadata() const;
   /// The file's first bytes as they are, up to the data: length, text and padding.
   [[nodiscard]] Bytes header_bytes() const noexcept {
     return storage_.bytes().first(header_.size_bytes);
@@ -102,7 +105,7 @@ struct SaveOptions {
   Bytes header = {};
 };
 
-/// `SafetensorsFile::open(path)`, tensors only.
+/// `SafetensorsFile::open(path)`, tensors only: without SafetensorsFile::metadata().
 [[nodiscard]] TENDON_API Result<TensorDict> load_safetensors(const std::filesystem::path& path);
 /// `SafetensorsFile::parse(storage)`, tensors only.
 [[nodiscard]] TENDON_API Result<TensorDict> parse_safetensors(Storage storage);

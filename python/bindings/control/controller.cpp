@@ -93,9 +93,13 @@ void bind_steps(Class& controller) {
       .def(
           "collect",
           [](const ControllerHandle& self, std::uint64_t schedule_id, nb::object timeout) {
-            return sliced(self, timeout, [&](Controller& controller, Deadline end) {
-              return controller.collect(schedule_id, end);
-            });
+            const auto controller = (open(self), self.controller);
+            return unwrap(wait_in_slices(
+                until(self, timeout),
+                [&](Deadline end) { return controller->collect(schedule_id, end); },
+                [&](Result<std::vector<StepOutputs>> outputs) {
+                  controller->give_back(*std::move(outputs));
+                }));
           },
           nb::arg("schedule_id"), timeout,
           "The outputs of a step, by rank: one from each KV-parallel rank of the last stage.",

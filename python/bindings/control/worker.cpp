@@ -81,8 +81,9 @@ nb::object group_of(const WorkerHandle& self, std::shared_ptr<Group> WorkerGroup
 
 Step next_step(const WorkerHandle& self, nb::handle timeout) {
   const std::shared_ptr<Worker> worker = open(self);
-  return unwrap(wait_in_slices(deadline_of(timeout, 0),
-                               [&](Deadline end) { return worker->next_step(end); }));
+  return unwrap(wait_in_slices(
+      deadline_of(timeout, 0), [&](Deadline end) { return worker->next_step(end); },
+      [&](Result<Step> step) { worker->give_back(*std::move(step)); }));
 }
 
 void send_outputs(const WorkerHandle& self, std::uint64_t schedule_id, nb::object payload,

@@ -2,10 +2,12 @@
 #include "group/epochs/collectives.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <string_view>
 #include <tendon/observe/log.hpp>
 
+#include "core/float_mode.hpp"
 #include "group/boards/rounds.hpp"
 #include "group/epochs/tuning.hpp"
 #include "group/operands/collective.hpp"
@@ -305,16 +307,13 @@ Script reduce_scatter_steps(const Epoch& epoch, std::span<const std::uint64_t> c
 // Says once of what was forced that it cannot be.
 void check_forced(const Hosts& hosts) {
   if (hosts.are_levels()) return;
-  static const bool kSaid = [] {
-    const std::string operations = forced_two_level(Tuning::get());
-    if (!operations.empty()) {
-      log(LogLevel::warn, "group.tuning",
-          "TENDON_COLLECTIVES forces two levels for " + operations +
-              ", which need several hosts and several members on one of them: chosen by size");
-    }
-    return true;
-  }();
-  (void)kSaid;
+  static constinit std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  const std::string operations = forced_two_level(Tuning::get());
+  if (operations.empty()) return;
+  log(LogLevel::warn, "group.tuning",
+      "TENDON_COLLECTIVES forces two levels for " + operations +
+          ", which need several hosts and several members on one of them: chosen by size");
 }
 
 /// What reductions over links work on: for each dtype one tensor without gaps, and the way back.
@@ -375,6 +374,15 @@ void scale(const Tensor& tensor, double factor) {
   const std::byte* const input = data;
   reduce(ReduceOp::premul_sum(factor), tensor.dtype(), {data, tensor.size_bytes()},
          std::span(&input, 1));
+}
+
+// The same number at each member, whatever mode its program computes in. Volatile, because a
+// compiler may move arithmetic out of the mode, but no access to these.
+double part_of(std::uint32_t count) {
+  const DefaultFloatMode mode;
+  const volatile double divisor = count;
+  const volatile double part = 1.0 / divisor;
+  return part;
 }
 
 std::vector<DType> dtypes_of(std::span<const Flat::Run> runs) {
@@ -445,7 +453,7 @@ Result<std::shared_ptr<Operation>> reduce_over_links(GroupCore& core, Epoch& epo
   auto finish = [packed, inputs, output, takes, op, count = member.count] {
     if (!takes) return;
     for (const Packed& each : *packed) {
-      if (op.kind() == ReduceKind::avg) scale(each.memory, 1.0 / count);
+      if (op.kind() == ReduceKind::avg) scale(each.memory, part_of(count));
       each.unpack();
     }
     output->finish();

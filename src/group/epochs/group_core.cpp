@@ -2,7 +2,6 @@
 #include "group/epochs/group_core.hpp"
 
 #include <algorithm>
-#include <tendon/observe/log.hpp>
 
 #include "core/peer_error.hpp"
 #include "core/text.hpp"
@@ -78,6 +77,7 @@ Result<std::shared_ptr<GroupCore>> GroupCore::join(const std::shared_ptr<Mesh>& 
 
 Result<std::shared_ptr<GroupCore>> GroupCore::subgroup(std::span<const GroupRank> ranks,
                                                        Deadline deadline, std::string_view name) {
+  TENDON_CHECK(check_process("group.subgroup"));
   const auto now = epoch();
   ByPlace<MeshPlace> places;
   for (const GroupRank rank : ranks) {
@@ -187,7 +187,7 @@ void GroupCore::take_back_held() {
                     "this member has left group \"" + name_ + "\" while " + name +
                         " had not taken what was sent to it before; nothing of this was delivered"};
     if (const std::size_t count = channel->take_back_held(id_, why); count != 0) {
-      log(LogLevel::warn, why.where, std::to_string(count) + " messages: " + why.detail);
+      context()->log(LogLevel::warn, why.where, std::to_string(count) + " messages: " + why.detail);
     }
   }
 }
@@ -204,6 +204,7 @@ void GroupCore::abort(std::string_view reason) {
 }
 
 std::shared_ptr<Epoch> GroupCore::epoch() const {
+  if (context()->forked()) return std::make_shared<Epoch>();
   const Lock lock(state_mutex_);
   return epoch_;
 }

@@ -68,6 +68,10 @@ class GroupCore final : public MeshListener,
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept {
     return mesh_->context();
   }
+  /// `forked`, for calls that look at the epoch before all else.
+  [[nodiscard]] Result<void> check_process(std::string_view where) const {
+    return context()->forked() ? context()->usable(where) : Result<void>();
+  }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] std::uint64_t epochs_entered() const noexcept { return epochs_entered_.load(); }

@@ -233,6 +233,7 @@ class GroupCore::Entering {
     if (next_ == nullptr || next_->view != aim->view.epoch || next_->attempt != aim->attempt) {
       if (shown_ && may_run_already(aim->view)) return false;
       if (shown_) tell_that_it_fails();
+      TENDON_CHECK(is_whole_if_it_must(aim->view));
       TENDON_CHECK(make(*aim));
     }
     if (!shown_) {
@@ -445,6 +446,15 @@ class GroupCore::Entering {
     if (core_.seats_.agreement().state() != Agreement::State::evicted) return {};
     return Error{ErrorCode::peer_lost, where_,
                  "the others went on without this member of group \"" + core_.name_ + "\""};
+  }
+
+  // Others may have lost somebody whom this member has not, and agreed to go on without.
+  Result<void> is_whole_if_it_must(const View& view) const TENDON_EXCLUDES(core_.state_mutex_) {
+    if (members_ != Of::everybody || view.members.count() == core_.mesh_places_.size()) return {};
+    const Lock lock(core_.state_mutex_);
+    return Error{ErrorCode::peer_lost, where_,
+                 "other members of group \"" + core_.name_ + "\" have lost " +
+                     core_.empty_places() + " before it was complete"};
   }
 
   Result<void> make(const Aim& aim) {

@@ -7,6 +7,7 @@
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "core/process_wide.hpp"
 #include "group/boards/board.hpp"
 
 namespace tendon::v0::detail {
@@ -175,14 +176,14 @@ bool hides_a_chain(const Tuning& tuning, const Hosts& hosts, std::uint64_t size_
 }  // namespace
 
 const Tuning& Tuning::get() {
-  static const Tuning kTuning = [] {
+  static constinit MadeOnce<const Tuning> tuning;
+  return tuning.get([] {
     const char* const text = std::getenv("TENDON_COLLECTIVES");
     const ReadTuning read = read_tuning(text == nullptr ? "" : text);
     for (const std::string& complaint : read.complaints)
       log(LogLevel::warn, "group.tuning", complaint);
-    return read.tuning;
-  }();
-  return kTuning;
+    return std::make_unique<const Tuning>(read.tuning);
+  });
 }
 
 std::span<const TuningRow> tuning_rows() { return kRows; }

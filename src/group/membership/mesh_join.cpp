@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <tendon/observe/log.hpp>
 #include <tendon/session/address.hpp>
 
 #include "core/text.hpp"
 #include "group/membership/mesh.hpp"
 #include "runtime/connect.hpp"
+#include "runtime/strangers.hpp"
 #include "session/nonce128.hpp"
 
 namespace tendon::v0::detail {
@@ -454,7 +454,7 @@ void Mesh::on_join(Channel& channel, const InboundMessage& inbound) {
           ") is of another group than the processes that came back before it";
   }
   if (why.empty()) return seat(channel, rank, std::string(inbound.text()), envelope.group);
-  log(LogLevel::warn, kWhere, "refused a member: " + why);
+  refuse_stranger(context_.get(), kWhere, stranger_at(channel.link()), why);
   refused_ = Refusal{Error{ErrorCode::invalid_argument, kWhere, why}, may_pass};
   channel.post({.kind = EnvelopeKind::refuse, .tag = may_pass ? kRefusedForNow : 0u},
                as_bytes(why));

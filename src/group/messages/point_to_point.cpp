@@ -125,6 +125,7 @@ struct Wanted {
 };
 
 Result<Wanted> want(GroupCore& core, From from, std::string_view what) {
+  TENDON_CHECK(core.check_process("group.recv"));
   Wanted wanted{core.epoch(), {}, from.tag};
   if (!from.rank) return wanted;
   // What came before a failure can still be taken; look() says the rest.
@@ -229,12 +230,54 @@ Result<void> fits(const Flat& flat, const Epoch& epoch, const MessageBox::Entry&
                    (envelope.count == flat.size_bytes() ? ": another shape or dtype" : "")};
 }
 
+Received received_of(const Epoch& epoch, const MessageBox::Entry& entry) {
+  const GroupRank former{epoch.size()};  // of no member of this epoch
+  return {.rank = epoch.rank_at(entry.place).value_or(former),
+          .tag = entry.inbound.envelope.tag,
+          .place = entry.place.value,
+          .number = entry.number};
+}
+
 Received take_in(const Epoch& epoch, const MessageBox::Entry& entry, Flat& flat) {
   flat.write(0, entry.inbound.payload());
   flat.finish();
   entry.inbound.credit();
-  const GroupRank former{epoch.size()};  // of no member of this epoch
-  return {epoch.rank_at(entry.place).value_or(former), entry.inbound.envelope.tag};
+  return received_of(epoch, entry);
+}
+
+// A message that was taken, to where it was, with bytes of its own.
+void put_back(GroupCore& core, MessageBox::Entry&& entry, const Storage& bytes) {
+  InboundMessage& inbound = entry.inbound;
+  inbound.size_bytes = bytes.size_bytes();
+  inbound.body.place = IncomingBody::Place::private_copy;
+  inbound.body.data = bytes.data();
+  inbound.body.owner = bytes.owner();
+  core.messages().put_back(std::move(entry));
+  core.context()->wake_for_work();
+}
+
+// The same, as begin() said it: `head` before what `flat` has.
+Result<void> put_back(GroupCore& core, const Received& received, const Flat& flat,
+                      std::span<const std::byte> head) {
+  if (received.number == 0) {
+    return Error{ErrorCode::invalid_argument, "group.give_back",
+                 "it was not received: the number of a message is 1 or more"};
+  }
+  TENDON_CHECK(core.context()->usable("group.give_back"));
+  TENDON_TRY(bytes, Storage::allocate(head.size() + flat.size_bytes()));
+  std::ranges::copy(head, bytes.data());
+  flat.read(0, {bytes.data() + head.size(), flat.size_bytes()});
+  MessageBox::Entry entry{.place = {received.place}, .number = received.number, .inbound = {}};
+  Envelope& envelope = entry.inbound.envelope;
+  envelope.kind = EnvelopeKind::message;
+  envelope.op = head.empty() ? kTensors : kWholeDict;
+  if (const auto dtype = flat.dtype()) envelope.dtype = static_cast<std::uint8_t>(*dtype);
+  envelope.group = core.id();
+  envelope.count = flat.size_bytes();
+  envelope.extra = flat.shape_hash();
+  envelope.tag = received.tag;
+  put_back(core, std::move(entry), bytes);
+  return {};
 }
 
 Result<std::vector<std::byte>> head_of(const TensorDict& dict, std::uint64_t tensor_bytes) {
@@ -348,14 +391,13 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
     });
   }
   void cancel() override {
-    if (core_->context()->forked()) return;
     const Lock lock(mutex_);
     end(Error{ErrorCode::cancelled, "completion.cancel", "the receive was cancelled"});
   }
   void abandon() override { cancel(); }
   void give_back() override {
     cancel();
-    if (!core_->context()->forked()) hand_back();
+    hand_back();
   }
   // A copy: the caller may write to the tensors.
   void left_over(Result<Received> received) override {
@@ -363,12 +405,7 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
     auto copy = Storage::allocate(flat_.size_bytes());
     if (!copy) return;
     flat_.read(0, {copy->data(), copy->size_bytes()});
-    InboundMessage& inbound = came_.inbound;
-    inbound.body.place = IncomingBody::Place::private_copy;
-    inbound.body.data = copy->data();
-    inbound.body.owner = copy->owner();
-    core_->messages().put_back(std::move(came_));
-    core_->context()->wake_for_work();
+    put_back(*core_, std::move(came_), *copy);
   }
   void schedule(std::function<void()> run) override { core_->context()->schedule(std::move(run)); }
   bool progress() override {
@@ -400,7 +437,7 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
   }
   void end(Result<Received> result) TENDON_REQUIRES(mutex_) {
     if (std::exchange(ended_, true)) return;
-    posted_->withdraw();
+    if (posted_) posted_->withdraw();  // its arguments may have been refused
     if (auto run = finish(std::move(result))) schedule(std::move(run));
     core_->context()->note_completed();
   }
@@ -471,7 +508,19 @@ Result<void> init_remote(GroupCore& core, const TensorDict& dict, To to, Deadlin
   return finish_sending(core, sending, "init_remote", deadline);
 }
 
-Result<TensorDict> from_remote_init(GroupCore& core, From from, Deadline deadline) {
+Result<void> give_back(GroupCore& core, const Tensors& tensors, const Received& received) {
+  TENDON_TRY(flat, Flat::make(tensors, Use::read, Hold::borrow, "group.give_back"));
+  return put_back(core, received, flat, {});
+}
+
+Result<void> give_back_init(GroupCore& core, const TensorDict& dict, const Received& received) {
+  TENDON_TRY(flat, Flat::make(dict, Use::read, Hold::borrow, "group.give_back"));
+  TENDON_TRY(head, head_of(dict, flat.size_bytes()));
+  return put_back(core, received, flat, head);
+}
+
+Result<TensorDict> from_remote_init(GroupCore& core, From from, Deadline deadline,
+                                    Received* received) {
   TENDON_TRY(wanted, want(core, from, "from_remote_init"));
   TENDON_TRY(entry, wait_for(core, wanted, "from_remote_init", deadline,
                              [](const MessageBox::Entry& found) -> Result<void> {
@@ -481,6 +530,7 @@ Result<TensorDict> from_remote_init(GroupCore& core, From from, Deadline deadlin
                              }));
   auto dict = read_dict(entry.inbound.payload());
   entry.inbound.credit();
+  if (received != nullptr) *received = received_of(*wanted.epoch, entry);
   return dict;
 }
 

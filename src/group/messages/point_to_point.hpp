@@ -20,7 +20,12 @@ namespace tendon::v0::detail {
                                               const Tensors& tensors, From from);
 [[nodiscard]] Result<void> init_remote(GroupCore& core, const TensorDict& dict, To to,
                                        Deadline deadline);
-[[nodiscard]] Result<TensorDict> from_remote_init(GroupCore& core, From from, Deadline deadline);
+[[nodiscard]] Result<TensorDict> from_remote_init(GroupCore& core, From from, Deadline deadline,
+                                                  Received* received);
+[[nodiscard]] Result<void> give_back(GroupCore& core, const Tensors& tensors,
+                                     const Received& received);
+[[nodiscard]] Result<void> give_back_init(GroupCore& core, const TensorDict& dict,
+                                          const Received& received);
 [[nodiscard]] Result<TensorDict> broadcast_init(Group& group, GroupCore& core,
                                                 const TensorDict& dict, GroupRank root,
                                                 Deadline deadline);

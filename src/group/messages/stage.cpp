@@ -74,7 +74,6 @@ class StageSend final : public CompletionState<void>, public Work {
     for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->cancel();
   }
   void stop(Error error) {
-    if (stages_->context()->forked()) return;
     {
       const Lock lock(mutex_);
       if (finished() || failure_) return;
@@ -102,6 +101,7 @@ struct StageMessages {
 Result<StageMessages> messages_of(const GroupCore& stages, const GroupCore& tensor_group,
                                   const Tensor& tensor, GroupRank peer) {
   static std::atomic<std::int64_t> sends{0};
+  TENDON_CHECK(stages.check_process("group.send_to_stage"));
   TENDON_TRY(packed, tensor.contiguous());
   // Within one host there is no link between the stages to spare: to pass shares on would move the
   // same bytes in more steps. A member that shares memory with all of its stage and with its
@@ -134,6 +134,7 @@ Result<void> check_receive(const GroupCore& stages, const Tensor& tensor, GroupR
     return Error{ErrorCode::read_only, "group.recv_from_stage",
                  "the tensor to be received into may only be read"};
   }
+  TENDON_CHECK(stages.check_process("group.recv_from_stage"));
   const auto epoch = stages.epoch();
   if (peer.value < epoch->size() && peer != epoch->self) return {};
   return Error{

@@ -69,13 +69,11 @@ void StageReceive::drive(Deadline deadline) {
 }
 
 void StageReceive::cancel() {
-  if (stages_->context()->forked()) return;
   const Lock lock(mutex_);
   stop(Error{ErrorCode::cancelled, "completion.cancel", "the receive was cancelled"});
 }
 
 void StageReceive::expire() {
-  if (stages_->context()->forked()) return;
   const Lock lock(mutex_);
   stop(Error{ErrorCode::timeout, kWhere, missing()});
 }

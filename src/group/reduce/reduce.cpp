@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/float_mode.hpp"
 #include "group/reduce/reduce_kernels.hpp"
 
 namespace tendon::v0::detail {
@@ -92,6 +93,9 @@ void reduce(const ReduceOp& op, DType dtype, MutableBytes out,
     return;
   }
   const Reduction reduction{op.kind(), op.factor(), out, inputs};
+  // The replicas differ where one thread flushes or rounds in another way than the others. The
+  // kernels are called through tables of functions: no compiler moves them across this.
+  const DefaultFloatMode mode;
   switch (dtype) {
     case DType::f16:
     case DType::bf16:

@@ -17,8 +17,9 @@ namespace tendon::v0::detail {
 Result<void> check_reduce(const ReduceOp& op, DType dtype, std::string_view where);
 
 /// Element i of `out` becomes inputs[0][i] op inputs[1][i] op ..., in this order, as ReduceOp says;
-/// avg divides by the number of inputs. The bits do not depend on the processor, on alignment or on
-/// where in `out` an element lies, so a caller may cut the elements as it likes.
+/// avg divides by the number of inputs. The bits do not depend on the processor, on the mode of
+/// arithmetic that the program has chosen, on alignment or on where in `out` an element lies, so a
+/// caller may cut the elements as it likes.
 ///
 /// `out` is a whole number of elements, each input has as many, at any address. `out` may be one of
 /// the inputs; otherwise they do not overlap. At least one input; check_reduce() has agreed.

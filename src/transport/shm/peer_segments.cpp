@@ -30,7 +30,9 @@ struct Announcement {
   bool truncated = false;
 };
 
-Announcement receive(int socket) {
+// Leaves it on the socket: the descriptor that came with one that was taken, and found no number
+// here, would be lost for ever.
+Announcement look_at(int socket) {
   Announcement announcement;
   iovec io{&announcement.descriptor, sizeof announcement.descriptor};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 4)> control{};
@@ -39,7 +41,7 @@ Announcement receive(int socket) {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  announcement.got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  announcement.got = recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (announcement.got <= 0) return announcement;
   announcement.truncated = (message.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
@@ -55,6 +57,16 @@ Announcement receive(int socket) {
   return announcement;
 }
 
+// The announcement that look_at() saw; its descriptors were passed on then.
+void take(int socket) {
+  Descriptor descriptor;
+  iovec io{&descriptor, sizeof descriptor};
+  msghdr message{};
+  message.msg_iov = &io;
+  message.msg_iovlen = 1;
+  (void)recvmsg(socket, &message, MSG_DONTWAIT);
+}
+
 }  // namespace
 
 PeerSegments::PeerSegments(std::string peer_name, std::uint64_t peer_cap_bytes,
@@ -66,17 +78,17 @@ PeerSegments::PeerSegments(std::string peer_name, std::uint64_t peer_cap_bytes,
       sink_of_(std::move(sink_of)) {}
 
 Result<void> PeerSegments::read(int socket) {
+  lacks_descriptor_ = false;
   while (socket >= 0 && !turn_is_spent()) {
-    Announcement announcement = receive(socket);
+    Announcement announcement = look_at(socket);
     if (announcement.got <= 0) return {};  // nothing yet; the link learns of an end by itself
-    ++taken_in_turn_;
     // None came: the kernel could not number it here. Some came: the peer passed too many.
     if (announcement.truncated && announcement.fds.empty()) {
-      return Error{ErrorCode::too_many_open_files, "shm.announce",
-                   "a segment of " + peer_name_ +
-                       " could not be taken in: this process has no free descriptor (raise "
-                       "RLIMIT_NOFILE)"};
+      lacks_descriptor_ = true;
+      return {};
     }
+    take(socket);
+    ++taken_in_turn_;
     const Descriptor& descriptor = announcement.descriptor;
     if (announcement.got != static_cast<ssize_t>(sizeof descriptor) ||
         announcement.fds.size() != 1 || descriptor.kind != MessageKind::segment) {
@@ -144,18 +156,15 @@ Result<void> PeerSegments::has_room(std::uint64_t size_bytes) {
 Result<void> PeerSegments::map(Announced& announced) {
   AttachedSegment& segment = *announced.segment;
   if (segment.memory != nullptr) return {};
-  OwnedFd fd(fcntl(announced.fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!fd) return system_error("shm.announce", "fcntl(F_DUPFD_CLOEXEC)", errno);
   const std::uint64_t size_bytes = segment.slot_bytes * segment.slot_count;
   TENDON_CHECK(has_room(size_bytes));
   auto memory = segment.access == Access::read_only
-                    ? Segment::attach_published(std::move(fd), size_bytes)
-                    : Segment::attach(std::move(fd), size_bytes);
-  if (!memory) return std::move(memory).error();
+                    ? Segment::attach_published(std::move(announced.fd), size_bytes)
+                    : Segment::attach(std::move(announced.fd), size_bytes);
+  if (!memory) return std::move(memory).error();  // the descriptor is there for the next try
   segment.memory = *std::move(memory);
   segment.memory->release_fd();
   mapped_bytes_ += size_bytes;
-  announced.fd.reset();
   return {};
 }
 

@@ -22,14 +22,13 @@ namespace tendon::v0::detail {
 /// The memory that a peer lets this process map: segments of slots for its messages, and segments
 /// that it shows to one sink. What it shows to several is mapped once, as long as one of them has
 /// it. A segment that cannot be mapped costs the messages in it, not the link, and is tried again
-/// with the next message.
+/// with the next message. One for which this process has no free descriptor stays on the socket.
 ///
 /// Owns:    the mappings; the descriptor of a segment until it is mapped.
 /// Threads: the link's receive lock is held for every call.
-/// Errors:  protocol_violation for what no honest peer sends, too_many_open_files: both end the
-///          link.
+/// Errors:  protocol_violation for what no honest peer sends, which ends the link.
 /// Blocks:  never.
-/// Cost:    a system call an announcement, four a mapping.
+/// Cost:    two system calls an announcement, three a mapping.
 class PeerSegments {
  public:
   /// `sink_of` finds the sink of a pipe, which is shown what the peer publishes; null: none.
@@ -43,6 +42,8 @@ class PeerSegments {
   [[nodiscard]] bool turn_is_spent() const noexcept { return taken_in_turn_ == kMostAnnouncements; }
   /// Takes in what was announced on the link's socket. `socket` may be -1: nothing comes then.
   [[nodiscard]] Result<void> read(int socket);
+  /// The last read() found one on the socket, which could not be given a descriptor: read() again.
+  [[nodiscard]] bool lacks_descriptor() const noexcept { return lacks_descriptor_; }
   /// Can the body of this message be found without another read()?
   [[nodiscard]] bool knows(std::uint32_t segment) const noexcept {
     return segment < announced_.size() || shared_.contains(segment);
@@ -83,6 +84,7 @@ class PeerSegments {
   const std::shared_ptr<ShmMemory> memory_;
   const std::function<MessageSink*(std::uint32_t)> sink_of_;
   std::uint32_t taken_in_turn_ = 0;
+  bool lacks_descriptor_ = false;
   std::uint64_t mapped_bytes_ = 0;                // of slots
   std::uint64_t published_bytes_ = 0;             // of files_, or more
   std::vector<Announced> announced_;              // by the peer's number

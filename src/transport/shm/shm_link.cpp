@@ -21,6 +21,7 @@
 
 #include "core/failpoint.hpp"
 #include "core/stage_clock.hpp"
+#include "core/text.hpp"
 #include "memory/claim.hpp"
 #include "memory/recycler.hpp"
 #include "transport/liveness.hpp"
@@ -132,7 +133,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
 
   // Receiving
   enum class Pause : std::uint8_t { heeded, ignored };
-  [[nodiscard]] bool may_take() const noexcept;
+  [[nodiscard]] bool may_take() const noexcept TENDON_REQUIRES(receive_mutex());
   enum class Taken : std::uint8_t { yes, later };
   bool go_on() TENDON_REQUIRES(receive_mutex());
   int take_messages(int most_count, Pause pause) TENDON_REQUIRES(receive_mutex());
@@ -140,9 +141,7 @@ class ShmLink final : public Link, public SharedMemoryLink {
   [[nodiscard]] bool needs_announcements(const Descriptor& descriptor) const
       TENDON_REQUIRES(receive_mutex());
   Result<IncomingBody> body_of(const Descriptor& descriptor) TENDON_REQUIRES(receive_mutex());
-  Result<void> read_announcements() TENDON_REQUIRES(receive_mutex()) {
-    return as_violation(segments_.read(socket_.get()));
-  }
+  Result<void> read_announcements() TENDON_REQUIRES(receive_mutex());
   template <class T>
   [[nodiscard]] Result<T> as_violation(Result<T> result) const;
   void on_room() noexcept;
@@ -163,6 +162,13 @@ class ShmLink final : public Link, public SharedMemoryLink {
 
   MessagesIn in_ TENDON_GUARDED_BY(receive_mutex());
   PeerSegments segments_ TENDON_GUARDED_BY(receive_mutex());
+  ///   enough -> lacking -> stalled;  both -> enough with the next tick, which may be in vain
+  enum class Descriptors : std::uint8_t {
+    enough,   ///< the socket is watched
+    lacking,  ///< it is not: an announcement stays there, because none was free for it
+    stalled   ///< and the next message of the ring waits for what is announced
+  };
+  Descriptors descriptors_ TENDON_GUARDED_BY(receive_mutex()) = Descriptors::enough;
   HeldBytes small_;
   std::atomic<bool> paused_{false};  // the ring is not read: see may_take()
 
@@ -388,7 +394,7 @@ Result<bool> ShmLink::pass(Descriptor descriptor, const Segment& segment) {
   if (sent < 0 && (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS)) return false;
   if (sent != static_cast<ssize_t>(sizeof descriptor)) {
     return Error{ErrorCode::peer_lost, "shm.announce",
-                 "peer " + peer_name() + " is gone: " + std::strerror(errno), errno};
+                 "peer " + peer_name() + " is gone: " + errno_text(errno), errno};
   }
   return true;
 }
@@ -459,7 +465,8 @@ bool ShmLink::has_input() const noexcept {
 
 // Not while the program leaves so many small messages, or the peer so many answers, where they are.
 bool ShmLink::may_take() const noexcept {
-  return small_.has_room(kMaxInlineBytes) && posted_bytes() <= kMaxUnreadAnswerBytes;
+  return descriptors_ != Descriptors::stalled && small_.has_room(kMaxInlineBytes) &&
+         posted_bytes() <= kMaxUnreadAnswerBytes;
 }
 
 // The program took something: the ring may be read again. Nothing else tells the Context.
@@ -515,6 +522,22 @@ bool ShmLink::go_on() {
   return moved;
 }
 
+// Epoll would tell of an announcement that stays on the socket again and again.
+Result<void> ShmLink::read_announcements() {
+  const bool lacked_before = segments_.lacks_descriptor();
+  TENDON_CHECK(as_violation(segments_.read(socket_.get())));
+  if (!segments_.lacks_descriptor()) return {};
+  if (!lacked_before) {
+    log(LogLevel::warn, "shm.announce",
+        "a segment of " + peer_name() +
+            " waits, and with it what lies there: this process has no free descriptor (raise "
+            "RLIMIT_NOFILE)");
+  }
+  if (descriptors_ == Descriptors::enough) descriptors_ = Descriptors::lacking;
+  if (reactor_ != nullptr) reactor_->forget(socket_.get());
+  return {};
+}
+
 // Announcements are not in the ring. What these may use or end was announced before them.
 bool ShmLink::needs_announcements(const Descriptor& descriptor) const {
   switch (descriptor.kind) {
@@ -530,7 +553,8 @@ bool ShmLink::needs_announcements(const Descriptor& descriptor) const {
   }
 }
 
-// Later: more was announced than this turn takes in, and the message has to wait for it.
+// Later: more was announced than this turn takes in, or than there are descriptors for, and the
+// message has to wait for it.
 Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   if (const auto wrong = check_descriptor(descriptor, peer_cap_bytes()); !wrong.empty()) {
     return violation("shm.receive", "message of kind " + std::to_string(int(descriptor.kind)) +
@@ -539,6 +563,10 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   if (needs_announcements(descriptor)) {
     TENDON_CHECK(read_announcements());
     if (segments_.turn_is_spent()) return Taken::later;
+    if (segments_.lacks_descriptor() && needs_announcements(descriptor)) {
+      descriptors_ = Descriptors::stalled;
+      return Taken::later;
+    }
   }
   in_.note(descriptor);
   switch (descriptor.kind) {
@@ -561,7 +589,6 @@ Result<ShmLink::Taken> ShmLink::take_in(const Descriptor& descriptor) {
   }
   TENDON_TRY(body, body_of(descriptor));
   TENDON_STAGE(body_made);
-  if (body.failure() != nullptr) log(LogLevel::warn, "shm.receive", body.failure()->detail);
   if (descriptor.kind == MessageKind::open) {
     if (body.failure() != nullptr) return *body.failure();
     if (observer_ != nullptr)
@@ -618,6 +645,9 @@ void ShmLink::tick(std::chrono::steady_clock::time_point now) {
   const std::uint64_t beat = memory_->theirs().beat.load(std::memory_order_relaxed);
   liveness_.tick(now);
   if (beat != std::exchange(last_beat_, beat)) liveness_.heard();
+  if (descriptors_ != Descriptors::enough && reactor_ != nullptr && socket_ &&
+      reactor_->watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, weak_from_this()))
+    descriptors_ = Descriptors::enough;
   suspect_ = liveness_.is_suspect(liveness_.silence());
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/failpoint.hpp"
+#include "core/text.hpp"
 #include "memory/recycler.hpp"
 #include "transport/liveness.hpp"
 #include "transport/stream/bulk_out.hpp"
@@ -657,7 +658,7 @@ Error LinkOverStreams::lost(std::string_view how) const {
 }
 
 Error LinkOverStreams::lost(int error) const {
-  Error result = lost("the connection broke: " + std::string(std::strerror(error)));
+  Error result = lost("the connection broke: " + errno_text(error));
   result.system_errno = error;
   return result;
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/context_core.hpp"
 #include "support/control_team.hpp"
+#include "support/log_lines.hpp"
 
 namespace tendon::test {
 namespace {
@@ -87,13 +88,15 @@ class OneWorker : public testing::Test {
 };
 
 TEST_F(OneWorker, AWorkerThatDoesNotFitIsRefusedInTheControllersWords) {
-  Context context = Context::create().value();
+  Context context = Context::create({.name = "misfit"}).value();
+  const LogLines lines;
   EXPECT_TRUE(fails_with(connect(context, layout_of(2, 1, 1), 1), ErrorCode::invalid_argument,
                          "the worker's layout is tensor 2"));
   EXPECT_TRUE(fails_with(connect(context, layout_of(1, 1, 1), 0, 8), ErrorCode::invalid_argument,
                          "schema hash 8"));
   EXPECT_TRUE(
       fails_with(connect(context, layout_of(1, 1, 1), 3), ErrorCode::invalid_argument, "3"));
+  EXPECT_TRUE(lines.have("control.join refused misfit ("));
 }
 
 TEST_F(OneWorker, ARankThatIsTakenIsRefused) {
@@ -164,6 +167,35 @@ TEST_F(OneWorker, StepsInFlightAreTheBackPressure) {
   go.set_value();
   EXPECT_TRUE(succeeds(controller_.drain(kPatience)));
   EXPECT_TRUE(succeeds(controller_.collect(2, kPatience)));
+  EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
+}
+
+TEST_F(OneWorker, AStepAndItsOutputsThatAreGivenBackComeAgain) {
+  WorkerThreads workers(controller_);
+  workers.start(0,
+                [](Worker& worker) {
+                  for (std::uint64_t id = 1; id <= 2; ++id) {
+                    auto taken = worker.next_step(kPatience);
+                    ASSERT_TRUE(succeeds(taken));
+                    worker.give_back(*std::move(taken));
+                    const auto step = worker.next_step(kPatience);
+                    ASSERT_TRUE(succeeds(step));
+                    EXPECT_EQ(step->inputs.schedule_id, id);
+                    EXPECT_EQ(text_of(step->inputs.payload), "prompt");
+                    ASSERT_TRUE(succeeds(worker.send_outputs(
+                        {.schedule_id = id, .payload = storage_of("answer")}, kPatience)));
+                  }
+                  EXPECT_TRUE(fails_with(worker.next_step(kPatience), ErrorCode::end_of_stream));
+                },
+                {.schema_hash = 7});
+  ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    ASSERT_TRUE(succeeds(
+        controller_.broadcast({.schedule_id = id, .payload = storage_of("prompt")}, kPatience)));
+    controller_.give_back(controller_.collect(id, kPatience).value());
+    EXPECT_EQ(text_of(controller_.collect(id, kPatience).value().front().payload), "answer");
+    EXPECT_TRUE(fails_with(controller_.collect(id, kPatience), ErrorCode::invalid_argument));
+  }
   EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
 }
 

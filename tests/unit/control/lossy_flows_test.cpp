@@ -28,7 +28,8 @@ TEST_P(LossyFlows, EveryStepIsWorkedOnOnceAndInOrder) {
   const auto controller = std::make_shared<ControllerCore>(
       layout, ControllerOptions{.idle_heartbeat = 60ms, .step_heartbeat = 60ms}, network,
       detail::open_wake().value(), std::string(detail::kRunIdBytes, 'r'));
-  controller->serve(Listener::bind(context, "127.0.0.1:0").value());
+  ASSERT_TRUE(succeeds(controller->serve(detail::ContextCore::of(context),
+                                         Listener::bind(context, "127.0.0.1:0").value())));
   constexpr std::uint64_t kSteps = 40;
   std::vector<std::thread> workers;
   for (std::uint32_t rank = 0; rank < layout.world_size(); ++rank) {

@@ -63,5 +63,22 @@ TEST(StepLedger, ADifferenceBetweenRanksIsADivergenceThatNamesThem) {
   EXPECT_TRUE(fails_with(ledger.collect(1), ErrorCode::divergence, "rank 1 says 12"));
 }
 
+TEST(StepLedger, WhatWasCollectedCanBePutBack) {
+  StepLedger ledger(ParallelLayout::make({.tensor = 1, .pipeline = 1, .kv = 2}).value());
+  ledger.begin(7);
+  EXPECT_TRUE(ledger.add(outputs(7, 0, 3)));
+  EXPECT_TRUE(ledger.add(outputs(7, 1, 3)));
+  ledger.put_back(ledger.collect(7).value());
+  EXPECT_TRUE(ledger.is_complete(7));
+  EXPECT_TRUE(ledger.is_idle());
+  EXPECT_EQ(ledger.uncollected(), 1U);
+  EXPECT_TRUE(ledger.has_microbatch(7)) << "the outputs come behind it";
+  const auto again = ledger.collect(7);
+  ASSERT_TRUE(succeeds(again));
+  ASSERT_EQ(again->size(), 2U);
+  EXPECT_EQ((*again)[1].rank.value, 1U);
+  EXPECT_FALSE(ledger.has(7));
+}
+
 }  // namespace
 }  // namespace tendon::test

@@ -86,15 +86,11 @@ TEST(Error, SystemErrorsGetCodesOfTheirOwn) {
     int errno_value;
     ErrorCode code;
   } kCases[] = {
-      {EMFILE, ErrorCode::too_many_open_files},
-      {ENFILE, ErrorCode::too_many_open_files},
-      {ENOSPC, ErrorCode::storage_full},
-      {ENOMEM, ErrorCode::resource_exhausted},
-      {EADDRINUSE, ErrorCode::address_in_use},
-      {EACCES, ErrorCode::permission_denied},
-      {ENOENT, ErrorCode::file_not_found},
-      {ECONNREFUSED, ErrorCode::unreachable},
-      {EIO, ErrorCode::system},
+      {EMFILE, ErrorCode::too_many_open_files}, {EFBIG, ErrorCode::storage_full},
+      {ENFILE, ErrorCode::too_many_open_files}, {ENOSPC, ErrorCode::storage_full},
+      {ENOMEM, ErrorCode::resource_exhausted},  {EADDRINUSE, ErrorCode::address_in_use},
+      {EACCES, ErrorCode::permission_denied},   {ENOENT, ErrorCode::file_not_found},
+      {ECONNREFUSED, ErrorCode::unreachable},   {EIO, ErrorCode::system},
   };
   for (const auto& test : kCases) {
     const Error error = system_error("test.where", "open('file')", test.errno_value);

@@ -110,12 +110,13 @@ TEST(OwnedFd, PeerSeesTheEndAlthoughAChildLivesOn) {
   if (child == 0) {
     close(leash[1]);
     char byte = 0;
-    _exit(read(leash[0], &byte, 1) == 0 ? 0 : 1);  // lives until the parent lets go
+    _exit(TEMP_FAILURE_RETRY(read(leash[0], &byte, 1)) == 0 ? 0
+                                                            : 1);  // lives until the parent lets go
   }
   ASSERT_GT(child, 0);
   writer.reset();
   char byte = 0;
-  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "the child holds the writing end";
+  EXPECT_EQ(TEMP_FAILURE_RETRY(read(ends[0], &byte, 1)), 0) << "the child holds the writing end";
   close(leash[0]);
   close(leash[1]);
   close(ends[0]);

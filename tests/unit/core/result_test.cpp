@@ -114,5 +114,15 @@ static_assert(HasArrowOnRvalue<Result<std::string>&>);
 static_assert(!HasArrowOnRvalue<Result<std::string>&&>);
 static_assert(std::is_same_v<decltype(std::declval<Result<std::string>>().value()), std::string>);
 
+TEST(ResultDeathTest, UsingTheValueBehindAnErrorSaysWhichAndAborts) {
+  Result<std::string> failed = Error{ErrorCode::peer_lost, "pipe.recv", "peer trainer is gone"};
+  const Result<std::string>& constant = failed;
+  EXPECT_DEATH((void)*failed, "peer trainer is gone.*pipe.recv");
+  EXPECT_DEATH((void)*constant, "peer trainer is gone");
+  EXPECT_DEATH((void)failed->size(), "peer trainer is gone");
+  EXPECT_DEATH((void)constant->size(), "peer trainer is gone");
+  EXPECT_DEATH((void)*std::move(failed), "peer trainer is gone");
+}
+
 }  // namespace
 }  // namespace tendon

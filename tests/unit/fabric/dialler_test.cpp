@@ -38,11 +38,15 @@ class ToldKnocks final : public Knocks {
     std::chrono::milliseconds patience;
   };
   void start(OnAnswer on_answer) override { on_answer_ = std::move(on_answer); }
-  void begin(Number number, const std::vector<std::string>& addresses,
-             std::chrono::milliseconds patience) override {
+  Result<void> begin(Number number, const std::vector<std::string>& addresses,
+                     std::chrono::milliseconds patience) override {
     const std::lock_guard lock(mutex_);
+    if (fails_) return Error{ErrorCode::resource_exhausted, "test", "no thread to knock with"};
     asked_.push_back({number, addresses, patience});
+    return {};
   }
+  /// No knock can begin from now on.
+  void fail() { fails_ = true; }
   void stop() override {}
 
   [[nodiscard]] std::vector<Asked> asked() const {
@@ -61,6 +65,7 @@ class ToldKnocks final : public Knocks {
   OnAnswer on_answer_;
   mutable std::mutex mutex_;
   std::vector<Asked> asked_;
+  std::atomic<bool> fails_{false};
 };
 
 /// Attempts that take until they are let go, as those to silent peers do.
@@ -290,11 +295,12 @@ TEST(Knocking, TellsWhoTakesConnections) {
     const std::lock_guard lock(mutex);
     answers[number].push_back(answer);
   });
-  knocks->begin(1, {listener.address()}, kPatience);
-  knocks->begin(2, {nobody}, kPatience);
-  knocks->begin(3, {nobody, listener.address()}, kPatience);
-  knocks->begin(4, {"localhost:1", "no address", "unix:/nowhere"}, kPatience);
-  knocks->begin(5, {}, kPatience);
+  ASSERT_TRUE(succeeds(knocks->begin(1, {listener.address()}, kPatience)));
+  ASSERT_TRUE(succeeds(knocks->begin(2, {nobody}, kPatience)));
+  ASSERT_TRUE(succeeds(knocks->begin(3, {nobody, listener.address()}, kPatience)));
+  ASSERT_TRUE(
+      succeeds(knocks->begin(4, {"localhost:1", "no address", "unix:/nowhere"}, kPatience)));
+  ASSERT_TRUE(succeeds(knocks->begin(5, {}, kPatience)));
   ASSERT_TRUE(eventually([&] {
     const std::lock_guard lock(mutex);
     return answers.size() == 5;
@@ -309,6 +315,23 @@ TEST(Knocking, TellsWhoTakesConnections) {
   EXPECT_EQ(answers, expected);
 }
 
+// For want of a thread or a descriptor: nobody is lost by it.
+TEST_F(Crowd, WhoseKnocksCannotBeginWaitsForPlaces) {
+  take_unproven_places();
+  knocks_.fail();
+  std::atomic<int> reached{0};
+  for (int n = 0; n < 3; ++n) {
+    want("late " + std::to_string(n), [&](const Dial&) {
+      ++reached;
+      return Outcome::done;
+    });
+  }
+  EXPECT_EQ(reached, 0) << "there is no place";
+  silence_.end();
+  EXPECT_TRUE(eventually([&] { return reached == 3; }));
+  EXPECT_TRUE(knocks_.asked().empty());
+}
+
 // A listener whose backlog is full takes no connection and refuses none.
 TEST(Knocking, EndsWithItsPatience) {
   const FullListener silent;
@@ -319,10 +342,10 @@ TEST(Knocking, EndsWithItsPatience) {
     stood = answer == Knocks::Answer::stands;
     ++told;
   });
-  knocks->begin(1, {silent.address()}, 50ms);
+  ASSERT_TRUE(succeeds(knocks->begin(1, {silent.address()}, 50ms)));
   EXPECT_TRUE(eventually([&] { return told == 1; }));
   EXPECT_FALSE(stood);
-  knocks->begin(2, {silent.address()}, 1h);
+  ASSERT_TRUE(succeeds(knocks->begin(2, {silent.address()}, 1h)));
   knocks->stop();
   EXPECT_EQ(told, 1) << "nothing is told after it was stopped";
 }

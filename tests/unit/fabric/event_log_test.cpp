@@ -23,12 +23,11 @@ using testing::StartsWith;
 class Lines {
  public:
   Lines() {
-    set_log_callback(LogLevel::info,
-                     [this](LogLevel level, std::string_view where, std::string_view text) {
-                       const std::lock_guard lock(mutex_);
-                       lines_.push_back("tendon " + std::string(to_string(level)) + " [" +
-                                        std::string(where) + "] " + std::string(text));
-                     });
+    set_log_callback(LogLevel::info, [this](const LogLine& line) {
+      const std::lock_guard lock(mutex_);
+      lines_.push_back("tendon " + std::string(to_string(line.level)) + " [" +
+                       std::string(line.where) + "] " + std::string(line.text));
+    });
   }
   Lines(const Lines&) = delete;
   Lines& operator=(const Lines&) = delete;

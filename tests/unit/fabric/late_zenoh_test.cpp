@@ -40,11 +40,13 @@ class LateSession : public testing::Test {
  protected:
   // Its router answers from open_router() on.
   std::unique_ptr<LateZenoh> start(std::uint8_t host = 1) {
-    return std::make_unique<LateZenoh>([this, host]() -> Result<std::unique_ptr<ZenohPort>> {
-      ++tries_;
-      if (!router_answers_) return Error{ErrorCode::unreachable, "test", "no router answered yet"};
-      return network_.open(host);
-    });
+    return LateZenoh::begin([this, host]() -> Result<std::unique_ptr<ZenohPort>> {
+             ++tries_;
+             if (!router_answers_)
+               return Error{ErrorCode::unreachable, "test", "no router answered yet"};
+             return network_.open(host);
+           })
+        .value();
   }
   ZenohPort::OnToken tokens() {
     return [this](TokenChange change, std::string_view text) {
@@ -132,22 +134,22 @@ class KeepingPort final : public CountingPort {
 
 TEST_F(LateSession, SaysWhatItsSessionHasMissed) {
   KeepingPort::Kept kept;
-  LateZenoh late([&]() -> Result<std::unique_ptr<ZenohPort>> {
-    return std::make_unique<KeepingPort>(network_.open(1), kept);
-  });
-  const Handle watch = late.watch(key("n/*"),
-                                  [&](TokenChange change, std::string_view text) {
-                                    EXPECT_EQ(change, TokenChange::missed);
-                                    told_.add("missed tokens" + std::string(text));
-                                  })
+  const auto late = LateZenoh::begin([&]() -> Result<std::unique_ptr<ZenohPort>> {
+                      return std::make_unique<KeepingPort>(network_.open(1), kept);
+                    }).value();
+  const Handle watch = late->watch(key("n/*"),
+                                   [&](TokenChange change, std::string_view text) {
+                                     EXPECT_EQ(change, TokenChange::missed);
+                                     told_.add("missed tokens" + std::string(text));
+                                   })
                            .value();
-  const Handle heard = late.subscribe(
+  const Handle heard = late->subscribe(
                                key("m/*"), [](const ZenohMessage&) {},
                                [&](std::string_view text, std::uint64_t count) {
                                  told_.add(std::string(text) + " " + std::to_string(count));
                                })
                            .value();
-  ASSERT_TRUE(succeeds(late.wait(kPatience)));
+  ASSERT_TRUE(succeeds(late->wait(kPatience)));
   kept.on_token(TokenChange::missed, {});
   EXPECT_THAT(told_.take(1), ElementsAre("missed tokens"));
   kept.on_dropped("m/1", 3);

@@ -46,6 +46,21 @@ class Receiving : public NodesTest {
 };
 TENDON_ON_BOTH_PATHS(Receiving);
 
+TEST_P(Receiving, ASampleThatIsGivenBackIsTheNextOne) {
+  Subscriber subscriber = declare();
+  publish(1, 3);
+  Sample first = subscriber.recv(kPatience).value();
+  subscriber.give_back(first);
+  EXPECT_EQ(number_of(*subscriber.recv(kPatience).value().tensors), 1);
+  // Two, in the order in which they are given.
+  Sample second = subscriber.recv(kPatience).value();
+  subscriber.give_back(std::move(first));
+  subscriber.give_back(std::move(second));
+  EXPECT_EQ(number_of(*subscriber.recv_async().wait(kPatience).value().tensors), 1);
+  for (std::int64_t n = 2; n <= 3; ++n)
+    EXPECT_EQ(number_of(*subscriber.recv(kPatience).value().tensors), n);
+}
+
 TEST_P(Receiving, ACompletionHasTheNextSample) {
   Subscriber subscriber = declare();
   auto early = subscriber.recv_async();

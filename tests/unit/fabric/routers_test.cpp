@@ -18,6 +18,7 @@
 #include "fabric/endpoint_look.hpp"
 #include "fabric/zenoh_membership.hpp"
 #include "fabric/zenoh_session.hpp"
+#include "session/holder.hpp"
 #include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"
@@ -207,8 +208,8 @@ TEST_F(SeveralRouters, SayWhoHoldsTheirAddress) {
 
 TEST_F(SeveralRouters, LeaveZenohsOwnWordsToTheLog) {
   ToldLines logged;
-  set_log_callback(LogLevel::info, [&](LogLevel, std::string_view where, std::string_view text) {
-    if (where == "fabric.zenoh") logged.add(std::string(text));
+  set_log_callback(LogLevel::info, [&](const LogLine& line) {
+    if (line.where == "fabric.zenoh") logged.add(std::string(line.text));
   });
   const RawListener other;
   (void)router_at("tcp/" + other.address());
@@ -235,7 +236,7 @@ TEST(ProcessText, NamesAProcessAndSaysThatItIsStopped) {
     _exit(0);
   }
   int status = 0;
-  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_EQ(TEMP_FAILURE_RETRY(waitpid(child, &status, WUNTRACED)), child);
   EXPECT_THAT(detail::process_text(child),
               AllOf(HasSubstr("pid " + std::to_string(child) + " ("), HasSubstr("stopped")));
   EXPECT_EQ(detail::process_text(getpid()).find("stopped"), std::string::npos);

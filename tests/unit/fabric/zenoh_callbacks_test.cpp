@@ -27,7 +27,7 @@ std::string key_of(const Event& event) { return std::get<ZenohCallbacks::Token>(
 
 class ZenohCallbackThread : public testing::Test {
  protected:
-  ZenohCallbackThread() : callbacks_(ZenohCallbacks::start()) {}
+  ZenohCallbackThread() : callbacks_(ZenohCallbacks::start().value()) {}
   ~ZenohCallbackThread() override { callbacks_->close(); }
 
   ZenohCallbacks::Callback keys_to(ToldLines& lines) {

@@ -284,6 +284,23 @@ TEST_F(EnteringOfThree, WhoseWordIsLateIsWaitedForWhenAnotherIsBeyondIt) {
   enter(kFirst, GroupCore::Of::everybody);
 }
 
+// Others may have lost a member that this one has not: what they agreed on is no group of three.
+TEST_F(EnteringOfThree, IsWholeOrAnErrorAlsoWhereOthersHaveAgreedOnLess) {
+  member_->context()->add_work(std::make_shared<Once>([&] {
+    AgreementMessage decided;
+    decided.kind = AgreementMessage::Kind::decided;
+    decided.epoch = 2;
+    decided.mask.set(0);
+    decided.mask.set(1);
+    say({.kind = EnvelopeKind::agreement}, 1, encode(decided));
+    say_ready(2 * kFirst, 1);
+  }));
+  const auto entered = member_->enter(kSoon, GroupCore::Of::everybody, Fence::none, "test");
+  ASSERT_FALSE(entered) << "of " << member_->epoch()->size();
+  EXPECT_EQ(entered.error().code, ErrorCode::peer_lost);
+  EXPECT_THAT(entered.error().detail, HasSubstr("have lost rank 2"));
+}
+
 // The member that the others still wait for has said that it is ready, else nobody would have left.
 TEST_F(EnteringOfThree, WhoLeftBeforeAllWordsHaveComeIsInItToo) {
   say_ready(kFirst, 1);

@@ -64,5 +64,50 @@ TEST_P(GroupGiveBack, LeavesTheMessagesToTheNextReceivesInOrder) {
               {.transport = GetParam()});
 }
 
+void receive_and_give_back_at_once(Group& group) {
+  TensorDict place = two(100);
+  const auto first = group.recv(place, {.rank = GroupRank{0}, .tag = {}}, 30s);
+  ASSERT_TRUE(succeeds(first));
+  EXPECT_EQ(first->place, 0U);
+  ASSERT_TRUE(succeeds(group.give_back(place, *first)));
+  Tensor x = place.find("x").value();
+  fill_pattern(x.mutable_bytes(), 200);
+  // Where it was: before those that came later.
+  for (std::uint32_t n = 0; n < 2; ++n) {
+    const auto again = group.recv(place, {.rank = GroupRank{0}, .tag = {}}, 30s);
+    ASSERT_TRUE(succeeds(again));
+    EXPECT_EQ(again->tag, n);
+    EXPECT_TRUE(is_patterned(place, n, kSize + 1));
+  }
+  Received received;
+  const auto dict = group.from_remote_init({.rank = GroupRank{0}, .tag = {}}, 30s, &received);
+  ASSERT_TRUE(succeeds(dict));
+  ASSERT_TRUE(succeeds(group.give_back_init(*dict, received)));
+  EXPECT_TRUE(
+      fails_with(group.recv(place, {.rank = GroupRank{0}, .tag = {}}, 0s), ErrorCode::wrong_kind));
+  const auto whole = group.from_remote_init({.rank = GroupRank{0}, .tag = 9}, 30s);
+  ASSERT_TRUE(succeeds(whole));
+  EXPECT_TRUE(is_patterned(*whole, 5, kSize + 1));
+  EXPECT_EQ(whole->find_value("said").value(), Value("by rank 0"));
+  EXPECT_TRUE(fails_with(group.give_back(place, {}), ErrorCode::invalid_argument));
+}
+
+TEST_P(GroupGiveBack, OfABlockingReceiveIsACopyOfTheMessage) {
+  run_members(2,
+              [](Context&, Group& group) {
+                if (group.rank() == GroupRank{0}) {
+                  for (std::uint32_t n = 0; n < 2; ++n)
+                    ASSERT_TRUE(succeeds(group.send(two(n), {GroupRank{1}, n}, 30s)));
+                  TensorDict whole = two(5);
+                  whole.set("said", "by rank 0");
+                  ASSERT_TRUE(succeeds(group.init_remote(whole, {GroupRank{1}, 9}, 30s)));
+                } else {
+                  receive_and_give_back_at_once(group);
+                }
+                ASSERT_TRUE(succeeds(group.barrier(30s)));
+              },
+              {.transport = GetParam()});
+}
+
 }  // namespace
 }  // namespace tendon::test

@@ -259,7 +259,8 @@ bool maps_a_segment() {
   static std::array<char, 1 << 20> text;
   const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   std::size_t size = 0;
-  for (ssize_t got = 0; (got = read(fd, text.data() + size, text.size() - size)) > 0;)
+  for (ssize_t got = 0;
+       (got = TEMP_FAILURE_RETRY(read(fd, text.data() + size, text.size() - size))) > 0;)
     size += static_cast<std::size_t>(got);
   close(fd);
   if (size == text.size()) _exit(99);  // did not fit

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
+#include <regex>
 #include <stdexcept>
 #include <string>
 #include <tendon/observe/log.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "observe/context_log.hpp"
 #include "support/child.hpp"
 #include "support/sanitizer.hpp"
+#include "support/scratch_dir.hpp"
 
 namespace {
 
@@ -36,12 +45,11 @@ TEST(LogDefault, LevelIsThatOfTheEnvironmentElseWarn) {
 
 struct Capture {
   explicit Capture(LogLevel level) {
-    tendon::set_log_callback(level,
-                             [this](LogLevel at, std::string_view where, std::string_view text) {
-                               const std::lock_guard lock(mutex);
-                               lines.push_back(std::string(to_string(at)) + " " +
-                                               std::string(where) + " " + std::string(text));
-                             });
+    tendon::set_log_callback(level, [this](const tendon::LogLine& line) {
+      const std::lock_guard lock(mutex);
+      lines.push_back(std::string(to_string(line.level)) + " " + std::string(line.where) + " " +
+                      std::string(line.text));
+    });
   }
   ~Capture() { tendon::set_log_callback(LogLevel::warn, {}); }
   std::mutex mutex;
@@ -77,27 +85,114 @@ TEST(Log, PassesItsLevelAndThoseBefore) {
   EXPECT_EQ(capture.lines, (std::vector<std::string>{"error a.b one", "info a.c two"}));
 }
 
-TEST(Log, EmptyCallbackBringsBackStderr) {
+/// Lines of this process, or of another one, without their time and pid.
+std::string without_front(const std::string& lines) {
+  static const std::regex kFront(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z tendon\[\d+\] )");
+  return std::regex_replace(lines, kFront, "");
+}
+
+TEST(Log, ALineHasItsTimeItsProcessAndItsContext) {
+  using namespace std::chrono;
+  const auto day = sys_days{year{2026} / 2 / 28};
+  tendon::LogLine line{.time = day + hours(3) + minutes(4) + seconds(5) + microseconds(67'899),
+                       .pid = 4711,
+                       .context = "learner/3f2a91c0",
+                       .level = LogLevel::warn,
+                       .where = "listener.accept",
+                       .text = "refused 10.0.0.7:40312"};
+  EXPECT_EQ(to_string(line),
+            "2026-02-28T03:04:05.067Z tendon[4711] warn learner/3f2a91c0 [listener.accept] "
+            "refused 10.0.0.7:40312");
+  line.context = {};
+  line.time = sys_days{year{1969} / 12 / 31} + hours(23);
+  EXPECT_EQ(to_string(line),
+            "1969-12-31T23:00:00.000Z tendon[4711] warn - [listener.accept] refused "
+            "10.0.0.7:40312");
+}
+
+TEST(Log, SaysWhenAndWhichProcessAndContext) {
+  const auto before = std::chrono::system_clock::now();
+  int count = 0;
+  tendon::set_log_callback(LogLevel::warn, [&](const tendon::LogLine& line) {
+    EXPECT_GE(line.time, before);
+    EXPECT_LE(line.time, std::chrono::system_clock::now());
+    EXPECT_EQ(line.pid, static_cast<std::uint32_t>(getpid()));
+    EXPECT_EQ(line.context, count == 0 ? "" : "a b/01234567");
+    ++count;
+  });
+  tendon::log(LogLevel::warn, "x.y", "about none");
+  tendon::detail::log_of("a\nb/01234567", LogLevel::warn, "x.y", "about one");
+  EXPECT_EQ(count, 2);
+  tendon::set_log_callback(LogLevel::warn, {});
+}
+
+TEST(Log, LeavesErrnoAsItIs) {
+  tendon::set_log_callback(LogLevel::warn, [](const tendon::LogLine&) { errno = EINVAL; });
+  errno = EMFILE;
+  tendon::log(LogLevel::warn, "x.y", "line");
+  EXPECT_EQ(errno, EMFILE);
+  tendon::set_log_callback(LogLevel::warn, {});
+}
+
+TEST(Log, EmptyCallbackBringsBackStderrAsItIsThen) {
   { Capture capture(LogLevel::debug); }
   testing::internal::CaptureStderr();
+  tendon::log(LogLevel::warn, "x.y", "not into a file that was put in its place");
+  tendon::set_log_callback(LogLevel::warn, {});
   tendon::log(LogLevel::warn, "x.y", "to stderr");
   tendon::log(LogLevel::info, "x.y", "to nobody");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "tendon warn [x.y] to stderr\n");
+  const std::string lines = testing::internal::GetCapturedStderr();
+  tendon::set_log_callback(LogLevel::warn, {});
+  EXPECT_EQ(without_front(lines),
+            "tendon: 1 lines were left out: descriptor 2 was another file "
+            "(tendon/observe/log.hpp)\nwarn - [x.y] to stderr\n");
+}
+
+// Each opens what a program may open after it has closed 2, which gets that number.
+TEST(Log, NoLineGoesToADescriptorThatWasClosedAndReused) {
+  const tendon::test::ScratchDir folder;
+  const std::string path = (folder.path() / "data").string();
+  const std::vector<std::pair<std::string, std::function<int()>>> reuses{
+      {"a file", [&] { return open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600); }},
+      {"a journal", [&] { return open(path.c_str(), O_RDWR | O_CREAT | O_APPEND, 0600); }},
+      {"a socket",
+       [] {
+         std::array<int, 2> ends{};
+         return socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) == 0 ? ends[0]
+                                                                                      : -1;
+       }},
+      {"nothing", [] { return STDERR_FILENO; }}};
+  for (const auto& [what, reuse] : reuses) {
+    const int status = tendon::test::run_in_child([&reuse = reuse] {
+      close(STDERR_FILENO);
+      if (reuse() != STDERR_FILENO) return 2;
+      tendon::log(LogLevel::error, "x.y", "line");
+      struct stat file {};
+      if (fstat(STDERR_FILENO, &file) == 0 && file.st_size != 0) return 3;
+      // The other end of the socketpair, the next free number.
+      char byte = 0;
+      if (S_ISSOCK(file.st_mode)) {
+        for (int fd = 3; fd < 64; ++fd)
+          if (recv(fd, &byte, 1, MSG_DONTWAIT) > 0) return 4;
+      }
+      return 0;
+    });
+    EXPECT_TRUE(tendon::test::exited_with(status, 0)) << what << ": status " << status;
+  }
 }
 
 TEST(Log, WhatACallbackThrowsIsDropped) {
-  tendon::set_log_callback(LogLevel::warn, [](LogLevel, std::string_view, std::string_view) {
-    throw std::runtime_error("full disk");
-  });
+  tendon::set_log_callback(LogLevel::warn,
+                           [](const tendon::LogLine&) { throw std::runtime_error("full disk"); });
   tendon::log(LogLevel::error, "x.y", "text");
   tendon::set_log_callback(LogLevel::warn, {});
 }
 
 TEST(Log, ACallbackMayLogAndReplaceItself) {
   int calls = 0;
-  tendon::set_log_callback(LogLevel::warn, [&](LogLevel, std::string_view, std::string_view) {
+  tendon::set_log_callback(LogLevel::warn, [&](const tendon::LogLine&) {
     if (++calls < 3) tendon::log(LogLevel::warn, "x.y", "again");
-    tendon::set_log_callback(LogLevel::error, [](LogLevel, std::string_view, std::string_view) {});
+    tendon::set_log_callback(LogLevel::error, [](const tendon::LogLine&) {});
   });
   tendon::log(LogLevel::warn, "x.y", "first");
   EXPECT_EQ(calls, 3);
@@ -114,7 +209,7 @@ TEST(Log, SeveralThreadsLogWhileTheCallbackChanges) {
       });
     }
     for (int i = 0; i < 100; ++i) {
-      tendon::set_log_callback(LogLevel::warn, [&](LogLevel, std::string_view, std::string_view) {
+      tendon::set_log_callback(LogLevel::warn, [&](const tendon::LogLine&) {
         const std::lock_guard lock(first.mutex);
         first.lines.emplace_back("line");
       });
@@ -125,7 +220,7 @@ TEST(Log, SeveralThreadsLogWhileTheCallbackChanges) {
 
 TEST(Log, AChildThatIsForkedWhileOthersLogMayLog) {
   if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
-  tendon::set_log_callback(LogLevel::warn, [](LogLevel, std::string_view, std::string_view) {});
+  tendon::set_log_callback(LogLevel::warn, [](const tendon::LogLine&) {});
   std::atomic<bool> over{false};
   std::vector<std::jthread> others;
   for (int i = 0; i < 3; ++i) {
@@ -145,6 +240,25 @@ TEST(Log, AChildThatIsForkedWhileOthersLogMayLog) {
   tendon::set_log_callback(LogLevel::warn, {});
 }
 
+// Neither a parent nor dup2() leaves a descriptor that exec() closes.
+TEST(Log, AFileThatExecClosesIsNoStandardError) {
+  const tendon::test::ScratchDir folder;
+  const std::string path = (folder.path() / "data").string();
+  const int status = tendon::test::run_in_child([&path] {
+    close(STDERR_FILENO);
+    if (open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600) != STDERR_FILENO) return 2;
+    tendon::set_log_callback(LogLevel::warn, {});
+    tendon::log(LogLevel::error, "x.y", "line");
+    struct stat file {};
+    if (fstat(STDERR_FILENO, &file) != 0 || file.st_size != 0) return 3;
+    fcntl(STDERR_FILENO, F_SETFD, 0);
+    tendon::set_log_callback(LogLevel::warn, {});
+    tendon::log(LogLevel::error, "x.y", "line");
+    return fstat(STDERR_FILENO, &file) == 0 && file.st_size != 0 ? 0 : 4;
+  });
+  EXPECT_TRUE(tendon::test::exited_with(status, 0)) << "status " << status;
+}
+
 // The environment is read once, at the first use: a process of its own shows it.
 std::string stderr_with_environment(const char* value) {
   std::array<int, 2> ends{};
@@ -162,27 +276,27 @@ std::string stderr_with_environment(const char* value) {
   close(ends[1]);
   std::string text;
   std::array<char, 512> chunk{};
-  for (ssize_t n = 0; (n = read(ends[0], chunk.data(), chunk.size())) > 0;) {
+  for (ssize_t n = 0; (n = TEMP_FAILURE_RETRY(read(ends[0], chunk.data(), chunk.size()))) > 0;) {
     text.append(chunk.data(), static_cast<std::size_t>(n));
   }
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  return status == 0 ? text : "child failed: " + text;
+  return status == 0 ? without_front(text) : "child failed: " + text;
 }
 
 TEST(Log, EnvironmentSetsTheLevel) {
-  const std::string error = "tendon error [t] x\n";
-  const std::string warn = error + "tendon warn [t] x\n";
+  const std::string error = "error - [t] x\n";
+  const std::string warn = error + "warn - [t] x\n";
   EXPECT_EQ(stderr_with_environment("error"), error);
   EXPECT_EQ(stderr_with_environment(""), warn);
-  EXPECT_EQ(stderr_with_environment("debug"), warn + "tendon info [t] x\ntendon debug [t] x\n");
+  EXPECT_EQ(stderr_with_environment("debug"), warn + "info - [t] x\ndebug - [t] x\n");
 }
 
 TEST(Log, EnvironmentSaysWhatItDoesNotUnderstand) {
   EXPECT_EQ(stderr_with_environment("loud"),
-            "tendon warn [observe.log] TENDON_LOG is 'loud'; legal are error, warn, info, debug. "
-            "Using warn.\ntendon error [t] x\ntendon warn [t] x\n");
+            "warn - [observe.log] TENDON_LOG is 'loud'; legal are error, warn, info, debug. "
+            "Using warn.\nerror - [t] x\nwarn - [t] x\n");
 }
 
 }  // namespace

@@ -13,9 +13,11 @@
 
 #include "core/fd.hpp"
 #include "support/batches.hpp"
+#include "support/log_lines.hpp"
 #include "support/pipe_pair.hpp"
 #include "support/raw_client.hpp"
 #include "support/raw_socket.hpp"
+#include "support/scratch_dir.hpp"
 
 namespace tendon::test {
 namespace {
@@ -70,8 +72,13 @@ TEST_P(Addresses, PlaintextBetweenTheSameTwo) { passes("127.0.0.1:0", Profile::p
 TEST_P(Addresses, APathInUseIsAddressInUseAndItsFileStays) {
   const std::string path = "/tmp/tendon-test-" + std::to_string(getpid()) + "b.sock";
   Listener first = Listener::bind(*server_, "unix:" + path).value();
-  EXPECT_TRUE(
-      fails_with(Listener::bind(*server_, "unix:" + path), ErrorCode::address_in_use, path));
+  const std::string holder = "pid " + std::to_string(getpid());
+  const auto second = Listener::bind(*server_, "unix:" + path);
+  EXPECT_TRUE(fails_with(second, ErrorCode::address_in_use, path));
+  EXPECT_TRUE(fails_with(second, ErrorCode::address_in_use, holder));
+  const std::string name = "unix:@tendon-test-" + std::to_string(getpid()) + "b";
+  const Listener named = Listener::bind(*server_, name).value();
+  EXPECT_TRUE(fails_with(Listener::bind(*server_, name), ErrorCode::address_in_use, holder));
   EXPECT_TRUE(succeeds(Pipe::connect(*client_, "unix:" + path, kPatience)));
   first.close();
 }
@@ -96,6 +103,8 @@ TEST_P(Addresses, APortInUseIsAddressInUse) {
                          first.address()));
   EXPECT_TRUE(fails_with(Listener::bind(*client_, first.address()), ErrorCode::address_in_use,
                          first.address()));
+  EXPECT_TRUE(fails_with(Listener::bind(*client_, first.address()), ErrorCode::address_in_use,
+                         "pid " + std::to_string(getpid())));
 }
 
 TEST_P(Addresses, ARoutableBindNeedsPlaintextByName) {
@@ -121,11 +130,63 @@ TEST_P(Addresses, NobodyThereIsUnreachable) {
     RawListener closed;
     return closed.address();
   }();
-  EXPECT_TRUE(fails_with(Pipe::connect(*client_, dead, kPatience), ErrorCode::unreachable, dead));
-  EXPECT_TRUE(fails_with(Pipe::connect(*client_, "unix:/tmp/tendon-no-such.sock", kPatience),
-                         ErrorCode::unreachable, "/tmp/tendon-no-such.sock"));
-  EXPECT_TRUE(fails_with(Pipe::connect(*client_, "no-such-host.invalid:7000", kPatience),
-                         ErrorCode::unreachable, "no-such-host.invalid"));
+  const std::string no_path = "unix:/tmp/tendon-no-such.sock";
+  const std::string no_host = "no-such-host.invalid:7000";
+  for (const std::string& address : {dead, no_path, no_host}) {
+    EXPECT_TRUE(fails_with(Pipe::connect(*client_, address, kPatience, {.absent = Absent::fail}),
+                           ErrorCode::unreachable, address.substr(address.find('/') + 1)));
+  }
+}
+
+TEST_P(Addresses, ConnectDialsUntilItsDeadlineAndSaysHowOften) {
+  const std::string nobody = "unix:/tmp/tendon-no-such.sock";
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, nobody, 200ms), ErrorCode::unreachable, "times"));
+  const auto once = Pipe::connect(*client_, nobody, Deadline::now());
+  EXPECT_TRUE(fails_with(once, ErrorCode::unreachable, "tendon-no-such"));
+  EXPECT_EQ(once.error().detail.find("times"), std::string::npos) << "zero is one try";
+}
+
+TEST_P(Addresses, AListenerMayStartLater) {
+  const ScratchDir directory;
+  const std::string address = "unix:" + (directory.path() / "socket").string();
+  std::optional<Listener> listener;
+  const LogLines lines;
+  std::thread starting([&] {
+    EXPECT_TRUE(eventually([&] { return lines.have("nobody listens at " + address); }));
+    listener.emplace(Listener::bind(*server_, address).value());
+  });
+  EXPECT_TRUE(succeeds(Pipe::connect(*client_, address, kPatience)));
+  starting.join();
+}
+
+TEST_P(Addresses, ARequestedStopEndsTheDialling) {
+  std::stop_source stop;
+  const LogLines lines;
+  std::thread stopping([&] {
+    EXPECT_TRUE(eventually([&] { return lines.have("nobody listens at"); }));
+    stop.request_stop();
+  });
+  const ConnectOptions options{.stop = stop.get_token()};
+  EXPECT_TRUE(fails_with(
+      Pipe::connect(*client_, "unix:/tmp/tendon-no-such.sock", Deadline::never(), options),
+      ErrorCode::cancelled, "stopped the dialling"));
+  stopping.join();
+}
+
+TEST_P(Addresses, AnAnswerThatIsNoHelloEndsTheDialling) {
+  RawListener http;
+  std::thread answering([&] {
+    const auto client = http.accept();
+    ASSERT_TRUE(client);
+    const std::string_view page = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    EXPECT_EQ(::send(client.get(), page.data(), page.size(), 0), static_cast<ssize_t>(page.size()));
+    http.close();
+  });
+  const auto connected = Pipe::connect(*client_, http.address(), Deadline::never());
+  ASSERT_FALSE(connected);
+  EXPECT_NE(connected.error().code, ErrorCode::unreachable) << connected.error().detail;
+  EXPECT_NE(connected.error().detail.find("HTTP"), std::string::npos) << connected.error().detail;
+  answering.join();
 }
 
 TEST_P(Addresses, AClosedListenerIsUnreachable) {
@@ -133,8 +194,8 @@ TEST_P(Addresses, AClosedListenerIsUnreachable) {
   const std::string address = listener.address();
   listener.close();
   listener.close();
-  EXPECT_TRUE(
-      fails_with(Pipe::connect(*client_, address, kPatience), ErrorCode::unreachable, address));
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, address, kPatience, {.absent = Absent::fail}),
+                         ErrorCode::unreachable, address));
   EXPECT_FALSE(listener.accept(kPatience));
 }
 
@@ -178,7 +239,8 @@ TEST_P(Addresses, APeerThatHangsUpWithoutAWordIsDialledUntilTheDeadline) {
   EXPECT_GT(closed_count, 1);
   full->close();
   answering.join();
-  EXPECT_TRUE(fails_with(Pipe::connect(*client_, address, kPatience), ErrorCode::unreachable));
+  EXPECT_TRUE(fails_with(Pipe::connect(*client_, address, kPatience, {.absent = Absent::fail}),
+                         ErrorCode::unreachable));
 }
 
 TEST_P(Addresses, APeerThatHasAPlaceAgainIsReached) {

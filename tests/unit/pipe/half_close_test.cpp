@@ -55,6 +55,41 @@ TEST_P(HalfClose, CloseIsFlushAndEnd) {
   EXPECT_TRUE(fails_with(pair.server.recv(kPatience), ErrorCode::end_of_stream));
 }
 
+TEST_P(HalfClose, AnOrderlyEndBehindTheLastMessageAnswersAFlush) {
+  PipePair pair = connect();
+  // Fewer than the window tells of by itself.
+  for (std::int64_t n = 0; n < 3; ++n) {
+    ASSERT_TRUE(succeeds(pair.client.send(numbered(n), kPatience)));
+    ASSERT_EQ(number_of(pair.server.recv(kPatience).value()), n);
+  }
+  ASSERT_TRUE(succeeds(pair.server.close(kPatience)));
+  EXPECT_TRUE(fails_with(pair.client.recv(kPatience), ErrorCode::end_of_stream)) << "its end came";
+  EXPECT_TRUE(succeeds(pair.client.flush(kPatience)));
+  EXPECT_TRUE(fails_with(pair.client.send(numbered(3), kPatience), ErrorCode::pipe_closed));
+  EXPECT_TRUE(succeeds(pair.client.close(kPatience)));
+  EXPECT_TRUE(fails_with(pair.client.flush(kPatience), ErrorCode::pipe_closed)) << "closed here";
+}
+
+TEST_P(HalfClose, AnEndBeforeTheLastMessageWasTakenFailsAFlush) {
+  PipePair pair = connect();
+  ASSERT_TRUE(succeeds(pair.client.send(numbered(0), kPatience)));
+  ASSERT_EQ(number_of(pair.server.recv(kPatience).value()), 0);
+  ASSERT_TRUE(succeeds(pair.client.send(numbered(1), kPatience)));
+  ASSERT_TRUE(succeeds(pair.client.flush(kPatience))) << "it arrived";
+  ASSERT_TRUE(succeeds(pair.server.close(kPatience)));
+  EXPECT_TRUE(fails_with(pair.client.recv(kPatience), ErrorCode::end_of_stream));
+  EXPECT_TRUE(fails_with(pair.client.flush(kPatience), ErrorCode::pipe_closed));
+}
+
+TEST_P(HalfClose, ACancelIsNoAnswerToAFlush) {
+  PipePair pair = connect();
+  ASSERT_TRUE(succeeds(pair.client.send(numbered(0), kPatience)));
+  ASSERT_EQ(number_of(pair.server.recv(kPatience).value()), 0);
+  pair.server.cancel();
+  EXPECT_TRUE(fails_with(pair.client.recv(kPatience), ErrorCode::cancelled));
+  EXPECT_TRUE(fails_with(pair.client.flush(kPatience), ErrorCode::cancelled));
+}
+
 TEST_P(HalfClose, CloseNeedsNobodyToReceive) {
   // flush means that the peer's Tendon holds it, not that somebody took it.
   PipePair pair = connect();

@@ -150,12 +150,12 @@ TEST(HostileOpens, ThatComeAndGoLeaveNoMoreEventsThanALimit) {
   std::size_t heard = 0;
   victim.on_member([&](const MemberEvent&) { ++heard; });
   for (std::size_t i = 0; i < 2 * detail::EventCallbacks<MemberEvent>::kMaxWaiting; ++i)
-    core.publish({MemberEventKind::joined, "stranger", "comes", {}});
+    core.publish({MemberEventKind::joined, "stranger", "comes", {}}, LogLevel::info);
   EXPECT_EQ(core.waiting_callbacks(), detail::EventCallbacks<MemberEvent>::kMaxWaiting);
   while (victim.progress()) {
   }
   EXPECT_EQ(heard, detail::EventCallbacks<MemberEvent>::kMaxWaiting);
-  core.publish({MemberEventKind::left, "stranger", "goes", {}});
+  core.publish({MemberEventKind::left, "stranger", "goes", {}}, LogLevel::info);
   while (victim.progress()) {
   }
   EXPECT_EQ(heard, detail::EventCallbacks<MemberEvent>::kMaxWaiting + 1);

@@ -1,38 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Server whose process may start no further thread.
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <string>
 #include <tendon/pipe/server.hpp>
 
 #include "support/batches.hpp"
+#include "support/no_threads.hpp"
 #include "support/pipe_pair.hpp"
 
 namespace tendon::test {
 namespace {
-
-/// While it lives no thread can start: the default stack is larger than the address space.
-class NoThreads {
- public:
-  NoThreads() {
-    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    EXPECT_EQ(pthread_attr_setstacksize(&attributes, std::size_t{1} << 56), 0);
-    EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
-    pthread_attr_destroy(&attributes);
-  }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-  ~NoThreads() {
-    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
-    pthread_attr_destroy(&before_);
-  }
-
- private:
-  pthread_attr_t before_;
-};
 
 class ServerLimits : public PipeTest {};
 TENDON_ON_BOTH_PATHS(ServerLimits);
@@ -58,8 +36,8 @@ TEST_P(ServerLimits, AClientWithoutAThreadIsRefusedAndTheNextIsServed) {
 TEST(ServerWithoutThreads, IsAnErrorOfServe) {
   Context context = Context::create({.name = "server"}).value();
   const NoThreads none;
-  EXPECT_TRUE(
-      fails_with(Server::serve(context, "127.0.0.1:0", [](Pipe) {}), ErrorCode::system, "thread"));
+  EXPECT_TRUE(fails_with(Server::serve(context, "127.0.0.1:0", [](Pipe) {}),
+                         ErrorCode::resource_exhausted, "no thread can start that accepts"));
 }
 
 }  // namespace

@@ -44,9 +44,8 @@ detail::OwnedFd connect_unix(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data() + 1, name.size() - 1);
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address),
-                    static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size())),
-            0);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  EXPECT_EQ(TEMP_FAILURE_RETRY(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size)), 0);
   return fd;
 }
 
@@ -79,7 +78,8 @@ TEST(AcceptorLimits, DescriptorsBesideAHelloEndTheHandshake) {
   }
   writer.reset();
   char byte = 0;
-  EXPECT_EQ(read(reader.get(), &byte, 1), 0) << "every one of them is closed again";
+  EXPECT_EQ(TEMP_FAILURE_RETRY(read(reader.get(), &byte, 1)), 0)
+      << "every one of them is closed again";
 }
 
 TEST(AcceptorLimits, AnotherUserOfAUnixSocketIsRefusedBeforeItSaysAnything) {

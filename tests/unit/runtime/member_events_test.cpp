@@ -2,11 +2,14 @@
 #include "support/member_events.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <atomic>
 
 #include "support/batches.hpp"
+#include "support/log_lines.hpp"
 #include "support/pipe_pair.hpp"
+#include "support/raw_client.hpp"
 
 namespace tendon::test {
 namespace {
@@ -50,6 +53,30 @@ TEST_P(MemberEvents, ACallbackMayUseTheContext) {
   Listener listener = Listener::bind(server, "127.0.0.1:0").value();
   Pipe pipe = Pipe::connect(client, listener.address(), kPatience).value();
   EXPECT_TRUE(eventually([&] { return called.load(); }));
+}
+
+TEST(MemberLines, WarnOfALossThatNoCallReturns) {
+  Context server = Context::create({.name = "server"}).value();
+  Listener listener =
+      Listener::bind(server, "127.0.0.1:0", {.profile = Profile::plaintext}).value();
+  const LogLines lines;
+  const auto lose = [&](bool with_pipe) {
+    RawClient peer(listener.address(), claims());
+    ASSERT_TRUE(is_ready(peer.choose()));
+    if (with_pipe) {
+      peer.open(1, peer.ticket());
+      Pipe pipe = listener.accept(kPatience).value();
+      shutdown(peer.fd(), SHUT_RDWR);
+      EXPECT_TRUE(fails_with(pipe.recv(kPatience), ErrorCode::peer_lost));
+    } else {
+      EXPECT_TRUE(eventually([&] { return server.members().size() == 1; }));
+    }
+  };
+  lose(true);
+  EXPECT_TRUE(eventually([&] { return server.members().empty(); }));
+  EXPECT_FALSE(lines.have("lost: "));
+  lose(false);
+  EXPECT_TRUE(eventually([&] { return lines.have("lost: stranger"); }));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 bool readable(int fd, std::chrono::milliseconds patience) {
   pollfd wanted{fd, POLLIN, 0};
-  return ::poll(&wanted, 1, static_cast<int>(patience.count())) == 1;
+  return TEMP_FAILURE_RETRY(::poll(&wanted, 1, static_cast<int>(patience.count()))) == 1;
 }
 
 class ManualProgress : public PipeTest {};
@@ -91,7 +91,7 @@ TEST_P(ManualProgress, AnEventLoopOfTheUsersSleepsOnTheDescriptor) {
       received = pair.client.recv_async();
     } else if (!pair.client_context.progress() && pair.client_context.arm() && !received.done()) {
       epoll_event event;
-      ASSERT_EQ(epoll_wait(loop.get(), &event, 1, 20'000), 1)
+      ASSERT_EQ(TEMP_FAILURE_RETRY(epoll_wait(loop.get(), &event, 1, 20'000)), 1)
           << "a wake-up was lost before message " << next;
     }
   }

@@ -576,9 +576,9 @@ TEST(Hello, WrongMagicIsJudgedByItsFourBytes) {
   input = tendon::as_bytes(text.substr(3));
   const auto message = reader.on_bytes(input);
   ASSERT_FALSE(message);
-  expect_violation(
-      message.error(),
-      "does not speak Tendon's protocol (first bytes 47455420; legal: 544e444e, \"TNDN\")");
+  expect_violation(message.error(),
+                   "does not speak Tendon's protocol but HTTP, as it seems (first bytes 47455420; "
+                   "legal: 544e444e, \"TNDN\")");
   Bytes more = tendon::as_bytes("TNDN");
   EXPECT_FALSE(reader.on_bytes(more)) << "a reader that failed stays so";
   EXPECT_EQ(more.size(), 4u);

@@ -12,8 +12,10 @@
 #include <iterator>
 #include <string>
 #include <tendon/tensor/atomic_file.hpp>
+#include <tendon/tensor/safetensors.hpp>
 #include <vector>
 
+#include "support/batches.hpp"
 #include "support/child.hpp"
 #include "support/expect.hpp"
 #include "support/scratch_dir.hpp"
@@ -185,6 +187,29 @@ TEST(AtomicFile, AFullDiskLeavesNothing) {
     return written.error().system_errno == EFBIG ? 0 : 5;
   });
   EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(dir.names().empty());
+}
+
+TEST(AtomicFile, BeyondTheLimitOfThisProcessIsAnErrorAndNoSignal) {
+  const ScratchDir dir;
+  const int status = test::run_in_child([&]() -> int {
+    test::die_plainly_of(SIGXFSZ);
+    const rlimit limit{1000, 1000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+    auto file = AtomicFile::create(dir.path() / "large");
+    if (!file) return 3;
+    if (!file->check_size(1000) || file->check_size(1001)) return 4;
+    const std::vector<std::byte> most(1000);
+    if (!file->write(most)) return 5;
+    const auto beyond = file->write(Bytes(most).first(1));
+    if (beyond || beyond.error().code != ErrorCode::storage_full) return 6;
+    const std::string& says = beyond.error().detail;
+    if (says.find("large' with a size of 1001 bytes") == std::string::npos) return 7;
+    if (says.find("may have 1000 (raise RLIMIT_FSIZE") == std::string::npos) return 8;
+    const auto saved = save_safetensors(dir.path() / "saved", test::patterned(1, 2000));
+    return saved || saved.error().code != ErrorCode::storage_full ? 9 : 0;
+  });
+  EXPECT_TRUE(test::exited_with(status, 0)) << status;
   EXPECT_TRUE(dir.names().empty());
 }
 

@@ -96,6 +96,19 @@ TEST(Safetensors, AFlatDictNeedsNoStructure) {
   EXPECT_EQ(file.header().metadata, options.metadata);
 }
 
+TEST(Safetensors, MetadataOfOthersIsSavedAgainBesideOurs) {
+  const ScratchDir dir;
+  const auto path = dir.path() / "tree.safetensors";
+  const SafetensorsMetadata theirs = {{"format", "pt"}, {"author", "ü"}};
+  ASSERT_TRUE(succeeds(save_safetensors(path, tree(), {.metadata = theirs})));
+  for (int round = 0; round < 2; ++round) {
+    const SafetensorsFile file = SafetensorsFile::open(path).value();
+    EXPECT_EQ(file.metadata(), theirs);
+    EXPECT_EQ(file.header().metadata.size(), 3u) << "with the structure";
+    ASSERT_TRUE(succeeds(save_safetensors(path, file.tensors(), {.metadata = file.metadata()})));
+  }
+}
+
 TEST(Safetensors, TheEmptyDictIsAFile) {
   const ScratchDir dir;
   ASSERT_TRUE(succeeds(save_safetensors(dir.path() / "x", TensorDict())));

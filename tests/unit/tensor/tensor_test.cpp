@@ -109,9 +109,9 @@ TEST(Tensor, ViewStaysInsideItsStorage) {
 
 TEST(Tensor, ViewRefusesStridesThatOverflow) {
   const Storage storage = Storage::allocate(100).value();
-  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
-  for (const std::int64_t stride : {kMax, kMin, kMax / 2, kMin / 2, kMax / 4 + 1})
+  for (const std::int64_t stride : {kMost, kMin, kMost / 2, kMin / 2, kMost / 4 + 1})
     for (const std::int64_t size : {2, 3, 5}) {
       EXPECT_TRUE(fails_with(Tensor::view(storage, 50, DType::f32, {size, size}, {stride, stride}),
                              ErrorCode::invalid_argument));

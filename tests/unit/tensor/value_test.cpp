@@ -9,6 +9,7 @@
 #include <tendon/tensor/value.hpp>
 
 #include "support/expect.hpp"
+#include "support/program_float_mode.hpp"
 
 namespace tendon {
 namespace {
@@ -90,6 +91,21 @@ TEST(Json, FloatsStayFloats) {
   }
   EXPECT_EQ(to_json(Value::Map{{"x", 7.0}}).value(), "{\"x\":7.0}");
   EXPECT_EQ(to_json(Value::Map{{"x", std::nan("")}}).value(), "{\"x\":{\"$float\":\"nan\"}}");
+}
+
+TEST(Json, FloatsAreReadAndWrittenAsEverywhereInEachModeOfArithmetic) {
+  using test::ProgramFloatMode;
+  using Kind = ProgramFloatMode::Kind;
+  const Value value = Value::Map{{"smallest", 5e-324},
+                                 {"tenth", 0.1},
+                                 {"third", 1.0 / 3.0},
+                                 {"large", 1.7976931348623157e308}};
+  const std::string expected = to_json(value).value();
+  for (const Kind kind : {Kind::flush_to_zero, Kind::upward, Kind::downward, Kind::raising}) {
+    const ProgramFloatMode mode(kind);
+    EXPECT_EQ(to_json(value).value(), expected) << static_cast<int>(kind);
+    EXPECT_EQ(parse(expected).value(), value) << static_cast<int>(kind);
+  }
 }
 
 TEST(Json, IntegersAreWhole) {

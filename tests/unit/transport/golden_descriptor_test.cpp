@@ -299,7 +299,7 @@ TEST_F(GoldenShmLink, AnnouncesASegmentBeforeTheFirstSlotOfIt) {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  ASSERT_EQ(recvmsg(other_end_.get(), &message, MSG_CMSG_CLOEXEC), 64);
+  ASSERT_EQ(TEMP_FAILURE_RETRY(recvmsg(other_end_.get(), &message, MSG_CMSG_CLOEXEC)), 64);
   EXPECT_EQ(hex(announcement),
             "0400000000000000 0000000000000000 0000000000000000 0080000000000000 "
             "0000000000000000 0000000040000000 0000000000000000 0000000000000000");

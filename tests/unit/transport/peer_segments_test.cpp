@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "support/few_descriptors.hpp"
 #include "support/sanitizer.hpp"
 #include "transport/shm/shm_link.hpp"
 
@@ -115,9 +116,13 @@ class PeerSegmentsTest : public testing::Test {
     std::memcpy(CMSG_DATA(header), &passed, sizeof passed);
     EXPECT_EQ(sendmsg(there_.get(), &message, MSG_NOSIGNAL),
               static_cast<ssize_t>(sizeof descriptor));
+    return read();
+  }
+  Result<void> read() {
     segments_.begin_turn();
     return segments_.read(here_.get());
   }
+  const PeerSegments& segments() const { return segments_; }
 
  private:
   const std::shared_ptr<ShmMemory> memory_ = std::make_shared<ShmMemory>(
@@ -209,6 +214,46 @@ TEST_F(PeerSegmentsTest, SlotsWithoutRoomCostTheirMessagesUntilThereIsSome) {
   shown_.segments.clear();
   EXPECT_FALSE(failure_in(1));
   EXPECT_FALSE(failure_in(1)) << "it is mapped";
+}
+
+/// Announces a segment of one slot.
+Descriptor one_slot(std::uint32_t id) {
+  Descriptor descriptor;
+  descriptor.kind = MessageKind::segment;
+  descriptor.segment_or_inline_bytes = id;
+  descriptor.payload_bytes = kPage;
+  descriptor.slot = 1;
+  return descriptor;
+}
+
+TEST_F(PeerSegmentsTest, OneWithoutADescriptorStaysOnTheSocketUntilThereIsOne) {
+  const std::vector made = {Segment::create(kPage, Writers::maker_and_peer).value(),
+                            Segment::create(kPage, Writers::maker_and_peer).value()};
+  {
+    const test::FewDescriptors none(0);
+    for (std::uint32_t id = 0; id < 2; ++id) {
+      ASSERT_TRUE(taken_in(one_slot(id), *made[id])) << "the link would end";
+      EXPECT_TRUE(segments().lacks_descriptor());
+    }
+    ASSERT_TRUE(read());
+    EXPECT_TRUE(segments().lacks_descriptor());
+    EXPECT_FALSE(segments().knows(0));
+  }
+  ASSERT_TRUE(read());
+  EXPECT_FALSE(segments().lacks_descriptor());
+  EXPECT_FALSE(failure_in(0));
+  EXPECT_FALSE(failure_in(1));
+}
+
+TEST_F(PeerSegmentsTest, OneDescriptorIsEnoughToMapAny) {
+  const std::vector made = {Segment::create(kPage, Writers::maker_and_peer).value(),
+                            Segment::create(kPage, Writers::maker_and_peer).value()};
+  const test::FewDescriptors one(1);
+  for (std::uint32_t id = 0; id < 2; ++id) {
+    ASSERT_TRUE(taken_in(one_slot(id), *made[id]));
+    EXPECT_FALSE(segments().lacks_descriptor());
+    EXPECT_FALSE(failure_in(id));
+  }
 }
 
 }  // namespace

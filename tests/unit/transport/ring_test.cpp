@@ -429,7 +429,7 @@ TEST(Doorbell, NobodySleepsForEver) {
       my_word.announce(SleepWord<>::kForMessages | SleepWord<>::kForReturns);
       if (!from.ring.consumer.has_entry()) {
         pollfd wanted{from.bell.get(), POLLIN, 0};
-        if (poll(&wanted, 1, kHangs_ms) != 1) return false;
+        if (TEMP_FAILURE_RETRY(poll(&wanted, 1, kHangs_ms)) != 1) return false;
         eventfd_t count = 0;
         eventfd_read(from.bell.get(), &count);
         ++from.sleeps;

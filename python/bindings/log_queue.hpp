@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <tendon/core/mutex.hpp>
+#include <tendon/observe/log.hpp>
+
+namespace tendon::python {
+
+/// What a Python LogLine holds.
+struct OwnedLogLine {
+  std::chrono::system_clock::time_point time;
+  std::uint32_t pid = 0;
+  std::string context;
+  LogLevel level = LogLevel::error;
+  std::string where;
+  std::string text;
+};
+
+/// Lines between the threads that log, which never take the GIL, and the one of Python that calls
+/// the callback.
+///
+///   open -- finish() --> finished
+///
+/// Owns:    kMostWaiting lines at most. Further ones are counted, and a line in their place says
+///          how many they were.
+/// Threads: thread-safe; one takes.
+/// Errors:  none.
+/// Blocks:  next() until there is a line, or it is finished.
+/// Cost:    of push() a lock and the copies of its texts.
+class LogQueue {
+ public:
+  static constexpr std::size_t kMostWaiting = 1024;
+
+  explicit LogQueue(LogLevel level) noexcept : level_(level) {}
+
+  [[nodiscard]] LogLevel level() const noexcept { return level_; }
+  void push(const LogLine& line) TENDON_EXCLUDES(mutex_);
+  /// The next line; nothing once it is finished and empty.
+  [[nodiscard]] std::optional<OwnedLogLine> next() TENDON_EXCLUDES(mutex_);
+  /// Takes no further line; those that wait are still given out.
+  void finish() TENDON_EXCLUDES(mutex_);
+
+ private:
+  struct Waiting {
+    OwnedLogLine line;
+    std::uint64_t left_out_before = 0;
+  };
+
+  const LogLevel level_;
+  detail::Mutex mutex_;
+  detail::CondVar changed_;
+  std::deque<Waiting> lines_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t left_out_ TENDON_GUARDED_BY(mutex_) = 0;  // behind the last that waits
+  bool finished_ TENDON_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tendon::python

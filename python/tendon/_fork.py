@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forked children: they find the locks of this package free, end in order, and hear why they die."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+
+from . import _tendon
+
+_closes_at_end = False
+_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+
+
+def free_lock() -> threading.Lock:
+    """A lock that a forked child finds free, whichever thread of its parent holds it."""
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
+
+
+def close_all_at_end() -> None:
+    """A Context was made. A child that multiprocessing forked ends without what atexit has."""
+    global _closes_at_end
+    process = sys.modules.get("multiprocessing.process")
+    if _closes_at_end or process is None or process.parent_process() is None:
+        return
+    from multiprocessing.util import Finalize
+
+    _closes_at_end = True
+    Finalize(None, _tendon._close_all, exitpriority=-1)  # behind those of the program
+
+
+def _enter_child() -> None:
+    global _closes_at_end
+    _closes_at_end = False
+    for lock in _locks:
+        lock._at_fork_reinit()  # as threading and logging do
+    _tendon._explain_memory_faults()
+
+
+os.register_at_fork(after_in_child=_enter_child)

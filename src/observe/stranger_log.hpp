@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/core/mutex.hpp>
+
+namespace tendon::v0::detail {
+
+/// The end that a connection comes from, before it is known who that is.
+struct Stranger {
+  std::string address;  ///< as a line names it: "10.0.0.7:40312"
+  std::string source;   ///< strangers of one source share a line a second: "10.0.0.7"
+};
+
+/// The lines about strangers that were turned away, at `warn`: a port scan must not fill a disk.
+/// A refusal beyond the pace is counted, and the count has a line of its own.
+///
+/// Owns:    when the lines of the last second were written, and about which sources.
+/// Threads: thread-safe; it logs without its lock.
+/// Errors:  none.
+/// Blocks:  never, but for the callback of the log.
+/// Cost:    a lock, a look at kMostLines entries, and the line.
+class StrangerLog {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// For one line about a source, for kMostLines about all, and for one line with a count.
+  static constexpr std::chrono::seconds kPause{1};
+  static constexpr std::size_t kMostLines = 10;
+  /// Bytes of the text of a line.
+  static constexpr std::size_t kMostTextBytes = 512;
+
+  /// `context` as LogLine has it. If this is the first refusal beyond the pace since the last
+  /// count, returns when tell_left_out() is due; without that call the next refusal tells it.
+  std::optional<Clock::time_point> refuse(std::string_view context, std::string_view where,
+                                          const Stranger& stranger, std::string_view why,
+                                          Clock::time_point now) TENDON_EXCLUDES(mutex_);
+  /// Writes the count, if there is one.
+  void tell_left_out() TENDON_EXCLUDES(mutex_);
+
+ private:
+  struct Said {
+    Clock::time_point when;
+    std::string source;
+  };
+
+  Mutex mutex_;
+  std::deque<Said> said_ TENDON_GUARDED_BY(mutex_);  // in the last kPause
+  std::uint64_t left_out_ TENDON_GUARDED_BY(mutex_) = 0;
+  Clock::time_point count_is_due_ TENDON_GUARDED_BY(mutex_);
+};
+
+}  // namespace tendon::v0::detail

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A controller and a worker in processes that may have so many threads and no more. ZeroMQ ends a
+// process in which it can start none.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <tendon/control/controller.hpp>
+#include <tendon/control/worker.hpp>
+#include <thread>
+#include <utility>
+
+#include "process/few_threads.hpp"
+#include "support/control_team.hpp"
+#include "support/expect.hpp"
+
+namespace tendon::test {
+namespace {
+
+Result<void> make_controller() {
+  TENDON_TRY(context, Context::create({.name = "controller"}));
+  TENDON_TRY(controller, Controller::bind(context, layout_of(1, 1, 1), "127.0.0.1:0"));
+  return controller.stop("made", kPatience);
+}
+
+TEST(FewThreadsOfControl, MakeAControllerWholeOrAreAnError) {
+  expect_whole_or_error({.name = "controller", .enough = 4, .make = make_controller});
+}
+
+// Its controller, in this process, takes in whatever worker comes.
+TEST(FewThreadsOfControl, MakeAWorkerWholeOrAreAnError) {
+  Context context = Context::create({.name = "controller"}).value();
+  Controller controller = Controller::bind(context, layout_of(1, 1, 1), "127.0.0.1:0").value();
+  std::atomic<bool> over{false};
+  std::thread forming([&] {
+    while (!over) {
+      if (!controller.wait_for_workers(kBriefly)) (void)controller.rebuild(kBriefly);
+      std::this_thread::yield();
+    }
+  });
+  expect_whole_or_error({.name = "worker", .enough = 5, .make = [&]() -> Result<void> {
+                           TENDON_TRY(own, Context::create({.name = "worker"}));
+                           TENDON_TRY(worker, Worker::connect(own, controller.address(),
+                                                              layout_of(1, 1, 1), {0}, kPatience));
+                           return {};
+                         }});
+  over = true;
+  forming.join();
+}
+
+}  // namespace
+}  // namespace tendon::test
