@@ -11,7 +11,7 @@
 
 namespace tendon::python {
 
-/// What a Python LogLine holds.
+/// The fields of a LogLine, with texts of its own.
 struct OwnedLogLine {
   std::chrono::system_clock::time_point time;
   std::uint32_t pid = 0;

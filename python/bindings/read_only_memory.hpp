@@ -26,7 +26,7 @@ void note_read_only(const Storage& memory, std::string_view key);
 void note_read_only(const TensorDict& batch, std::string_view key);
 
 /// The key of what was handed out there last, without hidden characters, at most kKeyShownBytes
-/// of it; empty where nothing is known. The text is in the table: it may change.
+/// of it; empty where nothing is known. The view leads into the table, whose text may change.
 [[nodiscard]] std::string_view key_of_read_only(const void* address) noexcept;
 
 inline constexpr std::size_t kMostReadOnly = 4096;

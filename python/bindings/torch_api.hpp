@@ -19,7 +19,7 @@ namespace nb = nanobind;
 /// C functions. The memory lives as long as storage_of(object).
 [[nodiscard]] std::optional<PlainMemory> plain_tensor(nb::handle object);
 
-/// Is it a function of torch, in Python, that calls? What tendon._arrays hands on is its caller's.
+/// Does a function of torch, in Python, call? A call by tendon._arrays counts as one of its caller.
 [[nodiscard]] bool called_by_torch();
 
 /// True for a torch.Tensor and its subclasses.

@@ -58,7 +58,7 @@ class ContextCore final : public LinkObserver,
   [[nodiscard]] const ContextOptions& options() const noexcept { return options_; }
   [[nodiscard]] ContextId id() const noexcept { return identity_.context; }
   [[nodiscard]] const PeerIdentity& identity() const noexcept { return identity_; }
-  /// What lines of the log call it: LogLine::context.
+  /// Its name in lines of the log: LogLine::context.
   [[nodiscard]] std::string log_name() const;
   /// A line about this Context; see tendon::log().
   void log(LogLevel level, std::string_view where, std::string_view text) const noexcept;
