@@ -3,6 +3,7 @@
 
 import asyncio
 import copy
+import os
 import signal
 
 import numpy as np
@@ -143,6 +144,12 @@ def torch_clear(array):
 numbers = {"y": np.ones(7), "x": np.ones(100000)}
 """
 WAYS_OUT = ("recv(mode='copy')", "recv(as_=torch)", "recv(as_=TensorDict)")
+
+
+@pytest.fixture(autouse=True)
+def sanitizer_without_segv(monkeypatch):
+    """AddressSanitizer, if the programs run under it, has no handler of SIGSEGV of its own."""
+    monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0")
 
 
 def written(program, source: str) -> list[str]:
