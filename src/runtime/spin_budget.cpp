@@ -45,8 +45,15 @@ void SpinBudget::late() {
 
 void SpinBudget::lost_cpu() {
   const std::int32_t penalty = penalty_.load(std::memory_order_relaxed);
-  confidence_.store(-penalty, std::memory_order_relaxed);
+  confidence_.store(0, std::memory_order_relaxed);
+  rest_.store(penalty, std::memory_order_relaxed);
   penalty_.store(std::min(2 * penalty, kLargestPenalty), std::memory_order_relaxed);
+}
+
+bool SpinBudget::rests() {
+  const std::int32_t rest = rest_.load(std::memory_order_relaxed);
+  if (rest > 0) rest_.store(rest - 1, std::memory_order_relaxed);
+  return rest > 0;
 }
 
 }  // namespace tendon::v0::detail

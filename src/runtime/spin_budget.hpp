@@ -15,14 +15,15 @@ namespace tendon::v0::detail {
 /// hits says little: an answer that takes 13 us would never be found awake, and each of two peers
 /// that sleep makes the other wait for its own waking.
 ///
-///     confidence   < 0  ... 0 ... kConfident ... kMost     soon(): +1, late(): -2, down to 0;
-///                brief brief brief | ------ long ------    lost_cpu(): -penalty
+///     confidence      0 ... kConfident ... kMost        soon(): +1, late(): -2, down to 0
+///                    brief brief | ------ long ------
 ///
-/// Where others want the CPUs too, a long spin, which yields, loses its CPU for a time slice; one
-/// that sleeps is woken before them. So after such a loss many waits have to be short, after each
-/// further one twice as many, until as many long spins have ended well.
+/// Where others want the CPUs too, a spin uses up its process's share of them and then loses its CPU
+/// for a time slice; a thread that sleeps is woken before them. So after such a loss the next waits
+/// rest(): they sleep at once, after each further loss twice as many, until as many long spins have
+/// ended well.
 ///
-/// Owns:    two counters.
+/// Owns:    three counters.
 /// Threads: thread-safe; an update that races with another may be lost.
 /// Errors:  none.
 /// Blocks:  never.
@@ -34,7 +35,9 @@ class SpinBudget {
   /// `wake_up` is what sleeping and being woken costs.
   explicit SpinBudget(Duration wake_up) : wake_up_(wake_up) {}
 
-  /// Time to spin without anything that moves.
+  /// To be asked once at the beginning of a wait. True: it is one of those that sleep at once.
+  [[nodiscard]] bool rests();
+  /// Time to spin without anything that moves, in a wait that does not rest.
   [[nodiscard]] Duration now() const;
   /// Is that long enough to share the CPU meanwhile?
   [[nodiscard]] bool is_long() const;
@@ -46,16 +49,17 @@ class SpinBudget {
   void missed() { late(); }
   /// While it spun, the thread was without its CPU for kLost or longer.
   void lost_cpu();
-  static constexpr std::chrono::microseconds kLost{300};
+  static constexpr std::chrono::microseconds kLost{200};
 
  private:
   void soon();
   void late();
 
   const Duration wake_up_;
-  static constexpr std::int32_t kLeastPenalty = 64;  // a time slice costs as much as many sleeps
-  static constexpr std::int32_t kLargestPenalty = 4096;
+  static constexpr std::int32_t kLeastPenalty = 16;  // a time slice costs as much as many sleeps
+  static constexpr std::int32_t kLargestPenalty = 1024;
   std::atomic<std::int32_t> confidence_{0};
+  std::atomic<std::int32_t> rest_{0};  // waits that are left to sleep at once
   std::atomic<std::int32_t> penalty_{kLeastPenalty};
 };
 

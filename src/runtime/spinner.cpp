@@ -44,6 +44,8 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
   const bool is_crowded =
       moves != nullptr && moves->crowd.load(std::memory_order_relaxed) == Crowd::shares_cpus;
   if (cpu_count_ < 2 && !is_crowded) return false;
+  const bool learns = policy_ == WaitPolicy::balanced && !is_crowded;
+  if (learns && budget_.rests()) return false;
   // More spinners than cores would only keep each other's peers from running.
   if (spinner_count_.fetch_add(1, std::memory_order_relaxed) >= cpu_count_) {
     spinner_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -95,7 +97,7 @@ bool Spinner::spin(WaitedLinks links, Deadline deadline, Attempt attempt, Moves 
     }
   }
   spinner_count_.fetch_sub(1, std::memory_order_relaxed);
-  if (is_crowded || policy_ != WaitPolicy::balanced) return done;
+  if (!learns) return done;
   if (lost_cpu)
     budget_.lost_cpu();
   else if (done)

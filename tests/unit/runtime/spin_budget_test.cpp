@@ -19,7 +19,7 @@ constexpr microseconds kLong = 2 * kWakeUp;
 
 /// One end of a pipe: how long it waits for what comes `after` its wait began.
 microseconds wait_for(SpinBudget& budget, microseconds after) {
-  const microseconds spun = budget.now();
+  const microseconds spun = budget.rests() ? 0us : budget.now();
   if (after <= spun) {
     budget.spun();
     return after;
@@ -55,26 +55,37 @@ TEST(SpinBudget, TwoThatWakeEachOtherComeToSpin) {
   EXPECT_EQ(of_other, kWork);
 }
 
-// Sleepers are woken before those that yield, where others want the CPUs.
-TEST(SpinBudget, AfterEachLossOfTheCpuTwiceAsManyWaitsAreBrief) {
-  SpinBudget budget(kWakeUp);
-  const auto brief_waits = [&] {
-    int count = 0;
-    for (; !budget.is_long() && count < 10'000; ++count) {
-      EXPECT_EQ(budget.now(), kBrief);
-      wait_for(budget, 13us);
-    }
-    return count;
-  };
-  EXPECT_EQ(brief_waits(), 3);
-  for (const int penalty : {64, 128, 256, 512, 1024, 2048, 4096, 4096}) {
-    budget.lost_cpu();
-    wait_for(budget, 10'000us);  // a late one changes nothing
-    EXPECT_EQ(brief_waits(), penalty + 3);
+/// The waits that sleep at once, from here on.
+int rests_of(SpinBudget& budget) {
+  int count = 0;
+  while (budget.rests()) {
+    ++count;
+    budget.slept(13us + kWakeUp);
   }
-  for (int i = 0; i < 4096; ++i) wait_for(budget, 13us);
+  return count;
+}
+
+// Threads that sleep are woken before those that spin, where others want the CPUs.
+TEST(SpinBudget, AfterEachLossOfTheCpuTwiceAsManyWaitsSleepAtOnce) {
+  SpinBudget budget(kWakeUp);
+  EXPECT_EQ(rests_of(budget), 0);
+  for (const int penalty : {16, 32, 64, 128, 256, 512, 1024, 1024}) {
+    budget.lost_cpu();
+    EXPECT_FALSE(budget.is_long());
+    EXPECT_EQ(rests_of(budget), penalty);
+    EXPECT_EQ(budget.now(), kLong) << "what came soon meanwhile is remembered";
+  }
+  for (int i = 0; i < 1024; ++i) wait_for(budget, 13us);
   budget.lost_cpu();
-  EXPECT_EQ(brief_waits(), 64 + 3) << "long spins that end well are remembered too";
+  EXPECT_EQ(rests_of(budget), 16) << "long spins that end well are remembered too";
+}
+
+TEST(SpinBudget, WaitsThatRestAndComeLateEndTheLongSpin) {
+  SpinBudget budget(kWakeUp);
+  for (int i = 0; i < 10; ++i) wait_for(budget, 13us);
+  budget.lost_cpu();
+  while (budget.rests()) budget.missed();
+  EXPECT_EQ(budget.now(), kBrief);
 }
 
 TEST(SpinBudget, WhatComesLateIsNotSpunFor) {
