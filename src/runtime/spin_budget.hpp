@@ -19,9 +19,9 @@ namespace tendon::v0::detail {
 ///                    brief brief | ------ long ------
 ///
 /// Where others want the CPUs too, a spin uses up its process's share of them and then loses its CPU
-/// for a time slice; a thread that sleeps is woken before them. So after such a loss the next waits
-/// rest(): they sleep at once, after each further loss twice as many, until as many long spins have
-/// ended well.
+/// for a time slice; a thread that sleeps is woken before them. So after such a loss the next
+/// waits rest(): they sleep at once, after each further loss twice as many, until as many long
+/// spins have ended well.
 ///
 /// Owns:    three counters.
 /// Threads: thread-safe; an update that races with another may be lost.
