@@ -18,8 +18,8 @@ namespace tendon::v0::detail {
 ///     confidence      0 ... kConfident ... kMost        soon(): +1, late(): -2, down to 0
 ///                    brief brief | ------ long ------
 ///
-/// Where others want the CPUs too, a spin uses up its process's share of them and then loses its CPU
-/// for a time slice; a thread that sleeps is woken before them. So after such a loss the next
+/// Where others want the CPUs too, a spin uses up its process's share of them and then loses its
+/// CPU for a time slice; a thread that sleeps is woken before them. So after such a loss the next
 /// waits rest(): they sleep at once, after each further loss twice as many, until as many long
 /// spins have ended well.
 ///
