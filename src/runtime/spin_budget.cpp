@@ -20,9 +20,16 @@ bool SpinBudget::is_long() const {
   return confidence_.load(std::memory_order_relaxed) >= kConfident;
 }
 
+void SpinBudget::spun() {
+  soon();
+  const std::int32_t penalty = penalty_.load(std::memory_order_relaxed);
+  if (penalty > kLeastPenalty && is_long()) penalty_.store(penalty - 1, std::memory_order_relaxed);
+}
+
 void SpinBudget::slept(std::chrono::steady_clock::duration after_spin) {
+  const Duration spin = rest_.load(std::memory_order_relaxed) > 0 ? Duration(0) : now();
   // The last part of it was this thread's own waking.
-  if (now() + after_spin <= 3 * wake_up_)
+  if (spin + after_spin <= 3 * wake_up_)
     soon();
   else
     late();
@@ -30,12 +37,7 @@ void SpinBudget::slept(std::chrono::steady_clock::duration after_spin) {
 
 void SpinBudget::soon() {
   const std::int32_t confidence = confidence_.load(std::memory_order_relaxed);
-  if (confidence < kMostConfident) {
-    confidence_.store(confidence + 1, std::memory_order_relaxed);
-  } else if (const auto penalty = penalty_.load(std::memory_order_relaxed);
-             penalty > kLeastPenalty) {
-    penalty_.store(penalty - 1, std::memory_order_relaxed);
-  }
+  if (confidence < kMostConfident) confidence_.store(confidence + 1, std::memory_order_relaxed);
 }
 
 void SpinBudget::late() {

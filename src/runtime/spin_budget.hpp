@@ -42,7 +42,7 @@ class SpinBudget {
   /// Is that long enough to share the CPU meanwhile?
   [[nodiscard]] bool is_long() const;
   /// A spin was enough.
-  void spun() { soon(); }
+  void spun();
   /// The spin was not, and what the thread slept for came that long after it.
   void slept(std::chrono::steady_clock::duration after_spin);
   /// It did not come at all.

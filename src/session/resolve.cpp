@@ -19,6 +19,7 @@
 #include "core/c_locale.hpp"
 #include "core/process_wide.hpp"
 #include "core/thread.hpp"
+#include "session/lookup_gate.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -66,6 +67,11 @@ Lookup look_up(const std::string& host, std::uint16_t port, ResolveFor purpose, 
   return result;
 }
 
+Lookup look_up_between_forks(const std::string& host, std::uint16_t port, ResolveFor purpose) {
+  const LookupGate::Inside inside;
+  return look_up(host, port, purpose, 0);
+}
+
 Result<std::vector<SocketAddress>> to_result(const Address& address, Lookup lookup) {
   if (lookup.status == EAI_SYSTEM) {
     return system_error(kWhere, "getaddrinfo('" + address.host() + "')", lookup.errno_value);
@@ -108,7 +114,7 @@ Result<std::vector<SocketAddress>> resolve_name(const Address& address, Deadline
   auto thread = Thread::start(
       {.name = "tendon-lookup", .where = kWhere, .task = task},
       [pending, &pending_lookups, host = address.host(), port = address.port(), purpose] {
-        Lookup result = look_up(host, port, purpose, 0);
+        Lookup result = look_up_between_forks(host, port, purpose);
         pending_lookups.fetch_sub(1);
         const Lock lock(pending->mutex);
         pending->result = std::move(result);

@@ -8,12 +8,18 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
 #include <tendon/session/limits.hpp>
 #include <thread>
 #include <vector>
+
+#include "support/child.hpp"
+#include "support/sanitizer.hpp"
 
 namespace {
 
@@ -38,6 +44,15 @@ HangingResolver& hanging_resolver() {
   return *instance;
 }
 
+// A resolver that has a lock, as that of the C library has some, and works under it.
+constinit std::mutex resolver_mutex;
+void work_under_the_lock() {
+  const std::lock_guard lock(resolver_mutex);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
 }  // namespace
 
 // Stands before the one of libc for the library under test, which is linked into this program.
@@ -46,6 +61,10 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
   if (std::string_view(node) == "hang.test" && (hints->ai_flags & AI_NUMERICHOST) == 0) {
     hanging_resolver().wait();
     return EAI_FAIL;
+  }
+  if (std::string_view(node) == "lock.test" && (hints->ai_flags & AI_NUMERICHOST) == 0) {
+    work_under_the_lock();
+    node = "localhost";
   }
   static const auto next =
       reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
@@ -62,6 +81,8 @@ using tendon::detail::resolve;
 using tendon::detail::ResolveFor;
 using tendon::detail::SocketAddress;
 using tendon::detail::unix_socket_address;
+using tendon::test::exited_with;
+using tendon::test::run_in_child;
 using testing::HasSubstr;
 
 Address address(std::string_view text) { return Address::parse(text).value(); }
@@ -108,6 +129,38 @@ TEST(Resolve, NamesWithoutTimeAreATimeout) {
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().code, ErrorCode::timeout);
   EXPECT_THAT(found.error().detail, HasSubstr("'localhost'"));
+}
+
+TEST(Resolve, ChildrenOfAProcessThatLooksNamesUpLookThemUpToo) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
+  const auto look_up = [] {
+    return resolve(address("lock.test:1"), 20s, ResolveFor::connect).has_value();
+  };
+  std::atomic<bool> over{false};
+  std::array<std::thread, 2> busy;
+  for (std::thread& one : busy) {
+    one = std::thread([&] {
+      while (!over) EXPECT_TRUE(look_up());
+    });
+  }
+  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+    const int status = run_in_child([&] { return look_up() ? 0 : 1; });
+    EXPECT_TRUE(exited_with(status, 0)) << "fork " << i << ": status " << status;
+  }
+  over = true;
+  for (std::thread& one : busy) one.join();
+}
+
+// Such a look-up waits for a server: without a lock of the C library.
+TEST(Resolve, AForkDoesNotWaitForAResolverThatHangs) {
+  if (TENDON_SANITIZED) GTEST_SKIP() << "a sanitizer's malloc keeps its locks over a fork";
+  hanging_resolver().set(true);
+  EXPECT_FALSE(resolve(address("hang.test:1"), 1ms, ResolveFor::connect));
+  const int status = run_in_child(
+      [] { return resolve(address("localhost:1"), 20s, ResolveFor::connect) ? 0 : 1; });
+  EXPECT_TRUE(exited_with(status, 0)) << status;
+  hanging_resolver().set(false);
+  EXPECT_TRUE(resolve(address("localhost:1"), 20s, ResolveFor::connect));
 }
 
 TEST(Resolve, AResolverThatHangsHoldsNobodyAndIsBounded) {
