@@ -20,12 +20,6 @@ bool SpinBudget::is_long() const {
   return confidence_.load(std::memory_order_relaxed) >= kConfident;
 }
 
-void SpinBudget::spun() {
-  soon();
-  const std::int32_t penalty = penalty_.load(std::memory_order_relaxed);
-  if (penalty > kLeastPenalty && is_long()) penalty_.store(penalty - 1, std::memory_order_relaxed);
-}
-
 void SpinBudget::slept(std::chrono::steady_clock::duration after_spin) {
   const Duration spin = rest_.load(std::memory_order_relaxed) > 0 ? Duration(0) : now();
   // The last part of it was this thread's own waking.
@@ -37,7 +31,12 @@ void SpinBudget::slept(std::chrono::steady_clock::duration after_spin) {
 
 void SpinBudget::soon() {
   const std::int32_t confidence = confidence_.load(std::memory_order_relaxed);
-  if (confidence < kMostConfident) confidence_.store(confidence + 1, std::memory_order_relaxed);
+  if (confidence < kMostConfident) {
+    confidence_.store(confidence + 1, std::memory_order_relaxed);
+  } else if (const auto penalty = penalty_.load(std::memory_order_relaxed);
+             penalty > kLeastPenalty) {
+    penalty_.store(penalty - 1, std::memory_order_relaxed);
+  }
 }
 
 void SpinBudget::late() {
@@ -47,15 +46,26 @@ void SpinBudget::late() {
 
 void SpinBudget::lost_cpu() {
   const std::int32_t penalty = penalty_.load(std::memory_order_relaxed);
-  confidence_.store(0, std::memory_order_relaxed);
-  rest_.store(penalty, std::memory_order_relaxed);
+  confidence_.store(-penalty, std::memory_order_relaxed);
   penalty_.store(std::min(2 * penalty, kLargestPenalty), std::memory_order_relaxed);
+  std::int32_t next_rest = kShortestRest;
+  if (since_loss_.load(std::memory_order_relaxed) < kFrequent) {
+    next_rest = next_rest_.load(std::memory_order_relaxed);
+    rest_.store(next_rest, std::memory_order_relaxed);
+    next_rest = std::min(2 * next_rest, kLongestRest);
+  }
+  next_rest_.store(next_rest, std::memory_order_relaxed);
+  since_loss_.store(0, std::memory_order_relaxed);
 }
 
 bool SpinBudget::rests() {
-  const std::int32_t rest = rest_.load(std::memory_order_relaxed);
-  if (rest > 0) rest_.store(rest - 1, std::memory_order_relaxed);
-  return rest > 0;
+  if (const auto rest = rest_.load(std::memory_order_relaxed); rest > 0) {
+    rest_.store(rest - 1, std::memory_order_relaxed);
+    return true;
+  }
+  if (const auto waits = since_loss_.load(std::memory_order_relaxed); waits < kFrequent)
+    since_loss_.store(waits + 1, std::memory_order_relaxed);
+  return false;
 }
 
 }  // namespace tendon::v0::detail

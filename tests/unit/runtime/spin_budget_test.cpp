@@ -55,37 +55,50 @@ TEST(SpinBudget, TwoThatWakeEachOtherComeToSpin) {
   EXPECT_EQ(of_other, kWork);
 }
 
+// Threads that sleep are woken before those that yield, where others want the CPUs.
+TEST(SpinBudget, AfterEachLossOfTheCpuTwiceAsManyWaitsAreBrief) {
+  SpinBudget budget(kWakeUp);
+  const auto brief_waits = [&] {
+    int count = 0;
+    for (; !budget.is_long() && count < 10'000; ++count) {
+      EXPECT_EQ(budget.now(), kBrief);
+      wait_for(budget, 13us);
+    }
+    return count;
+  };
+  EXPECT_EQ(brief_waits(), 3);
+  for (const int penalty : {64, 128, 256, 512, 1024, 2048, 4096, 4096}) {
+    for (int i = 0; i < 128; ++i) wait_for(budget, 10'000us);  // the losses are not frequent
+    budget.lost_cpu();
+    wait_for(budget, 10'000us);  // a late one changes nothing
+    EXPECT_EQ(brief_waits(), penalty + 3);
+  }
+  for (int i = 0; i < 4096; ++i) wait_for(budget, 13us);
+  budget.lost_cpu();
+  EXPECT_EQ(brief_waits(), 64 + 3) << "long spins that end well are remembered too";
+}
+
 /// The waits that sleep at once, from here on.
 int rests_of(SpinBudget& budget) {
   int count = 0;
-  while (budget.rests()) {
-    ++count;
-    budget.slept(13us + kWakeUp);
-  }
+  for (; budget.rests(); ++count) budget.slept(13us + kWakeUp);
   return count;
 }
 
-// Threads that sleep are woken before those that spin, where others want the CPUs.
-TEST(SpinBudget, AfterEachLossOfTheCpuTwiceAsManyWaitsSleepAtOnce) {
+TEST(SpinBudget, AfterFrequentLossesWaitsSleepAtOnce) {
   SpinBudget budget(kWakeUp);
-  EXPECT_EQ(rests_of(budget), 0);
-  for (const int penalty : {16, 32, 64, 128, 256, 512, 1024, 1024}) {
+  budget.lost_cpu();
+  EXPECT_EQ(rests_of(budget), 0) << "the first one may be the last";
+  for (const int rest : {16, 32, 64, 128, 256, 512, 1024, 1024}) {
+    for (int i = 0; i < 100; ++i) wait_for(budget, 10us);
     budget.lost_cpu();
-    EXPECT_FALSE(budget.is_long());
-    EXPECT_EQ(rests_of(budget), penalty);
-    EXPECT_EQ(budget.now(), kLong) << "what came soon meanwhile is remembered";
+    EXPECT_EQ(rests_of(budget), rest);
   }
-  for (int i = 0; i < 1024; ++i) wait_for(budget, 13us);
+  for (int i = 0; i < 128; ++i) wait_for(budget, 10us);
   budget.lost_cpu();
-  EXPECT_EQ(rests_of(budget), 16) << "long spins that end well are remembered too";
-}
-
-TEST(SpinBudget, WaitsThatRestAndComeLateEndTheLongSpin) {
-  SpinBudget budget(kWakeUp);
-  for (int i = 0; i < 10; ++i) wait_for(budget, 13us);
+  EXPECT_EQ(rests_of(budget), 0) << "a hundred waits went well";
   budget.lost_cpu();
-  while (budget.rests()) budget.missed();
-  EXPECT_EQ(budget.now(), kBrief);
+  EXPECT_EQ(rests_of(budget), 16) << "it begins anew";
 }
 
 TEST(SpinBudget, WhatComesLateIsNotSpunFor) {
