@@ -191,7 +191,8 @@ Value::Map rendezvous_setting() {
   const char* variable = "TENDON_RENDEZVOUS";
   std::string address = text_of(variable);
   if (address.empty()) {
-    address = Rendezvous::from_environment().address();
+    const Rendezvous launched = Rendezvous::from_environment();
+    address = launched.address();
     for (const char* const launcher : {"SLURM_JOB_ID", "PMIX_NAMESPACE", "MASTER_ADDR"})
       if (!address.empty() && !text_of(launcher).empty()) variable = launcher;
   }
