@@ -10,7 +10,8 @@ check_docs.py failpoints ROOT              docs/testing.md lists those of the co
 check_docs.py glossary ROOT                no word of docs/glossary.md has two rows
 check_docs.py names ROOT                   files, tests and members of classes that pages name are there
 check_docs.py exit_codes ROOT              docs/cli.md has the exit code of each error
-check_docs.py verbs ROOT --command TENDON  docs/cli.md has each verb that `tendon --help` lists
+check_docs.py verbs ROOT --command TENDON  docs/cli.md has each verb that `tendon --help` lists, and no flag that
+                                           no help has
 check_docs.py limits ROOT --compiler CXX   docs/limits.md gives every limit of include/ its value
 check_docs.py numbers ROOT                 pages and texts of the code repeat limits and constants as they are
 check_docs.py readme ROOT                  README.md is short; its packages, states and figures are those of
@@ -43,6 +44,7 @@ THREADS = re.compile(r"^/// Threads: ([^.;:,\n]+).*\n(?:(?:///|template).*\n)*(?
                      r"(?: \[\[nodiscard\]\])?(?: [A-Z_]+)? (\w+)", re.MULTILINE)
 # What a page says in code: a file of the tree, a test, a member of a class.
 SPAN = re.compile(r"`([^`\n]+)`")
+FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 FILE_SPAN = re.compile(r"[\w.{},*/-]+\.(?:cpp|hpp|h|py|sh|md|def|proto|svg)")
 TEST_SPAN = re.compile(r"([A-Z]\w+)\.(\*|[A-Z]\w+)")
 MEMBER_SPAN = re.compile(r"\b([A-Za-z]\w+)::(\w+)")
@@ -294,15 +296,15 @@ def verbs_of_help(text: str) -> list[str]:
     return SUBCOMMAND.findall(section[1]) if section else []
 
 
-def verbs_of(command: Path, words: list[str]) -> list[str]:
-    """`topic`, `topic list`, ...: each verb, then those below it."""
+def helps_of(command: Path, words: list[str]) -> dict[str, str]:
+    """The help of the command, and of each verb: `topic`, `topic list`, ..."""
     done = subprocess.run([command, *words, "--help"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Fault(f"{command} {' '.join(words)} --help ended with {done.returncode}")
-    verbs = []
+    helps = {" ".join(words): done.stdout}
     for name in verbs_of_help(done.stdout):
-        verbs += [" ".join([*words, name]), *verbs_of(command, [*words, name])]
-    return verbs
+        helps |= helps_of(command, [*words, name])
+    return helps
 
 
 def verb_faults(page: str, verbs: list[str]) -> list[str]:
@@ -313,12 +315,21 @@ def verb_faults(page: str, verbs: list[str]) -> list[str]:
             and verb.split()[-1] not in code]
 
 
+def flag_faults(page: str, helps: str) -> list[str]:
+    known = set(FLAG.findall(helps))
+    # Behind "--" are the words of another program.
+    said = {flag for span in SPAN.findall(page) for flag in FLAG.findall(span.partition(" -- ")[0])}
+    return [f"docs/cli.md has {flag}, which no help of the command has" for flag in sorted(said - known)]
+
+
 def check_verbs(options: argparse.Namespace) -> None:
-    verbs = verbs_of(options.command, [])
+    helps = helps_of(options.command, [])
+    verbs = [verb for verb in helps if verb]
     if not verbs:
         raise Fault(f"{options.command} --help lists no verb: the search is broken")
-    raise_if(verb_faults((options.root / "docs/cli.md").read_text(), verbs))
-    print(f"docs/cli.md has all {len(verbs)} verbs of the command")
+    page = (options.root / "docs/cli.md").read_text()
+    raise_if(verb_faults(page, verbs) + flag_faults(page, "\n".join(helps.values())))
+    print(f"docs/cli.md has all {len(verbs)} verbs of the command, and no other flag")
 
 
 def cpp_value(text: str) -> str:
@@ -597,6 +608,8 @@ def self_test() -> None:
               "  send                        Sends\n  make-it\n                              Wraps\n\nstdout is data.\n")
     assert verbs_of_help(helped) == ["send", "make-it"] and not verbs_of_help("Usage: tendon send FILE\n")
     assert not verb_faults("| `send FILE` | x |\n`tendon topic list` `reduce`", ["send", "topic list", "bench reduce"])
+    assert not flag_faults("`tendon send --json` `-o DIR`, `--all` `launch --json -- python --other`", "  --json  x\n  -a,--all\n")
+    reports("a flag that is gone", flag_faults("`send --gone`", "--json"))
     reports("a verb without a word", verb_faults("`sender` `topic`", ["send"]))
     reports("a verb below another without a word", verb_faults("`topic` `topic lists`", ["topic", "topic list"]))
     row = "| `kMaxX` | 1 MiB (1048576) | what | `tendon/x.hpp` |\n"
