@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <tendon/core/version.hpp>
@@ -18,6 +18,7 @@
 #include "cli/group_peers.hpp"
 #include "cli/output.hpp"
 #include "cli/process.hpp"
+#include "core/environment.hpp"
 #include "core/thread.hpp"
 
 namespace tendon::cli {
@@ -340,18 +341,18 @@ Result<void> check_options(const BenchCollectiveOptions& options, std::uint32_t 
 
 // The two ways to be started.
 
-bool is_in_environment(const char* name) { return std::getenv(name) != nullptr; }
-std::optional<std::uint64_t> number_in_environment(const char* name) {
-  if (!is_in_environment(name)) return {};
-  const char* const text = std::getenv(name);
-  char* end = nullptr;
-  const std::uint64_t number = std::strtoull(text, &end, 10);
-  return end == text || *end != '\0' ? std::nullopt : std::optional(number);
+std::optional<std::uint64_t> number_of(std::string_view text) {
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, failure] = std::from_chars(text.data(), end, number);
+  return text.empty() || failure != std::errc() || stop != end ? std::nullopt
+                                                               : std::optional(number);
 }
 
 bool was_launched(const Rendezvous& rendezvous) {
   // Half of what a launcher sets is a launcher's mistake, not a reason to start ranks.
-  return rendezvous.size() > 0 || is_in_environment("RANK") || is_in_environment("WORLD_SIZE");
+  return rendezvous.size() > 0 || !detail::variable("RANK").empty() ||
+         !detail::variable("WORLD_SIZE").empty();
 }
 
 WaitPolicy policy_for(const BenchCollectiveOptions& options, std::uint64_t ranks,
@@ -429,8 +430,8 @@ Result<std::vector<Row>> run_launched(const BenchCollectiveOptions& options,
   }
   if (rendezvous.problem()) return *rendezvous.problem();
   TENDON_CHECK(check_options(options, rendezvous.size()));
-  const auto local_rank = number_in_environment("LOCAL_RANK");
-  const auto local_size = number_in_environment("LOCAL_WORLD_SIZE");
+  const auto local_rank = number_of(detail::variable("LOCAL_RANK"));
+  const auto local_size = number_of(detail::variable("LOCAL_WORLD_SIZE"));
   // A launcher that says nothing may have given each rank a CPU: this one sees only its own then.
   const WaitPolicy policy =
       local_size ? policy_for(options, *local_size, usable_cpu_count())

@@ -5,10 +5,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <tendon/core/version.hpp>
+#include <tendon/group/rendezvous.hpp>
 #include <tendon/observe/log.hpp>
 #include <tendon/runtime/context.hpp>
 #include <tendon/session/limits.hpp>
@@ -18,8 +18,10 @@
 #include "cli/info_copies.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
+#include "core/environment.hpp"
 #include "core/failpoint.hpp"
 #include "core/fd.hpp"
+#include "fabric/node_environment.hpp"
 #include "fabric/zenoh_session.hpp"
 #include "runtime/settings.hpp"
 #include "session/machine.hpp"
@@ -170,10 +172,7 @@ std::string_view to_string(Transport transport) {
   return "automatic";
 }
 
-std::string text_of(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? "" : text;
-}
+std::string text_of(const char* variable) { return std::string(detail::variable(variable)); }
 
 /// One setting, and what decided it: the environment variable, or nothing.
 Value::Map setting(Value value, const char* variable = nullptr) {
@@ -183,6 +182,24 @@ Value::Map setting(Value value, const char* variable = nullptr) {
           {"variable", variable}};
 }
 
+/// One that is what its variable says.
+Value::Map said(const char* variable) { return setting(text_of(variable), variable); }
+
+/// Where the members of a group meet that name no rendezvous: what a launcher said, if
+/// TENDON_RENDEZVOUS is not set.
+Value::Map rendezvous_setting() {
+  const char* variable = "TENDON_RENDEZVOUS";
+  std::string address = text_of(variable);
+  if (address.empty()) {
+    const Rendezvous launched = Rendezvous::from_environment();
+    address = launched.address();
+    for (const char* const launcher : {"SLURM_JOB_ID", "PMIX_NAMESPACE", "MASTER_ADDR"})
+      if (!address.empty() && !text_of(launcher).empty()) variable = launcher;
+  }
+  return setting(std::move(address), variable);
+}
+
+/// check_docs.py looks that each variable of the library stands here.
 Result<Value::Map> effective_settings() {
   TENDON_TRY(options, detail::resolve_options({}));
   const LogLevel level = parse_log_level(text_of("TENDON_LOG")).value_or(LogLevel::warn);
@@ -197,12 +214,24 @@ Result<Value::Map> effective_settings() {
       {"wait_policy", setting("balanced")},
       {"link_cap_bytes", setting(options.link_cap_bytes)},
       {"pool_cap_bytes", setting(options.pool_cap_bytes)},
+      {"publish_bytes", setting(options.publish_bytes)},
       {"streams", setting(options.streams)},
       {"linger_ms", setting(options.linger.count())},
       {"lease_ms", setting(options.lease.count())},
+      {"protocol_minor", setting(options.protocol_minor)},
+      {"rendezvous", rendezvous_setting()},
+      {"listen", said("TENDON_LISTEN")},
+      {"collectives", said("TENDON_COLLECTIVES")},
+      {"domain", setting(detail::domain_or_default({}), "TENDON_DOMAIN")},
+      {"explain_segv", setting(text_of("TENDON_EXPLAIN_SEGV") != "off", "TENDON_EXPLAIN_SEGV")},
   };
+  if (detail::zenoh_version()) {
+    settings.emplace_back("routers", said("TENDON_ROUTER"));
+    settings.emplace_back("zenoh_config", said("ZENOH_CONFIG_OVERRIDE"));
+  }
   if (detail::failpoints_built()) {
-    settings.emplace_back("failpoints", setting(text_of("TENDON_FAILPOINTS"), "TENDON_FAILPOINTS"));
+    settings.emplace_back("failpoints", said("TENDON_FAILPOINTS"));
+    settings.emplace_back("failpoint_report", said("TENDON_FAILPOINT_REPORT"));
   }
   return settings;
 }

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
+#include "core/environment.hpp"
 #include "group/epochs/tuning.hpp"
 
 namespace tendon::cli {
@@ -120,8 +120,7 @@ int run_info_collectives(const InfoCollectivesOptions& options) {
                                     *options.hosts, options.ranks)},
                   options.format);
   }
-  const char* const text = std::getenv("TENDON_COLLECTIVES");
-  const detail::ReadTuning read = detail::read_tuning(text == nullptr ? "" : text);
+  const detail::ReadTuning read = detail::read_tuning(detail::variable("TENDON_COLLECTIVES"));
   for (const std::string& complaint : read.complaints) say("tendon: " + complaint);
 
   detail::SizeRange sizes;

@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "cli/manual.hpp"
 #include "cli/output.hpp"
 #include "cli/verbs.hpp"
+#include "core/environment.hpp"
 #include "group/membership/agreement_message.hpp"
 
 namespace tendon::cli {
@@ -698,7 +698,8 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   tendon::cli::reserve_standard_descriptors();
   // What the library warns of, a verb reports as its error. TENDON_LOG brings it back.
-  if (std::getenv("TENDON_LOG") == nullptr) tendon::set_log_callback(tendon::LogLevel::error, {});
+  if (tendon::detail::variable("TENDON_LOG").empty())
+    tendon::set_log_callback(tendon::LogLevel::error, {});
   try {
     return tendon::cli::finish_output(tendon::cli::run(argc, argv));
   } catch (const tendon::Exception& exception) {

@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
+
+#include "core/environment.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -94,11 +95,8 @@ std::string in_colour(int ground, const Colour& colour) {
 }  // namespace
 
 bool stdout_shows_pictures() {
-  const auto text_of = [](const char* name) {
-    const char* const text = std::getenv(name);
-    return std::string_view(text == nullptr ? "" : text);
-  };
-  return isatty(STDOUT_FILENO) == 1 && text_of("NO_COLOR").empty() && text_of("TERM") != "dumb";
+  return isatty(STDOUT_FILENO) == 1 && detail::variable("NO_COLOR").empty() &&
+         detail::variable("TERM") != "dumb";
 }
 
 std::optional<std::string> picture_of(const Tensor& tensor) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +24,7 @@
 #include "cli/progress.hpp"
 #include "cli/transfer.hpp"
 #include "cli/verbs.hpp"
+#include "core/environment.hpp"
 
 namespace tendon::cli {
 namespace {
@@ -75,7 +75,7 @@ class SaysThatItDials {
   }
 
  private:
-  const bool is_quiet_ = std::getenv("TENDON_LOG") == nullptr;
+  const bool is_quiet_ = detail::variable("TENDON_LOG").empty();
 };
 
 // Dials until the receiver is there, or the deadline.

@@ -324,6 +324,9 @@ AGAINST_FLAG = SOFTWARE + ("The flag itself varies five times from round to roun
                            "machine does not choose which cores it gets.")
 AGAINST_MPI = SOFTWARE + ("The MPI peer moves bytes between two buffers of its own and asked for "
                           "MPI_THREAD_SINGLE.")
+ON_TWO_SLOTS = ("The slot of the message before is with its receiver when the next one is sent, so two slots take turns: "
+                "with the source three blocks of memory, where memcpy has two. Near the size of a cache that is the rate of a "
+                "memcpy of one and a half times the size (hand_over.md).")
 AGAINST_SOCKETS = ("Both sides make the same system calls; rounds differ by a fifth either way, "
                    "with the load of the host.")
 
@@ -396,7 +399,8 @@ def lines(streams: int) -> list[Line]:
     for size in reversed([size for size in COPY_SIZES if size >= 64 * KIB]):
         limit = 0.95 if size >= 4 * MIB else 0.85 if size >= MIB else None
         found.append(Line(f"shm send+recv, {size_text(size)}: share of memcpy's rate",
-                          Key("shm", "copy", size), [Key("memcpy", "copy", size)], rate, limit))
+                          Key("shm", "copy", size), [Key("memcpy", "copy", size)], rate, limit,
+                          ON_TWO_SLOTS if size < LARGE else ""))
     for alignment in ("aligned", "unaligned"):
         for size in ROUTINE_SIZES:
             found.append(Line(f"copy routine alone, {size_text(size)}, {alignment}: share of "

@@ -3,7 +3,15 @@
 """Compares the pages of docs/ with the tree they describe.
 
 check_docs.py links ROOT                   every relative link of a page leads somewhere, headings included
-check_docs.py environment ROOT             docs/environment.md lists what the code reads, and no other
+check_docs.py environment ROOT             docs/environment.md lists what the code reads, and no other;
+                                           `tendon info` shows what is Tendon's own
+check_docs.py threads ROOT                 docs/threads.md says of each public class what its header says
+check_docs.py failpoints ROOT              docs/testing.md lists those of the code, and no other
+check_docs.py glossary ROOT                no word of docs/glossary.md has two rows
+check_docs.py names ROOT                   files, tests and members of classes that pages name are there
+check_docs.py exit_codes ROOT              docs/cli.md has the exit code of each error
+check_docs.py verbs ROOT --command TENDON  docs/cli.md has each verb that `tendon --help` lists, and no flag that
+                                           no help has
 check_docs.py limits ROOT --compiler CXX   docs/limits.md gives every limit of include/ its value
 check_docs.py numbers ROOT                 pages and texts of the code repeat limits and constants as they are
 check_docs.py readme ROOT                  README.md is short; its packages, states and figures are those of
@@ -12,6 +20,7 @@ check_docs.py --self-test                  plants faults and expects each to be 
 """
 
 import argparse
+import fnmatch
 import re
 import subprocess
 import sys
@@ -24,8 +33,29 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 GETENV = re.compile(r"\b(?:getenv|variable)\(\s*\"(\w+)\"\s*\)")
+# Variables that have one meaning by several names, and what a function of the standard library reads.
+NAMES_OF_VARIABLE = re.compile(r"initializer_list<const char\*> k\w+Names = \{([^}]*)\}")
+READ_BY_LIBRARY = {"temp_directory_path": "TMPDIR"}
 ROW = re.compile(r"^\| `(\w[\w:]*)` \| ([^|]+?) \|.*?\| `([\w/.]+)` \|$", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
+# "/// Threads: safe everywhere; ..." of the class below: its name, and the words up to the first stop.
+THREADS = re.compile(r"^/// Threads: ([^.;:,\n]+).*\n(?:(?:///|template).*\n)*(?:class|struct)"
+                     r"(?: \[\[nodiscard\]\])?(?: [A-Z_]+)? (\w+)", re.MULTILINE)
+# What a page says in code: a file of the tree, a test, a member of a class.
+SPAN = re.compile(r"`([^`\n]+)`")
+FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+FILE_SPAN = re.compile(r"[\w.{},*/-]+\.(?:cpp|hpp|h|py|sh|md|def|proto|svg)")
+TEST_SPAN = re.compile(r"([A-Z]\w+)\.(\*|[A-Z]\w+)")
+MEMBER_SPAN = re.compile(r"\b([A-Za-z]\w+)::(\w+)")
+TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
+EXIT_ROW = re.compile(r"^\| (\d+) \| (.*TD-E.*) \|$", re.MULTILINE)
+ERROR = re.compile(r"^TENDON_ERROR\((\d+),\s*(\w+),\s*\w+,\s*(\d+),", re.MULTILINE)
+FAILPOINT = re.compile(r"\bTENDON_FAILPOINT\(\"([\w.]+)\"\)")
+FAILPOINT_TABLE = re.compile(r"^\| layer \| failpoints \|$\n((?:\|.*\|\n)+)", re.MULTILINE)
+# The last section of a help; CLI11 begins each verb two spaces in.
+SUBCOMMANDS = re.compile(r"^Subcommands:\n((?: +.*\n?|\n)+)", re.MULTILINE)
+SUBCOMMAND = re.compile(r"^  ([a-z][\w-]*)(?: |$)", re.MULTILINE)
 # A limit is a constant that one side may not exceed; the tables of limits are these headers.
 LIMIT_HEADERS = ("include/tendon/tensor/limits.hpp", "include/tendon/session/limits.hpp",
                  "include/tendon/fabric/limits.hpp")
@@ -94,13 +124,24 @@ def check_links(options: argparse.Namespace) -> None:
     print(f"every link of {len(pages)} pages leads somewhere")
 
 
-def environment_faults(page: str, product: set[str], elsewhere: str) -> list[str]:
+def variables_of(code: str) -> set[str]:
+    names = set(GETENV.findall(code))
+    for table in NAMES_OF_VARIABLE.findall(code):
+        names |= set(re.findall(r'"(\w+)"', table))
+    return names | {name for function, name in READ_BY_LIBRARY.items() if function in code}
+
+
+def environment_faults(page: str, product: set[str], info: str, elsewhere: str) -> list[str]:
     programs, _, tests = page.partition("## Tests and builds")
     listed = set(VARIABLE_ROW.findall(programs))
+    # A table of several names in a row counts as well.
+    shown = listed | set(re.findall(r"`(\w+)`", "\n".join(TABLE_ROW.findall(programs))))
     faults = [f"docs/environment.md does not list {name}, which the code reads"
-              for name in sorted(product - listed)]
+              for name in sorted(product - shown)]
     faults += [f"docs/environment.md lists {name}, which the code does not read"
                for name in sorted(listed - product)]
+    faults += [f"`tendon info` (cli/info.cpp) does not show {name}, which the code reads"
+               for name in sorted(product) if name.startswith(("TENDON_", "ZENOH_")) and f'"{name}"' not in info]
     faults += [f"docs/environment.md lists {name}, which nothing in tests/ or tools/ knows"
                for name in VARIABLE_ROW.findall(tests) if name not in elsewhere]
     return faults
@@ -113,13 +154,182 @@ def text_of(root: Path, *patterns: str) -> str:
 
 def check_environment(options: argparse.Namespace) -> None:
     root = options.root
-    product = set(GETENV.findall(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp",
-                                  "python/bindings/*.[ch]pp")))
+    product = variables_of(text_of(root, "include/**/*.hpp", "src/**/*.[ch]pp", "cli/*.[ch]pp",
+                                   "python/bindings/*.[ch]pp"))
     if not product:
         raise Fault("no variable was found in the code: the search is broken")
     elsewhere = text_of(root, "tests/**/*.[ch]pp", "tools/*", "Makefile", "CMakePresets.json")
-    raise_if(environment_faults((root / "docs/environment.md").read_text(), product, elsewhere))
+    page, info = (root / "docs/environment.md").read_text(), (root / "cli/info.cpp").read_text()
+    raise_if(environment_faults(page, product, info, elsewhere))
     print(f"docs/environment.md lists all {len(product)} variables of the code")
+
+
+def is_private(header: str, position: int) -> bool:
+    opened = header.rfind("namespace detail {", 0, position)
+    return opened >= 0 and not re.search(r"^}(?!;)", header[opened:position], re.MULTILINE)
+
+
+def thread_rules(header: str) -> dict[str, str]:
+    """What the public classes of a header say after `Threads:`, up to the first stop."""
+    return {match[2]: match[1].strip() for match in THREADS.finditer(header)
+            if not is_private(header, match.start())}
+
+
+def threads_faults(page: str, rules: dict[str, str]) -> list[str]:
+    rows = [[cell.strip() for cell in row.strip("|").split("|", 1)] for row in TABLE_ROW.findall(page)]
+    said = {name: row[1] for row in rows if len(row) == 2 for name in re.findall(r"`(\w+)`", row[0])}
+    faults = []
+    for name, rule in sorted(rules.items()):
+        if name not in said:
+            faults.append(f"docs/threads.md has no row for {name} (Threads: {rule})")
+        elif rule.lower() not in said[name].replace("`", "").lower():
+            faults.append(f"docs/threads.md says '{said[name]}' of {name}, whose header says '{rule}'")
+    return faults
+
+
+def check_threads(options: argparse.Namespace) -> None:
+    root = options.root
+    rules: dict[str, str] = {}
+    for file in sorted(root.glob("include/**/*.hpp")):
+        rules |= thread_rules(file.read_text())
+    if not rules:
+        raise Fault("no class was found in the headers: the search is broken")
+    raise_if(threads_faults((root / "docs/threads.md").read_text(), rules))
+    print(f"docs/threads.md has the {len(rules)} classes of the headers")
+
+
+def failpoint_faults(page: str, code: set[str]) -> list[str]:
+    tables = FAILPOINT_TABLE.findall(page)
+    if len(tables) != 1:
+        return [f"docs/testing.md has {len(tables)} tables of failpoints"]
+    listed = set(re.findall(r"`([\w.]+)`", tables[0]))
+    faults = [f"docs/testing.md does not list the failpoint {name}" for name in sorted(code - listed)]
+    return faults + [f"docs/testing.md lists the failpoint {name}, which the code does not have"
+                     for name in sorted(listed - code)]
+
+
+def check_failpoints(options: argparse.Namespace) -> None:
+    root = options.root
+    code = set(FAILPOINT.findall(text_of(root, "src/**/*.[ch]pp", "cli/*.[ch]pp", "python/bindings/*.[ch]pp")))
+    if not code:
+        raise Fault("no failpoint was found in the code: the search is broken")
+    raise_if(failpoint_faults((root / "docs/testing.md").read_text(), code))
+    print(f"docs/testing.md lists all {len(code)} failpoints of the code")
+
+
+def expanded(span: str) -> list[str]:
+    """`a/{b,c}_test.cpp` as the two names that it stands for."""
+    match = re.search(r"\{([^{}]*)\}", span)
+    if not match:
+        return [span]
+    return [name for part in match[1].split(",")
+            for name in expanded(span[:match.start()] + part + span[match.end():])]
+
+
+def name_faults(page: Path, text: str, files: list[str], tests: set[tuple[str, str]], words: set[str]) -> list[str]:
+    """`files`: of the tree, each with a slash before it. A page may leave out the folders that are clear."""
+    faults = []
+    suites = {suite for suite, _ in tests}
+    for span in SPAN.findall(FENCED.sub("", text)):
+        if FILE_SPAN.fullmatch(span):
+            faults += [f"{page}: there is no file {name}" for name in expanded(span)
+                       if not any(fnmatch.fnmatchcase(file, f"*/{name}") for file in files)]
+        elif match := TEST_SPAN.fullmatch(span):
+            if match[1] not in suites if match[2] == "*" else (match[1], match[2]) not in tests:
+                faults.append(f"{page}: there is no test {span}")
+        for scope, member in MEMBER_SPAN.findall(span):
+            if not {scope, member} <= words:
+                faults.append(f"{page}: the code has no {scope}::{member}")
+    return faults
+
+
+def check_names(options: argparse.Namespace) -> None:
+    root = options.root
+    folders = ("include", "src", "cli", "python", "tests", "tools", "examples", "benchmarks", "proto", "rust", "docs",
+               "cmake", "deploy")
+    files = [f"/{file.relative_to(root).as_posix()}" for folder in folders for file in root.glob(f"{folder}/**/*")]
+    files += [f"/{file.name}" for file in root.iterdir()]
+    code = text_of(root, *(f"{folder}/**/*.{kind}" for folder in folders[:8] for kind in ("[ch]pp", "h", "py", "def", "txt")))
+    tests, words = set(TEST.findall(code)), set(re.findall(r"\w+", code))
+    if not tests:
+        raise Fault("no test was found in the code: the search is broken")
+    pages = sorted([*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("examples/*.md")])
+    faults: list[str] = []
+    for page in pages:
+        faults += name_faults(page, page.read_text(), files, tests, words)
+    raise_if(faults)
+    print(f"the files, tests and members that {len(pages)} pages name are there")
+
+
+def exit_code_faults(page: str, table: str) -> list[str]:
+    rows = {name: (int(number), int(code)) for code, cell in EXIT_ROW.findall(page)
+            for name, number in re.findall(r"(\w+) \(TD-E(\d+)\)", cell)}
+    # 0 has words of its own in the page.
+    errors = {name: (int(number), int(code)) for number, name, code in ERROR.findall(table) if code != "0"}
+    if not errors:
+        raise Fault("no error was found in the code: the search is broken")
+    faults = [f"docs/cli.md has {name} as {rows.get(name, 'nothing')}, the code as {wanted} (number, exit code)"
+              for name, wanted in errors.items() if rows.get(name) != wanted]
+    return faults + [f"docs/cli.md has {name}, which is no error" for name in sorted(set(rows) - set(errors))]
+
+
+def check_exit_codes(options: argparse.Namespace) -> None:
+    table = (options.root / "include/tendon/core/error_codes.def").read_text()
+    raise_if(exit_code_faults((options.root / "docs/cli.md").read_text(), table))
+    print("docs/cli.md has the exit codes of all errors")
+
+
+def glossary_faults(page: str) -> list[str]:
+    words = [word.strip() for row in TABLE_ROW.findall(page) for word in row.strip("|").split("|")[0].split(",")]
+    return [f"docs/glossary.md has '{word}' in two rows" for word in sorted(set(words))
+            if words.count(word) > 1 and not re.fullmatch("-+", word)]
+
+
+def check_glossary(options: argparse.Namespace) -> None:
+    page = (options.root / "docs/glossary.md").read_text()
+    raise_if(glossary_faults(page))
+    print(f"docs/glossary.md has {len(TABLE_ROW.findall(page)) - 2} rows, and no word in two of them")
+
+
+def verbs_of_help(text: str) -> list[str]:
+    section = SUBCOMMANDS.search(text)
+    return SUBCOMMAND.findall(section[1]) if section else []
+
+
+def helps_of(command: Path, words: list[str]) -> dict[str, str]:
+    """The help of the command, and of each verb: `topic`, `topic list`, ..."""
+    done = subprocess.run([command, *words, "--help"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Fault(f"{command} {' '.join(words)} --help ended with {done.returncode}")
+    helps = {" ".join(words): done.stdout}
+    for name in verbs_of_help(done.stdout):
+        helps |= helps_of(command, [*words, name])
+    return helps
+
+
+def verb_faults(page: str, verbs: list[str]) -> list[str]:
+    """A verb stands in code with what is above it; one of many benchmarks may stand alone."""
+    code = re.findall(r"`([^`\n]+)`", page)
+    return [f"docs/cli.md has no `{verb}`, which `tendon --help` lists" for verb in verbs
+            if not any(f"{span.removeprefix('tendon ')} ".startswith(f"{verb} ") for span in code)
+            and verb.split()[-1] not in code]
+
+
+def flag_faults(page: str, helps: str) -> list[str]:
+    known = set(FLAG.findall(helps))
+    # Behind "--" are the words of another program.
+    said = {flag for span in SPAN.findall(page) for flag in FLAG.findall(span.partition(" -- ")[0])}
+    return [f"docs/cli.md has {flag}, which no help of the command has" for flag in sorted(said - known)]
+
+
+def check_verbs(options: argparse.Namespace) -> None:
+    helps = helps_of(options.command, [])
+    verbs = [verb for verb in helps if verb]
+    if not verbs:
+        raise Fault(f"{options.command} --help lists no verb: the search is broken")
+    page = (options.root / "docs/cli.md").read_text()
+    raise_if(verb_faults(page, verbs) + flag_faults(page, "\n".join(helps.values())))
+    print(f"docs/cli.md has all {len(verbs)} verbs of the command, and no other flag")
 
 
 def cpp_value(text: str) -> str:
@@ -349,11 +559,59 @@ def self_test() -> None:
     reports("a dead link", link_faults(here, "[x](no_such_page.md)"))
     reports("a dead anchor", link_faults(here, f"# A\n[x](#b) [y]({name})"))
     assert not link_faults(here, f"# A `b`, c\n[x](#a-b-c) [y]({name}) `[z](nowhere)` [w](http://x)")
-    page = "| `A` | x |\n## Tests and builds\n| `B` | x |\n"
-    reports("an undocumented variable", environment_faults(page, {"A", "C"}, "B"))
-    reports("a variable that nobody reads", environment_faults(page, set(), "B"))
-    reports("a variable of no test", environment_faults(page, {"A"}, ""))
-    assert not environment_faults(page, {"A"}, "B")
+    page = "| `A` | x |\n| rank | `C` |\n## Tests and builds\n| `B` | x |\n"
+    reports("an undocumented variable", environment_faults(page, {"A", "D"}, "", "B"))
+    reports("a variable that nobody reads", environment_faults(page, set(), "", "B"))
+    reports("a variable of no test", environment_faults(page, {"A"}, "", ""))
+    assert not environment_faults(page, {"A", "C"}, "", "B")
+    reports("a variable that `tendon info` hides",
+            environment_faults(page.replace("`A`", "`TENDON_A`"), {"TENDON_A"}, 'x("TENDON_AB")', "B"))
+    assert not environment_faults(page.replace("`A`", "`TENDON_A`"), {"TENDON_A"}, 'x("TENDON_A")', "B")
+    assert variables_of('f(std::getenv("A"), variable(\n"B"), other("C"));\nconstexpr std::initializer_list<const char*>'
+                        ' kRankNames = {"D",\n "E"};\nstd::filesystem::temp_directory_path()') == {
+                            "A", "B", "D", "E", "TMPDIR"}
+    header = ("namespace tendon {\nnamespace detail {\nclass A;\n}\nnamespace detail {\nstruct B {\n};\n/// Threads: a value.\nstruct Hidden {\n}  // namespace detail\n"
+              "/// Owns:    x.\n/// Threads: safe everywhere; more.\n/// Cost:    x.\n///\n/// And.\n"
+              "class TENDON_API Wide {\n};\n/// Threads: one thread at a time.\ntemplate <class T>\n"
+              "class [[nodiscard]] Narrow {\n")
+    rules = thread_rules(header)
+    assert rules == {"Wide": "safe everywhere", "Narrow": "one thread at a time"}, rules
+    table = "| object | threads |\n|---|---|\n| `Wide`, `Flat` | safe everywhere |\n| `Narrow` | One thread at a time |\n"
+    assert not threads_faults(table, rules)
+    reports("a class without a row", threads_faults(table.replace("`Narrow`", "`Other`"), rules))
+    reports("a class in the row of others", threads_faults(table.replace("`Flat`", "`Narrow`").replace(
+        "| `Narrow` | O", "| `Flat` | O"), rules))
+    points = "| layer | failpoints |\n|---|---|\n| shm | `a.b`, `c.d` (what) |\n\n`e.f`\n"
+    assert not failpoint_faults(points, {"a.b", "c.d"})
+    reports("a failpoint that is not listed", failpoint_faults(points, {"a.b", "c.d", "e.f"}))
+    reports("a failpoint that is gone", failpoint_faults(points, {"a.b"}))
+    reports("a page without failpoints", failpoint_faults("", {"a.b"}))
+    def named(text: str) -> list[str]:
+        return name_faults(here, text, ["/src/a.cpp", "/tests/b_test.cpp", "/tests/c_test.cpp"], {("Suite", "Test")},
+                           {"Class", "member"})
+
+    reports("a file that is gone", named("`src/gone.cpp`"))
+    reports("one of two files that is gone", named("`tests/{b,d}_test.cpp`"))
+    reports("a test that is gone", named("`Suite.Gone`"))
+    reports("a suite that is gone", named("`Gone.*`"))
+    reports("a member that is gone", named("`Class::gone()`"))
+    assert not named("`a.cpp` `tests/{b,c}_test.cpp` `*_test.cpp` `Suite.Test` `Suite.*` `Class::member()` src/gone.cpp"
+                     "\n```\n`gone.cpp`\n```\n")
+    errors = "TENDON_ERROR(3,   timeout, retry_later,  4,  T)\nTENDON_ERROR(101, ended, x, 0, E)\n"
+    assert not exit_code_faults("| 4 | timeout (TD-E0003) |\n", errors)
+    reports("another exit code", exit_code_faults("| 5 | timeout (TD-E0003) |\n", errors))
+    reports("an error without an exit code", exit_code_faults("", errors))
+    reports("an exit code of no error", exit_code_faults("| 4 | timeout (TD-E0003), gone (TD-E0004) |\n", errors))
+    reports("a word in two rows", glossary_faults("| word | meaning |\n|---|---|\n| A, B | x |\n| B | y |\n"))
+    assert not glossary_faults("| word | meaning |\n|---|---|\n| A, B | x |\n|---|---|\n| C | B, A |\n")
+    helped = ("Usage: tendon [OPTIONS] SUBCOMMAND\n\nOptions:\n  -h,--help  Print\n\nSubcommands:\n"
+              "  send                        Sends\n  make-it\n                              Wraps\n\nstdout is data.\n")
+    assert verbs_of_help(helped) == ["send", "make-it"] and not verbs_of_help("Usage: tendon send FILE\n")
+    assert not verb_faults("| `send FILE` | x |\n`tendon topic list` `reduce`", ["send", "topic list", "bench reduce"])
+    assert not flag_faults("`tendon send --json` `-o DIR`, `--all` `launch --json -- python --other`", "  --json  x\n  -a,--all\n")
+    reports("a flag that is gone", flag_faults("`send --gone`", "--json"))
+    reports("a verb without a word", verb_faults("`sender` `topic`", ["send"]))
+    reports("a verb below another without a word", verb_faults("`topic` `topic lists`", ["topic", "topic list"]))
     row = "| `kMaxX` | 1 MiB (1048576) | what | `tendon/x.hpp` |\n"
     assert "kMaxX == 1048576ull" in limits_source(row)
     assert cpp_value("2^63 - 1") == "((1ull << 63) - 1)" and cpp_value("5 s") == "std::chrono::seconds(5)"
@@ -427,13 +685,16 @@ def main() -> None:
         return self_test()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(required=True)
-    for name, check in (("links", check_links), ("environment", check_environment),
-                        ("limits", check_limits), ("numbers", check_numbers), ("readme", check_readme)):
+    for name, check in (("links", check_links), ("environment", check_environment), ("threads", check_threads),
+                        ("failpoints", check_failpoints), ("glossary", check_glossary),
+                        ("names", check_names), ("exit_codes", check_exit_codes), ("verbs", check_verbs), ("limits", check_limits), ("numbers", check_numbers), ("readme", check_readme)):
         verb = verbs.add_parser(name)
         verb.add_argument("root", type=Path)
         verb.set_defaults(check=check)
         if name == "limits":
             verb.add_argument("--compiler", default="c++")
+        if name == "verbs":
+            verb.add_argument("--command", type=Path, required=True)
     options = parser.parse_args()
     try:
         options.check(options)

@@ -14,8 +14,8 @@ namespace tendon::v0::detail {
 /// flows: XPUB says nothing when a connection breaks, and PUSH takes messages that nobody will
 /// read.
 ///
-/// Owns:    one ZeroMQ context with one thread, between hosts two. In a forked child nothing of it
-///          is touched.
+/// Owns:    one ZeroMQ context with its two threads; between hosts a ZapDoor, with one more. In a
+///          forked child nothing of it is touched.
 /// Errors:  too_many_open_files, permission_denied (the runtime directory), system.
 /// Blocks:  its end: for at most a second while outputs that were sent leave.
 [[nodiscard]] Result<std::shared_ptr<StepNetwork>> zmq_network();

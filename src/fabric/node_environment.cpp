@@ -2,26 +2,22 @@
 #include "fabric/node_environment.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
+#include "core/environment.hpp"
+
 namespace tendon::v0::detail {
-namespace {
-
-std::string_view or_empty(const char* text) { return text == nullptr ? "" : text; }
-
-}  // namespace
 
 std::string domain_or_default(std::string asked) {
   if (!asked.empty()) return asked;
-  const std::string_view said = or_empty(std::getenv("TENDON_DOMAIN"));
+  const std::string_view said = variable("TENDON_DOMAIN");
   return std::string(said.empty() ? "default" : said);
 }
 
 std::vector<std::string> routers_of_environment() {
   std::vector<std::string> routers;
-  for (std::string_view rest = or_empty(std::getenv("TENDON_ROUTER")); !rest.empty();) {
+  for (std::string_view rest = variable("TENDON_ROUTER"); !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(one.size() + 1, rest.size()));
     if (!one.empty()) routers.emplace_back(one);

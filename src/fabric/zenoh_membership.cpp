@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <string_view>
 #include <tendon/session/address.hpp>
 #include <utility>
 
+#include "core/environment.hpp"
 #include "core/text.hpp"
 #include "fabric/announcement.hpp"
 #include "fabric/zenoh_session.hpp"
@@ -22,8 +22,7 @@ namespace tendon::v0::detail {
 namespace {
 
 bool is_overridden() {
-  const char* const text = std::getenv("ZENOH_CONFIG_OVERRIDE");
-  return text != nullptr && std::string_view(text).find("endpoints") != std::string_view::npos;
+  return variable("ZENOH_CONFIG_OVERRIDE").find("endpoints") != std::string_view::npos;
 }
 
 /// A number alone may lack its port: a word is more likely a mistake.

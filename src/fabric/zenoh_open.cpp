@@ -2,9 +2,9 @@
 // How a session of Zenoh is opened: a client in rounds, and with a reason where it is not.
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
+#include "core/environment.hpp"
 #include "fabric/endpoint_look.hpp"
 #include "fabric/zenoh_session.hpp"
 #include "session/holder.hpp"
@@ -26,7 +26,7 @@ constexpr int kShortRounds = 2;
 constexpr int kDoublings = 3;
 
 /// The variable may name other places, which are not known here.
-bool is_overridden() { return std::getenv("ZENOH_CONFIG_OVERRIDE") != nullptr; }
+bool is_overridden() { return !variable("ZENOH_CONFIG_OVERRIDE").empty(); }
 
 /// How long one endpoint has in this round.
 milliseconds try_of(const ZenohOptions& options, int round, Deadline deadline) {

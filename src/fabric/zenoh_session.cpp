@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +14,7 @@
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "core/environment.hpp"
 #include "core/fork_guard.hpp"
 #include "core/thread_room.hpp"
 #include "fabric/zenoh_callbacks.hpp"
@@ -528,8 +528,7 @@ Result<std::vector<tendon_zenoh_change>> changes_of(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<ZenohPort>> try_zenoh(const ZenohOptions& options) {
-  const char* const override_text = std::getenv("ZENOH_CONFIG_OVERRIDE");
-  const std::string environment = override_text == nullptr ? "" : override_text;
+  const std::string environment(variable("ZENOH_CONFIG_OVERRIDE"));
   TENDON_TRY(changes, changes_of(environment));
   const std::string config = configuration(options);
   TENDON_CHECK(check_zenoh_can_run());

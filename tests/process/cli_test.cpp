@@ -197,6 +197,77 @@ TEST(Cli, InfoShowsSettingsAndWhereTheyComeFrom) {
   EXPECT_EQ(named["settings"]["name"]["source"], "environment");
 }
 
+// docs/environment.md promises the effective settings; what a build leaves out has no effect in it.
+TEST(Cli, InfoShowsEachSettingThatTheEnvironmentDecides) {
+  struct Said {
+    const char* variable;
+    const char* text;
+    const char* setting;
+    Json shown;
+  };
+  const std::vector<Said> all = {
+      {"TENDON_TRANSPORT", "tcp", "transport", "tcp"},
+      {"TENDON_LISTEN", "10.0.0.5:0", "listen", "10.0.0.5:0"},
+      {"TENDON_RENDEZVOUS", "10.0.0.7:7000", "rendezvous", "10.0.0.7:7000"},
+      {"TENDON_COLLECTIVES", "tree=1M", "collectives", "tree=1M"},
+      {"TENDON_DOMAIN", "arms", "domain", "arms"},
+      {"TENDON_EXPLAIN_SEGV", "off", "explain_segv", false},
+      {"TENDON_ROUTER", "10.0.0.7,10.0.0.8:7448", "routers", "10.0.0.7,10.0.0.8:7448"},
+      {"ZENOH_CONFIG_OVERRIDE", "mode=\"peer\"", "zenoh_config", "mode=\"peer\""},
+      {"TENDON_FAILPOINT_REPORT", "/nowhere/report", "failpoint_report", "/nowhere/report"},
+  };
+  const Json before = Json::parse(run_tendon({"info", "--json"}).out);
+  for (const Said& said : all) setenv(said.variable, said.text, 1);
+  const Json info = Json::parse(run_tendon({"info", "--json"}).out);
+  for (const Said& said : all) unsetenv(said.variable);
+  const bool has_zenoh = before["settings"].contains("routers");
+  EXPECT_EQ(has_zenoh, before["settings"].contains("zenoh_config"));
+  for (const Said& said : all) {
+    SCOPED_TRACE(said.variable);
+    const std::string name = said.setting;
+    if (!has_zenoh && (name == "routers" || name == "zenoh_config")) continue;
+    ASSERT_TRUE(info["settings"].contains(name));
+    EXPECT_EQ(before["settings"][name]["source"], "default");
+    EXPECT_EQ(info["settings"][name]["source"], "environment");
+    EXPECT_EQ(info["settings"][name]["value"], said.shown);
+    EXPECT_EQ(info["settings"][name]["variable"], said.variable);
+  }
+}
+
+TEST(Cli, InfoShowsWhereALauncherLetsItsRanksMeet) {
+  const std::map<const char*, const char*> launcher = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "fd00::7"}, {"MASTER_PORT", "7000"}};
+  for (const auto& [name, text] : launcher) setenv(name, text, 1);
+  const Json info = Json::parse(run_tendon({"info", "--json"}).out);
+  for (const auto& [name, text] : launcher) unsetenv(name);
+  EXPECT_EQ(info["settings"]["rendezvous"]["value"], "[fd00::7]:7000");
+  EXPECT_EQ(info["settings"]["rendezvous"]["variable"], "MASTER_ADDR");
+}
+
+// docs/environment.md: "An empty value counts as unset."
+TEST(Cli, AnEmptyValueOfTheEnvironmentSetsNothing) {
+  const Words words = {"bench", "allreduce", "--ranks", "2", "-b", "8", "-e", "8", "-n", "1"};
+  setenv("TENDON_COLLECTIVES", "colour=red", 1);  // the library warns of it
+  setenv("TENDON_LOG", "warn", 1);
+  const Ended warned = run_tendon(words);
+  for (const char* const name : {"TENDON_LOG", "RANK", "WORLD_SIZE"}) setenv(name, "", 1);
+  const Ended quiet = run_tendon(words);
+  for (const char* const name : {"TENDON_COLLECTIVES", "TENDON_LOG", "RANK", "WORLD_SIZE"})
+    unsetenv(name);
+  EXPECT_TRUE(succeeded(warned));
+  EXPECT_NE(warned.err.find("group.tuning"), std::string::npos) << "nothing shows it otherwise";
+  EXPECT_TRUE(succeeded(quiet)) << "RANK is empty, so nothing launched it";
+  EXPECT_EQ(quiet.err.find("group.tuning"), std::string::npos) << quiet.err;
+}
+
+TEST(Cli, InfoShowsEveryOptionOfAContext) {
+  const Json settings = Json::parse(run_tendon({"info", "--json"}).out)["settings"];
+  for (const char* const option :
+       {"name", "progress", "wait_policy", "transport", "link_cap_bytes", "pool_cap_bytes",
+        "streams", "linger_ms", "lease_ms", "publish_bytes", "protocol_minor"})
+    EXPECT_TRUE(settings.contains(option)) << option;
+}
+
 TEST(Cli, InfoShowsHowLargeCopiesGoAndByWhichFigures) {
   const Ended ended = run_tendon({"info", "--json"});
   ASSERT_TRUE(succeeded(ended));

@@ -52,7 +52,8 @@ struct ControllerOptions {
 /// The set of workers has a number, the *roster*. When one is lost the roster is closed: its steps
 /// are void, and the others wait for rebuild(), which forms the next one with a replacement.
 ///
-/// Owns:    a listener, the worker pipes, three sockets, one thread for heartbeats.
+/// Owns:    a listener, the worker pipes, three sockets, one thread for heartbeats, ZeroMQ's two.
+///          With `plaintext` a fourth socket, and a thread that lets in workers of the roster.
 /// Threads: safe everywhere; a caller that waits reads the sockets for all.
 /// Errors:  worker_lost (a worker died or failed; names rank, host and cause), roster_closed (a
 ///          call that needs a running roster), timeout (names the ranks that are behind),

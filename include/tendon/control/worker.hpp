@@ -73,7 +73,7 @@ struct WorkerGroups {
 /// Errors:  end_of_stream (the controller stopped), roster_closed (free all sequences, then
 ///          rebuild()), peer_lost (the controller died: end), timeout, message_too_large, forked.
 /// Blocks:  calls with a Deadline, until then.
-/// Cost:    two threads beside the program's own: the Context's and the heartbeats'.
+/// Cost:    four threads beside the program's own: the Context's, the heartbeats', ZeroMQ's two.
 class TENDON_API Worker {
  public:
   /// Joins the controller at `address` as `rank`, then makes the groups and flows of the first

@@ -159,7 +159,7 @@ class CompletionState : public CompletionBase {
 /// Errors:  those of the operation; `timeout` from wait() leaves it pending; already_taken the
 ///          second time. In a forked child wait() is `forked`, and the rest does nothing.
 /// Blocks:  wait() and done_by(), until their deadline.
-/// Cost:    one allocation per operation.
+/// Cost:    some allocations an operation; a send keeps a copy of the dict, which shares tensors.
 ///
 /// Dropping one: a send goes on; a receive that has no message yet is cancelled, one that has puts
 /// the message back at the head of its pipe. A message that was received into the caller's memory

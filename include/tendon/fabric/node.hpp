@@ -41,8 +41,8 @@ struct NodeOptions {
   /// Unique in its domain: subscribers know a publisher by it.
   std::string name = {};
   /// Discovery by Zenoh: where its routers listen, "10.0.0.7:7447" or as Zenoh writes it,
-  /// "tcp/10.0.0.7:7447": `tendon router` or a zenohd. Any of them will do: each has a try of its
-  /// own, in turn and again, of a second or its share of the deadline. A router that dies costs
+  /// "tcp/10.0.0.7:7447": `tendon router` or a zenohd. A node uses one at a time, so they are to be
+  /// connected. Each has a try, of a second or its share of the deadline. A router that dies costs
   /// discovery, and no link; the others are tried then. Without routers and without `peers`: those
   /// of the environment, TENDON_ROUTER="HOST:PORT,HOST:PORT"; else nodes of one host and user find
   /// each other by themselves.
@@ -95,10 +95,10 @@ struct EntityInfo {
 ///          again. call() and call_all() until the deadline. close() and the destructor while a
 ///          dial is given up, a second at most; with Zenoh two more, and two again while routers
 ///          are tried in the background.
-/// Cost:    nothing while there is nothing to connect to. A thread for each peer that is dialled,
-///          16 at most. A session of Zenoh is about 10 MB and its threads, for all nodes of a
-///          Context; one that finds others by itself has two. The first subscriber that hears
-///          plain Zenoh peers opens one more.
+/// Cost:    a thread that dials, idle while there is nothing to connect to; 33 at most. A session
+///          of Zenoh is about 10 MB and its threads. Both are for all nodes of a Context; one that
+///          finds others by itself has two sessions. The first subscriber that hears plain Zenoh
+///          peers opens one more.
 ///
 /// A token of discovery is a hint: its coming starts connecting, its loss ends nothing. What is
 /// alive is decided by links alone.

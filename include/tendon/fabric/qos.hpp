@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a publisher and its subscribers agree on: the subscriber asks, the publisher grants.
+// What a publisher says of its topic. What a subscriber asks for is in SubscriberOptions.
 #pragma once
 
 #include <cstdint>

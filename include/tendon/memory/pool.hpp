@@ -26,8 +26,8 @@ struct PoolSummary {
   [[nodiscard]] TENDON_API std::string to_string() const;
 };
 
-/// Shared, registered memory of a Context in slots of power-of-two sizes, kept warm for the next
-/// use. What arrives over sockets lands here.
+/// Shared memory of a Context in slots of power-of-two sizes, kept warm for the next use. What
+/// arrives over sockets lands here.
 ///
 /// Owns:    a share of the pool; memory taken from it outlives it.
 /// Threads: safe everywhere.

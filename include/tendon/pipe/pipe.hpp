@@ -39,7 +39,7 @@ class PipeRange;
 /// An ordered stream of TensorDicts and messages to and from one peer.
 ///
 /// Owns:    its place on the link; received tensors outlive it.
-/// Threads: one sender and one receiver at a time; a third gets `busy`.
+/// Threads: one sender and one receiver at a time; a second of either gets `busy`.
 /// Errors:  timeout (nothing was delivered, the pipe goes on), end_of_stream (orderly), peer_lost,
 ///          cancelled, context_closed, forked; each names the peer.
 /// Blocks:  only calls with a Deadline. The destructor never: unsent bytes are handed to the

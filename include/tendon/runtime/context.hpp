@@ -79,7 +79,7 @@ struct ContextOptions {
 /// Errors:  invalid_argument, too_many_open_files, system. In a forked child every call that
 ///          returns a Result returns `forked`; members() is empty, on_member() and progress() do
 ///          nothing.
-/// Blocks:  create(): no. close(): until its deadline. The destructor: at most `linger`.
+/// Blocks:  create(): 1 ms, once. close(): until its deadline. The destructor: at most `linger`.
 /// Cost:    one thread, one epoll. While idle: nothing without links, with links two wake-ups a
 ///          second and two more for each peer over tcp.
 class TENDON_API Context {

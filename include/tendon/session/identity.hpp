@@ -18,7 +18,7 @@ inline namespace v0 {
 /// Cost:    two strings.
 struct TENDON_API PeerIdentity {
   ContextId context;
-  std::uint64_t incarnation = 0;  ///< wall clock at its making [ns]; only compared for equality
+  std::uint64_t incarnation = 0;  ///< wall clock at its making [ns]; of two runs the later has more
   std::int64_t pid = 0;           ///< in the peer's own pid namespace
   std::uint32_t uid = 0;
   std::string host;

@@ -67,7 +67,7 @@ struct PackedView {
 /// Threads: const calls from several threads at once are safe; others need a lock of yours.
 /// Errors:  set, operator[] and value throw; try_set, find, find_value return them.
 /// Blocks:  never.
-/// Cost:    packed: 8 words, no allocation to make, move or destroy. Tree: one allocation an entry.
+/// Cost:    packed: 11 words, no allocation. Tree: some four a set(), two an entry of a copy.
 class TENDON_API TensorDict {
  public:
   /// No batch dimensions. Allocates nothing.

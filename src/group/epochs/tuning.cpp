@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <tendon/observe/log.hpp>
 #include <utility>
 
+#include "core/environment.hpp"
 #include "core/process_wide.hpp"
 #include "group/boards/board.hpp"
 
@@ -178,8 +178,7 @@ bool hides_a_chain(const Tuning& tuning, const Hosts& hosts, std::uint64_t size_
 const Tuning& Tuning::get() {
   static constinit MadeOnce<const Tuning> tuning;
   return tuning.get([] {
-    const char* const text = std::getenv("TENDON_COLLECTIVES");
-    const ReadTuning read = read_tuning(text == nullptr ? "" : text);
+    const ReadTuning read = read_tuning(variable("TENDON_COLLECTIVES"));
     for (const std::string& complaint : read.complaints)
       log(LogLevel::warn, "group.tuning", complaint);
     return std::make_unique<const Tuning>(read.tuning);

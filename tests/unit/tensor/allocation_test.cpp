@@ -77,6 +77,29 @@ TEST(Allocations, PackedDictsNeedNone) {
   EXPECT_GT(sum, 0u);
 }
 
+// What the headers say of size and cost. Other compilers and libraries may differ; these hold here.
+static_assert(sizeof(TensorDict) == 11 * sizeof(void*));
+static_assert(sizeof(Tensor) > 300 && sizeof(Tensor) < 400);
+
+TEST(Allocations, OfATreeAreFewForEachEntry) {
+  constexpr std::uint64_t kEntries = 100;
+  const Tensor tensor = Tensor::zeros(DType::f32, {1}).value();
+  std::vector<std::string> names;
+  for (std::uint64_t i = 0; i < kEntries; ++i) names.push_back("entry_" + std::to_string(i));
+  TensorDict dict;
+  const Allocations of_set;
+  for (const std::string& name : names) dict.set(name, tensor);
+  const std::uint64_t set_count = of_set.count();
+  const Allocations of_copy;
+  const TensorDict copy = dict;
+  const std::uint64_t copy_count = of_copy.count();
+  EXPECT_EQ(copy.leaf_count(), kEntries);
+  EXPECT_GE(set_count, 3 * kEntries) << "the header says more than it costs";
+  EXPECT_LE(set_count, 5 * kEntries);
+  EXPECT_GE(copy_count, kEntries) << "the header says more than it costs";
+  EXPECT_LE(copy_count, 3 * kEntries);
+}
+
 TEST(Allocations, PackingAndUnpackingKnownTreesNeedsNone) {
   const TensorDict source = example();
   const TensorDict target = example();
