@@ -46,6 +46,7 @@ std::string in_python(std::string text) {
       {"Pipe::loan", "pipe.loan"},
       {"Publisher::loan", "publisher.loan"},
       {"NodeOptions::peers", "peers"},
+      {"GroupOptions::listen", "listen"},
       {"RecvMode::view_or_copy", "mode='view_or_copy'"},
       {"ContextOptions::", "the Context's "}};
   for (const auto& [ours, theirs] : kWords)

@@ -1004,5 +1004,70 @@ def test_what_a_store_raises_is_raised():
     with tendon.Context(linger=0) as context:
         with pytest.raises(OSError, match="burnt down"):
             tendon.Group.join(rank=1, size=2, store=BrokenStore(), context=context)
-        with pytest.raises(tendon.Timeout, match="rank 0 has not come"):
+        with pytest.raises(tendon.Timeout, match="rank 0 has not come: the store has no key"):
             tendon.Group.join(rank=1, size=2, store=PlainStore(), context=context, timeout=0.2)
+
+
+def test_an_address_to_listen_at_that_is_none_is_named():
+    with tendon.Context(linger=0) as context:
+        for listen, why in {"10.0.0.1": "listen: address", "203.0.113.7:0": "no interface of this host"}.items():
+            with pytest.raises(tendon.InvalidArgument, match=why):
+                tendon.Group.join(rank=0, size=2, store=PlainStore(), context=context, listen=listen,
+                                  profile="plaintext")
+
+
+def test_each_address_in_a_store_is_tried():
+    store = PlainStore()
+    dead = [free_address(), free_address()]
+    store.set("tendon/world/rank0", ",".join(dead))
+    with tendon.Context(linger=0) as context:
+        with pytest.raises(tendon.Timeout) as caught:
+            tendon.Group.join(rank=1, size=2, store=store, context=context, timeout=1)
+    for address in dead:
+        assert f"connecting to {address}: Connection refused" in str(caught.value)
+    assert "has not come" not in str(caught.value)
+
+
+class Behind:
+    def __init__(self, store):
+        self.underlying_store = store
+
+
+class At:
+    host = "10.0.0.7"
+
+
+def test_where_a_store_is():
+    from tendon._store import host_of
+
+    assert host_of(At()) == host_of(Behind(Behind(At()))) == "10.0.0.7"
+    assert host_of(PlainStore()) == host_of(Behind(PlainStore())) == ""
+    endless = Behind(None)
+    endless.underlying_store = endless
+    assert host_of(endless) == ""
+
+
+def test_where_a_store_of_torch_is():
+    distributed = pytest.importorskip("torch.distributed")
+    from tendon._store import host_of
+
+    port = int(free_address().rpartition(":")[2])
+    store = distributed.TCPStore("127.0.0.1", port, 1, True)
+    assert host_of(store) == host_of(distributed.PrefixStore("tests", store)) == "127.0.0.1"
+    assert host_of(distributed.HashStore()) == ""
+
+
+def test_a_plaintext_group_leaves_addresses_that_others_can_dial():
+    store = PlainStore()
+    contexts = [tendon.Context(linger=0.1) for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        groups = list(threads.map(
+            lambda rank: tendon.Group.join(rank=rank, size=2, store=store, profile="plaintext",
+                                           context=contexts[rank], timeout=PATIENCE_S), range(2)))
+    addresses = store.get("tendon/world/rank0").split(",")
+    assert 1 <= len(addresses) <= 4
+    assert not any("0.0.0.0" in one or "[::]" in one for one in addresses)
+    assert len(addresses) == 1 or not any(one.startswith("127.") for one in addresses)
+    for group, context in zip(groups, contexts):
+        group.close()
+        context.close(PATIENCE_S)
