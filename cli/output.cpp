@@ -85,9 +85,12 @@ Error with_context(Error error, std::string_view context) {
 
 Value::Map error_document(const Error& error) {
   const ErrorInfo& row = error_info(error.code);
-  return {{"code", error_id(error.code)},    {"name", row.name},
-          {"detail", error.detail},          {"where", error.where},
-          {"remedy", to_string(row.remedy)}, {"exit_code", row.exit_code}};
+  return {{"code", error_id(error.code)},
+          {"name", row.name},
+          {"detail", error.detail},
+          {"where", error.where},
+          {"remedy", to_string(error.remedy())},
+          {"exit_code", row.exit_code}};
 }
 
 void print_line(std::string_view line) { print_text(lines_of(line) + "\n"); }

@@ -7,6 +7,7 @@
 #include <tendon/runtime/context.hpp>
 
 #include "shared.hpp"
+#include "timeouts.hpp"
 
 namespace tendon::python {
 
@@ -15,7 +16,8 @@ namespace nb = nanobind;
 /// What a Python Context holds. The last share closes, without the GIL.
 struct ContextHandle {
   std::shared_ptr<Context> context;
-  double timeout_s = 30;
+  double timeout_s = static_cast<double>(kTimeout.count());
+  double collective_timeout_s = static_cast<double>(kCollectiveTimeout.count());
 };
 
 /// The Python Context that a call uses: the one it was given, or that of the module for None.
@@ -23,5 +25,7 @@ TENDON_BETWEEN_MODULES [[nodiscard]] nb::object context_or_default(nb::object co
 
 /// What `timeout=...` left out means for calls on a Python Context [s].
 TENDON_BETWEEN_MODULES [[nodiscard]] double default_timeout_s(nb::handle context);
+/// The same for a collective of a group [s].
+[[nodiscard]] double collective_timeout_s(nb::handle context);
 
 }  // namespace tendon::python

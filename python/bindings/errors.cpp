@@ -46,6 +46,7 @@ std::string in_python(std::string text) {
       {"Pipe::loan", "pipe.loan"},
       {"Publisher::loan", "publisher.loan"},
       {"NodeOptions::peers", "peers"},
+      {"GroupOptions::listen", "listen"},
       {"RecvMode::view_or_copy", "mode='view_or_copy'"},
       {"ContextOptions::", "the Context's "}};
   for (const auto& [ours, theirs] : kWords)
@@ -61,6 +62,7 @@ nb::object exception_object(const Error& original) {
   error.detail = in_python(std::move(error.detail));
   const auto found = classes().find(error_info(error.code).code);
   nb::object exception = nb::handle(found->second)(error.message());
+  exception.attr("remedy") = text(to_string(error.remedy()));
   exception.attr("where") = text(error.where);
   exception.attr("detail") = text(error.detail);
   return exception;

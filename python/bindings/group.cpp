@@ -25,7 +25,8 @@ constexpr const char* kGroupDoc =
     "or a list of these, and are changed in place, gaps between elements or not; a\n"
     "list or mapping is one operation. Results are equal on all members, bit for\n"
     "bit.\n\n"
-    "timeout is in seconds, None waits for ever; left out, it is the context's. A\n"
+    "timeout is in seconds, None waits for ever; left out, it is the context's,\n"
+    "where that names none 30 s, and 1800 s for a collective, split and subgroup. A\n"
     "collective that ends by its timeout, by Ctrl-C or by the death of a member\n"
     "ends the epoch for all: calls raise until every survivor has called shrink(),\n"
     "or rebuild() where other processes take the places of those that are gone.\n"
@@ -75,7 +76,7 @@ std::vector<Rank> ranks_from(nb::handle members) {
 nb::object subgroup(const GroupHandle& self, nb::object members, nb::object timeout,
                     const std::string& name) {
   const auto group = open(self);
-  auto made = wait_beside(until(self, timeout),
+  auto made = wait_beside(until(self, collective_timeout(self, std::move(timeout))),
                           [group, ranks = ranks_from<GroupRank>(members), name](Deadline end) {
                             return group->subgroup(ranks, end, name);
                           });
@@ -85,7 +86,7 @@ nb::object subgroup(const GroupHandle& self, nb::object members, nb::object time
 nb::object split(const GroupHandle& self, nb::object members, nb::object timeout,
                  const std::string& name) {
   Group made =
-      collective_beside(self, "split", timeout,
+      collective_beside(self, "split", std::move(timeout),
                         [ranks = ranks_from<GlobalRank>(members), name](
                             Group& group, Deadline end) { return group.split(ranks, end, name); });
   return make_group(std::move(made), self.context, self.store);
@@ -235,7 +236,8 @@ void bind_join(Class& group) {
       "address: 'host:port', where rank 0 listens, or\n"
       "store: a torch Store, or any object with set, get and wait.\n"
       "name: in errors, and in the keys of a store.\n"
-      "listen: where this member listens; '': TENDON_LISTEN, else a free port.\n"
+      "listen: where this member listens, '10.0.0.5:0'; '': TENDON_LISTEN, else at the\n"
+      "interface that reaches the rendezvous. Rank 0 takes the port of the rendezvous.\n"
       "minority: 'refuse', or 'allow': less than half may go on after a failure.\n"
       "profile: 'local' (this user on one host) or 'plaintext' (several hosts,\n"
       "unprotected).\n\n"
@@ -301,6 +303,11 @@ void bind_epochs(Class& group) {
       .def_prop_ro(
           "epoch", [](const GroupHandle& self) { return open(self)->epoch(); },
           "1 after join(), more after each shrink(), grow() and rebuild().")
+      .def_prop_ro(
+          "epoch_number", [](const GroupHandle& self) { return open(self)->epoch_number(); },
+          "What the members of this epoch agreed to call it: the same on all of them, also\n"
+          "on one that came later, and never used for another epoch of this group. It\n"
+          "rises, with holes.")
       .def_prop_ro("name", [](const GroupHandle& self) { return open(self)->name(); })
       .def_prop_ro("members", members, "By rank.",
                    nb::sig("def members(self) -> list[GroupMember]"))
@@ -348,6 +355,11 @@ std::shared_ptr<Group> open(const GroupHandle& self) {
 
 Deadline until(const GroupHandle& self, nb::handle timeout) {
   return deadline_of(timeout, default_timeout_s(self.context));
+}
+
+nb::object collective_timeout(const GroupHandle& self, nb::object timeout) {
+  if (!timeout.is(nb::ellipsis())) return timeout;
+  return nb::float_(collective_timeout_s(self.context));
 }
 
 GroupRank rank_of(nb::handle object, const char* name) { return {rank_from(object, name)}; }

@@ -26,6 +26,8 @@ struct GroupHandle {
 /// The group, or GroupAborted when it was closed.
 [[nodiscard]] std::shared_ptr<Group> open(const GroupHandle& self);
 [[nodiscard]] Deadline until(const GroupHandle& self, nb::handle timeout);
+/// `timeout` of a collective, with what holds where it was left out.
+[[nodiscard]] nb::object collective_timeout(const GroupHandle& self, nb::object timeout);
 /// TypeError and ValueError call it `name`.
 [[nodiscard]] GroupRank rank_of(nb::handle object, const char* name);
 
@@ -42,9 +44,9 @@ using Keep = std::shared_ptr<GroupValues>;
 
 /// A collective that exists only as a call that waits.
 template <class F>
-auto collective_beside(const GroupHandle& self, const char* what, nb::handle timeout, F call) {
+auto collective_beside(const GroupHandle& self, const char* what, nb::object timeout, F call) {
   const std::shared_ptr<Group> group = open(self);
-  const Deadline deadline = until(self, timeout);
+  const Deadline deadline = until(self, collective_timeout(self, std::move(timeout)));
   release_left_over();
   return unwrap(wait_beside(
       deadline, [group, call = std::move(call)](Deadline end) mutable { return call(*group, end); },

@@ -2,13 +2,30 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <tendon/observe/log.hpp>
+
 #include "future.hpp"
 #include "group.hpp"
 #include "reduce_op.hpp"
 #include "rendezvous.hpp"
+#include "timeouts.hpp"
 
 namespace tendon::python {
 namespace {
+
+/// settle(), which tells of a long wait once.
+Result<void> settle_telling(Completion<void>& completion, Group& group, Deadline deadline) {
+  const Deadline quiet = earlier(deadline, kTellAfter);
+  auto answer = wait_for(completion, quiet);
+  if (answer || !is_pending(answer.error())) return answer;
+  if (!deadline.has_passed()) {
+    const WithoutGil unlocked;
+    log(LogLevel::warn, "group.collective",
+        "group \"" + group.name() + "\", rank " + std::to_string(group.rank().value) + ": " +
+            to_string(group.status()));
+  }
+  return settle(completion, deadline);
+}
 
 /// A collective: `start(Group&)` answers its Completion, `result()` what the user gets.
 template <class Start, class MakeResult>
@@ -16,6 +33,7 @@ nb::object collective(nb::object self, const char* what, nb::object timeout, boo
                       Start start, MakeResult result) {
   const auto& handle = nb::cast<const GroupHandle&>(self);
   const std::shared_ptr<Group> group = open(handle);
+  timeout = collective_timeout(handle, std::move(timeout));
   const Deadline deadline = until(handle, timeout);
   release_left_over();
   auto completion = without_gil([&] { return start(*group); });
@@ -25,7 +43,7 @@ nb::object collective(nb::object self, const char* what, nb::object timeout, boo
   }
   Result<void> answer;
   try {
-    answer = settle(completion, deadline);
+    answer = settle_telling(completion, *group, deadline);
   } catch (nb::python_error& error) {
     abort_for(*group, error, what);
     // Its arrays are the caller's again when the exception arrives there.

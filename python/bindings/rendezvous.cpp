@@ -16,8 +16,12 @@ namespace tendon::python {
 
 class PythonStore final : public RendezvousStore {
  public:
-  explicit PythonStore(nb::handle store) : held_(share(std::make_unique<Held>(store))) {}
+  explicit PythonStore(nb::handle store)
+      : held_(share(std::make_unique<Held>(store))),
+        host_(nb::cast<std::string>(
+            nb::module_::import_("tendon._store").attr("host_of")(nb::handle(store)))) {}
 
+  [[nodiscard]] std::string host() const override { return host_; }
   // By the thread in Group::join, without the GIL.
   Result<void> set(std::string_view key, std::string_view value, Deadline deadline) override {
     TENDON_CHECK(ask({std::string(key), std::string(value)}, deadline));
@@ -44,7 +48,11 @@ class PythonStore final : public RendezvousStore {
       adapter.attr("set_text")(held_->store, question->key, *question->value);
     } else {
       const nb::object found = adapter.attr("get_text")(held_->store, question->key);
-      if (found.is_none()) return;
+      if (found.is_none()) {
+        const detail::Lock lock(mutex_);
+        if (is_still_asked()) question_->is_missing = true;
+        return;
+      }
       answer = nb::cast<std::string>(found);
     }
     const detail::Lock lock(mutex_);
@@ -71,19 +79,25 @@ class PythonStore final : public RendezvousStore {
     std::string key;
     std::optional<std::string> value = {};  // to set
     std::uint64_t number = 0;
+    bool is_missing = false;  // the store has said that it has no such key
   };
 
   Result<std::string> ask(Question question, Deadline deadline) {
     const std::string key = question.key;
-    const auto nobody = [&] {
-      return Error{ErrorCode::timeout, "group.rendezvous",
-                   "the store has no key '" + key + "': rank 0 has not come"};
+    const bool is_setting = question.value.has_value();
+    // `timeout` is the word for a key that is not there.
+    const auto nobody = [&](bool is_missing) {
+      if (is_missing)
+        return Error{ErrorCode::timeout, "group.rendezvous", "nobody has set it by the deadline"};
+      return Error{ErrorCode::unreachable, "group.rendezvous",
+                   "the store has not answered by the deadline: " +
+                       std::string(is_setting ? "set" : "get") + "('" + key + "')"};
     };
     const detail::Lock lock(mutex_);
     // One at a time: calls of several groups may use one store.
     while (is_asked_)
       if (!changed_.wait_until(mutex_, deadline)) break;
-    if (is_asked_) return nobody();
+    if (is_asked_) return nobody(false);
     is_asked_ = true;
     question_ = std::move(question);
     question_->number = ++asked_count_;
@@ -93,14 +107,16 @@ class PythonStore final : public RendezvousStore {
       if (!changed_.wait_until(mutex_, deadline)) break;
     is_asked_ = false;
     changed_.notify_all();
+    const bool is_missing = question_ && question_->is_missing;
     question_.reset();
     if (answer_) return *std::move(answer_);
     if (stopped_)
       return Error{ErrorCode::cancelled, "group.rendezvous", "the store is not asked any more"};
-    return nobody();
+    return nobody(is_missing);
   }
 
   const std::shared_ptr<Held> held_;
+  const std::string host_;
   detail::Mutex mutex_;
   bool is_asked_ TENDON_GUARDED_BY(mutex_) = false;  // by a call, which waits for the answer
   std::uint64_t asked_count_ TENDON_GUARDED_BY(mutex_) = 0;

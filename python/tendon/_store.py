@@ -9,6 +9,7 @@ from typing import Any
 
 # Signals are looked at between two waits.
 _SLICE = datetime.timedelta(milliseconds=50)
+_MOST_PREFIXES = 8
 
 
 def set_text(store: Any, key: str, value: str) -> None:
@@ -31,3 +32,16 @@ def get_text(store: Any, key: str) -> str | None:
             return None
     value = store.get(key)
     return value if value is None or isinstance(value, str) else bytes(value).decode()
+
+
+def host_of(store: Any) -> str:
+    """The host where a torch TCPStore is, also behind prefixes, as addresses are written; else ''."""
+    for _ in range(_MOST_PREFIXES):
+        inner = getattr(store, "underlying_store", None)
+        if inner is None:
+            break
+        store = inner
+    host = getattr(store, "host", "")
+    if not isinstance(host, str):
+        return ""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

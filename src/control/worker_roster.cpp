@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "control/own_host.hpp"
 #include "control/worker_core.hpp"
+#include "session/own_host.hpp"
 
 namespace tendon::v0::detail {
 namespace {

@@ -46,14 +46,17 @@ std::string_view advice(Remedy remedy) {
 }
 
 // A failure that ends a collective has ended the epoch of its group for all members.
-std::string_view advice_of(const Error& error, Remedy remedy) {
-  const bool ends_an_epoch = error.where == "group" || error.where == "group.collective" ||
-                             error.where == "group.abort" || error.where == "group.board";
-  if (ends_an_epoch && error.code == ErrorCode::mismatch)
+bool ends_an_epoch(const Error& error) {
+  return error.where == "group" || error.where == "group.collective" ||
+         error.where == "group.abort" || error.where == "group.board";
+}
+
+std::string_view advice_of(const Error& error) {
+  if (ends_an_epoch(error) && error.code == ErrorCode::mismatch)
     return "make the same call on every member; this epoch has ended, and shrink() starts the next";
-  if (ends_an_epoch && (remedy == Remedy::reconnect || remedy == Remedy::retry_later))
+  if (ends_an_epoch(error) && error.remedy() == Remedy::reconnect)
     return "call shrink() or rebuild() on every surviving member, or end the job";
-  return advice(remedy);
+  return advice(error.remedy());
 }
 
 ErrorCode code_of_errno(int value) {
@@ -152,6 +155,11 @@ std::string_view to_string(Remedy remedy) {
 
 std::string_view to_string(ErrorCode code) { return error_info(code).name; }
 
+Remedy Error::remedy() const {
+  const Remedy of_code = error_info(code).remedy;
+  return of_code == Remedy::retry_later && ends_an_epoch(*this) ? Remedy::reconnect : of_code;
+}
+
 std::string Error::message() const {
   const ErrorInfo& row = error_info(code);
   std::string name(row.name);
@@ -161,7 +169,7 @@ std::string Error::message() const {
   text += detail.empty() ? std::string(row.summary) : ::tendon::detail::cleaned(detail);
   if (!where.empty()) text.append(" [").append(where).append("]");
   text.append("\n do: ");
-  text.append(advice_of(*this, row.remedy));
+  text.append(advice_of(*this));
   text.append(" (`tendon explain ").append(error_id(code)).append("`)");
   return text;
 }

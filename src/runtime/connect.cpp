@@ -49,7 +49,7 @@ Error Connector::explain(Error error) const {
   return error;
 }
 
-Result<OwnedFd> Connector::open_socket(const SocketAddress& address) {
+Result<OwnedFd> Connector::open_socket(const SocketAddress& address, Deadline deadline) {
   OwnedFd fd(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return system_error(kWhere, "connecting to " + address.to_string() + ": socket", errno);
   int failure = ::connect(fd.get(), address.get(), address.length) == 0 ? 0 : errno;
@@ -57,8 +57,8 @@ Result<OwnedFd> Connector::open_socket(const SocketAddress& address) {
     TENDON_TRY(watch, Watch::make(context_, fd.get(), EPOLLOUT));
     // On this host the answer is there at once, also for a deadline of zero.
     pollfd answered{.fd = fd.get(), .events = POLLOUT, .revents = 0};
-    if (!watch.wait(deadline_) && ::poll(&answered, 1, 0) != 1)
-      return timed_out(address_text_, "waiting for the first answer");
+    if (!watch.wait(deadline) && ::poll(&answered, 1, 0) != 1)
+      return timed_out(address.to_string(), "waiting for the first answer");
     TENDON_CHECK(context_.usable(kWhere));
     socklen_t size = sizeof failure;
     getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
@@ -73,17 +73,24 @@ Result<OwnedFd> Connector::open_socket(const SocketAddress& address) {
   return fd;
 }
 
+// A name may stand for several addresses, and one that is silent leaves time to those behind it.
 Result<OwnedFd> Connector::open_any(std::span<const SocketAddress> addresses) {
-  std::optional<Error> first;
-  for (const SocketAddress& candidate : addresses) {
-    auto fd = open_socket(candidate);
+  std::optional<Error> failed;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const auto left = static_cast<std::int64_t>(addresses.size() - i);
+    const bool has_all = left == 1 || deadline_.is_never() || deadline_.is_poll();
+    auto fd =
+        open_socket(addresses[i], has_all ? deadline_ : Deadline(deadline_.remaining() / left));
     if (fd) {
-      reached_ = candidate;
+      reached_ = addresses[i];
       return fd;
     }
-    if (!first) first = fd.error();
+    if (failed)
+      failed->detail += "; " + fd.error().detail;
+    else
+      failed = std::move(fd).error();
   }
-  return *first;
+  return *failed;
 }
 
 Result<std::unique_ptr<ByteStream>> Connector::open_stream(std::span<const SocketAddress> addresses,
@@ -304,7 +311,7 @@ bool Connector::has_peer_gone() const {
 Result<Connector::Met> Connector::meet() {
   TENDON_TRY(path, find_rendezvous(talk_->peer.token));
   TENDON_TRY(address, unix_socket_address(path));
-  TENDON_TRY(fd, open_socket(address));
+  TENDON_TRY(fd, open_socket(address, deadline_));
   auto meeting = std::make_unique<RendezvousSocket>(std::move(fd));
   RendezvousSocket& socket = *meeting;
   if (socket.peer().user != user_id()) {

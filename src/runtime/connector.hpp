@@ -66,7 +66,7 @@ class Connector {
     RendezvousSocket* socket;  // what it speaks over
     SameHostProof proof;
   };
-  [[nodiscard]] Result<OwnedFd> open_socket(const SocketAddress& address);
+  [[nodiscard]] Result<OwnedFd> open_socket(const SocketAddress& address, Deadline deadline);
   [[nodiscard]] Result<OwnedFd> open_any(std::span<const SocketAddress> addresses);
   [[nodiscard]] Result<std::unique_ptr<ByteStream>> open_stream(
       std::span<const SocketAddress> addresses, Lane lane);

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <tuple>
@@ -80,14 +81,37 @@ Result<std::string> read_whole(const std::string& path) {
   return std::move(text).str();
 }
 
-// Does an IPv6 socket for every interface take IPv4 too?
-bool takes_ipv4() {
+using Entries = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
+Result<Entries> read_entries() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return system_error(kWhere, "getifaddrs", errno);
+  return Entries(list, &freeifaddrs);
+}
+
+std::vector<InterfaceAddress> addresses_of(const Entries& entries, int family) {
+  std::vector<InterfaceAddress> addresses;
+  for (const ifaddrs* entry = entries.get(); entry != nullptr; entry = entry->ifa_next)
+    if (entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == family)
+      addresses.push_back(read(*entry));
+  return addresses;
+}
+
+}  // namespace
+
+bool ipv6_takes_ipv4() {
   std::ifstream file("/proc/sys/net/ipv6/bindv6only");
   int only = 0;
   return !(file >> only) || only == 0;
 }
 
-}  // namespace
+Result<std::vector<InterfaceAddress>> interface_addresses() {
+  TENDON_TRY(entries, read_entries());
+  auto addresses = addresses_of(entries, AF_INET);
+  auto six = addresses_of(entries, AF_INET6);
+  std::ranges::move(six, std::back_inserter(addresses));
+  return addresses;
+}
 
 std::vector<Route> parse_ipv4_routes(const std::string& text) {
   std::vector<Route> routes;
@@ -158,15 +182,10 @@ std::vector<std::string> announceable_hosts(const std::vector<InterfaceAddress>&
 
 Result<std::vector<std::string>> announceable_hosts(int family) {
   const bool six = family == AF_INET6;
-  const bool four = !six || takes_ipv4();
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return system_error(kWhere, "getifaddrs", errno);
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  const bool four = !six || ipv6_takes_ipv4();
+  TENDON_TRY(entries, read_entries());
   const auto of = [&](int wanted) -> Result<std::vector<std::string>> {
-    std::vector<InterfaceAddress> addresses;
-    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next)
-      if (entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == wanted)
-        addresses.push_back(read(*entry));
+    const auto addresses = addresses_of(entries, wanted);
     TENDON_TRY(text, read_whole(wanted == AF_INET ? "/proc/thread-self/net/route"
                                                   : "/proc/thread-self/net/ipv6_route"));
     return announceable_hosts(

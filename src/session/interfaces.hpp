@@ -37,6 +37,12 @@ struct Route {
 /// where the system lets it. Errors: system; not_supported where no /proc tells of routes.
 [[nodiscard]] TENDON_API Result<std::vector<std::string>> announceable_hosts(int family);
 
+/// All addresses of this host's interfaces, those of loopback too. Errors: system.
+[[nodiscard]] TENDON_API Result<std::vector<InterfaceAddress>> interface_addresses();
+
+/// Does an IPv6 socket for every interface take IPv4 too?
+[[nodiscard]] TENDON_API bool ipv6_takes_ipv4();
+
 /// Routes as /proc/net/route and /proc/net/ipv6_route tell them.
 [[nodiscard]] TENDON_API std::vector<Route> parse_ipv4_routes(const std::string& text);
 [[nodiscard]] TENDON_API std::vector<Route> parse_ipv6_routes(const std::string& text);

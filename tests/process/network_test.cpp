@@ -30,6 +30,10 @@ class GroupOverNetworks : public ProcessTest {
     /// What member `rank` is given beside that.
     std::string (*listen)(std::uint32_t rank) = nullptr;
     Environment (*environment)(std::uint32_t rank) = nullptr;
+    /// The host of the rendezvous, as member `rank` knows it.
+    std::string (*rendezvous)(std::uint32_t rank) = nullptr;
+    /// So many members on each host, one after another.
+    std::uint32_t members_per_host = 1;
   };
   void SetUp() override {
     if (const auto reason = Network::why_not()) GTEST_SKIP() << *reason;
@@ -41,19 +45,24 @@ class GroupOverNetworks : public ProcessTest {
   void start_member(std::uint32_t rank, const Setting& setting) {
     Peer::Options peer;
     peer.program = "member_main";
-    peer.arguments = {Network::address(0, setting.rendezvous_network) + ":7701",
+    const std::uint32_t host = rank / setting.members_per_host;
+    const std::string rendezvous = setting.rendezvous != nullptr
+                                       ? setting.rendezvous(rank)
+                                       : Network::address(0, setting.rendezvous_network);
+    peer.arguments = {rendezvous + ":7701",
                       std::to_string(rank),
-                      std::to_string(network_->host_count()),
+                      std::to_string(network_->host_count() * setting.members_per_host),
                       "auto",
                       setting.profile,
                       setting.lease_ms};
     if (setting.listen != nullptr) peer.arguments.push_back(setting.listen(rank));
     if (setting.environment != nullptr) peer.environment = setting.environment(rank);
-    peer.environment["TENDON_RUNTIME_DIR"] = folder_of(rank);
-    network_->inside(rank, [&] { members_.emplace_back(std::move(peer)); });
+    peer.environment["TENDON_RUNTIME_DIR"] = folder_of(host);
+    network_->inside(host, [&] { members_.emplace_back(std::move(peer)); });
   }
   void start_members(const Setting& setting) {
-    for (std::uint32_t rank = 0; rank < network_->host_count(); ++rank) start_member(rank, setting);
+    const std::uint32_t count = network_->host_count() * setting.members_per_host;
+    for (std::uint32_t rank = 0; rank < count; ++rank) start_member(rank, setting);
     for (Peer& member : members_) EXPECT_TRUE(is_ok(member.line()));
   }
   void start(std::uint32_t hosts, const Setting& setting) {
@@ -146,7 +155,9 @@ TEST_F(GroupOverNetworks, ListenIsObeyed) {
       EXPECT_TRUE(paths.starts_with("tcp tcp " + Network::address(rank, 1) + ":")) << paths;
     }
     const std::string paths = value_of(member(0).ask("paths"));
-    EXPECT_EQ(paths, "tcp tcp " + Network::address(0, 0) + ":7701") << "the rendezvous stays";
+    EXPECT_EQ(paths,
+              "tcp tcp " + Network::address(0, 1) + ":7701," + Network::address(0, 0) + ":7701")
+        << "also where the others look for it";
     all_do("every 1000");
     stop();
   }
@@ -154,11 +165,106 @@ TEST_F(GroupOverNetworks, ListenIsObeyed) {
 
 TEST_F(GroupOverNetworks, WithoutThePermissionToSpanHostsNobodyJoins) {
   lay_network(2);
-  start_member(0, {.profile = "local"});
-  EXPECT_TRUE(is_error(member(0).line(), "permission_denied", "plaintext"));
+  start_member(0, {.profile = "local", .environment = [](std::uint32_t) {
+                     return Environment{{"MEMBER_PATIENCE_MS", "300"}};
+                   }});
+  EXPECT_TRUE(is_error(member(0).line(), "timeout", "plaintext")) << "it listens at loopback";
   start_member(0, {});
   start_member(1, {.profile = "local"});
   EXPECT_TRUE(is_error(member(2).line(), "permission_denied"));
+}
+
+TEST_F(GroupOverNetworks, LocalListensToNoOtherHost) {
+  lay_network(2);
+  start_member(0, {.profile = "local"});
+  start_member(1, {.environment = [](std::uint32_t) {
+                 return Environment{{"MEMBER_PATIENCE_MS", "1500"}};
+               }});
+  EXPECT_TRUE(is_error(member(1).line(), "timeout", "Connection refused"));
+}
+
+// What a host calls itself is a loopback address there, as Debian's installer writes it.
+TEST_F(GroupOverNetworks, TheRendezvousMayBeLoopbackAtRank0) {
+  for (const std::uint32_t members_per_host : {1u, 2u}) {
+    SCOPED_TRACE(std::to_string(members_per_host) + " members on each host");
+    lay_network(2);
+    Setting setting{.members_per_host = members_per_host};
+    if (members_per_host == 1) {
+      setting.rendezvous = [](std::uint32_t rank) {
+        return rank < 1 ? std::string("127.0.1.1") : Network::address(0);
+      };
+    } else {
+      setting.rendezvous = [](std::uint32_t rank) {
+        return rank < 2 ? std::string("127.0.1.1") : Network::address(0);
+      };
+    }
+    start_members(setting);
+    all_do("every 1000");
+    stop();
+  }
+}
+
+// The address of a Kubernetes Service, or of any other translation: rank 0 has no such interface.
+TEST_F(GroupOverNetworks, TheRendezvousMayBeTranslatedToRank0) {
+  for (const bool is_told : {false, true}) {
+    SCOPED_TRACE(is_told ? "TENDON_LISTEN" : "nothing is told");
+    lay_network(2);
+    for (const std::uint32_t host : {0u, 1u})
+      network().run(host, {"ip", "route", "add", "10.96.0.0/24", "dev", "net0"});
+    network().run(1, {"nft",
+                      "add table ip nat; add chain ip nat out { type nat hook output "
+                      "priority -100; }; add rule ip nat out ip daddr 10.96.0.10 dnat to " +
+                          Network::address(0)});
+    Setting setting;
+    setting.rendezvous = [](std::uint32_t) { return std::string("10.96.0.10"); };
+    if (is_told) {
+      setting.environment = [](std::uint32_t rank) {
+        return Environment{{"TENDON_LISTEN", rank == 0 ? "0.0.0.0:7701" : "0.0.0.0:0"}};
+      };
+    }
+    start_members(setting);
+    const std::string paths = value_of(member(0).ask("paths"));
+    EXPECT_EQ(paths, "tcp 0.0.0.0:7701");
+    all_do("every 1000");
+    stop();
+  }
+}
+
+// Members that are told to listen at all addresses say others where to find them.
+TEST_F(GroupOverNetworks, AMemberThatListensAtAllAddressesIsFoundAtOneOfThem) {
+  Setting setting{.networks = 2, .rendezvous_network = 1};
+  setting.environment = [](std::uint32_t) { return Environment{{"TENDON_LISTEN", "0.0.0.0:0"}}; };
+  start(3, setting);
+  for (const std::uint32_t rank : {1u, 2u}) {
+    const std::string paths = value_of(member(rank).ask("paths"));
+    EXPECT_TRUE(paths.starts_with("tcp tcp " + Network::address(rank, 1) + ":")) << paths;
+    EXPECT_EQ(paths.find("0.0.0.0"), std::string::npos) << paths;
+  }
+  all_do("every 1000");
+}
+
+// The address that leads to rank 0 leads to no other member.
+TEST_F(GroupOverNetworks, EachAddressOfAMemberIsTriedInTurn) {
+  lay_network(3, 2);
+  network().drop(1, "ip saddr " + Network::address(2, 0));
+  Setting setting{.networks = 2};
+  setting.environment = [](std::uint32_t) { return Environment{{"TENDON_LISTEN", "0.0.0.0:0"}}; };
+  start_members(setting);
+  all_do("every 1000");
+}
+
+TEST_F(GroupOverNetworks, ALauncherThatSaysOneHostKeepsItToLoopback) {
+  lay_network(2);
+  Setting setting;
+  setting.environment = [](std::uint32_t rank) {
+    return Environment{{"RANK", std::to_string(rank)},
+                       {"WORLD_SIZE", "2"},
+                       {"LOCAL_WORLD_SIZE", "2"},
+                       {"MEMBER_PATIENCE_MS", "1500"}};
+  };
+  for (const std::uint32_t rank : {0u, 1u}) start_member(rank, setting);
+  EXPECT_TRUE(is_error(member(0).line(), "timeout", "LOCAL_WORLD_SIZE = WORLD_SIZE = 2"));
+  EXPECT_TRUE(is_error(member(1).line(), "timeout", "Connection refused"));
 }
 
 /// Both ways in which a network falls silent.

@@ -518,6 +518,8 @@ def test_a_timeout_names_who_is_missing_and_shrink_goes_on(members):
     assert errors[2] is None
     assert any(isinstance(error, tendon.Timeout) and "waits for " in str(error)
                and "rank 2 (m2" in str(error) for error in errors[:2])
+    for error in errors[:2]:  # as the text says, and as the errors of later calls do
+        assert error.remedy == "reconnect" and "shrink()" in str(error), error
     # It may not have heard of that yet.
     with pytest.raises((tendon.GroupAborted, tendon.Timeout, tendon.Mismatch)):
         three.groups[2].barrier()
@@ -532,6 +534,70 @@ def test_a_timeout_names_who_is_missing_and_shrink_goes_on(members):
 
     expected = (own(0) + own(1) + own(2)).tolist()
     assert three.run(again) == [(3, 2, expected)] * 3
+
+
+def test_a_timeout_that_ends_nothing_may_be_tried_again(members):
+    two = members()
+    with pytest.raises(tendon.Timeout) as caught:
+        two.groups[0].recv(np.zeros(1), timeout=0.05)
+    assert caught.value.remedy == "retry_later" and "shrink()" not in str(caught.value)
+
+
+def test_the_number_of_an_epoch_is_the_same_on_all_members(members):
+    three = members(3)
+    first = three.run(lambda group: group.epoch_number)
+    assert len(set(first)) == 1
+
+    def again(group):
+        group.shrink()
+        return group.epoch_number
+
+    second = three.run(again)
+    assert len(set(second)) == 1 and second[0] > first[0]
+
+
+def test_a_collective_waits_half_an_hour_where_nobody_says_otherwise(members):
+    def times(group):
+        collective, message = group.barrier(async_op=True), group.irecv(np.zeros(1))
+        given = group.barrier(async_op=True, timeout=7)
+        for future in (collective, given):
+            future.result(PATIENCE_S)
+        return collective._timeout, message._timeout, given._timeout
+
+    for collective, message, given in members().run(times):
+        assert 1799 < collective <= 1800 and 29 < message <= 30 and 6 < given <= 7
+
+
+@pytest.mark.parametrize("timeout", [5, None])
+def test_the_timeout_of_a_context_holds_for_collectives_too(timeout):
+    with tendon.Context(timeout=timeout) as context:
+        with tendon.Group.join(rank=0, size=1, address="", context=context) as group:
+            future = group.barrier(async_op=True)
+            assert future._timeout is None if timeout is None else 4 < future._timeout <= 5
+            future.result(PATIENCE_S)
+
+
+def test_a_long_wait_is_told(members):
+    two = members()
+    told = threading.Event()
+    lines = []
+
+    def keep(line):
+        lines.append(line)
+        if "waiting for rank 1" in line.text:
+            told.set()
+
+    tendon.set_log_callback(keep)
+    try:
+        def work(group):
+            if group.rank == 1:
+                assert told.wait(PATIENCE_S)
+            group.all_reduce(np.zeros(3))
+
+        two.run(work)
+    finally:
+        tendon.set_log_callback(None)
+    assert any('group "world", rank 0: in all_reduce #' in line.text for line in lines), lines
 
 
 def test_a_monitored_barrier_lists_who_is_missing(members):
@@ -1004,5 +1070,73 @@ def test_what_a_store_raises_is_raised():
     with tendon.Context(linger=0) as context:
         with pytest.raises(OSError, match="burnt down"):
             tendon.Group.join(rank=1, size=2, store=BrokenStore(), context=context)
-        with pytest.raises(tendon.Timeout, match="rank 0 has not come"):
+        with pytest.raises(tendon.Timeout, match="rank 0 has not come: the store has no key"):
             tendon.Group.join(rank=1, size=2, store=PlainStore(), context=context, timeout=0.2)
+
+
+def test_an_address_to_listen_at_that_is_none_is_named():
+    with tendon.Context(linger=0) as context:
+        for listen, why in {"10.0.0.1": "listen: address", "203.0.113.7:0": "no interface of this host"}.items():
+            with pytest.raises(tendon.InvalidArgument, match=why):
+                tendon.Group.join(rank=0, size=2, store=PlainStore(), context=context, listen=listen,
+                                  profile="plaintext")
+
+
+def test_each_address_in_a_store_is_tried():
+    store = PlainStore()
+    dead = [free_address(), free_address()]
+    store.set("tendon/world/rank0", ",".join(dead))
+    with tendon.Context(linger=0) as context:
+        with pytest.raises(tendon.Timeout) as caught:
+            tendon.Group.join(rank=1, size=2, store=store, context=context, timeout=1)
+    for address in dead:
+        assert f"connecting to {address}: Connection refused" in str(caught.value)
+    assert "has not come" not in str(caught.value)
+
+
+class Behind:
+    def __init__(self, store):
+        self.underlying_store = store
+
+
+class At:
+    def __init__(self, host):
+        self.host = host
+
+
+def test_where_a_store_is():
+    from tendon._store import host_of
+
+    assert host_of(At("10.0.0.7")) == host_of(Behind(Behind(At("10.0.0.7")))) == "10.0.0.7"
+    assert host_of(At("fd00::7")) == host_of(At("[fd00::7]")) == "[fd00::7]"
+    assert host_of(At(7)) == ""
+    assert host_of(PlainStore()) == host_of(Behind(PlainStore())) == ""
+    endless = Behind(None)
+    endless.underlying_store = endless
+    assert host_of(endless) == ""
+
+
+def test_where_a_store_of_torch_is():
+    distributed = pytest.importorskip("torch.distributed")
+    from tendon._store import host_of
+
+    port = int(free_address().rpartition(":")[2])
+    store = distributed.TCPStore("127.0.0.1", port, 1, True)
+    assert host_of(store) == host_of(distributed.PrefixStore("tests", store)) == "127.0.0.1"
+    assert host_of(distributed.HashStore()) == ""
+
+
+def test_a_plaintext_group_leaves_addresses_that_others_can_dial():
+    store = PlainStore()
+    contexts = [tendon.Context(linger=0.1) for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        groups = list(threads.map(
+            lambda rank: tendon.Group.join(rank=rank, size=2, store=store, profile="plaintext",
+                                           context=contexts[rank], timeout=PATIENCE_S), range(2)))
+    addresses = store.get("tendon/world/rank0").split(",")
+    assert 1 <= len(addresses) <= 4
+    assert not any("0.0.0.0" in one or "[::]" in one for one in addresses)
+    assert len(addresses) == 1 or not any(one.startswith("127.") for one in addresses)
+    for group, context in zip(groups, contexts):
+        group.close()
+        context.close(PATIENCE_S)

@@ -15,6 +15,8 @@ from .layout import Groups
 from .step import StepError, StepNs
 
 _STEP_TAG = 0x53746570  # "Step"
+# For each move of a step that names no deadline: a rank of an engine is never busy with anything else so long.
+_MOVE_PATIENCE_S = 30.0
 
 
 class Moves:
@@ -82,7 +84,8 @@ class Moves:
         return all_of_them
 
     def _limit(self) -> dict[str, Any]:
-        return {} if self._until is None else {"timeout": max(self._until - time.monotonic(), 0.001)}
+        left = _MOVE_PATIENCE_S if self._until is None else self._until - time.monotonic()
+        return {"timeout": max(left, 0.001)}
 
     def _timed(self, kind: str, array: torch.Tensor, move: Callable[[dict[str, Any]], object]) -> None:
         """Counts the shortest time that such a move of this size ever took as moving, what is beyond as waiting:

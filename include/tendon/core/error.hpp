@@ -26,7 +26,7 @@ enum class ErrorCode : std::uint16_t {
 enum class Remedy : std::uint8_t {
   fix_the_call,  ///< the same call will fail again: change it
   retry_later,   ///< the same call may succeed later
-  reconnect,     ///< this object is over: make a new one
+  reconnect,     ///< this object is over: make a new one; of a group its next epoch
   use_another,   ///< choose another path, type, address or version
   report_bug,    ///< not your doing
 };
@@ -35,7 +35,7 @@ enum class Remedy : std::uint8_t {
 struct ErrorInfo {
   ErrorCode code;
   std::string_view name;              ///< "peer_lost"
-  Remedy remedy;                      ///< what to do next
+  Remedy remedy;                      ///< what to do next, unless Error::remedy() knows more
   int exit_code;                      ///< of the `tendon` command
   std::string_view python_exception;  ///< class name in the Python package
   std::string_view python_builtin;    ///< the built-in exception which that class also is
@@ -70,7 +70,9 @@ struct TENDON_API Error {
   /// errno of the system call that failed, 0 if none.
   int system_errno = 0;
 
-  [[nodiscard]] Remedy remedy() const { return error_info(code).remedy; }
+  /// That of its code, but `reconnect` for what has ended an epoch of a group: the same call fails
+  /// until shrink() or rebuild() has made the next one.
+  [[nodiscard]] Remedy remedy() const;
   /// "TD-E0107 peer lost: DETAIL\n do: ..." as a user meets it.
   [[nodiscard]] std::string message() const;
 };

@@ -18,8 +18,8 @@ enum class Minority : std::uint8_t {
 struct GroupOptions {
   /// In errors: all_reduce #118 on group "world".
   std::string name = "world";
-  /// Where this member listens for the others; empty: TENDON_LISTEN, else a free port of the
-  /// interface that reaches the rendezvous.
+  /// Where this member listens for the others, "10.0.0.5:0"; empty: TENDON_LISTEN, else as
+  /// docs/collectives.md#where-a-member-listens says. Rank 0 takes the port of the rendezvous.
   std::string listen = {};
   /// `local` keeps the group to this user on one host; `plaintext` lets it span hosts, unprotected.
   Profile profile = Profile::local;

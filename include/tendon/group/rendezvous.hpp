@@ -24,8 +24,11 @@ class TENDON_API RendezvousStore {
  public:
   virtual ~RendezvousStore();
   virtual Result<void> set(std::string_view key, std::string_view value, Deadline deadline) = 0;
-  /// Waits until the key was set; `timeout` when it was not.
+  /// Waits until the key was set; `timeout` when it was not, and for nothing else.
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
+  /// The host where the service is, as this process dials it ("10.0.0.7", "[::1]", "etcd.lan"), or
+  /// empty. The address of the interface that leads there is the first that rank 0 leaves.
+  [[nodiscard]] virtual std::string host() const;
 };
 
 /// How the members of a group find each other, and which of them this process is: all meet at rank
@@ -44,9 +47,10 @@ class TENDON_API Rendezvous {
   /// started all of them on one host, a socket named after the job. Under torchrun, whose agent
   /// listens at that port itself, join() explains what to do instead.
   [[nodiscard]] static Rendezvous from_environment();
-  /// Rank 0 listens at `address`, the others connect to it.
+  /// Rank 0 listens at the port of `address`, the others connect to `address`. At which interfaces
+  /// it listens: docs/collectives.md#where-a-member-listens.
   [[nodiscard]] static Rendezvous at(std::string address, GroupRank rank, std::uint32_t size);
-  /// Rank 0 listens at a free port and leaves its address in the store.
+  /// Rank 0 listens at a free port and leaves its addresses in the store, at most 4.
   [[nodiscard]] static Rendezvous through(std::shared_ptr<RendezvousStore> store, GroupRank rank,
                                           std::uint32_t size);
 

@@ -48,7 +48,7 @@ void Mesh::end() {
     strangers = strangers_.all();
     strangers_.clear();
   }
-  if (acceptor_ != nullptr) acceptor_->close();
+  for (const auto& acceptor : acceptors_) acceptor->close();
   if (context_->unusable()) return;
   std::erase(channels, nullptr);
   Farewell::say(*context_, std::move(channels));

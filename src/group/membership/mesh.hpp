@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tendon/core/deadline.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/group/options.hpp>
@@ -22,10 +24,13 @@
 
 namespace tendon::v0::detail {
 
+class Attempts;
+struct Connected;
+
 /// A channel from each member to each other, and how they come about. The groups of a job (the
 /// first one and those split from it) share it; each hears what is addressed to it.
 ///
-///     rank 0 listens at the rendezvous; the others connect to it: `join`, with their own address
+///     rank 0 listens at the rendezvous; the others connect to it: `join`, with their own addresses
 ///     when all have: rank 0 says each the addresses of the ranks below it: `neighbour`
 ///     each connects to those: `hello`, and is answered by one; it is complete when everybody is
 ///     known
@@ -35,7 +40,7 @@ namespace tendon::v0::detail {
 /// rendezvous, where the others look for it: seek_rank0(). The group decides whether it admits the
 /// process.
 ///
-/// Owns:    the channels, this member's acceptor.
+/// Owns:    the channels, this member's acceptors.
 /// Threads: thread-safe. Lock order: a link's receive lock, then a group's, then the mesh's.
 /// Errors:  of meet(), naming the members that are missing.
 /// Blocks:  meet(), and what looks for rank 0.
@@ -91,6 +96,7 @@ class Mesh final : public ChannelOwner,
   void look_for_rank0(Deadline deadline);
   /// "rank 3 (vision, host a, pid 12)".
   [[nodiscard]] std::string name_of(MeshPlace place) const;
+  /// Where it listens; several addresses have commas between them.
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
   /// From now on `listener` hears what is said to `group`, beginning with what came before.
@@ -140,17 +146,30 @@ class Mesh final : public ChannelOwner,
     bool may_pass;  ///< when the process before is known to be gone
   };
 
+  // mesh_listen.cpp
+  /// Why others may be unable to reach it, if that is known.
+  Result<std::string> listen_as_rank0(Deadline deadline);
+  Result<void> publish_address(Deadline deadline);
+  Result<void> listen_as_member(const std::string& towards_rank0, Deadline deadline);
+  Result<std::vector<std::string>> bind_all(std::span<const std::string> addresses);
+  Result<Dialled> reach_rank0(Deadline deadline);
+  Result<Dialled> reach_rank0_by_store(Deadline deadline);
+  [[nodiscard]] std::string key_in_store() const;
+
   // mesh_join.cpp
   Result<void> host(Deadline deadline);
   Result<void> visit(Deadline deadline);
-  Result<Dialled> reach_rank0(Deadline deadline);
-  Result<Dialled> dial(std::uint32_t place, const std::string& address, Deadline deadline);
-  Result<void> connect_to(std::uint32_t place, const std::string& address, Deadline deadline);
+  Result<Dialled> dial(std::uint32_t place, std::span<const std::string> addresses,
+                       std::string_view more, Deadline deadline);
+  Result<std::optional<Dialled>> dial_each(std::span<const std::string> addresses,
+                                           Deadline deadline, Attempts& attempts);
+  Result<bool> pause_between(Attempts& attempts, Deadline deadline);
+  std::shared_ptr<Channel> open_channel(const Connected& connected);
+  Result<void> connect_to(std::uint32_t place, const std::string& where, Deadline deadline);
   Result<void> wait_until_complete(std::string_view doing, Deadline deadline);
   [[nodiscard]] std::optional<std::uint32_t> take_turned_away() TENDON_REQUIRES(mutex_);
   Error give_up(Error why) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Error rank0_gone() const TENDON_REQUIRES(mutex_);
-  [[nodiscard]] std::string key_in_store() const;
   void introduce(std::uint32_t place) TENDON_REQUIRES(mutex_);
   void on_neighbour(const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
   void on_refuse(std::uint32_t place, const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
@@ -171,7 +190,7 @@ class Mesh final : public ChannelOwner,
   const std::uint32_t self_;
   const std::uint32_t size_;
   std::string address_;
-  std::shared_ptr<Acceptor> acceptor_;
+  std::vector<std::shared_ptr<Acceptor>> acceptors_;
 
   mutable Mutex mutex_;
   FirstGroup first_group_ TENDON_GUARDED_BY(mutex_);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the members of a mesh find each other: at first, and when a process takes a place again.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <tendon/session/address.hpp>
 
 #include "core/text.hpp"
+#include "group/membership/attempts.hpp"
+#include "group/membership/listening.hpp"
 #include "group/membership/mesh.hpp"
 #include "runtime/connect.hpp"
 #include "runtime/strangers.hpp"
@@ -15,28 +15,12 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::string_view kWhere = "group.join";
-constexpr auto kFirstPause = std::chrono::milliseconds(5);
-constexpr auto kLongestPause = std::chrono::milliseconds(200);
-// The address that a store knows may be that of a rank 0 that is gone: asked again after this.
-constexpr auto kOneTry = std::chrono::milliseconds(1000);
-
-// May a later attempt succeed?
-bool may_come_yet(ErrorCode code) {
-  return code == ErrorCode::unreachable || code == ErrorCode::peer_lost ||
-         code == ErrorCode::end_of_stream || code == ErrorCode::server_busy;
-}
+constexpr auto kPause = std::chrono::milliseconds(5);
 
 // What `tag` says in a `refuse`.
 constexpr std::uint32_t kRefusedForNow = 1;  // until the process before is known to be gone
 constexpr std::uint32_t kGivenUp = 2;        // by rank 0: there will be no group
 constexpr std::uint32_t kLetIn = 3;          // by rank 0: that has passed
-
-std::string listen_address(const GroupOptions& options, const std::string& host) {
-  if (!options.listen.empty()) return options.listen;
-  if (const char* text = std::getenv("TENDON_LISTEN"); text != nullptr && *text != '\0')
-    return text;
-  return host + ":0";
-}
 
 }  // namespace
 
@@ -53,14 +37,10 @@ Result<void> Mesh::meet(Deadline deadline) {
   return host(deadline);
 }
 
-std::string Mesh::key_in_store() const { return "tendon/" + options_.name + "/rank0"; }
-
 Result<void> Mesh::host(Deadline deadline) {
-  const std::string at =
-      rendezvous_.store() ? listen_address(options_, "127.0.0.1") : rendezvous_.address();
-  auto bound = Acceptor::bind(context_, at, options_.profile, weak_from_this());
-  if (!bound) {
-    Error error = std::move(bound).error();
+  auto listens = listen_as_rank0(deadline);
+  if (!listens) {
+    Error error = std::move(listens).error();
     error.detail = "rank 0 listens for the others: " + error.detail;
     if (error.code == ErrorCode::address_in_use) {
       error.detail +=
@@ -70,12 +50,8 @@ Result<void> Mesh::host(Deadline deadline) {
     }
     return error;
   }
-  acceptor_ = *std::move(bound);
-  address_ = acceptor_->address();
   context_->add_handler(weak_from_this());
-  if (rendezvous_.store()) {
-    TENDON_CHECK(rendezvous_.store()->set(key_in_store(), address_, deadline));
-  }
+  if (rendezvous_.store() != nullptr) TENDON_CHECK(publish_address(deadline));
   const bool complete = context_->wait(nullptr, deadline, [this] {
     const Lock lock(mutex_);
     return arrivals_.complete() || context_->unusable();
@@ -91,6 +67,7 @@ Result<void> Mesh::host(Deadline deadline) {
                       ") came and has gone again";
     }
     if (refused_) error.detail += "; refused: " + refused_->error.detail;
+    if (!listens->empty()) error.detail += "; " + *listens;
     return give_up(std::move(error));
   }
   for (const auto& [place, lost] : occupants_.lost()) {
@@ -148,19 +125,7 @@ Result<void> Mesh::visit(Deadline deadline) {
     put(0, dialled.channel);
     arrivals_.come(0);
   }
-  std::string suffix;
-  if (dialled.local_host.empty()) {
-    TENDON_TRY(name, random_nonce());
-    suffix = "unix:@tendon-" + to_hex(name);
-  }
-  auto bound = Acceptor::bind(context_,
-                              suffix.empty() || !options_.listen.empty()
-                                  ? listen_address(options_, dialled.local_host)
-                                  : suffix,
-                              options_.profile, weak_from_this());
-  if (!bound) return std::move(bound).error();
-  acceptor_ = *std::move(bound);
-  address_ = acceptor_->address();
+  TENDON_CHECK(listen_as_member(dialled.local_host, deadline));
   dialled.channel->post({.kind = EnvelopeKind::join, .from = self(), .count = size_},
                         as_bytes(address_));
 
@@ -190,16 +155,6 @@ Result<void> Mesh::visit(Deadline deadline) {
   const Lock lock(mutex_);
   joined_ = true;
   return {};
-}
-
-Result<Mesh::Dialled> Mesh::reach_rank0(Deadline deadline) {
-  if (rendezvous_.store() == nullptr) return dial(0, rendezvous_.address(), deadline);
-  for (;;) {
-    TENDON_TRY(address, rendezvous_.store()->get(key_in_store(), deadline));
-    auto dialled = dial(0, address, earlier(deadline, Deadline(kOneTry)));
-    if (dialled || dialled.error().code != ErrorCode::timeout || deadline.has_passed())
-      return dialled;
-  }
 }
 
 void Mesh::seek_rank0(Deadline deadline) {
@@ -265,55 +220,78 @@ bool Mesh::came_too_late() const {
 }
 
 // Tries until there is no more use in it: the member at this place has come by itself, or rank 0,
-// which told the address, is gone.
-Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, const std::string& address,
-                                 Deadline deadline) {
+// which told the addresses, is gone.
+Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, std::span<const std::string> addresses,
+                                 std::string_view more, Deadline deadline) {
   const auto is_in_vain = [this, place] {
     const Lock lock(mutex_);
     return place != 0 && (occupants_.here(place) || occupants_.lost().contains(0));
   };
-  std::chrono::milliseconds pause = kFirstPause;
+  Attempts attempts;
   for (;;) {
-    auto connected = connect(*context_, address, options_.profile, deadline);
-    if (connected) {
-      Link& link = *connected->link;
-      std::shared_ptr<Channel> channel;
-      {
-        const Lock receiving(link.receive_mutex());
-        if (!link.ended()) {
-          const std::uint32_t pipe = link.next_pipe_id();
-          channel = std::make_shared<Channel>(context_, connected->link, pipe, weak_from_this());
-          link.attach(pipe, channel);
-        }
-      }
-      if (channel != nullptr) {
-        Descriptor open;
-        open.kind = MessageKind::open;
-        open.pipe = channel->pipe();
-        open.header_bytes = static_cast<std::uint16_t>(connected->ticket.size());
-        link.post(open, connected->ticket);
-        return Dialled{std::move(channel), connected->local_host};
-      }
-    }
-    Error error = connected ? connected->link->end_error() : std::move(connected).error();
-    if (!may_come_yet(error.code) || deadline.remaining() <= pause || is_in_vain()) {
-      if (may_come_yet(error.code)) {
-        error.code = ErrorCode::timeout;
-        error.detail = "nobody answered at " + address + " before the deadline: " + error.detail +
-                       "; the process that should listen there has not called join() yet, or has "
-                       "given up";
-      }
-      return error;
-    }
-    // The process that is expected there may not have begun to listen.
-    context_->wait(nullptr, pause, [this] { return context_->unusable(); });
-    TENDON_CHECK(context_->usable(kWhere));
-    pause = std::min(pause * 2, kLongestPause);
+    TENDON_TRY(dialled, dial_each(addresses, deadline, attempts));
+    if (dialled) return *std::move(dialled);
+    if (is_in_vain()) return attempts.nobody_answered(more);
+    TENDON_TRY(goes_on, pause_between(attempts, deadline));
+    if (!goes_on) return attempts.nobody_answered(more);
   }
 }
 
-Result<void> Mesh::connect_to(std::uint32_t place, const std::string& address, Deadline deadline) {
-  auto dialled = dial(place, address, deadline);
+// Each address once. Nothing: another round may succeed.
+Result<std::optional<Mesh::Dialled>> Mesh::dial_each(std::span<const std::string> addresses,
+                                                     Deadline deadline, Attempts& attempts) {
+  // What a store says may be of a process that is gone, and it is asked again.
+  const bool is_all = addresses.size() == 1 && rendezvous_.store() == nullptr;
+  for (const std::string& address : addresses) {
+    auto connected = connect(*context_, address, options_.profile,
+                             is_all ? deadline : earlier(deadline, Deadline(attempts.piece())));
+    if (connected) {
+      if (auto channel = open_channel(*connected))
+        return std::optional<Dialled>({std::move(channel), connected->local_host});
+    }
+    TENDON_CHECK(context_->usable(kWhere));
+    attempts.note(address, connected ? connected->link->end_error() : std::move(connected).error());
+  }
+  if (auto error = attempts.final_answer()) return *std::move(error);
+  return std::optional<Dialled>();
+}
+
+// False: there is no time for another round.
+Result<bool> Mesh::pause_between(Attempts& attempts, Deadline deadline) {
+  if (deadline.remaining() <= attempts.pause()) return false;
+  context_->wait(nullptr, attempts.pause(), [this] { return context_->unusable(); });
+  TENDON_CHECK(context_->usable(kWhere));
+  attempts.begin_round();
+  return true;
+}
+
+// Null: the link has ended.
+std::shared_ptr<Channel> Mesh::open_channel(const Connected& connected) {
+  Link& link = *connected.link;
+  std::shared_ptr<Channel> channel;
+  {
+    const Lock receiving(link.receive_mutex());
+    if (link.ended()) return nullptr;
+    const std::uint32_t pipe = link.next_pipe_id();
+    channel = std::make_shared<Channel>(context_, connected.link, pipe, weak_from_this());
+    link.attach(pipe, channel);
+  }
+  Descriptor open;
+  open.kind = MessageKind::open;
+  open.pipe = channel->pipe();
+  open.header_bytes = static_cast<std::uint16_t>(connected.ticket.size());
+  link.post(open, connected.ticket);
+  return channel;
+}
+
+Result<void> Mesh::connect_to(std::uint32_t place, const std::string& where, Deadline deadline) {
+  const auto addresses = split_addresses(where);
+  if (addresses.empty()) {
+    return Error{ErrorCode::protocol_violation, kWhere,
+                 "rank " + std::to_string(place) + " says that it listens nowhere"};
+  }
+  auto dialled =
+      dial(place, addresses, "it has ended, or cannot be reached there from this host", deadline);
   Envelope hello{.kind = EnvelopeKind::hello, .from = self()};
   {
     Lock lock(mutex_);
@@ -366,7 +344,7 @@ Result<void> Mesh::wait_until_complete(std::string_view doing, Deadline deadline
       if (again) address = addresses_[*again];
     }
     if (!again) break;
-    context_->wait(nullptr, earlier(deadline, Deadline(kFirstPause)),
+    context_->wait(nullptr, earlier(deadline, Deadline(kPause)),
                    [this] { return context_->unusable(); });
     TENDON_CHECK(connect_to(*again, address, deadline));
   }

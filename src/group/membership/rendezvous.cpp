@@ -2,23 +2,19 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdlib>
 #include <initializer_list>
 #include <optional>
 #include <tendon/group/rendezvous.hpp>
 
 #include "group/membership/agreement_message.hpp"
+#include "group/membership/launcher.hpp"
 
 namespace tendon::v0 {
 namespace {
 
 constexpr std::string_view kWhere = "group.rendezvous";
 
-std::optional<std::string> variable(const char* name) {
-  const char* const text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return {};
-  return text;
-}
+using detail::variable;
 
 // What launchers call the same thing: torchrun and `tendon launch`, OpenMPI, MPICH, Slurm.
 constexpr std::initializer_list<const char*> kRankNames = {"RANK", "OMPI_COMM_WORLD_RANK",
@@ -85,6 +81,7 @@ std::optional<std::string> address_of_job(std::string_view rank_name, std::uint3
 }  // namespace
 
 RendezvousStore::~RendezvousStore() = default;
+std::string RendezvousStore::host() const { return {}; }
 
 Rendezvous Rendezvous::at(std::string address, GroupRank rank, std::uint32_t size) {
   Rendezvous rendezvous;

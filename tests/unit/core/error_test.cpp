@@ -74,6 +74,24 @@ TEST(Error, MessageNamesCodeDetailAndRemedy) {
   EXPECT_EQ(error.remedy(), Remedy::reconnect);
 }
 
+// Programs branch on the remedy, and people read the text: they say the same.
+TEST(Error, WhatEndsAnEpochIsNotToBeRetried) {
+  for (const std::string_view where : {"group", "group.collective", "group.abort", "group.board"}) {
+    for (const ErrorCode code : {ErrorCode::timeout, ErrorCode::peer_lost, ErrorCode::group_aborted,
+                                 ErrorCode::cancelled, ErrorCode::resource_exhausted}) {
+      const Error error{code, where, "all_reduce #7"};
+      EXPECT_EQ(error.remedy(), Remedy::reconnect) << error.message();
+      EXPECT_NE(error.message().find("shrink() or rebuild()"), std::string::npos)
+          << error.message();
+    }
+  }
+  for (const std::string_view where : {"group.join", "group.shrink", "group.recv", "pipe.recv"}) {
+    const Error error{ErrorCode::timeout, where, "nobody came"};
+    EXPECT_EQ(error.remedy(), Remedy::retry_later) << error.message();
+    EXPECT_EQ(error.message().find("shrink()"), std::string::npos) << error.message();
+  }
+}
+
 TEST(Error, AMessageHidesNothingAndBeginsNoLineOfItsOwn) {
   const Error error{ErrorCode::peer_lost, "test.where", "a\x1b[2J\nb\u202e c\u200b\xff end"};
   const std::string message = error.message();

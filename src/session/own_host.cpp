@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "control/own_host.hpp"
+#include "session/own_host.hpp"
 
 #include <sys/socket.h>
 

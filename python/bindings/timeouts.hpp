@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+
+namespace tendon::python {
+
+/// What a call waits at most where neither it nor its Context names a timeout.
+inline constexpr std::chrono::seconds kTimeout{30};
+/// The same for collectives, whose timeout ends the epoch of all members:
+/// docs/collectives.md#how-long-a-collective-waits
+inline constexpr std::chrono::seconds kCollectiveTimeout{1800};
+/// After so much time a line of the log says which members a collective waits for.
+inline constexpr std::chrono::seconds kTellAfter{10};
+
+}  // namespace tendon::python

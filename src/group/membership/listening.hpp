@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a member listens, and by which addresses others reach it: decided here, from what is known,
+// without a look at the system.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tendon/core/result.hpp>
+#include <tendon/session/address.hpp>
+#include <tendon/session/profile.hpp>
+#include <vector>
+
+#include "session/interfaces.hpp"
+#include "session/resolve.hpp"
+
+namespace tendon::v0::detail {
+
+/// Addresses by which a member is told of, and at which it listens, at most.
+inline constexpr std::size_t kMostListenAddresses = 4;
+
+/// An address, and what it stands for on this host; nothing where it could not be looked up.
+struct Resolved {
+  Address address;
+  std::vector<SocketAddress> found;
+};
+
+/// What this host has.
+struct OwnAddresses {
+  std::vector<InterfaceAddress> interfaces;
+  bool ipv6_takes_ipv4 = true;  ///< see ipv6_takes_ipv4()
+
+  [[nodiscard]] bool has(const SocketAddress& address) const;
+};
+
+struct ListenWish {
+  /// What was asked for, and the word for who did: "GroupOptions::listen", "TENDON_LISTEN".
+  std::optional<Resolved> told;
+  std::string told_by;
+  Profile profile = Profile::local;
+  /// The launcher's words; see all_on_this_host().
+  std::optional<std::string> one_host;
+};
+
+struct Listening {
+  std::vector<std::string> addresses;  ///< to bind
+  std::string warning;                 ///< a line for the log; empty: there is nothing to say
+  /// Why others may be unable to reach it, for the error when they did not; empty: not known.
+  std::string hint;
+};
+
+/// Rank 0 listens where it is told, at the port of the rendezvous. Others look for it at the
+/// rendezvous, so it listens there as well if that is another address of this host, unless it was
+/// told a loopback one. Told nothing, it listens at the addresses of this host, but loopback, that
+/// the rendezvous stands for here; else, in `plaintext`, at all addresses. In `local`, and where
+/// the launcher says that all are on this host, it listens at loopback and nowhere else.
+/// `rendezvous`: nothing with a store. Errors: invalid_argument.
+[[nodiscard]] Result<Listening> listening_of_rank0(const ListenWish& wish,
+                                                   const std::optional<Resolved>& rendezvous,
+                                                   const OwnAddresses& own);
+
+/// Another member listens where it is told, else at the interface that led to rank 0. On the host
+/// of rank 0 that may be loopback, where members of other hosts cannot reach it: there it listens
+/// at all addresses in `plaintext`. `towards_rank0`: "10.0.0.2", "[::1]".
+[[nodiscard]] Listening listening_of_member(const ListenWish& wish,
+                                            const std::string& towards_rank0,
+                                            const OwnAddresses& own);
+
+/// Hosts that others can dial, by the family of a socket that listens at all addresses.
+struct DialableHosts {
+  std::vector<std::string> ipv4;
+  std::vector<std::string> ipv6;
+};
+
+/// By which addresses others reach what is bound to `bound`, best first, 1 to kMostListenAddresses:
+/// that of the interface `first` ("10.0.0.2"; empty: not known), then those of `hosts`. Never an
+/// unspecified one; loopback only where there is no other.
+[[nodiscard]] std::vector<std::string> addresses_for_others(std::span<const std::string> bound,
+                                                            const std::string& first,
+                                                            const DialableHosts& hosts);
+/// Is this "0.0.0.0:7000" or "[::]:7000"?
+[[nodiscard]] bool is_of_all_interfaces(std::string_view address);
+
+/// Where another member looks for rank 0 without a store, in this order: where rank 0 listens by
+/// listening_of_rank0() if it is on this host, and at the rendezvous.
+[[nodiscard]] std::vector<std::string> places_of_rank0(const ListenWish& wish,
+                                                       const Resolved& rendezvous);
+
+/// Addresses as one text: "10.0.0.2:7000,10.1.0.2:7000".
+[[nodiscard]] std::string join_addresses(std::span<const std::string> addresses);
+/// The inverse, for what another member wrote: commas and spaces part them, kMostListenAddresses at
+/// most are taken. A text that begins with "unix:" is one address.
+[[nodiscard]] std::vector<std::string> split_addresses(std::string_view text);
+
+}  // namespace tendon::v0::detail
