@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/resending.hpp"
+#include "core/text.hpp"
 #include "runtime/strangers.hpp"
 
 namespace tendon::v0::detail {
@@ -271,7 +272,7 @@ void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
          name_of(rank) + " failed" +
              (failure.schedule_id() == 0 ? std::string()
                                          : " in step " + std::to_string(failure.schedule_id())) +
-             ": " + failure.error().substr(0, 1024)});
+             ": " + escaped(failure.error(), kMaxControlTextBytes)});
     roster_.cause_may_come_until = Clock::now() + kCauseComesWithin;
   }
   changed();

@@ -5,6 +5,7 @@
 
 #include "control/controller_core.hpp"
 #include "control/host_relay.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -165,7 +166,7 @@ void ControllerCore::close_roster(Error why) {
   }
   v1::Word closed = word();
   closed.mutable_roster_closed()->set_code(static_cast<std::uint32_t>(why.code));
-  closed.mutable_roster_closed()->set_reason(why.detail);
+  closed.mutable_roster_closed()->set_reason(escaped(why.detail, kMaxControlTextBytes));
   seats_.tell_all(closed);
   roster_.why_closed = std::move(why);
   roster_.cause_may_come_until.reset();
@@ -201,7 +202,7 @@ Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
     const Lock lock(mutex_);
     roster_.state = RosterState::stopped;
     v1::Word stop = word();
-    stop.mutable_stop()->set_reason(std::string(reason.substr(0, 1024)));
+    stop.mutable_stop()->set_reason(escaped(reason, kMaxControlTextBytes));
     stop.mutable_stop()->set_last_inputs(inputs_.sent());
     seats_.tell_all(stop);
     changed();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/resending.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -284,7 +285,7 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
         break;
       case v1::Word::kRosterClosed: {
         Error closed{ErrorCode::roster_closed, "control.roster",
-                     word.roster_closed().reason().substr(0, 2048)};
+                     escaped(word.roster_closed().reason(), kMaxControlTextBytes)};
         if (mine && (state_ == WorkerState::running || state_ == WorkerState::entering)) {
           state_ = WorkerState::closed;
           why_ = std::move(closed);
@@ -341,7 +342,7 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
           state_ = moves_steps() ? WorkerState::stopping : WorkerState::ended;
           told_.last_inputs = word.stop().last_inputs();
           why_ = {ErrorCode::end_of_stream, "control.stop",
-                  "the controller stopped: " + word.stop().reason().substr(0, 1024)};
+                  "the controller stopped: " + escaped(word.stop().reason(), kMaxControlTextBytes)};
         }
         break;
       case v1::Word::kStoreValue:
@@ -448,7 +449,7 @@ v1::Word WorkerCore::heartbeat(std::uint64_t ping) {
   (*heartbeat.mutable_sent())[v1::FLOW_STEP_MICROBATCH_OUTPUTS] = flows_.microbatches.sent();
   (*heartbeat.mutable_applied())[v1::FLOW_STEP_INPUTS] = flows_.inputs.applied();
   heartbeat.set_schedule_id(at_work_.schedule_id);
-  heartbeat.set_waiting(waiting());
+  heartbeat.set_waiting(escaped(waiting(), kMaxControlTextBytes));
   heartbeat.set_load(load_.load(std::memory_order_relaxed));
   heartbeat.set_ping(ping);
   heartbeat.set_collectives(collectives());

@@ -7,6 +7,7 @@
 
 #include "control/own_host.hpp"
 #include "control/worker_core.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -21,7 +22,7 @@ void WorkerCore::say_failed(const Error& cause) {
   v1::Word failed = word();
   failed.mutable_step_failed()->set_schedule_id(at_work_.schedule_id);
   failed.mutable_step_failed()->set_code(static_cast<std::uint32_t>(cause.code));
-  failed.mutable_step_failed()->set_error(cause.detail.substr(0, 2048));
+  failed.mutable_step_failed()->set_error(escaped(cause.detail, kMaxControlTextBytes));
   if (groups_.world != nullptr) {
     failed.mutable_step_failed()->set_last_complete_sequence(
         groups_.world->last_complete_sequence());

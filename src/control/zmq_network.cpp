@@ -19,6 +19,7 @@
 #include "control/zap_door.hpp"
 #include "core/fork_guard.hpp"
 #include "core/process_wide.hpp"
+#include "core/text.hpp"
 #include "core/thread_room.hpp"
 #include "session/machine.hpp"
 
@@ -419,7 +420,7 @@ class ZmqNetwork final : public StepNetwork {
       }
     }
     return Error{ErrorCode::protocol_violation, "control.connect",
-                 "the controller named the endpoint '" + endpoint.substr(0, 64) + "'"};
+                 "the controller named the endpoint '" + escaped(endpoint, 64) + "'"};
   }
 
   std::shared_ptr<ZmqContext> context_;

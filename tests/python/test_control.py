@@ -168,6 +168,31 @@ def test_a_worker_that_raises_says_why_and_goes_on(controller, team):
     team.join()
 
 
+@pytest.mark.parametrize(("text", "arrives"), [
+    ("x" + "\u00e9" * 700, "x\u00e9\u00e9"),
+    ("\u65e5" * 900, "\u65e5\u65e5"),
+    ("a name with \udce9", r"a name with \\udce9"),
+], ids=["two bytes", "three bytes", "a lone surrogate"])
+@pytest.mark.parametrize("kind", [str, RuntimeError, tendon.Timeout])
+def test_what_a_program_says_of_its_failure_ends_no_worker(controller, team, kind, text, arrives):
+    def fail_once(worker):
+        worker.next_step(timeout=PATIENCE_S)
+        worker.rebuild(kind(text), timeout=PATIENCE_S)
+        echo(worker)
+
+    team.start(0, echo)
+    team.start(1, fail_once)
+    controller.wait_for_workers(timeout=PATIENCE_S)
+    controller.broadcast(1)
+    with pytest.raises(tendon.WorkerLost, match=arrives):
+        controller.collect(1, timeout=PATIENCE_S)
+    controller.rebuild(timeout=PATIENCE_S)
+    controller.broadcast(2)
+    controller.collect(2, timeout=PATIENCE_S)
+    controller.stop(text, timeout=PATIENCE_S)
+    team.join()
+
+
 def test_a_worker_that_never_lets_go_of_the_gil_replies(controller):
     program = textwrap.dedent("""
         import sys, tendon

@@ -18,6 +18,9 @@ inline constexpr std::uint64_t kMaxRetainedBytes = std::uint64_t{64} << 20;
 inline constexpr std::size_t kMaxParkedMessages = 1024;
 /// Words to one peer that its pipe has not sent yet. A peer that reads no more of them is given up.
 inline constexpr std::size_t kMaxUnsentWords = 1024;
+/// A reason, or what a worker waits for, in a word [bytes]: what is longer is cut behind a whole
+/// character.
+inline constexpr std::size_t kMaxControlTextBytes = 2048;
 /// Texts that workers leave at the controller to find each other, and the bytes of one.
 inline constexpr std::size_t kMaxStoreKeys = 4096;
 inline constexpr std::size_t kMaxStoreValueBytes = 65536;

@@ -170,9 +170,9 @@ void bind_workers(Class& controller) {
           nb::sig("def drain(self, timeout: float | None = ...) -> None"))
       .def(
           "stop",
-          [](const ControllerHandle& self, const std::string& reason, nb::object timeout) {
-            sliced(self, timeout, [&](Controller& controller, Deadline end) {
-              return controller.stop(reason, end);
+          [](const ControllerHandle& self, const nb::str& reason, nb::object timeout) {
+            sliced(self, timeout, [text = utf8_of(reason)](Controller& controller, Deadline end) {
+              return controller.stop(text, end);
             });
           },
           nb::arg("reason") = "the controller's program stopped it", timeout,
