@@ -393,7 +393,8 @@ std::chrono::nanoseconds ControllerCore::beat() {
 
 // --- Steps
 
-Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadline) {
+Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
+  const StepInputs& inputs = call.inputs_;
   if (inputs.payload.size_bytes() > kMaxStepPayloadBytes) {
     return Error{ErrorCode::message_too_large, "control.broadcast",
                  "a payload of " + std::to_string(inputs.payload.size_bytes()) +
@@ -401,35 +402,20 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
                      " are legal: put large inputs in StepInputs::tensors"};
   }
   Lock lock(mutex_);
-  while (roster_.state == RosterState::running && !steps_.has_room()) {
-    if (deadline.has_passed()) {
-      const auto behind = steps_.in_flight();
-      return Error{ErrorCode::timeout, "control.broadcast",
-                   std::to_string(behind.size()) + " steps are in flight, the oldest is " +
-                       std::to_string(behind.front()) + ", which waits for " +
-                       text_of(steps_.missing(behind.front()))};
-    }
-    service(deadline);
+  if (!call.has_turn_) {
+    if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
+    TENDON_CHECK(turns_.join(inputs.schedule_id));
+    call.has_turn_ = true;
   }
-  if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
-  if (inputs.schedule_id <= last_schedule_id_) {
-    return Error{ErrorCode::invalid_argument, "control.broadcast",
-                 "schedule_id " + std::to_string(inputs.schedule_id) + " is not above " +
-                     std::to_string(last_schedule_id_) + ", that of an earlier step"};
-  }
-  if (steps_.uncollected() >= kMaxUncollectedSteps) {
-    return Error{ErrorCode::limit_exceeded, "control.broadcast",
-                 std::to_string(kMaxUncollectedSteps) +
-                     " steps are complete and were not collected: call collect()"};
-  }
-  std::shared_ptr<const KeptBody> tensors;
-  if (!inputs.tensors.empty()) {
+  TENDON_CHECK(await_room(inputs.schedule_id, deadline));
+  if (!inputs.tensors.empty() && call.tensors_ == nullptr) {
     const std::shared_ptr<WorkerPipe> any = seats_.at(GlobalRank{0}).pipe;
     lock.unlock();  // a large copy takes long
     TENDON_TRY(kept, any->keep(inputs.tensors));
-    tensors = std::move(kept);
+    call.tensors_ = std::move(kept);
     lock.lock();
-    if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
+    // There was room before. The roster may be another one.
+    TENDON_CHECK(await_room(inputs.schedule_id, deadline));
   }
   v1::StepMessage message;
   message.set_version(kControlVersion);
@@ -439,16 +425,16 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
   message.set_sequence(inputs_.next_sequence());
   message.set_schedule_id(inputs.schedule_id);
   message.set_payload(inputs.payload.data(), inputs.payload.size_bytes());
-  message.set_has_tensors(tensors != nullptr);
+  message.set_has_tensors(call.tensors_ != nullptr);
   const auto encoded = encode(message);
   TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
   inputs_.keep(encoded);
   ++stats_.sent;
-  last_schedule_id_ = inputs.schedule_id;
+  turns_.given(inputs.schedule_id);
   if (!std::exchange(beats_fast_, true)) heart_->wake();
   if (steps_.is_idle()) seats_.begin_progress();
   steps_.begin(inputs.schedule_id);
-  if (tensors == nullptr) return {};
+  if (call.tensors_ == nullptr) return {};
   v1::Word announced = word();
   announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
@@ -457,7 +443,45 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
     if (!seats_.at(rank).ready.has_relay()) pipes.push_back(seats_.at(rank).pipe);
   }
   lock.unlock();
-  for (const auto& pipe : pipes) pipe->send(announced, tensors);
+  for (const auto& pipe : pipes) pipe->send(announced, call.tensors_);
+  return {};
+}
+
+void ControllerCore::end(const BroadcastCall& call) {
+  const Lock lock(mutex_);
+  if (!call.has_turn_) return;
+  turns_.leave(call.inputs_.schedule_id);
+  changed();
+}
+
+Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline deadline) {
+  while (roster_.state == RosterState::running) {
+    const bool is_first = turns_.first() == schedule_id;
+    if (is_first && steps_.has_room()) break;
+    if (deadline.has_passed()) {
+      std::string why;
+      if (!is_first) {
+        why = "step " + std::to_string(schedule_id) + " waits for step " +
+              std::to_string(turns_.first()) + ", which another thread gives out";
+      }
+      if (const auto behind = steps_.in_flight(); !steps_.has_room()) {
+        why += (why.empty() ? "" : "; ") + std::to_string(behind.size()) +
+               " steps are in flight, the oldest is " + std::to_string(behind.front()) +
+               ", which waits for " + text_of(steps_.missing(behind.front()));
+      }
+      return Error{ErrorCode::timeout, "control.broadcast", std::move(why)};
+    }
+    if (is_first)
+      service(deadline);
+    else
+      (void)changed_.wait_until(mutex_, deadline);
+  }
+  if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
+  if (steps_.uncollected() >= kMaxUncollectedSteps) {
+    return Error{ErrorCode::limit_exceeded, "control.broadcast",
+                 std::to_string(kMaxUncollectedSteps) +
+                     " steps are complete and were not collected: call collect()"};
+  }
   return {};
 }
 

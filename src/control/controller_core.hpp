@@ -12,11 +12,13 @@
 #include <tendon/pipe/listener.hpp>
 #include <vector>
 
+#include "control/broadcast_call.hpp"
 #include "control/flow_sender.hpp"
 #include "control/heart.hpp"
 #include "control/step_ledger.hpp"
 #include "control/step_message.hpp"
 #include "control/step_sockets.hpp"
+#include "control/step_turns.hpp"
 #include "control/store_book.hpp"
 #include "control/wake.hpp"
 #include "control/worker_pipe.hpp"
@@ -43,6 +45,10 @@ class ControllerCore final : public PipeListener,
                  std::string run_id);
   ~ControllerCore() override;
 
+  [[nodiscard]] static const std::shared_ptr<ControllerCore>& of(const Controller& controller) {
+    return controller.core_;
+  }
+
   /// Workers are let in from now on.
   [[nodiscard]] Result<void> serve(std::shared_ptr<ContextCore> context, Listener listener);
   [[nodiscard]] bool forked() const noexcept { return door_->context->forked(); }
@@ -56,8 +62,12 @@ class ControllerCore final : public PipeListener,
 
   [[nodiscard]] Result<void> wait_for_workers(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline)
+  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline) {
+    return BroadcastCall(shared_from_this(), inputs).attempt(deadline);
+  }
+  [[nodiscard]] Result<void> broadcast(BroadcastCall& call, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
+  void end(const BroadcastCall& call) TENDON_EXCLUDES(mutex_);
   void give_back(std::vector<StepOutputs> outputs);
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline) TENDON_EXCLUDES(mutex_);
@@ -124,6 +134,9 @@ class ControllerCore final : public PipeListener,
   /// Reads the sockets, or waits while another caller does, until something changed or the deadline
   /// has passed.
   void service(Deadline deadline) TENDON_REQUIRES(mutex_);
+  /// Until it is this step's turn, and one more may be in flight.
+  [[nodiscard]] Result<void> await_room(std::uint64_t schedule_id, Deadline deadline)
+      TENDON_REQUIRES(mutex_);
   void changed() TENDON_REQUIRES(mutex_);
   [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_);
   std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
@@ -157,7 +170,7 @@ class ControllerCore final : public PipeListener,
   bool reading_ TENDON_GUARDED_BY(mutex_) = false;  // a caller is in the sockets' wait()
   FlowSender inputs_ TENDON_GUARDED_BY(mutex_);
   StepLedger steps_ TENDON_GUARDED_BY(mutex_);
-  std::uint64_t last_schedule_id_ TENDON_GUARDED_BY(mutex_) = 0;
+  StepTurns turns_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t nonce_ TENDON_GUARDED_BY(mutex_) = 0;  // of probes and pings, rising
   FlowStats stats_ TENDON_GUARDED_BY(mutex_);
   bool beats_fast_ TENDON_GUARDED_BY(mutex_) = false;  // a step was in flight, or was given out

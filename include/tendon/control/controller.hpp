@@ -85,7 +85,9 @@ class TENDON_API Controller {
   [[nodiscard]] Result<void> rebuild(Deadline deadline);
 
   /// Gives a step to all workers. At most pipeline stages + 1 are in flight: beyond that it waits
-  /// for outputs, which stay for collect(). On an error no worker has it.
+  /// for outputs, which stay for collect(). Calls of several threads take turns, in the order in
+  /// which they began, and their ids must rise in it: else invalid_argument, before anything is
+  /// copied. On an error no worker has the step.
   [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline);
   /// The outputs of a step, by rank: one from each KV-parallel rank of the last stage. Steps may be
   /// collected in any order, each once.
@@ -111,6 +113,7 @@ class TENDON_API Controller {
   [[nodiscard]] Result<void> stop(std::string_view reason, Deadline deadline);
 
  private:
+  friend class detail::ControllerCore;
   explicit Controller(std::shared_ptr<detail::ControllerCore> core);
   std::shared_ptr<detail::ControllerCore> core_;
 };
