@@ -221,6 +221,10 @@ void ControllerCore::heard(GlobalRank rank, v1::Word word) {
     case v1::Word::kCancelAcknowledged:
       seat.cancelled_id = std::max(seat.cancelled_id, word.cancel_acknowledged().schedule_id());
       break;
+    case v1::Word::kInputsApplied:
+      if (word.roster() == roster_.id.roster && seat.state == SeatState::ready)
+        note_applied(rank, word.inputs_applied().sequence());
+      break;
     case v1::Word::kStoreSet:
       store_.set(word.store_set().key(), word.store_set().value());
       break;
@@ -247,17 +251,22 @@ void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Hear
   if (heartbeat.ping() != 0) seat.ping = heartbeat.ping();
   changed();
   if (roster != roster_.id.roster || seat.state != SeatState::ready) return;
-  // More than was sent is a lie, or a fault: it must not free what others need.
-  seat.heard.applied_inputs =
-      std::max(seat.heard.applied_inputs,
-               std::min(number_of(heartbeat.applied(), v1::FLOW_STEP_INPUTS), inputs_.sent()));
-  inputs_.applied(seats_.applied_by_all());
+  note_applied(rank, number_of(heartbeat.applied(), v1::FLOW_STEP_INPUTS));
   ask_again(rank, v1::FLOW_STEP_OUTPUTS,
             seat.outputs.missing_after_announced(number_of(heartbeat.sent(), v1::FLOW_STEP_OUTPUTS),
                                                  seat.heard_at));
   ask_again(rank, v1::FLOW_STEP_MICROBATCH_OUTPUTS,
             seat.microbatches.missing_after_announced(
                 number_of(heartbeat.sent(), v1::FLOW_STEP_MICROBATCH_OUTPUTS), seat.heard_at));
+}
+
+void ControllerCore::note_applied(GlobalRank rank, std::uint64_t sequence) {
+  WorkerSeat& seat = seats_.at(rank);
+  // More than was sent is a lie, or a fault: it must not free what others need.
+  const std::uint64_t applied = std::min(sequence, inputs_.sent());
+  seat.taken_inputs = std::max(seat.taken_inputs, applied);
+  seat.heard.applied_inputs = std::max(seat.heard.applied_inputs, applied);
+  inputs_.applied(seats_.applied_by_all());
 }
 
 void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
@@ -332,6 +341,9 @@ void ControllerCore::apply(GlobalRank rank, v1::Flow flow) {
                             .payload = payload_of(*std::move(message)),
                             .agreement = agreement})) {
       ++stats_.refused;
+    } else {
+      std::uint64_t& taken = seats_.at(rank).taken_inputs;
+      taken = std::max(taken, steps_.sequence_of(schedule_id));
     }
   }
   changed();
@@ -433,7 +445,7 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
   turns_.given(inputs.schedule_id);
   if (!std::exchange(beats_fast_, true)) heart_->wake();
   if (steps_.is_idle()) seats_.begin_progress();
-  steps_.begin(inputs.schedule_id);
+  steps_.begin(inputs.schedule_id, inputs_.sent());
   if (call.tensors_ == nullptr) return {};
   v1::Word announced = word();
   announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
@@ -457,17 +469,13 @@ void ControllerCore::end(const BroadcastCall& call) {
 Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline deadline) {
   while (roster_.state == RosterState::running) {
     const bool is_first = turns_.first() == schedule_id;
-    if (is_first && steps_.has_room()) break;
+    if (is_first && steps_.has_room() && seats_.behind(must_be_applied()).empty()) break;
     if (deadline.has_passed()) {
-      std::string why;
+      std::string why = why_no_room();
       if (!is_first) {
         why = "step " + std::to_string(schedule_id) + " waits for step " +
-              std::to_string(turns_.first()) + ", which another thread gives out";
-      }
-      if (const auto behind = steps_.in_flight(); !steps_.has_room()) {
-        why += (why.empty() ? "" : "; ") + std::to_string(behind.size()) +
-               " steps are in flight, the oldest is " + std::to_string(behind.front()) +
-               ", which waits for " + text_of(steps_.missing(behind.front()));
+              std::to_string(turns_.first()) + ", which another thread gives out" +
+              (why.empty() ? "" : "; " + why);
       }
       return Error{ErrorCode::timeout, "control.broadcast", std::move(why)};
     }
@@ -483,6 +491,29 @@ Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline dead
                      " steps are complete and were not collected: call collect()"};
   }
   return {};
+}
+
+std::uint64_t ControllerCore::must_be_applied() const {
+  const std::uint64_t next = inputs_.next_sequence();
+  return next > steps_.limit() ? next - steps_.limit() : 0;
+}
+
+std::string ControllerCore::why_no_room() const {
+  std::string why;
+  if (const auto left = steps_.in_flight(); !steps_.has_room()) {
+    why = std::to_string(left.size()) + " steps are in flight, the oldest is " +
+          std::to_string(left.front()) + ", which waits for " +
+          text_of(steps_.missing(left.front()));
+  }
+  const auto behind = seats_.behind(must_be_applied());
+  for (const GlobalRank rank : behind) {
+    why += (why.empty()              ? ""
+            : rank == behind.front() ? "; "
+                                     : ", ") +
+           text_of({rank}) + " has taken " + std::to_string(seats_.at(rank).taken_inputs);
+  }
+  if (!behind.empty()) why += " of the " + std::to_string(inputs_.sent()) + " steps of this roster";
+  return why;
 }
 
 Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_id,

@@ -129,6 +129,8 @@ class ControllerCore final : public PipeListener,
   // Flows
   void arrived(v1::StepMessage message) TENDON_REQUIRES(mutex_);
   void apply(GlobalRank rank, v1::Flow flow) TENDON_REQUIRES(mutex_);
+  /// A worker says that it has taken the inputs up to this number.
+  void note_applied(GlobalRank rank, std::uint64_t sequence) TENDON_REQUIRES(mutex_);
   void ask_again(GlobalRank rank, v1::Flow flow, std::optional<MissingRange> missing)
       TENDON_REQUIRES(mutex_);
   /// Reads the sockets, or waits while another caller does, until something changed or the deadline
@@ -137,6 +139,10 @@ class ControllerCore final : public PipeListener,
   /// Until it is this step's turn, and one more may be in flight.
   [[nodiscard]] Result<void> await_room(std::uint64_t schedule_id, Deadline deadline)
       TENDON_REQUIRES(mutex_);
+  /// The number of the inputs that a rank must have taken before further ones are given out.
+  [[nodiscard]] std::uint64_t must_be_applied() const TENDON_REQUIRES(mutex_);
+  /// The ranks that are behind, and with what; empty: one more step may be given out.
+  [[nodiscard]] std::string why_no_room() const TENDON_REQUIRES(mutex_);
   void changed() TENDON_REQUIRES(mutex_);
   [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_);
   std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);

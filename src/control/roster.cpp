@@ -105,6 +105,7 @@ Result<void> ControllerCore::open_roster() {
     WorkerSeat& seat = seats_.at({rank});
     seat.state = SeatState::forming;
     seat.heard.applied_inputs = 0;
+    seat.taken_inputs = 0;
     seat.outputs = {};
     seat.microbatches = {};
   }

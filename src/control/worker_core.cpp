@@ -146,6 +146,12 @@ std::optional<Step> WorkerCore::take_step() {
   step.cancel_flag = at_work_.cancelled;
   ++stats_.received;
   if (!std::exchange(threads_.beats_fast, true)) heart_->wake();
+  if (!sends_outputs()) {
+    // Nothing else tells the controller before the next heartbeat, and it waits for all.
+    v1::Word applied = word();
+    applied.mutable_inputs_applied()->set_sequence(flows_.inputs.applied());
+    pipe_->send(applied);
+  }
   return step;
 }
 

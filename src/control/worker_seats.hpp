@@ -43,6 +43,9 @@ struct WorkerSeat {
   std::chrono::steady_clock::time_point heard_at = {};
   std::uint64_t progress = 0;  // steps taken and given, collectives ended
   std::chrono::steady_clock::time_point progress_at = {};
+  /// Inputs that it has taken, by its words and its outputs. An output may overtake a request to
+  /// send inputs again: what is kept for that is heard.applied_inputs, by words alone.
+  std::uint64_t taken_inputs = 0;
   v1::Ready ready = {};
   std::uint64_t ping = 0;          // the last that was answered
   std::uint64_t cancelled_id = 0;  // the last Cancel that was acknowledged
@@ -118,6 +121,14 @@ class WorkerSeats {
     for (const WorkerSeat& seat : seats_) {
       if (seat.pipe != nullptr) seat.pipe->send(word);
     }
+  }
+  /// Those that have not taken the inputs up to this number, by rank.
+  [[nodiscard]] std::vector<GlobalRank> behind(std::uint64_t sequence) const {
+    std::vector<GlobalRank> ranks;
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+      if (seats_[rank].taken_inputs < sequence) ranks.push_back({rank});
+    }
+    return ranks;
   }
   /// Inputs that all workers have applied.
   [[nodiscard]] std::uint64_t applied_by_all() const {
