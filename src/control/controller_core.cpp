@@ -128,6 +128,23 @@ void ControllerCore::seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Joi
   changed();
 }
 
+Result<void> ControllerCore::take_tensor_pipe(const std::shared_ptr<WorkerPipe>& pipe,
+                                              const v1::Word& word) {
+  const std::uint32_t rank = word.relay_join().rank();
+  WorkerSeat* const seat = rank < seats_.size() ? &seats_.at({rank}) : nullptr;
+  if (word.run_id() != roster_.id.run || word.roster() != roster_.id.roster || seat == nullptr ||
+      seat->state != SeatState::forming || seat->tensors != nullptr ||
+      seat->pipe->peer().context != pipe->peer().context) {
+    return Error{ErrorCode::permission_denied, "control.join",
+                 "that is no worker which enters the roster, or it has opened such a pipe before"};
+  }
+  seat->tensors = pipe;
+  v1::Word welcome = this->word();
+  welcome.mutable_relay_welcome();
+  pipe->send(welcome);
+  return {};
+}
+
 std::string ControllerCore::name_of(GlobalRank rank) const {
   return "rank " + std::to_string(rank.value) + " (" + seats_.at(rank).heard.identity.to_string() +
          ")";
@@ -143,7 +160,9 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
       heard(*rank, std::move(word));
     } else if (const auto at = std::ranges::find(unseated_, pipe); at != unseated_.end()) {
       unseated_.erase(at);
-      if (!word.has_join()) {
+      if (word.has_relay_join()) {
+        if (auto taken = take_tensor_pipe(pipe, word); !taken.has_value()) refused = taken.error();
+      } else if (!word.has_join()) {
         refused = Error{ErrorCode::protocol_violation, "control.join",
                         "the first word of a worker is Join"};
       } else if (auto may = may_join(word.join()); !may.has_value()) {
@@ -151,6 +170,9 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
       } else {
         seat(pipe, word.join());
       }
+    } else if (seats_.sends_tensors_on(*pipe)) {
+      refused = Error{ErrorCode::protocol_violation, "control.pipe",
+                      "a worker says nothing on the pipe for its tensors"};
     }
   }
   if (!refused) return;
@@ -172,6 +194,7 @@ void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error
   const auto rank = seats_.rank_of(*pipe);
   if (!rank) return;
   const SeatState was = seats_.at(*rank).state;
+  seats_.at(*rank).end_tensors();
   Error lost{
       ErrorCode::worker_lost, "control.roster",
       name_of(*rank) + (why.code == ErrorCode::end_of_stream ? " has left" : ": " + why.detail)};
@@ -273,6 +296,7 @@ void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
   WorkerSeat& seat = seats_.at(rank);
   if (seat.state == SeatState::empty || seat.state == SeatState::waiting) return;
   seat.public_key = failure.public_key();
+  seat.end_tensors();
   const bool first = seat.state == SeatState::ready || seat.state == SeatState::forming;
   seat.state = SeatState::waiting;
   if (first && (runs() || roster_.state == RosterState::forming)) {
@@ -420,7 +444,10 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
     call.has_turn_ = true;
   }
   TENDON_CHECK(await_room(inputs.schedule_id, deadline));
-  if (!inputs.tensors.empty() && call.tensors_ == nullptr) {
+  while (!inputs.tensors.empty()) {
+    // Tensors that cannot be sent to one rank are given to none.
+    for (const auto& pipe : tensor_pipes()) TENDON_CHECK(pipe->check(inputs.tensors));
+    if (call.tensors_ != nullptr) break;
     const std::shared_ptr<WorkerPipe> any = seats_.at(GlobalRank{0}).pipe;
     lock.unlock();  // a large copy takes long
     TENDON_TRY(kept, any->keep(inputs.tensors));
@@ -449,14 +476,21 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
   if (call.tensors_ == nullptr) return {};
   v1::Word announced = word();
   announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
-  std::vector<std::shared_ptr<WorkerPipe>> pipes;
-  for (const GlobalRank rank : seats_.in(SeatState::ready)) {
-    // Others get them from a worker of their host.
-    if (!seats_.at(rank).ready.has_relay()) pipes.push_back(seats_.at(rank).pipe);
-  }
+  const auto pipes = tensor_pipes();
   lock.unlock();
   for (const auto& pipe : pipes) pipe->send(announced, call.tensors_);
   return {};
+}
+
+std::vector<std::shared_ptr<WorkerPipe>> ControllerCore::tensor_pipes() const {
+  std::vector<std::shared_ptr<WorkerPipe>> pipes;
+  for (const GlobalRank rank : seats_.in(SeatState::ready)) {
+    const WorkerSeat& seat = seats_.at(rank);
+    // Others get them from a worker of their host.
+    if (!seat.ready.has_relay())
+      pipes.push_back(seat.tensors != nullptr ? seat.tensors : seat.pipe);
+  }
+  return pipes;
 }
 
 void ControllerCore::end(const BroadcastCall& call) {

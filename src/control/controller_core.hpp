@@ -99,6 +99,9 @@ class ControllerCore final : public PipeListener,
   void accepted(Result<Pipe> pipe);
   void seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Join& join) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> may_join(const v1::Join& join) const TENDON_REQUIRES(mutex_);
+  /// A worker that enters the roster has opened the pipe for its tensors.
+  [[nodiscard]] Result<void> take_tensor_pipe(const std::shared_ptr<WorkerPipe>& pipe,
+                                              const v1::Word& word) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::string name_of(GlobalRank rank) const TENDON_REQUIRES(mutex_);
 
   // Rosters: roster.cpp
@@ -133,10 +136,13 @@ class ControllerCore final : public PipeListener,
   void note_applied(GlobalRank rank, std::uint64_t sequence) TENDON_REQUIRES(mutex_);
   void ask_again(GlobalRank rank, v1::Flow flow, std::optional<MissingRange> missing)
       TENDON_REQUIRES(mutex_);
+  /// Where the tensors of a step go, once for each host that is not this one.
+  [[nodiscard]] std::vector<std::shared_ptr<WorkerPipe>> tensor_pipes() const
+      TENDON_REQUIRES(mutex_);
   /// Reads the sockets, or waits while another caller does, until something changed or the deadline
   /// has passed.
   void service(Deadline deadline) TENDON_REQUIRES(mutex_);
-  /// Until it is this step's turn, and one more may be in flight.
+  /// Waits for this step's turn, and until one more may be in flight.
   [[nodiscard]] Result<void> await_room(std::uint64_t schedule_id, Deadline deadline)
       TENDON_REQUIRES(mutex_);
   /// The number of the inputs that a rank must have taken before further ones are given out.

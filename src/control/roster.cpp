@@ -108,6 +108,7 @@ Result<void> ControllerCore::open_roster() {
     seat.taken_inputs = 0;
     seat.outputs = {};
     seat.microbatches = {};
+    seat.end_tensors();
   }
   seats_.tell_all(rebuild);
   return {};
@@ -232,7 +233,10 @@ void ControllerCore::abandon() {
       // It sends nothing again: what has not come is not waited for.
       seats_.tell_all(stop);
     }
-    for (const GlobalRank rank : seats_.taken()) pipes.push_back(seats_.at(rank).pipe);
+    for (const GlobalRank rank : seats_.taken()) {
+      pipes.push_back(seats_.at(rank).pipe);
+      if (const auto& tensors = seats_.at(rank).tensors) pipes.push_back(tensors);
+    }
     pipes.insert(pipes.end(), unseated_.begin(), unseated_.end());
     changed();
   }

@@ -28,7 +28,7 @@ class StepLedger {
       : senders_(output_ranks(layout)), limit_(layout.sizes().pipeline + 1) {}
 
   /// `sequence`: of its StepInputs.
-  void begin(std::uint64_t schedule_id, std::uint64_t sequence) {
+  void begin(std::uint64_t schedule_id, std::uint64_t sequence = 0) {
     steps_[schedule_id].sequence = sequence;
     ++in_flight_;
   }

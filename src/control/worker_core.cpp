@@ -127,13 +127,13 @@ std::optional<Step> WorkerCore::take_step() {
   if (next->has_tensors()) {
     const auto tensors = flows_.tensors.find(step.inputs.schedule_id);
     if (tensors == flows_.tensors.end()) {
-      // Still on their way, unless the worker that would pass them on is gone.
-      if (flows_.relay != nullptr && flows_.relay->has_lost_relay()) {
+      // Still on their way, unless the pipe that they would come on is gone.
+      const auto why = flows_.relay == nullptr ? std::nullopt : flows_.relay->why_none_come();
+      if (why) {
         state_ = WorkerState::closed;
         why_ = {ErrorCode::roster_closed, "control.relay",
                 "the tensors of step " + std::to_string(step.inputs.schedule_id) +
-                    " were to come from rank " + std::to_string(flows_.relay->relay()->value) +
-                    ", and the pipe to it has ended"};
+                    " were to come from " + *why};
       }
       return std::nullopt;
     }
@@ -365,24 +365,27 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
 
 void WorkerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
   (void)pipe;
-  std::shared_ptr<HostRelay> relay;
   std::uint64_t schedule_id = 0;
   std::uint64_t roster = 0;
   {
     const Lock lock(mutex_);
     schedule_id = std::exchange(flows_.tensors_next, 0);
-    relay = flows_.relay;
     roster = id_.roster;
   }
-  if (schedule_id == 0) return;
+  if (schedule_id != 0) tensors_came(roster, schedule_id, std::move(tensors));
+}
+
+void WorkerCore::tensors_came(std::uint64_t roster, std::uint64_t schedule_id, TensorDict tensors) {
+  std::shared_ptr<HostRelay> relay;
+  {
+    const Lock lock(mutex_);
+    if (id_.roster != roster) return;
+    relay = flows_.relay;
+  }
   // Before this worker's program has them: it may end with its step.
   if (relay != nullptr) relay->pass_on(schedule_id, tensors);
   const Lock lock(mutex_);
-  if (id_.roster == roster) keep(schedule_id, std::move(tensors));
-}
-
-void WorkerCore::keep(std::uint64_t schedule_id, TensorDict tensors) {
-  if (flows_.tensors.size() >= kMaxParkedMessages) return;
+  if (id_.roster != roster || flows_.tensors.size() >= kMaxParkedMessages) return;
   flows_.tensors[schedule_id] = to_read(std::move(tensors));
   changed();
 }

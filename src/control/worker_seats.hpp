@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <string>
 #include <tendon/control/worker_status.hpp>
 #include <tendon/core/rank.hpp>
+#include <utility>
 #include <vector>
 
 #include "control/flow_receiver.hpp"
@@ -37,6 +39,7 @@ struct WorkerSeat {
 
   SeatState state = SeatState::empty;
   std::shared_ptr<WorkerPipe> pipe = {};
+  std::shared_ptr<WorkerPipe> tensors = {};  // of this roster; null: tensors go on `pipe`
   std::uint64_t incarnation = 0;
   std::string public_key = {};  // CURVE's of its next roster
   WorkerStatus heard = {};      // by the last heartbeat
@@ -59,6 +62,12 @@ struct WorkerSeat {
     status.age = now - heard_at;
     if (in_flight == StepsInFlight::some) status.stalled = now - progress_at;
     return status;
+  }
+  /// Tensors that have not left are void.
+  void end_tensors() {
+    if (tensors == nullptr) return;
+    std::exchange(tensors, nullptr)
+        ->cancel({ErrorCode::end_of_stream, "control.roster", "the roster is over"});
   }
   [[nodiscard]] Flow& flow(v1::Flow which) {
     return which == v1::FLOW_STEP_OUTPUTS ? outputs : microbatches;
@@ -86,6 +95,11 @@ class WorkerSeats {
       if (seats_[rank].pipe.get() == &pipe) return GlobalRank{rank};
     }
     return std::nullopt;
+  }
+  /// That which tensors go on.
+  [[nodiscard]] bool sends_tensors_on(const WorkerPipe& pipe) const {
+    return std::ranges::any_of(seats_,
+                               [&](const WorkerSeat& seat) { return seat.tensors.get() == &pipe; });
   }
   /// Those in this state, by rank.
   [[nodiscard]] std::vector<GlobalRank> in(SeatState state) const {

@@ -31,7 +31,7 @@ TEST(StepLedger, HasRoomForOneStepMoreThanThereAreStages) {
   StepLedger ledger(ParallelLayout::make({.tensor = 1, .pipeline = 2, .kv = 1}).value());
   for (std::uint64_t id = 1; id <= 3; ++id) {
     ASSERT_TRUE(ledger.has_room());
-    ledger.begin(id, id);
+    ledger.begin(id);
   }
   EXPECT_FALSE(ledger.has_room());
   EXPECT_TRUE(ledger.add(outputs(2, 1)));
@@ -42,7 +42,7 @@ TEST(StepLedger, HasRoomForOneStepMoreThanThereAreStages) {
 
 TEST(StepLedger, TakesOutputsOfItsStepsAndSendersOnce) {
   StepLedger ledger(ParallelLayout::make({.tensor = 2, .pipeline = 1, .kv = 2}).value());
-  ledger.begin(7, 7);
+  ledger.begin(7);
   EXPECT_FALSE(ledger.add(outputs(8, 0)));  // no such step
   EXPECT_FALSE(ledger.add(outputs(7, 1)));  // tensor rank 1
   EXPECT_TRUE(ledger.add(outputs(7, 2)));
@@ -57,7 +57,7 @@ TEST(StepLedger, TakesOutputsOfItsStepsAndSendersOnce) {
 
 TEST(StepLedger, ADifferenceBetweenRanksIsADivergenceThatNamesThem) {
   StepLedger ledger(ParallelLayout::make({.tensor = 1, .pipeline = 1, .kv = 2}).value());
-  ledger.begin(1, 1);
+  ledger.begin(1);
   EXPECT_TRUE(ledger.add(outputs(1, 0, 11)));
   EXPECT_TRUE(ledger.add(outputs(1, 1, 12)));
   EXPECT_TRUE(fails_with(ledger.collect(1), ErrorCode::divergence, "rank 1 says 12"));
@@ -65,7 +65,7 @@ TEST(StepLedger, ADifferenceBetweenRanksIsADivergenceThatNamesThem) {
 
 TEST(StepLedger, WhatWasCollectedCanBePutBack) {
   StepLedger ledger(ParallelLayout::make({.tensor = 1, .pipeline = 1, .kv = 2}).value());
-  ledger.begin(7, 7);
+  ledger.begin(7);
   EXPECT_TRUE(ledger.add(outputs(7, 0, 3)));
   EXPECT_TRUE(ledger.add(outputs(7, 1, 3)));
   ledger.put_back(ledger.collect(7).value());
