@@ -24,6 +24,7 @@ ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions o
       network_(std::move(network)),
       wake_(std::move(wake)),
       seats_(layout.world_size()),
+      store_(layout.world_size()),
       roster_{.id = {.run = std::move(run_id), .roster = 0}},
       steps_(layout) {}
 
@@ -249,7 +250,7 @@ void ControllerCore::heard(GlobalRank rank, v1::Word word) {
         note_applied(rank, word.inputs_applied().sequence());
       break;
     case v1::Word::kStoreSet:
-      store_.set(word.store_set().key(), word.store_set().value());
+      store_.set(seat.pipe, word.store_set().key(), word.store_set().value());
       break;
     case v1::Word::kStoreGet:
       store_.get(seat.pipe, word.store_get().key());
@@ -338,7 +339,8 @@ void ControllerCore::arrived(v1::StepMessage message) {
   const v1::Flow name = message.flow();
   const std::uint64_t sequence = message.sequence();
   WorkerSeat::Flow& flow = seat.flow(name);
-  switch (flow.take(sequence, std::move(message))) {
+  const std::uint64_t size_bytes = message.payload().size();
+  switch (flow.take(sequence, std::move(message), size_bytes)) {
     case WorkerSeat::Flow::Arrival::doubled:
       ++stats_.doubled;
       return;
@@ -389,7 +391,7 @@ void ControllerCore::service(Deadline deadline) {
   mutex_.unlock();
   sockets->wait(wake_->fd(), deadline);
   wake_->take();
-  TakenMessages taken = take_all(*sockets, expected);
+  TakenMessages taken = take_some(*sockets, expected);
   mutex_.lock();
   reading_ = false;
   stats_.refused += taken.refused;

@@ -232,7 +232,7 @@ void WorkerCore::service(Deadline deadline) {
   if (reconnect) (void)sockets_->reconnect(v1::FLOW_STEP_INPUTS);  // else asked for once more
   sockets_->wait(wake_->fd(), deadline);
   wake_->take();
-  TakenMessages taken = take_all(*sockets_, expected);
+  TakenMessages taken = take_some(*sockets_, expected);
   mutex_.lock();
   threads_.polls = false;
   stats_.refused += taken.refused;
@@ -250,7 +250,8 @@ void WorkerCore::arrived(v1::StepMessage message) {
     return;
   }
   const std::uint64_t sequence = message.sequence();
-  switch (flows_.inputs.take(sequence, std::move(message))) {
+  const std::uint64_t size_bytes = message.payload().size();
+  switch (flows_.inputs.take(sequence, std::move(message), size_bytes)) {
     case Inputs::Arrival::doubled:
       ++stats_.doubled;
       return;

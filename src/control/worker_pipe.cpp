@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "control/word.hpp"
+
 namespace tendon::v0::detail {
 
 namespace {
@@ -21,9 +23,11 @@ std::size_t WorkerPipe::unsent() {
   while (!sending_.empty() && sending_.front().completion.done()) {
     Sending gone = std::move(sending_.front());
     sending_.pop_front();
+    unsent_bytes_ -= gone.size_bytes;
     // tensors_went() has that of tensors.
     if (gone.what == What::tensors) continue;
-    if (const auto sent = gone.completion.wait(Deadline::now()); !sent) fail(sent.error());
+    const auto sent = gone.completion.wait(Deadline::now());
+    if (!sent && sent.error().code != ErrorCode::already_taken) fail(sent.error());
   }
   return sending_.size();
 }
@@ -34,14 +38,22 @@ void WorkerPipe::fail(const Error& why) {
   pipe_.cancel(why);
 }
 
+bool WorkerPipe::has_room(std::uint64_t size_bytes) {
+  return unsent() == 0 || size_bytes <= kMaxUnsentWordBytes - unsent_bytes_;
+}
+
 void WorkerPipe::post(const v1::Word& word) {
-  if (unsent() >= kMaxUnsentWords) {
-    return fail({ErrorCode::resource_exhausted, "control.pipe",
-                 std::to_string(kMaxUnsentWords) + " words wait for this peer to read them"});
-  }
   const auto text = std::make_shared<std::string>(word.SerializeAsString());
+  if (unsent() >= kMaxUnsentWords || !has_room(text->size())) {
+    return fail({ErrorCode::resource_exhausted, "control.pipe",
+                 std::to_string(sending_.size()) + " words of " + std::to_string(unsent_bytes_) +
+                     " bytes wait for this peer to read them; at most " +
+                     std::to_string(kMaxUnsentWords) + " and " +
+                     std::to_string(kMaxUnsentWordBytes) + " bytes are kept"});
+  }
   Storage bytes(text, reinterpret_cast<std::byte*>(text->data()), text->size(), Access::read_write);
-  sending_.push_back({What::word, pipe_.send_async(std::move(bytes))});
+  unsent_bytes_ += text->size();
+  sending_.push_back({What::word, pipe_.send_async(std::move(bytes)), text->size()});
 }
 
 void WorkerPipe::send(const v1::Word& word) {
@@ -52,6 +64,13 @@ void WorkerPipe::send(const v1::Word& word) {
 void WorkerPipe::send_if_idle(const v1::Word& word) {
   const Lock lock(mutex_);
   if (unsent() == 0) post(word);
+}
+
+bool WorkerPipe::send_if_room(const v1::Word& word) {
+  const Lock lock(mutex_);
+  if (unsent() >= kMaxUnsentWords / 2 || !has_room(word.ByteSizeLong())) return false;
+  post(word);
+  return true;
 }
 
 void WorkerPipe::send(const v1::Word& word, std::shared_ptr<const KeptBody> tensors) {
@@ -107,17 +126,14 @@ void WorkerPipe::arrived(Result<Message> message) {
     listener->on_tensors(shared_from_this(), *std::move(message->tensors));
     return listen();
   }
-  v1::Word word;
-  const Storage& bytes = message->bytes;
-  if (bytes.size_bytes() > kMaxStepPayloadBytes * 2 ||
-      !word.ParseFromArray(bytes.data(), static_cast<int>(bytes.size_bytes()))) {
-    const Error why{ErrorCode::protocol_violation, "control.pipe",
-                    std::to_string(bytes.size_bytes()) + " bytes from " + pipe_.peer().to_string() +
-                        " are no word of a worker pipe"};
+  Result<v1::Word> word = read_word(message->bytes.bytes());
+  if (!word.has_value()) {
+    const Error why{word.error().code, word.error().where,
+                    "from " + pipe_.peer().to_string() + ": " + word.error().detail};
     pipe_.cancel(why);
     return listener->on_end(shared_from_this(), why);
   }
-  listener->on_word(shared_from_this(), std::move(word));
+  listener->on_word(shared_from_this(), *std::move(word));
   listen();
 }
 

@@ -52,6 +52,8 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   void send(const v1::Word& word) TENDON_EXCLUDES(mutex_);
   /// The same, unless words wait already: one that is out of date when it arrives is not worth it.
   void send_if_idle(const v1::Word& word) TENDON_EXCLUDES(mutex_);
+  /// The same, unless so many bytes wait that it would have to. False: it was not sent.
+  [[nodiscard]] bool send_if_room(const v1::Word& word) TENDON_EXCLUDES(mutex_);
   /// The word, and these tensors behind it. They come from keep() of any pipe of the Context.
   void send(const v1::Word& word, std::shared_ptr<const KeptBody> tensors) TENDON_EXCLUDES(mutex_);
   /// message_too_large for tensors that this pipe carries in no case.
@@ -76,6 +78,7 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   void listen() TENDON_EXCLUDES(mutex_);
   void arrived(Result<Message> message);
   void post(const v1::Word& word) TENDON_REQUIRES(mutex_);
+  [[nodiscard]] bool has_room(std::uint64_t size_bytes) TENDON_REQUIRES(mutex_);
   /// How many words and tensors wait.
   [[nodiscard]] std::size_t unsent() TENDON_REQUIRES(mutex_);
   void tensors_went(const Result<void>& result) TENDON_EXCLUDES(mutex_);
@@ -86,11 +89,13 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   struct Sending {
     What what;
     Completion<void> completion;
+    std::uint64_t size_bytes = 0;  // of a word
   };
   Pipe pipe_;
   const std::weak_ptr<PipeListener> listener_;
   Mutex mutex_;
   std::deque<Sending> sending_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t unsent_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // of the words in it
   std::optional<Completion<Message>> receiving_ TENDON_GUARDED_BY(mutex_);
   std::optional<Error> failure_ TENDON_GUARDED_BY(mutex_);   // what could not be sent
   std::optional<Error> end_with_ TENDON_GUARDED_BY(mutex_);  // once all has been sent
