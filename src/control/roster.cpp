@@ -11,6 +11,7 @@ namespace tendon::v0::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kProbeInterval{10};
+constexpr std::size_t kProbesInQueue = 16;
 
 }  // namespace
 
@@ -87,6 +88,8 @@ Result<void> ControllerCore::open_roster() {
   if (options_.profile == Profile::plaintext) {
     place = {.host = host_of(address()), .worker_keys = seats_.public_keys()};
   }
+  // A worker has taken all but the steps in flight; a stranger that never reads keeps no more.
+  place.queued_inputs = steps_.limit() + kProbesInQueue;
   TENDON_TRY(sockets, network_->bind(place));
   // What was published in an earlier roster goes with its sockets.
   sockets_ = std::move(sockets);

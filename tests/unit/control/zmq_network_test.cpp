@@ -71,6 +71,25 @@ TEST_F(ZmqFlows, WithinOneHostGoThroughTheRuntimeDirectoryAndLeaveNothingThere) 
                          "TENDON_RUNTIME_DIR"));
 }
 
+TEST_F(ZmqFlows, WaitForNoSubscriberThatNeverReads) {
+  const auto controller = controller_->bind({}).value();
+  const auto strange = detail::zmq_network().value();
+  const auto deaf = strange->connect(controller->endpoints(), "127.0.0.1", {}).value();
+  const auto worker = worker_->connect(controller->endpoints(), "127.0.0.1", {}).value();
+  ASSERT_TRUE(hears(*controller, *deaf, "the subscription has come"));
+  ASSERT_TRUE(hears(*controller, *worker, "this one too"));
+  const std::string message(1 << 20, 'x');
+  for (int i = 0; i < 400; ++i) {
+    // More than queues, and what the kernel keeps for a socket.
+    ASSERT_TRUE(succeeds(controller->publish(as_bytes(message)))) << i;
+    ASSERT_TRUE(eventually([&] {
+      worker->wait(never_->fd(), std::chrono::milliseconds(10));
+      const auto taken = worker->take();
+      return taken.has_value() && taken->size_bytes() == message.size();
+    })) << i;
+  }
+}
+
 TEST_F(ZmqFlows, ComeBackUnderTheirNamesInADirectoryThatWasRemoved) {
   const ScratchDir scratch;
   const std::string directory = (scratch.path() / "run").string();
