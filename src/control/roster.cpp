@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kProbeInterval{10};
 constexpr std::size_t kProbesInQueue = 16;
+constexpr std::size_t kSubscriptionsPerWorker = 4;
 
 }  // namespace
 
@@ -90,6 +91,7 @@ Result<void> ControllerCore::open_roster() {
   }
   // A worker has taken all but the steps in flight; a stranger that never reads keeps no more.
   place.queued_inputs = steps_.limit() + kProbesInQueue;
+  place.most_subscriptions = kSubscriptionsPerWorker * seats_.size();
   TENDON_TRY(sockets, network_->bind(place));
   // What was published in an earlier roster goes with its sockets.
   sockets_ = std::move(sockets);

@@ -47,6 +47,8 @@ struct StepPlace {
   std::vector<std::string> worker_keys;  ///< public ones of those that may connect
   /// StepInputs that wait for one subscriber; it misses further ones.
   std::size_t queued_inputs = 64;
+  /// To StepInputs; beyond them its connections are made anew, and those of strangers end.
+  std::size_t most_subscriptions = 64;
 };
 
 /// Threads: publish() by one, the others by one at a time.

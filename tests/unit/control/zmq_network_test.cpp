@@ -8,10 +8,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <zmq.hpp>
 
 #include "control/wake.hpp"
 #include "session/machine.hpp"
 #include "support/expect.hpp"
+#include "support/log_lines.hpp"
 #include "support/raw_socket.hpp"
 #include "support/scratch_dir.hpp"
 
@@ -88,6 +90,47 @@ TEST_F(ZmqFlows, WaitForNoSubscriberThatNeverReads) {
       return taken.has_value() && taken->size_bytes() == message.size();
     })) << i;
   }
+}
+
+class ZmqSubscriptions : public ZmqFlows, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Hosts, ZmqSubscriptions, testing::Values("", "127.0.0.1"),
+                         [](const auto& host) { return *host.param == 0 ? "One" : "Two"; });
+
+TEST_P(ZmqSubscriptions, OfAFloodEndWithTheirConnections) {
+  const std::string host = GetParam();
+  const CurveKeys known = worker_->make_keys().value();
+  const auto controller = controller_
+                              ->bind({.host = host,
+                                      .worker_keys = {known.public_key},
+                                      .queued_inputs = 64,
+                                      .most_subscriptions = 8})
+                              .value();
+  const StepEndpoints endpoints = controller->endpoints();
+  const auto worker = worker_->connect(endpoints, "127.0.0.1", known).value();
+  EXPECT_TRUE(hears(*controller, *worker, "before"));
+  const LogLines lines;
+  zmq::context_t context(1);
+  zmq::socket_t greedy(context, zmq::socket_type::sub);
+  greedy.set(zmq::sockopt::linger, 0);
+  std::string place;
+  if (host.empty()) {
+    place = "ipc://" + detail::runtime_directory().value() + "/" + endpoints.inputs.substr(4);
+  } else {
+    place = "tcp://" + host + ":" + endpoints.inputs.substr(4);
+    greedy.set(zmq::sockopt::curve_serverkey, endpoints.server_key);
+    greedy.set(zmq::sockopt::curve_publickey, known.public_key);
+    greedy.set(zmq::sockopt::curve_secretkey, known.secret_key);
+  }
+  greedy.connect(place);
+  for (int i = 0; i < 20'000; ++i)
+    greedy.set(zmq::sockopt::subscribe, "topic " + std::to_string(i));
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(succeeds(controller->publish(as_bytes("x"))));
+    return lines.have("subscriptions have come to the flow of StepInputs");
+  }));
+  greedy.close();
+  EXPECT_TRUE(hears(*controller, *worker, "after"));
+  EXPECT_TRUE(is_heard(*controller, *worker, v1::FLOW_STEP_OUTPUTS, "outputs"));
 }
 
 TEST_F(ZmqFlows, ComeBackUnderTheirNamesInADirectoryThatWasRemoved) {
