@@ -15,7 +15,6 @@
 #include <tendon/control/limits.hpp>
 #include <tendon/core/mutex.hpp>
 #include <tendon/observe/log.hpp>
-#include <tendon/session/limits.hpp>
 #include <utility>
 #include <zmq.hpp>
 
@@ -106,8 +105,7 @@ zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type,
   socket.set(zmq::sockopt::linger, static_cast<int>(linger.count()));
   socket.set(zmq::sockopt::maxmsgsize, kMaxMessageBytes);
   // ZeroMQ would keep a silent connection, and its descriptor, for half a minute.
-  socket.set(zmq::sockopt::handshake_ivl,
-             static_cast<int>(std::chrono::milliseconds(kHandshakeTimeout).count()));
+  socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(kFlowHandshakeTimeout.count()));
   return socket;
 }
 

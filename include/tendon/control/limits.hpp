@@ -3,6 +3,7 @@
 // compared before anything is kept.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -39,6 +40,8 @@ inline constexpr std::size_t kMaxStoreValueBytes = 65536;
 inline constexpr std::size_t kMaxStoreKeyBytes = 1024;
 /// Texts that one worker waits for.
 inline constexpr std::size_t kMaxStoreQuestions = 64;
+/// From accepting a connection to a flow to the end of its handshake; a slower one is closed.
+inline constexpr std::chrono::milliseconds kFlowHandshakeTimeout{2000};
 /// Connections to a controller that have not said which rank they are: the oldest gives way.
 inline constexpr std::size_t kMaxUnseatedWorkers = 64;
 /// Steps whose outputs are all there and were not collected: broadcast() accepts no further ones.
