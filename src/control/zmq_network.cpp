@@ -31,6 +31,10 @@ namespace {
 
 // Steps in flight are the back-pressure; this is what stands behind it [messages].
 constexpr int kQueuedMessages = 64;
+// Outputs of one connection that wait here: what is more waits with its sender.
+constexpr int kQueuedOutputs = 4;
+// The envelope alone: a signal has no payload.
+constexpr std::int64_t kMaxSignalBytes = 65536;
 constexpr int kSubscriptionsAtOnce = 256;
 // The longest message where only subscriptions arrive is one of the handshake of CURVE.
 constexpr std::int64_t kMaxSubscriptionBytes = 4096;
@@ -409,8 +413,10 @@ class ZmqNetwork final : public StepNetwork {
       zmq::socket_t inputs = again.make();
       TENDON_TRY(inputs_at, bind_somewhere(inputs, place.host, names));
       zmq::socket_t outputs = make(zmq::socket_type::pull);
+      outputs.set(zmq::sockopt::rcvhwm, kQueuedOutputs);
       TENDON_TRY(outputs_at, bind_somewhere(outputs, place.host, names));
       zmq::socket_t microbatches = make(zmq::socket_type::pull);
+      microbatches.set(zmq::sockopt::maxmsgsize, kMaxSignalBytes);
       TENDON_TRY(microbatches_at, bind_somewhere(microbatches, place.host, names));
       endpoints.inputs = std::move(inputs_at);
       endpoints.outputs = std::move(outputs_at);

@@ -92,6 +92,27 @@ TEST_F(ZmqFlows, WaitForNoSubscriberThatNeverReads) {
   }
 }
 
+// A stranger of the same user may connect: each connection keeps little.
+TEST_F(ZmqFlows, KeepFewOutputsAndNoLargeSignals) {
+  const auto controller = controller_->bind({}).value();
+  const auto stranger = worker_->connect(controller->endpoints(), "127.0.0.1", {}).value();
+  const std::string large(1 << 20, 'x');
+  ASSERT_TRUE(
+      succeeds(stranger->send(v1::FLOW_STEP_MICROBATCH_OUTPUTS, as_bytes(large), kPatience)));
+  // It fills what its side may keep, and the kernel's buffers, and then waits.
+  Result<void> sent;
+  std::size_t count = 0;
+  while (sent.has_value() && count < 1000) {
+    sent = stranger->send(v1::FLOW_STEP_OUTPUTS, as_bytes(large), kBriefly);
+    ++count;
+  }
+  EXPECT_TRUE(fails_with(sent, ErrorCode::timeout));
+  EXPECT_LT(count, 64U + 4U + 32U) << "its own queue, the controller's, and what lies in sockets";
+  const auto other = detail::zmq_network().value();
+  const auto worker = other->connect(controller->endpoints(), "127.0.0.1", {}).value();
+  EXPECT_TRUE(is_heard(*controller, *worker, v1::FLOW_STEP_MICROBATCH_OUTPUTS, "signal"));
+}
+
 class ZmqSubscriptions : public ZmqFlows, public testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Hosts, ZmqSubscriptions, testing::Values("", "127.0.0.1"),
                          [](const auto& host) { return *host.param == 0 ? "One" : "Two"; });
