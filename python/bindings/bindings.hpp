@@ -29,6 +29,7 @@ void bind_call(nb::module_& module);
 void bind_responder(nb::module_& module);
 void bind_events(nb::module_& module);
 void bind_peer_stats(nb::module_& module);
+void bind_entities(nb::module_& module);
 void bind_node(nb::module_& module);
 void bind_reduce_op(nb::module_& module);
 void bind_rendezvous(nb::module_& module);

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "bindings.hpp"
+#include "core/text.hpp"
 
 namespace tendon::python {
 namespace {
@@ -64,16 +65,15 @@ nb::object exception_object(const Error& original) {
   nb::object exception = nb::handle(found->second)(error.message());
   exception.attr("remedy") = text(to_string(error.remedy()));
   exception.attr("where") = text(error.where);
-  exception.attr("detail") = text(error.detail);
+  exception.attr("detail") = text(detail::escaped(error.detail, error.detail.max_size()));
   return exception;
 }
 
 std::optional<Error> try_error_from(nb::handle exception) {
   for (const auto& [code, made] : classes()) {
     if (nb::handle(made).is(exception.type())) {
-      const auto detail = nb::cast<std::string>(exception.attr("detail"));
-      return Error{code, "python",
-                   detail.empty() ? nb::cast<std::string>(nb::str(exception)) : detail};
+      const std::string detail = utf8_of(nb::str(exception.attr("detail")));
+      return Error{code, "python", detail.empty() ? utf8_of(nb::str(exception)) : detail};
     }
   }
   return std::nullopt;
@@ -95,15 +95,18 @@ nb::python_error to_exception(const Error& error) {
 void raise_type_error(const std::string& text) { throw nb::type_error(text.c_str()); }
 void raise_value_error(const std::string& text) { throw nb::value_error(text.c_str()); }
 
+std::string utf8_of(nb::handle text) {
+  const auto bytes = nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
+}
+
 std::string exception_text(nb::handle type, nb::handle value) {
   std::string text =
       PyType_Check(type.ptr()) ? reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name : "exception";
   const auto said = nb::steal(PyObject_Str(value.ptr()));
-  const auto bytes =
-      nb::steal(said.is_valid() ? PyUnicode_AsEncodedString(said.ptr(), "utf-8", "backslashreplace")
-                                : nullptr);
-  if (bytes.is_valid())
-    text += std::string(": ") + PyBytes_AsString(bytes.ptr());
+  if (said.is_valid())
+    text += ": " + utf8_of(said);
   else
     PyErr_Clear();
   return text;

@@ -37,6 +37,8 @@ TENDON_BETWEEN_MODULES [[noreturn]] void raise_type_error(const std::string& tex
 
 /// "'numpy.ndarray'": how messages name the type of an object.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::string quoted_type(nb::handle object);
+/// A str as UTF-8; what cannot be said in it, a lone surrogate, is escaped.
+TENDON_BETWEEN_MODULES [[nodiscard]] std::string utf8_of(nb::handle text);
 /// "ValueError: why", of any exception: what cannot be said in UTF-8 is escaped, what raises while
 /// it is said is left out.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::string exception_text(nb::handle type, nb::handle value);

@@ -26,6 +26,7 @@ NB_MODULE(_tendon, module) {
   bind_responder(module);
   bind_events(module);
   bind_peer_stats(module);
+  bind_entities(module);
   bind_node(module);
   bind_reduce_op(module);
   bind_rendezvous(module);

@@ -152,6 +152,17 @@ void bind_node(nb::module_& module) {
           "Names of the nodes of its domain that are known, its own among them, sorted.",
           nb::sig("def nodes(self) -> list[str]"))
       .def(
+          "publishers", [](const NodeHandle& self) { return self.node->publishers(); },
+          "What discovery tells of publishers of its domain, sorted by key and node: those that\n"
+          "this node's subscribers take, or after survey() all of them.",
+          nb::sig("def publishers(self) -> list[EntityInfo]"))
+      .def(
+          "subscribers", [](const NodeHandle& self) { return self.node->subscribers(); },
+          "The same of subscribers.", nb::sig("def subscribers(self) -> list[EntityInfo]"))
+      .def(
+          "responders", [](const NodeHandle& self) { return self.node->responders(); },
+          "The same of responders.", nb::sig("def responders(self) -> list[EntityInfo]"))
+      .def(
           "survey",
           [](nb::object self, nb::object timeout) {
             const auto node = nb::cast<const NodeHandle&>(self).node;

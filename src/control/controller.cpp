@@ -57,7 +57,6 @@ Result<void> Controller::rebuild(Deadline deadline) {
   return core_->rebuild(deadline);
 }
 Result<void> Controller::broadcast(const StepInputs& inputs, Deadline deadline) {
-  TENDON_CHECK(core_->check_process("control.broadcast"));
   return core_->broadcast(inputs, deadline);
 }
 Result<std::vector<StepOutputs>> Controller::collect(std::uint64_t schedule_id, Deadline deadline) {

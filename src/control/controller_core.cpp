@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/resending.hpp"
+#include "core/text.hpp"
 #include "runtime/strangers.hpp"
 
 namespace tendon::v0::detail {
@@ -23,6 +24,7 @@ ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions o
       network_(std::move(network)),
       wake_(std::move(wake)),
       seats_(layout.world_size()),
+      store_(layout.world_size()),
       roster_{.id = {.run = std::move(run_id), .roster = 0}},
       steps_(layout) {}
 
@@ -127,6 +129,23 @@ void ControllerCore::seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Joi
   changed();
 }
 
+Result<void> ControllerCore::take_tensor_pipe(const std::shared_ptr<WorkerPipe>& pipe,
+                                              const v1::Word& word) {
+  const std::uint32_t rank = word.relay_join().rank();
+  WorkerSeat* const seat = rank < seats_.size() ? &seats_.at({rank}) : nullptr;
+  if (word.run_id() != roster_.id.run || word.roster() != roster_.id.roster || seat == nullptr ||
+      seat->state != SeatState::forming || seat->tensors != nullptr ||
+      seat->pipe->peer().context != pipe->peer().context) {
+    return Error{ErrorCode::permission_denied, "control.join",
+                 "that is no worker which enters the roster, or it has opened such a pipe before"};
+  }
+  seat->tensors = pipe;
+  v1::Word welcome = this->word();
+  welcome.mutable_relay_welcome();
+  pipe->send(welcome);
+  return {};
+}
+
 std::string ControllerCore::name_of(GlobalRank rank) const {
   return "rank " + std::to_string(rank.value) + " (" + seats_.at(rank).heard.identity.to_string() +
          ")";
@@ -142,7 +161,9 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
       heard(*rank, std::move(word));
     } else if (const auto at = std::ranges::find(unseated_, pipe); at != unseated_.end()) {
       unseated_.erase(at);
-      if (!word.has_join()) {
+      if (word.has_relay_join()) {
+        if (auto taken = take_tensor_pipe(pipe, word); !taken.has_value()) refused = taken.error();
+      } else if (!word.has_join()) {
         refused = Error{ErrorCode::protocol_violation, "control.join",
                         "the first word of a worker is Join"};
       } else if (auto may = may_join(word.join()); !may.has_value()) {
@@ -150,6 +171,9 @@ void ControllerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
       } else {
         seat(pipe, word.join());
       }
+    } else if (seats_.sends_tensors_on(*pipe)) {
+      refused = Error{ErrorCode::protocol_violation, "control.pipe",
+                      "a worker says nothing on the pipe for its tensors"};
     }
   }
   if (!refused) return;
@@ -171,6 +195,7 @@ void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error
   const auto rank = seats_.rank_of(*pipe);
   if (!rank) return;
   const SeatState was = seats_.at(*rank).state;
+  seats_.at(*rank).end_tensors();
   Error lost{
       ErrorCode::worker_lost, "control.roster",
       name_of(*rank) + (why.code == ErrorCode::end_of_stream ? " has left" : ": " + why.detail)};
@@ -220,8 +245,12 @@ void ControllerCore::heard(GlobalRank rank, v1::Word word) {
     case v1::Word::kCancelAcknowledged:
       seat.cancelled_id = std::max(seat.cancelled_id, word.cancel_acknowledged().schedule_id());
       break;
+    case v1::Word::kInputsApplied:
+      if (word.roster() == roster_.id.roster && seat.state == SeatState::ready)
+        note_applied(rank, word.inputs_applied().sequence());
+      break;
     case v1::Word::kStoreSet:
-      store_.set(word.store_set().key(), word.store_set().value());
+      store_.set(seat.pipe, word.store_set().key(), word.store_set().value());
       break;
     case v1::Word::kStoreGet:
       store_.get(seat.pipe, word.store_get().key());
@@ -246,11 +275,7 @@ void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Hear
   if (heartbeat.ping() != 0) seat.ping = heartbeat.ping();
   changed();
   if (roster != roster_.id.roster || seat.state != SeatState::ready) return;
-  // More than was sent is a lie, or a fault: it must not free what others need.
-  seat.heard.applied_inputs =
-      std::max(seat.heard.applied_inputs,
-               std::min(number_of(heartbeat.applied(), v1::FLOW_STEP_INPUTS), inputs_.sent()));
-  inputs_.applied(seats_.applied_by_all());
+  note_applied(rank, number_of(heartbeat.applied(), v1::FLOW_STEP_INPUTS));
   ask_again(rank, v1::FLOW_STEP_OUTPUTS,
             seat.outputs.missing_after_announced(number_of(heartbeat.sent(), v1::FLOW_STEP_OUTPUTS),
                                                  seat.heard_at));
@@ -259,10 +284,20 @@ void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Hear
                 number_of(heartbeat.sent(), v1::FLOW_STEP_MICROBATCH_OUTPUTS), seat.heard_at));
 }
 
+void ControllerCore::note_applied(GlobalRank rank, std::uint64_t sequence) {
+  WorkerSeat& seat = seats_.at(rank);
+  // More than was sent is a lie, or a fault: it must not free what others need.
+  const std::uint64_t applied = std::min(sequence, inputs_.sent());
+  seat.taken_inputs = std::max(seat.taken_inputs, applied);
+  seat.heard.applied_inputs = std::max(seat.heard.applied_inputs, applied);
+  inputs_.applied(seats_.applied_by_all());
+}
+
 void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
   WorkerSeat& seat = seats_.at(rank);
   if (seat.state == SeatState::empty || seat.state == SeatState::waiting) return;
   seat.public_key = failure.public_key();
+  seat.end_tensors();
   const bool first = seat.state == SeatState::ready || seat.state == SeatState::forming;
   seat.state = SeatState::waiting;
   if (first && (runs() || roster_.state == RosterState::forming)) {
@@ -271,7 +306,7 @@ void ControllerCore::failed(GlobalRank rank, const v1::StepFailed& failure) {
          name_of(rank) + " failed" +
              (failure.schedule_id() == 0 ? std::string()
                                          : " in step " + std::to_string(failure.schedule_id())) +
-             ": " + failure.error().substr(0, 1024)});
+             ": " + escaped(failure.error(), kMaxControlTextBytes)});
     roster_.cause_may_come_until = Clock::now() + kCauseComesWithin;
   }
   changed();
@@ -304,7 +339,8 @@ void ControllerCore::arrived(v1::StepMessage message) {
   const v1::Flow name = message.flow();
   const std::uint64_t sequence = message.sequence();
   WorkerSeat::Flow& flow = seat.flow(name);
-  switch (flow.take(sequence, std::move(message))) {
+  const std::uint64_t size_bytes = message.payload().size();
+  switch (flow.take(sequence, std::move(message), size_bytes)) {
     case WorkerSeat::Flow::Arrival::doubled:
       ++stats_.doubled;
       return;
@@ -331,6 +367,9 @@ void ControllerCore::apply(GlobalRank rank, v1::Flow flow) {
                             .payload = payload_of(*std::move(message)),
                             .agreement = agreement})) {
       ++stats_.refused;
+    } else {
+      std::uint64_t& taken = seats_.at(rank).taken_inputs;
+      taken = std::max(taken, steps_.sequence_of(schedule_id));
     }
   }
   changed();
@@ -352,7 +391,7 @@ void ControllerCore::service(Deadline deadline) {
   mutex_.unlock();
   sockets->wait(wake_->fd(), deadline);
   wake_->take();
-  TakenMessages taken = take_all(*sockets, expected);
+  TakenMessages taken = take_some(*sockets, expected);
   mutex_.lock();
   reading_ = false;
   stats_.refused += taken.refused;
@@ -392,7 +431,8 @@ std::chrono::nanoseconds ControllerCore::beat() {
 
 // --- Steps
 
-Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadline) {
+Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
+  const StepInputs& inputs = call.inputs_;
   if (inputs.payload.size_bytes() > kMaxStepPayloadBytes) {
     return Error{ErrorCode::message_too_large, "control.broadcast",
                  "a payload of " + std::to_string(inputs.payload.size_bytes()) +
@@ -400,35 +440,23 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
                      " are legal: put large inputs in StepInputs::tensors"};
   }
   Lock lock(mutex_);
-  while (roster_.state == RosterState::running && !steps_.has_room()) {
-    if (deadline.has_passed()) {
-      const auto behind = steps_.in_flight();
-      return Error{ErrorCode::timeout, "control.broadcast",
-                   std::to_string(behind.size()) + " steps are in flight, the oldest is " +
-                       std::to_string(behind.front()) + ", which waits for " +
-                       text_of(steps_.missing(behind.front()))};
-    }
-    service(deadline);
+  if (!call.has_turn_) {
+    if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
+    TENDON_CHECK(turns_.join(inputs.schedule_id));
+    call.has_turn_ = true;
   }
-  if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
-  if (inputs.schedule_id <= last_schedule_id_) {
-    return Error{ErrorCode::invalid_argument, "control.broadcast",
-                 "schedule_id " + std::to_string(inputs.schedule_id) + " is not above " +
-                     std::to_string(last_schedule_id_) + ", that of an earlier step"};
-  }
-  if (steps_.uncollected() >= kMaxUncollectedSteps) {
-    return Error{ErrorCode::limit_exceeded, "control.broadcast",
-                 std::to_string(kMaxUncollectedSteps) +
-                     " steps are complete and were not collected: call collect()"};
-  }
-  std::shared_ptr<const KeptBody> tensors;
-  if (!inputs.tensors.empty()) {
+  TENDON_CHECK(await_room(inputs.schedule_id, deadline));
+  while (!inputs.tensors.empty()) {
+    // Tensors that cannot be sent to one rank are given to none.
+    for (const auto& pipe : tensor_pipes()) TENDON_CHECK(pipe->check(inputs.tensors));
+    if (call.tensors_ != nullptr) break;
     const std::shared_ptr<WorkerPipe> any = seats_.at(GlobalRank{0}).pipe;
     lock.unlock();  // a large copy takes long
     TENDON_TRY(kept, any->keep(inputs.tensors));
-    tensors = std::move(kept);
+    call.tensors_ = std::move(kept);
     lock.lock();
-    if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
+    // There was room before. The roster may be another one.
+    TENDON_CHECK(await_room(inputs.schedule_id, deadline));
   }
   v1::StepMessage message;
   message.set_version(kControlVersion);
@@ -438,26 +466,90 @@ Result<void> ControllerCore::broadcast(const StepInputs& inputs, Deadline deadli
   message.set_sequence(inputs_.next_sequence());
   message.set_schedule_id(inputs.schedule_id);
   message.set_payload(inputs.payload.data(), inputs.payload.size_bytes());
-  message.set_has_tensors(tensors != nullptr);
+  message.set_has_tensors(call.tensors_ != nullptr);
   const auto encoded = encode(message);
   TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
   inputs_.keep(encoded);
   ++stats_.sent;
-  last_schedule_id_ = inputs.schedule_id;
+  turns_.given(inputs.schedule_id);
   if (!std::exchange(beats_fast_, true)) heart_->wake();
   if (steps_.is_idle()) seats_.begin_progress();
-  steps_.begin(inputs.schedule_id);
-  if (tensors == nullptr) return {};
+  steps_.begin(inputs.schedule_id, inputs_.sent());
+  if (call.tensors_ == nullptr) return {};
   v1::Word announced = word();
   announced.mutable_step_tensors()->set_schedule_id(inputs.schedule_id);
+  const auto pipes = tensor_pipes();
+  lock.unlock();
+  for (const auto& pipe : pipes) pipe->send(announced, call.tensors_);
+  return {};
+}
+
+std::vector<std::shared_ptr<WorkerPipe>> ControllerCore::tensor_pipes() const {
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
   for (const GlobalRank rank : seats_.in(SeatState::ready)) {
+    const WorkerSeat& seat = seats_.at(rank);
     // Others get them from a worker of their host.
-    if (!seats_.at(rank).ready.has_relay()) pipes.push_back(seats_.at(rank).pipe);
+    if (!seat.ready.has_relay())
+      pipes.push_back(seat.tensors != nullptr ? seat.tensors : seat.pipe);
   }
-  lock.unlock();
-  for (const auto& pipe : pipes) pipe->send(announced, tensors);
+  return pipes;
+}
+
+void ControllerCore::end(const BroadcastCall& call) {
+  const Lock lock(mutex_);
+  if (!call.has_turn_) return;
+  turns_.leave(call.inputs_.schedule_id);
+  changed();
+}
+
+Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline deadline) {
+  while (roster_.state == RosterState::running) {
+    const bool is_first = turns_.first() == schedule_id;
+    if (is_first && steps_.has_room() && seats_.behind(must_be_applied()).empty()) break;
+    if (deadline.has_passed()) {
+      std::string why = why_no_room();
+      if (!is_first) {
+        why = "step " + std::to_string(schedule_id) + " waits for step " +
+              std::to_string(turns_.first()) + ", which another thread gives out" +
+              (why.empty() ? "" : "; " + why);
+      }
+      return Error{ErrorCode::timeout, "control.broadcast", std::move(why)};
+    }
+    if (is_first)
+      service(deadline);
+    else
+      (void)changed_.wait_until(mutex_, deadline);
+  }
+  if (roster_.state != RosterState::running) return await_cause("control.broadcast", deadline);
+  if (steps_.uncollected() >= kMaxUncollectedSteps) {
+    return Error{ErrorCode::limit_exceeded, "control.broadcast",
+                 std::to_string(kMaxUncollectedSteps) +
+                     " steps are complete and were not collected: call collect()"};
+  }
   return {};
+}
+
+std::uint64_t ControllerCore::must_be_applied() const {
+  const std::uint64_t next = inputs_.next_sequence();
+  return next > steps_.limit() ? next - steps_.limit() : 0;
+}
+
+std::string ControllerCore::why_no_room() const {
+  std::string why;
+  if (const auto left = steps_.in_flight(); !steps_.has_room()) {
+    why = std::to_string(left.size()) + " steps are in flight, the oldest is " +
+          std::to_string(left.front()) + ", which waits for " +
+          text_of(steps_.missing(left.front()));
+  }
+  const auto behind = seats_.behind(must_be_applied());
+  for (const GlobalRank rank : behind) {
+    why += (why.empty()              ? ""
+            : rank == behind.front() ? "; "
+                                     : ", ") +
+           text_of({rank}) + " has taken " + std::to_string(seats_.at(rank).taken_inputs);
+  }
+  if (!behind.empty()) why += " of the " + std::to_string(inputs_.sent()) + " steps of this roster";
+  return why;
 }
 
 Result<std::vector<StepOutputs>> ControllerCore::collect(std::uint64_t schedule_id,

@@ -12,11 +12,13 @@
 #include <tendon/pipe/listener.hpp>
 #include <vector>
 
+#include "control/broadcast_call.hpp"
 #include "control/flow_sender.hpp"
 #include "control/heart.hpp"
 #include "control/step_ledger.hpp"
 #include "control/step_message.hpp"
 #include "control/step_sockets.hpp"
+#include "control/step_turns.hpp"
 #include "control/store_book.hpp"
 #include "control/wake.hpp"
 #include "control/worker_pipe.hpp"
@@ -43,6 +45,10 @@ class ControllerCore final : public PipeListener,
                  std::string run_id);
   ~ControllerCore() override;
 
+  [[nodiscard]] static const std::shared_ptr<ControllerCore>& of(const Controller& controller) {
+    return controller.core_;
+  }
+
   /// Workers are let in from now on.
   [[nodiscard]] Result<void> serve(std::shared_ptr<ContextCore> context, Listener listener);
   [[nodiscard]] bool forked() const noexcept { return door_->context->forked(); }
@@ -56,8 +62,12 @@ class ControllerCore final : public PipeListener,
 
   [[nodiscard]] Result<void> wait_for_workers(Deadline deadline) TENDON_EXCLUDES(mutex_);
   [[nodiscard]] Result<void> rebuild(Deadline deadline) TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline)
+  [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline) {
+    return BroadcastCall(shared_from_this(), inputs).attempt(deadline);
+  }
+  [[nodiscard]] Result<void> broadcast(BroadcastCall& call, Deadline deadline)
       TENDON_EXCLUDES(mutex_);
+  void end(const BroadcastCall& call) TENDON_EXCLUDES(mutex_);
   void give_back(std::vector<StepOutputs> outputs);
   [[nodiscard]] Result<std::vector<StepOutputs>> collect(std::uint64_t schedule_id,
                                                          Deadline deadline) TENDON_EXCLUDES(mutex_);
@@ -89,6 +99,9 @@ class ControllerCore final : public PipeListener,
   void accepted(Result<Pipe> pipe);
   void seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Join& join) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> may_join(const v1::Join& join) const TENDON_REQUIRES(mutex_);
+  /// A worker that enters the roster has opened the pipe for its tensors.
+  [[nodiscard]] Result<void> take_tensor_pipe(const std::shared_ptr<WorkerPipe>& pipe,
+                                              const v1::Word& word) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::string name_of(GlobalRank rank) const TENDON_REQUIRES(mutex_);
 
   // Rosters: roster.cpp
@@ -119,11 +132,23 @@ class ControllerCore final : public PipeListener,
   // Flows
   void arrived(v1::StepMessage message) TENDON_REQUIRES(mutex_);
   void apply(GlobalRank rank, v1::Flow flow) TENDON_REQUIRES(mutex_);
+  /// A worker says that it has taken the inputs up to this number.
+  void note_applied(GlobalRank rank, std::uint64_t sequence) TENDON_REQUIRES(mutex_);
   void ask_again(GlobalRank rank, v1::Flow flow, std::optional<MissingRange> missing)
+      TENDON_REQUIRES(mutex_);
+  /// Where the tensors of a step go, once for each host that is not this one.
+  [[nodiscard]] std::vector<std::shared_ptr<WorkerPipe>> tensor_pipes() const
       TENDON_REQUIRES(mutex_);
   /// Reads the sockets, or waits while another caller does, until something changed or the deadline
   /// has passed.
   void service(Deadline deadline) TENDON_REQUIRES(mutex_);
+  /// Waits for this step's turn, and until one more may be in flight.
+  [[nodiscard]] Result<void> await_room(std::uint64_t schedule_id, Deadline deadline)
+      TENDON_REQUIRES(mutex_);
+  /// The number of the inputs that a rank must have taken before further ones are given out.
+  [[nodiscard]] std::uint64_t must_be_applied() const TENDON_REQUIRES(mutex_);
+  /// The ranks that are behind, and with what; empty: one more step may be given out.
+  [[nodiscard]] std::string why_no_room() const TENDON_REQUIRES(mutex_);
   void changed() TENDON_REQUIRES(mutex_);
   [[nodiscard]] v1::Word word() const TENDON_REQUIRES(mutex_);
   std::chrono::nanoseconds beat() TENDON_EXCLUDES(mutex_);
@@ -157,7 +182,7 @@ class ControllerCore final : public PipeListener,
   bool reading_ TENDON_GUARDED_BY(mutex_) = false;  // a caller is in the sockets' wait()
   FlowSender inputs_ TENDON_GUARDED_BY(mutex_);
   StepLedger steps_ TENDON_GUARDED_BY(mutex_);
-  std::uint64_t last_schedule_id_ TENDON_GUARDED_BY(mutex_) = 0;
+  StepTurns turns_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t nonce_ TENDON_GUARDED_BY(mutex_) = 0;  // of probes and pings, rising
   FlowStats stats_ TENDON_GUARDED_BY(mutex_);
   bool beats_fast_ TENDON_GUARDED_BY(mutex_) = false;  // a step was in flight, or was given out

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -24,7 +25,7 @@ struct MissingRange {
 /// connection. What the sender announces and nothing came after may still be under way: it is
 /// missing when the sender announces it again some time later.
 ///
-/// Owns:    messages that came too early, at most kMaxParkedMessages.
+/// Owns:    messages that came too early, at most kMaxParkedMessages and kMaxParkedBytes.
 /// Threads: one at a time.
 /// Errors:  none: what cannot be parked is dropped, and asked for again.
 /// Blocks:  never.
@@ -39,22 +40,29 @@ class FlowReceiver {
     too_early,  ///< no place left; it will be sent again
   };
 
-  Arrival take(std::uint64_t sequence, T message) {
+  /// `size_bytes`: of what is kept.
+  Arrival take(std::uint64_t sequence, T message, std::uint64_t size_bytes = 0) {
     if (sequence < next_ || waiting_.contains(sequence)) return Arrival::doubled;
-    if (sequence > next_ && waiting_.size() >= kMaxParkedMessages) return Arrival::too_early;
-    waiting_.emplace(sequence, std::move(message));
-    return sequence == next_ ? Arrival::in_order : Arrival::early;
+    const bool in_order = sequence == next_;
+    if (!in_order && (waiting_.size() >= kMaxParkedMessages ||
+                      size_bytes > kMaxParkedBytes - std::min(kMaxParkedBytes, bytes_))) {
+      return Arrival::too_early;
+    }
+    bytes_ += size_bytes;
+    waiting_.emplace(sequence, Waiting{std::move(message), size_bytes});
+    return in_order ? Arrival::in_order : Arrival::early;
   }
   /// The next message, which stays; nullptr when it has not come.
   [[nodiscard]] const T* peek() const {
     const auto found = waiting_.find(next_);
-    return found == waiting_.end() ? nullptr : &found->second;
+    return found == waiting_.end() ? nullptr : &found->second.message;
   }
   /// The next message, once.
   [[nodiscard]] std::optional<T> next() {
     const auto found = waiting_.find(next_);
     if (found == waiting_.end()) return std::nullopt;
-    T message = std::move(found->second);
+    T message = std::move(found->second.message);
+    bytes_ -= found->second.size_bytes;
     waiting_.erase(found);
     ++next_;
     return message;
@@ -94,7 +102,12 @@ class FlowReceiver {
     return absent;
   }
 
-  std::map<std::uint64_t, T> waiting_;  // in order and early ones
+  struct Waiting {
+    T message;
+    std::uint64_t size_bytes;
+  };
+  std::map<std::uint64_t, Waiting> waiting_;  // in order and early ones
+  std::uint64_t bytes_ = 0;                   // of all of them
   std::uint64_t next_ = 1;
   std::uint64_t announced_ = 0;  // by a heartbeat before
   std::chrono::steady_clock::time_point announced_at_ = {};

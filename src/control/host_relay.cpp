@@ -67,14 +67,41 @@ Result<void> HostRelay::follow(const std::shared_ptr<ContextCore>& context, Rend
   TENDON_TRY(directory, runtime_directory());
   TENDON_TRY(pipe, connect_in(context, "unix:" + directory + "/" + name, deadline,
                               {.absent = Absent::fail}));
-  follows_ = std::make_shared<RelayedTensors>(place_, calls_);
-  return follows_->follow(std::move(pipe), deadline);
+  auto follows = std::make_shared<RelayedTensors>(place_, calls_);
+  TENDON_CHECK(follows->follow(std::move(pipe), deadline));
+  follows_ = std::move(follows);
+  return {};
 }
 
 void HostRelay::pass_on(std::uint64_t schedule_id, const TensorDict& tensors) {
   if (leads_ != nullptr) leads_->pass_on(schedule_id, tensors);
 }
 
-bool HostRelay::has_lost_relay() const { return relay_ && follows_->has_ended(); }
+void HostRelay::follow_controller(const std::shared_ptr<ContextCore>& context,
+                                  std::string_view address, Profile profile, Deadline deadline) {
+  if (relay_) return;
+  const Deadline until = earlier(deadline, Deadline(kControllerRepliesWithin));
+  auto follows = std::make_shared<RelayedTensors>(place_, calls_);
+  const auto follow = [&]() -> Result<void> {
+    TENDON_TRY(pipe,
+               connect_in(context, address, until, {.profile = profile, .absent = Absent::fail}));
+    return follows->follow(std::move(pipe), until);
+  };
+  if (const auto followed = follow(); followed.has_value()) {
+    follows_ = std::move(follows);
+  } else {
+    log(LogLevel::warn, kRelay,
+        "gets its tensors on the worker pipe, where words wait behind them: " +
+            followed.error().detail);
+  }
+}
+
+std::optional<std::string> HostRelay::why_none_come() const {
+  if (follows_ == nullptr) return std::nullopt;
+  const auto why = follows_->why_ended();
+  if (!why) return std::nullopt;
+  return (relay_ ? "rank " + std::to_string(relay_->value) : std::string("the controller")) +
+         ", and the pipe to it has ended: " + why->detail;
+}
 
 }  // namespace tendon::v0::detail

@@ -4,8 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tendon/group/group.hpp>
 #include <tendon/group/rendezvous.hpp>
+#include <tendon/session/profile.hpp>
 #include <vector>
 
 #include "control/tensor_relay.hpp"
@@ -14,18 +16,21 @@ namespace tendon::v0::detail {
 
 class ContextCore;
 
-/// What a worker does for the tensors of the workers beside it, in one roster: it passes them on,
-/// gets them from another one, or neither.
+/// The ways of tensors to a worker and to those beside it, in one roster: it gets them from the
+/// controller, and may pass them on, or from another worker of its host.
 ///
-/// Owns:    its end of the relay.
-/// Threads: meet() before the others, which are safe everywhere.
+/// Owns:    its end of the relay, the pipe that its tensors come on.
+/// Threads: meet() and follow_controller() before the others, which are safe everywhere.
 /// Errors:  none: a worker that finds no first one gets its tensors from the controller.
-/// Blocks:  meet(): at most kFirstComesWithin, and not beyond its deadline.
+/// Blocks:  meet(), follow_controller(): at most kFirstComesWithin and kControllerRepliesWithin,
+///          and not beyond their deadlines.
 /// Cost:    as TensorRelay.
 class HostRelay {
  public:
   /// How long a follower looks for the first worker: all of them come out of the same groups.
   static constexpr std::chrono::milliseconds kFirstComesWithin{2000};
+  /// How long a controller may take to accept one more pipe of a worker that it knows.
+  static constexpr std::chrono::milliseconds kControllerRepliesWithin{10'000};
   /// Keys in the store begin with it; the controller forgets them with their roster.
   static constexpr std::string_view kStoreKeys = "relay/";
 
@@ -39,12 +44,18 @@ class HostRelay {
   /// directory, which other users cannot enter; the store has the name of its socket there.
   void meet(const std::shared_ptr<ContextCore>& context, RendezvousStore& store,
             const std::vector<GroupMember>& world, Deadline deadline);
+  /// Opens a pipe for tensors to the controller, unless another worker passes them on. Where that
+  /// fails they come on the worker pipe, and words behind them.
+  void follow_controller(const std::shared_ptr<ContextCore>& context, std::string_view address,
+                         Profile profile, Deadline deadline);
   /// The worker that passes tensors on to this one.
   [[nodiscard]] std::optional<GlobalRank> relay() const noexcept { return relay_; }
   /// To the followers, if this is the first worker.
   void pass_on(std::uint64_t schedule_id, const TensorDict& tensors);
   /// The worker that passed tensors on is gone: what has not come does not come.
-  [[nodiscard]] bool has_lost_relay() const;
+  [[nodiscard]] bool has_lost_relay() const { return relay_ && why_none_come(); }
+  /// From whom tensors were to come, and why they do not; nothing while they may.
+  [[nodiscard]] std::optional<std::string> why_none_come() const;
 
  private:
   [[nodiscard]] Result<void> lead(const std::shared_ptr<ContextCore>& context,

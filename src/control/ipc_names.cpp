@@ -24,6 +24,15 @@ Result<std::string> IpcNames::bind(zmq::socket_t& socket) {
   return names_.back().name;
 }
 
+Result<void> IpcNames::give(std::size_t which, zmq::socket_t& socket) {
+  TENDON_TRY(directory, runtime_directory(asked_));
+  Name& known = names_[which];
+  TENDON_TRY(bound, bind_in(directory, known.name, socket));
+  if (bound.path != known.path) remove_name(known.path, known.file);
+  known = std::move(bound);
+  return {};
+}
+
 void IpcNames::look(std::array<zmq::socket_t*, 3> sockets) {
   const auto now = std::chrono::steady_clock::now();
   if (names_.size() != sockets.size() || now < next_look_) return;

@@ -29,6 +29,8 @@ class IpcNames {
 
   /// Binds a socket of ZeroMQ under a new name. Throws as zmq::socket_t::bind().
   [[nodiscard]] Result<std::string> bind(zmq::socket_t& socket);
+  /// This socket takes the place of the one that was bound as number `which`. Throws likewise.
+  [[nodiscard]] Result<void> give(std::size_t which, zmq::socket_t& socket);
   /// The sockets in the order of their bind(). Each whose name is gone, or is not in the directory
   /// that is right now, is bound there as well. Does nothing if it has looked a moment ago.
   void look(std::array<zmq::socket_t*, 3> sockets);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "control/worker_pipe.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 
@@ -50,7 +51,7 @@ class PipeStore final : public RendezvousStore {
       }
       if (deadline.has_passed()) {
         return Error{ErrorCode::timeout, "control.store",
-                     "no worker has said '" + name.substr(0, 128) + "' to the controller"};
+                     "no worker has said '" + escaped(name, 128) + "' to the controller"};
       }
       (void)changed_.wait_until(mutex_, deadline);
     }

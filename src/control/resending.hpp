@@ -30,7 +30,7 @@ inline void ask_for(const MissingRange& missing, v1::Flow flow, v1::Word word, W
 }
 
 /// Sends again what was asked for, or says from where on there is something. Returns how many
-/// messages.
+/// messages: a peer that reads too slowly gets the rest when it asks for it again.
 inline std::uint64_t send_again(const FlowSender& sender, const v1::ResendRequest& request,
                                 const v1::Word& word, WorkerPipe& pipe) {
   if (request.first() < sender.first_kept()) {
@@ -45,7 +45,7 @@ inline std::uint64_t send_again(const FlowSender& sender, const v1::ResendReques
   for (const FlowSender::Kept& message : sender.between(request.first(), last)) {
     v1::Word reply = word;
     if (!reply.mutable_resent()->ParseFromString(*message)) continue;
-    pipe.send(reply);
+    if (!pipe.send_if_room(reply)) break;
     ++count;
   }
   return count;
@@ -57,11 +57,20 @@ struct TakenMessages {
   std::uint64_t refused = 0;  ///< not of this run and roster, or malformed
 };
 
-/// Empties them.
+/// The most that one look takes out of them: a peer that fills them keeps no caller beyond its
+/// deadline, and makes it keep no more than this.
+inline constexpr std::size_t kTakenAtOnce = 256;
+inline constexpr std::uint64_t kTakenBytesAtOnce = std::uint64_t{64} << 20;
+
+/// Empties them, in as many calls as that needs.
 template <class Sockets>
-[[nodiscard]] TakenMessages take_all(Sockets& sockets, const RosterId& expected) {
+[[nodiscard]] TakenMessages take_some(Sockets& sockets, const RosterId& expected) {
   TakenMessages taken;
-  while (const auto bytes = sockets.take()) {
+  std::uint64_t taken_bytes = 0;
+  for (std::size_t i = 0; i < kTakenAtOnce && taken_bytes < kTakenBytesAtOnce; ++i) {
+    const auto bytes = sockets.take();
+    if (!bytes) break;
+    taken_bytes += bytes->size_bytes();
     if (auto message = decode(bytes->bytes(), expected); message.has_value()) {
       taken.messages.push_back(*std::move(message));
     } else {

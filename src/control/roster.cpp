@@ -5,11 +5,14 @@
 
 #include "control/controller_core.hpp"
 #include "control/host_relay.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 namespace {
 
 constexpr std::chrono::milliseconds kProbeInterval{10};
+constexpr std::size_t kProbesInQueue = 16;
+constexpr std::size_t kSubscriptionsPerWorker = 4;
 
 }  // namespace
 
@@ -86,6 +89,9 @@ Result<void> ControllerCore::open_roster() {
   if (options_.profile == Profile::plaintext) {
     place = {.host = host_of(address()), .worker_keys = seats_.public_keys()};
   }
+  // A worker has taken all but the steps in flight; a stranger that never reads keeps no more.
+  place.queued_inputs = steps_.limit() + kProbesInQueue;
+  place.most_subscriptions = kSubscriptionsPerWorker * seats_.size();
   TENDON_TRY(sockets, network_->bind(place));
   // What was published in an earlier roster goes with its sockets.
   sockets_ = std::move(sockets);
@@ -104,8 +110,10 @@ Result<void> ControllerCore::open_roster() {
     WorkerSeat& seat = seats_.at({rank});
     seat.state = SeatState::forming;
     seat.heard.applied_inputs = 0;
+    seat.taken_inputs = 0;
     seat.outputs = {};
     seat.microbatches = {};
+    seat.end_tensors();
   }
   seats_.tell_all(rebuild);
   return {};
@@ -165,7 +173,7 @@ void ControllerCore::close_roster(Error why) {
   }
   v1::Word closed = word();
   closed.mutable_roster_closed()->set_code(static_cast<std::uint32_t>(why.code));
-  closed.mutable_roster_closed()->set_reason(why.detail);
+  closed.mutable_roster_closed()->set_reason(escaped(why.detail, kMaxControlTextBytes));
   seats_.tell_all(closed);
   roster_.why_closed = std::move(why);
   roster_.cause_may_come_until.reset();
@@ -201,7 +209,7 @@ Result<void> ControllerCore::stop(std::string_view reason, Deadline deadline) {
     const Lock lock(mutex_);
     roster_.state = RosterState::stopped;
     v1::Word stop = word();
-    stop.mutable_stop()->set_reason(std::string(reason.substr(0, 1024)));
+    stop.mutable_stop()->set_reason(escaped(reason, kMaxControlTextBytes));
     stop.mutable_stop()->set_last_inputs(inputs_.sent());
     seats_.tell_all(stop);
     changed();
@@ -230,7 +238,10 @@ void ControllerCore::abandon() {
       // It sends nothing again: what has not come is not waited for.
       seats_.tell_all(stop);
     }
-    for (const GlobalRank rank : seats_.taken()) pipes.push_back(seats_.at(rank).pipe);
+    for (const GlobalRank rank : seats_.taken()) {
+      pipes.push_back(seats_.at(rank).pipe);
+      if (const auto& tensors = seats_.at(rank).tensors) pipes.push_back(tensors);
+    }
     pipes.insert(pipes.end(), unseated_.begin(), unseated_.end());
     changed();
   }

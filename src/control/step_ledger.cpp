@@ -34,6 +34,11 @@ bool StepLedger::add_microbatch(std::uint64_t schedule_id) {
   return true;
 }
 
+std::uint64_t StepLedger::sequence_of(std::uint64_t schedule_id) const {
+  const auto step = steps_.find(schedule_id);
+  return step == steps_.end() ? 0 : step->second.sequence;
+}
+
 bool StepLedger::is_complete(std::uint64_t schedule_id) const {
   const auto step = steps_.find(schedule_id);
   return step != steps_.end() && is_complete(step->second);

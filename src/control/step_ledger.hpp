@@ -27,8 +27,9 @@ class StepLedger {
   explicit StepLedger(const ParallelLayout& layout)
       : senders_(output_ranks(layout)), limit_(layout.sizes().pipeline + 1) {}
 
-  void begin(std::uint64_t schedule_id) {
-    steps_[schedule_id];
+  /// `sequence`: of its StepInputs.
+  void begin(std::uint64_t schedule_id, std::uint64_t sequence = 0) {
+    steps_[schedule_id].sequence = sequence;
     ++in_flight_;
   }
   /// False: no such step, or it has this rank's already.
@@ -36,10 +37,14 @@ class StepLedger {
   /// The first stage has passed on its part. False: no such step.
   bool add_microbatch(std::uint64_t schedule_id);
 
+  /// So many may be in flight, and so many not taken by a rank.
+  [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
   [[nodiscard]] bool has_room() const noexcept { return in_flight_ < limit_; }
   [[nodiscard]] bool is_idle() const noexcept { return in_flight_ == 0; }
   [[nodiscard]] std::size_t uncollected() const noexcept { return steps_.size() - in_flight_; }
   [[nodiscard]] bool has(std::uint64_t schedule_id) const { return steps_.contains(schedule_id); }
+  /// That of its StepInputs; 0: no such step.
+  [[nodiscard]] std::uint64_t sequence_of(std::uint64_t schedule_id) const;
   [[nodiscard]] bool is_complete(std::uint64_t schedule_id) const;
   [[nodiscard]] bool has_microbatch(std::uint64_t schedule_id) const;
   /// Ranks whose outputs of this step are missing.
@@ -56,6 +61,7 @@ class StepLedger {
   struct Record {
     std::map<GlobalRank, StepOutputs> outputs;
     bool microbatch = false;
+    std::uint64_t sequence = 0;
   };
   [[nodiscard]] bool is_complete(const Record& record) const {
     return record.outputs.size() == senders_.size();

@@ -3,6 +3,7 @@
 // in memory that loses messages.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,15 +45,18 @@ struct CurveKeys {
 struct StepPlace {
   std::string host;                      ///< empty: the runtime directory
   std::vector<std::string> worker_keys;  ///< public ones of those that may connect
+  /// StepInputs that wait for one subscriber; it misses further ones.
+  std::size_t queued_inputs = 64;
+  /// To StepInputs; beyond them its connections are made anew, and those of strangers end.
+  std::size_t most_subscriptions = 64;
 };
 
 /// Threads: publish() by one, the others by one at a time.
-/// Errors:  timeout from publish(): a worker takes nothing, and its queue is full.
 class ControllerSockets {
  public:
   virtual ~ControllerSockets() = default;
   [[nodiscard]] virtual StepEndpoints endpoints() const = 0;
-  /// To all that have subscribed. Never waits.
+  /// To all that have subscribed, but those that do not read. Never waits.
   [[nodiscard]] virtual Result<void> publish(Bytes message) = 0;
   /// A message of either flow that leads here.
   [[nodiscard]] virtual std::optional<Storage> take() = 0;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <tendon/control/limits.hpp>
 #include <utility>
-#include <vector>
 
 #include "control/worker_pipe.hpp"
 
@@ -15,48 +16,95 @@ namespace tendon::v0::detail {
 
 /// Short texts that workers leave at the controller for each other: where rank 0 listens.
 ///
-/// Owns:    at most kMaxStoreKeys of them.
+/// Owns:    at most kMaxStoreKeys of them and kMaxStoreBytes, each worker its part: one that fills
+///          its own is in nobody's way. They are forgotten when it ends.
 /// Threads: one at a time.
 /// Errors:  none: what is beyond the limits is not kept.
 /// Blocks:  never: the reply to a question that comes too early is sent when there is one.
 /// Cost:    a lookup.
 class StoreBook {
  public:
-  void set(const std::string& key, const std::string& value) {
-    if (value.size() > kMaxStoreValueBytes || key.size() > kMaxStoreValueBytes) return;
-    if (!values_.contains(key) && values_.size() >= kMaxStoreKeys) return;
-    values_[key] = value;
-    for (const auto& asking : std::exchange(waiting_[key], {})) reply(asking, key, value);
-    waiting_.erase(key);
+  using Worker = std::shared_ptr<WorkerPipe>;
+
+  explicit StoreBook(std::uint32_t workers)
+      : keys_each_(std::max<std::size_t>(1, kMaxStoreKeys / std::max(workers, 1U))),
+        bytes_each_(std::max(kMaxStoreKeyBytes + kMaxStoreValueBytes,
+                             kMaxStoreBytes / std::max(workers, 1U))) {}
+
+  void set(const Worker& by, const std::string& key, const std::string& value) {
+    if (value.size() > kMaxStoreValueBytes || key.size() > kMaxStoreKeyBytes) return;
+    const auto found = values_.find(key);
+    Part& part = parts_[by];
+    const bool is_own = found != values_.end() && found->second.by == by;
+    const std::size_t before = is_own ? key.size() + found->second.text.size() : 0;
+    const std::size_t after = key.size() + value.size();
+    if (part.keys + (is_own ? 0 : 1) > keys_each_ || part.bytes - before + after > bytes_each_)
+      return;
+    if (found != values_.end()) forget(found);
+    values_[key] = {value, by};
+    ++part.keys;
+    part.bytes += after;
+    const auto asked = waiting_.find(key);
+    if (asked == waiting_.end()) return;
+    const std::set<Worker> asking = std::move(asked->second);
+    waiting_.erase(asked);
+    for (const Worker& each : asking) {
+      --parts_[each].questions;
+      reply(each, key, value);
+    }
   }
-  void get(const std::shared_ptr<WorkerPipe>& asking, const std::string& key) {
-    if (const auto found = values_.find(key); found != values_.end()) {
-      return reply(asking, key, found->second);
-    }
-    if (waiting_.size() < kMaxStoreKeys && key.size() <= kMaxStoreValueBytes) {
-      waiting_[key].insert(asking);
-    }
+  void get(const Worker& asking, const std::string& key) {
+    if (const auto found = values_.find(key); found != values_.end())
+      return reply(asking, key, found->second.text);
+    Part& part = parts_[asking];
+    if (part.questions >= kMaxStoreQuestions || key.size() > kMaxStoreKeyBytes) return;
+    if (waiting_[key].insert(asking).second) ++part.questions;
   }
   /// Texts of rosters before this one.
   void forget_all_of(std::string_view prefix) {
-    std::erase_if(values_, [&](const auto& entry) { return entry.first.starts_with(prefix); });
+    for (auto at = values_.begin(); at != values_.end();) {
+      const auto next = std::next(at);
+      if (at->first.starts_with(prefix)) forget(at);
+      at = next;
+    }
   }
-  /// It asks no more.
-  void forget(const std::shared_ptr<WorkerPipe>& gone) {
+  /// It asks no more, and what it said is no longer so.
+  void forget(const Worker& gone) {
     for (auto& [key, asking] : waiting_) asking.erase(gone);
+    std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
+    std::erase_if(values_, [&](const auto& entry) { return entry.second.by == gone; });
+    parts_.erase(gone);
   }
 
  private:
-  static void reply(const std::shared_ptr<WorkerPipe>& asking, const std::string& key,
-                    const std::string& value) {
+  struct Text {
+    std::string text;
+    Worker by;
+  };
+  /// That which one worker has here.
+  struct Part {
+    std::size_t keys = 0;
+    std::size_t bytes = 0;
+    std::size_t questions = 0;
+  };
+  void forget(std::map<std::string, Text>::iterator at) {
+    Part& part = parts_[at->second.by];
+    --part.keys;
+    part.bytes -= at->first.size() + at->second.text.size();
+    values_.erase(at);
+  }
+  static void reply(const Worker& asking, const std::string& key, const std::string& value) {
     v1::Word word;
     word.mutable_store_value()->set_key(key);
     word.mutable_store_value()->set_value(value);
     asking->send(word);
   }
 
-  std::map<std::string, std::string> values_;
-  std::map<std::string, std::set<std::shared_ptr<WorkerPipe>>> waiting_;
+  std::size_t keys_each_;
+  std::size_t bytes_each_;
+  std::map<std::string, Text> values_;
+  std::map<std::string, std::set<Worker>> waiting_;
+  std::map<Worker, Part> parts_;
 };
 
 }  // namespace tendon::v0::detail

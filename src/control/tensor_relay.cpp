@@ -147,7 +147,7 @@ Result<void> RelayedTensors::follow(Pipe pipe, Deadline deadline) {
     if (state_ == State::following) return {};
     why = state_ == State::ended
               ? why_
-              : Error{ErrorCode::timeout, kRelay, "the first worker of this host gave no reply"};
+              : Error{ErrorCode::timeout, kRelay, "nobody replied on the pipe for tensors"};
     state_ = State::ended;
   }
   joins->cancel(why);
@@ -168,7 +168,7 @@ void RelayedTensors::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word w
       return;
     }
   }
-  pipe->cancel(unexpected("a word that the first worker of a host does not say"));
+  pipe->cancel(unexpected("a word that is not for a pipe of tensors"));
 }
 
 void RelayedTensors::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
@@ -194,9 +194,9 @@ void RelayedTensors::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error
   if (was_following) calls_.ended();
 }
 
-bool RelayedTensors::has_ended() const {
+std::optional<Error> RelayedTensors::why_ended() const {
   const Lock lock(mutex_);
-  return state_ == State::ended;
+  return state_ == State::ended ? std::optional(why_) : std::nullopt;
 }
 
 void RelayedTensors::end() {

@@ -10,6 +10,9 @@
 //
 // A follower that finds no first one in time asks the controller for its own copies: Ready without
 // `relay`. When the pipe between the two ends while the roster runs, the roster is over.
+//
+// A worker that the controller sends tensors to follows it in the same words, so that no word on
+// the worker pipe waits behind tensors.
 #pragma once
 
 #include <cstdint>
@@ -78,9 +81,10 @@ class TensorRelay final : public PipeListener, public std::enable_shared_from_th
   std::vector<std::shared_ptr<WorkerPipe>> followers_ TENDON_GUARDED_BY(mutex_);
 };
 
-/// A follower's end.
+/// A follower's end; or that of a worker which the controller sends tensors to, on a pipe beside
+/// the worker pipe.
 ///
-/// Owns:    the pipe to the first worker.
+/// Owns:    the pipe to the first worker, or to the controller.
 /// Threads: safe everywhere. What it was given to call is called on the service thread.
 /// Errors:  follow(): what Pipe::connect() returns, timeout, protocol_violation.
 /// Blocks:  follow(): until its deadline.
@@ -95,9 +99,11 @@ class RelayedTensors final : public PipeListener,
   RelayedTensors(RelayPlace place, Calls calls)
       : place_(std::move(place)), calls_(std::move(calls)) {}
 
-  /// Joins the first worker, which is at the other end of `pipe`.
+  /// Joins the first worker or the controller, which is at the other end of `pipe`.
   [[nodiscard]] Result<void> follow(Pipe pipe, Deadline deadline) TENDON_EXCLUDES(mutex_);
-  [[nodiscard]] bool has_ended() const TENDON_EXCLUDES(mutex_);
+  [[nodiscard]] bool has_ended() const { return why_ended().has_value(); }
+  /// Why nothing more arrives.
+  [[nodiscard]] std::optional<Error> why_ended() const TENDON_EXCLUDES(mutex_);
   void end() TENDON_EXCLUDES(mutex_);
 
   void on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word) override

@@ -45,7 +45,8 @@ Result<Worker> Worker::connect(Context& context, std::string_view address,
                           .incarnation = static_cast<std::uint64_t>(
                               std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()),
                           .host = detail::host_of(address),
-                          .options = std::move(options)},
+                          .options = std::move(options),
+                          .address = std::string(address)},
       std::move(network), std::move(wake));
   Worker worker(core);
   TENDON_CHECK(core->join(context, std::move(pipe), deadline));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/resending.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -126,13 +127,13 @@ std::optional<Step> WorkerCore::take_step() {
   if (next->has_tensors()) {
     const auto tensors = flows_.tensors.find(step.inputs.schedule_id);
     if (tensors == flows_.tensors.end()) {
-      // Still on their way, unless the worker that would pass them on is gone.
-      if (flows_.relay != nullptr && flows_.relay->has_lost_relay()) {
+      // Still on their way, unless the pipe that they would come on is gone.
+      const auto why = flows_.relay == nullptr ? std::nullopt : flows_.relay->why_none_come();
+      if (why) {
         state_ = WorkerState::closed;
         why_ = {ErrorCode::roster_closed, "control.relay",
                 "the tensors of step " + std::to_string(step.inputs.schedule_id) +
-                    " were to come from rank " + std::to_string(flows_.relay->relay()->value) +
-                    ", and the pipe to it has ended"};
+                    " were to come from " + *why};
       }
       return std::nullopt;
     }
@@ -145,6 +146,12 @@ std::optional<Step> WorkerCore::take_step() {
   step.cancel_flag = at_work_.cancelled;
   ++stats_.received;
   if (!std::exchange(threads_.beats_fast, true)) heart_->wake();
+  if (!sends_outputs()) {
+    // Nothing else tells the controller before the next heartbeat, and it waits for all.
+    v1::Word applied = word();
+    applied.mutable_inputs_applied()->set_sequence(flows_.inputs.applied());
+    pipe_->send(applied);
+  }
   return step;
 }
 
@@ -225,7 +232,7 @@ void WorkerCore::service(Deadline deadline) {
   if (reconnect) (void)sockets_->reconnect(v1::FLOW_STEP_INPUTS);  // else asked for once more
   sockets_->wait(wake_->fd(), deadline);
   wake_->take();
-  TakenMessages taken = take_all(*sockets_, expected);
+  TakenMessages taken = take_some(*sockets_, expected);
   mutex_.lock();
   threads_.polls = false;
   stats_.refused += taken.refused;
@@ -243,7 +250,8 @@ void WorkerCore::arrived(v1::StepMessage message) {
     return;
   }
   const std::uint64_t sequence = message.sequence();
-  switch (flows_.inputs.take(sequence, std::move(message))) {
+  const std::uint64_t size_bytes = message.payload().size();
+  switch (flows_.inputs.take(sequence, std::move(message), size_bytes)) {
     case Inputs::Arrival::doubled:
       ++stats_.doubled;
       return;
@@ -284,7 +292,7 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
         break;
       case v1::Word::kRosterClosed: {
         Error closed{ErrorCode::roster_closed, "control.roster",
-                     word.roster_closed().reason().substr(0, 2048)};
+                     escaped(word.roster_closed().reason(), kMaxControlTextBytes)};
         if (mine && (state_ == WorkerState::running || state_ == WorkerState::entering)) {
           state_ = WorkerState::closed;
           why_ = std::move(closed);
@@ -341,7 +349,7 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
           state_ = moves_steps() ? WorkerState::stopping : WorkerState::ended;
           told_.last_inputs = word.stop().last_inputs();
           why_ = {ErrorCode::end_of_stream, "control.stop",
-                  "the controller stopped: " + word.stop().reason().substr(0, 1024)};
+                  "the controller stopped: " + escaped(word.stop().reason(), kMaxControlTextBytes)};
         }
         break;
       case v1::Word::kStoreValue:
@@ -358,24 +366,27 @@ void WorkerCore::on_word(const std::shared_ptr<WorkerPipe>& pipe, v1::Word word)
 
 void WorkerCore::on_tensors(const std::shared_ptr<WorkerPipe>& pipe, TensorDict tensors) {
   (void)pipe;
-  std::shared_ptr<HostRelay> relay;
   std::uint64_t schedule_id = 0;
   std::uint64_t roster = 0;
   {
     const Lock lock(mutex_);
     schedule_id = std::exchange(flows_.tensors_next, 0);
-    relay = flows_.relay;
     roster = id_.roster;
   }
-  if (schedule_id == 0) return;
+  if (schedule_id != 0) tensors_came(roster, schedule_id, std::move(tensors));
+}
+
+void WorkerCore::tensors_came(std::uint64_t roster, std::uint64_t schedule_id, TensorDict tensors) {
+  std::shared_ptr<HostRelay> relay;
+  {
+    const Lock lock(mutex_);
+    if (id_.roster != roster) return;
+    relay = flows_.relay;
+  }
   // Before this worker's program has them: it may end with its step.
   if (relay != nullptr) relay->pass_on(schedule_id, tensors);
   const Lock lock(mutex_);
-  if (id_.roster == roster) keep(schedule_id, std::move(tensors));
-}
-
-void WorkerCore::keep(std::uint64_t schedule_id, TensorDict tensors) {
-  if (flows_.tensors.size() >= kMaxParkedMessages) return;
+  if (id_.roster != roster || flows_.tensors.size() >= kMaxParkedMessages) return;
   flows_.tensors[schedule_id] = to_read(std::move(tensors));
   changed();
 }
@@ -448,7 +459,7 @@ v1::Word WorkerCore::heartbeat(std::uint64_t ping) {
   (*heartbeat.mutable_sent())[v1::FLOW_STEP_MICROBATCH_OUTPUTS] = flows_.microbatches.sent();
   (*heartbeat.mutable_applied())[v1::FLOW_STEP_INPUTS] = flows_.inputs.applied();
   heartbeat.set_schedule_id(at_work_.schedule_id);
-  heartbeat.set_waiting(waiting());
+  heartbeat.set_waiting(escaped(waiting(), kMaxControlTextBytes));
   heartbeat.set_load(load_.load(std::memory_order_relaxed));
   heartbeat.set_ping(ping);
   heartbeat.set_collectives(collectives());

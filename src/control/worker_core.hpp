@@ -33,6 +33,7 @@ struct WorkerPlace {
   std::uint64_t incarnation = 0;
   std::string host;  ///< where the controller is
   WorkerOptions options;
+  std::string address = {};  ///< of the controller; empty: its tensors come on the worker pipe
 };
 
 /// Those that there are, the smaller ones first.
@@ -142,7 +143,9 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
 
   // Flows
   void arrived(v1::StepMessage message) TENDON_REQUIRES(mutex_);
-  void keep(std::uint64_t schedule_id, TensorDict tensors) TENDON_REQUIRES(mutex_);
+  /// Passes tensors of a step of this roster on, and keeps them for it.
+  void tensors_came(std::uint64_t roster, std::uint64_t schedule_id, TensorDict tensors)
+      TENDON_EXCLUDES(mutex_);
   void ask_again(std::optional<MissingRange> missing) TENDON_REQUIRES(mutex_);
   void service(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::optional<Step> take_step() TENDON_REQUIRES(mutex_);
@@ -184,9 +187,9 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
     FlowSender microbatches;
     std::optional<std::uint64_t> probe;           // its nonce, once it came
     std::map<std::uint64_t, TensorDict> tensors;  // by schedule_id
-    std::uint64_t tensors_next = 0;    // the schedule_id of the next TensorDict on the pipe
-    std::shared_ptr<HostRelay> relay;  // null: the controller shares memory with this worker
-    bool outputs_break = false;        // the controller asked for outputs: connect anew
+    std::uint64_t tensors_next = 0;  // the schedule_id of the next TensorDict on the pipe
+    std::shared_ptr<HostRelay> relay;
+    bool outputs_break = false;  // the controller asked for outputs: connect anew
     bool inputs_break = false;
     std::optional<Step> returned;  // it was taken, and is the next one again
   };

@@ -36,8 +36,9 @@ class PipeListener {
 ///
 /// Owns:    the pipe, words that it has not sent yet.
 /// Threads: safe everywhere.
-/// Errors:  through on_end(): those of Pipe, protocol_violation for what is no word, and
-///          resource_exhausted when the peer reads no more words.
+/// Errors:  through on_end(): those of Pipe, also of a word or of tensors that could not be sent,
+///          protocol_violation for what is no word, and resource_exhausted when the peer reads no
+///          more words.
 /// Blocks:  only close().
 /// Cost:    one message a word.
 class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
@@ -51,8 +52,14 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   void send(const v1::Word& word) TENDON_EXCLUDES(mutex_);
   /// The same, unless words wait already: one that is out of date when it arrives is not worth it.
   void send_if_idle(const v1::Word& word) TENDON_EXCLUDES(mutex_);
+  /// The same, unless so many bytes wait that it would have to. False: it was not sent.
+  [[nodiscard]] bool send_if_room(const v1::Word& word) TENDON_EXCLUDES(mutex_);
   /// The word, and these tensors behind it. They come from keep() of any pipe of the Context.
   void send(const v1::Word& word, std::shared_ptr<const KeptBody> tensors) TENDON_EXCLUDES(mutex_);
+  /// message_too_large for tensors that this pipe carries in no case.
+  [[nodiscard]] Result<void> check(const TensorDict& tensors) const {
+    return check_for_many(pipe_, tensors);
+  }
   /// Copies tensors for this pipe and others: the workers of this host read the same memory.
   [[nodiscard]] Result<std::shared_ptr<const KeptBody>> keep(const TensorDict& tensors) const {
     return keep_for_many(pipe_, tensors);
@@ -71,14 +78,27 @@ class WorkerPipe : public std::enable_shared_from_this<WorkerPipe> {
   void listen() TENDON_EXCLUDES(mutex_);
   void arrived(Result<Message> message);
   void post(const v1::Word& word) TENDON_REQUIRES(mutex_);
-  /// How many words wait.
+  [[nodiscard]] bool has_room(std::uint64_t size_bytes) TENDON_REQUIRES(mutex_);
+  /// How many words and tensors wait.
   [[nodiscard]] std::size_t unsent() TENDON_REQUIRES(mutex_);
+  void tensors_went(const Result<void>& result) TENDON_EXCLUDES(mutex_);
+  /// Ends the pipe for something that could not be sent.
+  void fail(const Error& why) TENDON_REQUIRES(mutex_);
 
+  enum class What : std::uint8_t { word, tensors };
+  struct Sending {
+    What what;
+    Completion<void> completion;
+    std::uint64_t size_bytes = 0;  // of a word
+  };
   Pipe pipe_;
   const std::weak_ptr<PipeListener> listener_;
   Mutex mutex_;
-  std::deque<Completion<void>> sending_ TENDON_GUARDED_BY(mutex_);
+  std::deque<Sending> sending_ TENDON_GUARDED_BY(mutex_);
+  std::uint64_t unsent_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // of the words in it
   std::optional<Completion<Message>> receiving_ TENDON_GUARDED_BY(mutex_);
+  std::optional<Error> failure_ TENDON_GUARDED_BY(mutex_);   // what could not be sent
+  std::optional<Error> end_with_ TENDON_GUARDED_BY(mutex_);  // once all has been sent
 };
 
 }  // namespace tendon::v0::detail

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "control/worker_core.hpp"
+#include "core/text.hpp"
 #include "session/own_host.hpp"
 
 namespace tendon::v0::detail {
@@ -21,7 +22,7 @@ void WorkerCore::say_failed(const Error& cause) {
   v1::Word failed = word();
   failed.mutable_step_failed()->set_schedule_id(at_work_.schedule_id);
   failed.mutable_step_failed()->set_code(static_cast<std::uint32_t>(cause.code));
-  failed.mutable_step_failed()->set_error(cause.detail.substr(0, 2048));
+  failed.mutable_step_failed()->set_error(escaped(cause.detail, kMaxControlTextBytes));
   if (groups_.world != nullptr) {
     failed.mutable_step_failed()->set_last_complete_sequence(
         groups_.world->last_complete_sequence());
@@ -177,9 +178,7 @@ Result<WorkerGroups> WorkerCore::make_groups(Deadline deadline) {
   return groups;
 }
 
-// A worker that shares memory with the controller gets tensors there.
 std::shared_ptr<HostRelay> WorkerCore::meet_host(const Group& world, Deadline deadline) {
-  if (pipe_->path().kind == PathKind::shm) return nullptr;
   RosterId id;
   {
     const Lock lock(mutex_);
@@ -191,10 +190,8 @@ std::shared_ptr<HostRelay> WorkerCore::meet_host(const Group& world, Deadline de
       RelayedTensors::Calls{
           .came =
               [weak, roster = id.roster](std::uint64_t schedule_id, TensorDict tensors) {
-                const auto self = weak.lock();
-                if (self == nullptr) return;
-                const Lock lock(self->mutex_);
-                if (self->id_.roster == roster) self->keep(schedule_id, std::move(tensors));
+                if (const auto self = weak.lock())
+                  self->tensors_came(roster, schedule_id, std::move(tensors));
               },
           .ended =
               [weak] {
@@ -203,7 +200,11 @@ std::shared_ptr<HostRelay> WorkerCore::meet_host(const Group& world, Deadline de
                 const Lock lock(self->mutex_);
                 self->changed();
               }});
-  relay->meet(meeting_.context, *meeting_.store, world.members(), deadline);
+  // A worker that shares memory with the controller gets tensors there.
+  if (pipe_->path().kind != PathKind::shm)
+    relay->meet(meeting_.context, *meeting_.store, world.members(), deadline);
+  if (!place_.address.empty())
+    relay->follow_controller(meeting_.context, place_.address, place_.options.profile, deadline);
   return relay;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <string>
 #include <tendon/control/worker_status.hpp>
 #include <tendon/core/rank.hpp>
+#include <utility>
 #include <vector>
 
 #include "control/flow_receiver.hpp"
@@ -37,12 +39,16 @@ struct WorkerSeat {
 
   SeatState state = SeatState::empty;
   std::shared_ptr<WorkerPipe> pipe = {};
+  std::shared_ptr<WorkerPipe> tensors = {};  // of this roster; null: tensors go on `pipe`
   std::uint64_t incarnation = 0;
   std::string public_key = {};  // CURVE's of its next roster
   WorkerStatus heard = {};      // by the last heartbeat
   std::chrono::steady_clock::time_point heard_at = {};
   std::uint64_t progress = 0;  // steps taken and given, collectives ended
   std::chrono::steady_clock::time_point progress_at = {};
+  /// Inputs that it has taken, by its words and its outputs. An output may overtake a request to
+  /// send inputs again: what is kept for that is heard.applied_inputs, by words alone.
+  std::uint64_t taken_inputs = 0;
   v1::Ready ready = {};
   std::uint64_t ping = 0;          // the last that was answered
   std::uint64_t cancelled_id = 0;  // the last Cancel that was acknowledged
@@ -56,6 +62,12 @@ struct WorkerSeat {
     status.age = now - heard_at;
     if (in_flight == StepsInFlight::some) status.stalled = now - progress_at;
     return status;
+  }
+  /// Tensors that have not left are void.
+  void end_tensors() {
+    if (tensors == nullptr) return;
+    std::exchange(tensors, nullptr)
+        ->cancel({ErrorCode::end_of_stream, "control.roster", "the roster is over"});
   }
   [[nodiscard]] Flow& flow(v1::Flow which) {
     return which == v1::FLOW_STEP_OUTPUTS ? outputs : microbatches;
@@ -83,6 +95,11 @@ class WorkerSeats {
       if (seats_[rank].pipe.get() == &pipe) return GlobalRank{rank};
     }
     return std::nullopt;
+  }
+  /// That which tensors go on.
+  [[nodiscard]] bool sends_tensors_on(const WorkerPipe& pipe) const {
+    return std::ranges::any_of(seats_,
+                               [&](const WorkerSeat& seat) { return seat.tensors.get() == &pipe; });
   }
   /// Those in this state, by rank.
   [[nodiscard]] std::vector<GlobalRank> in(SeatState state) const {
@@ -118,6 +135,14 @@ class WorkerSeats {
     for (const WorkerSeat& seat : seats_) {
       if (seat.pipe != nullptr) seat.pipe->send(word);
     }
+  }
+  /// Those that have not taken the inputs up to this number, by rank.
+  [[nodiscard]] std::vector<GlobalRank> behind(std::uint64_t sequence) const {
+    std::vector<GlobalRank> ranks;
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+      if (seats_[rank].taken_inputs < sequence) ranks.push_back({rank});
+    }
+    return ranks;
   }
   /// Inputs that all workers have applied.
   [[nodiscard]] std::uint64_t applied_by_all() const {

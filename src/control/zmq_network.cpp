@@ -7,11 +7,14 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tendon/control/limits.hpp>
-#include <tendon/session/limits.hpp>
+#include <tendon/core/mutex.hpp>
+#include <tendon/observe/log.hpp>
 #include <utility>
 #include <zmq.hpp>
 
@@ -19,6 +22,7 @@
 #include "control/zap_door.hpp"
 #include "core/fork_guard.hpp"
 #include "core/process_wide.hpp"
+#include "core/text.hpp"
 #include "core/thread_room.hpp"
 #include "session/machine.hpp"
 
@@ -27,6 +31,13 @@ namespace {
 
 // Steps in flight are the back-pressure; this is what stands behind it [messages].
 constexpr int kQueuedMessages = 64;
+// Outputs of one connection that wait here: what is more waits with its sender.
+constexpr int kQueuedOutputs = 4;
+// The envelope alone: a signal has no payload.
+constexpr std::int64_t kMaxSignalBytes = 65536;
+constexpr int kSubscriptionsAtOnce = 256;
+// The longest message where only subscriptions arrive is one of the handshake of CURVE.
+constexpr std::int64_t kMaxSubscriptionBytes = 4096;
 // A context starts one that closes sockets and one that moves bytes; where one of them cannot
 // start, ZeroMQ ends the process.
 constexpr std::size_t kThreadsOfZmq = 2;
@@ -98,8 +109,19 @@ zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type,
   socket.set(zmq::sockopt::linger, static_cast<int>(linger.count()));
   socket.set(zmq::sockopt::maxmsgsize, kMaxMessageBytes);
   // ZeroMQ would keep a silent connection, and its descriptor, for half a minute.
-  socket.set(zmq::sockopt::handshake_ivl,
-             static_cast<int>(std::chrono::milliseconds(kHandshakeTimeout).count()));
+  socket.set(zmq::sockopt::handshake_ivl, static_cast<int>(kFlowHandshakeTimeout.count()));
+  return socket;
+}
+
+/// A socket of a controller. Between hosts only workers with a key of the roster get in.
+zmq::socket_t make_bound(zmq::context_t& context, zmq::socket_type type, const std::string& host,
+                         const std::string& secret_key) {
+  zmq::socket_t socket = make_socket(context, type, std::chrono::milliseconds(0));
+  if (host.empty()) return socket;
+  socket.set(zmq::sockopt::ipv6, true);
+  socket.set(zmq::sockopt::curve_server, true);
+  socket.set(zmq::sockopt::curve_secretkey, secret_key);
+  socket.set(zmq::sockopt::zap_domain, "tendon");
   return socket;
 }
 
@@ -146,32 +168,43 @@ void poll(std::span<zmq::pollitem_t> items, Deadline deadline) {
   }
 }
 
+/// How the socket of StepInputs is made, and made anew.
+struct InputsSocket {
+  std::function<zmq::socket_t()> make;
+  std::string host;  // empty: the runtime directory
+  std::size_t most_subscriptions = 0;
+};
+
 class ZmqControllerSockets final : public ControllerSockets {
  public:
   ZmqControllerSockets(std::shared_ptr<ZmqContext> context, Socket inputs, Socket outputs,
-                       Socket microbatches, StepEndpoints endpoints, IpcNames names)
+                       Socket microbatches, StepEndpoints endpoints, IpcNames names,
+                       InputsSocket again)
       : context_(std::move(context)),
-        inputs_(std::move(inputs)),
         outputs_(std::move(outputs)),
         microbatches_(std::move(microbatches)),
         endpoints_(std::move(endpoints)),
+        again_(std::move(again)),
+        inputs_(std::move(inputs)),
         names_(std::move(names)) {}
   ~ZmqControllerSockets() override {
-    if (inputs_.get() != nullptr) names_.remove();  // not in a forked child; ZeroMQ leaves them
+    if (outputs_.get() != nullptr) {
+      const Lock lock(mutex_);
+      names_.remove();  // not in a forked child; ZeroMQ leaves them
+    }
   }
 
   [[nodiscard]] StepEndpoints endpoints() const override { return endpoints_; }
 
   [[nodiscard]] Result<void> publish(Bytes message) override {
-    zmq::socket_t* inputs = inputs_.get();
-    if (inputs == nullptr) return forked("control.publish");
+    if (outputs_.get() == nullptr) return forked("control.publish");
+    const Lock lock(mutex_);
     try {
-      while (try_take(*inputs)) continue;  // subscriptions: the probe tells more
-      if (!try_send(*inputs, message)) {
-        return Error{
-            ErrorCode::timeout, "control.publish",
-            "the queue of StepInputs is full: " + std::to_string(kQueuedMessages) + " messages"};
-      }
+      count_subscriptions();
+      if (subscriptions_ > again_.most_subscriptions) drop_strangers();
+      if (!is_bound_) TENDON_CHECK(bind_again());
+      // A subscriber whose queue is full misses it: a worker asks for it, a stranger may not.
+      (void)try_send(*inputs_.get(), message);
     } catch (const zmq::error_t& error) {
       return failure("control.publish", "zmq_send", error);
     }
@@ -186,7 +219,10 @@ class ZmqControllerSockets final : public ControllerSockets {
 
   void wait(int wake_fd, Deadline deadline) override {
     if (outputs_.get() == nullptr) return;
-    names_.look({inputs_.get(), outputs_.get(), microbatches_.get()});
+    {
+      const Lock lock(mutex_);
+      names_.look({inputs_.get(), outputs_.get(), microbatches_.get()});
+    }
     std::array items{zmq::pollitem_t{outputs_.get()->handle(), 0, ZMQ_POLLIN, 0},
                      zmq::pollitem_t{microbatches_.get()->handle(), 0, ZMQ_POLLIN, 0},
                      zmq::pollitem_t{nullptr, wake_fd, ZMQ_POLLIN, 0}};
@@ -194,12 +230,54 @@ class ZmqControllerSockets final : public ControllerSockets {
   }
 
  private:
-  std::shared_ptr<ZmqContext> context_;  // ends after the sockets
-  Socket inputs_;
+  // Workers subscribe to everything, which ZeroMQ says once.
+  void count_subscriptions() TENDON_REQUIRES(mutex_) {
+    for (int i = 0; i < kSubscriptionsAtOnce; ++i) {
+      const auto said = try_take(*inputs_.get());
+      if (!said) return;
+      const bool begins = said->size_bytes() != 0 && said->bytes().front() == std::byte{1};
+      if (begins)
+        ++subscriptions_;
+      else if (subscriptions_ != 0)
+        --subscriptions_;
+    }
+  }
+  // ZeroMQ keeps each of their subscriptions, and has no way to end one connection.
+  void drop_strangers() TENDON_REQUIRES(mutex_) {
+    log(LogLevel::warn, "control.inputs",
+        std::to_string(subscriptions_) +
+            " subscriptions have come to the flow of StepInputs, which workers do not make: its "
+            "connections are made anew");
+    inputs_ = Socket(again_.make());
+    subscriptions_ = 0;
+    is_bound_ = false;
+  }
+  // Meanwhile messages that are published are lost, and asked for again.
+  [[nodiscard]] Result<void> bind_again() TENDON_REQUIRES(mutex_) {
+    if (again_.host.empty()) {
+      TENDON_CHECK(names_.give(0, *inputs_.get()));
+    } else {
+      try {
+        inputs_.get()->bind("tcp://" + again_.host + ":" + endpoints_.inputs.substr(kTcp.size()));
+      } catch (const zmq::error_t& error) {
+        if (error.num() != EADDRINUSE) throw;
+        return {};  // the socket before is still being closed
+      }
+    }
+    is_bound_ = true;
+    return {};
+  }
+
+  const std::shared_ptr<ZmqContext> context_;  // ends after the sockets
   Socket outputs_;
   Socket microbatches_;
-  StepEndpoints endpoints_;
-  IpcNames names_;
+  const StepEndpoints endpoints_;
+  const InputsSocket again_;
+  Mutex mutex_;  // publish() and wait() may be called at one time
+  Socket inputs_ TENDON_GUARDED_BY(mutex_);
+  IpcNames names_ TENDON_GUARDED_BY(mutex_);
+  std::size_t subscriptions_ TENDON_GUARDED_BY(mutex_) = 0;
+  bool is_bound_ TENDON_GUARDED_BY(mutex_) = true;
 };
 
 class ZmqWorkerSockets final : public WorkerSockets {
@@ -318,28 +396,35 @@ class ZmqNetwork final : public StepNetwork {
         door_->let_in(place.worker_keys);
       }
       const auto make = [&](zmq::socket_type type) {
-        zmq::socket_t socket = make_socket(*context, type, std::chrono::milliseconds(0));
-        if (!place.host.empty()) {
-          socket.set(zmq::sockopt::ipv6, true);
-          socket.set(zmq::sockopt::curve_server, true);
-          socket.set(zmq::sockopt::curve_secretkey, keys.secret_key);
-          socket.set(zmq::sockopt::zap_domain, "tendon");
-        }
-        return socket;
+        return make_bound(*context, type, place.host, keys.secret_key);
       };
-      zmq::socket_t inputs = make(zmq::socket_type::xpub);
-      inputs.set(zmq::sockopt::xpub_nodrop, true);
+      InputsSocket again{
+          .make =
+              [context, place, secret_key = keys.secret_key] {
+                zmq::socket_t inputs =
+                    make_bound(*context, zmq::socket_type::xpub, place.host, secret_key);
+                inputs.set(zmq::sockopt::sndhwm, static_cast<int>(place.queued_inputs));
+                // Only subscriptions come here.
+                inputs.set(zmq::sockopt::maxmsgsize, kMaxSubscriptionBytes);
+                return inputs;
+              },
+          .host = place.host,
+          .most_subscriptions = place.most_subscriptions};
+      zmq::socket_t inputs = again.make();
       TENDON_TRY(inputs_at, bind_somewhere(inputs, place.host, names));
       zmq::socket_t outputs = make(zmq::socket_type::pull);
+      outputs.set(zmq::sockopt::rcvhwm, kQueuedOutputs);
       TENDON_TRY(outputs_at, bind_somewhere(outputs, place.host, names));
       zmq::socket_t microbatches = make(zmq::socket_type::pull);
+      microbatches.set(zmq::sockopt::maxmsgsize, kMaxSignalBytes);
       TENDON_TRY(microbatches_at, bind_somewhere(microbatches, place.host, names));
       endpoints.inputs = std::move(inputs_at);
       endpoints.outputs = std::move(outputs_at);
       endpoints.microbatches = std::move(microbatches_at);
       return std::shared_ptr<ControllerSockets>(std::make_shared<ZmqControllerSockets>(
           context_, Socket(std::move(inputs)), Socket(std::move(outputs)),
-          Socket(std::move(microbatches)), std::move(endpoints), std::move(names)));
+          Socket(std::move(microbatches)), std::move(endpoints), std::move(names),
+          std::move(again)));
     } catch (const zmq::error_t& error) {
       return failure(
           "control.bind",
@@ -419,7 +504,7 @@ class ZmqNetwork final : public StepNetwork {
       }
     }
     return Error{ErrorCode::protocol_violation, "control.connect",
-                 "the controller named the endpoint '" + endpoint.substr(0, 64) + "'"};
+                 "the controller named the endpoint '" + escaped(endpoint, 64) + "'"};
   }
 
   std::shared_ptr<ZmqContext> context_;

@@ -13,6 +13,8 @@
 namespace tendon::v0::detail {
 namespace {
 
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
 struct Range {
   char32_t first;
   char32_t last;
@@ -130,6 +132,24 @@ std::string cleaned(std::string_view text, std::size_t max_bytes) {
   return out;
 }
 
+std::string escaped_byte(char byte) {
+  const auto value = static_cast<std::uint8_t>(byte);
+  return {'\\', 'x', kHexDigits[value >> 4], kHexDigits[value & 15]};
+}
+
+std::string escaped(std::string_view text, std::size_t max_bytes) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t size = character_bytes(text);
+    const std::string broken = size == 0 ? escaped_byte(text.front()) : std::string();
+    const std::string_view taken = size == 0 ? std::string_view(broken) : text.substr(0, size);
+    if (taken.size() > max_bytes - out.size()) break;
+    out += taken;
+    text.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+  return out;
+}
+
 std::string number_text(double number) {
   char digits[32];
   const DefaultFloatMode mode;  // a program may have chosen that the smallest are zero
@@ -143,12 +163,11 @@ std::string errno_text(int errno_value) {
 }
 
 std::string to_hex(Bytes bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
   text.reserve(bytes.size() * 2);
   for (const std::byte byte : bytes) {
-    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
-    text += kDigits[std::to_integer<unsigned>(byte) & 15];
+    text += kHexDigits[std::to_integer<unsigned>(byte) >> 4];
+    text += kHexDigits[std::to_integer<unsigned>(byte) & 15];
   }
   return text;
 }

@@ -33,6 +33,11 @@ namespace tendon::v0::detail {
 /// most `max_bytes` bytes.
 [[nodiscard]] TENDON_API std::string cleaned(std::string_view text,
                                              std::size_t max_bytes = std::string_view::npos);
+/// `byte` as \xNN.
+[[nodiscard]] std::string escaped_byte(char byte);
+/// `text` as a message may have it: each byte that is not UTF-8 as \xNN, all else as it is; whole
+/// characters and whole escapes of at most `max_bytes` bytes.
+[[nodiscard]] TENDON_API std::string escaped(std::string_view text, std::size_t max_bytes);
 /// The shortest decimal that reads back as `number`, with a point in whatever locale.
 [[nodiscard]] std::string number_text(double number);
 /// The system's words for an errno value, in English in whatever locale: "Connection refused".

@@ -334,8 +334,7 @@ void CallChannel::on_link_failed(const Error& error) {
 }
 
 void CallChannel::break_off(const Error& why) {
-  const std::string_view text = std::string_view(why.detail).substr(0, kMaxReasonBytes);
-  link().post(error_descriptor(pipe_, why.code, text), as_bytes(text));
+  link().post_error(pipe_, why.code, why.detail);
   end(why);
 }
 

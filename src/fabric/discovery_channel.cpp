@@ -161,8 +161,7 @@ std::vector<DiscoveryChannel::Word> DiscoveryChannel::take(std::size_t most) {
 }
 
 void DiscoveryChannel::refuse(const Error& why) {
-  const std::string_view text = why.detail;
-  if (!link().ended()) link().post(error_descriptor(pipe_, why.code, text), as_bytes(text));
+  if (!link().ended()) link().post_error(pipe_, why.code, why.detail);
   end();
 }
 

@@ -282,8 +282,7 @@ void Feed::drop_what_waits() {
 
 // The sample that left the inbox last is not delivered: a new channel brings it again.
 void Feed::ask_again(Error why) {
-  link_->post(error_descriptor(pipe_, why.code, why.detail.substr(0, kMaxReasonBytes)),
-              as_bytes(std::string_view(why.detail).substr(0, kMaxReasonBytes)));
+  link_->post_error(pipe_, why.code, why.detail);
   const Lock receiving(link_->receive_mutex());
   taking_ = false;
   left_ = before_;

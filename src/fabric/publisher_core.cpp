@@ -470,8 +470,7 @@ void PublisherCore::take_back(Subscription::Position& position) {
 // The link lives, and what it cannot do now it may not be able to do next time: the subscriber
 // hears why, and comes again.
 void PublisherCore::give_up(Subscription& subscription, const Error& why) {
-  const std::string_view text = std::string_view(why.detail).substr(0, kMaxReasonBytes);
-  subscription.link().post(error_descriptor(subscription.pipe(), why.code, text), as_bytes(text));
+  subscription.link().post_error(subscription.pipe(), why.code, why.detail);
   remove(subscription);
   detach_soon(subscription);
 }

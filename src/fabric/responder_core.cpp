@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/peer_error.hpp"
+#include "core/text.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -330,7 +331,7 @@ void ResponderCore::refuse(CallChannel& channel, std::uint64_t id, const Error& 
   }
   (void)channel.send(
       {.id = id, .kind = CallWordKind::error, .code = static_cast<std::uint32_t>(code)},
-      std::string_view(text).substr(0, kMaxReasonBytes));
+      escaped(text, kMaxReasonBytes));
 }
 
 void ResponderCore::send_cancelled(CallChannel& channel, std::uint64_t id) {

@@ -11,6 +11,7 @@
 
 #include "core/file_limit.hpp"
 #include "memory/mapped_ranges.hpp"
+#include "memory/passed_mappings.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -76,7 +77,7 @@ Result<std::shared_ptr<Segment>> Segment::attach(OwnedFd&& fd, std::uint64_t siz
         "a segment passed by the peer is not plain memory that both may write (open mode " +
             std::to_string(mode & O_ACCMODE) + ", seals " + std::to_string(seals) + ")"};
   }
-  return map(std::move(fd), size_bytes, PROT_READ | PROT_WRITE);
+  return map_passed(std::move(fd), size_bytes, PROT_READ | PROT_WRITE);
 }
 
 Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd&& fd, std::uint64_t size_bytes) {
@@ -88,7 +89,18 @@ Result<std::shared_ptr<Segment>> Segment::attach_published(OwnedFd&& fd, std::ui
                  "write (seals " +
                      std::to_string(seals) + ")"};
   }
-  return map(std::move(fd), size_bytes, PROT_READ);
+  return map_passed(std::move(fd), size_bytes, PROT_READ);
+}
+
+Result<std::shared_ptr<Segment>> Segment::map_passed(OwnedFd&& fd, std::uint64_t size_bytes,
+                                                     int protection) {
+  TENDON_CHECK(add_passed_mapping());
+  auto segment = map(std::move(fd), size_bytes, protection);
+  if (segment)
+    (*segment)->is_passed_ = true;
+  else
+    drop_passed_mapping();
+  return segment;
 }
 
 Result<std::shared_ptr<Segment>> Segment::map(OwnedFd&& fd, std::uint64_t size_bytes,
@@ -117,6 +129,7 @@ Segment::~Segment() {
   if (process_ != process_number()) return;
   note_unmapped(data_);
   munmap(data_, size_bytes_);
+  if (is_passed_) drop_passed_mapping();
 }
 
 Result<void> Segment::prefault(std::uint64_t offset, std::uint64_t size_bytes) const {

@@ -21,8 +21,8 @@ enum class Writers : std::uint8_t {
 ///
 /// Owns:    the mapping and, until release_fd(), the descriptor.
 /// Threads: immutable after it was made.
-/// Errors:  system, too_many_open_files, resource_exhausted; protocol_violation for a peer's bad
-///          descriptor.
+/// Errors:  system, too_many_open_files, resource_exhausted, also beyond most_passed_mappings() of
+///          peers; protocol_violation for a peer's bad descriptor.
 /// Blocks:  never.
 /// Cost:    a few system calls once; pages exist when first touched.
 class Segment {
@@ -65,10 +65,15 @@ class Segment {
   [[nodiscard]] static Result<std::shared_ptr<Segment>> map(OwnedFd&& fd, std::uint64_t size_bytes,
                                                             int protection);
 
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> map_passed(OwnedFd&& fd,
+                                                                   std::uint64_t size_bytes,
+                                                                   int protection);
+
   OwnedFd fd_;
   std::byte* data_;
   std::uint64_t size_bytes_;
   std::uint32_t process_;
+  bool is_passed_ = false;  // by a peer, and counted
 };
 
 }  // namespace tendon::v0::detail

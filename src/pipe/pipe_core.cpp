@@ -136,7 +136,7 @@ Result<void> PipeCore::close(Deadline deadline) {
 void PipeCore::cancel() { end_now({.kind = MessageKind::cancel, .pipe = end_.id}, {}); }
 
 void PipeCore::cancel(const Error& reason) {
-  const std::string_view text = std::string_view(reason.detail).substr(0, kMaxReasonBytes);
+  const std::string text = escaped(reason.detail, kMaxReasonBytes);
   end_now(error_descriptor(end_.id, reason.code, text), as_bytes(text));
 }
 

@@ -53,6 +53,7 @@ class PipeCore final : public MessageSink,
 
   [[nodiscard]] PipeSender& sender() noexcept { return sender_; }
   [[nodiscard]] PipeReceiver& receiver() noexcept { return receiver_; }
+  [[nodiscard]] Result<void> check(const TensorDict& batch) const { return sender_.check(batch); }
   Completion<void> send_async(TensorDict batch);
   Completion<void> send_async(Loan&& loan);
   Completion<void> send_async(std::shared_ptr<const KeptBody> kept);

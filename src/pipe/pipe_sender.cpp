@@ -44,6 +44,16 @@ Result<void> PipeSender::check_size(const Descriptor& descriptor) const {
                    "of both ends)"};
 }
 
+Result<void> PipeSender::check(const TensorDict& batch) const {
+  Descriptor descriptor;
+  descriptor.payload_bytes = batch.schema()->layout(Layout::aligned).total_bytes;
+  if (batch.values() != nullptr) {
+    TENDON_TRY(json, to_json(*batch.values()));
+    descriptor.values_bytes = static_cast<std::uint32_t>(json.size());
+  }
+  return check_size(descriptor);
+}
+
 Result<void> PipeSender::prepare_values(Outgoing& out, const TensorDict& batch) {
   out.values.clear();
   if (const auto& values = batch.values(); values != nullptr) {

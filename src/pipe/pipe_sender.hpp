@@ -41,6 +41,8 @@ class PipeSender {
   Result<void> send(Loan&& loan, Deadline deadline);
   Result<void> send(Bytes bytes, const MessageOptions& options, Deadline deadline);
   Result<Loan> loan(const std::shared_ptr<const Schema>& schema, Deadline deadline);
+  /// The error of a send of it for its size, before anything is copied.
+  [[nodiscard]] Result<void> check(const TensorDict& batch) const;
   Result<void> flush(Deadline deadline);
   Result<void> finish(Deadline deadline);
   /// Says the end; `of_both`: and that nothing will be taken any more.

@@ -8,6 +8,10 @@
 
 namespace tendon::v0::detail {
 
+Result<void> check_for_many(const Pipe& pipe, const TensorDict& tensors) {
+  return PipeCore::core_of(pipe)->check(tensors);
+}
+
 Result<std::shared_ptr<const KeptBody>> keep_for_many(const Pipe& pipe, const TensorDict& tensors) {
   TENDON_CHECK(check_devices(tensors, "pipe.send"));
   Publishing& publishing = PipeCore::core_of(pipe)->context()->publishing();

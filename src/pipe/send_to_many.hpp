@@ -13,6 +13,9 @@ namespace tendon::v0::detail {
 
 struct KeptBody;
 
+/// message_too_large when this pipe carries no message of that size: before it is copied for many.
+[[nodiscard]] TENDON_API Result<void> check_for_many(const Pipe& pipe, const TensorDict& tensors);
+
 /// Copies the tensors into a slot of the publish pool of the pipe's Context, or into private memory
 /// when they are small or the pool has no slot for them. The caller's tensors may change then.
 /// Cost: one copy. Errors: unsupported_device.

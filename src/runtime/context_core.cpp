@@ -316,7 +316,7 @@ Result<Entrance> ContextCore::entrance_of(const Link& link, Purpose purpose, Byt
 void ContextCore::on_open(Link& link, const Descriptor& descriptor, Bytes header) {
   link.receive_mutex().assert_held();
   const auto refuse = [&](ErrorCode code, std::string_view text) {
-    link.post(error_descriptor(descriptor.pipe, code, text), as_bytes(text));
+    link.post_error(descriptor.pipe, code, text);
   };
   if (descriptor.pipe == 0 || link.carries(descriptor.pipe)) {
     return refuse(ErrorCode::protocol_violation,

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/text.hpp"
 #include "transport/shm/shared_memory_policy.hpp"
 
 namespace tendon::v0::detail {
@@ -34,6 +35,11 @@ void Link::agree(Features features, LinkRole role) {
   const Lock receiving(receive_mutex_);
   features_ = features;
   role_ = role;
+}
+
+void Link::post_error(std::uint32_t pipe, ErrorCode code, std::string_view reason) {
+  const std::string text = escaped(reason, kMaxReasonBytes);
+  post(error_descriptor(pipe, code, text), as_bytes(text));
 }
 
 bool Link::peer_may_open(std::uint32_t pipe) const noexcept {

@@ -95,6 +95,8 @@ class Link : public std::enable_shared_from_this<Link>, public FdHandler {
   virtual void post(const Descriptor& descriptor) = 0;
   /// A small message with a text body (kind `error`) or a header (kind `open`); queued likewise.
   virtual void post(const Descriptor& descriptor, Bytes body) = 0;
+  /// The `error` that ends a pipe, or refuses it: the reason is escaped(), and cut.
+  void post_error(std::uint32_t pipe, ErrorCode code, std::string_view reason);
   /// Makes memory for messages of this size exist before they are sent; may take long. A hint.
   virtual void prefault(std::uint64_t) {}
   /// What was posted and waits until the kernel or the ring has room for it.

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controller and Worker: steps, what a worker's program may do, what happens when one is lost."""
 
+import os
+import pathlib
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 import tendon
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, eventually
 
 control = pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
 
@@ -168,6 +171,82 @@ def test_a_worker_that_raises_says_why_and_goes_on(controller, team):
     team.join()
 
 
+@pytest.mark.parametrize(("text", "arrives"), [
+    ("x" + "\u00e9" * 700, "x\u00e9\u00e9"),
+    ("\u65e5" * 900, "\u65e5\u65e5"),
+    ("a name with \udce9", r"a name with \\udce9"),
+], ids=["two bytes", "three bytes", "a lone surrogate"])
+@pytest.mark.parametrize("kind", [str, RuntimeError, tendon.Timeout])
+def test_what_a_program_says_of_its_failure_ends_no_worker(controller, team, kind, text, arrives):
+    def fail_once(worker):
+        worker.next_step(timeout=PATIENCE_S)
+        worker.rebuild(kind(text), timeout=PATIENCE_S)
+        echo(worker)
+
+    team.start(0, echo)
+    team.start(1, fail_once)
+    controller.wait_for_workers(timeout=PATIENCE_S)
+    controller.broadcast(1)
+    with pytest.raises(tendon.WorkerLost, match=arrives):
+        controller.collect(1, timeout=PATIENCE_S)
+    controller.rebuild(timeout=PATIENCE_S)
+    controller.broadcast(2)
+    controller.collect(2, timeout=PATIENCE_S)
+    controller.stop(text, timeout=PATIENCE_S)
+    team.join()
+
+
+def test_threads_give_out_steps_in_the_order_of_their_calls(controller, team):
+    go_on, taken, said = threading.Event(), [], {}
+
+    def wait_and_echo(worker):
+        while True:
+            try:
+                step = worker.next_step(timeout=PATIENCE_S)
+            except tendon.EndOfStream:
+                return
+            assert go_on.wait(PATIENCE_S)
+            if worker.rank == 0:
+                taken.append(step.schedule_id)
+            worker.send_outputs(step.schedule_id)
+
+    def give(schedule_id, tensors):
+        try:
+            controller.broadcast(schedule_id, tensors=tensors, timeout=PATIENCE_S)
+            said[schedule_id] = "given out"
+        except tendon.Error as error:
+            said[schedule_id] = error.name
+
+    start_all(team, wait_and_echo)
+    controller.broadcast(1)
+    controller.broadcast(2)  # no further one has room
+    threads = []
+    for schedule_id, tensors in ((5, {"x": np.ones(1 << 20)}), (6, None)):
+        threads.append(threading.Thread(target=give, args=(schedule_id, tensors)))
+        threads[-1].start()
+        eventually(lambda: f"not above {schedule_id}" in probe(controller, 3))
+    with pytest.raises(tendon.InvalidArgument, match="not above 6, that of a call which began before"):
+        controller.broadcast(6)
+    for _ in range(5):  # longer than between two looks at signals
+        with pytest.raises(tendon.Timeout, match="step 7 waits for step 5, which another thread gives out"):
+            controller.broadcast(7, timeout=0.05)
+    go_on.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert said == {5: "given out", 6: "given out"}
+    for schedule_id in (1, 2, 5, 6):
+        controller.collect(schedule_id, timeout=PATIENCE_S)
+    assert taken == [1, 2, 5, 6]
+    controller.stop(timeout=PATIENCE_S)
+    team.join()
+
+
+def probe(controller, schedule_id):
+    with pytest.raises((tendon.Timeout, tendon.InvalidArgument)) as caught:
+        controller.broadcast(schedule_id, timeout=0)
+    return str(caught.value)
+
+
 def test_a_worker_that_never_lets_go_of_the_gil_replies(controller):
     program = textwrap.dedent("""
         import sys, tendon
@@ -214,6 +293,32 @@ def test_mistakes_are_named(controller):
     controller.close()
     with pytest.raises(tendon.RosterClosed, match="closed"):
         controller.status()
+
+
+@pytest.mark.parametrize(("library", "says"), [
+    (None, "has no control plane: install ZeroMQ and Protobuf"),
+    (b"no library", r"cannot be loaded \(.*_control.*\): install ZeroMQ and Protobuf"),
+], ids=["not built", "cannot be loaded"])
+def test_without_zeromq_the_import_says_what_to_install(tmp_path, library, says):
+    """The package as it is, but for the module of the control plane."""
+    package = tmp_path / "tendon"
+    shutil.copytree(pathlib.Path(tendon.__file__).parent, package,
+                    ignore=shutil.ignore_patterns("_control*.so", "__pycache__"))
+    if library is not None:
+        (package / pathlib.Path(sys.modules["tendon._control"].__file__).name).write_bytes(library)
+    program = textwrap.dedent(f"""
+        import re, tendon
+        assert tendon.__file__.startswith({str(tmp_path)!r}), tendon.__file__
+        try:
+            import tendon.control
+        except tendon.NotSupported as error:
+            assert re.search({says!r}, str(error)), error
+            assert isinstance(error.__cause__, ImportError)
+        else:
+            raise AssertionError("it was imported")
+    """)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S,
+                   env={**os.environ, "PYTHONPATH": str(tmp_path)})
 
 
 def test_the_main_module_needs_neither_zeromq_nor_protobuf():

@@ -67,6 +67,30 @@ def test_what_a_node_knows_of_another(connected):
         motor.peer_stats("nobody")
 
 
+def test_a_node_lists_what_its_domain_announces(start):
+    vision, motor, other = start("vision"), start("motor"), start("other")
+    frames = vision.publisher("vision/frames", history=4, overflow="block", schema={"x": np.zeros(3)})
+    speech = motor.publisher("motor/words", priority="control")
+    taking = motor.subscriber("vision/*")
+    answering = motor.responder("motor/plan", lambda request: request.data)
+    other.survey(PATIENCE_S)
+    eventually(lambda: [(each.key, each.node) for each in other.publishers()] ==
+               [("motor/words", "motor"), ("vision/frames", "vision")])
+    words, images = other.publishers()
+    assert (images.history, images.overflow, images.priority) == (4, "block", "normal")
+    assert (words.history, words.overflow, words.priority) == (1, "drop_oldest", "control")
+    assert words.schema is None and len(images.schema) == 32
+    assert repr(images) == "tendon.EntityInfo('vision/frames' of 'vision')"
+    eventually(lambda: [(each.key, each.node) for each in other.subscribers()] == [("vision/*", "motor")])
+    eventually(lambda: [(each.key, each.node) for each in other.responders()] == [("motor/plan", "motor")])
+    assert (other.publishers()[0], other.publishers()[1]) == (words, images)
+    frames.close()
+    eventually(lambda: [each.key for each in other.publishers()] == ["motor/words"])
+    for made in (speech, taking, answering):
+        made.close()
+    eventually(lambda: other.publishers() == other.subscribers() == other.responders() == [])
+
+
 def test_events_tell_what_happens(connected):
     publisher, subscriber = connected(subscriber={"window": 1})
     node = subscriber.node

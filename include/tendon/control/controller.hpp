@@ -59,8 +59,8 @@ struct ControllerOptions {
 ///          call that needs a running roster), timeout (names the ranks that are behind),
 ///          divergence, message_too_large, invalid_argument, forked.
 /// Blocks:  calls with a Deadline, until then.
-/// Cost:    of a step: one message, whatever the number of workers, and one from each rank that
-///          sends outputs.
+/// Cost:    of a step: one message, whatever the number of workers, one from each rank that sends
+///          outputs, and a word from each of the others.
 class TENDON_API Controller {
  public:
   /// Listens for workers at `address`, as Listener::bind(). The Context needs its service thread:
@@ -85,8 +85,11 @@ class TENDON_API Controller {
   /// freed what they held. What ran before is void; no step is given out a second time.
   [[nodiscard]] Result<void> rebuild(Deadline deadline);
 
-  /// Gives a step to all workers. At most pipeline stages + 1 are in flight: beyond that it waits
-  /// for outputs, which stay for collect(). On an error no worker has it.
+  /// Gives a step to all workers. At most pipeline stages + 1 are in flight, and at most so many
+  /// wait for any rank to take them: beyond that it waits for outputs, which stay for collect(),
+  /// and for the ranks that are behind, which `timeout` names. Calls of several threads take turns,
+  /// in the order in which they began, and their ids must rise in it: else invalid_argument, before
+  /// anything is copied. On an error no worker has the step.
   [[nodiscard]] Result<void> broadcast(const StepInputs& inputs, Deadline deadline);
   /// The outputs of a step, by rank: one from each KV-parallel rank of the last stage. Steps may be
   /// collected in any order, each once.
@@ -112,6 +115,7 @@ class TENDON_API Controller {
   [[nodiscard]] Result<void> stop(std::string_view reason, Deadline deadline);
 
  private:
+  friend class detail::ControllerCore;
   explicit Controller(std::shared_ptr<detail::ControllerCore> core);
   std::shared_ptr<detail::ControllerCore> core_;
 };

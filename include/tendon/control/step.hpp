@@ -23,10 +23,10 @@ struct StepInputs {
   /// At most kMaxStepPayloadBytes. Tendon does not look into it: a serialized
   /// `tendon.v1.StepInputs` (proto/tendon/v1/step.proto), or a message of yours.
   Storage payload = {};
-  /// Beside the payload, on the worker pipes; may be empty. broadcast() copies them once, and all
-  /// workers of the controller's host read that copy: a worker may not write them. To another host
-  /// they are sent once, and a worker there passes them on to those beside it. Their memory is free
-  /// when the last worker has dropped them.
+  /// Beside the payload, on pipes beside the worker pipes; may be empty. broadcast() copies them
+  /// once, and all workers of the controller's host read that copy: a worker may not write them. To
+  /// another host they are sent once, and a worker there passes them on to those beside it. Their
+  /// memory is free when the last worker has dropped them.
   TensorDict tensors = {};
 };
 

@@ -9,6 +9,7 @@
 #include "background.hpp"
 #include "choices.hpp"
 #include "context.hpp"
+#include "control/broadcast_call.hpp"
 #include "control/control.hpp"
 #include "dicts.hpp"
 #include "errors.hpp"
@@ -74,8 +75,10 @@ void broadcast(const ControllerHandle& self, std::uint64_t schedule_id, nb::obje
                nb::object tensors, nb::object timeout) {
   StepInputs inputs{.schedule_id = schedule_id, .payload = payload_from(payload)};
   if (!tensors.is_none()) inputs.tensors = dict_from(tensors);
-  sliced(self, timeout,
-         [&](Controller& controller, Deadline end) { return controller.broadcast(inputs, end); });
+  const std::shared_ptr<Controller> controller = (open(self), self.controller);
+  // Between its slices it keeps its turn: another thread's call that began later follows it.
+  detail::BroadcastCall call(*controller, inputs);
+  unwrap(wait_in_slices(until(self, timeout), [&](Deadline end) { return call.attempt(end); }));
 }
 
 using Class = nb::class_<ControllerHandle>;
@@ -85,7 +88,8 @@ void bind_steps(Class& controller) {
   controller
       .def("broadcast", broadcast, nb::arg("schedule_id"), nb::arg("payload") = nb::bytes("", 0),
            nb::arg("tensors") = nb::none(), timeout,
-           "Gives a step to all workers. schedule_id is above that of all steps before.\n"
+           "Gives a step to all workers. schedule_id is above that of all steps before,\n"
+           "and of calls of other threads that began before: they take turns.\n"
            "At most pipeline stages + 1 are in flight: beyond that it waits for outputs,\n"
            "which stay for collect().",
            nb::sig("def broadcast(self, schedule_id: int, payload: Buffer = b'', tensors: "
@@ -170,9 +174,9 @@ void bind_workers(Class& controller) {
           nb::sig("def drain(self, timeout: float | None = ...) -> None"))
       .def(
           "stop",
-          [](const ControllerHandle& self, const std::string& reason, nb::object timeout) {
-            sliced(self, timeout, [&](Controller& controller, Deadline end) {
-              return controller.stop(reason, end);
+          [](const ControllerHandle& self, const nb::str& reason, nb::object timeout) {
+            sliced(self, timeout, [text = utf8_of(reason)](Controller& controller, Deadline end) {
+              return controller.stop(text, end);
             });
           },
           nb::arg("reason") = "the controller's program stopped it", timeout,

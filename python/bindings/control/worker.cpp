@@ -101,7 +101,7 @@ void send_outputs(const WorkerHandle& self, std::uint64_t schedule_id, nb::objec
 Error cause_from(nb::handle cause) {
   if (auto error = try_error_from(cause)) return *std::move(error);
   if (PyUnicode_Check(cause.ptr())) {
-    return {ErrorCode::internal, "python.worker", nb::cast<std::string>(cause)};
+    return {ErrorCode::internal, "python.worker", utf8_of(cause)};
   }
   return {ErrorCode::internal, "python.worker", exception_text(cause.type(), cause)};
 }
@@ -216,10 +216,11 @@ void bind_worker(nb::module_& module) {
                   "= '', context: Context | None = None, timeout: float | None = ...) -> None"))
       .def(
           "leave",
-          [](const WorkerHandle& self, const std::string& reason) {
+          [](const WorkerHandle& self, const nb::str& reason) {
             const std::shared_ptr<Worker> worker = open(self);
+            const std::string text = utf8_of(reason);
             const WithoutGil unlocked;
-            worker->leave(reason);
+            worker->leave(text);
           },
           nb::arg("reason") = "its program left",
           "Leaves in order: the controller closes the roster.")

@@ -15,15 +15,24 @@ Payloads are bytes. `tendon.control.messages` has the messages of a language
 model's engine; a message of your own is as good.
 """
 
+from importlib.util import find_spec as _find_spec
+
 from .. import _tendon
 
 try:
     from .. import _control
-except ModuleNotFoundError as missing:
-    raise _tendon.NotSupported(
-        "this build of tendon has no control plane: install ZeroMQ and Protobuf (Debian: libzmq3-dev cppzmq-dev "
-        "libprotobuf-dev protobuf-compiler), and build the package again"
-    ) from missing
+except ImportError as missing:
+    if _find_spec("tendon._control") is None:
+        remedy = (
+            "this build of tendon has no control plane: install ZeroMQ and Protobuf (Debian: libzmq3-dev cppzmq-dev "
+            "libprotobuf-dev protobuf-compiler), and build the package again"
+        )
+    else:
+        remedy = (
+            f"the control plane of tendon cannot be loaded ({missing}): install ZeroMQ and Protobuf (Debian: libzmq5 "
+            "libprotobuf-lite32), or build the package again with those that are here"
+        )
+    raise _tendon.NotSupported(remedy) from missing
 
 from .._control import Controller as Controller
 from .._control import ControllerStatus as ControllerStatus

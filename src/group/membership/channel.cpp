@@ -114,7 +114,7 @@ void Channel::close() {
 
 void Channel::refuse(const Error& why) {
   if (!lost_.exchange(true)) {
-    link_->post(error_descriptor(pipe_, why.code, why.detail), as_bytes(why.detail));
+    link_->post_error(pipe_, why.code, why.detail);
   }
   close();
 }

@@ -20,6 +20,7 @@
 #include "transport/stream/control_parser.hpp"
 #include "transport/stream/inbound.hpp"
 #include "transport/stream/interest.hpp"
+#include "transport/stream/turn_budget.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -89,8 +90,10 @@ class LinkOverStreams final : public StreamLink, private InboundHost {
     ControlParser parser;
     Interest interest{0};
     std::atomic<bool> paused{false};
-    bool holds_input = false;  // inside the stream, where no event tells of it
+    bool holds_input = false;   // inside the stream, where no event tells of it
+    bool has_messages = false;  // in the parser: the turn was over
     bool ended = false;
+    TurnBudget turn;
   };
   struct Lane {
     Lane(std::unique_ptr<ByteStream> from, Inbound& inbound)
@@ -406,6 +409,7 @@ bool LinkOverStreams::poll() {
 
 bool LinkOverStreams::read_everything() {
   left_bytes_ = poll_bytes_;
+  control_.turn.begin();
   bool moved = false;
   for (;;) {
     const bool now = read_once();
@@ -437,7 +441,7 @@ std::uint64_t LinkOverStreams::share_bytes() const {
 bool LinkOverStreams::read_control() {
   bool moved = take_messages();
   std::uint64_t share = share_bytes();
-  while (!control_.ended && !paused() && share != 0) {
+  while (!control_.ended && !control_.has_messages && !paused() && share != 0) {
     if (verdict_ && verdict_->code != ErrorCode::peer_lost) break;
     MutableBytes room = control_.parser.room();
     room = room.first(std::min<std::uint64_t>(room.size(), share));
@@ -469,11 +473,18 @@ bool LinkOverStreams::read_control() {
 
 bool LinkOverStreams::take_messages() {
   bool moved = false;
+  control_.has_messages = false;
   while (!paused()) {
     if (verdict_ && verdict_->code != ErrorCode::peer_lost) break;
+    // At its end a link hands over all that was received.
+    if (!verdict_ && control_.turn.is_spent()) {
+      control_.has_messages = true;
+      break;
+    }
     auto message = control_.parser.next();
     if (message && !*message) break;
     moved = true;
+    if (!verdict_) control_.turn.note(std::chrono::steady_clock::now);
     const auto taken = message ? inbound_.on_message(**message) : Result<void>(message.error());
     if (taken) continue;
     verdict_ = taken.error().code == ErrorCode::protocol_violation
@@ -575,7 +586,7 @@ void LinkOverStreams::refresh_interest() {
     if (control_out_.waiting_bytes() != 0) control_.interest.want_output();
   }
   bool any_output = false;
-  bool input_waits = control_.holds_input && !paused();
+  bool input_waits = (control_.holds_input || control_.has_messages) && !paused();
   for (const auto& lane : lanes_) {
     if (lane->parser.parked()) {
       lane->interest.drop_input();

@@ -141,5 +141,18 @@ TEST(Flow, EveryMessageComesOnceAndInOrderOverAWayThatLosesThem) {
   }
 }
 
+TEST(FlowReceiver, ParksNoMoreBytesThanItMayAndTakesWhatIsInOrder) {
+  Receiver receiver;
+  constexpr std::uint64_t kPiece = kMaxParkedBytes / 4;
+  for (std::uint64_t sequence = 2; sequence <= 5; ++sequence)
+    ASSERT_EQ(receiver.take(sequence, 0, kPiece), Receiver::Arrival::early);
+  EXPECT_EQ(receiver.take(6, 0, 1), Receiver::Arrival::too_early);
+  EXPECT_EQ(receiver.take(6, 0, 0), Receiver::Arrival::early);
+  EXPECT_EQ(receiver.take(1, 0, kPiece), Receiver::Arrival::in_order) << "it is what is missing";
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(receiver.next().has_value());
+  EXPECT_EQ(receiver.take(7, 0, kPiece), Receiver::Arrival::early) << "what was taken made room";
+  EXPECT_EQ(receiver.take(8, 0, 2 * kPiece), Receiver::Arrival::too_early);
+}
+
 }  // namespace
 }  // namespace tendon::test

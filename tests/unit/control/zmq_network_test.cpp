@@ -8,10 +8,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <zmq.hpp>
 
 #include "control/wake.hpp"
 #include "session/machine.hpp"
 #include "support/expect.hpp"
+#include "support/log_lines.hpp"
 #include "support/raw_socket.hpp"
 #include "support/scratch_dir.hpp"
 
@@ -69,6 +71,87 @@ TEST_F(ZmqFlows, WithinOneHostGoThroughTheRuntimeDirectoryAndLeaveNothingThere) 
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_TRUE(fails_with(worker_->connect(endpoints, "127.0.0.1", {}), ErrorCode::not_supported,
                          "TENDON_RUNTIME_DIR"));
+}
+
+TEST_F(ZmqFlows, WaitForNoSubscriberThatNeverReads) {
+  const auto controller = controller_->bind({}).value();
+  const auto strange = detail::zmq_network().value();
+  const auto deaf = strange->connect(controller->endpoints(), "127.0.0.1", {}).value();
+  const auto worker = worker_->connect(controller->endpoints(), "127.0.0.1", {}).value();
+  ASSERT_TRUE(hears(*controller, *deaf, "the subscription has come"));
+  ASSERT_TRUE(hears(*controller, *worker, "this one too"));
+  const std::string message(1 << 20, 'x');
+  for (int i = 0; i < 400; ++i) {
+    // More than queues, and what the kernel keeps for a socket.
+    ASSERT_TRUE(succeeds(controller->publish(as_bytes(message)))) << i;
+    ASSERT_TRUE(eventually([&] {
+      worker->wait(never_->fd(), std::chrono::milliseconds(10));
+      const auto taken = worker->take();
+      return taken.has_value() && taken->size_bytes() == message.size();
+    })) << i;
+  }
+}
+
+// A stranger of the same user may connect: each connection keeps little.
+TEST_F(ZmqFlows, KeepFewOutputsAndNoLargeSignals) {
+  const auto controller = controller_->bind({}).value();
+  const auto stranger = worker_->connect(controller->endpoints(), "127.0.0.1", {}).value();
+  const std::string large(1 << 20, 'x');
+  ASSERT_TRUE(
+      succeeds(stranger->send(v1::FLOW_STEP_MICROBATCH_OUTPUTS, as_bytes(large), kPatience)));
+  // It fills what its side may keep, and the kernel's buffers, and then waits.
+  Result<void> sent;
+  std::size_t count = 0;
+  while (sent.has_value() && count < 1000) {
+    sent = stranger->send(v1::FLOW_STEP_OUTPUTS, as_bytes(large), kBriefly);
+    ++count;
+  }
+  EXPECT_TRUE(fails_with(sent, ErrorCode::timeout));
+  EXPECT_LT(count, 64U + 4U + 32U) << "its own queue, the controller's, and what lies in sockets";
+  const auto other = detail::zmq_network().value();
+  const auto worker = other->connect(controller->endpoints(), "127.0.0.1", {}).value();
+  EXPECT_TRUE(is_heard(*controller, *worker, v1::FLOW_STEP_MICROBATCH_OUTPUTS, "signal"));
+}
+
+class ZmqSubscriptions : public ZmqFlows, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Hosts, ZmqSubscriptions, testing::Values("", "127.0.0.1"),
+                         [](const auto& host) { return *host.param == 0 ? "One" : "Two"; });
+
+TEST_P(ZmqSubscriptions, OfAFloodEndWithTheirConnections) {
+  const std::string host = GetParam();
+  const CurveKeys known = worker_->make_keys().value();
+  const auto controller = controller_
+                              ->bind({.host = host,
+                                      .worker_keys = {known.public_key},
+                                      .queued_inputs = 64,
+                                      .most_subscriptions = 8})
+                              .value();
+  const StepEndpoints endpoints = controller->endpoints();
+  const auto worker = worker_->connect(endpoints, "127.0.0.1", known).value();
+  EXPECT_TRUE(hears(*controller, *worker, "before"));
+  const LogLines lines;
+  zmq::context_t context(1);
+  zmq::socket_t greedy(context, zmq::socket_type::sub);
+  greedy.set(zmq::sockopt::linger, 0);
+  std::string place;
+  if (host.empty()) {
+    place = "ipc://" + detail::runtime_directory().value() + "/" + endpoints.inputs.substr(4);
+  } else {
+    place = "tcp://" + host + ":" + endpoints.inputs.substr(4);
+    greedy.set(zmq::sockopt::curve_serverkey, endpoints.server_key);
+    greedy.set(zmq::sockopt::curve_publickey, known.public_key);
+    greedy.set(zmq::sockopt::curve_secretkey, known.secret_key);
+  }
+  greedy.connect(place);
+  for (int i = 0; i < 20'000; ++i)
+    greedy.set(zmq::sockopt::subscribe, "topic " + std::to_string(i));
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(succeeds(controller->publish(as_bytes("x"))));
+    return lines.have("subscriptions have come to the flow of StepInputs");
+  }));
+  greedy.close();
+  EXPECT_TRUE(hears(*controller, *worker, "after"));
+  EXPECT_TRUE(is_heard(*controller, *worker, v1::FLOW_STEP_OUTPUTS, "outputs"));
 }
 
 TEST_F(ZmqFlows, ComeBackUnderTheirNamesInADirectoryThatWasRemoved) {

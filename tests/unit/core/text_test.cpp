@@ -82,5 +82,24 @@ TEST(Text, NoCharacterIsCutInHalf) {
   EXPECT_TRUE(is_clean(""));
 }
 
+TEST(Text, WhatIsNotUtf8IsEscapedAndAllElseStays) {
+  constexpr std::size_t kEnough = 100;
+  EXPECT_EQ(escaped("", kEnough), "");
+  EXPECT_EQ(escaped("one\n\ttwo \xE2\x82\xAC \\x", kEnough), "one\n\ttwo \xE2\x82\xAC \\x");
+  EXPECT_EQ(escaped("caf\xE9!", kEnough), "caf\\xe9!");
+  EXPECT_EQ(escaped("\xE2\x82", kEnough), "\\xe2\\x82");
+  EXPECT_EQ(escaped("\xED\xA0\x80", kEnough), "\\xed\\xa0\\x80") << "a surrogate";
+  for (unsigned byte = 0x80; byte < 0x100; ++byte)
+    EXPECT_TRUE(is_utf8(escaped(std::string{'a', static_cast<char>(byte), 'z'}, kEnough))) << byte;
+}
+
+TEST(Text, NeitherACharacterNorAnEscapeIsCutInHalf) {
+  const std::string text = "a\xC3\xA9\xFF\xF0\x9F\x98\x80";
+  const std::string whole = "a\xC3\xA9\\xff\xF0\x9F\x98\x80";  // 1 + 2 + 4 + 4 bytes
+  constexpr std::array<std::size_t, 12> kWhole{0, 1, 1, 3, 3, 3, 3, 7, 7, 7, 7, 11};
+  for (std::size_t limit = 0; limit < kWhole.size(); ++limit)
+    EXPECT_EQ(escaped(text, limit), whole.substr(0, kWhole[limit])) << limit;
+}
+
 }  // namespace
 }  // namespace tendon::test

@@ -199,7 +199,14 @@ TEST_P(Calls, AnErrorOfAHandlerNamesItsNode) {
                          ErrorCode::handler_failed, "timeout: its own deadline"));
   EXPECT_TRUE(fails_with(call_that_fails(ErrorCode::not_found, std::string(10'000, 'x')),
                          ErrorCode::not_found, std::string(512, 'x')));
-  EXPECT_EQ(responder.stats().failed, 4u);
+  std::string letters = "x";
+  for (int i = 0; i < 1'000; ++i) letters += "\xC3\xA9";
+  const auto cut = call_that_fails(ErrorCode::not_found, letters);
+  ASSERT_TRUE(fails_with(cut, ErrorCode::not_found, letters.substr(0, 511)));
+  EXPECT_TRUE(cut.error().detail.ends_with("\xC3\xA9")) << "half a character became a space";
+  EXPECT_TRUE(fails_with(call_that_fails(ErrorCode::not_found, "no caf\xE9"), ErrorCode::not_found,
+                         "no caf\\xe9"));
+  EXPECT_EQ(responder.stats().failed, 6u);
 }
 
 TEST_P(Calls, OneResponderThatFailsLeavesTheOthers) {

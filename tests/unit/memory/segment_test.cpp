@@ -11,11 +11,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "memory/passed_mappings.hpp"
 #include "support/child.hpp"
 
 namespace tendon::v0::detail {
@@ -50,6 +52,33 @@ void expect_refused(OwnedFd fd, std::uint64_t size_bytes, std::string_view says)
   ASSERT_FALSE(result.has_value());
   EXPECT_EQ(result.error().code, ErrorCode::protocol_violation) << result.error().message();
   EXPECT_NE(result.error().detail.find(says), std::string::npos) << result.error().detail;
+}
+
+TEST(Segment, ThoseOfPeersLeaveMostMappingsToTheProcess) {
+  const OwnedFd fd = memory_file(kPage, kSeals);
+  ASSERT_TRUE(fd);
+  std::vector<std::shared_ptr<Segment>> mapped;
+  std::optional<Error> refused;
+  while (mapped.size() <= most_passed_mappings()) {
+    auto segment = Segment::attach(copy_of(fd.get()), kPage);
+    if (!segment.has_value()) {
+      refused = segment.error();
+      break;
+    }
+    mapped.push_back(*std::move(segment));
+    mapped.back()->release_fd();
+  }
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->code, ErrorCode::resource_exhausted);
+  EXPECT_NE(refused->detail.find("vm.max_map_count"), std::string::npos);
+  EXPECT_EQ(mapped.size(), most_passed_mappings());
+  EXPECT_TRUE(Segment::create(kPage).has_value()) << "the process's own are not counted";
+  mapped.pop_back();
+  auto again = Segment::attach(copy_of(fd.get()), kPage);
+  EXPECT_TRUE(again.has_value());
+  EXPECT_FALSE(Segment::attach(copy_of(fd.get()), kPage).has_value());
+  mapped.clear();
+  EXPECT_TRUE(Segment::attach(copy_of(fd.get()), kPage).has_value());
 }
 
 TEST(Segment, IsZeroedSealedAndRoundedToPages) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <string>
+#include <tendon/session/limits.hpp>
 #include <thread>
 #include <vector>
 
@@ -35,6 +37,20 @@ TEST_P(Cancel, TellsThePeerTheReason) {
     EXPECT_TRUE(fails_with(pair.client.send(numbered(1), kPatience), heard));
     EXPECT_TRUE(fails_with(pair.server.recv(kPatience), ErrorCode::cancelled, "here"));
     EXPECT_TRUE(fails_with(pair.server.send(numbered(1), kPatience), ErrorCode::cancelled));
+  }
+}
+
+TEST_P(Cancel, AReasonIsCutBetweenCharactersAndItsBrokenBytesAreEscaped) {
+  std::string long_one = "x";
+  for (std::size_t i = 0; i < kMaxReasonBytes; ++i) long_one += "\xC3\xA9";
+  for (const std::string& said : {long_one, std::string("caf\xE9 is closed")}) {
+    PipePair pair = connect();
+    pair.server.cancel(Error{ErrorCode::server_busy, "seats", said});
+    const auto heard = pair.client.recv(kPatience);
+    ASSERT_TRUE(fails_with(heard, ErrorCode::server_busy,
+                           said == long_one ? said.substr(0, kMaxReasonBytes - 1)
+                                            : std::string("caf\\xe9 is closed")));
+    EXPECT_FALSE(heard.error().detail.ends_with(' ')) << "half a character became a space";
   }
 }
 

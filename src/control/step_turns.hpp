@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <tendon/core/result.hpp>
+
+namespace tendon::v0::detail {
+
+/// Calls that give out steps, one behind the other in the order in which they began: so steps rise
+/// by it, however long one call copies its tensors or waits for room.
+///
+/// Owns:    the ids of the calls that have not ended, and the last that was given out.
+/// Threads: one at a time.
+/// Errors:  join(): invalid_argument.
+/// Blocks:  never.
+/// Cost:    a look at the calls that wait.
+class StepTurns {
+ public:
+  /// At the end of the line, from here to leave().
+  [[nodiscard]] Result<void> join(std::uint64_t schedule_id) {
+    const std::uint64_t before = std::max(last_given_, line_.empty() ? 0 : line_.back());
+    if (schedule_id <= before) {
+      return Error{ErrorCode::invalid_argument, "control.broadcast",
+                   "schedule_id " + std::to_string(schedule_id) + " is not above " +
+                       std::to_string(before) +
+                       (line_.empty() ? ", that of an earlier step"
+                                      : ", that of a call which began before")};
+    }
+    line_.push_back(schedule_id);
+    return {};
+  }
+  /// The call whose turn it is; one has joined.
+  [[nodiscard]] std::uint64_t first() const { return line_.front(); }
+  /// Its step was given out.
+  void given(std::uint64_t schedule_id) { last_given_ = schedule_id; }
+  void leave(std::uint64_t schedule_id) { std::erase(line_, schedule_id); }
+
+ private:
+  std::deque<std::uint64_t> line_;  // rising
+  std::uint64_t last_given_ = 0;
+};
+
+}  // namespace tendon::v0::detail
