@@ -236,6 +236,8 @@ NUMBERS = {
     ],
     "python/bindings/group.cpp": [
         ("or were waited for, for {}.", "kSuspectAfter"),
+        ("where that names none {}, and 1800 s", "python::kTimeout"),
+        ("none 30 s, and {} for a collective", "python::kCollectiveTimeout"),
     ],
     "python/bindings/listener.cpp": [
         ("Up to {} pipes wait to be accepted", "kBacklog"),

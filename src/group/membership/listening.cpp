@@ -57,13 +57,6 @@ std::vector<std::string> at_all_addresses(const OwnAddresses& own, bool prefers_
   return {at("0.0.0.0", port), at("[::]", port)};
 }
 
-std::string warning_of(std::string_view member, const std::vector<std::string>& addresses,
-                       const std::string& why) {
-  return std::string(member) + " listens at all addresses of this host (" +
-         join_addresses(addresses) + "), unprotected, as profile 'plaintext' allows: " + why +
-         "; " + std::string(kOtherwise);
-}
-
 // Loopback as the rendezvous names it, for others of this host look it up as this process does.
 std::string loopback_of(const std::optional<Resolved>& rendezvous) {
   if (rendezvous) {
@@ -78,7 +71,6 @@ Listening by_rendezvous(const ListenWish& wish, const std::optional<Resolved>& r
                         const OwnAddresses& own) {
   Listening listening;
   const std::uint16_t port = rendezvous ? rendezvous->address.port() : 0;
-  const std::string named = rendezvous ? "'" + rendezvous->address.to_string() + "'" : "a store";
   if (wish.profile == Profile::local || wish.one_host) {
     const std::string host = loopback_of(rendezvous);
     listening.addresses = {at(host, port)};
@@ -103,14 +95,12 @@ Listening by_rendezvous(const ListenWish& wish, const std::optional<Resolved>& r
   if (!listening.addresses.empty()) return listening;
   listening.addresses = at_all_addresses(own, prefers_ipv6, port);
   if (!rendezvous) {
-    listening.warning = warning_of("rank 0", listening.addresses, "a store names no address of it");
+    listening.why_all = "a store names no address of it";
   } else if (!is_of_all_interfaces(rendezvous->address.to_string())) {  // asks for it
-    listening.warning = warning_of(
-        "rank 0", listening.addresses,
-        "the rendezvous " + named +
-            (seen.empty()
-                 ? " cannot be looked up here"
-                 : " is here " + seen + ", no address of an interface that leads elsewhere"));
+    listening.why_all =
+        "the rendezvous '" + rendezvous->address.to_string() + "' " +
+        (seen.empty() ? std::string("cannot be looked up here")
+                      : "is here " + seen + ", no address of an interface that leads elsewhere");
   }
   return listening;
 }
@@ -175,9 +165,15 @@ Listening listening_of_member(const ListenWish& wish, const std::string& towards
   if (wish.profile == Profile::local || wish.one_host || !is_loopback(towards_rank0))
     return {{at(towards_rank0, 0)}, {}, {}};
   Listening listening{at_all_addresses(own, towards_rank0.starts_with('['), 0), {}, {}};
-  listening.warning = warning_of("this member", listening.addresses,
-                                 "it shares a host with rank 0, and others may be elsewhere");
+  listening.why_all = "it shares a host with rank 0, and others may be elsewhere";
   return listening;
+}
+
+std::string all_addresses_line(std::string_view member, std::span<const std::string> bound,
+                               std::string_view why_all) {
+  return std::string(member) + " listens at all addresses of this host (" + join_addresses(bound) +
+         "), unprotected, as profile 'plaintext' allows: " + std::string(why_all) + "; " +
+         std::string(kOtherwise);
 }
 
 std::vector<std::string> addresses_for_others(std::span<const std::string> bound,

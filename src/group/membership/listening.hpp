@@ -47,7 +47,8 @@ struct ListenWish {
 
 struct Listening {
   std::vector<std::string> addresses;  ///< to bind
-  std::string warning;                 ///< a line for the log; empty: there is nothing to say
+  /// Why it listens at all addresses, which nobody asked for; empty: it does not.
+  std::string why_all;
   /// Why others may be unable to reach it, for the error when they did not; empty: not known.
   std::string hint;
 };
@@ -68,6 +69,11 @@ struct Listening {
 [[nodiscard]] Listening listening_of_member(const ListenWish& wish,
                                             const std::string& towards_rank0,
                                             const OwnAddresses& own);
+
+/// The line of the log that says so. `member`: "rank 0".
+[[nodiscard]] std::string all_addresses_line(std::string_view member,
+                                             std::span<const std::string> bound,
+                                             std::string_view why_all);
 
 /// Hosts that others can dial, by the family of a socket that listens at all addresses.
 struct DialableHosts {

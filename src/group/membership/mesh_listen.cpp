@@ -97,7 +97,8 @@ Result<std::string> Mesh::listen_as_rank0(Deadline deadline) {
   TENDON_TRY(listening, listening_of_rank0(wish, rendezvous, own));
   TENDON_TRY(bound, bind_all(listening.addresses));
   address_ = join_addresses(bound);
-  if (!listening.warning.empty()) context_->log(LogLevel::warn, kWhere, listening.warning);
+  if (!listening.why_all.empty())
+    context_->log(LogLevel::warn, kWhere, all_addresses_line("rank 0", bound, listening.why_all));
   return listening.hint;
 }
 
@@ -122,7 +123,10 @@ Result<void> Mesh::listen_as_member(const std::string& towards_rank0, Deadline d
     listening = listening_of_member(wish, towards_rank0, own);
   }
   TENDON_TRY(bound, bind_all(listening.addresses));
-  if (!listening.warning.empty()) context_->log(LogLevel::warn, kWhere, listening.warning);
+  if (!listening.why_all.empty()) {
+    context_->log(LogLevel::warn, kWhere,
+                  all_addresses_line("this member", bound, listening.why_all));
+  }
   TENDON_TRY(hosts, dialable_hosts(bound));
   address_ = join_addresses(addresses_for_others(bound, towards_rank0, hosts));
   return {};

@@ -78,7 +78,7 @@ TEST_F(Rank0, ListensWhereTheRendezvousIsIfAnInterfaceHasIt) {
         stands_for("node0:29500", {"10.9.9.9", "10.0.0.1"})}) {
     const Listening found = at(plaintext(), rendezvous);
     EXPECT_THAT(found.addresses, ElementsAre("10.0.0.1:29500"));
-    EXPECT_THAT(found.warning, IsEmpty());
+    EXPECT_THAT(found.why_all, IsEmpty());
   }
 }
 
@@ -97,14 +97,15 @@ TEST_F(Rank0, ListensAtAllAddressesOfAPlaintextGroupThatNamesNoneOfThem) {
         literal("10.96.0.10:29500"), stands_for("service:29500", {})}) {
     const Listening found = at(plaintext(), rendezvous);
     EXPECT_THAT(found.addresses, ElementsAre("0.0.0.0:29500"));
-    EXPECT_THAT(found.warning, HasSubstr("all addresses of this host (0.0.0.0:29500)"));
-    EXPECT_THAT(found.warning, HasSubstr(rendezvous.address.to_string()));
-    EXPECT_THAT(found.warning, HasSubstr("TENDON_LISTEN"));
+    const std::string line = detail::all_addresses_line("rank 0", found.addresses, found.why_all);
+    EXPECT_THAT(line, HasSubstr("rank 0 listens at all addresses of this host (0.0.0.0:29500)"));
+    EXPECT_THAT(line, HasSubstr(rendezvous.address.to_string()));
+    EXPECT_THAT(line, HasSubstr("TENDON_LISTEN"));
   }
   const Listening through_store = at(plaintext(), {});
   EXPECT_THAT(through_store.addresses, ElementsAre("0.0.0.0:0"));
-  EXPECT_THAT(through_store.warning, HasSubstr("store"));
-  EXPECT_THAT(at(plaintext(), literal("0.0.0.0:29500")).warning, IsEmpty()) << "asked for by name";
+  EXPECT_THAT(through_store.why_all, HasSubstr("store"));
+  EXPECT_THAT(at(plaintext(), literal("0.0.0.0:29500")).why_all, IsEmpty()) << "asked for by name";
 }
 
 TEST_F(Rank0, ListensAtAllAddressesOfBothFamilies) {
@@ -125,7 +126,7 @@ TEST_F(Rank0, ListensAtLoopbackInProfileLocal) {
   for (const std::string text : {"10.0.0.1:29500", "10.96.0.10:29500", "0.0.0.0:29500"}) {
     const Listening found = at(local, literal(text));
     EXPECT_THAT(found.addresses, ElementsAre("127.0.0.1:29500")) << text;
-    EXPECT_THAT(found.warning, IsEmpty());
+    EXPECT_THAT(found.why_all, IsEmpty());
     EXPECT_THAT(found.hint, HasSubstr("'plaintext' by name"));
   }
   EXPECT_THAT(at(local, stands_for("node0:29500", {"127.0.1.1"})).addresses,
@@ -142,7 +143,7 @@ TEST_F(Rank0, ListensAtLoopbackWhereTheLauncherSaysThatAllAreHere) {
        {std::optional(literal("10.0.0.1:29500")), std::optional(literal("10.96.0.10:29500"))}) {
     const Listening found = at(wish, rendezvous);
     EXPECT_THAT(found.addresses, ElementsAre("127.0.0.1:29500"));
-    EXPECT_THAT(found.warning, IsEmpty());
+    EXPECT_THAT(found.why_all, IsEmpty());
     EXPECT_THAT(found.hint, HasSubstr("LOCAL_WORLD_SIZE = WORLD_SIZE = 2"));
   }
   EXPECT_THAT(at(wish, {}).addresses, ElementsAre("127.0.0.1:0"));
@@ -154,7 +155,7 @@ TEST_F(Rank0, ListensWhereItIsToldAtThePortOfTheRendezvous) {
   for (const std::string text : {"10.1.0.1:0", "10.1.0.1:29500", "10.1.0.1:7000"}) {
     const Listening found = at(told(text), literal("10.96.0.10:29500"));
     EXPECT_THAT(found.addresses, ElementsAre("10.1.0.1:29500")) << text;
-    EXPECT_THAT(found.warning, IsEmpty());
+    EXPECT_THAT(found.why_all, IsEmpty());
   }
   EXPECT_THAT(at(told("0.0.0.0:29500"), literal("10.0.0.1:29500")).addresses,
               ElementsAre("0.0.0.0:29500"));
@@ -193,19 +194,19 @@ TEST(Member, ListensWhereItIsTold) {
 TEST(Member, ListensAtTheInterfaceThatLedToRank0) {
   const Listening found = listening_of_member(plaintext(), "10.0.0.2", host_with({"10.0.0.2"}));
   EXPECT_THAT(found.addresses, ElementsAre("10.0.0.2:0"));
-  EXPECT_THAT(found.warning, IsEmpty());
+  EXPECT_THAT(found.why_all, IsEmpty());
 }
 
 TEST(Member, ThatSharesAHostWithRank0IsReachedFromOthers) {
   const Listening found = listening_of_member(plaintext(), "127.0.0.1", host_with({"10.0.0.2"}));
   EXPECT_THAT(found.addresses, ElementsAre("0.0.0.0:0"));
-  EXPECT_THAT(found.warning, HasSubstr("all addresses of this host"));
+  EXPECT_THAT(found.why_all, HasSubstr("shares a host with rank 0"));
   ListenWish kept_in = plaintext();
   kept_in.one_host = "LOCAL_WORLD_SIZE = WORLD_SIZE = 2";
   for (const ListenWish& wish : {ListenWish(), kept_in}) {
     const Listening alone = listening_of_member(wish, "127.0.1.1", host_with({"10.0.0.2"}));
     EXPECT_THAT(alone.addresses, ElementsAre("127.0.1.1:0"));
-    EXPECT_THAT(alone.warning, IsEmpty());
+    EXPECT_THAT(alone.why_all, IsEmpty());
   }
 }
 
