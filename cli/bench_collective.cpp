@@ -351,8 +351,8 @@ std::optional<std::uint64_t> number_of(std::string_view text) {
 
 bool was_launched(const Rendezvous& rendezvous) {
   // Half of what a launcher sets is a launcher's mistake, not a reason to start ranks.
-  return rendezvous.size() > 0 || !detail::variable("RANK").empty() ||
-         !detail::variable("WORLD_SIZE").empty();
+  return rendezvous.size() > 0 || !detail::environment_variable("RANK").empty() ||
+         !detail::environment_variable("WORLD_SIZE").empty();
 }
 
 WaitPolicy policy_for(const BenchCollectiveOptions& options, std::uint64_t ranks,
@@ -430,8 +430,8 @@ Result<std::vector<Row>> run_launched(const BenchCollectiveOptions& options,
   }
   if (rendezvous.problem()) return *rendezvous.problem();
   TENDON_CHECK(check_options(options, rendezvous.size()));
-  const auto local_rank = number_of(detail::variable("LOCAL_RANK"));
-  const auto local_size = number_of(detail::variable("LOCAL_WORLD_SIZE"));
+  const auto local_rank = number_of(detail::environment_variable("LOCAL_RANK"));
+  const auto local_size = number_of(detail::environment_variable("LOCAL_WORLD_SIZE"));
   // A launcher that says nothing may have given each rank a CPU: this one sees only its own then.
   const WaitPolicy policy =
       local_size ? policy_for(options, *local_size, usable_cpu_count())

@@ -172,7 +172,9 @@ std::string_view to_string(Transport transport) {
   return "automatic";
 }
 
-std::string text_of(const char* variable) { return std::string(detail::variable(variable)); }
+std::string text_of(const char* variable) {
+  return std::string(detail::environment_variable(variable));
+}
 
 /// One setting, and what decided it: the environment variable, or nothing.
 Value::Map setting(Value value, const char* variable = nullptr) {

@@ -120,7 +120,8 @@ int run_info_collectives(const InfoCollectivesOptions& options) {
                                     *options.hosts, options.ranks)},
                   options.format);
   }
-  const detail::ReadTuning read = detail::read_tuning(detail::variable("TENDON_COLLECTIVES"));
+  const detail::ReadTuning read =
+      detail::read_tuning(detail::environment_variable("TENDON_COLLECTIVES"));
   for (const std::string& complaint : read.complaints) say("tendon: " + complaint);
 
   detail::SizeRange sizes;

@@ -698,7 +698,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   tendon::cli::reserve_standard_descriptors();
   // What the library warns of, a verb reports as its error. TENDON_LOG brings it back.
-  if (tendon::detail::variable("TENDON_LOG").empty())
+  if (tendon::detail::environment_variable("TENDON_LOG").empty())
     tendon::set_log_callback(tendon::LogLevel::error, {});
   try {
     return tendon::cli::finish_output(tendon::cli::run(argc, argv));

@@ -95,8 +95,8 @@ std::string in_colour(int ground, const Colour& colour) {
 }  // namespace
 
 bool stdout_shows_pictures() {
-  return isatty(STDOUT_FILENO) == 1 && detail::variable("NO_COLOR").empty() &&
-         detail::variable("TERM") != "dumb";
+  return isatty(STDOUT_FILENO) == 1 && detail::environment_variable("NO_COLOR").empty() &&
+         detail::environment_variable("TERM") != "dumb";
 }
 
 std::optional<std::string> picture_of(const Tensor& tensor) {

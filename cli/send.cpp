@@ -75,7 +75,7 @@ class SaysThatItDials {
   }
 
  private:
-  const bool is_quiet_ = detail::variable("TENDON_LOG").empty();
+  const bool is_quiet_ = detail::environment_variable("TENDON_LOG").empty();
 };
 
 // Dials until the receiver is there, or the deadline.

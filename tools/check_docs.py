@@ -32,9 +32,10 @@ from doc_numbers import NUMBERS
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-GETENV = re.compile(r"\b(?:getenv|variable)\(\s*\"(\w+)\"\s*\)")
+GETENV = re.compile(r"\b(?:getenv|variable|environment|environment_variable)\(\s*\"(\w+)\"\s*\)")
 # Variables that have one meaning by several names, and what a function of the standard library reads.
-NAMES_OF_VARIABLE = re.compile(r"initializer_list<const char\*> k\w+Names = \{([^}]*)\}")
+NAMES_OF_VARIABLE = re.compile(r"^constexpr (?:std::initializer_list<const char\*>|Launcher) k\w+(?:\[\])? = \{(.*?)\};",
+                               re.MULTILINE | re.DOTALL)
 READ_BY_LIBRARY = {"temp_directory_path": "TMPDIR"}
 ROW = re.compile(r"^\| `(\w[\w:]*)` \| ([^|]+?) \|.*?\| `([\w/.]+)` \|$", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
@@ -568,8 +569,8 @@ def self_test() -> None:
             environment_faults(page.replace("`A`", "`TENDON_A`"), {"TENDON_A"}, 'x("TENDON_AB")', "B"))
     assert not environment_faults(page.replace("`A`", "`TENDON_A`"), {"TENDON_A"}, 'x("TENDON_A")', "B")
     assert variables_of('f(std::getenv("A"), variable(\n"B"), other("C"));\nconstexpr std::initializer_list<const char*>'
-                        ' kRankNames = {"D",\n "E"};\nstd::filesystem::temp_directory_path()') == {
-                            "A", "B", "D", "E", "TMPDIR"}
+                        ' kRankNames = {"D",\n "E"};\nconstexpr Launcher kAll[] = {\n{"F", "G"},\n};\nif (environment("H"))\nstd::filesystem::temp_directory_path()') == {
+                            "A", "B", "D", "E", "F", "G", "H", "TMPDIR"}
     header = ("namespace tendon {\nnamespace detail {\nclass A;\n}\nnamespace detail {\nstruct B {\n};\n/// Threads: a value.\nstruct Hidden {\n}  // namespace detail\n"
               "/// Owns:    x.\n/// Threads: safe everywhere; more.\n/// Cost:    x.\n///\n/// And.\n"
               "class TENDON_API Wide {\n};\n/// Threads: one thread at a time.\ntemplate <class T>\n"

@@ -11,13 +11,13 @@ namespace tendon::v0::detail {
 
 std::string domain_or_default(std::string asked) {
   if (!asked.empty()) return asked;
-  const std::string_view said = variable("TENDON_DOMAIN");
+  const std::string_view said = environment_variable("TENDON_DOMAIN");
   return std::string(said.empty() ? "default" : said);
 }
 
 std::vector<std::string> routers_of_environment() {
   std::vector<std::string> routers;
-  for (std::string_view rest = variable("TENDON_ROUTER"); !rest.empty();) {
+  for (std::string_view rest = environment_variable("TENDON_ROUTER"); !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(one.size() + 1, rest.size()));
     if (!one.empty()) routers.emplace_back(one);

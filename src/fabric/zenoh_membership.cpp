@@ -22,7 +22,7 @@ namespace tendon::v0::detail {
 namespace {
 
 bool is_overridden() {
-  return variable("ZENOH_CONFIG_OVERRIDE").find("endpoints") != std::string_view::npos;
+  return environment_variable("ZENOH_CONFIG_OVERRIDE").find("endpoints") != std::string_view::npos;
 }
 
 /// A number alone may lack its port: a word is more likely a mistake.

@@ -26,7 +26,7 @@ constexpr int kShortRounds = 2;
 constexpr int kDoublings = 3;
 
 /// The variable may name other places, which are not known here.
-bool is_overridden() { return !variable("ZENOH_CONFIG_OVERRIDE").empty(); }
+bool is_overridden() { return !environment_variable("ZENOH_CONFIG_OVERRIDE").empty(); }
 
 /// How long one endpoint has in this round.
 milliseconds try_of(const ZenohOptions& options, int round, Deadline deadline) {

@@ -528,7 +528,7 @@ Result<std::vector<tendon_zenoh_change>> changes_of(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<ZenohPort>> try_zenoh(const ZenohOptions& options) {
-  const std::string environment(variable("ZENOH_CONFIG_OVERRIDE"));
+  const std::string environment(environment_variable("ZENOH_CONFIG_OVERRIDE"));
   TENDON_TRY(changes, changes_of(environment));
   const std::string config = configuration(options);
   TENDON_CHECK(check_zenoh_can_run());

@@ -178,7 +178,7 @@ bool hides_a_chain(const Tuning& tuning, const Hosts& hosts, std::uint64_t size_
 const Tuning& Tuning::get() {
   static constinit MadeOnce<const Tuning> tuning;
   return tuning.get([] {
-    const ReadTuning read = read_tuning(variable("TENDON_COLLECTIVES"));
+    const ReadTuning read = read_tuning(environment_variable("TENDON_COLLECTIVES"));
     for (const std::string& complaint : read.complaints)
       log(LogLevel::warn, "group.tuning", complaint);
     return std::make_unique<const Tuning>(read.tuning);
