@@ -248,7 +248,8 @@ void ControllerCore::heard(GlobalRank rank, v1::Word word) {
     case v1::Word::kInputsApplied:
       if (word.roster() == roster_.id.roster && seat.state == SeatState::ready)
         note_applied(rank, word.inputs_applied().sequence());
-      break;
+      if (!turns_.is_empty()) break;
+      return;  // only calls that give out steps wait for it
     case v1::Word::kStoreSet:
       store_.set(seat.pipe, word.store_set().key(), word.store_set().value());
       break;

@@ -32,6 +32,7 @@ class StepTurns {
     line_.push_back(schedule_id);
     return {};
   }
+  [[nodiscard]] bool is_empty() const noexcept { return line_.empty(); }
   /// The call whose turn it is; one has joined.
   [[nodiscard]] std::uint64_t first() const { return line_.front(); }
   /// Its step was given out.

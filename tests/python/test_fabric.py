@@ -69,7 +69,7 @@ def test_what_a_node_knows_of_another(connected):
 
 def test_a_node_lists_what_its_domain_announces(start):
     vision, motor, other = start("vision"), start("motor"), start("other")
-    frames = vision.publisher("vision/frames", history=4, overflow="block", schema={"x": np.zeros(3)})
+    frames = vision.publisher("vision/frames", history=4, overflow="block", schema={"x": ("float32", (3,))})
     speech = motor.publisher("motor/words", priority="control")
     taking = motor.subscriber("vision/*")
     answering = motor.responder("motor/plan", lambda request: request.data)

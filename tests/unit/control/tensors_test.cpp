@@ -10,6 +10,7 @@
 #include <tendon/pipe/listener.hpp>
 #include <tendon/pipe/pipe.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/batches.hpp"
@@ -50,9 +51,13 @@ class TensorsBesideAStep : public testing::TestWithParam<Caps> {
     }
     ASSERT_TRUE(succeeds(controller_.wait_for_workers(kPatience)));
   }
-  void TearDown() override {
+  /// The workers look at what they have.
+  void end() {
     EXPECT_TRUE(succeeds(controller_.stop("over", kPatience)));
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : std::exchange(threads_, {})) thread.join();
+  }
+  void TearDown() override {
+    if (!threads_.empty()) end();
   }
   Result<void> give(std::uint64_t id, std::uint64_t size_bytes) {
     return controller_.broadcast(
@@ -102,10 +107,12 @@ TEST_P(TensorsBesideAStep, ComeToWorkersThatKeepAllOfThem) {
       EXPECT_TRUE(is_patterned(each, ++id, kTensorBytes));
     EXPECT_EQ(id, 100U);
   });
-  for (std::uint64_t id = 1; id <= 100; ++id) {
-    ASSERT_TRUE(succeeds(give(id, kTensorBytes)));
-    ASSERT_TRUE(succeeds(controller_.collect(id, kPatience))) << id;
+  for (std::uint64_t id = 1; id <= 100 && !HasFailure(); ++id) {
+    EXPECT_TRUE(succeeds(give(id, kTensorBytes))) << id;
+    if (HasFailure()) break;
+    EXPECT_TRUE(succeeds(controller_.collect(id, kPatience))) << id;
   }
+  end();  // they have `kept`
 }
 
 /// One worker, and a pipe beside the controller's whose loans keep all slots of the link.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/time.h>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -99,11 +100,13 @@ TEST_F(ZmqFlows, KeepFewOutputsAndNoLargeSignals) {
   const std::string large(1 << 20, 'x');
   ASSERT_TRUE(
       succeeds(stranger->send(v1::FLOW_STEP_MICROBATCH_OUTPUTS, as_bytes(large), kPatience)));
-  // It fills what its side may keep, and the kernel's buffers, and then waits.
+  // It fills what its side may keep, and the kernel's buffers, and then waits. That takes ZeroMQ
+  // longer than a brief wait.
+  constexpr std::chrono::seconds kNothingMoves{2};
   Result<void> sent;
   std::size_t count = 0;
   while (sent.has_value() && count < 1000) {
-    sent = stranger->send(v1::FLOW_STEP_OUTPUTS, as_bytes(large), kBriefly);
+    sent = stranger->send(v1::FLOW_STEP_OUTPUTS, as_bytes(large), kNothingMoves);
     ++count;
   }
   EXPECT_TRUE(fails_with(sent, ErrorCode::timeout));
