@@ -18,6 +18,7 @@ NUMBERS = {
         ("| name | text | 1-{} bytes |", "kMaxIdentityTextBytes"),
         ("| library version | text | 1-{} bytes |", "kMaxVersionTextBytes"),
         ("| reason | text | 1-{} bytes |", "kMaxReasonBytes"),
+        ("the payload is its text, of at most {} bytes: whole", "kMaxReasonBytes"),
         ("| connection | text | 1-{} bytes:", "kMaxConnectionTextBytes"),
         ("gives a connection {} to its first whole frame", "kFirstFrameTimeout"),
         ("frame, which has at most {} bytes", "kMaxHelloBytes"),
