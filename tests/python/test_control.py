@@ -144,10 +144,51 @@ def test_a_lost_worker_is_replaced(controller, team):
     assert controller.status().state == "closed"
     with pytest.raises(tendon.Timeout, match="rank 1 of 2 did not come"):
         controller.rebuild(timeout=0.1)
+    survivor, lost = controller.status().workers
+    assert survivor.state in ("failing", "rebuilding") and lost.state == "gone"
+    assert "worker 1" in lost.identity and "gone" in repr(lost)
     team.start(1, echo)
     controller.rebuild(timeout=PATIENCE_S)
     controller.broadcast(10, b"again")
     assert controller.collect(10, timeout=PATIENCE_S)[0].payload == b"rank 0: again"
+    controller.stop(timeout=PATIENCE_S)
+    team.join()
+
+
+def test_the_worker_for_which_the_others_wait_is_named(controller, team):
+    over = threading.Event()
+
+    def hang(worker):
+        step = worker.next_step(timeout=PATIENCE_S)
+        over.wait(PATIENCE_S)
+        worker.tensor_group.barrier(timeout=PATIENCE_S)
+        worker.send_outputs(step.schedule_id)
+        echo(worker)
+
+    def wait_for_it(worker):
+        step = worker.next_step(timeout=PATIENCE_S)
+        worker.tensor_group.barrier(timeout=PATIENCE_S)
+        worker.send_outputs(step.schedule_id)
+        echo(worker)
+
+    team.start(0, wait_for_it)
+    team.start(1, hang)
+    controller.wait_for_workers(timeout=PATIENCE_S)
+    controller.broadcast(1)
+    statuses = []
+
+    def is_named():
+        statuses[:] = controller.status().workers
+        return statuses[1].stalled > 0.5 and statuses[0].waiting_for == [1]
+
+    try:
+        assert eventually(is_named)
+    finally:
+        over.set()
+    assert statuses[0].stalled == 0 and statuses[0].waiting.startswith("in barrier #")
+    assert statuses[1].state == "owes" and statuses[1].waiting == ""
+    controller.collect(1, timeout=PATIENCE_S)
+    assert eventually(lambda: [one.state for one in controller.status().workers] == ["running", "running"])
     controller.stop(timeout=PATIENCE_S)
     team.join()
 
