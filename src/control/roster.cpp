@@ -121,8 +121,9 @@ std::string ControllerCore::why_hung(const WorkerSeat& seat, Clock::time_point n
   if (now - roster_.since < options_.hang_timeout) return {};
   if (seat.state == SeatState::failing)
     return " did not say that it is done with roster " + roster + within + " of its end";
-  // It lives, but its program is not in rebuild().
-  if (seat.state == SeatState::forming && seat.in_roster < roster_.id.roster)
+  // It lives and says so, but its program is not in rebuild().
+  if (seat.state == SeatState::forming && seat.in_roster < roster_.id.roster &&
+      seat.heard_at - roster_.since >= options_.hang_timeout)
     return " did not enter roster " + roster + within;
   return {};
 }

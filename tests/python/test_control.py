@@ -373,6 +373,57 @@ def test_the_main_module_needs_neither_zeromq_nor_protobuf():
     assert any("zmq" in name for name in own) and any("protobuf-lite" in name for name in own)
 
 
+# The page
+
+class _Death(Exception):
+    """A program that ends in the midst of a step."""
+
+
+def test_the_worker_of_the_page_survives_a_death_inside_a_collective(controller, messages):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "control.md").read_text()
+    [block] = [block for block in page.split("```") if block.startswith("python\n") and "# Six others" in block]
+    program = compile(block.split("# Six others", 1)[1].partition("\n")[2], "docs/control.md", "exec")
+    freed, failures = [], []
+
+    def run(rank, compute):
+        try:
+            with tendon.Context(name=f"worker {rank}") as context:
+                exec(program, {
+                    "tendon": tendon, "messages": messages, "layout": controller.layout, "rank": rank, "compute": compute,
+                    "free_all_sequences": lambda: freed.append(rank),
+                    "Worker": lambda _, layout, rank: control.Worker(
+                        controller.address, layout, rank, context=context, timeout=PATIENCE_S)})
+        except _Death:
+            pass
+        except BaseException as error:  # noqa: BLE001: shown below
+            failures.append(error)
+
+    def meet(inputs, group):
+        group.barrier(timeout=PATIENCE_S)
+        return b"met"
+
+    def die(inputs, group):
+        raise _Death
+
+    threads = [threading.Thread(target=run, args=each) for each in ((0, meet), (1, die), (1, meet))]
+    for thread in threads[:2]:
+        thread.start()
+    controller.wait_for_workers(timeout=PATIENCE_S)
+    controller.broadcast(1)
+    with pytest.raises(tendon.WorkerLost):
+        controller.collect(1, timeout=PATIENCE_S)
+    threads[1].join(PATIENCE_S)
+    threads[2].start()
+    controller.rebuild(timeout=PATIENCE_S)
+    controller.broadcast(2)
+    assert controller.collect(2, timeout=PATIENCE_S)[0].payload == b"met"
+    controller.stop(timeout=PATIENCE_S)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert failures == [] and freed == [0]
+
+
 # Messages
 
 @pytest.fixture
