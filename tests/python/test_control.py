@@ -224,8 +224,8 @@ def test_what_a_program_says_of_its_failure_ends_no_worker(controller, team, kin
         worker.rebuild(kind(text), timeout=PATIENCE_S)
         echo(worker)
 
-    team.start(0, echo)
-    team.start(1, fail_once)
+    team.start(0, fail_once)  # the one whose outputs are waited for
+    team.start(1, echo)
     controller.wait_for_workers(timeout=PATIENCE_S)
     controller.broadcast(1)
     with pytest.raises(tendon.WorkerLost, match=arrives):
