@@ -19,6 +19,8 @@ namespace tendon::test {
 namespace {
 
 using namespace std::chrono_literals;
+using detail::Lock;
+using detail::Mutex;
 using State = WorkerStatus::State;
 
 // A newcomer looks each 2 s whether the roster that it enters is over.
