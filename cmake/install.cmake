@@ -59,3 +59,8 @@ cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY "${CMAKE_INSTALL_PR
 configure_file(cmake/tendon.pc.in "${PROJECT_BINARY_DIR}/tendon.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/tendon.pc" DESTINATION "${pc_dir}"
         COMPONENT tendon_Development)
+if(TENDON_HAS_CONTROL)
+  configure_file(cmake/tendon_control.pc.in "${PROJECT_BINARY_DIR}/tendon_control.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/tendon_control.pc" DESTINATION "${pc_dir}"
+          COMPONENT tendon_Development)
+endif()

@@ -34,6 +34,11 @@ Result<Controller> Controller::bind(Context& context, const ParallelLayout& layo
     return Error{ErrorCode::invalid_argument, "control.bind",
                  "heartbeats need an interval of at least 1 ms"};
   }
+  if (options.hang_timeout.count() <= 0) {
+    return Error{ErrorCode::invalid_argument, "control.bind",
+                 "hang_timeout is " + std::to_string(options.hang_timeout.count()) +
+                     " ms; legal is at least 1 ms"};
+  }
   TENDON_CHECK(detail::require_service_thread(context, "control.bind"));
   TENDON_TRY(network, detail::zmq_network());
   TENDON_TRY(wake, detail::open_wake());

@@ -119,7 +119,7 @@ void ControllerCore::seat(const std::shared_ptr<WorkerPipe>& pipe, const v1::Joi
   seat.heard.rank = {join.rank()};
   seat.heard.identity = pipe->peer();
   seat.heard_at = Clock::now();
-  seat.progress_at = seat.heard_at;
+  seat.begin_work(seat.heard_at);
   v1::Word welcome = word();
   welcome.mutable_welcome()->set_idle_heartbeat_ms(
       static_cast<std::uint32_t>(options_.idle_heartbeat.count()));
@@ -199,7 +199,7 @@ void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error
   Error lost{
       ErrorCode::worker_lost, "control.roster",
       name_of(*rank) + (why.code == ErrorCode::end_of_stream ? " has left" : ": " + why.detail)};
-  seats_.at(*rank) = WorkerSeat{};
+  seats_.vacate(*rank);
   const bool part_of_roster = was == SeatState::ready || was == SeatState::forming;
   if (part_of_roster && (runs() || roster_.state == RosterState::forming)) {
     close_roster(std::move(lost));
@@ -219,6 +219,7 @@ void ControllerCore::heard(GlobalRank rank, v1::Word word) {
       if (word.roster() == roster_.id.roster && seat.state == SeatState::forming) {
         seat.ready = word.ready();
         seat.heard.free_blocks = word.ready().free_blocks();
+        seat.asked_at.reset();
         seat.state = SeatState::ready;
       }
       break;
@@ -269,11 +270,19 @@ void ControllerCore::heard(GlobalRank rank, std::uint64_t roster, const v1::Hear
   std::uint64_t progress = heartbeat.collectives() + heartbeat.schedule_id();
   for (const auto& [flow, count] : heartbeat.sent()) progress += count;
   for (const auto& [flow, count] : heartbeat.applied()) progress += count;
-  if (progress != std::exchange(seat.progress, progress)) seat.progress_at = seat.heard_at;
+  if (progress != std::exchange(seat.progress, progress)) seat.begin_work(seat.heard_at);
+  if (!heartbeat.waiting().empty()) seat.busy_since = seat.heard_at;
   seat.heard.schedule_id = heartbeat.schedule_id();
   seat.heard.waiting = heartbeat.waiting();
+  seat.heard.waiting_for.clear();
+  for (const std::uint32_t awaited : heartbeat.waiting_for())
+    seat.heard.waiting_for.push_back({awaited});
   seat.heard.load = heartbeat.load();
-  if (heartbeat.ping() != 0) seat.ping = heartbeat.ping();
+  if (heartbeat.ping() != 0) {
+    seat.ping = heartbeat.ping();
+    seat.asked_at.reset();
+  }
+  seat.in_roster = roster;
   changed();
   if (roster != roster_.id.roster || seat.state != SeatState::ready) return;
   note_applied(rank, number_of(heartbeat.applied(), v1::FLOW_STEP_INPUTS));
@@ -469,12 +478,14 @@ Result<void> ControllerCore::broadcast(BroadcastCall& call, Deadline deadline) {
   message.set_payload(inputs.payload.data(), inputs.payload.size_bytes());
   message.set_has_tensors(call.tensors_ != nullptr);
   const auto encoded = encode(message);
+  const auto before = standing();
   TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
+  for (const GlobalRank rank : seats_.in(SeatState::ready))
+    if (!before.owes(rank)) seats_.at(rank).begin_work(Clock::now());
   inputs_.keep(encoded);
   ++stats_.sent;
   turns_.given(inputs.schedule_id);
   if (!std::exchange(beats_fast_, true)) heart_->wake();
-  if (steps_.is_idle()) seats_.begin_progress();
   steps_.begin(inputs.schedule_id, inputs_.sent());
   if (call.tensors_ == nullptr) return {};
   v1::Word announced = word();
@@ -646,7 +657,7 @@ Result<WorkerStatus> ControllerCore::ask(GlobalRank rank, Deadline deadline) {
     return Error{ErrorCode::worker_lost, "control.ask",
                  "rank " + std::to_string(rank.value) + " was lost while it was asked"};
   }
-  return seats_.at(rank).status(in_flight());
+  return standing().statuses()[rank.value];
 }
 
 ControllerStatus ControllerCore::status() const {
@@ -655,9 +666,7 @@ ControllerStatus ControllerCore::status() const {
                           .roster = roster_.id.roster,
                           .reason = roster_.why_closed.detail,
                           .steps_in_flight = steps_.in_flight()};
-  for (const GlobalRank rank : seats_.taken()) {
-    status.workers.push_back(seats_.at(rank).status(in_flight()));
-  }
+  status.workers = standing().statuses();
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "control/broadcast_call.hpp"
 #include "control/flow_sender.hpp"
 #include "control/heart.hpp"
+#include "control/standing.hpp"
 #include "control/step_ledger.hpp"
 #include "control/step_message.hpp"
 #include "control/step_sockets.hpp"
@@ -107,6 +109,21 @@ class ControllerCore final : public PipeListener,
   // Rosters: roster.cpp
   [[nodiscard]] Result<void> form(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> fill_seats(Deadline deadline) TENDON_REQUIRES(mutex_);
+  /// Those that were started while the places of one roster are filled.
+  struct Started {
+    PeerIdentity after;  ///< the worker that was there before
+    std::uint32_t times = 0;
+  };
+  [[nodiscard]] Result<void> start_missing(std::map<GlobalRank, Started>& started)
+      TENDON_REQUIRES(mutex_);
+  /// Asks those that hold up a roster whether they live, and gives up those that hang.
+  void look_for_hung() TENDON_REQUIRES(mutex_);
+  /// Why this one is given up now; empty: it is not.
+  [[nodiscard]] std::string why_hung(const WorkerSeat& seat, Clock::time_point now) const
+      TENDON_REQUIRES(mutex_);
+  void give_up(GlobalRank rank, const std::string& why) TENDON_REQUIRES(mutex_);
+  /// When look_for_hung() is called again.
+  [[nodiscard]] Deadline next_look(Deadline deadline) const;
   [[nodiscard]] Result<void> open_roster() TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> probe(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> compare_ready() const TENDON_REQUIRES(mutex_);
@@ -115,8 +132,8 @@ class ControllerCore final : public PipeListener,
   /// The same, with the death that was behind a failure; waits a little for it.
   [[nodiscard]] Error await_cause(std::string_view where, Deadline deadline)
       TENDON_REQUIRES(mutex_);
-  [[nodiscard]] StepsInFlight in_flight() const TENDON_REQUIRES(mutex_) {
-    return steps_.is_idle() ? StepsInFlight::none : StepsInFlight::some;
+  [[nodiscard]] Standing standing() const TENDON_REQUIRES(mutex_) {
+    return {seats_, steps_, inputs_.sent(), options_.idle_heartbeat};
   }
   [[nodiscard]] bool runs() const TENDON_REQUIRES(mutex_) {
     return roster_.state == RosterState::running || roster_.state == RosterState::draining;
@@ -173,6 +190,8 @@ class ControllerCore final : public PipeListener,
     RosterState state = RosterState::gathering;
     RosterId id = {};
     Error why_closed = {};
+    Clock::time_point since = {};     // it was closed, or is formed
+    Clock::time_point asked_at = {};  // those that hold up the next one
     /// A worker failed because another one died, perhaps: until then that death may be heard of,
     /// and is the reason.
     std::optional<std::chrono::steady_clock::time_point> cause_may_come_until = {};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rosters of a controller: how one is formed, and how it ends.
+#include <algorithm>
 #include <array>
+#include <tendon/observe/log.hpp>
 #include <utility>
 
 #include "control/controller_core.hpp"
@@ -13,6 +15,8 @@ namespace {
 constexpr std::chrono::milliseconds kProbeInterval{10};
 constexpr std::size_t kProbesInQueue = 16;
 constexpr std::size_t kSubscriptionsPerWorker = 4;
+// Workers that a roster waits for are asked whether they live.
+constexpr std::chrono::milliseconds kAskInterval{1000};
 
 }  // namespace
 
@@ -57,17 +61,36 @@ Result<void> ControllerCore::form(Deadline deadline) {
   return roster_.why_closed;
 }
 
-Result<void> ControllerCore::fill_seats(Deadline deadline) {
-  if (options_.start_worker) {
-    for (const GlobalRank rank : seats_.in(SeatState::empty)) {
-      mutex_.unlock();
-      Result<void> started = options_.start_worker(rank);
-      mutex_.lock();
-      if (!started.has_value()) return started;
+Result<void> ControllerCore::start_missing(std::map<GlobalRank, Started>& started) {
+  for (const GlobalRank rank : seats_.in(SeatState::empty)) {
+    const WorkerSeat& seat = seats_.at(rank);
+    if (seat.state != SeatState::empty) continue;  // it came while another one was started
+    Started& its = started[rank];
+    // That one is on its way; the last that was here is the same as before.
+    if (its.times > 0 && its.after == seat.heard.identity) continue;
+    if (its.times >= kMaxRosterAttempts) {
+      return Error{ErrorCode::worker_lost, "control.form",
+                   name_of(rank) + " has ended, as did " + std::to_string(its.times - 1) +
+                       " before it that were started for the same roster"};
     }
+    its = {seat.heard.identity, its.times + 1};
+    mutex_.unlock();
+    Result<void> done = options_.start_worker(rank);
+    mutex_.lock();
+    if (!done.has_value()) return done;
   }
+  return {};
+}
+
+Result<void> ControllerCore::fill_seats(Deadline deadline) {
+  std::map<GlobalRank, Started> started;
   while (!seats_.all(SeatState::waiting)) {
     if (roster_.state == RosterState::stopped) return roster_error("control.form");
+    if (options_.start_worker) {
+      look_for_hung();
+      TENDON_CHECK(start_missing(started));
+      if (seats_.all(SeatState::waiting)) break;
+    }
     if (deadline.has_passed()) {
       std::string text;
       if (const auto empty = seats_.in(SeatState::empty); !empty.empty()) {
@@ -79,9 +102,62 @@ Result<void> ControllerCore::fill_seats(Deadline deadline) {
       }
       return Error{ErrorCode::timeout, "control.form", std::move(text)};
     }
-    (void)changed_.wait_until(mutex_, deadline);
+    (void)changed_.wait_until(mutex_, next_look(deadline));
   }
   return {};
+}
+
+Deadline ControllerCore::next_look(Deadline deadline) const {
+  if (!options_.start_worker) return deadline;
+  return earlier(deadline, Deadline(std::min(kAskInterval, options_.hang_timeout)));
+}
+
+std::string ControllerCore::why_hung(const WorkerSeat& seat, Clock::time_point now) const {
+  const std::string roster = std::to_string(roster_.id.roster);
+  const std::string within =
+      " within " + std::to_string(options_.hang_timeout.count()) + " ms (hang_timeout)";
+  if (seat.asked_at && now - *seat.asked_at >= options_.hang_timeout)
+    return " did not reply" + within + " while a roster was formed";
+  if (now - roster_.since < options_.hang_timeout) return {};
+  if (seat.state == SeatState::failing)
+    return " did not say that it is done with roster " + roster + within + " of its end";
+  // It lives and says so, but its program is not in rebuild().
+  if (seat.state == SeatState::forming && seat.in_roster < roster_.id.roster &&
+      seat.heard_at - roster_.since >= options_.hang_timeout)
+    return " did not enter roster " + roster + within;
+  return {};
+}
+
+void ControllerCore::look_for_hung() {
+  const auto now = Clock::now();
+  const bool asks = now - roster_.asked_at >= std::min(kAskInterval, options_.hang_timeout);
+  if (asks) roster_.asked_at = now;
+  for (const GlobalRank rank : seats_.taken()) {
+    WorkerSeat& seat = seats_.at(rank);
+    if (seat.state == SeatState::empty || seat.state == SeatState::ready) continue;
+    if (const std::string why = why_hung(seat, now); !why.empty()) {
+      give_up(rank, why);
+    } else if (asks && !seat.asked_at) {
+      v1::Word ping = word();
+      ping.mutable_ping()->set_nonce(++nonce_);
+      seat.pipe->send(ping);
+      seat.asked_at = now;
+    }
+  }
+}
+
+void ControllerCore::give_up(GlobalRank rank, const std::string& why) {
+  const Error lost{ErrorCode::worker_lost, "control.roster", name_of(rank) + why};
+  log(LogLevel::warn, "control.roster", lost.detail + ": another worker takes its place");
+  WorkerSeat& seat = seats_.at(rank);
+  const std::shared_ptr<WorkerPipe> pipe = seat.pipe;
+  seat.end_tensors();
+  seats_.vacate(rank);
+  if (roster_.state == RosterState::forming) close_roster(lost);
+  changed();
+  mutex_.unlock();
+  pipe->cancel(lost);
+  mutex_.lock();
 }
 
 Result<void> ControllerCore::open_roster() {
@@ -99,6 +175,7 @@ Result<void> ControllerCore::open_roster() {
   inputs_ = FlowSender();
   store_.forget_all_of(HostRelay::kStoreKeys);
   roster_.state = RosterState::forming;
+  roster_.since = Clock::now();
   roster_.why_closed = {};
   const StepEndpoints endpoints = sockets_->endpoints();
   v1::Word rebuild = word();
@@ -109,10 +186,7 @@ Result<void> ControllerCore::open_roster() {
   for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
     WorkerSeat& seat = seats_.at({rank});
     seat.state = SeatState::forming;
-    seat.heard.applied_inputs = 0;
-    seat.taken_inputs = 0;
-    seat.outputs = {};
-    seat.microbatches = {};
+    seat.forget_steps(Clock::now());
     seat.end_tensors();
   }
   seats_.tell_all(rebuild);
@@ -143,6 +217,7 @@ Result<void> ControllerCore::probe(Deadline deadline) {
                        std::to_string(roster_.id.roster)};
     }
     TENDON_CHECK(sockets_->publish(as_bytes(*encoded)));
+    if (options_.start_worker) look_for_hung();
     (void)changed_.wait_until(mutex_, earlier(deadline, Deadline(kProbeInterval)));
   }
   return roster_error("control.form");
@@ -164,9 +239,11 @@ Result<void> ControllerCore::compare_ready() const {
 
 void ControllerCore::close_roster(Error why) {
   roster_.state = RosterState::closed;
+  roster_.since = Clock::now();
   stats_.void_outputs += steps_.clear();
   for (std::uint32_t rank = 0; rank < seats_.size(); ++rank) {
     WorkerSeat& seat = seats_.at({rank});
+    seat.asked_at.reset();
     if (seat.state == SeatState::ready || seat.state == SeatState::forming) {
       seat.state = SeatState::failing;
     }

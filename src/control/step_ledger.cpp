@@ -44,6 +44,12 @@ bool StepLedger::is_complete(std::uint64_t schedule_id) const {
   return step != steps_.end() && is_complete(step->second);
 }
 
+bool StepLedger::has_outputs(std::uint64_t schedule_id, GlobalRank rank) const {
+  if (std::ranges::find(senders_, rank) == senders_.end()) return false;
+  const auto step = steps_.find(schedule_id);
+  return step == steps_.end() || step->second.outputs.contains(rank);
+}
+
 bool StepLedger::has_microbatch(std::uint64_t schedule_id) const {
   const auto step = steps_.find(schedule_id);
   return step != steps_.end() && step->second.microbatch;

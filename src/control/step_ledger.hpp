@@ -46,6 +46,8 @@ class StepLedger {
   /// That of its StepInputs; 0: no such step.
   [[nodiscard]] std::uint64_t sequence_of(std::uint64_t schedule_id) const;
   [[nodiscard]] bool is_complete(std::uint64_t schedule_id) const;
+  /// This rank sends outputs, and those of the step are here or were collected.
+  [[nodiscard]] bool has_outputs(std::uint64_t schedule_id, GlobalRank rank) const;
   [[nodiscard]] bool has_microbatch(std::uint64_t schedule_id) const;
   /// Ranks whose outputs of this step are missing.
   [[nodiscard]] std::vector<GlobalRank> missing(std::uint64_t schedule_id) const;

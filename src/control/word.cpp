@@ -51,7 +51,8 @@ Result<v1::Word> read_word(Bytes bytes) {
     return no_word(bytes.size(), "");
   if (word.has_heartbeat()) {
     const std::size_t size = word.heartbeat().ByteSizeLong();
-    const std::size_t entries = word.heartbeat().sent().size() + word.heartbeat().applied().size();
+    const std::size_t entries = word.heartbeat().sent().size() + word.heartbeat().applied().size() +
+                                static_cast<std::size_t>(word.heartbeat().waiting_for_size());
     if (size > kMaxHeartbeatBytes || entries > kMaxHeartbeatEntries) {
       return no_word(bytes.size(), ": a heartbeat of " + std::to_string(size) + " bytes and " +
                                        std::to_string(entries) + " entries; at most " +

@@ -10,6 +10,9 @@
 namespace tendon::v0::detail {
 namespace {
 
+// In a heartbeat.
+constexpr std::size_t kMaxAwaitedSaid = 64;
+
 // The workers of the controller's host read the same memory. No worker may write its tensors, so
 // that a program does not depend on where its worker runs.
 TensorDict to_read(TensorDict tensors) {
@@ -436,14 +439,29 @@ void WorkerCore::resend(const v1::ResendRequest& request) {
   stats_.resent += send_again(sender_of(request.flow()), request, word(), *pipe_);
 }
 
-std::string WorkerCore::waiting() const {
-  for (const auto& group : all_of(groups_)) {
+WorkerCore::Waiting WorkerCore::waiting() const {
+  const auto named = [&](const std::shared_ptr<Group>& group,
+                         const std::vector<GlobalRank>& members) -> std::optional<Waiting> {
+    if (group == nullptr) return std::nullopt;
     const GroupStatus status = group->status();
-    if (status.state == GroupStatus::State::in_operation) {
-      return to_string(status) + " on group \"" + status.group + "\"";
+    if (status.state != GroupStatus::State::in_operation) return std::nullopt;
+    Waiting found{to_string(status) + " on group \"" + status.group + "\"", {}};
+    for (const GroupRank rank : status.waiting_for) {
+      if (rank.value < members.size() && found.ranks.size() < kMaxAwaitedSaid)
+        found.ranks.push_back(members[rank.value]);
     }
-  }
-  return {};
+    return found;
+  };
+  const ParallelLayout& layout = place_.layout;
+  if (auto found = named(groups_.tensor, layout.tensor_group_of(place_.rank).value()))
+    return *std::move(found);
+  if (auto found = named(groups_.kv, layout.kv_group_of(place_.rank).value()))
+    return *std::move(found);
+  if (auto found = named(groups_.pipeline, layout.pipeline_group_of(place_.rank).value()))
+    return *std::move(found);
+  std::vector<GlobalRank> all(layout.world_size());
+  for (std::uint32_t rank = 0; rank < all.size(); ++rank) all[rank] = {rank};
+  return named(groups_.world, all).value_or(Waiting{});
 }
 
 std::uint64_t WorkerCore::collectives() const {
@@ -459,7 +477,9 @@ v1::Word WorkerCore::heartbeat(std::uint64_t ping) {
   (*heartbeat.mutable_sent())[v1::FLOW_STEP_MICROBATCH_OUTPUTS] = flows_.microbatches.sent();
   (*heartbeat.mutable_applied())[v1::FLOW_STEP_INPUTS] = flows_.inputs.applied();
   heartbeat.set_schedule_id(at_work_.schedule_id);
-  heartbeat.set_waiting(escaped(waiting(), kMaxControlTextBytes));
+  const Waiting waits = waiting();
+  heartbeat.set_waiting(escaped(waits.text, kMaxControlTextBytes));
+  for (const GlobalRank rank : waits.ranks) heartbeat.add_waiting_for(rank.value);
   heartbeat.set_load(load_.load(std::memory_order_relaxed));
   heartbeat.set_ping(ping);
   heartbeat.set_collectives(collectives());

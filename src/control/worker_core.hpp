@@ -138,7 +138,12 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   void heard(const v1::Heartbeat& heartbeat) TENDON_REQUIRES(mutex_);
   void resend(const v1::ResendRequest& request) TENDON_REQUIRES(mutex_);
   [[nodiscard]] v1::Word heartbeat(std::uint64_t ping) TENDON_REQUIRES(mutex_);
-  [[nodiscard]] std::string waiting() const TENDON_REQUIRES(mutex_);
+  /// What a thread waits for in a group, and the ranks that it waits for.
+  struct Waiting {
+    std::string text;
+    std::vector<GlobalRank> ranks;
+  };
+  [[nodiscard]] Waiting waiting() const TENDON_REQUIRES(mutex_);
   [[nodiscard]] std::uint64_t collectives() const TENDON_REQUIRES(mutex_);
 
   // Flows

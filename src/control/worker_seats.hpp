@@ -31,8 +31,6 @@ enum class SeatState : std::uint8_t {
   failing,  ///< the roster was closed, and it has not said that it freed everything
 };
 
-enum class StepsInFlight : std::uint8_t { none, some };
-
 /// The place of one rank at the controller.
 struct WorkerSeat {
   using Flow = FlowReceiver<v1::StepMessage>;
@@ -45,7 +43,13 @@ struct WorkerSeat {
   WorkerStatus heard = {};      // by the last heartbeat
   std::chrono::steady_clock::time_point heard_at = {};
   std::uint64_t progress = 0;  // steps taken and given, collectives ended
+  /// When it last made progress, or owed nothing and was given a step.
   std::chrono::steady_clock::time_point progress_at = {};
+  /// The same, or when it last said that it waits for others.
+  std::chrono::steady_clock::time_point busy_since = {};
+  /// While a roster is formed: since then it has not replied.
+  std::optional<std::chrono::steady_clock::time_point> asked_at = {};
+  std::uint64_t in_roster = 0;  // the last that it entered, by its heartbeats
   /// Inputs that it has taken, by its words and its outputs. An output may overtake a request to
   /// send inputs again: what is kept for that is heard.applied_inputs, by words alone.
   std::uint64_t taken_inputs = 0;
@@ -55,13 +59,17 @@ struct WorkerSeat {
   Flow outputs = {};
   Flow microbatches = {};
 
-  /// The last heartbeat, as it is old now. `in_flight`: is there a step?
-  [[nodiscard]] WorkerStatus status(StepsInFlight in_flight) const {
-    const auto now = std::chrono::steady_clock::now();
-    WorkerStatus status = heard;
-    status.age = now - heard_at;
-    if (in_flight == StepsInFlight::some) status.stalled = now - progress_at;
-    return status;
+  void begin_work(std::chrono::steady_clock::time_point now) { progress_at = busy_since = now; }
+  /// A roster is over, or begins: what it said of its steps is no longer so.
+  void forget_steps(std::chrono::steady_clock::time_point now) {
+    heard.schedule_id = 0;
+    heard.waiting.clear();
+    heard.waiting_for.clear();
+    heard.applied_inputs = 0;
+    taken_inputs = 0;
+    outputs = {};
+    microbatches = {};
+    begin_work(now);
   }
   /// Tensors that have not left are void.
   void end_tensors() {
@@ -83,7 +91,9 @@ struct WorkerSeat {
 /// Cost:    a look at each rank.
 class WorkerSeats {
  public:
-  explicit WorkerSeats(std::uint32_t world_size) : seats_(world_size) {}
+  explicit WorkerSeats(std::uint32_t world_size) : seats_(world_size) {
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) seats_[rank].heard.rank = {rank};
+  }
 
   [[nodiscard]] std::uint32_t size() const noexcept {
     return static_cast<std::uint32_t>(seats_.size());
@@ -118,10 +128,12 @@ class WorkerSeats {
     return ranks;
   }
   [[nodiscard]] bool all(SeatState state) const { return in(state).size() == seats_.size(); }
-  /// A step is given out after none was in flight: nobody has been slow with it.
-  void begin_progress() {
-    const auto now = std::chrono::steady_clock::now();
-    for (WorkerSeat& seat : seats_) seat.progress_at = now;
+  /// Its worker has gone: of this one only its name is known.
+  void vacate(GlobalRank rank) {
+    WorkerSeat& seat = seats_[rank.value];
+    WorkerStatus known{.rank = rank, .identity = std::move(seat.heard.identity)};
+    seat = WorkerSeat{};
+    seat.heard = std::move(known);
   }
   /// Those of CURVE that the workers said, by rank.
   [[nodiscard]] std::vector<std::string> public_keys() const {

@@ -126,6 +126,11 @@ GroupStatus Group::status() const {
     status.sequence = found->sequence;
     status.elapsed = found->elapsed;
     status.waiting_for = std::move(found->awaited);
+  } else if (const auto message = core_->waits().first()) {
+    status.state = GroupStatus::State::in_operation;
+    status.operation = message->what;
+    status.elapsed = detail::MessageWaits::Clock::now() - message->since;
+    if (message->peer) status.waiting_for = {*message->peer};
   } else if (core_->has_ended()) {
     status.state = GroupStatus::State::ended;
   }
@@ -135,7 +140,8 @@ GroupStatus Group::status() const {
 std::string to_string(const GroupStatus& status) {
   if (status.state == GroupStatus::State::idle) return "idle";
   if (status.state == GroupStatus::State::ended) return "its epoch has ended";
-  std::string text = "in " + status.operation + " #" + std::to_string(status.sequence);
+  std::string text = "in " + status.operation;
+  if (status.sequence != 0) text += " #" + std::to_string(status.sequence);
   for (const GroupRank& rank : status.waiting_for)
     text += (&rank == status.waiting_for.data() ? ", waiting for rank " : ", rank ") +
             std::to_string(rank.value);

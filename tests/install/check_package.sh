@@ -49,6 +49,15 @@ with_pkg_config() {
   run "$out/pkg_config"
 }
 
+control_with_pkg_config() {
+  if [ "$control" = OFF ]; then return; fi
+  local flags
+  flags=$(pkg-config --cflags --libs tendon_control)
+  # shellcheck disable=SC2086  # one word per flag
+  "$cxx" -std=c++20 "$here/control_consumer.cpp" $flags -o "$out/control_pkg_config"
+  run "$out/control_pkg_config"
+}
+
 control=OFF
 if grep -q '^TENDON_CONTROL_BUILT:[A-Z]*=ON$' "$build/CMakeCache.txt"; then control=ON; fi
 
@@ -87,6 +96,7 @@ fi
 use_prefix "$work/installed"
 with_cmake
 with_pkg_config
+control_with_pkg_config
 
 mv "$work/installed" "$work/moved"
 use_prefix "$work/moved"

@@ -127,6 +127,14 @@ TEST_F(ControlledProcesses, WhileOneIsStoppedInACollectiveTheOthersReplyAndSayWh
   others.reply_until(stopped_at + 1500ms, id_, id_);
   ASSERT_TRUE(succeeds(give("reduce")));
   others.reply_until(stopped_at + 3s, id_ - 1, id_);
+  // It said that it waits itself, and says nothing any more: it alone holds up the step.
+  std::vector<WorkerStatus> all;
+  EXPECT_TRUE(eventually([&] {
+    all = controller_.status().workers;
+    return all[2].stalled > 3s;
+  }));
+  EXPECT_EQ(all[2].state, WorkerStatus::State::owes);
+  for (const std::uint32_t rank : {0U, 1U}) EXPECT_EQ(all[rank].stalled, 0s) << rank;
   workers_[2]->signal(SIGCONT);
   EXPECT_TRUE(succeeds(controller_.cancel_step(id_ - 1, kPatience)));
   EXPECT_EQ(collect(id_ - 1), "6");

@@ -144,10 +144,51 @@ def test_a_lost_worker_is_replaced(controller, team):
     assert controller.status().state == "closed"
     with pytest.raises(tendon.Timeout, match="rank 1 of 2 did not come"):
         controller.rebuild(timeout=0.1)
+    survivor, lost = controller.status().workers
+    assert survivor.state in ("failing", "rebuilding") and lost.state == "gone"
+    assert "worker 1" in lost.identity and "gone" in repr(lost)
     team.start(1, echo)
     controller.rebuild(timeout=PATIENCE_S)
     controller.broadcast(10, b"again")
     assert controller.collect(10, timeout=PATIENCE_S)[0].payload == b"rank 0: again"
+    controller.stop(timeout=PATIENCE_S)
+    team.join()
+
+
+def test_the_worker_for_which_the_others_wait_is_named(controller, team):
+    over = threading.Event()
+
+    def hang(worker):
+        step = worker.next_step(timeout=PATIENCE_S)
+        over.wait(PATIENCE_S)
+        worker.tensor_group.barrier(timeout=PATIENCE_S)
+        worker.send_outputs(step.schedule_id)
+        echo(worker)
+
+    def wait_for_it(worker):
+        step = worker.next_step(timeout=PATIENCE_S)
+        worker.tensor_group.barrier(timeout=PATIENCE_S)
+        worker.send_outputs(step.schedule_id)
+        echo(worker)
+
+    team.start(0, wait_for_it)
+    team.start(1, hang)
+    controller.wait_for_workers(timeout=PATIENCE_S)
+    controller.broadcast(1)
+    statuses = []
+
+    def is_named():
+        statuses[:] = controller.status().workers
+        return statuses[1].stalled > 0.5 and statuses[0].waiting_for == [1]
+
+    try:
+        assert eventually(is_named)
+    finally:
+        over.set()
+    assert statuses[0].stalled == 0 and statuses[0].waiting.startswith("in barrier #")
+    assert statuses[1].state == "owes" and statuses[1].waiting == ""
+    controller.collect(1, timeout=PATIENCE_S)
+    assert eventually(lambda: [one.state for one in controller.status().workers] == ["running", "running"])
     controller.stop(timeout=PATIENCE_S)
     team.join()
 
@@ -183,7 +224,7 @@ def test_what_a_program_says_of_its_failure_ends_no_worker(controller, team, kin
         worker.rebuild(kind(text), timeout=PATIENCE_S)
         echo(worker)
 
-    team.start(0, fail_once)
+    team.start(0, fail_once)  # the one whose outputs are waited for
     team.start(1, echo)
     controller.wait_for_workers(timeout=PATIENCE_S)
     controller.broadcast(1)
@@ -330,6 +371,57 @@ def test_the_main_module_needs_neither_zeromq_nor_protobuf():
     # The same question finds them where they are.
     own = needed(sys.modules["tendon._control"])
     assert any("zmq" in name for name in own) and any("protobuf-lite" in name for name in own)
+
+
+# The page
+
+class _Death(Exception):
+    """A program that ends in the midst of a step."""
+
+
+def test_the_worker_of_the_page_survives_a_death_inside_a_collective(controller, messages):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "control.md").read_text()
+    [block] = [block for block in page.split("```") if block.startswith("python\n") and "# Six others" in block]
+    program = compile(block.split("# Six others", 1)[1].partition("\n")[2], "docs/control.md", "exec")
+    freed, failures = [], []
+
+    def run(rank, compute):
+        try:
+            with tendon.Context(name=f"worker {rank}") as context:
+                exec(program, {
+                    "tendon": tendon, "messages": messages, "layout": controller.layout, "rank": rank, "compute": compute,
+                    "free_all_sequences": lambda: freed.append(rank),
+                    "Worker": lambda _, layout, rank: control.Worker(
+                        controller.address, layout, rank, context=context, timeout=PATIENCE_S)})
+        except _Death:
+            pass
+        except BaseException as error:  # noqa: BLE001: shown below
+            failures.append(error)
+
+    def meet(inputs, group):
+        group.barrier(timeout=PATIENCE_S)
+        return b"met"
+
+    def die(inputs, group):
+        raise _Death
+
+    threads = [threading.Thread(target=run, args=each) for each in ((0, meet), (1, die), (1, meet))]
+    for thread in threads[:2]:
+        thread.start()
+    controller.wait_for_workers(timeout=PATIENCE_S)
+    controller.broadcast(1)
+    with pytest.raises(tendon.WorkerLost):
+        controller.collect(1, timeout=PATIENCE_S)
+    threads[1].join(PATIENCE_S)
+    threads[2].start()
+    controller.rebuild(timeout=PATIENCE_S)
+    controller.broadcast(2)
+    assert controller.collect(2, timeout=PATIENCE_S)[0].payload == b"met"
+    controller.stop(timeout=PATIENCE_S)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert failures == [] and freed == [0]
 
 
 # Messages

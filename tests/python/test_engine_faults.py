@@ -44,16 +44,48 @@ def test_a_worker_whose_outputs_are_wrong_is_replaced(checkpoint, golden, tmp_pa
         engine.close()
 
 
-def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden):
-    engine = Engine((1, 1, 1), checkpoint, "--hang-timeout", "10")
+@pytest.mark.parametrize(("layout", "rank"), [((1, 1, 1), 0), ((1, 2, 1), 0), ((1, 2, 1), 1), ((3, 1, 1), 1)])
+def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden, layout, rank):
+    """It alone: those that wait for it, in a collective or for its message, live."""
+    engine = Engine(layout, checkpoint, "--hang-timeout", "10")
+    try:
+        def stop():
+            engine.until(lambda: len(engine.tokens.get("hung 0", [])) >= 4)
+            engine.kill(rank, signal.SIGSTOP)
+
+        run_golden(engine, golden, "hung", stop)
+        engine.until(lambda: engine.status["roster"] > 1)
+        assert [death["rank"] for death in engine.status["deaths"]] == [rank]
+    finally:
+        engine.close()
+
+
+def test_a_worker_that_hangs_while_a_roster_is_formed_is_replaced_too(checkpoint, golden):
+    engine = Engine((1, 2, 1), checkpoint, "--hang-timeout", "10")
     try:
         def stop():
             engine.until(lambda: len(engine.tokens.get("hung 0", [])) >= 4)
             engine.kill(0, signal.SIGSTOP)
+            engine.kill(1)
 
         run_golden(engine, golden, "hung", stop)
-        engine.until(lambda: engine.status["roster"] > 1)
-        assert engine.status["deaths"][-1]["rank"] == 0
+        engine.until(lambda: {death["rank"] for death in engine.status["deaths"]} == {0, 1})
+    finally:
+        engine.close()
+
+
+def test_all_workers_may_be_killed_at_one_moment(checkpoint, golden, capfd):
+    engine = Engine((1, 3, 1), checkpoint)
+    try:
+        def kill():
+            engine.until(lambda: len(engine.tokens.get("killed 0", [])) >= 4)
+            pids = [engine.pid_of(rank) for rank in range(3)]
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+        run_golden(engine, golden, "killed", kill)
+        engine.until(lambda: sorted(death["rank"] for death in engine.status["deaths"]) == [0, 1, 2])
+        assert "before it joined" not in capfd.readouterr().err
     finally:
         engine.close()
 

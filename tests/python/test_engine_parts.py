@@ -320,8 +320,10 @@ def test_moves_of_a_step_share_its_deadline():
     moves.sum_over_tensor(torch.zeros(2))
     assert moves.gather_over_kv(torch.zeros(2)).shape == (3, 2)
     said = moves.end()
-    none, first, second = group.limits
-    assert none == {} and 0 < second["timeout"] <= first["timeout"] <= 50
+    moves.begin(3, None, 90_000)
+    moves.sum_over_tensor(torch.zeros(2))
+    none, first, second, alone = group.limits
+    assert none == {"timeout": 30} and alone == {"timeout": 90} and 0 < second["timeout"] <= first["timeout"] <= 50
     assert said.move > 0 and said.wait >= 0 and said.compute > 0
 
 

@@ -37,6 +37,12 @@ std::uint64_t wall_clock_ns() {
                                         .count());
 }
 
+/// For one move of a step: a worker that hangs is killed before those that wait for it give up,
+/// also where they waited before while it was at work.
+std::uint32_t move_timeout_ms(std::chrono::seconds hang_timeout) {
+  return static_cast<std::uint32_t>(std::chrono::milliseconds(2 * hang_timeout + 30s).count());
+}
+
 /// The controller's texts name the worker first: "rank 2 (...) ...".
 std::uint32_t rank_in(const std::string& text) {
   unsigned rank = 0;
@@ -49,7 +55,7 @@ tendon::Result<std::unique_ptr<Engine>> Engine::open(EngineOptions options) {
   TENDON_TRY(context, tendon::Context::create({.name = "engine controller"}));
   auto engine = std::make_unique<Engine>(std::move(options), std::move(context));
   Engine* self = engine.get();
-  tendon::ControllerOptions control;
+  tendon::ControllerOptions control{.hang_timeout = self->options_.hang_timeout};
   if (!self->options_.start_workers.usual.empty()) {
     self->processes_.emplace(self->options_.start_workers);
     TENDON_CHECK(self->processes_->prepare());
@@ -153,19 +159,16 @@ void Engine::tell_front() {
 }
 
 Value Engine::workers_now() const {
-  const tendon::ControllerStatus status = controller_->status();
   Value::List workers;
-  for (std::uint32_t rank = 0; rank < options_.layout.world_size(); ++rank) {
-    const auto at =
-        std::ranges::find(status.workers, tendon::GlobalRank{rank}, &tendon::WorkerStatus::rank);
-    const bool alive = at != status.workers.end();
-    const auto known = identities_.find(rank);
+  for (const tendon::WorkerStatus& worker : controller_->status().workers) {
+    const auto known = identities_.find(worker.rank.value);
     workers.emplace_back(Value::Map{
-        {"rank", rank},
+        {"rank", worker.rank.value},
         {"identity", known == identities_.end() ? std::string() : known->second.to_string()},
-        {"alive", alive},
-        {"waiting", alive ? at->waiting : std::string()},
-        {"step_ms", meter_.of_rank(rank, alive ? at->load : 0)}});
+        {"alive", worker.state != tendon::WorkerStatus::State::gone},
+        {"state", tendon::to_string(worker.state)},
+        {"waiting", worker.waiting},
+        {"step_ms", meter_.of_rank(worker.rank.value, worker.load)}});
   }
   return workers;
 }
@@ -174,15 +177,10 @@ void Engine::tell_status() {
   const Clock::time_point now = Clock::now();
   status_due_ = now + kStatusInterval;
   const tendon::ControllerStatus status = controller_->status();
-  for (const tendon::WorkerStatus& worker : status.workers) {
-    identities_.insert_or_assign(worker.rank.value, worker.identity);
-  }
+  note_identities(status);
   if (processes_) {
     for (const tendon::WorkerStatus& worker : status.workers) {
-      // Those that wait in a collective wait for the one that hangs.
-      if (worker.stalled >= options_.hang_timeout && worker.waiting.empty()) {
-        processes_->kill(worker.rank);
-      }
+      if (worker.stalled >= options_.hang_timeout) processes_->kill(worker.rank);
     }
   }
   // A worker may die while there is no step to collect.
@@ -221,9 +219,10 @@ void Engine::form_roster() {
 }
 
 void Engine::look_at_forming() {
-  if (forming_.wait_for(0s) != std::future_status::ready) return restart_ended_workers();
+  if (forming_.wait_for(0s) != std::future_status::ready) return look_at_exits();
   const tendon::Result<void> formed = forming_.get();
   if (formed.has_value()) {
+    look_at_exits();  // those that were replaced
     state_ = State::running;
     forming_failures_ = 0;
     return;
@@ -235,23 +234,55 @@ void Engine::look_at_forming() {
   form_roster();
 }
 
-/// The controller starts a worker once; one whose program ends before it joins would be missed
-/// until the time for forming is over.
-void Engine::restart_ended_workers() {
-  if (!processes_) return;
-  for (const WorkerProcesses::Exit& exit : processes_->reap()) {
-    const tendon::ControllerStatus status = controller_->status();
-    if (std::ranges::find(status.workers, tendon::GlobalRank{exit.rank},
-                          &tendon::WorkerStatus::rank) != status.workers.end()) {
-      continue;
-    }
-    const std::string what =
-        "the program of rank " + std::to_string(exit.rank) + " ended before it joined: " + exit.how;
-    std::cerr << "engine_controller: " << what << "\n";
-    if (++forming_failures_ >= kMaxFormingFailures) return fail(what);
-    const auto started = processes_->start({exit.rank}, controller_->address());
-    if (!started.has_value()) return fail(started.error().message());
+void Engine::note_identities(const tendon::ControllerStatus& status) {
+  for (const tendon::WorkerStatus& worker : status.workers) {
+    // The last one's, where there is none now.
+    if (worker.identity.pid != 0) identities_.insert_or_assign(worker.rank.value, worker.identity);
   }
+}
+
+void Engine::reap() {
+  if (!processes_) return;
+  for (WorkerProcesses::Exit& exit : processes_->reap()) exits_.push_back(std::move(exit));
+}
+
+/// The controller starts another worker where one that had joined has ended. One whose program ends
+/// before it joins would be missed until the time for forming is over: it is started here.
+void Engine::look_at_exits() {
+  reap();
+  const tendon::ControllerStatus status = controller_->status();
+  note_identities(status);
+  for (const WorkerProcesses::Exit& exit : std::exchange(exits_, {})) {
+    const tendon::PeerIdentity& last = status.workers[exit.rank].identity;
+    const std::string name =
+        "rank " + std::to_string(exit.rank) + " (" +
+        (last.pid == exit.pid ? last.to_string() : "pid " + std::to_string(exit.pid)) + ")";
+    if (exit.replaced) {
+      note_death(
+          exit.rank, exit.pid,
+          name + " was replaced while a roster was formed; its process ended by " + exit.how);
+    } else if (last.pid == exit.pid) {
+      note_death(
+          exit.rank, exit.pid,
+          name + " is gone; its process ended by " + exit.how + " while a roster was formed");
+    } else {
+      const std::string what = "the program of rank " + std::to_string(exit.rank) +
+                               " ended before it joined: " + exit.how;
+      std::cerr << "engine_controller: " << what << "\n";
+      if (++forming_failures_ >= kMaxFormingFailures) return fail(what);
+      const auto started = processes_->start({exit.rank}, controller_->address());
+      if (!started.has_value()) return fail(started.error().message());
+    }
+  }
+}
+
+void Engine::note_death(std::uint32_t rank, std::int64_t pid, std::string what) {
+  if (pid != 0 && std::exchange(last_deaths_[rank], pid) == pid) return;
+  std::cerr << "engine_controller: " << what << "\n";
+  deaths_.emplace_back(Value::Map{{"rank", rank},
+                                  {"what", std::move(what)},
+                                  {"at", static_cast<double>(wall_clock_ns()) / 1e9}});
+  if (deaths_.size() > kDeathsShown) deaths_.erase(deaths_.begin());
 }
 
 /// Which ranks are gone, and how they went. A survivor may be the first to say something: that its
@@ -259,36 +290,34 @@ void Engine::restart_ended_workers() {
 /// little later. Nobody is gone where a worker lives on after an error of its own.
 std::map<std::uint32_t, std::string> Engine::find_lost(std::span<const tendon::GlobalRank> killed) {
   std::map<std::uint32_t, std::string> lost;
-  std::map<std::uint32_t, std::string> exits;
   const Clock::time_point until = Clock::now() + kFindLostPatience;
   while (true) {
-    if (processes_) {
-      for (WorkerProcesses::Exit& exit : processes_->reap()) exits[exit.rank] = std::move(exit.how);
-    }
+    reap();
     const tendon::ControllerStatus status = controller_->status();
+    note_identities(status);
     lost.clear();
-    for (std::uint32_t rank = 0; rank < options_.layout.world_size(); ++rank) {
-      if (std::ranges::find(status.workers, tendon::GlobalRank{rank},
-                            &tendon::WorkerStatus::rank) != status.workers.end()) {
-        continue;
-      }
-      const auto exit = exits.find(rank);
-      lost[rank] = exit == exits.end() ? std::string() : exit->second;
+    bool all_known = true;
+    for (const tendon::WorkerStatus& worker : status.workers) {
+      const auto exit = std::ranges::find_if(exits_, [&](const WorkerProcesses::Exit& each) {
+        return each.rank == worker.rank.value && each.pid == worker.identity.pid;
+      });
+      const bool is_gone = worker.state == tendon::WorkerStatus::State::gone;
+      if (!is_gone && exit == exits_.end()) continue;
+      // One of the two is there a little before the other.
+      if (!is_gone || (processes_ && exit == exits_.end())) all_known = false;
+      lost[worker.rank.value] = exit == exits_.end() ? std::string() : exit->how;
     }
     const bool all_gone = std::ranges::all_of(
         killed, [&](tendon::GlobalRank rank) { return lost.contains(rank.value); });
-    const bool all_known = !lost.empty() && all_gone &&
-                           (!processes_ || std::ranges::none_of(lost, [](const auto& each) {
-                             return each.second.empty();
-                           }));
-    if (all_known || Clock::now() >= until) return lost;
+    if ((all_known && all_gone && !lost.empty()) || Clock::now() >= until) return lost;
     std::this_thread::sleep_for(kLook);
   }
 }
 
 void Engine::lose_workers(const tendon::Error& why, std::span<const tendon::GlobalRank> killed) {
   auto lost = find_lost(killed);
-  if (lost.empty()) lost.emplace(rank_in(why.detail), "");
+  const bool nobody_died = lost.empty();
+  if (nobody_died) lost.emplace(rank_in(why.detail), "");
   const std::uint32_t first = lost.begin()->first;
   std::string cause;
   for (const auto& [rank, how] : lost) {
@@ -298,13 +327,12 @@ void Engine::lose_workers(const tendon::Error& why, std::span<const tendon::Glob
              why.detail;
     }
     if (!how.empty()) what += "; its process ended by " + how;
-    std::cerr << "engine_controller: " << what << "\n";
     if (rank == first) cause = what;
-    deaths_.emplace_back(Value::Map{{"rank", rank},
-                                    {"what", std::move(what)},
-                                    {"at", static_cast<double>(wall_clock_ns()) / 1e9}});
-    if (deaths_.size() > kDeathsShown) deaths_.erase(deaths_.begin());
+    note_death(rank, nobody_died ? 0 : identities_[rank].pid, std::move(what));
   }
+  std::erase_if(exits_, [&](const WorkerProcesses::Exit& exit) {
+    return lost.contains(exit.rank) && identities_[exit.rank].pid == exit.pid;
+  });
   scheduler_.lose_workers(
       {.rank = first, .host = identities_[first].host, .cause = std::move(cause)});
   in_flight_.clear();
@@ -331,6 +359,7 @@ void Engine::give_steps() {
   while (auto step = scheduler_.next_step()) {
     const std::uint64_t schedule_id = step->scheduler_output().schedule_id();
     meter_.given(*step, Clock::now());
+    step->set_move_timeout_ms(move_timeout_ms(options_.hang_timeout));
     const auto given = controller_->broadcast(
         {.schedule_id = schedule_id, .payload = payload_of(*step)}, kBroadcastPatience);
     if (!given.has_value()) {

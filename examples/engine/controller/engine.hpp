@@ -12,6 +12,7 @@
 #include <string>
 #include <tendon/control/controller.hpp>
 #include <tendon/runtime/context.hpp>
+#include <vector>
 
 #include "controller/front.hpp"
 #include "controller/inbox.hpp"
@@ -28,7 +29,7 @@ struct EngineOptions {
   std::string front_address;
   WorkerCommands start_workers;
   std::string model;  ///< its name, for the status
-  /// A worker that was started here and makes no progress with a step for so long is killed.
+  /// A worker that was started here and holds up steps, or the next roster, for so long is killed.
   std::chrono::seconds hang_timeout{30};
   /// After the signal to stop, what was accepted may take so long to its end.
   std::chrono::seconds drain_timeout{30};
@@ -69,13 +70,18 @@ class Engine {
   [[nodiscard]] tendon::Value workers_now() const;
   void form_roster();
   void look_at_forming();
-  void restart_ended_workers();
+  void look_at_exits();
+  void note_identities(const tendon::ControllerStatus& status);
+  /// Processes of workers that have ended since the last call are in exits_ then.
+  void reap();
   void give_steps();
   void take_outputs();
   void take(std::uint64_t schedule_id, const std::vector<tendon::StepOutputs>& outputs);
   [[nodiscard]] std::map<std::uint32_t, std::string> find_lost(
       std::span<const tendon::GlobalRank> killed);
   /// `killed`: those that the engine itself has ended, and which are waited for.
+  /// Says who died, once for each process.
+  void note_death(std::uint32_t rank, std::int64_t pid, std::string what);
   void lose_workers(const tendon::Error& why, std::span<const tendon::GlobalRank> killed = {});
   /// What these said cannot be used, so nothing else of theirs can: they are replaced like dead
   /// ones. The engine fails where it did not start them.
@@ -96,6 +102,8 @@ class Engine {
   std::uint32_t forming_failures_ = 0;  ///< of this roster
   std::deque<std::uint64_t> in_flight_;
   std::map<std::uint32_t, tendon::PeerIdentity> identities_;  ///< the last of each rank
+  std::vector<WorkerProcesses::Exit> exits_;                  ///< that were not looked at
+  std::map<std::uint32_t, std::int64_t> last_deaths_;         ///< their processes
   tendon::Value::List deaths_;
   Clock::time_point status_due_{};
   std::optional<Clock::time_point> ends_at_;  ///< set by a signal

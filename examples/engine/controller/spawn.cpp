@@ -72,11 +72,12 @@ tendon::Result<pid_t> spawn(std::vector<std::string> words, int input) {
   return pid;
 }
 
-void kill_and_reap(pid_t pid) {
+int kill_and_reap(pid_t pid) {
   kill(pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  return status;
 }
 
 }  // namespace engine

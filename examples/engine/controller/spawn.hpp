@@ -17,6 +17,7 @@ namespace engine {
 /// that Ctrl-C at a terminal reaches the controller alone, and with no blocked signals.
 [[nodiscard]] tendon::Result<pid_t> spawn(std::vector<std::string> words, int input = -1);
 
-void kill_and_reap(pid_t pid);
+/// Its status, as of waitpid().
+int kill_and_reap(pid_t pid);
 
 }  // namespace engine

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "controller/spawn.hpp"
 
@@ -54,7 +55,8 @@ tendon::Result<void> WorkerProcesses::start(tendon::GlobalRank rank, const std::
   {
     const std::lock_guard lock(mutex_);
     if (const auto before = running_.find(rank.value); before != running_.end()) {
-      kill_and_reap(before->second);
+      const int status = kill_and_reap(before->second);
+      replaced_.push_back({rank.value, before->second, text_of(status), true});
       running_.erase(before);
     }
   }
@@ -81,12 +83,12 @@ tendon::Result<pid_t> WorkerProcesses::born(const std::string& command) {
 }
 
 std::vector<WorkerProcesses::Exit> WorkerProcesses::reap() {
-  std::vector<Exit> exits;
   const std::lock_guard lock(mutex_);
+  std::vector<Exit> exits = std::exchange(replaced_, {});
   std::erase_if(running_, [&](const auto& each) {
     int status = 0;
     if (waitpid(each.second, &status, WNOHANG) != each.second) return false;
-    exits.push_back({each.first, text_of(status)});
+    exits.push_back({each.first, each.second, text_of(status)});
     return true;
   });
   return exits;
@@ -102,7 +104,7 @@ void WorkerProcesses::end(std::chrono::steady_clock::time_point until) {
     std::this_thread::sleep_for(kLook);
   }
   const std::lock_guard lock(mutex_);
-  for (const auto& [rank, pid] : running_) kill_and_reap(pid);
+  for (const auto& [rank, pid] : running_) (void)kill_and_reap(pid);
   running_.clear();
 }
 

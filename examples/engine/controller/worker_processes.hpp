@@ -50,7 +50,9 @@ class WorkerProcesses {
 
   struct Exit {
     std::uint32_t rank;
-    std::string how;  ///< "exit code 1"
+    pid_t pid;
+    std::string how;        ///< "exit code 1"
+    bool replaced = false;  ///< by start(), which found it there
   };
   /// Those that have ended since the last call.
   [[nodiscard]] std::vector<Exit> reap();
@@ -66,6 +68,7 @@ class WorkerProcesses {
   std::unique_ptr<Nursery> nursery_;
   std::mutex mutex_;
   std::map<std::uint32_t, pid_t> running_;
+  std::vector<Exit> replaced_;  // since the last reap()
 };
 
 }  // namespace engine

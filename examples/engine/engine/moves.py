@@ -15,7 +15,7 @@ from .layout import Groups
 from .step import StepError, StepNs
 
 _STEP_TAG = 0x53746570  # "Step"
-# For each move of a step that names no deadline: a rank of an engine is never busy with anything else so long.
+# For each move of a step that names neither a deadline nor a timeout: a rank of an engine is never busy with anything else so long.
 _MOVE_PATIENCE_S = 30.0
 
 
@@ -27,12 +27,14 @@ class Moves:
         self._least_ns: dict[tuple[str, int], int] = {}
         self._wait_ns = self._move_ns = self._begun_ns = self._schedule_id = 0
         self._until: float | None = None
+        self._each = {"timeout": _MOVE_PATIENCE_S}
 
-    def begin(self, schedule_id: int, deadline_ms: int | None) -> None:
-        """A step begins, whose moves have this long all together."""
+    def begin(self, schedule_id: int, deadline_ms: int | None, move_timeout_ms: int | None = None) -> None:
+        """A step begins, whose moves have deadline_ms all together; without it move_timeout_ms, each of them."""
         self._schedule_id = schedule_id
         self._wait_ns = self._move_ns = 0
         self._begun_ns = time.perf_counter_ns()
+        self._each = {"timeout": _MOVE_PATIENCE_S if move_timeout_ms is None else move_timeout_ms / 1000}
         self._until = None if deadline_ms is None else time.monotonic() + deadline_ms / 1000
 
     def end(self) -> StepNs:
@@ -84,8 +86,7 @@ class Moves:
         return all_of_them
 
     def _limit(self) -> dict[str, Any]:
-        left = _MOVE_PATIENCE_S if self._until is None else self._until - time.monotonic()
-        return {"timeout": max(left, 0.001)}
+        return self._each if self._until is None else {"timeout": max(self._until - time.monotonic(), 0.001)}
 
     def _timed(self, kind: str, array: torch.Tensor, move: Callable[[dict[str, Any]], object]) -> None:
         """Counts the shortest time that such a move of this size ever took as moving, what is beyond as waiting:

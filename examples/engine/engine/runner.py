@@ -61,7 +61,7 @@ class StepRunner:
         if not self._whole:
             raise StepError("StepRunner: the step before ended by an error; call reset() first")
         self._whole = False
-        self._moves.begin(step.scheduler_output.schedule_id, step.deadline_ms)
+        self._moves.begin(step.scheduler_output.schedule_id, step.deadline_ms, step.move_timeout_ms)
         with torch.inference_mode():
             chunks = self.sequences.apply(step)
             logits = self._decoder.forward(self._batches.of(chunks)) if chunks else None

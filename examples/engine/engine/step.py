@@ -122,7 +122,8 @@ class StepInputs:
     scheduler_output: SchedulerOutput
     new_seq_params: tuple[SequenceParams, ...] = ()
     pending_step_outputs: tuple[PendingStepOutput, ...] = ()
-    deadline_ms: int | None = None  # for all of the step's moves together; None: 30 s for each
+    deadline_ms: int | None = None  # for all of the step's moves together; None: move_timeout_ms, for each
+    move_timeout_ms: int | None = None  # None: 30 s
 
 
 @dataclass(frozen=True)

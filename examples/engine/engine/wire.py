@@ -25,7 +25,8 @@ def step_inputs(payload: bytes) -> StepInputs:
             PendingStepOutput(SchedulerOutput(one.scheduler_output.schedule_id),
                               tuple(map(_sampler_output, one.sampler_outputs)))
             for one in said.pending_step_outputs),
-        deadline_ms=said.deadline_ms or None)
+        deadline_ms=said.deadline_ms or None,
+        move_timeout_ms=said.move_timeout_ms or None)
 
 
 def step_outputs(outputs: StepOutputs) -> bytes:

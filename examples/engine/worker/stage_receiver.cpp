@@ -14,8 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kStepTag = 0x53746570;  // "Step"; _STEP_TAG of moves.py
-// For one move, where the step has no deadline: what a Context in Python has.
-constexpr auto kMovePatience = 30s;
+// For one move, where the step says nothing: what a Context in Python has.
+constexpr std::chrono::milliseconds kMovePatience = 30s;
 
 std::uint64_t ns_of(std::chrono::steady_clock::duration time) {
   return static_cast<std::uint64_t>(
@@ -24,10 +24,13 @@ std::uint64_t ns_of(std::chrono::steady_clock::duration time) {
 
 }  // namespace
 
-void StageReceiver::begin(std::uint64_t schedule_id, std::uint32_t deadline_ms) {
-  schedule_id_ = schedule_id;
-  until_ = deadline_ms == 0 ? tendon::Deadline::never()
-                            : tendon::Deadline(std::chrono::milliseconds(deadline_ms));
+void StageReceiver::begin(const tendon::v1::StepInputs& step) {
+  schedule_id_ = step.scheduler_output().schedule_id();
+  until_ = step.deadline_ms() == 0
+               ? tendon::Deadline::never()
+               : tendon::Deadline(std::chrono::milliseconds(step.deadline_ms()));
+  move_timeout_ = step.move_timeout_ms() == 0 ? kMovePatience
+                                              : std::chrono::milliseconds(step.move_timeout_ms());
   begun_ = Clock::now();
   wait_ = move_ = {};
 }
@@ -68,7 +71,7 @@ tendon::v1::StepDurations StageReceiver::end() const {
 }
 
 tendon::Deadline StageReceiver::deadline() const {
-  return until_.is_never() ? tendon::Deadline(kMovePatience) : until_;
+  return until_.is_never() ? tendon::Deadline(move_timeout_) : until_;
 }
 
 }  // namespace engine

@@ -26,8 +26,8 @@ class StageReceiver {
   explicit StageReceiver(tendon::WorkerGroups groups) : groups_(std::move(groups)) {}
 
   void regroup(tendon::WorkerGroups groups) { groups_ = std::move(groups); }
-  /// A step begins; deadline_ms: of all of its moves together, 0 for the usual one of each.
-  void begin(std::uint64_t schedule_id, std::uint32_t deadline_ms);
+  /// A step begins.
+  void begin(const tendon::v1::StepInputs& step);
   [[nodiscard]] tendon::Result<void> receive(const tendon::Tensor& into);
   /// The step is over.
   [[nodiscard]] tendon::v1::StepDurations end() const;
@@ -39,6 +39,7 @@ class StageReceiver {
   tendon::WorkerGroups groups_;
   std::uint64_t schedule_id_ = 0;
   tendon::Deadline until_ = tendon::Deadline::never();
+  std::chrono::milliseconds move_timeout_{};
   Clock::time_point begun_;
   Clock::duration wait_{};
   Clock::duration move_{};

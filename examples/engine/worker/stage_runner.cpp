@@ -11,7 +11,7 @@ namespace engine {
 
 tendon::Result<v1::StepOutputs> StageRunner::run(const v1::StepInputs& step) {
   const std::uint64_t schedule_id = step.scheduler_output().schedule_id();
-  receiver_.begin(schedule_id, step.deadline_ms());
+  receiver_.begin(step);
   TENDON_TRY(chunks, sequences_.apply(step));
   TENDON_TRY(logits, compute(chunks));
   v1::StepOutputs outputs;

@@ -38,8 +38,14 @@ struct ControllerOptions {
   std::chrono::milliseconds idle_heartbeat{1000};
   std::chrono::milliseconds step_heartbeat{100};
   /// Starts a process that connects as this rank: called by wait_for_workers() and rebuild() for
-  /// each place that is empty, once an attempt. Without it they wait for one that comes by itself.
+  /// each place that is empty, and again when a worker that came has ended. One of this rank that
+  /// was started before may be there still, stopped or hung: kill it first. Without this function
+  /// they wait for a worker that comes by itself.
   std::function<Result<void>(GlobalRank)> start_worker = {};
+  /// With start_worker: a worker that holds up rebuild() for so long after the roster closed loses
+  /// its place, and another one is started. It has not said that it is done with the roster, does
+  /// not reply, or does not enter the next one. The log names it.
+  std::chrono::milliseconds hang_timeout{30'000};
 };
 
 /// One controller gives steps to many workers and collects what they make of them.

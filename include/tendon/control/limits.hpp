@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxUnsentWords = 1024;
 inline constexpr std::uint64_t kMaxUnsentWordBytes = std::uint64_t{64} << 20;
 /// One word that sends nothing again [bytes].
 inline constexpr std::size_t kMaxWordBytes = std::size_t{256} << 10;
-/// A heartbeat [bytes], and the flows that it tells of.
+/// A heartbeat [bytes], and the flows and ranks that it tells of.
 inline constexpr std::size_t kMaxHeartbeatBytes = std::size_t{64} << 10;
 inline constexpr std::size_t kMaxHeartbeatEntries = 1024;
 /// A reason, or what a worker waits for, in a word [bytes]: what is longer is cut behind a whole

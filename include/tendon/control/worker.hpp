@@ -60,9 +60,10 @@ struct WorkerGroups {
 ///
 ///   for (;;) {
 ///     Result<Step> step = worker.next_step(Deadline::never());
-///     if (step.has_value()) { compute; worker.send_outputs(...); continue; }
-///     if (step.error().code == ErrorCode::end_of_stream) break;
-///     free all sequences; worker.rebuild(step.error(), 60s).value();
+///     Result<void> done = step.has_value() ? compute and send_outputs(...) : step.error();
+///     if (done.has_value()) continue;
+///     if (done.error().code == ErrorCode::end_of_stream) break;
+///     free all sequences; worker.rebuild(done.error(), 60s).value();
 ///   }
 ///
 /// Owns:    the worker pipe, three sockets, its groups, one thread for heartbeats. The controller's

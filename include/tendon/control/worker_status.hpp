@@ -12,28 +12,56 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What a controller knows of one worker: its last heartbeat.
+/// What a controller knows of one rank: its worker's last heartbeat.
 struct WorkerStatus {
+  enum class State : std::uint8_t {
+    running,     ///< in the roster, and owes nothing
+    owes,        ///< took a step and has not given its outputs, or has not taken one that was sent
+    failing,     ///< the roster is over, and it has not said that it is done with it
+    rebuilding,  ///< waits for the next roster, or enters it
+    gone,        ///< has no worker
+  };
   GlobalRank rank = {};
+  State state = State::gone;
+  /// Also that of one that is gone.
   PeerIdentity identity = {};
   /// The step at work, 0 when there is none.
   std::uint64_t schedule_id = 0;
   /// "in all_reduce #7 on group "tensor", waiting for rank 2 (1.2 s)"; empty when no collective
   /// waits.
   std::string waiting = {};
+  /// The same as ranks of the layout, where they are known.
+  std::vector<GlobalRank> waiting_for = {};
   /// What Worker::set_load() said last.
   double load = 0;
   /// WorkerOptions::free_blocks.
   std::uint64_t free_blocks = 0;
   /// Steps of this roster that it has taken.
   std::uint64_t applied_inputs = 0;
-  /// Since the worker last took or gave a step, or ended a collective, while a step is in flight: a
-  /// program that started it may kill one that hangs. Those that wait for it in a collective say
-  /// so in `waiting`. By its heartbeats.
+  /// How long it has held up steps: since it last took or gave one, ended a collective or waited
+  /// for others. 0 for a worker that owes nothing, and for one that waits for others and still says
+  /// so. Where all that owe wait, it is that of those for whom they wait. A program that started
+  /// this one may kill it.
   std::chrono::nanoseconds stalled{0};
   /// Since the heartbeat came.
   std::chrono::nanoseconds age{0};
 };
+
+[[nodiscard]] constexpr std::string_view to_string(WorkerStatus::State state) {
+  switch (state) {
+    case WorkerStatus::State::running:
+      return "running";
+    case WorkerStatus::State::owes:
+      return "owes";
+    case WorkerStatus::State::failing:
+      return "failing";
+    case WorkerStatus::State::rebuilding:
+      return "rebuilding";
+    case WorkerStatus::State::gone:
+      return "gone";
+  }
+  return "unknown";
+}
 
 /// What a controller does.
 enum class RosterState : std::uint8_t {
@@ -72,7 +100,7 @@ struct ControllerStatus {
   /// Why it was closed.
   std::string reason = {};
   std::vector<std::uint64_t> steps_in_flight = {};
-  /// Those that are there, by rank.
+  /// One for each rank, by rank.
   std::vector<WorkerStatus> workers = {};
 };
 

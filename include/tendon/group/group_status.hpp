@@ -15,7 +15,7 @@ inline namespace v0 {
 struct GroupStatus {
   enum class State : std::uint8_t {
     idle,
-    in_operation,  ///< a collective was called and is not over
+    in_operation,  ///< a collective was called and is not over, or a thread waits for a message
     ended,         ///< its epoch: shrink(), grow() or rebuild() make the next one
   };
   std::string group = {};   ///< its name
@@ -25,7 +25,7 @@ struct GroupStatus {
 
   // in_operation: the first in the order of the calls
   std::string operation = {};  ///< "all_reduce"
-  std::uint64_t sequence = 0;  ///< its number
+  std::uint64_t sequence = 0;  ///< its number; 0: a message between two members, such as "recv"
   /// Since it was found that it has to wait; 0 before that, and while a thread works on it.
   std::chrono::nanoseconds elapsed{0};
   /// Between hosts, and over tcp, those whose message comes next: they may wait for others.

@@ -23,13 +23,12 @@ constexpr const char* kWorkerDoc =
     "        while True:\n"
     "            try:\n"
     "                step = worker.next_step()\n"
+    "                worker.send_outputs(step.schedule_id, compute(step, worker.tensor_group))\n"
     "            except tendon.EndOfStream:  # the controller stopped\n"
     "                break\n"
-    "            except tendon.RosterClosed as error:  # another worker was lost\n"
+    "            except tendon.Error as error:  # the roster is over, or a collective failed\n"
     "                free_all_sequences()\n"
-    "                worker.rebuild(error, timeout=60)\n"
-    "                continue\n"
-    "            worker.send_outputs(step.schedule_id, compute(step, worker.tensor_group))\n\n"
+    "                worker.rebuild(error, timeout=60)\n\n"
     "The controller's questions are answered whatever the program does, also while it\n"
     "holds the GIL. Steps are moved by one thread at a time.";
 

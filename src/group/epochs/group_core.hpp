@@ -14,6 +14,7 @@
 #include "group/epochs/call_queue.hpp"
 #include "group/epochs/epoch_end.hpp"
 #include "group/epochs/message_box.hpp"
+#include "group/epochs/message_waits.hpp"
 #include "group/epochs/seats.hpp"
 #include "group/membership/early_words.hpp"
 #include "group/membership/mesh.hpp"
@@ -79,6 +80,7 @@ class GroupCore final : public MeshListener,
   [[nodiscard]] bool has_ended() const noexcept { return !end_.runs(); }
   [[nodiscard]] CallQueue& calls() noexcept { return calls_; }
   [[nodiscard]] MessageBox& messages() noexcept { return messages_; }
+  [[nodiscard]] MessageWaits& waits() noexcept { return waits_; }
   /// nullopt: that process has none in this group.
   [[nodiscard]] std::optional<GroupPlace> place_of(MeshPlace mesh_place) const;
   /// lost(), once all that it sent before it went has arrived.
@@ -146,6 +148,7 @@ class GroupCore final : public MeshListener,
   const ByPlace<MeshPlace> mesh_places_;
   const GroupPlace self_;
   MessageBox messages_;
+  MessageWaits waits_;
 
   CallQueue calls_;
 

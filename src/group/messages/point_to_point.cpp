@@ -36,6 +36,24 @@ Result<void> check_rank(const GroupCore& core, const Epoch& epoch, GroupRank ran
                                        : " of " + std::to_string(epoch.size()) + " members")};
 }
 
+/// Group::status() is told of a wait once the first look was in vain.
+class WaitsSoon {
+ public:
+  WaitsSoon(GroupCore& core, std::string_view what, std::optional<GroupRank> peer)
+      : core_(core), what_(what), peer_(peer) {}
+  /// Behind a look: false.
+  [[nodiscard]] bool not_yet() {
+    if (!here_) here_.emplace(core_.waits(), what_, peer_);
+    return false;
+  }
+
+ private:
+  GroupCore& core_;
+  const std::string_view what_;
+  const std::optional<GroupRank> peer_;
+  std::optional<MessageWaits::Here> here_;
+};
+
 /// A message under way, with what it needs until it has left.
 struct Sending {
   std::shared_ptr<Epoch> epoch;
@@ -97,11 +115,12 @@ void queue(GroupCore& core, Sending& sending) {
 Result<void> finish_sending(GroupCore& core, Sending& sending, std::string_view what,
                             Deadline deadline) {
   Link& link = sending.channel().link();
+  WaitsSoon waits(core, what, sending.rank);
   const bool done = core.context()->wait(&link, deadline, [&] {
     if (sending.done() || core.context()->unusable()) return true;
     core.context()->poll_link(link);
     sending.channel().advance();
-    return sending.done();
+    return sending.done() || waits.not_yet();
   });
   if (!done && sending.channel().withdraw(*sending.outbound)) {
     return Error{ErrorCode::timeout, "group.send",
@@ -190,10 +209,11 @@ Result<MessageBox::Entry> wait_for(GroupCore& core, const Wanted& wanted, std::s
   Result<std::optional<MessageBox::Entry>> found = std::optional<MessageBox::Entry>();
   PostedReceive posted(core, wanted);
   Link* const link = wanted.link();
+  WaitsSoon waits(core, what, wanted.rank);
   const bool done = core.context()->wait(link, deadline, [&] {
     if (link != nullptr) core.context()->poll_link(*link);
     found = look(core, wanted, posted, what, accepts);
-    return !found || *found || core.context()->unusable();
+    return !found || *found || core.context()->unusable() || waits.not_yet();
   });
   TENDON_CHECK(core.context()->usable("group.recv"));
   if (!found) return std::move(found).error();
@@ -340,6 +360,7 @@ class SendCompletion final : public CompletionState<void>, public Work {
       : core_(std::move(core)), sending_(std::move(sending)) {}
   void drive(Deadline deadline) override {
     Link& link = sending_.channel().link();
+    const MessageWaits::Here here(core_->waits(), "send", sending_.rank);
     (void)core_->context()->wait(&link, deadline, [&] {
       core_->context()->poll_link(link);
       return !progress();
@@ -385,6 +406,7 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
   }
   void drive(Deadline deadline) override {
     Link* const link = wanted_.link();
+    const MessageWaits::Here here(core_->waits(), "recv", wanted_.rank);
     (void)core_->context()->wait(link, deadline, [&] {
       if (link != nullptr) core_->context()->poll_link(*link);
       return !progress();

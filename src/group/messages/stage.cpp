@@ -31,6 +31,7 @@ class StageSend final : public CompletionState<void>, public Work {
       stages_->context()->add_work(std::static_pointer_cast<StageSend>(shared_from_this()));
   }
   void drive(Deadline deadline) override {
+    const MessageWaits::Here here(stages_->waits(), "send_to_stage", peer_);
     (void)stages_->context()->wait(nullptr, deadline, [this] { return !progress(); });
   }
   void cancel() override {

@@ -65,6 +65,7 @@ void StageReceive::go_on() {
 }
 
 void StageReceive::drive(Deadline deadline) {
+  const MessageWaits::Here here(stages_->waits(), "recv_from_stage", peer_);
   (void)stages_->context()->wait(nullptr, deadline, [this] { return !progress(); });
 }
 

@@ -10,7 +10,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penal
 
 
 def inputs_message(step: StepInputs) -> bytes:
-    made = messages.StepInputs(deadline_ms=step.deadline_ms or 0)
+    made = messages.StepInputs(deadline_ms=step.deadline_ms or 0, move_timeout_ms=step.move_timeout_ms or 0)
     for params in step.new_seq_params:
         new = made.new_seq_params.add(seq_id=params.seq_id, prompt_token_ids=params.prompt_token_ids,
                                       block_size=params.block_size, eos_token_id=params.eos_token_id or 0)

@@ -50,6 +50,38 @@ TEST_P(StatusOverPaths, NamesTheMemberThatDoesNotCome) {
   test::run_members(3, body, {.transport = GetParam(), .group = {.name = "watched"}});
 }
 
+TEST_P(StatusOverPaths, NamesTheMemberWhoseMessageDoesNotCome) {
+  std::atomic<int> seen{0};
+  const auto body = [&](Context&, Group& group) {
+    const Tensor number = Tensor::of<float>({1}, {1});
+    if (group.rank().value == 0) {
+      EXPECT_TRUE(test::eventually([&] { return seen == 2; }));
+      for (const std::uint32_t rank : {1U, 2U})
+        EXPECT_TRUE(group.send(number, {.rank = GroupRank{rank}}, 30s));
+      return;
+    }
+    std::thread watchdog([&] {
+      GroupStatus status;
+      EXPECT_TRUE(test::eventually([&] {
+        status = group.status();
+        return status.state == GroupStatus::State::in_operation;
+      }));
+      EXPECT_EQ(status.operation, "recv");
+      EXPECT_EQ(status.sequence, 0u);
+      EXPECT_EQ(status.waiting_for, std::vector{GroupRank{0}});
+      EXPECT_THAT(to_string(status), StartsWith("in recv, waiting for rank 0 ("));
+      ++seen;
+    });
+    if (group.rank().value == 1)
+      EXPECT_TRUE(group.recv(number, {.rank = GroupRank{0}}, 30s));
+    else
+      EXPECT_TRUE(group.recv_async(number, {.rank = GroupRank{0}}).wait(30s));
+    watchdog.join();
+    EXPECT_EQ(to_string(group.status()), "idle");
+  };
+  test::run_members(3, body, {.transport = GetParam(), .group = {.name = "watched"}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, StatusOverPaths,
                          testing::Values(Transport::automatic, Transport::tcp));
 
