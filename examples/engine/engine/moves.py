@@ -15,7 +15,8 @@ from .layout import Groups
 from .step import StepError, StepNs
 
 _STEP_TAG = 0x53746570  # "Step"
-# For each move of a step that names neither a deadline nor a timeout: a rank of an engine is never busy with anything else so long.
+# For each move of a step that names neither a deadline nor a timeout: a rank of an engine is never busy with anything else
+# so long.
 _MOVE_PATIENCE_S = 30.0
 
 
