@@ -77,8 +77,10 @@ class Hostile {
   }
   void join() {
     // A pipe that ends is heard of later.
-    const auto empty = [&] { return controller_->status().workers.empty(); };
-    while (!empty()) std::this_thread::yield();
+    const auto is_there = [](const WorkerStatus& worker) {
+      return worker.state != WorkerStatus::State::gone;
+    };
+    while (std::ranges::any_of(controller_->status().workers, is_there)) std::this_thread::yield();
     pipe_.emplace(Pipe::connect(there_, controller_->address(), kPatience).value());
     v1::Word word;
     word.mutable_join()->set_version(detail::kControlVersion);
