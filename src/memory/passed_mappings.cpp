@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/passed_mappings.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <fstream>
 #include <string>
 
@@ -11,16 +13,26 @@ namespace {
 constexpr std::uint64_t kUsualMaxMapCount = 65530;  // of Linux, where /proc says nothing
 constexpr std::uint64_t kPart = 4;
 
-std::atomic<std::uint64_t> mapped_count{0};
+constinit std::atomic<std::uint64_t> mapped_count{0};
+constinit std::atomic<std::uint64_t> known_most{0};  // 0: not read yet
+
+std::uint64_t read_most() {
+  std::ifstream file("/proc/sys/vm/max_map_count");
+  std::string line;
+  std::getline(file, line);
+  std::uint64_t count = 0;
+  std::from_chars(line.data(), line.data() + line.size(), count);
+  return std::max<std::uint64_t>(1, (count != 0 ? count : kUsualMaxMapCount) / kPart);
+}
 
 }  // namespace
 
 std::uint64_t most_passed_mappings() {
-  static const std::uint64_t most = [] {
-    std::ifstream file("/proc/sys/vm/max_map_count");
-    std::uint64_t count = 0;
-    return (file >> count && count != 0 ? count : kUsualMaxMapCount) / kPart;
-  }();
+  std::uint64_t most = known_most.load(std::memory_order_relaxed);
+  if (most == 0) {
+    most = read_most();
+    known_most.store(most, std::memory_order_relaxed);
+  }
   return most;
 }
 

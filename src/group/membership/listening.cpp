@@ -31,8 +31,9 @@ std::string without_scope(std::string host) {
 
 std::string host_of(const SocketAddress& address) { return parts_of(address.to_string()).host; }
 
+std::string at(const std::string& host, const std::string& port) { return host + ":" + port; }
 std::string at(const std::string& host, std::uint16_t port) {
-  return host + ":" + std::to_string(port);
+  return at(host, std::to_string(port));
 }
 
 bool is_loopback(const std::string& host) {
@@ -189,13 +190,13 @@ std::vector<std::string> addresses_for_others(std::span<const std::string> bound
     const auto [host, port] = parts_of(one);
     const bool takes_first = host == "[::]" || (host == "0.0.0.0" && !first.starts_with('['));
     if (is_of_all_interfaces(one) && is_first_dialable && takes_first)
-      add(addresses, first + ":" + port);
+      add(addresses, at(first, port));
   }
   for (const std::string& one : bound) {
     if (!is_of_all_interfaces(one)) continue;
     const auto [host, port] = parts_of(one);
     for (const std::string& each : host == "[::]" ? hosts.ipv6 : hosts.ipv4)
-      add(addresses, each + ":" + port);
+      add(addresses, at(each, port));
   }
   // Others can do nothing with it, and may take it for their own.
   const auto keeps_in = [](const std::string& one) {
