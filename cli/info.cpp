@@ -184,7 +184,7 @@ Value::Map setting(Value value, const char* variable = nullptr) {
           {"variable", variable}};
 }
 
-/// One that is what its variable says.
+/// A setting that is as its variable says.
 Value::Map said(const char* variable) { return setting(text_of(variable), variable); }
 
 /// Where the members of a group meet that name no rendezvous: what a launcher said, if

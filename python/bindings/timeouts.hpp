@@ -5,7 +5,7 @@
 
 namespace tendon::python {
 
-/// What a call waits at most where neither it nor its Context names a timeout.
+/// The longest wait of a call where neither it nor its Context names a timeout.
 inline constexpr std::chrono::seconds kTimeout{30};
 /// The same for collectives, whose timeout ends the epoch of all members:
 /// docs/collectives.md#how-long-a-collective-waits

@@ -14,6 +14,11 @@ namespace {
 // From a collective that fails because a member died to the end of that member's worker pipe.
 constexpr std::chrono::milliseconds kCauseComesWithin{100};
 
+std::string behind(std::uint64_t step, std::uint64_t first, const std::string& why) {
+  return "step " + std::to_string(step) + " waits for step " + std::to_string(first) +
+         ", which another thread gives out" + (why.empty() ? "" : "; " + why);
+}
+
 }  // namespace
 
 ControllerCore::ControllerCore(const ParallelLayout& layout, ControllerOptions options,
@@ -519,13 +524,9 @@ Result<void> ControllerCore::await_room(std::uint64_t schedule_id, Deadline dead
     const bool is_first = turns_.first() == schedule_id;
     if (is_first && steps_.has_room() && seats_.behind(must_be_applied()).empty()) break;
     if (deadline.has_passed()) {
-      std::string why = why_no_room();
-      if (!is_first) {
-        why = "step " + std::to_string(schedule_id) + " waits for step " +
-              std::to_string(turns_.first()) + ", which another thread gives out" +
-              (why.empty() ? "" : "; " + why);
-      }
-      return Error{ErrorCode::timeout, "control.broadcast", std::move(why)};
+      const std::string why = why_no_room();
+      return Error{ErrorCode::timeout, "control.broadcast",
+                   is_first ? why : behind(schedule_id, turns_.first(), why)};
     }
     if (is_first)
       service(deadline);

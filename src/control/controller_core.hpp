@@ -109,7 +109,7 @@ class ControllerCore final : public PipeListener,
   // Rosters: roster.cpp
   [[nodiscard]] Result<void> form(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> fill_seats(Deadline deadline) TENDON_REQUIRES(mutex_);
-  /// Those that were started while the places of one roster are filled.
+  /// Workers that were started while the places of one roster are filled.
   struct Started {
     PeerIdentity after;  ///< the worker that was there before
     std::uint32_t times = 0;

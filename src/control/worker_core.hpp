@@ -138,7 +138,7 @@ class WorkerCore final : public PipeListener, public std::enable_shared_from_thi
   void heard(const v1::Heartbeat& heartbeat) TENDON_REQUIRES(mutex_);
   void resend(const v1::ResendRequest& request) TENDON_REQUIRES(mutex_);
   [[nodiscard]] v1::Word heartbeat(std::uint64_t ping) TENDON_REQUIRES(mutex_);
-  /// What a thread waits for in a group, and the ranks that it waits for.
+  /// The operation that a thread waits for in a group, and the ranks that it needs.
   struct Waiting {
     std::string text;
     std::vector<GlobalRank> ranks;

@@ -148,7 +148,7 @@ class WorkerSeats {
       if (seat.pipe != nullptr) seat.pipe->send(word);
     }
   }
-  /// Those that have not taken the inputs up to this number, by rank.
+  /// The ranks that have not taken the inputs up to this number.
   [[nodiscard]] std::vector<GlobalRank> behind(std::uint64_t sequence) const {
     std::vector<GlobalRank> ranks;
     for (std::uint32_t rank = 0; rank < size(); ++rank) {

@@ -12,7 +12,7 @@
 namespace tendon {
 inline namespace v0 {
 
-/// What a controller knows of one rank: its worker's last heartbeat.
+/// One rank as its controller knows it, by its last heartbeat.
 struct WorkerStatus {
   enum class State : std::uint8_t {
     running,     ///< in the roster, and owes nothing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a publisher says of its topic. What a subscriber asks for is in SubscriberOptions.
+// A publisher's promises for its topic. SubscriberOptions has the wishes of a subscriber.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher of this process left in its environment.
+// The words that the launcher of this process left in its environment.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ struct Resolved {
   std::vector<SocketAddress> found;
 };
 
-/// What this host has.
+/// The addresses of this host.
 struct OwnAddresses {
   std::vector<InterfaceAddress> interfaces;
   bool ipv6_takes_ipv4 = true;  ///< see ipv6_takes_ipv4()
