@@ -28,6 +28,7 @@ void bind_worker_status(nb::module_& module) {
           "waiting_for",
           [](const WorkerStatus& self) {
             std::vector<std::uint32_t> ranks;
+            ranks.reserve(self.waiting_for.size());
             for (const GlobalRank rank : self.waiting_for) ranks.push_back(rank.value);
             return ranks;
           },
