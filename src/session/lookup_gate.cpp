@@ -15,8 +15,8 @@ constinit PerProcess<LookupGate> gate_of_process;
 
 }  // namespace
 
-/// What fork() calls. The attributes cannot express a lock that one function takes and another one
-/// gives back.
+/// The functions that fork() calls. The attributes cannot express a lock that one function takes
+/// and another one gives back.
 struct LookupForks {
   static void prepare() TENDON_UNCHECKED_LOCKS {
     LookupGate& gate = gate_of_process.get();

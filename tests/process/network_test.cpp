@@ -183,7 +183,7 @@ TEST_F(GroupOverNetworks, LocalListensToNoOtherHost) {
   EXPECT_TRUE(is_error(member(1).line(), "timeout", "Connection refused"));
 }
 
-// What a host calls itself is a loopback address there, as Debian's installer writes it.
+// The name of a host is a loopback address there, as Debian's installer writes it.
 TEST_F(GroupOverNetworks, TheRendezvousMayBeLoopbackAtRank0) {
   for (const std::uint32_t members_per_host : {1u, 2u}) {
     SCOPED_TRACE(std::to_string(members_per_host) + " members on each host");

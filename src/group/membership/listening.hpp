@@ -37,7 +37,8 @@ struct OwnAddresses {
 };
 
 struct ListenWish {
-  /// What was asked for, and the word for who did: "GroupOptions::listen", "TENDON_LISTEN".
+  /// The address that was asked for, and the name of what asks: "GroupOptions::listen",
+  /// "TENDON_LISTEN".
   std::optional<Resolved> told;
   std::string told_by;
   Profile profile = Profile::local;

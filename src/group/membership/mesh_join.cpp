@@ -240,7 +240,7 @@ Result<Mesh::Dialled> Mesh::dial(std::uint32_t place, std::span<const std::strin
 // Each address once. Nothing: another round may succeed.
 Result<std::optional<Mesh::Dialled>> Mesh::dial_each(std::span<const std::string> addresses,
                                                      Deadline deadline, Attempts& attempts) {
-  // What a store says may be of a process that is gone, and it is asked again.
+  // A store may name a process that is gone, so it is asked again.
   const bool is_all = addresses.size() == 1 && rendezvous_.store() == nullptr;
   for (const std::string& address : addresses) {
     auto connected = connect(*context_, address, options_.profile,

@@ -83,6 +83,13 @@ class StartedWorkers : public testing::Test {
   std::unique_ptr<WorkerThreads> workers_;
 };
 
+/// The step that says that the roster is closed: the first one, or the one behind it.
+Result<Step> step_after_the_close(Worker& worker) {
+  Result<Step> step = worker.next_step(kPatience);
+  if (step.has_value()) step = worker.next_step(kPatience);
+  return step;
+}
+
 TEST_F(StartedWorkers, OneThatNeverSaysThatItIsDoneWithTheRosterIsReplaced) {
   std::promise<void> stuck;
   std::promise<void> over;
@@ -90,8 +97,7 @@ TEST_F(StartedWorkers, OneThatNeverSaysThatItIsDoneWithTheRosterIsReplaced) {
   Controller& controller =
       open({echo_steps, take_a_step_and_die,
             [&](Worker& worker) {
-              Result<Step> step = worker.next_step(kPatience);
-              if (step.has_value()) step = worker.next_step(kPatience);
+              const Result<Step> step = step_after_the_close(worker);
               ASSERT_TRUE(fails_with(step, ErrorCode::roster_closed));
               stuck.set_value();
               over.get_future().wait();
@@ -121,8 +127,7 @@ TEST_F(StartedWorkers, OneThatDoesNotEnterTheNextRosterIsReplaced) {
   Controller& controller =
       open({echo_steps, take_a_step_and_die,
             [&](Worker& worker) {
-              Result<Step> step = worker.next_step(kPatience);
-              if (step.has_value()) step = worker.next_step(kPatience);
+              const Result<Step> step = step_after_the_close(worker);
               ASSERT_TRUE(fails_with(step, ErrorCode::roster_closed));
               // It says that it is done, and is not there when all others are.
               EXPECT_TRUE(fails_with(worker.rebuild(step.error(), kBriefly), ErrorCode::timeout));

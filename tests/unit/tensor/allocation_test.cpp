@@ -77,7 +77,7 @@ TEST(Allocations, PackedDictsNeedNone) {
   EXPECT_GT(sum, 0u);
 }
 
-// What the headers say of size and cost. Other compilers and libraries may differ; these hold here.
+// The sizes and costs that the headers name. Other compilers and libraries may differ.
 static_assert(sizeof(TensorDict) == 11 * sizeof(void*));
 static_assert(sizeof(Tensor) > 300 && sizeof(Tensor) < 400);
 
