@@ -85,6 +85,7 @@ Result<void> ControllerCore::may_join(const v1::Join& join) const {
   const auto refuse = [](std::string text) {
     return Error{ErrorCode::invalid_argument, "control.join", std::move(text)};
   };
+  if (roster_.state == RosterState::failed) return roster_error("control.join");
   if (join.version() != kControlVersion) {
     return Error{ErrorCode::version_mismatch, "control.join",
                  "the worker speaks version " + std::to_string(join.version()) +

@@ -128,6 +128,8 @@ class ControllerCore final : public PipeListener,
   [[nodiscard]] Result<void> probe(Deadline deadline) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Result<void> compare_ready() const TENDON_REQUIRES(mutex_);
   void close_roster(Error why) TENDON_REQUIRES(mutex_);
+  /// No further roster is formed: the workers are told why, and lose their places.
+  void end_as_failed(Error why) TENDON_REQUIRES(mutex_);
   [[nodiscard]] Error roster_error(std::string_view where) const TENDON_REQUIRES(mutex_);
   /// The same, with the death that was behind a failure; waits a little for it.
   [[nodiscard]] Error await_cause(std::string_view where, Deadline deadline)

@@ -53,12 +53,28 @@ Result<void> ControllerCore::form(Deadline deadline) {
       return probed;
     last = probed.error();
   }
-  roster_.state = RosterState::failed;
-  roster_.why_closed = {ErrorCode::worker_lost, "control.form",
-                        std::to_string(kMaxRosterAttempts) +
-                            " attempts to form a roster failed; the last: " + last.detail};
-  changed();
+  end_as_failed({ErrorCode::worker_lost, "control.form",
+                 std::to_string(kMaxRosterAttempts) +
+                     " attempts to form a roster failed; the last: " + last.detail});
   return roster_.why_closed;
+}
+
+void ControllerCore::end_as_failed(Error why) {
+  roster_.state = RosterState::failed;
+  roster_.why_closed = std::move(why);
+  // No worker waits until its own deadline for a roster that nobody forms.
+  std::vector<std::shared_ptr<WorkerPipe>> pipes;
+  for (const GlobalRank rank : seats_.taken()) {
+    WorkerSeat& seat = seats_.at(rank);
+    pipes.push_back(seat.pipe);
+    seat.end_tensors();
+    seats_.vacate(rank);
+  }
+  const Error said = roster_.why_closed;
+  changed();
+  mutex_.unlock();
+  for (const auto& pipe : pipes) pipe->cancel(said);
+  mutex_.lock();
 }
 
 Result<void> ControllerCore::start_missing(std::map<GlobalRank, Started>& started) {
