@@ -18,9 +18,11 @@
 #include <utility>
 #include <zmq.hpp>
 
+#include "control/flow_door.hpp"
 #include "control/ipc_names.hpp"
 #include "control/zap_door.hpp"
 #include "core/fork_guard.hpp"
+#include "core/left_to_parent.hpp"
 #include "core/process_wide.hpp"
 #include "core/text.hpp"
 #include "core/thread_room.hpp"
@@ -113,14 +115,21 @@ zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type,
   return socket;
 }
 
+/// Between hosts.
+struct Guarded {
+  std::string secret_key;
+  std::shared_ptr<FlowDoor> door;  // null: within one host
+};
+
 /// A socket of a controller. Between hosts only workers with a key of the roster get in.
-zmq::socket_t make_bound(zmq::context_t& context, zmq::socket_type type, const std::string& host,
-                         const std::string& secret_key) {
+Result<zmq::socket_t> make_bound(zmq::context_t& context, zmq::socket_type type,
+                                 const Guarded& guarded) {
   zmq::socket_t socket = make_socket(context, type, std::chrono::milliseconds(0));
-  if (host.empty()) return socket;
+  if (guarded.door == nullptr) return socket;
+  TENDON_CHECK(guarded.door->watch(socket));
   socket.set(zmq::sockopt::ipv6, true);
   socket.set(zmq::sockopt::curve_server, true);
-  socket.set(zmq::sockopt::curve_secretkey, secret_key);
+  socket.set(zmq::sockopt::curve_secretkey, guarded.secret_key);
   socket.set(zmq::sockopt::zap_domain, "tendon");
   return socket;
 }
@@ -170,7 +179,7 @@ void poll(std::span<zmq::pollitem_t> items, Deadline deadline) {
 
 /// How the socket of StepInputs is made, and made anew.
 struct InputsSocket {
-  std::function<zmq::socket_t()> make;
+  std::function<Result<zmq::socket_t>()> make;
   std::string host;  // empty: the runtime directory
   std::size_t most_subscriptions = 0;
 };
@@ -201,7 +210,7 @@ class ZmqControllerSockets final : public ControllerSockets {
     const Lock lock(mutex_);
     try {
       count_subscriptions();
-      if (subscriptions_ > again_.most_subscriptions) drop_strangers();
+      if (subscriptions_ > again_.most_subscriptions) TENDON_CHECK(drop_strangers());
       if (!is_bound_) TENDON_CHECK(bind_again());
       // A subscriber whose queue is full misses it: a worker asks for it, a stranger may not.
       (void)try_send(*inputs_.get(), message);
@@ -243,14 +252,16 @@ class ZmqControllerSockets final : public ControllerSockets {
     }
   }
   // ZeroMQ keeps each of their subscriptions, and has no way to end one connection.
-  void drop_strangers() TENDON_REQUIRES(mutex_) {
+  [[nodiscard]] Result<void> drop_strangers() TENDON_REQUIRES(mutex_) {
     log(LogLevel::warn, "control.inputs",
         std::to_string(subscriptions_) +
             " subscriptions have come to the flow of StepInputs, which workers do not make: its "
             "connections are made anew");
-    inputs_ = Socket(again_.make());
+    TENDON_TRY(inputs, again_.make());
+    inputs_ = Socket(std::move(inputs));
     subscriptions_ = 0;
     is_bound_ = false;
+    return {};
   }
   // Meanwhile messages that are published are lost, and asked for again.
   [[nodiscard]] Result<void> bind_again() TENDON_REQUIRES(mutex_) {
@@ -370,6 +381,7 @@ class ZmqNetwork final : public StepNetwork {
   ~ZmqNetwork() override {
     if (process_ != process_number()) {
       (void)door_.release();  // NOLINT(bugprone-unused-return-value): its thread is the parent's
+      leave_to_parent(flows_);
       return;
     }
     if (door_ != nullptr) context_->get()->shutdown();  // ends its thread
@@ -393,29 +405,29 @@ class ZmqNetwork final : public StepNetwork {
           TENDON_TRY(door, ZapDoor::open(*context));
           door_ = std::move(door);
         }
+        if (flows_ == nullptr) {
+          TENDON_TRY(flows, FlowDoor::open(*context));
+          flows_ = std::move(flows);
+        }
         door_->let_in(place.worker_keys);
       }
-      const auto make = [&](zmq::socket_type type) {
-        return make_bound(*context, type, place.host, keys.secret_key);
-      };
-      InputsSocket again{
-          .make =
-              [context, place, secret_key = keys.secret_key] {
-                zmq::socket_t inputs =
-                    make_bound(*context, zmq::socket_type::xpub, place.host, secret_key);
-                inputs.set(zmq::sockopt::sndhwm, static_cast<int>(place.queued_inputs));
-                // Only subscriptions come here.
-                inputs.set(zmq::sockopt::maxmsgsize, kMaxSubscriptionBytes);
-                return inputs;
-              },
-          .host = place.host,
-          .most_subscriptions = place.most_subscriptions};
-      zmq::socket_t inputs = again.make();
+      const Guarded guarded{keys.secret_key, place.host.empty() ? nullptr : flows_};
+      InputsSocket again{.make = [context, place, guarded]() -> Result<zmq::socket_t> {
+                           TENDON_TRY(inputs,
+                                      make_bound(*context, zmq::socket_type::xpub, guarded));
+                           inputs.set(zmq::sockopt::sndhwm, static_cast<int>(place.queued_inputs));
+                           // Only subscriptions come here.
+                           inputs.set(zmq::sockopt::maxmsgsize, kMaxSubscriptionBytes);
+                           return inputs;
+                         },
+                         .host = place.host,
+                         .most_subscriptions = place.most_subscriptions};
+      TENDON_TRY(inputs, again.make());
       TENDON_TRY(inputs_at, bind_somewhere(inputs, place.host, names));
-      zmq::socket_t outputs = make(zmq::socket_type::pull);
+      TENDON_TRY(outputs, make_bound(*context, zmq::socket_type::pull, guarded));
       outputs.set(zmq::sockopt::rcvhwm, kQueuedOutputs);
       TENDON_TRY(outputs_at, bind_somewhere(outputs, place.host, names));
-      zmq::socket_t microbatches = make(zmq::socket_type::pull);
+      TENDON_TRY(microbatches, make_bound(*context, zmq::socket_type::pull, guarded));
       microbatches.set(zmq::sockopt::maxmsgsize, kMaxSignalBytes);
       TENDON_TRY(microbatches_at, bind_somewhere(microbatches, place.host, names));
       endpoints.inputs = std::move(inputs_at);
@@ -510,6 +522,7 @@ class ZmqNetwork final : public StepNetwork {
   std::shared_ptr<ZmqContext> context_;
   std::uint32_t process_;
   std::unique_ptr<ZapDoor> door_;
+  std::shared_ptr<FlowDoor> flows_;
 };
 
 }  // namespace

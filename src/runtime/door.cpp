@@ -2,7 +2,6 @@
 #include "runtime/door.hpp"
 
 #include <algorithm>
-#include <tendon/session/limits.hpp>
 
 namespace tendon::v0::detail {
 
@@ -26,7 +25,7 @@ Door::Verdict Door::enter(Number number, const std::optional<Source>& source, Ti
     const auto oldest = std::find_if(places_.begin(), places_.end(), is_both);
     if (oldest == places_.end()) return {};
     verdict.displaced = displace(oldest);
-  } else if (count(is_silent) >= kSilentPerListener) {
+  } else if (count(is_silent) >= most_silent_) {
     verdict.displaced = displace(std::find_if(places_.begin(), places_.end(), is_silent));
   }
   places_.push_back({number, source, Stage::silent, now, now});

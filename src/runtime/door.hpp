@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <tendon/core/export.hpp>
+#include <tendon/session/limits.hpp>
 #include <vector>
 
 #include "session/resolve.hpp"
@@ -20,13 +22,15 @@ inline constexpr std::string_view kNoPlace =
 /// Which connections may stand in front of a listener before their handshake is done, and for how
 /// long. It does no I/O and reads no clock.
 ///
-///   came     -- enter() --> silent: no whole frame yet        kSilentPerListener, the oldest goes
+///   came     -- enter() --> silent: no whole frame yet        most_silent, the oldest goes
 ///   silent   -- hear()  --> in the handshake                  kHandshakesPerListener
 ///   either   -- leave() --> a link, refused, hung up, or too late
 ///
 /// Both kinds together: kConnectionsPerSource from one address.
-class Door {
+class TENDON_API Door {
  public:
+  explicit Door(std::size_t most_silent = kSilentPerListener) : most_silent_(most_silent) {}
+
   using Time = std::chrono::steady_clock::time_point;
   using Number = std::uint64_t;
 
@@ -56,6 +60,7 @@ class Door {
   [[nodiscard]] std::size_t count(F condition) const;
   Number displace(std::vector<Place>::iterator place);
 
+  std::size_t most_silent_;
   std::vector<Place> places_;  // in the order of enter()
 };
 

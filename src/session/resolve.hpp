@@ -51,7 +51,7 @@ enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 /// The two addresses of a connected TCP socket, the connector's first: "127.0.0.1:40312 >
 /// 127.0.0.1:7000". Both ends of one connection say the same, unless a process between them ends
 /// it and makes another. Empty for a socket of another kind.
-[[nodiscard]] std::string connection_text(int fd, ConnectionEnd end);
+[[nodiscard]] TENDON_API std::string connection_text(int fd, ConnectionEnd end);
 
 /// The host of a connected socket's own address: "10.0.0.2", "[::1]"; empty for a unix socket.
 [[nodiscard]] TENDON_API std::string local_host(int fd);
@@ -60,7 +60,7 @@ enum class ConnectionEnd : std::uint8_t { connector, acceptor };
 using Source = std::array<std::byte, 16>;
 /// Where a connected socket was dialled from; nothing for loopback, for unix sockets and for this
 /// very host, whichever of its addresses was used.
-[[nodiscard]] std::optional<Source> remote_source(int fd);
+[[nodiscard]] TENDON_API std::optional<Source> remote_source(int fd);
 
 /// The address of a unix socket: a path, or a name in the abstract namespace with its '@'.
 /// invalid_argument beyond kMaxUnixPathBytes.

@@ -84,8 +84,14 @@ inline void connect_whole(int fd, sockaddr_in peer) {
       << "port " << ntohs(peer.sin_port) << ": " << std::strerror(errno);
 }
 
-inline detail::OwnedFd connect_raw(std::string_view address) {
+/// `from`: "127.0.0.7", instead of 127.0.0.1.
+inline detail::OwnedFd connect_raw(std::string_view address, const char* from = nullptr) {
   detail::OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (from != nullptr) {
+    sockaddr_in own = loopback(0);
+    EXPECT_EQ(inet_pton(AF_INET, from, &own.sin_addr), 1);
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof own), 0);
+  }
   connect_whole(fd.get(), loopback(Address::parse(address).value().port()));
   return fd;
 }

@@ -42,6 +42,9 @@ inline constexpr std::size_t kMaxStoreKeyBytes = 1024;
 inline constexpr std::size_t kMaxStoreQuestions = 64;
 /// From accepting a connection to a flow to the end of its handshake; a slower one is closed.
 inline constexpr std::chrono::milliseconds kFlowHandshakeTimeout{2000};
+/// Connections to one flow between hosts whose handshakes have not ended, the last that were
+/// accepted; kConnectionsPerSource of one host. The oldest is closed for another one.
+inline constexpr std::size_t kHandshakesPerFlow = 64;
 /// Connections to a controller that have not said which rank they are: the oldest gives way.
 inline constexpr std::size_t kMaxUnseatedWorkers = 64;
 /// Steps whose outputs are all there and were not collected: broadcast() accepts no further ones.

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <tendon/control/limits.hpp>
+#include <vector>
 #include <zmq.hpp>
 
 #include "control/wake.hpp"
@@ -230,6 +232,26 @@ TEST_F(ZmqFlows, EndSilentConnections) {
     got = TEMP_FAILURE_RETRY(recv(silent.get(), buffer, sizeof buffer, 0));
   } while (got > 0);
   EXPECT_TRUE(got == 0 || errno == ECONNRESET) << "it is still open";
+}
+
+TEST_F(ZmqFlows, KeepFewSilentConnectionsAndLetAWorkerIn) {
+  const CurveKeys known = worker_->make_keys().value();
+  const auto controller =
+      controller_->bind({.host = "127.0.0.1", .worker_keys = {known.public_key}}).value();
+  const StepEndpoints endpoints = controller->endpoints();
+  const auto worker = worker_->connect(endpoints, "127.0.0.1", known).value();
+  EXPECT_TRUE(hears(*controller, *worker, "before"));
+  const LogLines lines;
+  std::vector<detail::OwnedFd> silent;
+  const std::string address = "127.0.0.1:" + endpoints.inputs.substr(4);
+  // Other tests are refused from 127.0.0.1, and one address has one line a second.
+  while (silent.size() < 2 * kHandshakesPerFlow)
+    silent.push_back(connect_raw(address, "127.0.0.7"));
+  EXPECT_TRUE(eventually([&] { return lines.have("127.0.0.7"); }));
+  const auto other = detail::zmq_network().value();
+  const auto late = other->connect(endpoints, "127.0.0.1", known).value();
+  EXPECT_TRUE(hears(*controller, *late, "late"));
+  EXPECT_TRUE(hears(*controller, *worker, "after"));
 }
 
 TEST_F(ZmqFlows, AWorkerOpensNoPlaceThatThePeerChose) {
