@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A step to all workers and back: `--by tendon` is Controller and Worker, `--by zmq` the same
-// sockets alone (XPUB to SUB, PUSH to PULL over ipc), without numbers, rosters and resending. Every
-// worker returns what it got; the time is from the first call until the outputs of the last stage
-// are there.
+// sockets alone (XPUB to SUB, PUSH to PULL over ipc), without numbers, rosters and resending, and
+// `--by ring` a ring in shared memory at which everybody spins, as vLLM's message queue for one
+// host does. Every worker returns what it got; the time is from the first call until the outputs of
+// the last stage are there.
+#include <sys/mman.h>
+
 #include <array>
+#include <atomic>
 #include <tendon/control/controller.hpp>
 #include <tendon/control/worker.hpp>
 #include <zmq.hpp>
 
+#include "core/pause.hpp"
 #include "peers/peer.hpp"
 
 namespace {
@@ -117,19 +122,99 @@ void measure_zmq(std::uint32_t workers, std::size_t size_bytes, std::size_t warm
   for (const pid_t child : children) waitpid(child, nullptr, 0);
 }
 
+/// One writer, readers that have read all that it overwrites. A wait spins, and leaves the CPU now
+/// and then where there are fewer CPUs than processes.
+class Ring {
+ public:
+  static constexpr std::uint64_t kSlots = 8;
+
+  Ring(std::size_t readers, std::size_t size_bytes)
+      : readers_(readers), size_bytes_(size_bytes), counts_(map<Count>(readers + 1)) {
+    slots_ = map<std::byte>(kSlots * size_bytes);
+  }
+
+  void write(const std::byte* data) {
+    const std::uint64_t next = counts_[0].value.load(std::memory_order_relaxed);
+    for (std::size_t reader = 1; reader <= readers_; ++reader)
+      wait_for(counts_[reader], next < kSlots ? 0 : next - kSlots + 1);
+    std::memcpy(slots_ + next % kSlots * size_bytes_, data, size_bytes_);
+    counts_[0].value.store(next + 1, std::memory_order_release);
+  }
+  /// Into `to`, which is kept beyond the slot.
+  void read(std::size_t reader, std::byte* to) {
+    Count& mine = counts_[reader + 1];
+    const std::uint64_t next = mine.value.load(std::memory_order_relaxed);
+    wait_for(counts_[0], next + 1);
+    std::memcpy(to, slots_ + next % kSlots * size_bytes_, size_bytes_);
+    mine.value.store(next + 1, std::memory_order_release);
+  }
+
+ private:
+  struct alignas(64) Count {
+    std::atomic<std::uint64_t> value{0};
+  };
+
+  // Shared with children that are forked later.
+  template <class T>
+  static T* map(std::size_t count) {
+    void* const memory = mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) peer::fail_errno("mmap");
+    return static_cast<T*>(memory);
+  }
+  static void wait_for(const Count& count, std::uint64_t value) {
+    constexpr std::uint32_t kSpins = 1000;
+    for (std::uint32_t spins = 0; count.value.load(std::memory_order_acquire) < value; ++spins) {
+      tendon::detail::pause_briefly();
+      if (spins % kSpins == kSpins - 1) sched_yield();
+    }
+  }
+
+  const std::size_t readers_;
+  const std::size_t size_bytes_;
+  Count* const counts_;  // the writer's, and those of the readers
+  std::byte* slots_;
+};
+
+void measure_ring(std::uint32_t workers, std::size_t size_bytes, std::size_t warm_up,
+                  std::vector<double>& samples_us) {
+  Ring inputs(workers, size_bytes);
+  Ring outputs(1, size_bytes);
+  const std::size_t steps = warm_up + samples_us.size();
+  std::vector<pid_t> children;
+  for (std::uint32_t rank = 0; rank < workers; ++rank) {
+    children.push_back(peer::spawn([&] {
+      std::vector<std::byte> payload(size_bytes);
+      for (std::size_t i = 0; i < steps; ++i) {
+        inputs.read(rank, payload.data());
+        if (rank + 1 == workers) outputs.write(payload.data());
+      }
+      std::exit(0);
+    }));
+  }
+  std::vector<std::byte> payload(size_bytes, std::byte{1});
+  for (std::size_t i = 0; i < steps; ++i) {
+    const auto begun = peer::Clock::now();
+    inputs.write(payload.data());
+    outputs.read(0, payload.data());
+    if (i >= warm_up) samples_us[i - warm_up] = peer::elapsed_us(begun, peer::Clock::now());
+  }
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const peer::Options options = peer::parse_options(
       argc, argv, {.begin_bytes = 1024, .iterations = 5000}, {"--by", "--workers"});
   const std::string by = options.extra_or("--by", "tendon");
-  if (by != "tendon" && by != "zmq") peer::fail("--by: tendon or zmq");
+  if (by != "tendon" && by != "zmq" && by != "ring") peer::fail("--by: tendon, zmq or ring");
   const auto workers =
       static_cast<std::uint32_t>(peer::parse_size("--workers", options.extra_or("--workers", "1")));
   std::vector<double> samples_us(options.iterations);
   const std::size_t warm_up = options.warm_up_for(options.begin_bytes);
-  (by == "tendon" ? measure_tendon : measure_zmq)(workers, options.begin_bytes, warm_up,
-                                                  samples_us);
+  const auto measure = by == "tendon" ? measure_tendon : by == "zmq" ? measure_zmq : measure_ring;
+  measure(workers, options.begin_bytes, warm_up, samples_us);
   peer::Result result =
       peer::summarize("steps", by + " " + std::to_string(workers), options.begin_bytes, samples_us);
   result.rate_gb_per_s = 0;

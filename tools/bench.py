@@ -300,7 +300,7 @@ class Programs:
         return step
 
     def steps(self, by: str, workers: int) -> Step:
-        """`by`: "tendon" or "zmq", the same sockets alone."""
+        """`by`: "tendon", "zmq" (the same sockets alone) or "ring" (spinning in shared memory)."""
         return self.built("benchmarks/control_steps", "-b", str(KIB), "--by", by, "--workers", str(workers))
 
     def copy_ratio(self, size_bytes: int) -> Step:
@@ -347,7 +347,7 @@ ROUTINE_SIZES = sorted({4 * KIB * 4**i for i in range(10)} | set(TRIED_SIZES))  
 TCP_MOVE_SIZES = [16 * MIB, LARGE]
 TOPIC_SIZE = 8 * MIB
 TOPIC_READERS = [1, 4, 16]
-STEP_WORKERS = [1, 2]
+STEP_WORKERS = [1, 2, 4]
 MEMORY_SIZE = 64 * MIB
 
 
@@ -376,7 +376,7 @@ def plan(programs: Programs) -> dict[str, list[list[Step]]]:
              [p.zenoh("put", TOPIC_SIZE, 1), p.zenoh("block", TOPIC_SIZE, 1),
               p.topic("copy", TOPIC_SIZE, 1, "balanced"), p.topic("filled loan", TOPIC_SIZE, 1, "balanced")]]
     routine = [[p.copy_ratio(size)] for size in ROUTINE_SIZES]
-    control = [[p.steps("zmq", n), p.steps("tendon", n)] for n in STEP_WORKERS]
+    control = [[p.steps("ring", n), p.steps("zmq", n), p.steps("tendon", n)] for n in STEP_WORKERS]
     return {"hand-over": [hand_over], "copy": copy, "routine": routine, "tcp": tcp, "topic": topic, "control": control,
             "memory": [[p.memory()]],
             "waiting": [[p.waiting("detect")], [p.waiting("deadline")]]}
@@ -444,6 +444,8 @@ def lines(streams: int) -> list[Line]:
         found.append(Line(f"control, a step of 1 KiB to {workers} worker{'s' if workers > 1 else ''} and back / bare libzmq "
                           "with the same sockets", Key("steps", f"tendon {workers}", KIB),
                           [Key("steps", f"zmq {workers}", KIB)], time_us, 1.3, STEP_COSTS))
+        found.append(Line(f"the same, {workers} worker{'s' if workers > 1 else ''} / a ring in shared memory at which all spin",
+                          Key("steps", f"tendon {workers}", KIB), [Key("steps", f"ring {workers}", KIB)], time_us))
     found.append(Line("64 MiB of memory, every page touched: warm slot / fresh allocation",
                       Key("memory", "slot_acquire_touch_release", MEMORY_SIZE),
                       [Key("memory", "new_first_touch_delete", MEMORY_SIZE)], time_us, 0.4))

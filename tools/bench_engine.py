@@ -26,6 +26,7 @@ PACKAGES = ["pytendon", "torch", "transformers", "pyzmq", "numpy"]
 JOBS = ["batch 1", "batch 8", "24 at once"]
 STEADY, RATE = "latency_us_p50", "tokens_per_s"
 LAYOUT = "3,2,1"
+STEP_WORKERS = [1, 2, 4]
 # Why targets are missed, as far as it is known.
 ON_STEPS = ("Python adds some 3 us to the figure of C++ (`tools/bench.sh --only control`); the rest is the envelope, the numbers "
             "and the eventfd in the poll at both ends. With 2 workers three processes and their I/O threads share two cores.")
@@ -100,7 +101,7 @@ def plan(build_dir: str) -> tuple[dict[str, list[list[Step]]], list[Standing]]:
     standing = [Standing(python(f"{PROGRAMS}/transformers_loop.py"), peer("transformers")),
                 Standing(python(f"{PROGRAMS}/serving.py", "--controller-program", controller), no_engine)]
     return {
-        "steps": [[steps("pyzmq", workers), steps("tendon", workers)] for workers in (1, 2)],
+        "steps": [[steps("pyzmq", workers), steps("tendon", workers)] for workers in STEP_WORKERS],
         "tokens": [[one.step(job) for one in standing] for job in JOBS],
         "control": [[program("control_share", "--controller-program", controller)]],
         "split": [[program("split", "--by", "gloo"), program("split", "--by", "tendon")]],
@@ -109,7 +110,7 @@ def plan(build_dir: str) -> tuple[dict[str, list[list[Step]]], list[Standing]]:
 
 def lines() -> list[Line]:
     found: list[Line] = []
-    for workers in (1, 2):
+    for workers in STEP_WORKERS:
         found.append(Line(f"a step of 1 KiB to {workers} worker{'s' if workers > 1 else ''} and back in Python / pyzmq with the "
                           "same sockets", Key("python steps", f"tendon {workers}", KIB),
                           [Key("python steps", f"pyzmq {workers}", KIB)], STEADY, 1.6, ON_STEPS))
