@@ -6,7 +6,7 @@ bench_floods.py [--seconds S] [KIND ...]
 
 Needs the packages tendon, protobuf and pyzmq, and the program protoc. The worker speaks the protocol by itself: it says that
 it is ready, never works, and floods. A row is how long after its deadline a call of `broadcast`, `collect` or `ask` returned,
-in ms, and the memory that the controller gained; `nothing` is without a flood. RELIABILITY: at most 50 ms late.
+in ms, and the memory that the controller gained; `nothing` is without a flood. docs/control.md: at most 50 ms.
 """
 
 from __future__ import annotations
