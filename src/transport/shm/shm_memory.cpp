@@ -52,8 +52,11 @@ bool ShmMemory::lend(std::uint64_t slot_bytes) noexcept {
                               came_back_.count[size_class].load(std::memory_order_relaxed);
   const std::uint64_t bytes = lent_.bytes.load(std::memory_order_relaxed) -
                               came_back_.bytes.load(std::memory_order_relaxed);
-  // Two stay in circulation, and half of the bytes: docs/protocol.md, "Segments".
-  if (count + 1 + 2 > SlotPool::guaranteed_count(slot_bytes, peer_cap_bytes_)) return false;
+  // Two stay in circulation, the other one where the cap holds only two, and half of the bytes:
+  // docs/memory.md, "A consumer that keeps what it receives".
+  const std::uint32_t guaranteed = SlotPool::guaranteed_count(slot_bytes, peer_cap_bytes_);
+  const std::uint32_t circulating = guaranteed == 2 ? 1 : 2;
+  if (count + 1 + circulating > guaranteed) return false;
   if (bytes + slot_bytes > peer_cap_bytes_ / 2) return false;
   lent_.add_one(slot_bytes);
   return true;

@@ -110,6 +110,30 @@ TEST_P(ViewOnly, AtLeastTwoSlotsStayInCirculation) {
   EXPECT_TRUE(is_patterned(pair.client.recv(RecvMode::copy, kPatience).value(), sent, kSize));
 }
 
+TEST_P(ViewOnly, OneOfTwoLargeSlotsIsLent) {
+  // Its slot has 512 KiB, of which the cap holds two.
+  constexpr std::uint64_t kLarge = 300'000;
+  PipePair pair = connect({.link_cap_bytes = 1 << 20}, {.link_cap_bytes = 1 << 20});
+  ASSERT_TRUE(succeeds(pair.server.send(patterned(1, kLarge), kPatience)));
+  std::optional<TensorDict> kept = pair.client.recv(RecvMode::view_only, kPatience).value();
+  for (std::uint64_t n = 2; n < 6; ++n) {
+    ASSERT_TRUE(succeeds(pair.server.send(patterned(n, kLarge), kPatience)));
+    EXPECT_TRUE(is_patterned(pair.client.recv(kPatience).value(), n, kLarge));
+  }
+  EXPECT_EQ(pair.client.stats().copied_low_credit, 4u);
+  EXPECT_TRUE(is_patterned(*kept, 1, kLarge));
+  kept.reset();
+  ASSERT_TRUE(succeeds(pair.server.send(patterned(6, kLarge), kPatience)));
+  EXPECT_TRUE(succeeds(pair.client.recv(RecvMode::view_only, kPatience)));
+}
+
+TEST_P(ViewOnly, ALargerSlotThanHalfOfTheCapIsNotLent) {
+  PipePair pair = connect({.link_cap_bytes = 1 << 20}, {.link_cap_bytes = 1 << 20});
+  ASSERT_TRUE(succeeds(pair.server.send(patterned(1, 600'000), kPatience)));
+  EXPECT_TRUE(fails_with(pair.client.recv(RecvMode::view_only, kPatience), ErrorCode::no_credit));
+  EXPECT_TRUE(is_patterned(pair.client.recv(kPatience).value(), 1, 600'000));
+}
+
 TEST_P(ViewOnly, SmallMessagesAreCopiedAndCountedAsSuch) {
   PipePair pair = connect();
   ASSERT_TRUE(succeeds(pair.server.send(patterned(1, 100), kPatience)));
