@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <numeric>
 #include <tendon/tensor/atomic_file.hpp>
 #include <tendon/tensor/safetensors.hpp>
 
-#include "core/fd.hpp"
-#include "tensor/copy.hpp"
+#include "tensor/append_tensor.hpp"
+#include "tensor/mapped_file.hpp"
 #include "tensor/safetensors_tree.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
@@ -73,9 +67,7 @@ Result<Plan> make_plan(const TensorDict& dict, const SaveOptions& options) {
 }
 
 Result<void> write_leaves(AtomicFile& file, const TensorDict& dict, const Plan& plan) {
-  constexpr std::size_t kPieceBytes = 1u << 20;
   std::vector<Bytes> pieces{plan.header};
-  std::vector<std::byte> buffer;
   for (const std::uint32_t leaf : plan.order) {
     const LeafView view = dict.leaf_view(leaf);
     if (view.size_bytes == 0) continue;
@@ -85,42 +77,9 @@ Result<void> write_leaves(AtomicFile& file, const TensorDict& dict, const Plan& 
     }
     TENDON_CHECK(file.write(pieces));
     pieces.clear();
-    buffer.resize(kPieceBytes);
-    const Tensor tensor = dict.leaf(leaf);
-    for (std::uint64_t at = 0; at < view.size_bytes; at += kPieceBytes) {
-      const MutableBytes piece(buffer.data(),
-                               std::min<std::uint64_t>(kPieceBytes, view.size_bytes - at));
-      detail::gather_piece(tensor, at, piece);
-      TENDON_CHECK(file.write(piece));
-    }
+    TENDON_CHECK(detail::append_tensor(file, dict.leaf(leaf)));
   }
   return file.write(pieces);
-}
-
-struct Mapping {
-  void* address;
-  std::size_t size_bytes;
-  Mapping(void* at, std::size_t size) : address(at), size_bytes(size) {}
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() { munmap(address, size_bytes); }
-};
-
-Result<std::vector<std::byte>> read_front(int fd, std::uint64_t size_bytes,
-                                          const std::filesystem::path& path) {
-  std::vector<std::byte> bytes(size_bytes);
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got =
-        pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("tensor.safetensors", "read('" + path.string() + "')", errno);
-    if (got == 0) {
-      return error(ErrorCode::corrupt_data, "'" + path.string() + "' became shorter while read");
-    }
-    done += static_cast<std::size_t>(got);
-  }
-  return bytes;
 }
 
 Error in_file(Error error, const std::filesystem::path& path) {
@@ -142,18 +101,11 @@ SafetensorsFile::SafetensorsFile(Storage storage, SafetensorsHeader header, Tens
     : storage_(std::move(storage)), header_(std::move(header)), tensors_(std::move(tensors)) {}
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  const detail::OwnedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return system_error("tensor.safetensors", "open('" + path.string() + "')", errno);
-  struct stat status {};
-  if (fstat(fd.get(), &status) != 0)
-    return system_error("tensor.safetensors", "fstat('" + path.string() + "')", errno);
-  if (!S_ISREG(status.st_mode)) {
-    return error(ErrorCode::invalid_argument, "'" + path.string() + "' is no regular file");
-  }
-  const auto size_bytes = static_cast<std::uint64_t>(status.st_size);
+  TENDON_TRY(opened, detail::OpenFile::open(path, "tensor.safetensors"));
+  const std::uint64_t size_bytes = opened.size_bytes();
   // The header is read, not mapped: it stays what was checked, even if the file is
   // written meanwhile.
-  TENDON_TRY(front, read_front(fd.get(), std::min<std::uint64_t>(size_bytes, 8), path));
+  TENDON_TRY(front, opened.read_front(std::min<std::uint64_t>(size_bytes, 8)));
   auto header_bytes = SafetensorsHeader::measure(front);
   if (!header_bytes) return in_file(std::move(header_bytes).error(), path);
   if (*header_bytes > size_bytes) {
@@ -162,20 +114,14 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
                                            " bytes, the whole file " + std::to_string(size_bytes)),
         path);
   }
-  TENDON_TRY(text, read_front(fd.get(), *header_bytes, path));
+  TENDON_TRY(text, opened.read_front(*header_bytes));
   auto header = SafetensorsHeader::parse(text);
   if (!header) return in_file(std::move(header).error(), path);
   if (auto whole = check_size(*header, size_bytes); !whole)
     return in_file(std::move(whole).error(), path);
 
-  // Private and writable: frameworks that write in place change pages of this process only. Without
-  // NORESERVE a file larger than the free memory could not be opened.
-  void* const address =
-      mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd.get(), 0);
-  if (address == MAP_FAILED)
-    return system_error("tensor.safetensors", "mmap('" + path.string() + "')", errno);
-  Storage storage(std::make_shared<Mapping>(address, size_bytes), static_cast<std::byte*>(address),
-                  size_bytes, Access::read_write);
+  // Writable: frameworks that write in place change pages of this process only.
+  TENDON_TRY(storage, opened.map());
   auto built = detail::build_tensors(*header, storage);
   if (!built) return in_file(std::move(built).error(), path);
   return SafetensorsFile(std::move(storage), *std::move(header), std::move(built->dict));

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folders of memory-mapped tensors, as tensordict writes and reads them (TensorDict.memmap and
+// load_memmap): a file KEY.memmap for each tensor, its bytes alone, a folder for each nested
+// TensorDict, and meta.json in each folder, which is written last.
+// Source: https://github.com/pytorch/tensordict, version 0.15.3.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <tendon/core/export.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+
+namespace tendon {
+inline namespace v0 {
+
+/// The reach of what is written to a mapped tensor; the letters are those of numpy.memmap.
+enum class MapMode : std::uint8_t {
+  copy_on_write,  ///< "c": it stays in this process
+  read_only,      ///< "r": this process may not write
+  read_write,     ///< "r+": the file has it, and every process that has mapped the file sees it
+};
+
+/// The TensorDict of a folder, as views of its mapped files. Lazy stacks become TensorDicts of
+/// their parts, named 0, 1, ...; stacks of non-tensor data become lists.
+///
+/// The folder is not trusted: corrupt_data where a file is missing, has another size than
+/// meta.json says, or where that cannot be read; limit_exceeded; unsupported_dtype; not_supported
+/// for tensorclasses, jagged tensors and folders of a later format; file_not_found and
+/// permission_denied for the folder itself. Costs a mapping for each tensor and copies none.
+///
+/// A process that shortens a file while it is mapped makes its readers die of SIGBUS. save_memmap
+/// replaces files, so those that have mapped the former ones keep them.
+[[nodiscard]] TENDON_API Result<TensorDict> load_memmap(const std::filesystem::path& folder,
+                                                        MapMode mode = MapMode::copy_on_write);
+
+/// Writes such a folder, which is made where there is none. Each file appears when it is whole and
+/// on the disk, and meta.json behind those that it names: a reader finds a folder of before or of
+/// now, and between them files of both. Other files in the folder stay.
+///
+/// invalid_argument for an entry that the format has no place for: a tensor that is exempt from
+/// the batch size, or a name that meta.json keeps for itself ("shape", "device", "_type", ...).
+/// unsupported_dtype for eight-bit floats; errors of AtomicFile.
+[[nodiscard]] TENDON_API Result<void> save_memmap(const std::filesystem::path& folder,
+                                                  const TensorDict& dict);
+
+}  // namespace v0
+}  // namespace tendon

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names in a folder of memory-mapped tensors.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tendon/tensor/dtype.hpp>
+
+namespace tendon::v0::detail {
+
+/// In each folder.
+inline constexpr std::string_view kMemmapMeta = "meta.json";
+/// What meta.json says of a folder itself. An entry of such a name could not be told from it.
+inline constexpr std::array<std::string_view, 6> kMemmapWords{
+    "shape", "device", "_type", "_format_version", "_class", "_names"};
+[[nodiscard]] inline bool is_memmap_word(std::string_view key) {
+  return std::ranges::find(kMemmapWords, key) != kMemmapWords.end();
+}
+
+/// The file or folder of a key, without ".memmap": characters that some file system refuses are
+/// written %XX; "" is "%".
+[[nodiscard]] std::string memmap_file_name(std::string_view key);
+
+/// "torch.float32"; nullopt for a type that tensordict does not map.
+[[nodiscard]] std::optional<std::string> memmap_dtype(DType dtype);
+[[nodiscard]] std::optional<DType> dtype_of_memmap(std::string_view name);
+
+}  // namespace tendon::v0::detail

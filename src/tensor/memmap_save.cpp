@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tendon/tensor/atomic_file.hpp>
+#include <tendon/tensor/limits.hpp>
+#include <tendon/tensor/memmap.hpp>
+#include <tendon/tensor/path.hpp>
+#include <utility>
+#include <variant>
+
+#include "tensor/append_tensor.hpp"
+#include "tensor/json.hpp"
+#include "tensor/memmap_names.hpp"
+#include "tensor/text.hpp"
+#include "tensor/tree.hpp"
+
+namespace tendon::v0 {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::quote_text;
+
+constexpr std::string_view kSaved = "tensor.memmap";
+
+Error refused(ErrorCode code, std::string detail) { return Error{code, kSaved, std::move(detail)}; }
+
+std::string text_of(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+Result<void> write_file(const fs::path& path, std::string_view text) {
+  TENDON_TRY(file, AtomicFile::create(path));
+  TENDON_CHECK(file.write(as_bytes(text)));
+  return file.commit();
+}
+
+Result<void> make_folder(const fs::path& folder) {
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed) return system_error(kSaved, "mkdir('" + folder.string() + "')", failed.value());
+  return {};
+}
+
+/// Everything that may be refused, before anything is written.
+Result<void> check(const detail::TreeNode& node, const std::string& prefix) {
+  for (const auto& entry : node.entries) {
+    const std::string path = prefix + escape_name(entry->name);
+    if (detail::is_memmap_word(entry->name)) {
+      return refused(ErrorCode::invalid_argument,
+                     quote_text(path) + ": meta.json keeps this name for itself; rename the entry");
+    }
+    if (const auto* leaf = std::get_if<detail::TreeLeaf>(&entry->content)) {
+      if (leaf->batching == Batching::exempt) {
+        return refused(
+            ErrorCode::invalid_argument,
+            quote_text(path) + " is exempt from the batch size, which a folder cannot say");
+      }
+      const Tensor& tensor = leaf->tensor;
+      if (tensor.device() != cpu()) {
+        return refused(ErrorCode::unsupported_device, quote_text(path) + " lies on " +
+                                                          to_string(tensor.device()) +
+                                                          "; copy it to the CPU first");
+      }
+      if (!detail::memmap_dtype(tensor.dtype())) {
+        return refused(ErrorCode::unsupported_dtype, quote_text(path) + " is " +
+                                                         std::string(to_string(tensor.dtype())) +
+                                                         ", which such folders do not have");
+      }
+    } else if (const auto* child =
+                   std::get_if<std::unique_ptr<detail::TreeNode>>(&entry->content)) {
+      TENDON_CHECK(check(**child, path + "/"));
+    }
+  }
+  return {};
+}
+
+Result<void> write_value(const fs::path& folder, const Value& value) {
+  TENDON_CHECK(make_folder(folder));
+  std::string text = "{\"_type\": \"<class 'tensordict.tensorclass.NonTensorData'>\", \"data\": ";
+  TENDON_CHECK(detail::append_json(text, value, kMaxDepth));
+  text += ", \"_metadata\": null, \"_is_non_tensor\": true}";
+  return write_file(folder / detail::kMemmapMeta, text);
+}
+
+Result<void> write_node(const fs::path& folder, const detail::TreeNode& node) {
+  TENDON_CHECK(make_folder(folder));
+  std::string meta = "{";
+  for (const auto& entry : node.entries) {
+    const std::string name = detail::memmap_file_name(entry->name);
+    TENDON_CHECK(detail::append_json_string(meta, entry->name));
+    if (const auto* leaf = std::get_if<detail::TreeLeaf>(&entry->content)) {
+      const Tensor& tensor = leaf->tensor;
+      if (tensor.size_bytes() != 0) {
+        TENDON_TRY(file, AtomicFile::create(folder / (name + ".memmap")));
+        TENDON_CHECK(detail::append_tensor(file, tensor));
+        TENDON_CHECK(file.commit());
+      }
+      meta += ": {\"device\": \"cpu\", \"shape\": " + text_of(tensor.shape()) + ", \"dtype\": \"" +
+              *detail::memmap_dtype(tensor.dtype()) + "\", \"is_nested\": false}, ";
+    } else if (const auto* child =
+                   std::get_if<std::unique_ptr<detail::TreeNode>>(&entry->content)) {
+      TENDON_CHECK(write_node(folder / name, **child));
+      meta += ": {\"type\": \"TensorDict\"}, ";
+    } else {
+      TENDON_CHECK(write_value(folder / name, std::get<Value>(entry->content)));
+      meta += ": {\"type\": \"NonTensorData\"}, ";
+    }
+  }
+  meta += "\"shape\": " + text_of(node.batch_size) +
+          ", \"device\": \"cpu\", \"_type\": \"<class 'tensordict._td.TensorDict'>\", "
+          "\"_format_version\": 1, \"_class\": \"tensordict:TensorDict\"";
+  if (!node.dimension_names.empty()) {
+    meta += ", \"_names\": [";
+    for (std::size_t i = 0; i < node.dimension_names.size(); ++i) {
+      if (i != 0) meta += ", ";
+      if (node.dimension_names[i].empty())
+        meta += "null";
+      else
+        TENDON_CHECK(detail::append_json_string(meta, node.dimension_names[i]));
+    }
+    meta += "]";
+  }
+  // Last: a reader that finds it finds the files that it names.
+  return write_file(folder / detail::kMemmapMeta, meta + "}");
+}
+
+}  // namespace
+
+Result<void> save_memmap(const std::filesystem::path& folder, const TensorDict& dict) {
+  if (dict.values()) TENDON_CHECK(to_json(*dict.values()));
+  std::unique_ptr<detail::Tree> unpacked;
+  const detail::TreeNode nothing{};
+  const detail::TreeNode* root = &nothing;
+  if (const PackedView* packed = dict.packed()) {
+    unpacked = detail::Tree::from_packed(*packed);
+    root = &unpacked->root;
+  } else if (!dict.empty() || !dict.batch_size().empty()) {
+    root = &detail::Tree::of(dict).root;
+  }
+  TENDON_CHECK(check(*root, ""));
+  return write_node(folder, *root);
+}
+
+}  // namespace tendon::v0
