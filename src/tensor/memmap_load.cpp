@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensor/json.hpp"
+#include "tensor/json_shapes.hpp"
 #include "tensor/mapped_file.hpp"
 #include "tensor/memmap_names.hpp"
 #include "tensor/text.hpp"
@@ -102,22 +103,17 @@ class FolderReader {
   /// The dict without its entries.
   Result<void> begin(const Value& meta, const fs::path& file, const std::string& path) {
     Shape sizes;
-    if (const Value* const shape = meta.find("shape")) {
-      TENDON_TRY(read, shape_of(*shape, file, "shape"));
-      sizes = read;
+    if (const Value* const given = meta.find("shape")) {
+      auto shape = detail::shape_of_json(*given, "shape");
+      if (!shape) return from_folder(std::move(shape).error(), file);
+      sizes = *shape;
     }
     std::vector<std::string> names;
     const Value* const given = meta.find("_names");
     if (given != nullptr && given->kind() == Value::Kind::list) {
-      if (given->as_list().size() != sizes.size())
-        return broken(file, "_names are not one a batch dimension");
-      for (const Value& name : given->as_list()) {
-        if (!name.is_null() && name.kind() != Value::Kind::string)
-          return broken(file, "a name of a batch dimension is no string");
-        names.push_back(name.is_null() ? std::string() : name.as_string());
-        if (names.back().size() > kMaxNameBytes)
-          return broken(file, "the name of a batch dimension is too long");
-      }
+      auto read = detail::names_of_json(*given, sizes.size());
+      if (!read) return from_folder(std::move(read).error(), file);
+      names = *std::move(read);
     }
     if (path.empty()) {
       dict_ = TensorDict(sizes, std::move(names));
@@ -142,11 +138,12 @@ class FolderReader {
     }
     const Value* const sizes = entry.find("shape");
     if (sizes == nullptr) return broken(meta, quoted + " has no shape");
-    TENDON_TRY(shape, shape_of(*sizes, meta, quoted));
-    auto count = shape.element_count();
+    auto shape = detail::shape_of_json(*sizes, "the shape of " + quoted);
+    if (!shape) return from_folder(std::move(shape).error(), meta);
+    auto count = shape->element_count();
     if (!count) return from_folder(std::move(count).error(), meta);
     if (*count == 0) {
-      TENDON_TRY(empty, Tensor::empty(*dtype, shape));
+      TENDON_TRY(empty, Tensor::empty(*dtype, *shape));
       return set(meta, path, std::move(empty));
     }
     TENDON_TRY(storage, map(folder, key));
@@ -157,7 +154,7 @@ class FolderReader {
                     "it has " + std::to_string(found) + " bytes, and the tensor of meta.json " +
                         std::to_string(*count) + " elements of " + std::to_string(item_bytes));
     }
-    auto view = Tensor::view(std::move(storage), 0, *dtype, shape);
+    auto view = Tensor::view(std::move(storage), 0, *dtype, *shape);
     if (!view) return from_folder(std::move(view).error(), meta);
     return set(meta, path, *std::move(view));
   }
@@ -198,18 +195,6 @@ class FolderReader {
       if (!fs::exists(folder / name / detail::kMemmapMeta, failed)) return {};
       TENDON_CHECK(read(folder / name, below(path, name), depth + 1));
     }
-  }
-
-  Result<Shape> shape_of(const Value& value, const fs::path& file, const std::string& what) {
-    if (value.kind() != Value::Kind::list) return broken(file, what + " is no list of sizes");
-    std::vector<std::int64_t> sizes;
-    for (const Value& size : value.as_list()) {
-      if (size.kind() != Value::Kind::i64) return broken(file, what + " holds no integer");
-      sizes.push_back(size.as_i64());
-    }
-    auto shape = Shape::make(sizes);
-    if (!shape) return from_folder(std::move(shape).error(), file);
-    return shape;
   }
 
   template <class Content>

@@ -11,6 +11,7 @@
 
 #include "tensor/append_tensor.hpp"
 #include "tensor/json.hpp"
+#include "tensor/json_shapes.hpp"
 #include "tensor/memmap_names.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
@@ -24,13 +25,6 @@ using detail::quote_text;
 constexpr std::string_view kSaved = "tensor.memmap";
 
 Error refused(ErrorCode code, std::string detail) { return Error{code, kSaved, std::move(detail)}; }
-
-std::string text_of(const Shape& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
 
 Result<void> write_file(const fs::path& path, std::string_view text) {
   TENDON_TRY(file, AtomicFile::create(path));
@@ -99,8 +93,10 @@ Result<void> write_node(const fs::path& folder, const detail::TreeNode& node) {
         TENDON_CHECK(detail::append_tensor(file, tensor));
         TENDON_CHECK(file.commit());
       }
-      meta += ": {\"device\": \"cpu\", \"shape\": " + text_of(tensor.shape()) + ", \"dtype\": \"" +
-              *detail::memmap_dtype(tensor.dtype()) + "\", \"is_nested\": false}, ";
+      meta += ": {\"device\": \"cpu\", \"shape\": ";
+      detail::append_json_shape(meta, tensor.shape(), ", ");
+      meta +=
+          ", \"dtype\": \"" + *detail::memmap_dtype(tensor.dtype()) + "\", \"is_nested\": false}, ";
     } else if (const auto* child =
                    std::get_if<std::unique_ptr<detail::TreeNode>>(&entry->content)) {
       TENDON_CHECK(write_node(folder / name, **child));
@@ -110,19 +106,14 @@ Result<void> write_node(const fs::path& folder, const detail::TreeNode& node) {
       meta += ": {\"type\": \"NonTensorData\"}, ";
     }
   }
-  meta += "\"shape\": " + text_of(node.batch_size) +
-          ", \"device\": \"cpu\", \"_type\": \"<class 'tensordict._td.TensorDict'>\", "
-          "\"_format_version\": 1, \"_class\": \"tensordict:TensorDict\"";
+  meta += "\"shape\": ";
+  detail::append_json_shape(meta, node.batch_size, ", ");
+  meta +=
+      ", \"device\": \"cpu\", \"_type\": \"<class 'tensordict._td.TensorDict'>\", "
+      "\"_format_version\": 1, \"_class\": \"tensordict:TensorDict\"";
   if (!node.dimension_names.empty()) {
-    meta += ", \"_names\": [";
-    for (std::size_t i = 0; i < node.dimension_names.size(); ++i) {
-      if (i != 0) meta += ", ";
-      if (node.dimension_names[i].empty())
-        meta += "null";
-      else
-        TENDON_CHECK(detail::append_json_string(meta, node.dimension_names[i]));
-    }
-    meta += "]";
+    meta += ", \"_names\": ";
+    TENDON_CHECK(detail::append_json_names(meta, node.dimension_names, ", "));
   }
   // Last: a reader that finds it finds the files that it names.
   return write_file(folder / detail::kMemmapMeta, meta + "}");
@@ -132,17 +123,9 @@ Result<void> write_node(const fs::path& folder, const detail::TreeNode& node) {
 
 Result<void> save_memmap(const std::filesystem::path& folder, const TensorDict& dict) {
   if (dict.values()) TENDON_CHECK(to_json(*dict.values()));
-  std::unique_ptr<detail::Tree> unpacked;
-  const detail::TreeNode nothing{};
-  const detail::TreeNode* root = &nothing;
-  if (const PackedView* packed = dict.packed()) {
-    unpacked = detail::Tree::from_packed(*packed);
-    root = &unpacked->root;
-  } else if (!dict.empty() || !dict.batch_size().empty()) {
-    root = &detail::Tree::of(dict).root;
-  }
-  TENDON_CHECK(check(*root, ""));
-  return write_node(folder, *root);
+  const detail::TreeOf tree(dict);
+  TENDON_CHECK(check(tree.root(), ""));
+  return write_node(folder, tree.root());
 }
 
 }  // namespace tendon::v0

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "tensor/json.hpp"
+#include "tensor/json_shapes.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
 
@@ -25,6 +26,12 @@ Error error(ErrorCode code, std::string detail) {
 Error broken(std::string_view path, std::string_view what) {
   return error(ErrorCode::corrupt_data, "the tensordict structure of the file is broken at " +
                                             quote_text(path) + ": " + std::string(what));
+}
+
+Error at(std::string_view path, Error failed) {
+  Error whole = broken(path, failed.detail);
+  whole.code = failed.code;
+  return whole;
 }
 
 // An argument that breaks a rule came from the file.
@@ -64,27 +71,14 @@ class StructureReader {
   // The TensorDict of a level without its entries.
   Result<TensorDict> node(const Value& level, const std::string& path) {
     const Value* const batch = level.find("batch_size");
-    if (batch == nullptr || batch->kind() != Value::Kind::list)
-      return broken(path, "no batch_size");
-    std::vector<std::int64_t> sizes;
-    for (const Value& size : batch->as_list()) {
-      if (size.kind() != Value::Kind::i64) return broken(path, "batch_size holds no integer");
-      sizes.push_back(size.as_i64());
-    }
-    auto shape = Shape::make(sizes);
-    if (!shape) return from_file(std::move(shape).error());
+    if (batch == nullptr) return broken(path, "no batch_size");
+    auto shape = shape_of_json(*batch, "batch_size");
+    if (!shape) return at(path, std::move(shape).error());
     std::vector<std::string> names;
-    const Value* const given = level.find("names");
-    if (given != nullptr && !given->is_null()) {
-      if (given->kind() != Value::Kind::list || given->as_list().size() != sizes.size())
-        return broken(path, "names are not one a batch dimension");
-      for (const Value& name : given->as_list()) {
-        if (!name.is_null() && name.kind() != Value::Kind::string)
-          return broken(path, "a name of a batch dimension is no string");
-        names.push_back(name.is_null() ? std::string() : name.as_string());
-        if (names.back().size() > kMaxNameBytes)
-          return broken(path, "the name of a batch dimension is too long");
-      }
+    if (const Value* const given = level.find("names")) {
+      auto read = names_of_json(*given, shape->size());
+      if (!read) return at(path, std::move(read).error());
+      names = *std::move(read);
     }
     return TensorDict(*shape, std::move(names));
   }
@@ -157,32 +151,17 @@ Result<void> build_flat(const SafetensorsHeader& header, const Storage& storage,
   return {};
 }
 
-void append_shape(std::string& out, const Shape& shape) {
-  out += '[';
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    out += (i == 0 ? "" : ",") + std::to_string(shape[i]);
-  out += ']';
-}
-
 // Writes the levels of a tree and names its leaves on the way, in the schema's order.
 class StructureWriter {
  public:
   Result<void> level(const TreeNode& node, const std::string& prefix) {
     names.structure += "{\"batch_size\":";
-    append_shape(names.structure, node.batch_size);
+    append_json_shape(names.structure, node.batch_size, ",");
     names.structure += ",\"names\":";
-    if (node.dimension_names.empty()) {
+    if (node.dimension_names.empty())
       names.structure += "null";
-    } else {
-      for (std::size_t i = 0; i < node.dimension_names.size(); ++i) {
-        names.structure += i == 0 ? '[' : ',';
-        if (node.dimension_names[i].empty())
-          names.structure += "null";
-        else
-          TENDON_CHECK(append_json_string(names.structure, node.dimension_names[i]));
-      }
-      names.structure += ']';
-    }
+    else
+      TENDON_CHECK(append_json_names(names.structure, node.dimension_names, ","));
     names.structure += ",\"keys\":{";
     for (const auto& entry : node.entries) {
       if (entry != node.entries.front()) names.structure += ',';
@@ -256,10 +235,7 @@ Result<FileNames> name_tensors(const TensorDict& dict) {
   if (dict.values()) TENDON_CHECK(to_json(*dict.values()));
   StructureWriter writer;
   writer.names.structure = "{\"version\":" + std::to_string(kStructureVersion) + ",\"root\":";
-  std::unique_ptr<Tree> unpacked;
-  if (const PackedView* packed = dict.packed()) unpacked = Tree::from_packed(*packed);
-  const Tree& tree = unpacked ? *unpacked : Tree::of(dict);
-  TENDON_CHECK(writer.level(tree.root, ""));
+  TENDON_CHECK(writer.level(TreeOf(dict).root(), ""));
   writer.names.structure += '}';
   return std::move(writer.names);
 }

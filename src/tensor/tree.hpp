@@ -68,8 +68,8 @@ struct Tree {
   [[nodiscard]] static std::unique_ptr<Tree> from_packed(const PackedView& packed);
   [[nodiscard]] std::unique_ptr<Tree> clone() const;
 
-  /// Precondition: `dict` is a tree and not the empty one without any.
-  [[nodiscard]] static const Tree& of(const TensorDict& dict) { return *dict.tree_; }
+  /// Null: `dict` is packed, or has no entries and no batch size.
+  [[nodiscard]] static const Tree* find_of(const TensorDict& dict) { return dict.tree_.get(); }
   /// The leaf itself, no shared count touched. Precondition: `dict` is a tree.
   [[nodiscard]] static const Tensor& leaf_of(const TensorDict& dict, std::size_t index);
   /// The answer of `check` for `dict`, asked once until a leaf changes. Precondition: `dict` is a
@@ -102,6 +102,32 @@ struct Tree {
   mutable std::vector<const Tensor*> leaves_;
   mutable std::shared_ptr<const Value> values_;
   mutable Result<void> destination_;
+};
+
+/// The tree of a TensorDict in either form, for code that goes through all of it.
+///
+/// Owns:    a tree of its own where the dict is packed; else it looks at that of the dict, which
+///          must neither change nor go meanwhile.
+/// Threads: as const calls of the dict.
+/// Errors:  none.
+/// Blocks:  never.
+/// Cost:    packed: an allocation an entry.
+class TreeOf {
+ public:
+  explicit TreeOf(const TensorDict& dict) {
+    if (const PackedView* packed = dict.packed()) {
+      unpacked_ = Tree::from_packed(*packed);
+      root_ = &unpacked_->root;
+    } else if (const Tree* tree = Tree::find_of(dict)) {
+      root_ = &tree->root;
+    }
+  }
+  [[nodiscard]] const TreeNode& root() const noexcept { return root_ != nullptr ? *root_ : none_; }
+
+ private:
+  const TreeNode none_{};
+  std::unique_ptr<Tree> unpacked_;
+  const TreeNode* root_ = nullptr;
 };
 
 }  // namespace tendon::v0::detail

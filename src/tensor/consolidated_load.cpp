@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <tendon/tensor/consolidated.hpp>
+#include <tendon/tensor/limits.hpp>
+#include <tendon/tensor/path.hpp>
+#include <utility>
+#include <vector>
+
+#include "tensor/consolidated_words.hpp"
+#include "tensor/json.hpp"
+#include "tensor/json_shapes.hpp"
+#include "tensor/mapped_file.hpp"
+#include "tensor/memmap_names.hpp"
+#include "tensor/text.hpp"
+
+namespace tendon::v0::detail {
+namespace {
+
+constexpr JsonLimits kObjectLimits{kMaxFileHeaderBytes, 3 * kMaxDepth + 8, 2u << 20};
+
+Error malformed(std::string_view path, std::string_view what) {
+  return Error{ErrorCode::corrupt_data, "tensor.consolidated",
+               (path.empty() ? std::string() : quote_text(path) + ": ") + std::string(what)};
+}
+Error not_held(std::string_view path, std::string_view what) {
+  Error error = malformed(path, what);
+  error.code = ErrorCode::not_supported;
+  return error;
+}
+// An argument that breaks a rule came from the file.
+Error at_entry(std::string_view path, Error failed) {
+  Error error = malformed(path, failed.detail);
+  if (failed.code != ErrorCode::invalid_argument) error.code = failed.code;
+  return error;
+}
+
+/// Reads the object of a file whose leaves lie in a storage.
+class ObjectReader {
+ public:
+  explicit ObjectReader(Storage storage) : storage_(std::move(storage)) {}
+
+  Result<void> read(const Value& level, const std::string& path) {
+    const Value* const cls = level.find("cls");
+    if (cls == nullptr || cls->kind() != Value::Kind::string)
+      return malformed(path, "it names no class");
+    const std::string& name = cls->as_string();
+    if (name == "NonTensorStack") {
+      if (path.empty()) return malformed(path, "the file holds no TensorDict");
+      TENDON_TRY(list, stack_of_values(level, path));
+      return set(path, std::move(list));
+    }
+    if (name != "TensorDict" && name != "LazyStackedTensorDict") {
+      return not_held(path,
+                      "it is a " + quote_text(name) +
+                          "; legal are TensorDicts, lazy stacks of them, and non-tensor data");
+    }
+    TENDON_CHECK(begin(level, path, name == "TensorDict"));
+    TENDON_TRY(leaves, map_at(level, "leaves", path));
+    for (const auto& [key, leaf] : *leaves) TENDON_CHECK(tensor(leaf, below(path, key)));
+    for (const auto& [key, child] : level.as_map()) {
+      if (!is_consolidated_word(key)) TENDON_CHECK(read(child, below(path, key)));
+    }
+    TENDON_TRY(values, map_at(level, "non_tensors", path));
+    for (const auto& [key, entry] : *values) {
+      TENDON_TRY(value, value_of(entry, below(path, key)));
+      TENDON_CHECK(set(below(path, key), std::move(value)));
+    }
+    return {};
+  }
+
+  TensorDict dict;
+
+ private:
+  static std::string below(const std::string& path, std::string_view key) {
+    return (path.empty() ? "" : path + "/") + escape_name(key);
+  }
+
+  static Result<const Value::Map*> map_at(const Value& level, std::string_view key,
+                                          const std::string& path) {
+    const Value* const found = level.find(key);
+    if (found == nullptr || found->kind() != Value::Kind::map)
+      return malformed(path, "it has no map '" + std::string(key) + "'");
+    return &found->as_map();
+  }
+
+  /// The dict without its entries.
+  Result<void> begin(const Value& level, const std::string& path, bool has_batch) {
+    TensorDict empty;
+    if (has_batch) {
+      const Value* const about = level.find("cls_metadata");
+      const Value* const sizes = about == nullptr ? nullptr : about->find("batch_size");
+      if (sizes == nullptr) return malformed(path, "it has no batch_size");
+      auto shape = shape_of_json(*sizes, "batch_size");
+      if (!shape) return at_entry(path, std::move(shape).error());
+      std::vector<std::string> names;
+      if (const Value* const given = about->find("names")) {
+        auto read = names_of_json(*given, shape->size());
+        if (!read) return at_entry(path, std::move(read).error());
+        for (const std::string& name : *read) {
+          if (!name.empty()) names = *read;
+        }
+      }
+      empty = TensorDict(*shape, std::move(names));
+    }
+    if (path.empty()) {
+      dict = std::move(empty);
+      return {};
+    }
+    if (!has_batch && !dict.try_set(path, empty)) {
+      return not_held(path,
+                      "it is a lazy stack inside of a TensorDict with a batch size, which no part "
+                      "of it has; a TensorDict of Tendon cannot hold that");
+    }
+    return has_batch ? set(path, std::move(empty)) : Result<void>();
+  }
+
+  /// [dtype, shape, start, stop, pad]
+  Result<void> tensor(const Value& leaf, const std::string& path) {
+    if (leaf.kind() != Value::Kind::list || leaf.as_list().size() < 5)
+      return malformed(path, "a leaf is [dtype, shape, start, stop, pad]");
+    const Value::List& said = leaf.as_list();
+    if (said.size() > 5) return not_held(path, "it is a jagged tensor");
+    if (said[0].kind() != Value::Kind::string) return malformed(path, "its dtype is no text");
+    const auto dtype = dtype_of_memmap(said[0].as_string());
+    if (!dtype) {
+      Error error = malformed(path, "it has dtype " + quote_text(said[0].as_string()));
+      error.code = ErrorCode::unsupported_dtype;
+      return error;
+    }
+    auto shape = shape_of_json(said[1], "its shape");
+    if (!shape) return at_entry(path, std::move(shape).error());
+    for (const std::size_t number : {2, 3, 4}) {
+      if (said[number].kind() != Value::Kind::i64 || said[number].as_i64() < 0)
+        return malformed(path, "start, stop and pad are whole numbers from 0 on");
+    }
+    auto view = Tensor::view(storage_, said[2].as_u64(), *dtype, *shape);
+    if (!view) return at_entry(path, std::move(view).error());
+    const std::int64_t end = said[3].as_i64() - said[4].as_i64();
+    if (end < said[2].as_i64() ||
+        static_cast<std::uint64_t>(end - said[2].as_i64()) != view->size_bytes())
+      return malformed(path, "its start, stop and pad do not leave the bytes of its shape");
+    return set(path, *std::move(view));
+  }
+
+  /// [data, batch_size, device]
+  static Result<Value> value_of(const Value& entry, const std::string& path) {
+    if (entry.kind() != Value::Kind::list || entry.as_list().empty())
+      return malformed(path, "non-tensor data is [data, batch_size, device]");
+    return entry.as_list().front();
+  }
+
+  Result<Value> stack_of_values(const Value& level, const std::string& path) {
+    TENDON_TRY(values, map_at(level, "non_tensors", path));
+    Value::List list;
+    for (std::size_t i = 0;; ++i) {
+      const std::string name = std::to_string(i);
+      const Value* const part = level.find(name);
+      const Value* found = nullptr;
+      for (const auto& [key, entry] : *values)
+        if (key == name) found = &entry;
+      if (part != nullptr) {
+        TENDON_TRY(inner, stack_of_values(*part, below(path, name)));
+        list.push_back(std::move(inner));
+      } else if (found != nullptr) {
+        TENDON_TRY(value, value_of(*found, below(path, name)));
+        list.push_back(std::move(value));
+      } else {
+        return Value(std::move(list));
+      }
+    }
+  }
+
+  template <class Content>
+  Result<void> set(const std::string& path, Content content) {
+    auto done = dict.try_set(path, std::move(content));
+    if (!done) return at_entry(path, std::move(done).error());
+    return {};
+  }
+
+  const Storage storage_;
+};
+
+Result<TensorDict> read_consolidated(const Storage& file) {
+  std::int64_t text_bytes = 0;
+  if (file.size_bytes() < sizeof text_bytes) return malformed("", "it has fewer than 8 bytes");
+  const std::uint64_t end = file.size_bytes() - sizeof text_bytes;
+  std::memcpy(&text_bytes, file.data() + end, sizeof text_bytes);
+  if (text_bytes < 0 || static_cast<std::uint64_t>(text_bytes) > end) {
+    return malformed("", "its last 8 bytes say that " + std::to_string(text_bytes) +
+                             " bytes of text stand before them, of " + std::to_string(end));
+  }
+  const std::uint64_t data_bytes = end - static_cast<std::uint64_t>(text_bytes);
+  if (static_cast<std::uint64_t>(text_bytes) > kObjectLimits.max_bytes) {
+    return Error{ErrorCode::limit_exceeded, "tensor.consolidated",
+                 "its text has " + std::to_string(text_bytes) + " bytes; legal are up to " +
+                     std::to_string(kObjectLimits.max_bytes)};
+  }
+  // A copy: others may write the file while it is read.
+  const std::string text(reinterpret_cast<const char*>(file.data()) + data_bytes,
+                         static_cast<std::size_t>(text_bytes));
+  TENDON_TRY(object, parse_json_value(text, "its text", kObjectLimits));
+  ObjectReader reader(Storage(file.owner(), file.data(), data_bytes, file.access(), file.origin()));
+  TENDON_CHECK(reader.read(object, ""));
+  // What was read can also be sent: the limits of non-tensor data hold for files too.
+  if (reader.dict.values()) {
+    auto json = to_json(*reader.dict.values());
+    if (!json) return at_entry("", std::move(json).error());
+  }
+  return std::move(reader.dict);
+}
+
+}  // namespace
+}  // namespace tendon::v0::detail
+
+namespace tendon::v0 {
+
+Result<TensorDict> load_consolidated(const std::filesystem::path& path, MapMode mode) {
+  TENDON_TRY(file, detail::OpenFile::open(path, "tensor.consolidated", mode));
+  if (file.size_bytes() == 0) {
+    return Error{ErrorCode::corrupt_data, "tensor.consolidated",
+                 "'" + path.string() + "': it is empty"};
+  }
+  TENDON_TRY(mapped, file.map());
+  auto read = detail::read_consolidated(mapped);
+  if (read) return read;
+  Error failed = std::move(read).error();
+  failed.detail = "'" + path.string() + "': " + failed.detail;
+  return failed;
+}
+
+}  // namespace tendon::v0

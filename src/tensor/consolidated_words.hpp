@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace tendon::v0::detail {
+
+/// What the object of a consolidated TensorDict says of a level itself. A nested one of such a name
+/// could not be told from it.
+inline constexpr std::array<std::string_view, 7> kConsolidatedWords{
+    "cls", "non_tensors", "leaves", "cls_metadata", "size", "_total_bytes", "_device"};
+[[nodiscard]] inline bool is_consolidated_word(std::string_view key) {
+  return std::ranges::find(kConsolidatedWords, key) != kConsolidatedWords.end();
+}
+
+}  // namespace tendon::v0::detail
