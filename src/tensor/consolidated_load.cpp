@@ -5,6 +5,7 @@
 #include <tendon/tensor/consolidated.hpp>
 #include <tendon/tensor/limits.hpp>
 #include <tendon/tensor/path.hpp>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -151,25 +152,29 @@ class ObjectReader {
     return entry.as_list().front();
   }
 
+  /// The parts are named 0, 1, ..., and are data or stacks again.
   Result<Value> stack_of_values(const Value& level, const std::string& path) {
     TENDON_TRY(values, map_at(level, "non_tensors", path));
+    std::unordered_map<std::string_view, const Value*> data;
+    for (const auto& [key, entry] : *values) data.emplace(key, &entry);
+    std::unordered_map<std::string_view, const Value*> stacks;
+    for (const auto& [key, child] : level.as_map())
+      if (!is_consolidated_word(key)) stacks.emplace(key, &child);
     Value::List list;
-    for (std::size_t i = 0;; ++i) {
+    for (std::size_t i = 0; i < data.size() + stacks.size(); ++i) {
       const std::string name = std::to_string(i);
-      const Value* const part = level.find(name);
-      const Value* found = nullptr;
-      for (const auto& [key, entry] : *values)
-        if (key == name) found = &entry;
-      if (part != nullptr) {
-        TENDON_TRY(inner, stack_of_values(*part, below(path, name)));
+      const std::string inside = below(path, name);
+      if (const auto found = stacks.find(name); found != stacks.end()) {
+        TENDON_TRY(inner, stack_of_values(*found->second, inside));
         list.push_back(std::move(inner));
-      } else if (found != nullptr) {
-        TENDON_TRY(value, value_of(*found, below(path, name)));
+      } else if (const auto one = data.find(name); one != data.end()) {
+        TENDON_TRY(value, value_of(*one->second, inside));
         list.push_back(std::move(value));
       } else {
-        return Value(std::move(list));
+        return malformed(inside, "this part of the stack is missing");
       }
     }
+    return Value(std::move(list));
   }
 
   template <class Content>
@@ -182,39 +187,41 @@ class ObjectReader {
   const Storage storage_;
 };
 
-Result<TensorDict> read_consolidated(const Storage& file) {
-  std::int64_t text_bytes = 0;
-  if (file.size_bytes() < sizeof text_bytes) return malformed("", "it has fewer than 8 bytes");
-  const std::uint64_t end = file.size_bytes() - sizeof text_bytes;
-  std::memcpy(&text_bytes, file.data() + end, sizeof text_bytes);
-  if (text_bytes < 0 || static_cast<std::uint64_t>(text_bytes) > end) {
-    return malformed("", "its last 8 bytes say that " + std::to_string(text_bytes) +
-                             " bytes of text stand before them, of " + std::to_string(end));
-  }
-  const std::uint64_t data_bytes = end - static_cast<std::uint64_t>(text_bytes);
-  if (static_cast<std::uint64_t>(text_bytes) > kObjectLimits.max_bytes) {
-    return Error{ErrorCode::limit_exceeded, "tensor.consolidated",
-                 "its text has " + std::to_string(text_bytes) + " bytes; legal are up to " +
-                     std::to_string(kObjectLimits.max_bytes)};
-  }
-  // A copy: others may write the file while it is read.
-  const std::string text(reinterpret_cast<const char*>(file.data()) + data_bytes,
-                         static_cast<std::size_t>(text_bytes));
-  TENDON_TRY(object, parse_json_value(text, "its text", kObjectLimits));
-  ObjectReader reader(Storage(file.owner(), file.data(), data_bytes, file.access(), file.origin()));
-  TENDON_CHECK(reader.read(object, ""));
-  // What was read can also be sent: the limits of non-tensor data hold for files too.
-  if (reader.dict.values()) {
-    auto json = to_json(*reader.dict.values());
-    if (!json) return at_entry("", std::move(json).error());
-  }
-  return std::move(reader.dict);
-}
-
 }  // namespace
 }  // namespace tendon::v0::detail
 
 namespace tendon::v0 {
+
+Result<TensorDict> parse_consolidated(const Storage& file) {
+  std::int64_t text_bytes = 0;
+  if (file.size_bytes() < sizeof text_bytes)
+    return detail::malformed("", "it has fewer than 8 bytes");
+  const std::uint64_t end = file.size_bytes() - sizeof text_bytes;
+  std::memcpy(&text_bytes, file.data() + end, sizeof text_bytes);
+  if (text_bytes < 0 || static_cast<std::uint64_t>(text_bytes) > end) {
+    return detail::malformed("", "its last 8 bytes say that " + std::to_string(text_bytes) +
+                                     " bytes of text stand before them, of " + std::to_string(end));
+  }
+  const std::uint64_t data_bytes = end - static_cast<std::uint64_t>(text_bytes);
+  if (static_cast<std::uint64_t>(text_bytes) > detail::kObjectLimits.max_bytes) {
+    return Error{ErrorCode::limit_exceeded, "tensor.consolidated",
+                 "its text has " + std::to_string(text_bytes) + " bytes; legal are up to " +
+                     std::to_string(detail::kObjectLimits.max_bytes)};
+  }
+  // A copy: others may write the file while it is read.
+  const std::string text(reinterpret_cast<const char*>(file.data()) + data_bytes,
+                         static_cast<std::size_t>(text_bytes));
+  TENDON_TRY(object, detail::parse_json_value(text, "its text", detail::kObjectLimits));
+  detail::ObjectReader reader(
+      Storage(file.owner(), file.data(), data_bytes, file.access(), file.origin()));
+  TENDON_CHECK(reader.read(object, ""));
+  // What was read can also be sent: the limits of non-tensor data hold for files too.
+  if (reader.dict.values()) {
+    auto json = to_json(*reader.dict.values());
+    if (!json) return detail::at_entry("", std::move(json).error());
+  }
+  return std::move(reader.dict);
+}
 
 Result<TensorDict> load_consolidated(const std::filesystem::path& path, MapMode mode) {
   TENDON_TRY(file, detail::OpenFile::open(path, "tensor.consolidated", mode));
@@ -223,7 +230,7 @@ Result<TensorDict> load_consolidated(const std::filesystem::path& path, MapMode 
                  "'" + path.string() + "': it is empty"};
   }
   TENDON_TRY(mapped, file.map());
-  auto read = detail::read_consolidated(mapped);
+  auto read = parse_consolidated(mapped);
   if (read) return read;
   Error failed = std::move(read).error();
   failed.detail = "'" + path.string() + "': " + failed.detail;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <tendon/core/export.hpp>
 #include <tendon/core/result.hpp>
+#include <tendon/memory/storage.hpp>
 #include <tendon/tensor/memmap.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
@@ -21,6 +22,9 @@ inline namespace v0 {
 /// tensorclasses and jagged tensors; file_not_found, permission_denied. Copies nothing.
 [[nodiscard]] TENDON_API Result<TensorDict> load_consolidated(
     const std::filesystem::path& path, MapMode mode = MapMode::copy_on_write);
+
+/// The same of a whole file in memory.
+[[nodiscard]] TENDON_API Result<TensorDict> parse_consolidated(const Storage& file);
 
 /// Writes such a file through an AtomicFile. invalid_argument for an entry that the format has no
 /// place for: a tensor that is exempt from the batch size, a nested TensorDict with a name that the

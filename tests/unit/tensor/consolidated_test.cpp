@@ -138,6 +138,11 @@ constexpr MalformedObject kMalformedObjects[] = {
      "do not leave the bytes"},
     {"AHugePad", TENDON_OBJECT("[\"torch.uint8\", [2], 0, 0, 9223372036854775807]"),
      ErrorCode::corrupt_data, "do not leave the bytes"},
+    {"AStackWithAHole",
+     "{\"cls\": \"TensorDict\", \"non_tensors\": {}, \"leaves\": {}, \"cls_metadata\": "
+     "{\"batch_size\": []}, \"s\": {\"cls\": \"NonTensorStack\", \"non_tensors\": {\"0\": "
+     "[\"a\", [], null], \"2\": [\"c\", [], null]}}}",
+     ErrorCode::corrupt_data, "missing"},
     {"AHugeShape", TENDON_OBJECT("[\"torch.uint8\", [9223372036854775807, 3], 0, 8, 6]"),
      ErrorCode::limit_exceeded, ""},
 };
