@@ -18,8 +18,8 @@ namespace {
 constinit PerProcess<PrivateBlocks> blocks_of_process;
 
 std::uint64_t whole_pages(std::uint64_t size_bytes) {
-  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  return (size_bytes + page - 1) / page * page;
+  static const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return (size_bytes + kPage - 1) / kPage * kPage;
 }
 
 }  // namespace

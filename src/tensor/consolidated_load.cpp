@@ -31,7 +31,7 @@ Error not_held(std::string_view path, std::string_view what) {
   return error;
 }
 // An argument that breaks a rule came from the file.
-Error at_entry(std::string_view path, Error failed) {
+Error at_entry(std::string_view path, const Error& failed) {
   Error error = malformed(path, failed.detail);
   if (failed.code != ErrorCode::invalid_argument) error.code = failed.code;
   return error;
@@ -94,11 +94,11 @@ class ObjectReader {
       const Value* const sizes = about == nullptr ? nullptr : about->find("batch_size");
       if (sizes == nullptr) return malformed(path, "it has no batch_size");
       auto shape = shape_of_json(*sizes, "batch_size");
-      if (!shape) return at_entry(path, std::move(shape).error());
+      if (!shape) return at_entry(path, shape.error());
       std::vector<std::string> names;
       if (const Value* const given = about->find("names")) {
         auto read = names_of_json(*given, shape->size());
-        if (!read) return at_entry(path, std::move(read).error());
+        if (!read) return at_entry(path, read.error());
         for (const std::string& name : *read) {
           if (!name.empty()) names = *read;
         }
@@ -131,13 +131,13 @@ class ObjectReader {
       return error;
     }
     auto shape = shape_of_json(said[1], "its shape");
-    if (!shape) return at_entry(path, std::move(shape).error());
+    if (!shape) return at_entry(path, shape.error());
     for (const std::size_t number : {2, 3, 4}) {
       if (said[number].kind() != Value::Kind::i64 || said[number].as_i64() < 0)
         return malformed(path, "start, stop and pad are whole numbers from 0 on");
     }
     auto view = Tensor::view(storage_, said[2].as_u64(), *dtype, *shape);
-    if (!view) return at_entry(path, std::move(view).error());
+    if (!view) return at_entry(path, view.error());
     const std::int64_t end = said[3].as_i64() - said[4].as_i64();
     if (end < said[2].as_i64() ||
         static_cast<std::uint64_t>(end - said[2].as_i64()) != view->size_bytes())
@@ -180,7 +180,7 @@ class ObjectReader {
   template <class Content>
   Result<void> set(const std::string& path, Content content) {
     auto done = dict.try_set(path, std::move(content));
-    if (!done) return at_entry(path, std::move(done).error());
+    if (!done) return at_entry(path, done.error());
     return {};
   }
 
@@ -218,7 +218,7 @@ Result<TensorDict> parse_consolidated(const Storage& file) {
   // What was read can also be sent: the limits of non-tensor data hold for files too.
   if (reader.dict.values()) {
     auto json = to_json(*reader.dict.values());
-    if (!json) return detail::at_entry("", std::move(json).error());
+    if (!json) return detail::at_entry("", json.error());
   }
   return std::move(reader.dict);
 }

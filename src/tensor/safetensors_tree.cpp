@@ -28,7 +28,7 @@ Error broken(std::string_view path, std::string_view what) {
                                             quote_text(path) + ": " + std::string(what));
 }
 
-Error at(std::string_view path, Error failed) {
+Error at(std::string_view path, const Error& failed) {
   Error whole = broken(path, failed.detail);
   whole.code = failed.code;
   return whole;
@@ -73,11 +73,11 @@ class StructureReader {
     const Value* const batch = level.find("batch_size");
     if (batch == nullptr) return broken(path, "no batch_size");
     auto shape = shape_of_json(*batch, "batch_size");
-    if (!shape) return at(path, std::move(shape).error());
+    if (!shape) return at(path, shape.error());
     std::vector<std::string> names;
     if (const Value* const given = level.find("names")) {
       auto read = names_of_json(*given, shape->size());
-      if (!read) return at(path, std::move(read).error());
+      if (!read) return at(path, read.error());
       names = *std::move(read);
     }
     return TensorDict(*shape, std::move(names));
