@@ -2,20 +2,18 @@
 // An announcement of a stranger: what is read can be announced again, says the same then, and is
 // the only key that says so, apart from the parts of a qos that only newer peers know.
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <variant>
 
 #include "fabric/announcement.hpp"
+#include "require.hpp"
 
 namespace {
 
 using namespace tendon::detail;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 }  // namespace
 

@@ -2,20 +2,18 @@
 // What anybody may put through a router: frames of a cable, questions and answers. What is read can
 // be written again and says the same then; a frame without the right tag moves no cable.
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 
 #include "fabric/cable.hpp"
 #include "fabric/peer_question.hpp"
+#include "require.hpp"
 
 namespace {
 
 using namespace tendon::detail;
 using tendon::Bytes;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 template <class T>
 bool is_refused(const tendon::Result<T>& read) {

@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // A consolidated file of anybody: what is opened must be readable to the last byte.
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <span>
 #include <tendon/tensor/consolidated.hpp>
-#include <vector>
+
+#include "require.hpp"
 
 namespace {
 
 using namespace tendon;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::exact_storage;
+using tendon::test::require;
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
   const Bytes input = std::as_bytes(std::span(data, size_bytes));
-  // Exactly of the size, so that a sanitizer sees a read beyond its end.
-  const auto memory = std::make_shared<std::vector<std::byte>>(input.begin(), input.end());
-  const auto dict =
-      parse_consolidated(Storage(memory, memory->data(), memory->size(), Access::read_only));
+  const auto dict = parse_consolidated(exact_storage(input));
   if (!dict) {
     require(!dict.error().detail.empty());
     return 0;

@@ -2,7 +2,6 @@
 // What a controller says to a worker on its worker pipe: a worker in a roster, with a step at work,
 // hears one word. It goes on, or ends with a reason.
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "control/controller_core.hpp"
 #include "control/worker_core.hpp"
+#include "require.hpp"
 #include "support/lossy_network.hpp"
 
 namespace {
@@ -21,9 +21,7 @@ using detail::WorkerCore;
 
 constexpr auto kPatience = 20s;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 /// A controller and its only worker.
 class Roster {

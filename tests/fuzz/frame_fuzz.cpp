@@ -10,7 +10,6 @@
 // much lies here.
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -19,6 +18,7 @@
 #include <tendon/session/limits.hpp>
 #include <vector>
 
+#include "require.hpp"
 #include "transport/stream/bulk_parser.hpp"
 #include "transport/stream/control_parser.hpp"
 #include "transport/stream/inbound.hpp"
@@ -32,9 +32,7 @@ constexpr std::uint64_t kCapBytes = 32ull << 20;  // more than a schema may have
 constexpr std::size_t kRunBytes = 4u << 20;
 constexpr std::uint64_t kAnnouncedBytes = 1ull << 30;  // as if this side had sent so much
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 class Host final : public InboundHost, public MessageSink {
  public:

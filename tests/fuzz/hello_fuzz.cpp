@@ -4,11 +4,11 @@
 // handshake must end in a state of its table.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 #include <string>
 #include <tendon/session/limits.hpp>
 
+#include "require.hpp"
 #include "session/handshake.hpp"
 #include "session/hello.hpp"
 
@@ -17,9 +17,7 @@ namespace {
 using namespace tendon::detail;
 using tendon::Bytes;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 // Everything a reader makes of `stream`, as text. Piece sizes come from the input itself.
 std::string read_all(Bytes stream, std::size_t step) {

@@ -2,18 +2,17 @@
 // Two texts of strangers, with a zero byte between them: each is refused with a reason or has one
 // canonical form, and what two expressions answer about each other must fit together.
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 #include <tendon/fabric/key_expression.hpp>
+
+#include "require.hpp"
 
 namespace {
 
 using tendon::KeyExpression;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 std::optional<KeyExpression> read(std::string_view text) {
   const auto strict = KeyExpression::parse(text);

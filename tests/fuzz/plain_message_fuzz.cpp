@@ -3,19 +3,17 @@
 // attachment is what was written there; a payload becomes tensors or an error.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <tendon/memory/storage.hpp>
 
 #include "fabric/plain_codec.hpp"
+#include "require.hpp"
 
 namespace {
 
 using namespace tendon::detail;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 const std::shared_ptr<const tendon::Schema>& wanted() {
   static const auto schema =

@@ -3,33 +3,26 @@
 // after it was written.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <tendon/tensor/safetensors.hpp>
 #include <vector>
 
+#include "require.hpp"
 #include "tensor/copy.hpp"
 
 namespace {
 
 using namespace tendon;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-Storage storage_of(Bytes bytes) {
-  // Exactly of the size, so that a sanitizer sees a read beyond its end.
-  const auto memory = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
-  return Storage(memory, memory->data(), memory->size(), Access::read_only);
-}
+using tendon::test::exact_storage;
+using tendon::test::require;
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size_bytes) {
   const Bytes input = std::as_bytes(std::span(data, size_bytes));
-  const auto file = SafetensorsFile::parse(storage_of(input));
+  const auto file = SafetensorsFile::parse(exact_storage(input));
   if (!file) {
     require(!file.error().detail.empty());
     return 0;
@@ -53,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   bytes.resize(written->size() + layout.total_bytes);
   detail::pack_piece(dict, Layout::safetensors, 0,
                      std::span(bytes).subspan(written->size(), layout.total_bytes));
-  const TensorDict again = parse_safetensors(storage_of(bytes)).value();
+  const TensorDict again = parse_safetensors(exact_storage(bytes)).value();
   require(bitwise_equal(again, dict));
   require(again.keys() == dict.keys());
   return 0;

@@ -2,19 +2,18 @@
 // A schema of a peer: what is read must be the only schema with these bytes, and everything that is
 // made of a schema must work for it.
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <tendon/tensor/schema.hpp>
 #include <tendon/tensor/tensor_dict.hpp>
 
+#include "require.hpp"
+
 namespace {
 
 using namespace tendon;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 }  // namespace
 

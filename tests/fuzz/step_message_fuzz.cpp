@@ -4,7 +4,6 @@
 // number is given out once, in order, whatever was sent.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "control/flow_receiver.hpp"
 #include "control/step_ledger.hpp"
 #include "control/step_message.hpp"
+#include "require.hpp"
 
 namespace {
 
@@ -21,9 +21,7 @@ using namespace tendon::detail;
 using tendon::Bytes;
 using tendon::ErrorCode;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 const RosterId kExpected{std::string(kRunIdBytes, 'r'), 1};
 

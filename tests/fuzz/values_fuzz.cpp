@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Non-tensor data of a peer: what is read must come back the same after it was written.
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <sstream>
 #include <tendon/tensor/tensor_dict.hpp>
 #include <tendon/tensor/value.hpp>
 
+#include "require.hpp"
+
 namespace {
 
 using namespace tendon;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 }  // namespace
 

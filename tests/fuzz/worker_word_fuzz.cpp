@@ -4,7 +4,6 @@
 // what comes behind them, or ends the pipe and lets the next one in.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "control/controller_core.hpp"
+#include "require.hpp"
 #include "support/lossy_network.hpp"
 
 namespace {
@@ -22,9 +22,7 @@ using detail::ControllerCore;
 
 constexpr auto kPatience = 20s;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using tendon::test::require;
 
 class Hostile {
  public:
