@@ -18,6 +18,8 @@ import statistics
 import subprocess
 import sys
 
+from bench import cpu_model
+
 ITERATIONS = {"1K": 20000, "1M": 400}
 HOG = "while True: pass"
 
@@ -65,9 +67,7 @@ def main() -> int:
     parser.add_argument("base", nargs="?")
     options = parser.parse_args()
     options.base = options.base or options.command
-    with open("/proc/cpuinfo") as cpus:
-        cpu = next((line.partition(":")[2].strip() for line in cpus if line.startswith("model name")), "unknown CPU")
-    print(f"{cpu}, Linux {platform.release()}: blocking, balanced of BASE, balanced of COMMAND [us], ratio")
+    print(f"{cpu_model()}, Linux {platform.release()}: blocking, balanced of BASE, balanced of COMMAND [us], ratio")
     for count in options.hogs:
         with hogs(count):
             for kind in ("pipe", "topic"):

@@ -22,7 +22,8 @@ import tempfile
 import time
 from typing import Any
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from bench import ROOT, cpu_model
+
 DEADLINE_S = 0.1
 VERSION = 1
 
@@ -132,11 +133,6 @@ def resident_mib() -> float:
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-def cpu_name() -> str:
-    with open("/proc/cpuinfo", encoding="utf-8") as cpus:
-        return next((line.partition(":")[2].strip() for line in cpus if line.startswith("model name")), "unknown CPU")
-
-
 def measure(kind: str, seconds: float) -> None:
     """In a process of its own: what one kind leaves behind is no other's."""
     import tendon
@@ -179,7 +175,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5, help="of each flood")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     options = parser.parse_args()
-    print(f"{cpu_name()}, {os.cpu_count()} CPUs; worst lateness of each call [ms], memory gained [MiB], "
+    print(f"{cpu_model()}, {os.cpu_count()} CPUs; worst lateness of each call [ms], memory gained [MiB], "
           "rounds of calls")
     print(f"{'':24}{'broadcast':>12}{'collect':>12}{'ask':>12}{'MiB':>12}{'rounds':>8}", flush=True)
     for kind in options.kinds or ["nothing", *KINDS]:

@@ -201,7 +201,6 @@ void ControllerCore::on_end(const std::shared_ptr<WorkerPipe>& pipe, const Error
   const auto rank = seats_.rank_of(*pipe);
   if (!rank) return;
   const SeatState was = seats_.at(*rank).state;
-  seats_.at(*rank).end_tensors();
   Error lost{
       ErrorCode::worker_lost, "control.roster",
       name_of(*rank) + (why.code == ErrorCode::end_of_stream ? " has left" : ": " + why.detail)};

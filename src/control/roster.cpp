@@ -65,9 +65,7 @@ void ControllerCore::end_as_failed(Error why) {
   // No worker waits until its own deadline for a roster that nobody forms.
   std::vector<std::shared_ptr<WorkerPipe>> pipes;
   for (const GlobalRank rank : seats_.taken()) {
-    WorkerSeat& seat = seats_.at(rank);
-    pipes.push_back(seat.pipe);
-    seat.end_tensors();
+    pipes.push_back(seats_.at(rank).pipe);
     seats_.vacate(rank);
   }
   const Error said = roster_.why_closed;
@@ -165,9 +163,7 @@ void ControllerCore::look_for_hung() {
 void ControllerCore::give_up(GlobalRank rank, const std::string& why) {
   const Error lost{ErrorCode::worker_lost, "control.roster", name_of(rank) + why};
   log(LogLevel::warn, "control.roster", lost.detail + ": another worker takes its place");
-  WorkerSeat& seat = seats_.at(rank);
-  const std::shared_ptr<WorkerPipe> pipe = seat.pipe;
-  seat.end_tensors();
+  const std::shared_ptr<WorkerPipe> pipe = seats_.at(rank).pipe;
   seats_.vacate(rank);
   if (roster_.state == RosterState::forming) close_roster(lost);
   changed();

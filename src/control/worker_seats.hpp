@@ -131,6 +131,7 @@ class WorkerSeats {
   /// Its worker has gone: of this one only its name is known.
   void vacate(GlobalRank rank) {
     WorkerSeat& seat = seats_[rank.value];
+    seat.end_tensors();
     WorkerStatus known{.rank = rank, .identity = std::move(seat.heard.identity)};
     seat = WorkerSeat{};
     seat.heard = std::move(known);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <tendon/tensor/consolidated.hpp>
 #include <tendon/tensor/limits.hpp>
-#include <tendon/tensor/path.hpp>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -15,6 +15,7 @@
 #include "tensor/mapped_file.hpp"
 #include "tensor/memmap_names.hpp"
 #include "tensor/text.hpp"
+#include "tensor/untrusted.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -30,10 +31,9 @@ Error not_held(std::string_view path, std::string_view what) {
   error.code = ErrorCode::not_supported;
   return error;
 }
-// An argument that breaks a rule came from the file.
 Error at_entry(std::string_view path, const Error& failed) {
   Error error = malformed(path, failed.detail);
-  if (failed.code != ErrorCode::invalid_argument) error.code = failed.code;
+  error.code = from_outside(failed).code;
   return error;
 }
 
@@ -57,16 +57,16 @@ class ObjectReader {
                       "it is a " + quote_text(name) +
                           "; legal are TensorDicts, lazy stacks of them, and non-tensor data");
     }
-    TENDON_CHECK(begin(level, path, name == "TensorDict"));
+    TENDON_CHECK(name == "TensorDict" ? begin(level, path) : begin_stack(path));
     TENDON_TRY(leaves, map_at(level, "leaves", path));
-    for (const auto& [key, leaf] : *leaves) TENDON_CHECK(tensor(leaf, below(path, key)));
+    for (const auto& [key, leaf] : *leaves) TENDON_CHECK(tensor(leaf, path_below(path, key)));
     for (const auto& [key, child] : level.as_map()) {
-      if (!is_consolidated_word(key)) TENDON_CHECK(read(child, below(path, key)));
+      if (!is_consolidated_word(key)) TENDON_CHECK(read(child, path_below(path, key)));
     }
     TENDON_TRY(values, map_at(level, "non_tensors", path));
     for (const auto& [key, entry] : *values) {
-      TENDON_TRY(value, value_of(entry, below(path, key)));
-      TENDON_CHECK(set(below(path, key), std::move(value)));
+      TENDON_TRY(value, value_of(entry, path_below(path, key)));
+      TENDON_CHECK(set(path_below(path, key), std::move(value)));
     }
     return {};
   }
@@ -74,10 +74,6 @@ class ObjectReader {
   TensorDict dict;
 
  private:
-  static std::string below(const std::string& path, std::string_view key) {
-    return (path.empty() ? "" : path + "/") + escape_name(key);
-  }
-
   static Result<const Value::Map*> map_at(const Value& level, std::string_view key,
                                           const std::string& path) {
     const Value* const found = level.find(key);
@@ -87,34 +83,29 @@ class ObjectReader {
   }
 
   /// The dict without its entries.
-  Result<void> begin(const Value& level, const std::string& path, bool has_batch) {
-    TensorDict empty;
-    if (has_batch) {
-      const Value* const about = level.find("cls_metadata");
-      const Value* const sizes = about == nullptr ? nullptr : about->find("batch_size");
-      if (sizes == nullptr) return malformed(path, "it has no batch_size");
-      auto shape = shape_of_json(*sizes, "batch_size");
-      if (!shape) return at_entry(path, shape.error());
-      std::vector<std::string> names;
-      if (const Value* const given = about->find("names")) {
-        auto read = names_of_json(*given, shape->size());
-        if (!read) return at_entry(path, read.error());
-        for (const std::string& name : *read) {
-          if (!name.empty()) names = *read;
-        }
-      }
-      empty = TensorDict(*shape, std::move(names));
+  Result<void> begin(const Value& level, const std::string& path) {
+    const Value* const about = level.find("cls_metadata");
+    const Value* const sizes = about == nullptr ? nullptr : about->find("batch_size");
+    if (sizes == nullptr) return malformed(path, "it has no batch_size");
+    auto shape = shape_of_json(*sizes, "batch_size");
+    if (!shape) return at_entry(path, shape.error());
+    std::vector<std::string> names;
+    if (const Value* const given = about->find("names")) {
+      auto read = names_of_json(*given, shape->size());
+      if (!read) return at_entry(path, read.error());
+      // A list of null names none.
+      if (!std::ranges::all_of(*read, &std::string::empty)) names = *std::move(read);
     }
-    if (path.empty()) {
-      dict = std::move(empty);
-      return {};
-    }
-    if (!has_batch && !dict.try_set(path, empty)) {
-      return not_held(path,
-                      "it is a lazy stack inside of a TensorDict with a batch size, which no part "
-                      "of it has; a TensorDict of Tendon cannot hold that");
-    }
-    return has_batch ? set(path, std::move(empty)) : Result<void>();
+    TensorDict empty(*shape, std::move(names));
+    if (!path.empty()) return set(path, std::move(empty));
+    dict = std::move(empty);
+    return {};
+  }
+
+  /// The same of a lazy stack, whose parts have batch sizes of their own.
+  Result<void> begin_stack(const std::string& path) {
+    if (path.empty() || dict.try_set(path, TensorDict())) return {};
+    return not_held(path, kStackInBatch);
   }
 
   /// [dtype, shape, start, stop, pad]
@@ -163,7 +154,7 @@ class ObjectReader {
     Value::List list;
     for (std::size_t i = 0; i < data.size() + stacks.size(); ++i) {
       const std::string name = std::to_string(i);
-      const std::string inside = below(path, name);
+      const std::string inside = path_below(path, name);
       if (const auto found = stacks.find(name); found != stacks.end()) {
         TENDON_TRY(inner, stack_of_values(*found->second, inside));
         list.push_back(std::move(inner));
@@ -215,11 +206,8 @@ Result<TensorDict> parse_consolidated(const Storage& file) {
   detail::ObjectReader reader(
       Storage(file.owner(), file.data(), data_bytes, file.access(), file.origin()));
   TENDON_CHECK(reader.read(object, ""));
-  // What was read can also be sent: the limits of non-tensor data hold for files too.
-  if (reader.dict.values()) {
-    auto json = to_json(*reader.dict.values());
-    if (!json) return detail::at_entry("", json.error());
-  }
+  if (auto fits = detail::check_values_limits(reader.dict); !fits)
+    return detail::at_entry("", fits.error());
   return std::move(reader.dict);
 }
 
@@ -232,9 +220,7 @@ Result<TensorDict> load_consolidated(const std::filesystem::path& path, MapMode 
   TENDON_TRY(mapped, file.map());
   auto read = parse_consolidated(mapped);
   if (read) return read;
-  Error failed = std::move(read).error();
-  failed.detail = "'" + path.string() + "': " + failed.detail;
-  return failed;
+  return detail::in_file(std::move(read).error(), path);
 }
 
 }  // namespace tendon::v0

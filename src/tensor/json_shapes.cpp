@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tensor/json.hpp"
+#include "tensor/untrusted.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -26,8 +27,7 @@ Result<Shape> shape_of_json(const Value& value, std::string_view what) {
   }
   auto shape = Shape::make(sizes);
   if (shape) return shape;
-  Error failed = std::move(shape).error();
-  if (failed.code == ErrorCode::invalid_argument) failed.code = ErrorCode::corrupt_data;
+  Error failed = from_outside(std::move(shape).error());
   failed.detail = name + ": " + failed.detail;
   return failed;
 }

@@ -3,7 +3,6 @@
 #include <string_view>
 #include <tendon/tensor/limits.hpp>
 #include <tendon/tensor/memmap.hpp>
-#include <tendon/tensor/path.hpp>
 #include <utility>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "tensor/mapped_file.hpp"
 #include "tensor/memmap_names.hpp"
 #include "tensor/text.hpp"
+#include "tensor/untrusted.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -28,11 +28,8 @@ Error broken(const fs::path& file, std::string_view what) {
 Error unknown(const fs::path& file, std::string_view what) {
   return Error{ErrorCode::not_supported, kWhere, "'" + file.string() + "': " + std::string(what)};
 }
-// An argument that breaks a rule came from the folder.
 Error from_folder(Error failed, const fs::path& file) {
-  if (failed.code == ErrorCode::invalid_argument) failed.code = ErrorCode::corrupt_data;
-  failed.detail = "'" + file.string() + "': " + failed.detail;
-  return failed;
+  return detail::in_file(detail::from_outside(std::move(failed)), file);
 }
 
 std::string_view text_of(const Value& meta, std::string_view key) {
@@ -68,18 +65,15 @@ class FolderReader {
     for (const auto& [key, entry] : meta.as_map()) {
       if (entry.kind() != Value::Kind::map) continue;
       if (entry.find("type") != nullptr)
-        TENDON_CHECK(read(folder / detail::memmap_file_name(key), below(path, key), depth + 1));
+        TENDON_CHECK(
+            read(folder / detail::memmap_file_name(key), detail::path_below(path, key), depth + 1));
       else
-        TENDON_CHECK(tensor(folder, key, entry, below(path, key)));
+        TENDON_CHECK(tensor(folder, key, entry, detail::path_below(path, key)));
     }
     return {};
   }
 
  private:
-  static std::string below(const std::string& path, std::string_view key) {
-    return (path.empty() ? "" : path + "/") + escape_name(key);
-  }
-
   Result<Value> meta_of(const fs::path& file) {
     TENDON_TRY(opened, detail::OpenFile::open(file, kWhere));
     if (opened.size_bytes() > kMaxFileHeaderBytes) {
@@ -183,17 +177,13 @@ class FolderReader {
   }
 
   Result<void> stack(const fs::path& folder, const std::string& path, std::size_t depth) {
-    if (!path.empty() && !dict_.try_set(path, TensorDict())) {
-      return unknown(
-          folder,
-          "it is a lazy stack inside of a TensorDict with a batch size, which no part of "
-          "it has; a TensorDict of Tendon cannot hold that");
-    }
+    if (!path.empty() && !dict_.try_set(path, TensorDict()))
+      return unknown(folder, detail::kStackInBatch);
     for (std::size_t part = 0;; ++part) {
       const std::string name = std::to_string(part);
       std::error_code failed;
       if (!fs::exists(folder / name / detail::kMemmapMeta, failed)) return {};
-      TENDON_CHECK(read(folder / name, below(path, name), depth + 1));
+      TENDON_CHECK(read(folder / name, detail::path_below(path, name), depth + 1));
     }
   }
 
@@ -213,11 +203,8 @@ class FolderReader {
 Result<TensorDict> load_memmap(const std::filesystem::path& folder, MapMode mode) {
   TensorDict dict;
   TENDON_CHECK(FolderReader(dict, mode).read(folder, "", 1));
-  // What was read can also be sent: the limits of non-tensor data hold for folders too.
-  if (dict.values()) {
-    auto json = to_json(*dict.values());
-    if (!json) return from_folder(std::move(json).error(), folder);
-  }
+  if (auto fits = detail::check_values_limits(dict); !fits)
+    return from_folder(std::move(fits).error(), folder);
   return dict;
 }
 

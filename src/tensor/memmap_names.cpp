@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/memmap_names.hpp"
 
+#include "tensor/text.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -40,6 +42,27 @@ std::optional<DType> dtype_of_memmap(std::string_view name) {
   for (const DTypeInfo& row : dtype_table())
     if (row.full_name == name && !is_eight_bit_float(row.dtype)) return row.dtype;
   return std::nullopt;
+}
+
+Result<void> check_memmap_leaf(const TreeLeaf& leaf, std::string_view path,
+                               std::string_view where) {
+  const auto refused = [&](ErrorCode code, const std::string& why) {
+    return Error{code, where, quote_text(path) + " " + why};
+  };
+  const Tensor& tensor = leaf.tensor;
+  if (leaf.batching == Batching::exempt) {
+    return refused(ErrorCode::invalid_argument,
+                   "is exempt from the batch size, which tensordict's files cannot say");
+  }
+  if (tensor.device() != cpu()) {
+    return refused(ErrorCode::unsupported_device,
+                   "lies on " + to_string(tensor.device()) + "; copy it to the CPU first");
+  }
+  if (!memmap_dtype(tensor.dtype())) {
+    return refused(ErrorCode::unsupported_dtype, "is " + std::string(to_string(tensor.dtype())) +
+                                                     ", which tensordict's files do not have");
+  }
+  return {};
 }
 
 }  // namespace tendon::v0::detail

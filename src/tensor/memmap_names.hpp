@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names in a folder of memory-mapped tensors.
+// Names and rules of the folders and files of memory-mapped tensors.
 #pragma once
 
 #include <algorithm>
@@ -7,13 +7,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tendon/core/result.hpp>
 #include <tendon/tensor/dtype.hpp>
+
+#include "tensor/tree.hpp"
 
 namespace tendon::v0::detail {
 
 /// In each folder.
 inline constexpr std::string_view kMemmapMeta = "meta.json";
-/// What meta.json says of a folder itself. An entry of such a name could not be told from it.
+/// The words of meta.json about a folder itself. An entry of such a name could not be told from it.
 inline constexpr std::array<std::string_view, 6> kMemmapWords{
     "shape", "device", "_type", "_format_version", "_class", "_names"};
 [[nodiscard]] inline bool is_memmap_word(std::string_view key) {
@@ -27,5 +30,13 @@ inline constexpr std::array<std::string_view, 6> kMemmapWords{
 /// "torch.float32"; nullopt for a type that tensordict does not map.
 [[nodiscard]] std::optional<std::string> memmap_dtype(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_of_memmap(std::string_view name);
+/// Can a folder or file hold this leaf? Errors name its path.
+[[nodiscard]] Result<void> check_memmap_leaf(const TreeLeaf& leaf, std::string_view path,
+                                             std::string_view where);
+
+/// Why a lazy stack is refused there.
+inline constexpr std::string_view kStackInBatch =
+    "it is a lazy stack inside of a TensorDict with a batch size, which no part of it has; a "
+    "TensorDict of Tendon cannot hold that";
 
 }  // namespace tendon::v0::detail

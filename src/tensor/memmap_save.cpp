@@ -5,7 +5,6 @@
 #include <tendon/tensor/atomic_file.hpp>
 #include <tendon/tensor/limits.hpp>
 #include <tendon/tensor/memmap.hpp>
-#include <tendon/tensor/path.hpp>
 #include <utility>
 #include <variant>
 
@@ -15,6 +14,7 @@
 #include "tensor/memmap_names.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
+#include "tensor/untrusted.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -23,8 +23,6 @@ namespace fs = std::filesystem;
 using detail::quote_text;
 
 constexpr std::string_view kSaved = "tensor.memmap";
-
-Error refused(ErrorCode code, std::string detail) { return Error{code, kSaved, std::move(detail)}; }
 
 Result<void> write_file(const fs::path& path, std::string_view text) {
   TENDON_TRY(file, AtomicFile::create(path));
@@ -39,34 +37,19 @@ Result<void> make_folder(const fs::path& folder) {
   return {};
 }
 
-/// Everything that may be refused, before anything is written.
+/// Everything that may be refused, before anything is written. `prefix`: the path of the node.
 Result<void> check(const detail::TreeNode& node, const std::string& prefix) {
   for (const auto& entry : node.entries) {
-    const std::string path = prefix + escape_name(entry->name);
+    const std::string path = detail::path_below(prefix, entry->name);
     if (detail::is_memmap_word(entry->name)) {
-      return refused(ErrorCode::invalid_argument,
-                     quote_text(path) + ": meta.json keeps this name for itself; rename the entry");
+      return Error{ErrorCode::invalid_argument, kSaved,
+                   quote_text(path) + ": meta.json keeps this name for itself; rename the entry"};
     }
     if (const auto* leaf = std::get_if<detail::TreeLeaf>(&entry->content)) {
-      if (leaf->batching == Batching::exempt) {
-        return refused(
-            ErrorCode::invalid_argument,
-            quote_text(path) + " is exempt from the batch size, which a folder cannot say");
-      }
-      const Tensor& tensor = leaf->tensor;
-      if (tensor.device() != cpu()) {
-        return refused(ErrorCode::unsupported_device, quote_text(path) + " lies on " +
-                                                          to_string(tensor.device()) +
-                                                          "; copy it to the CPU first");
-      }
-      if (!detail::memmap_dtype(tensor.dtype())) {
-        return refused(ErrorCode::unsupported_dtype, quote_text(path) + " is " +
-                                                         std::string(to_string(tensor.dtype())) +
-                                                         ", which such folders do not have");
-      }
+      TENDON_CHECK(detail::check_memmap_leaf(*leaf, path, kSaved));
     } else if (const auto* child =
                    std::get_if<std::unique_ptr<detail::TreeNode>>(&entry->content)) {
-      TENDON_CHECK(check(**child, path + "/"));
+      TENDON_CHECK(check(**child, path));
     }
   }
   return {};
@@ -122,7 +105,7 @@ Result<void> write_node(const fs::path& folder, const detail::TreeNode& node) {
 }  // namespace
 
 Result<void> save_memmap(const std::filesystem::path& folder, const TensorDict& dict) {
-  if (dict.values()) TENDON_CHECK(to_json(*dict.values()));
+  TENDON_CHECK(detail::check_values_limits(dict));
   const detail::TreeOf tree(dict);
   TENDON_CHECK(check(tree.root(), ""));
   return write_node(folder, tree.root());

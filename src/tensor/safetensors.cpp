@@ -9,10 +9,12 @@
 #include "tensor/safetensors_tree.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
+#include "tensor/untrusted.hpp"
 
 namespace tendon::v0 {
 namespace {
 
+using detail::in_file;
 using detail::quote_text;
 
 Error error(ErrorCode code, std::string detail) {
@@ -80,11 +82,6 @@ Result<void> write_leaves(AtomicFile& file, const TensorDict& dict, const Plan& 
     TENDON_CHECK(detail::append_tensor(file, dict.leaf(leaf)));
   }
   return file.write(pieces);
-}
-
-Error in_file(Error error, const std::filesystem::path& path) {
-  error.detail = "'" + path.string() + "': " + error.detail;
-  return error;
 }
 
 Result<void> check_size(const SafetensorsHeader& header, std::uint64_t size_bytes) {

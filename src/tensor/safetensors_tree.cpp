@@ -10,6 +10,7 @@
 #include "tensor/json_shapes.hpp"
 #include "tensor/text.hpp"
 #include "tensor/tree.hpp"
+#include "tensor/untrusted.hpp"
 
 namespace tendon::v0::detail {
 namespace {
@@ -32,12 +33,6 @@ Error at(std::string_view path, const Error& failed) {
   Error whole = broken(path, failed.detail);
   whole.code = failed.code;
   return whole;
-}
-
-// An argument that breaks a rule came from the file.
-Error from_file(Error failed) {
-  if (failed.code == ErrorCode::invalid_argument) failed.code = ErrorCode::corrupt_data;
-  return failed;
 }
 
 class StructureReader {
@@ -87,7 +82,7 @@ class StructureReader {
     const Value* const keys = level.find("keys");
     if (keys == nullptr || keys->kind() != Value::Kind::map) return broken(path, "no keys");
     for (const auto& [key, entry] : keys->as_map()) {
-      const std::string below = (path.empty() ? "" : path + "/") + escape_name(key);
+      const std::string below = path_below(path, key);
       if (const Value* const name = entry.find("tensor")) {
         TENDON_CHECK(tensor(below, entry, *name));
       } else if (const Value* const value = entry.find("non_tensor")) {
@@ -117,7 +112,7 @@ class StructureReader {
     const bool exempt = unbatched != nullptr && unbatched->as_bool();
     auto done =
         built_.dict.try_set(path, std::move(view), exempt ? Batching::exempt : Batching::batched);
-    if (!done) return from_file(std::move(done).error());
+    if (!done) return from_outside(std::move(done).error());
     used_.insert(from.name);
     built_.entry_of_path.emplace(path, found->second);
     return {};
@@ -126,7 +121,7 @@ class StructureReader {
   template <class Content>
   Result<void> set(const std::string& path, const Content& content) {
     auto done = built_.dict.try_set(path, content);
-    if (!done) return from_file(std::move(done).error());
+    if (!done) return from_outside(std::move(done).error());
     return {};
   }
 
@@ -145,7 +140,7 @@ Result<void> build_flat(const SafetensorsHeader& header, const Storage& storage,
     TENDON_TRY(view, Tensor::view(storage, header.size_bytes + entry.begin_bytes, entry.dtype,
                                   entry.shape));
     auto done = built.dict.try_set(path, std::move(view));
-    if (!done) return from_file(std::move(done).error());
+    if (!done) return from_outside(std::move(done).error());
     built.entry_of_path.emplace(path, i);
   }
   return {};
@@ -218,11 +213,8 @@ Result<BuiltTensors> build_tensors(const SafetensorsHeader& header, const Storag
   } else {
     TENDON_CHECK(StructureReader(header, storage, built).read(found->second));
   }
-  // What was read can also be sent: the limits of non-tensor data hold for files too.
-  if (built.dict.values()) {
-    auto json = to_json(*built.dict.values());
-    if (!json) return from_file(std::move(json).error());
-  }
+  if (auto fits = check_values_limits(built.dict); !fits)
+    return from_outside(std::move(fits).error());
   return built;
 }
 
@@ -232,7 +224,7 @@ Result<FileNames> name_tensors(const TensorDict& dict) {
     names.tensor_names = dict.keys();
     return names;
   }
-  if (dict.values()) TENDON_CHECK(to_json(*dict.values()));
+  TENDON_CHECK(check_values_limits(dict));
   StructureWriter writer;
   writer.names.structure = "{\"version\":" + std::to_string(kStructureVersion) + ",\"root\":";
   TENDON_CHECK(writer.level(TreeOf(dict).root(), ""));

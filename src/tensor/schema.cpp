@@ -12,6 +12,7 @@
 
 #include "tensor/schema_builder.hpp"
 #include "tensor/text.hpp"
+#include "tensor/untrusted.hpp"
 
 namespace tendon::v0 {
 namespace {
@@ -294,12 +295,7 @@ Result<std::shared_ptr<const Schema>> Schema::decode(Bytes encoding) {
                                                 std::to_string(kMaxSchemaBytes));
   }
   auto schema = Decoder(encoding).decode();
-  if (!schema) {
-    Error broken = std::move(schema).error();
-    // What is a wrong argument from a program is a broken rule from a peer.
-    if (broken.code == ErrorCode::invalid_argument) broken.code = ErrorCode::corrupt_data;
-    return broken;
-  }
+  if (!schema) return detail::from_outside(std::move(schema).error());
   // One encoding a schema: else equal schemas could have different hashes.
   if (!std::ranges::equal((*schema)->encoding(), encoding))
     return error(ErrorCode::corrupt_data, "the schema is not in canonical form");

@@ -28,8 +28,8 @@ inline namespace v0 {
 
 /// Writes such a file through an AtomicFile. invalid_argument for an entry that the format has no
 /// place for: a tensor that is exempt from the batch size, a nested TensorDict with a name that the
-/// object keeps for itself ("leaves", "cls", ...), a c128 tensor that would not begin at a multiple
-/// of 16 bytes. unsupported_dtype for eight-bit floats; errors of AtomicFile.
+/// object keeps for itself ("leaves", "cls", ...), a c128 tensor whose first byte would not be a
+/// multiple of 16. unsupported_dtype for eight-bit floats; errors of AtomicFile.
 [[nodiscard]] TENDON_API Result<void> save_consolidated(const std::filesystem::path& path,
                                                         const TensorDict& dict);
 

@@ -85,7 +85,7 @@ TEST(PrivateBlocks, AreTheirOwnersAlone) {
     for (int i = 0; i < 2000; ++i) {
       auto& [block, size_bytes] = kept[random() % kept.size()];
       if (block != nullptr) {
-        // What was written at both ends is there still.
+        // The bytes at both ends are still those that this thread wrote.
         ASSERT_EQ(std::to_integer<unsigned>(block.get()[0]), seed);
         ASSERT_EQ(std::to_integer<unsigned>(block.get()[size_bytes - 1]), seed);
       }

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors and checks that the readers of files, folders and messages share.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <tendon/core/error.hpp>
+#include <tendon/core/result.hpp>
+#include <tendon/tensor/path.hpp>
+#include <tendon/tensor/tensor_dict.hpp>
+#include <tendon/tensor/value.hpp>
+
+namespace tendon::v0::detail {
+
+/// A wrong argument from a program is a broken rule where the argument was read.
+[[nodiscard]] inline Error from_outside(Error failed) {
+  if (failed.code == ErrorCode::invalid_argument) failed.code = ErrorCode::corrupt_data;
+  return failed;
+}
+
+/// The error, with the file in front of its detail.
+[[nodiscard]] inline Error in_file(Error failed, const std::filesystem::path& path) {
+  failed.detail = "'" + path.string() + "': " + failed.detail;
+  return failed;
+}
+
+/// The path of an entry, from that of the TensorDict that it lies in; "" is the outermost one.
+[[nodiscard]] inline std::string path_below(std::string_view path, std::string_view name) {
+  return (path.empty() ? std::string() : std::string(path) + "/") + escape_name(name);
+}
+
+/// The limits of non-tensor data hold for files as for messages, so that what was read can be sent
+/// and what is saved can be read.
+[[nodiscard]] inline Result<void> check_values_limits(const TensorDict& dict) {
+  if (dict.values()) TENDON_CHECK(to_json(*dict.values()));
+  return {};
+}
+
+}  // namespace tendon::v0::detail
