@@ -44,6 +44,22 @@ def test_a_worker_whose_outputs_are_wrong_is_replaced(checkpoint, golden, tmp_pa
         engine.close()
 
 
+@pytest.mark.parametrize("layout", [(1, 1, 1), (3, 1, 1)])
+def test_a_worker_that_lives_after_an_error_is_not_named_dead(checkpoint, golden, tmp_path, layout):
+    command = worker_command("{address}", ",".join(map(str, layout)), "{rank}")
+    engine = Engine(layout, checkpoint, command=[sys.executable, "-m", "engine_support.faulty_worker",
+                                                 str(tmp_path / "done"), "error", *command[3:]])
+    try:
+        engine.until(lambda: engine.status and all(worker["identity"] for worker in engine.status["workers"]))
+        before = [worker["identity"] for worker in engine.status["workers"]]
+        run_golden(engine, golden, "error")
+        engine.until(lambda: engine.status["roster"] > 1)
+        assert engine.status["deaths"] == []
+        assert [worker["identity"] for worker in engine.status["workers"]] == before
+    finally:
+        engine.close()
+
+
 @pytest.mark.parametrize(("layout", "rank"), [((1, 1, 1), 0), ((1, 2, 1), 0), ((1, 2, 1), 1), ((3, 1, 1), 1)])
 def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden, layout, rank):
     """It alone: those that wait for it, in a collective or for its message, live."""
