@@ -124,7 +124,8 @@ def test_workers_that_never_join_are_the_end(checkpoint):
 
 
 @pytest.mark.parametrize("words, says", [
-    (["--layout", "3,2"], "--layout is '3,2'; legal is TP,PP,KVP"), (["--blocks", "0"], "--blocks is '0'"),
+    (["--layout", "3,2"], "--layout is '3,2'; legal is TP,PP,KVP"),
+    (["--layout", "1,1,100000"], "a layout of 100000 workers; legal is up to 128"), (["--blocks", "0"], "--blocks is '0'"),
     (["--eos", "x"], "--eos is 'x'"), (["--drain-timeout", "0"], "--drain-timeout is '0'"),
     (["--colour", "red"], "'--colour' is no flag"), (["--model"], "needs a value")])
 def test_flags_that_are_wrong(checkpoint, words, says):
