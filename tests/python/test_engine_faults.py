@@ -18,6 +18,7 @@ pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is no
 pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
 pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
+from engine_support.hanging_nursery import LEAVE_OUT, SLEEP, SPIN
 from engine_support.running import (CONTROLLER, ENVIRONMENT, Engine, run_golden, start_controller,
                                      worker_command)
 
@@ -72,6 +73,31 @@ def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden, layout, 
         run_golden(engine, golden, "hung", stop)
         engine.until(lambda: engine.status["roster"] > 1)
         assert [death["rank"] for death in engine.status["deaths"]] == [rank]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(("layout", "rank", "fault", "tokens"), [
+    ((3, 1, 1), 2, SPIN, 0), ((3, 2, 1), 4, SLEEP, 4), ((1, 2, 1), 0, LEAVE_OUT, 0), ((3, 1, 1), 1, LEAVE_OUT, 4)])
+def test_a_worker_whose_program_hangs_is_replaced_too(checkpoint, golden, layout, rank, fault, tokens):
+    """Under Python's lock, without it, or out of a collective that the others are in; in a prompt, or behind `tokens`."""
+    engine = Engine(layout, checkpoint, "--hang-timeout", "10", "--nursery",
+                    f"{sys.executable} -m engine_support.hanging_nursery")
+    try:
+        def hang():
+            engine.until(lambda: tokens == 0 or len(engine.tokens.get("hung 0", [])) >= tokens)
+            engine.kill(rank, fault)
+
+        if tokens == 0:
+            engine.until(lambda: engine.status and engine.status["state"] == "running")
+            hang()
+            run_golden(engine, golden, "hung")
+        else:
+            run_golden(engine, golden, "hung", hang)
+        engine.until(lambda: engine.status["roster"] > 1)
+        named = [death["rank"] for death in engine.status["deaths"]]
+        # A worker that left out a step may say so at the next one, and lives.
+        assert named == [rank] or (fault == LEAVE_OUT and named == [])
     finally:
         engine.close()
 
