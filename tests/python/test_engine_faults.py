@@ -78,7 +78,8 @@ def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden, layout, 
 
 
 @pytest.mark.parametrize(("layout", "rank", "fault", "tokens"), [
-    ((3, 1, 1), 2, SPIN, 0), ((3, 2, 1), 4, SLEEP, 4), ((1, 2, 1), 0, LEAVE_OUT, 0), ((3, 1, 1), 1, LEAVE_OUT, 4)])
+    ((3, 1, 1), 2, SPIN, 0), ((3, 2, 1), 4, SLEEP, 4), ((1, 2, 1), 0, LEAVE_OUT, 0), ((3, 1, 1), 1, LEAVE_OUT, 4)],
+    ids=["spin", "sleep", "leave-out-first", "leave-out-later"])
 def test_a_worker_whose_program_hangs_is_replaced_too(checkpoint, golden, layout, rank, fault, tokens):
     """Under Python's lock, without it, or out of a collective that the others are in; in a prompt, or behind `tokens`."""
     engine = Engine(layout, checkpoint, "--hang-timeout", "10", "--nursery",
