@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -101,7 +102,7 @@ def all_of(wire: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("said", [b"", HALF_HEADER, header(1000) + b'{"model"'], ids=["nothing", "header", "body"])
-def test_connections_that_say_half_keep_no_place_from_others(start, said):
+def test_connections_that_say_half_keep_no_place_from_others(start, said, caplog):
     front, controller = start(Limits(connections=16, open_requests=4))
     wires = [connect(port_of(front), said) for _ in range(100)]
     for _ in range(5):
@@ -112,6 +113,7 @@ def test_connections_that_say_half_keep_no_place_from_others(start, said):
     for wire in wires:
         wire.close()
     assert eventually(lambda: its.taken == 0)
+    assert not its._guests and not caplog.records
 
 
 def test_the_oldest_half_header_makes_room_before_a_connection_between_two_requests(start):
@@ -303,6 +305,17 @@ def test_who_makes_room(monkeypatch, here, user, gone):
     assert its.admit(FakeGuest(its, user, Phase.HEADER)) == (gone is not None)
     assert [guest.aborted for guest in guests] == [number == gone for number in range(3)]
     assert its.taken == 3 and its.turned_away == 1
+
+
+def test_a_request_that_begins_as_its_connection_makes_room_has_a_guest_still():
+    its = Door(Limits(connections=1))
+    guest = FakeGuest(its, 1, Phase.HEADER)
+    assert its.admit(guest) and its.admit(FakeGuest(its, 1, Phase.HEADER))
+    assert guest.aborted and its.guest_of(SimpleNamespace(protocol=guest.inner)) is guest
+    its.moved(guest, Phase.BUSY)
+    its.forget(guest)
+    its.forget(guest)
+    assert its.taken == 1 and len(its._guests) == 1
 
 
 # -- the process

@@ -65,13 +65,15 @@ class Door:
         self.places = places_of(limits)
         self.turned_away = 0  # connections that got no place, or gave theirs to another one
         self.late = 0  # connections that said too little for too long
-        self._guests: dict[asyncio.BaseProtocol, Guest] = {}  # by the protocol of the server
+        # By the protocol of the server: a request may begin after its connection has lost its place.
+        self._guests: dict[asyncio.BaseProtocol, Guest] = {}
+        self._seated: set[Guest] = set()
         # By user and phase, the one that has waited longest first.
         self._waiting: dict[int | None, tuple[dict[Guest, None], ...]] = {}
 
     @property
     def taken(self) -> int:
-        return len(self._guests)
+        return len(self._seated)
 
     def guest(self, server: web.Server) -> asyncio.Protocol:
         return Guest(self, server())
@@ -80,28 +82,35 @@ class Door:
         return self._guests[request.protocol]
 
     def admit(self, guest: Guest) -> bool:
-        if len(self._guests) >= self.places and not self._make_room(guest.source.user):
+        if len(self._seated) >= self.places and not self._make_room(guest.source.user):
             self.turned_away += 1
             return False
         self._guests[guest.inner] = guest
+        self._seated.add(guest)
         self._waiting.setdefault(guest.source.user, tuple({} for _ in Phase))[guest.phase][guest] = None
         return True
 
     def moved(self, guest: Guest, phase: Phase) -> None:
         """From guest.phase to another one."""
-        if guest.inner in self._guests:
+        if guest in self._seated:
             of_user = self._waiting[guest.source.user]
             of_user[guest.phase].pop(guest, None)
             of_user[phase][guest] = None
 
     def leave(self, guest: Guest) -> None:
-        """May be repeated."""
-        if self._guests.pop(guest.inner, None) is None:
+        """Its place is free. May be repeated."""
+        if guest not in self._seated:
             return
+        self._seated.remove(guest)
         of_user = self._waiting[guest.source.user]
         of_user[guest.phase].pop(guest, None)
         if not any(of_user):
             del self._waiting[guest.source.user]
+
+    def forget(self, guest: Guest) -> None:
+        """Its connection is over."""
+        self.leave(guest)
+        self._guests.pop(guest.inner, None)
 
     def _make_room(self, user: int | None) -> bool:
         """By one of the user who has most: no user with fewer than the new one's gives way to it."""
@@ -192,7 +201,7 @@ class Guest(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._door.leave(self)
+        self._door.forget(self)
         if self._transport is not None:
             self._transport = None
             self.inner.connection_lost(error)
