@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tendon
-from conftest import PATIENCE_S, SANITIZED
+from conftest import PATIENCE_S, SANITIZED, eventually
 
 pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is not installed")
 pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
@@ -148,6 +148,32 @@ def test_workers_that_never_join_are_the_end(checkpoint):
         _, says = controller.communicate(timeout=PATIENCE_S)
     assert controller.returncode == 1
     assert "ended before it joined: exit code 1" in says
+
+
+def test_an_end_before_the_first_roster_is_silent(checkpoint, tmp_path):
+    """Neither is waited for what forks workers, nor does one find that nobody listens any more."""
+    (tmp_path / "worker.py").write_text(
+        "import pathlib, socket, sys, time\n"
+        "host, port = sys.argv[1].rsplit(':', 1)\n"
+        f"pathlib.Path({str(tmp_path)!r}, 'there').touch()\n"
+        "while True:\n"
+        "    try:\n"
+        "        socket.create_connection((host, int(port))).close()\n"
+        "    except OSError:\n"
+        "        sys.exit('nobody listens')\n"
+        "    time.sleep(0.05)\n")
+    for more in (["--start-workers", f"{sys.executable} {tmp_path / 'worker.py'} {{address}}"],
+                 ["--start-workers", "no -m engine.worker here", "--nursery", "sleep 600"]):
+        with start_controller("1,1,1", checkpoint, *more, stderr=subprocess.PIPE) as controller:
+            for _ in range(2):
+                controller.stdout.readline()
+            if "--nursery" not in more:
+                assert eventually((tmp_path / "there").exists)
+            controller.terminate()
+            _, says = controller.communicate(timeout=PATIENCE_S)
+        assert controller.returncode == 0
+        for wrong in ("nobody listens", "said nothing", "without it", "ended before it joined"):
+            assert wrong not in says
 
 
 @pytest.mark.parametrize("words, says", [

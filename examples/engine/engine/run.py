@@ -6,7 +6,7 @@ python -m engine.run --controller-program FILE [--layout TP,PP,KVP] [--port N] [
 
 from __future__ import annotations
 
-from . import early  # noqa: F401  before what takes seconds to import
+from . import early  # before what takes seconds to import
 
 import argparse
 import contextlib
