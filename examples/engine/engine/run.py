@@ -178,6 +178,7 @@ def main() -> int:
     # The front first, so that nothing new comes to the controller.
     for process in reversed(processes):
         process.end(_PATIENCE_S)
+    signals.close()
     if signals.number is not None and (signals.hurried or not signals.is_ready):
         return 128 + signals.number
     return code

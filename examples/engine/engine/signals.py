@@ -43,6 +43,11 @@ class Signals:
         """Nothing is raised from here on."""
         self._ending = True
 
+    def close(self) -> None:
+        """All is ended: signals change nothing any more, the exit code included."""
+        for one in _SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._ending:
             self.hurried = True
