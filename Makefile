@@ -2,13 +2,14 @@
 # The front door. Each verb does all it needs on a fresh Debian 12; a second run does no needless
 # work. The inner loop of a developer is in CONTRIBUTING.md.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo engine test bench lint asan python-asan tsan fuzz test-long install wheel clean
+.PHONY: help setup demo engine engine-soak test bench lint asan python-asan tsan fuzz test-long install wheel clean
 .PHONY: tests check docs examples benchmarks
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 ENGINE_ARGS ?=
+SOAK_ARGS ?=
 export JOBS FUZZ_SECONDS
 
 help: ## list the verbs (this)
@@ -22,6 +23,11 @@ demo: ## move a real model checkpoint between two processes, then run a distribu
 
 engine: ## run a language model on workers that Tendon connects; ENGINE_ARGS="--layout 3,2,1 --port 8000"
 	@tools/engine.sh $(ENGINE_ARGS)
+
+engine-soak: ## kill, stop and hang workers of the engine while clients ask; SOAK_ARGS="--layout 3,2,1 --seconds 600"
+	@tools/setup.sh build test control engine
+	@[ -f build/test/build.ninja ] || cmake --preset test-quick
+	@tools/engine_soak.sh $(SOAK_ARGS)
 
 test: ## build and run all tests
 	@tools/setup.sh build test zenoh control engine
@@ -70,6 +76,8 @@ test-long: ## run the tests 20 times each in random order, the engine in all lay
 	@tools/setup.sh build test control engine fuzz
 	@TENDON_TEST_LONG=1 tools/python_tests.sh tests/python/test_engine_model.py tests/python/test_examples.py
 	@tools/build.sh test unit_control process
+	@tools/engine_soak.sh --layout 3,2,1
+	@tools/engine_soak.sh --layout 1,2,2
 	@# Not by ctest, whose limits are those of short tests.
 	@TENDON_TEST_LONG=1 build/test/tests/unit_control --gtest_brief=1 --gtest_filter='ControlCycles.*'
 	@TENDON_TEST_LONG=1 build/test/tests/process --gtest_brief=1 --gtest_filter='Overlap.*:EndOfAPublisher.*:Soak.*'

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# engine.sh [--layout TP,PP,KVP] [--port N] [--blocks N] [--cpp-stage]: all of `make engine`: installs what is
-# missing, builds, and runs a language model on workers that Tendon connects, until Ctrl-C.
+# engine.sh [--layout TP,PP,KVP] [--port N] [--blocks N] [--hang-timeout SECONDS] [--cpp-stage]: all of `make engine`:
+# installs what is missing, builds, and runs a language model on workers that Tendon connects, until Ctrl-C.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case " $* " in *" --help "* | *" -h "*)
-  echo "make engine ENGINE_ARGS=\"[--layout TP,PP,KVP] [--port N] [--blocks N] [--cpp-stage]\""
+  echo "make engine ENGINE_ARGS=\"[--layout TP,PP,KVP] [--port N] [--blocks N] [--hang-timeout SECONDS] [--cpp-stage]\""
   echo "  TP (1 or 3): ways to split a layer; PP (1 to 30): stages of layers; KVP: ways to split keys and values"
   echo "  --cpp-stage, with --layout 1,2,1: the last stage runs in a worker in C++, which needs Eigen"
   exit ;;
@@ -22,15 +22,16 @@ esac
 
 cat <<PLAN
 == the plan
-   1. Debian packages that are missing; a virtual environment with torch (5 GB), the wheel of this tree and the
-      model (97 MB) in build/python, and the controller in build/release: many minutes the first time
+   1. Debian packages that are missing; the controller in build/release; a virtual environment with torch (1.5 GB, or
+      5 GB where the package index has it with CUDA alone), the wheel of this tree, made of the same objects, and the
+      model (97 MB) in build/python: many minutes the first time
    2. the weights are converted, once, into ~/.cache/tendon/engine
    3. the controller, its workers and the HTTP front run until Ctrl-C
 PLAN
 tools/setup.sh "${packages[@]}"
-tools/python_env.sh
 cmake --preset release "${options[@]}" >/dev/null
 tools/build.sh release "${programs[@]}"
+TENDON_TORCH=cpu tools/python_env.sh release
 
 # Nobody makes the environment anew while it is used; any number may use it.
 exec 9>build/python/lock

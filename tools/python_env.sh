@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# python_env.sh [packages|tests|peers]: makes build/python/venv, a virtual environment (5 GB: torch) with the wheel of
-# this tree and the model of examples/engine in it. Each part is made again only when what it is made of changed.
+# python_env.sh [packages|tests|release|peers]: makes build/python/venv, a virtual environment (5 GB: torch) with the
+# wheel of this tree and the model of examples/engine in it. Each part is made again only when what it is made of changed.
 #   packages  without the wheel
 #   tests     the wheel is made of the objects of build/test, so that nothing is compiled twice: it has failpoints
+#   release   the wheel is made of the objects of build/release, for the same reason
 #   peers     with build/python/peers, what only the benchmarks need
+# TENDON_TORCH=cpu: a new environment has torch without CUDA, if the package index has such a build (then it is 1.5 GB).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,11 +37,32 @@ pip_install() {
   "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile "$@"
 }
 
-if ! unchanged "$folder/venv.stamp" "$requirements"; then
+# install_without_cuda: all but the libraries of CUDA, with the build of torch that has none. The local version `+cpu` is
+# torch's own name for it; an index that lacks it says so before anything is downloaded.
+install_without_cuda() {
+  local torch
+  torch=$(grep '^torch==' "$requirements")+cpu
+  if ! pip_install --dry-run "$torch" >"$folder/torch.log" 2>&1; then
+    echo "== python: the package index has no $torch; the usual build is taken, with CUDA"
+    return 1
+  fi
+  grep -v -e '^torch==' -e '^nvidia-' "$requirements" >"$folder/requirements.cpu"
+  echo "$torch" >>"$folder/requirements.cpu"
+  pip_install -r "$folder/requirements.cpu"
+}
+
+# What has CUDA does for those that need none, and not the other way round.
+torch=${TENDON_TORCH:-usual}
+lacks_cuda() { [ -f "$folder/torch.cpu" ] && [ "$torch" != cpu ] && [ -e /dev/nvidiactl ]; }
+if ! unchanged "$folder/venv.stamp" "$requirements" || lacks_cuda; then
   echo "== python: a virtual environment with torch and tensordict, once"
-  rm -f "$folder"/*.stamp
+  rm -f "$folder"/*.stamp "$folder/torch.cpu"
   python3 -m venv --clear "$folder/venv"
-  pip_install -r "$requirements"
+  if [ "$torch" = cpu ] && install_without_cuda; then
+    touch "$folder/torch.cpu"
+  else
+    pip_install -r "$requirements"
+  fi
   mv "$folder/venv.stamp.new" "$folder/venv.stamp"
 fi
 
@@ -53,12 +76,12 @@ fi
 
 [ "$wanted" = packages ] && exit
 
-# The wheel is configured as build/test is, in the same folder, and finds all but the extension modules there.
-from_build_test() {
-  local name options=(--config-settings build-dir=build/test)
-  options+=(--config-settings cmake.build-type="$(sed -n 's/^CMAKE_BUILD_TYPE:STRING=//p' build/test/CMakeCache.txt)")
+# from_build FOLDER: the wheel is configured as that build is, in its folder, and finds all but the extension modules there.
+from_build() {
+  local name options=(--config-settings build-dir="$1") cache=$1/CMakeCache.txt
+  options+=(--config-settings cmake.build-type="$(sed -n 's/^CMAKE_BUILD_TYPE:STRING=//p' "$cache")")
   for name in TENDON_QUICK_BUILD TENDON_BUILD_TESTS TENDON_BUILD_BENCHMARKS TENDON_BUILD_EXAMPLES; do
-    options+=(--config-settings "cmake.define.$name=$(sed -n "s/^$name:BOOL=//p" build/test/CMakeCache.txt)")
+    options+=(--config-settings "cmake.define.$name=$(sed -n "s/^$name:BOOL=//p" "$cache")")
   done
   printf '%s\n' "${options[@]}"
 }
@@ -68,16 +91,24 @@ options=()
 if [ "$wanted" = tests ]; then
   kind=tests
   tools/build.sh test tendon_cli
-  mapfile -t options < <(from_build_test)
+  mapfile -t options < <(from_build build/test)
 fi
 mapfile -t inputs < <(find include src cli cmake proto python docs/errors tools/completion CMakeLists.txt \
                            pyproject.toml README.md LICENSE -type f -not -name '*.pyc' | sort)
 if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
   echo "== python: the wheel, $kind"
+  if [ "$wanted" = release ]; then
+    tools/build.sh release tendon_cli
+    mapfile -t options < <(from_build build/release)
+  fi
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} pip_install --no-build-isolation --force-reinstall \
     --config-settings tendon.repair=false ${options[@]+"${options[@]}"} .
   # As pip does for users: where Python may write no bytecode, each process would compile the package.
   (cd "$folder" && venv/bin/python -m compileall -q venv/lib/python3*/site-packages/tendon)
+  if [ "$wanted" = release ]; then
+    # What `make install` takes from there has another prefix than a wheel.
+    cmake --preset release -U 'SKBUILD*' -D TENDON_BUILD_PYTHON=OFF -D CMAKE_INSTALL_PREFIX=/usr/local >/dev/null
+  fi
   mv "$folder/wheel.stamp.new" "$folder/wheel.stamp"
 fi
 kind=

@@ -32,10 +32,16 @@ CONTROLLER = f"""#!{sys.executable}
 import json, subprocess, sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from engine_support.fake_controller import FakeController, accepted, done, tokens
+from engine_support.byte_tokenizer import byte_tokenizer
+SILENT = byte_tokenizer().encode("silent")
 flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 worker = subprocess.Popen(["sleep", "600"], process_group=0)
-controller = FakeController(lambda submit: [accepted(submit["id"]), tokens(submit["id"], [35, 36]),
-                                            done(submit["id"], "length")])
+def reply(submit):
+    if submit["prompt"] == SILENT:
+        print("silent", file=sys.stderr, flush=True)
+        return [accepted(submit["id"])]
+    return [accepted(submit["id"]), tokens(submit["id"], [35, 36]), done(submit["id"], "length")]
+controller = FakeController(reply)
 print("workers", "127.0.0.1:1")
 print("front", controller.address, flush=True)
 print(json.dumps({{"flags": flags, "worker": worker.pid}}), file=sys.stderr, flush=True)
@@ -51,17 +57,21 @@ def run(tmp_path):
     convert.save(checkpoint, CONFIG, {"x": np.zeros(1, np.float32)}, METADATA)
     started = []
 
-    def begin(*arguments: str) -> subprocess.Popen:
+    def begin(*arguments: str, path: str = "") -> subprocess.Popen:
         started.append(subprocess.Popen(
             [sys.executable, "-m", "engine.run", "--controller-program", tmp_path / "controller", "--checkpoint",
              checkpoint, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ENGINE)}))
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (
+                path, str(ENGINE), os.environ.get("PYTHONPATH"))))}))
         return started[-1]
 
     yield begin
     for one in started:
-        one.terminate()
-        one.communicate(timeout=PATIENCE_S)
+        if one.poll() is None:
+            one.kill()
+        for stream in (one.stdout, one.stderr):
+            stream.close()
+        one.wait(PATIENCE_S)
 
 
 def ready(process: subprocess.Popen) -> tuple[str, dict]:
@@ -131,14 +141,155 @@ def test_it_is_killed_itself(run):
     os.kill(said["worker"], signal.SIGKILL)  # a real one sees that the controller is gone
 
 
-@pytest.mark.parametrize("arguments, says", [
-    (("--cpp-stage",), "this one is 1,1,1; give --layout 1,2,1"),
-    (("--cpp-stage", "--layout", "1,2,1", "--worker-program", "/nowhere"), r"no worker in C\+\+ at /nowhere"),
-    (("--layout", "2,1,1"), r"TP is 2.*give TP as one of \[1, 3\]"), (("--layout", "3"), "is not TP,PP,KVP"),
-    (("--port", "{taken}"), "address already in use|the HTTP front ended by itself")])
-def test_what_cannot_be_started(run, arguments, says):
+WRONG = [
+    (("--cpp-stage",), 1, "this one is 1,1,1; give --layout 1,2,1"),
+    (("--cpp-stage", "--layout", "1,2,1", "--worker-program", "/nowhere"), 1, r"no worker in C\+\+ at /nowhere"),
+    (("--layout", "2,1,1"), 1, r"TP is 2.*give TP as one of \[1, 3\]"), (("--layout", "3"), 1, "is not TP,PP,KVP"),
+    (("--layout", "1,1,100000"), 1, "a layout of 100000 workers; legal is up to 128"),
+    (("--layout", "9" * 5000 + ",1,1"), 1, "workers; legal is up to 128"), (("--layout", "1,0,1"), 1, "pipeline is 0"),
+    (("--layout", "nonsense"), 1, "is not TP,PP,KVP"), (("--layout", ""), 1, "is not TP,PP,KVP"),
+    (("--layout", "1,-1,1"), 1, "is not TP,PP,KVP"), (("--layout", "1,9,1"), 1, "PP is 9.*give PP as 1 to 2"),
+    (("--port", "99999"), 2, "'99999' is no port; legal is 0 to 65535"), (("--port", "x"), 2, "'x' is no port"),
+    (("--port", "-1"), 2, "'-1' is no port"), (("--port", "9" * 5000), 2, "is no port"),
+    (("--blocks", "0"), 2, "'0' is no number of blocks"), (("--hang-timeout", "0.5"), 2, "'0.5' is no number of seconds"),
+    (("--colour", "red"), 2, "unrecognized arguments: --colour red"), (("--port",), 2, "expected one argument"),
+    (("--checkpoint", "/nowhere"), 1, "/nowhere"), (("--checkpoint", "{folder}/controller"), 1, "no converted file"),
+    (("--controller-program", "/nowhere"), 1, "no controller at /nowhere"),
+    (("--port", "{taken}"), 1, "--port [0-9]+ of 127.0.0.1: Address already in use; give another one")]
+
+
+@pytest.fixture
+def in_one_process(run, tmp_path, monkeypatch, capsys):
+    """The program's main(): what a process of its own would print, and its exit code."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    from engine import run as program
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["run", "--controller-program", str(tmp_path / "controller"), "--checkpoint",
+                                          str(tmp_path / "tiny.safetensors"), *arguments])
+        try:
+            code = program.main()
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    yield call
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("arguments, code, says", WRONG)
+def test_what_cannot_be_started_is_said_in_one_line(in_one_process, tmp_path, arguments, code, says):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = run(*(one.format(taken=taken.getsockname()[1]) for one in arguments))
-        _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1 and re.search(says, err), err
-    assert "Traceback" not in err
+        returned, out, err = in_one_process(
+            *(one.format(taken=taken.getsockname()[1], folder=tmp_path) for one in arguments))
+    assert returned == code and re.search(says, err), err
+    assert err.count("\n") == 1 and err.startswith("engine: ") and out == ""
+
+
+@pytest.mark.parametrize("arguments, code", [(("--layout", "1,1,100000"), 1), (("--port", "99999"), 2)])
+def test_what_cannot_be_started_is_a_process_that_fails(run, arguments, code):
+    process = run(*arguments)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code and err.count("\n") == 1 and out == ""
+
+
+# -- Ctrl-C
+
+
+def children_of(process: subprocess.Popen) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def ended_by(process: subprocess.Popen, code: int, said: str) -> None:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code
+    assert err + out.split("Ctrl-C ends all of it\n")[-1].lstrip("\n") == said
+
+
+ENDING = "engine: ending; once more ends it at once\n"
+
+
+def test_ctrl_c_while_it_is_imported(run, tmp_path):
+    """A module that says that it is being imported, and waits: the first that the program needs, before all its own."""
+    (tmp_path / "tendon.py").write_text("import sys, time\nprint('importing', flush=True)\ntime.sleep(600)\n")
+    process = run("--port", "0", path=str(tmp_path))
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    ended_by(process, 130, "engine: ended before it began\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("says", ["", "print('workers 127.0.0.1:1')", "print('front 127.0.0.1:1')"],
+                         ids=["controller", "half", "front"])
+def test_ctrl_c_while_it_starts(run, tmp_path, number, says):
+    """A controller that says nothing, half of what it should, or where nobody listens."""
+    (tmp_path / "controller").write_text(f"#!{sys.executable}\nimport os, time\n{says}\n"
+                                         f"open({str(tmp_path / 'there')!r}, 'w').close()\n"
+                                         "os.sys.stdout.flush()\ntime.sleep(600)\n")
+    process = run("--port", "0")
+    assert eventually((tmp_path / "there").exists)
+    if "front" in says:
+        assert process.stdout.readline().startswith("engine: 1 workers start")
+    children = children_of(process)
+    process.send_signal(number)
+    ended_by(process, 128 + number, ENDING)
+    assert children and not any(map(is_there, children))
+
+
+def test_ctrl_c_during_a_request(run, tmp_path):
+    process = run("--port", "0")
+    url, said = ready(process)
+    with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1]))) as client:
+        body = json.dumps({"model": "SmolLM2-135M-Instruct", "prompt": "silent"}).encode()
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+                       % (len(body), body))
+        assert "silent" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        ended_by(process, 0, ENDING)
+        assert b"is being stopped" in client.recv(1 << 16)
+    assert not is_there(said["worker"])
+
+
+@pytest.mark.parametrize("again", [1, 5])
+def test_ctrl_c_during_the_clean_up_ends_it_at_once(run, tmp_path, again):
+    """A controller that SIGTERM does not end."""
+    text = (tmp_path / "controller").read_text()
+    (tmp_path / "controller").write_text(text.replace(
+        "import json,", "import signal; signal.signal(signal.SIGTERM, lambda *_: print('draining', file=sys.stderr, "
+        "flush=True))\nimport json,"))
+    process = run("--port", "0")
+    _, said = ready(process)
+    children = children_of(process)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() == "draining\n"
+    for _ in range(again):
+        process.send_signal(signal.SIGINT)
+    ended_by(process, 130, ENDING)
+    assert not any(map(is_there, [said["worker"], *children]))
+
+
+def test_ctrl_c_while_an_error_is_cleaned_up(run, tmp_path):
+    text = (tmp_path / "controller").read_text()
+    (tmp_path / "controller").write_text(text.replace(
+        "import json,", "import signal; signal.signal(signal.SIGTERM, lambda *_: print('draining', file=sys.stderr, "
+        "flush=True))\nimport json,"))
+    process = run("--port", "0")
+    ready(process)
+    os.kill(children_of(process)[1], signal.SIGKILL)
+    assert process.stderr.readline() == "engine: the HTTP front ended by itself: SIGKILL\n"
+    assert process.stderr.readline() == "draining\n"
+    process.send_signal(signal.SIGINT)
+    ended_by(process, 1, "")
+
+
+def test_a_terminal_that_is_gone_keeps_nothing_alive(run):
+    process = run("--port", "0")
+    _, said = ready(process)
+    children = children_of(process)
+    process.stdout.close()
+    process.stderr.close()
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(PATIENCE_S) == 0
+    assert not any(map(is_there, [said["worker"], *children]))

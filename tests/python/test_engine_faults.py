@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import tendon
-from conftest import PATIENCE_S, SANITIZED
+from conftest import PATIENCE_S, SANITIZED, eventually
 
 pytest.importorskip("tokenizers", reason="examples/engine/requirements.txt is not installed")
 pytest.importorskip("tendon.control", reason="this build has no control plane", exc_type=tendon.NotSupported)
 pytest.importorskip("google.protobuf", reason="protobuf is not installed")
 
+from engine_support.hanging_nursery import LEAVE_OUT, SLEEP, SPIN
 from engine_support.running import (CONTROLLER, ENVIRONMENT, Engine, run_golden, start_controller,
                                      worker_command)
 
@@ -44,6 +45,22 @@ def test_a_worker_whose_outputs_are_wrong_is_replaced(checkpoint, golden, tmp_pa
         engine.close()
 
 
+@pytest.mark.parametrize("layout", [(1, 1, 1), (3, 1, 1)])
+def test_a_worker_that_lives_after_an_error_is_not_named_dead(checkpoint, golden, tmp_path, layout):
+    command = worker_command("{address}", ",".join(map(str, layout)), "{rank}")
+    engine = Engine(layout, checkpoint, command=[sys.executable, "-m", "engine_support.faulty_worker",
+                                                 str(tmp_path / "done"), "error", *command[3:]])
+    try:
+        engine.until(lambda: engine.status and all(worker["identity"] for worker in engine.status["workers"]))
+        before = [worker["identity"] for worker in engine.status["workers"]]
+        run_golden(engine, golden, "error")
+        engine.until(lambda: engine.status["roster"] > 1)
+        assert engine.status["deaths"] == []
+        assert [worker["identity"] for worker in engine.status["workers"]] == before
+    finally:
+        engine.close()
+
+
 @pytest.mark.parametrize(("layout", "rank"), [((1, 1, 1), 0), ((1, 2, 1), 0), ((1, 2, 1), 1), ((3, 1, 1), 1)])
 def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden, layout, rank):
     """It alone: those that wait for it, in a collective or for its message, live."""
@@ -56,6 +73,32 @@ def test_a_worker_that_hangs_is_killed_and_replaced(checkpoint, golden, layout, 
         run_golden(engine, golden, "hung", stop)
         engine.until(lambda: engine.status["roster"] > 1)
         assert [death["rank"] for death in engine.status["deaths"]] == [rank]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(("layout", "rank", "fault", "tokens"), [
+    ((3, 1, 1), 2, SPIN, 0), ((3, 2, 1), 4, SLEEP, 4), ((1, 2, 1), 0, LEAVE_OUT, 0), ((3, 1, 1), 1, LEAVE_OUT, 4)],
+    ids=["spin", "sleep", "leave-out-first", "leave-out-later"])
+def test_a_worker_whose_program_hangs_is_replaced_too(checkpoint, golden, layout, rank, fault, tokens):
+    """Under Python's lock, without it, or out of a collective that the others are in; in a prompt, or behind `tokens`."""
+    engine = Engine(layout, checkpoint, "--hang-timeout", "10", "--nursery",
+                    f"{sys.executable} -m engine_support.hanging_nursery")
+    try:
+        def hang():
+            engine.until(lambda: tokens == 0 or len(engine.tokens.get("hung 0", [])) >= tokens)
+            engine.kill(rank, fault)
+
+        if tokens == 0:
+            engine.until(lambda: engine.status and engine.status["state"] == "running")
+            hang()
+            run_golden(engine, golden, "hung")
+        else:
+            run_golden(engine, golden, "hung", hang)
+        engine.until(lambda: engine.status["roster"] > 1)
+        named = [death["rank"] for death in engine.status["deaths"]]
+        # A worker that left out a step may say so at the next one, and lives.
+        assert named == [rank] or (fault == LEAVE_OUT and named == [])
     finally:
         engine.close()
 
@@ -74,17 +117,18 @@ def test_a_worker_that_hangs_while_a_roster_is_formed_is_replaced_too(checkpoint
         engine.close()
 
 
-def test_all_workers_may_be_killed_at_one_moment(checkpoint, golden, capfd):
+@pytest.mark.parametrize("ranks", [[0, 1, 2], [0, 2]], ids=["all", "all-but-one"])
+def test_workers_may_be_killed_at_one_moment(checkpoint, golden, capfd, ranks):
     engine = Engine((1, 3, 1), checkpoint)
     try:
         def kill():
             engine.until(lambda: len(engine.tokens.get("killed 0", [])) >= 4)
-            pids = [engine.pid_of(rank) for rank in range(3)]
+            pids = [engine.pid_of(rank) for rank in ranks]
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
         run_golden(engine, golden, "killed", kill)
-        engine.until(lambda: sorted(death["rank"] for death in engine.status["deaths"]) == [0, 1, 2])
+        engine.until(lambda: sorted(death["rank"] for death in engine.status["deaths"]) == ranks)
         assert "before it joined" not in capfd.readouterr().err
     finally:
         engine.close()
@@ -107,8 +151,35 @@ def test_workers_that_never_join_are_the_end(checkpoint):
     assert "ended before it joined: exit code 1" in says
 
 
+def test_an_end_before_the_first_roster_is_silent(checkpoint, tmp_path):
+    """Neither is waited for what forks workers, nor does one find that nobody listens any more."""
+    (tmp_path / "worker.py").write_text(
+        "import pathlib, socket, sys, time\n"
+        "host, port = sys.argv[1].rsplit(':', 1)\n"
+        f"pathlib.Path({str(tmp_path)!r}, 'there').touch()\n"
+        "while True:\n"
+        "    try:\n"
+        "        socket.create_connection((host, int(port))).close()\n"
+        "    except OSError:\n"
+        "        sys.exit('nobody listens')\n"
+        "    time.sleep(0.05)\n")
+    for more in (["--start-workers", f"{sys.executable} {tmp_path / 'worker.py'} {{address}}"],
+                 ["--start-workers", "no -m engine.worker here", "--nursery", "sleep 600"]):
+        with start_controller("1,1,1", checkpoint, *more, stderr=subprocess.PIPE) as controller:
+            for _ in range(2):
+                controller.stdout.readline()
+            if "--nursery" not in more:
+                assert eventually((tmp_path / "there").exists)
+            controller.terminate()
+            _, says = controller.communicate(timeout=PATIENCE_S)
+        assert controller.returncode == 0
+        for wrong in ("nobody listens", "said nothing", "without it", "ended before it joined"):
+            assert wrong not in says
+
+
 @pytest.mark.parametrize("words, says", [
-    (["--layout", "3,2"], "--layout is '3,2'; legal is TP,PP,KVP"), (["--blocks", "0"], "--blocks is '0'"),
+    (["--layout", "3,2"], "--layout is '3,2'; legal is TP,PP,KVP"),
+    (["--layout", "1,1,100000"], "a layout of 100000 workers; legal is up to 128"), (["--blocks", "0"], "--blocks is '0'"),
     (["--eos", "x"], "--eos is 'x'"), (["--drain-timeout", "0"], "--drain-timeout is '0'"),
     (["--colour", "red"], "'--colour' is no flag"), (["--model"], "needs a value")])
 def test_flags_that_are_wrong(checkpoint, words, says):

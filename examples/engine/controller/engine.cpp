@@ -315,11 +315,11 @@ std::map<std::uint32_t, std::string> Engine::find_lost(std::span<const tendon::G
 }
 
 void Engine::lose_workers(const tendon::Error& why, std::span<const tendon::GlobalRank> killed) {
-  auto lost = find_lost(killed);
-  const bool nobody_died = lost.empty();
-  if (nobody_died) lost.emplace(rank_in(why.detail), "");
-  const std::uint32_t first = lost.begin()->first;
-  std::string cause;
+  const auto lost = find_lost(killed);
+  // An error of a worker that lives on ends the roster too, and is no death.
+  if (lost.empty()) std::cerr << "engine_controller: " << why.detail << "\n";
+  const std::uint32_t first = lost.empty() ? rank_in(why.detail) : lost.begin()->first;
+  std::string cause = why.detail;
   for (const auto& [rank, how] : lost) {
     std::string what = why.detail;
     if (rank != rank_in(why.detail)) {
@@ -328,7 +328,7 @@ void Engine::lose_workers(const tendon::Error& why, std::span<const tendon::Glob
     }
     if (!how.empty()) what += "; its process ended by " + how;
     if (rank == first) cause = what;
-    note_death(rank, nobody_died ? 0 : identities_[rank].pid, std::move(what));
+    note_death(rank, identities_[rank].pid, std::move(what));
   }
   std::erase_if(exits_, [&](const WorkerProcesses::Exit& exit) {
     return lost.contains(exit.rank) && identities_[exit.rank].pid == exit.pid;
@@ -406,6 +406,13 @@ void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutpu
 }
 
 int Engine::end() {
+  if (processes_) {
+    processes_->start_no_more();
+    // One that has not joined would find that nobody listens, and say so.
+    for (const tendon::WorkerStatus& worker : controller_->status().workers) {
+      if (worker.state == tendon::WorkerStatus::State::gone) processes_->kill(worker.rank);
+    }
+  }
   scheduler_.fail_all({.code = "stopping", .message = "the engine stops"});
   tell_front();
   tell_status();

@@ -35,6 +35,8 @@ using tendon::Result;
 
 constexpr std::uint32_t kMaxContext = 1U << 24;
 constexpr std::uint32_t kMaxStepSequences = 256;
+// Processes; an engine has one host.
+constexpr std::uint32_t kMaxWorkers = 128;
 
 std::atomic<int> stop_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -65,7 +67,13 @@ Result<tendon::ParallelLayout> layout_of(const std::string& text) {
       3) {
     return engine::wrong_flag("--layout is '" + text + "'; legal is TP,PP,KVP, such as 3,2,1");
   }
-  return tendon::ParallelLayout::make(sizes);
+  TENDON_TRY(layout, tendon::ParallelLayout::make(sizes));
+  if (layout.world_size() > kMaxWorkers) {
+    return engine::wrong_flag("--layout is '" + text + "', a layout of " +
+                              std::to_string(layout.world_size()) + " workers; legal is up to " +
+                              std::to_string(kMaxWorkers));
+  }
+  return layout;
 }
 
 Result<engine::WorkerCommands> commands_of(const Flags& flags,

@@ -64,6 +64,8 @@ tendon::Result<pid_t> Nursery::start(const std::string& command) {
   return pid;
 }
 
+void Nursery::cancel() { (void)shutdown(socket_, SHUT_RDWR); }
+
 /// One line.
 tendon::Result<std::string> Nursery::reply() {
   const Clock::time_point until = Clock::now() + kPatience;

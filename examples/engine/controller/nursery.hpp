@@ -29,6 +29,8 @@ class Nursery {
 
   /// The process of a worker, a child of this one. After an error the nursery is of no more use.
   [[nodiscard]] tendon::Result<pid_t> start(const std::string& command);
+  /// A start() that waits fails at once, and so does each that follows.
+  void cancel();
 
  private:
   [[nodiscard]] tendon::Result<std::string> reply();

@@ -29,6 +29,10 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
   }
 }
 
+tendon::Error ending() {
+  return {tendon::ErrorCode::cancelled, "engine.workers", "the engine ends"};
+}
+
 std::string text_of(int status) {
   if (WIFEXITED(status)) return "exit code " + std::to_string(WEXITSTATUS(status));
   return std::string("signal ") + std::to_string(WTERMSIG(status)) + " (" +
@@ -36,6 +40,12 @@ std::string text_of(int status) {
 }
 
 }  // namespace
+
+void WorkerProcesses::start_no_more() {
+  const std::lock_guard lock(mutex_);
+  ends_ = true;
+  if (nursery_) nursery_->cancel();
+}
 
 void WorkerProcesses::kill(tendon::GlobalRank rank) {
   const std::lock_guard lock(mutex_);
@@ -47,6 +57,7 @@ void WorkerProcesses::kill(tendon::GlobalRank rank) {
 tendon::Result<void> WorkerProcesses::prepare() {
   if (commands_.nursery.empty()) return {};
   TENDON_TRY(opened, Nursery::open(commands_.nursery));
+  const std::lock_guard lock(mutex_);
   nursery_ = std::move(opened);
   return {};
 }
@@ -67,17 +78,29 @@ tendon::Result<void> WorkerProcesses::start(tendon::GlobalRank rank, const std::
   // Without the lock: the first waits until the nursery is ready.
   TENDON_TRY(pid, born(command));
   const std::lock_guard lock(mutex_);
+  if (ends_) {
+    (void)kill_and_reap(pid);
+    return ending();
+  }
   running_.insert_or_assign(rank.value, pid);
   return {};
 }
 
 tendon::Result<pid_t> WorkerProcesses::born(const std::string& command) {
-  const std::lock_guard lock(nursery_mutex_);
-  if (nursery_ && command.find(kForked) != std::string::npos) {
-    auto forked = nursery_->start(command);
+  std::shared_ptr<Nursery> nursery;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ends_) return ending();
+    nursery = nursery_;
+  }
+  if (nursery && command.find(kForked) != std::string::npos) {
+    auto forked = nursery->start(command);
     if (forked.has_value()) return forked;
-    std::cerr << "engine_controller: " << forked.error().detail << "; workers start without it\n";
-    nursery_.reset();
+    const std::lock_guard lock(mutex_);
+    if (ends_) return ending();
+    if (std::exchange(nursery_, nullptr)) {
+      std::cerr << "engine_controller: " << forked.error().detail << "; workers start without it\n";
+    }
   }
   return spawn(words_of(command));
 }

@@ -45,6 +45,9 @@ class WorkerProcesses {
   /// Starts one that connects to `address`; one of this rank that is there is killed first.
   [[nodiscard]] tendon::Result<void> start(tendon::GlobalRank rank, const std::string& address);
 
+  /// The engine ends: a start() that waits fails, and so does each that follows.
+  void start_no_more();
+
   /// One that hangs; it is among the next reap()'s.
   void kill(tendon::GlobalRank rank);
 
@@ -64,10 +67,10 @@ class WorkerProcesses {
   [[nodiscard]] tendon::Result<pid_t> born(const std::string& command);
 
   const WorkerCommands commands_;
-  std::mutex nursery_mutex_;
-  std::unique_ptr<Nursery> nursery_;
   std::mutex mutex_;
+  std::shared_ptr<Nursery> nursery_;  // one of its own waits in it, without the lock
   std::map<std::uint32_t, pid_t> running_;
+  bool ends_ = false;
   std::vector<Exit> replaced_;  // since the last reap()
 };
 

@@ -8,4 +8,5 @@
     kv_cache   -> batch -> model       where keys lie, one step's rows, and the decoder
     sampler    -> runner               the next tokens; StepInputs in, StepOutputs out
     nursery    -> worker               what workers are forked from, and one of them
+    early, flags, signals, processes -> run    what `make engine` starts, and how it ends
 """

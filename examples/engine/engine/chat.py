@@ -24,10 +24,14 @@ class ChatError(Exception):
 
 class Endpoint:
     def __init__(self, url: str) -> None:
-        found = urllib.parse.urlsplit(url)
-        if found.scheme != "http" or found.hostname is None:
+        try:
+            found = urllib.parse.urlsplit(url)
+            port = found.port or 80
+        except ValueError:  # a port beyond 65535
+            found = None
+        if found is None or found.scheme != "http" or found.hostname is None:
             raise ChatError(f"{url!r} is no address; legal is one such as http://127.0.0.1:8000")
-        self._host, self._port = found.hostname, found.port or 80
+        self._host, self._port = found.hostname, port
 
     def model(self) -> str:
         """The first that is there."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,11 @@ class LlamaConfig:
     @staticmethod
     def open(checkpoint: Path) -> LlamaConfig:
         """From the head of the converted file, without its tensors."""
-        with safe_open(checkpoint, "np") as file:
-            head = file.metadata() or {}
+        try:
+            with safe_open(checkpoint, "np") as file:
+                head = file.metadata() or {}
+        except SafetensorError as error:
+            raise ValueError(f"{checkpoint}: no converted file ({error}); delete it, and it is made again") from None
         if "config" not in head:
             raise ValueError(f"{checkpoint}: the head says nothing of a config; delete the file, and it "
                              "is converted again")

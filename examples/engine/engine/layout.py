@@ -10,12 +10,18 @@ import tendon
 from .config import LlamaConfig
 
 
+MOST_WORKERS = 128  # processes on one host
+
+
 def parse(text: str) -> tendon.ParallelLayout:
     """'TP,PP,KVP', such as '3,2,1'."""
     parts = text.split(",")
     if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
-        raise ValueError(f"layout: {text!r} is not TP,PP,KVP; legal is three whole numbers, such as 3,2,1")
-    tensor, pipeline, kv = map(int, parts)
+        raise ValueError(f"layout: {text[:60]!r} is not TP,PP,KVP; legal is three whole numbers, such as 3,2,1")
+    tensor, pipeline, kv = (int(part) if len(part) < 10 else 10**9 for part in parts)
+    if tensor * pipeline * kv > MOST_WORKERS:
+        raise ValueError(f"layout: {text[:60]!r} is a layout of {tensor * pipeline * kv} workers; legal is up to "
+                         f"{MOST_WORKERS}")
     return tendon.ParallelLayout(tensor=tensor, pipeline=pipeline, kv=kv)
 
 

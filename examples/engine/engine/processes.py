@@ -49,6 +49,10 @@ class Process:
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             raise ChildProcessError(f"{self.name} ended by itself: {how}")
 
+    def kill(self) -> None:
+        """From a signal's handler too; end() does the rest."""
+        self._process.kill()
+
     def end(self, patience_s: float) -> None:
         """SIGTERM; after patience_s, and for what is left of its session, SIGKILL."""
         self._process.terminate()

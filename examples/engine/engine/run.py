@@ -6,42 +6,43 @@ python -m engine.run --controller-program FILE [--layout TP,PP,KVP] [--port N] [
 
 from __future__ import annotations
 
+from . import early  # before what takes seconds to import
+
 import argparse
+import contextlib
 import http.client
 import os
-import signal
+import socket
 import sys
 import time
 from pathlib import Path
-from types import FrameType
+from typing import TextIO
 
 import tendon
 
-from . import convert
+from . import convert, flags
 from . import layout as layouts
 from .config import LlamaConfig
 from .processes import Process
+from .signals import Ended, Signals
 from .step import BLOCK_SIZE
 from .tokenizer import Tokenizer
 
 MODEL = "SmolLM2-135M-Instruct"
 _LOOK_S = 0.2
 _PATIENCE_S = 40.0  # the controller brings to their end what it has accepted, and ends its workers
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Ended(Exception):
-    """Ctrl-C, SIGTERM, or a terminal that was closed."""
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make engine ENGINE_ARGS=...", description="The engine.")
+    parser = flags.Parser(prog="engine", usage="make engine ENGINE_ARGS=\"...\"", description="The engine.")
     parser.add_argument("--layout", default="1,1,1", metavar="TP,PP,KVP",
                         help="ways to split: tensors, layers, keys and values; TP is 1 or 3 (default: 1,1,1)")
-    parser.add_argument("--port", type=int, default=8000, help="of 127.0.0.1; 0: one that is free (default: 8000)")
-    parser.add_argument("--blocks", type=int, help=f"of keys and values on each rank, {BLOCK_SIZE} tokens each "
+    parser.add_argument("--port", type=flags.port, default=8000, help="of 127.0.0.1; 0: one that is free (default: 8000)")
+    parser.add_argument("--blocks", type=flags.blocks, help=f"of keys and values on each rank, {BLOCK_SIZE} tokens each "
                         "(default: one whole context over the KV ranks)")
     parser.add_argument("--checkpoint", type=Path, help="the converted file; default: made once, in the user's cache")
+    parser.add_argument("--hang-timeout", type=flags.seconds, default=30, metavar="SECONDS",
+                        help="a worker that holds up the others for so long is replaced (default: 30)")
     parser.add_argument("--cpp-stage", action="store_true",
                         help="the last stage runs in the worker in C++; for the layout 1,2,1 alone")
     parser.add_argument("--worker-program", type=Path, help=argparse.SUPPRESS)  # that in C++
@@ -60,6 +61,8 @@ def _check_cpp_stage(arguments: argparse.Namespace, layout: tendon.ParallelLayou
 
 def _controller(arguments: argparse.Namespace, layout: tendon.ParallelLayout, config: LlamaConfig,
                 checkpoint: Path) -> Process:
+    if not os.access(arguments.controller_program, os.X_OK):
+        raise ValueError(f"there is no controller at {arguments.controller_program}; build engine_controller")
     blocks = arguments.blocks or -(-config.context // BLOCK_SIZE // layout.kv)
     said = f"--controller {{address}} --rank {{rank}} --layout {arguments.layout} --blocks {blocks}"
     # It cuts a command at blanks, so the paths are those from here.
@@ -72,7 +75,7 @@ def _controller(arguments: argparse.Namespace, layout: tendon.ParallelLayout, co
                       f"--checkpoint {os.path.relpath(checkpoint)}"]
     return Process("the controller", [
         str(arguments.controller_program), "--front", "127.0.0.1:0", "--layout", arguments.layout,
-        "--blocks", str(blocks), "--context", str(config.context),
+        "--blocks", str(blocks), "--context", str(config.context), "--hang-timeout", str(arguments.hang_timeout),
         "--vocabulary", str(config.vocabulary), "--eos", str(Tokenizer.open(checkpoint).eos_token_id),
         "--model", MODEL, "--start-workers", worker,
         "--nursery", f"{os.path.relpath(sys.executable)} -m engine.nursery", *last_stage])
@@ -96,17 +99,19 @@ def _running(url: str) -> bool:
         connection.close()
 
 
-def _raise_ended(number: int, frame: FrameType | None) -> None:
-    """For the first signal; the others change nothing, because all is being ended."""
-    for one in _SIGNALS:
-        signal.signal(one, signal.SIG_IGN)
-    raise Ended
+def _check_port(port: int) -> None:
+    """At once: the front listens there some seconds later."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise OSError(f"--port {port} of 127.0.0.1: {os.strerror(error.errno or 0)}; give another one, or 0 for one that is free") from None
 
 
-def _serve(arguments: argparse.Namespace, processes: list[Process]) -> None:
+def _serve(arguments: argparse.Namespace, processes: list[Process], signals: Signals) -> None:
     """Until Ended, or one of the processes has ended (ChildProcessError)."""
     begun = time.monotonic()
     layout = layouts.parse(arguments.layout)
+    _check_port(arguments.port)
     if arguments.checkpoint is None and not convert.checkpoint_path().is_file():
         print("engine: converting the weights, once", flush=True)
     checkpoint = arguments.checkpoint or convert.convert_once()
@@ -114,10 +119,13 @@ def _serve(arguments: argparse.Namespace, processes: list[Process]) -> None:
     layouts.check(config, layout)
     if arguments.cpp_stage:
         _check_cpp_stage(arguments, layout)
-    controller = _controller(arguments, layout, config, checkpoint)
-    processes.append(controller)
-    front = _front(arguments, controller.said("front "), checkpoint)
-    processes.append(front)
+    with signals.held():
+        controller = _controller(arguments, layout, config, checkpoint)
+        processes.append(controller)
+    address = controller.said("front ")
+    with signals.held():
+        front = _front(arguments, address, checkpoint)
+        processes.append(front)
     url = front.said("engine: ")
     print(f"engine: {layout.world_size} workers start; watch them: {url}/", flush=True)
     ready = False
@@ -126,6 +134,7 @@ def _serve(arguments: argparse.Namespace, processes: list[Process]) -> None:
             process.check()
         if not ready and _running(url):
             ready = True
+            signals.is_ready = True
             print(_where_to_look(url, time.monotonic() - begun), flush=True)
         time.sleep(_LOOK_S)
 
@@ -140,23 +149,38 @@ def _where_to_look(url: str, seconds: float) -> str:
    Ctrl-C ends all of it"""
 
 
+def _say(line: str, stream: TextIO) -> None:
+    """Also where the terminal has been closed: what was started is ended all the same."""
+    with contextlib.suppress(OSError):
+        print(line, file=stream, flush=True)
+
+
 def main() -> int:
-    arguments = _arguments()
     processes: list[Process] = []
+
+    def hurry() -> None:
+        for process in processes:
+            process.kill()
+
+    signals = Signals(hurry)
     code = 0
-    for number in _SIGNALS:
-        signal.signal(number, _raise_ended)
     try:
-        _serve(arguments, processes)
+        try:
+            _serve(_arguments(), processes, signals)
+        except (ValueError, OSError, tendon.Error) as error:
+            code = 1
+            # Tendon's errors have a second line.
+            _say(f"engine: {str(error).splitlines()[0]}", sys.stderr)
+        finally:
+            signals.ends()
     except Ended:
-        print("\nengine: ending", flush=True)
-    except (ValueError, OSError) as error:
-        print(f"engine: {error}", file=sys.stderr)
-        code = 1
-    finally:
-        # The front first, so that nothing new comes to the controller.
-        for process in reversed(processes):
-            process.end(_PATIENCE_S)
+        _say("\nengine: ending; once more ends it at once", sys.stdout)
+    # The front first, so that nothing new comes to the controller.
+    for process in reversed(processes):
+        process.end(_PATIENCE_S)
+    signals.close()
+    if signals.number is not None and (signals.hurried or not signals.is_ready):
+        return 128 + signals.number
     return code
 
 

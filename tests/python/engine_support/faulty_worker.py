@@ -5,6 +5,7 @@ does not exist while the fault is still to come, and the fault.
     garbage    bytes that are no message
     fewer      no token for the sequences that want one
     hash       another hash of the tokens than that of the other KV ranks
+    error      an exception in place of outputs, after which the worker lives on
 """
 
 import dataclasses
@@ -41,6 +42,8 @@ class _Fault:
         outputs = self.run(runner, inputs)
         if self.name == "garbage" or not self.is_due(outputs):
             return outputs
+        if self.name == "error":
+            raise ValueError("this step cannot be computed")
         if self.name == "fewer":
             return dataclasses.replace(outputs, sampler_outputs=())
         return dataclasses.replace(outputs, tokens_hash=outputs.tokens_hash ^ 1)

@@ -14,6 +14,8 @@ from ..tokenizer import Tokenizer
 from . import asked as bodies
 from . import fields, metrics, replies
 from .asked import Asked, Model
+from .bodies import Bodies
+from .door import Door
 from .errors import ApiError, internal_error, queue_full, unavailable
 from .exchange import Exchange
 from .fields import Body
@@ -21,6 +23,7 @@ from .limits import Limits
 from .link import Link
 from .live import Live
 from .shapes import Shape
+from .source import Shares
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -31,14 +34,18 @@ _log = logging.getLogger("engine.front")
 class Front:
     """One event loop's; app() is run by aiohttp with handler_cancellation, so that a client's end is known."""
 
-    def __init__(self, link: Link, tokenizer: Tokenizer, model: Model, limits: Limits) -> None:
+    def __init__(self, link: Link, tokenizer: Tokenizer, model: Model, door: Door) -> None:
+        limits = door.limits
         self._link, self._tokenizer, self._model, self._limits = link, tokenizer, model, limits
-        self._live = Live(link, limits)
+        self.door, self.bodies = door, Bodies(limits)
+        # Beside them there is place for those that only look, and that are read.
+        self._shares = Shares(min(limits.open_requests, max(1, door.places * 3 // 4)))
+        self._live = Live(link, door)
         self._made = int(time.time())
         self.counts = metrics.Counts()
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[self._checked], client_max_size=self._limits.body_bytes)
+        app = web.Application(middlewares=[self._guarded, self._checked], client_max_size=self._limits.body_bytes)
         app.router.add_get("/", self._live.page)
         app.router.add_get("/events", self._live.events, allow_head=False)
         app.router.add_get("/health", self._health)
@@ -50,6 +57,12 @@ class Front:
         return app
 
     # -- every request
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """A connection whose request is worked on keeps its place."""
+        with self.door.guest_of(request).busy():
+            return await handler(request)
 
     @web.middleware
     async def _checked(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -86,7 +99,7 @@ class Front:
         return web.json_response({"status": "ok", "state": state})
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
-        text = metrics.page(self._link.state(), self._link.status, self.counts,
+        text = metrics.page(self._link.state(), self._link.status, self.counts, self.door,
                             malformed=self._link.malformed, unknown=self._link.unknown, refused=self._link.refused)
         return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
@@ -110,17 +123,27 @@ class Front:
         return await self._bounded(request, bodies.chat)
 
     async def _bounded(self, request: web.Request, reader: _Reader) -> web.StreamResponse:
-        if self.counts.open >= self._limits.open_requests:
-            raise queue_full(f"{self.counts.open} requests are open already; try again", self._limits.retry_after_s)
-        self.counts.open += 1
-        try:
-            return await self._reply(request, reader)
-        finally:
-            self.counts.open -= 1
+        guest = self.door.guest_of(request)
+        with self.bodies.one() as body:
+            # Before it has one of the places: a body that never arrives keeps none.
+            with guest.awaiting_body():
+                raw = await self.bodies.read(request, body)
+            with self._shares.one_for(guest.source) as refusal:
+                if refusal:
+                    raise queue_full(f"open requests: {refusal}; try again", self._limits.retry_after_s)
+                self.counts.open += 1
+                try:
+                    # A thread, because to cut a long text into tokens takes a while.
+                    asked = await asyncio.to_thread(self._asked, raw, reader)
+                    body.forget()
+                    return await self._reply(request, asked)
+                finally:
+                    self.counts.open -= 1
 
-    async def _reply(self, request: web.Request, reader: _Reader) -> web.StreamResponse:
-        # A thread, because to cut a long text into tokens takes a while.
-        asked = await asyncio.to_thread(reader, await self._body(request), self._tokenizer, self._model, self._limits)
+    def _asked(self, raw: bytes, reader: _Reader) -> Asked:
+        return reader(fields.parse(raw), self._tokenizer, self._model, self._limits)
+
+    async def _reply(self, request: web.Request, asked: Asked) -> web.StreamResponse:
         await self._link.ready()
         shape = Shape(asked, self._model, self._tokenizer)
         async with Exchange(self._link, self._tokenizer, asked, self._limits,
@@ -132,13 +155,6 @@ class Front:
                 return await replies.whole(exchange, shape, self._limits)
             finally:
                 self.counts.tokens += sum(choice.tokens for choice in exchange.choices)
-
-    async def _body(self, request: web.Request) -> Body:
-        try:
-            async with asyncio.timeout(self._limits.body_s):
-                return fields.parse(await request.read())
-        except TimeoutError:
-            raise ApiError(408, f"the body did not come within {self._limits.body_s:g} s", code="timeout") from None
 
     def _overflow(self, request: web.Request) -> None:
         """Its reader takes too little; the end of the connection ends the handler."""

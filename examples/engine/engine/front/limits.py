@@ -10,9 +10,13 @@ from dataclasses import dataclass
 class Limits:
     """Tests give smaller ones."""
 
+    connections: int = 1024  # where RLIMIT_NOFILE allows so many
+    header_s: float = 10.0  # for the header of a request to arrive
+    idle_s: float = 75.0  # between two requests of a connection, and for a reader to take more of an answer
     body_bytes: int = 2 << 20
+    bodies_bytes: int = 64 << 20  # of all that arrive
     body_s: float = 30.0  # for a body to arrive
-    open_requests: int = 512  # of all clients together, also those that wait
+    open_requests: int = 512  # of all clients together, also those that wait; one source has a part (source.py)
     choices: int = 128  # sequences of one request: prompts times n
     unread_tokens: int = 4096  # of one request, which its reader has not taken
     write_s: float = 30.0  # for a reader to take anything at all

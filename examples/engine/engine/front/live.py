@@ -12,10 +12,11 @@ from pathlib import Path
 
 from aiohttp import web
 
+from .door import Door
 from .errors import unavailable
-from .limits import Limits
 from .link import Link
 from .replies import Events
+from .source import Shares
 from .status import Status
 
 _POINTS = 600  # two minutes of a status every 200 ms
@@ -24,8 +25,9 @@ _FOLDER = Path(__file__).parent / "page"
 
 
 class Live:
-    def __init__(self, link: Link, limits: Limits) -> None:
-        self._link, self._limits = link, limits
+    def __init__(self, link: Link, door: Door) -> None:
+        self._link, self._door, self._limits = link, door, door.limits
+        self._shares = Shares(door.limits.pages)
         self._history: deque[dict[str, float]] = deque(maxlen=_POINTS)
         self._readers: set[asyncio.Queue[Status]] = set()
         self._page, self._headers = _page()
@@ -35,9 +37,12 @@ class Live:
         return web.Response(text=self._page, content_type="text/html", headers=self._headers)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        if len(self._readers) >= self._limits.pages:
-            raise unavailable(f"{self._limits.pages} live pages are open; close one", "too_many_pages",
-                              self._limits.retry_after_s)
+        with self._shares.one_for(self._door.guest_of(request).source) as refusal:
+            if refusal:
+                raise unavailable(f"live pages: {refusal}; close one", "too_many_pages", self._limits.retry_after_s)
+            return await self._tell(request)
+
+    async def _tell(self, request: web.Request) -> web.StreamResponse:
         # One place: a page that is slow gets the newest, and no more of them.
         latest: asyncio.Queue[Status] = asyncio.Queue(1)
         self._readers.add(latest)

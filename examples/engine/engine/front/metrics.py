@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .door import Door
 from .status import STATES, Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -43,13 +44,19 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def page(state: str, status: Status | None, counts: Counts, *, malformed: int, unknown: int, refused: int) -> str:
+def page(state: str, status: Status | None, counts: Counts, door: Door, *, malformed: int, unknown: int,
+         refused: int) -> str:
     made = _Page()
     made.add("state", "gauge", "1 for the state that the engine is in.",
              [({"state": name}, float(name == state)) for name in (*STATES, "unreachable")])
     made.add("http_requests_total", "counter", "Requests that were replied to.",
              [({"path": path, "status": str(code)}, count) for (path, code), count in sorted(counts.requests.items())])
     made.add("http_open_requests", "gauge", "Requests for tokens that are not replied to yet.", counts.open)
+    made.add("http_connections", "gauge", "Connections that are open.", door.taken)
+    made.add("http_connections_limit", "gauge", "Connections that may be.", door.places)
+    made.add("http_turned_away_total", "counter", "Connections that got no place, or made room for others.",
+             door.turned_away)
+    made.add("http_late_total", "counter", "Connections that sent or read too little for too long.", door.late)
     made.add("http_disconnected_total", "counter", "Clients that left before their answer was whole.",
              counts.disconnected)
     made.add("http_unread_total", "counter", "Streams that were ended because nobody read them.", counts.unread)

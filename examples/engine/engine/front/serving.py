@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ from aiohttp import web
 from ..tokenizer import Tokenizer
 from .app import Front
 from .asked import Model
+from .door import ACCEPTED_AT_ONCE, Door
 from .limits import Limits
 from .link import Link
 
@@ -31,16 +34,25 @@ class Running:
 async def running(controller: str, port: int, tokenizer: Tokenizer, model: Model,
                   limits: Limits) -> AsyncIterator[Running]:
     """Serves on 127.0.0.1 while the block runs. There is no other address, because nobody has to say who he is."""
+    door = Door(limits)
     link = Link(controller, len(tokenizer), limits)
-    front = Front(link, tokenizer, model, limits)
+    front = Front(link, tokenizer, model, door)
     runner = web.AppRunner(front.app(), handler_cancellation=True, access_log=None,
                            shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
+    assert runner.server is not None
     linking = asyncio.create_task(link.run())
+    server = None
     try:
-        await web.TCPSite(runner, "127.0.0.1", port, backlog=_BACKLOG).start()
-        yield Running(f"http://127.0.0.1:{runner.addresses[0][1]}", front, link)
+        listening = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
+        server = await asyncio.get_running_loop().create_server(
+            functools.partial(door.guest, runner.server), sock=listening, backlog=ACCEPTED_AT_ONCE)
+        # asyncio takes one number for both: how many wait, and how many it accepts before it does anything else.
+        listening.listen(_BACKLOG)
+        yield Running(f"http://127.0.0.1:{listening.getsockname()[1]}", front, link)
     finally:
+        if server is not None:
+            server.close()
         link.stop()  # clients hear why; then connections are closed
         await runner.cleanup()
         linking.cancel()

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs' command lines have in common: an error is one line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+
+MOST_BLOCKS = 1 << 24  # as the controller has it
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, which would print its usage before each error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; --help lists all\n")
+
+
+def _whole(text: str, least: int, most: int, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no {what}; legal is {least} to {most}")
+    return int(text)
+
+
+# Types of argparse.
+
+
+def port(text: str) -> int:
+    return _whole(text, 0, 65535, "port")
+
+
+def seconds(text: str) -> int:
+    return _whole(text, 1, 86400, "number of seconds")
+
+
+def blocks(text: str) -> int:
+    return _whole(text, 1, MOST_BLOCKS, "number of blocks")
