@@ -8,9 +8,10 @@ The images are those that scikit-learn ships: 1797 handwritten digits of 8 x 8 p
 """
 
 import sys
+from typing import Any, cast
 
 import numpy as np
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
 import tendon
 
@@ -24,7 +25,7 @@ def augmented(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def main(address: str, epochs: int = 20) -> None:
-    digits = load_digits()
+    digits = cast(Any, load_digits())
     images = (digits.images / 16).astype(np.float32)
     labels = digits.target.astype(np.int64)
     random = np.random.default_rng(0)

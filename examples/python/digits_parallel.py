@@ -23,9 +23,10 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import torch
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
 import tendon
 
@@ -39,7 +40,7 @@ class Training:
     def __init__(self, epochs: int) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        digits = load_digits()
+        digits = cast(Any, load_digits())
         self.images = torch.tensor(digits.images / 16).flatten(1)
         self.labels = torch.tensor(digits.target)
         self.model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(),
@@ -48,8 +49,8 @@ class Training:
         for parameter in self.model.parameters():  # from the start, so that all have the like
             self.optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         per_epoch = len(self.images) // BATCH
-        self.batches = torch.cat([torch.randperm(len(self.images))[:per_epoch * BATCH]
-                                  for _ in range(epochs)]).split(BATCH)
+        order = torch.cat([torch.randperm(len(self.images))[:per_epoch * BATCH] for _ in range(epochs)])
+        self.batches = torch.split(order, BATCH)
         self.losses: list[float] = []
         self.before = self._state()
 
@@ -65,9 +66,9 @@ class Training:
         for part in mine:
             part_loss = torch.nn.functional.cross_entropy(
                 self.model(self.images[cut[part]]), self.labels[cut[part]], reduction="sum") / BATCH
-            part_loss.backward()
+            torch.autograd.backward(part_loss)
             loss += part_loss.detach()
-        return [*(parameter.grad for parameter in self.model.parameters()), loss]
+        return [*(parameter.grad for parameter in self.model.parameters() if parameter.grad is not None), loss]
 
     def apply(self, loss: torch.Tensor) -> None:
         self.before = self._state()
@@ -92,7 +93,7 @@ class Training:
         group.broadcast([*self.model.state_dict().values(), *momenta, losses], survivors[0])
         self.losses = losses.tolist()
 
-    def _state(self):
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
 
 
@@ -136,12 +137,12 @@ def member(given: argparse.Namespace) -> None:
         group.barrier()
 
 
-def run_members(ranks: int, arguments: list[str], replaced: int | None) -> dict:
+def run_members(ranks: int, arguments: list[str], replaced: int | None) -> dict[str, Any]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
 
-    def start(rank: int, *more: str) -> subprocess.Popen:
+    def start(rank: int, *more: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, __file__, *arguments, *more],
                                 stdout=subprocess.PIPE,
                                 env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(ranks),
@@ -151,7 +152,8 @@ def run_members(ranks: int, arguments: list[str], replaced: int | None) -> dict:
     if replaced is not None and started[replaced].wait() != 0:
         started.append(start(replaced, "--new"))
     said = [process.communicate()[0] for process in started]
-    return json.loads(b"".join(said))
+    learned: dict[str, Any] = json.loads(b"".join(said))
+    return learned
 
 
 def plot(alone: list[float], together: list[float], died_at: int | None, fate: str) -> str:
@@ -181,7 +183,7 @@ def rank_and_step(text: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=20)
     failure = parser.add_mutually_exclusive_group()

@@ -32,14 +32,13 @@ def train(pipe: tendon.Pipe) -> list[tuple[float, float]]:
         history.append((sum(losses) / len(losses), rate))
         print(f"epoch {epoch}: loss {history[-1][0]:.3f}, {rate:.0f} batches/s", file=sys.stderr)
 
-    for batch in pipe:
+    for batch in pipe.each(as_=torch):
         if batch["epoch"] != epoch:
             end_epoch()
             epoch, began, losses = batch["epoch"], time.perf_counter(), []
-        image, label = torch.from_dlpack(batch["image"]), torch.from_dlpack(batch["label"])
-        loss = torch.nn.functional.cross_entropy(model(image), label)
+        loss = torch.nn.functional.cross_entropy(model(batch["image"]), batch["label"])
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         losses.append(loss.item())
     end_epoch()

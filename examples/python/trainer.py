@@ -5,7 +5,7 @@ import tendon, torch
 
 weights = torch.zeros(4)
 with tendon.listen("127.0.0.1:7000") as listener, listener.accept() as pipe:
-    for batch in pipe:
-        x, y = torch.asarray(batch["x"]), torch.asarray(batch["y"])
+    for batch in pipe.each(as_=torch):
+        x, y = batch["x"], batch["y"]
         weights -= 0.1 * x.T @ (x @ weights - y) / len(x)
     print(weights.round(decimals=3), "by", pipe.path)

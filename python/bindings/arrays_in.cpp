@@ -390,11 +390,13 @@ std::optional<Tensor> from_torch(nb::handle object, const std::string& name) {
     return tensor_of_view(*view, Access::read_write, keep(storage_of(object)), object, name);
   }
   // A subclass, or a torch without the table of C functions; sooner so than by the protocol.
+  nb::object tensor = nb::borrow(object);
+  if (nb::cast<bool>(object.attr("requires_grad"))) tensor = object.attr("detach")();
   try {
-    return from_buffer(object.attr("numpy")(), name);
+    return from_buffer(tensor.attr("numpy")(), name);
   } catch (nb::python_error&) {
     // A type that NumPy lacks, or something that the protocol has better words for.
-    return from_dlpack_protocol(object, name);
+    return from_dlpack_protocol(tensor, name);
   }
 }
 

@@ -69,6 +69,7 @@ inline void stop_at_signal(std::stop_source& stop) {
 template <class F, class Meanwhile>
 auto wait_beside(Deadline deadline, F call, Meanwhile meanwhile)
     -> std::invoke_result_t<F, Deadline> {
+  note_running_loop(deadline);
   if (deadline.is_poll() || deadline.remaining() <= kSlice) {
     const WithoutGil unlocked;
     return call(deadline);
@@ -88,6 +89,7 @@ inline constexpr std::uint64_t kSlicedBytes = std::uint64_t{32} << 20;
 /// begun anew every slice, or a slow network would never see the end of a message.
 template <class F>
 void send_with(Deadline deadline, std::uint64_t size_bytes, F call) {
+  note_running_loop(deadline);
   release_left_over();
   if (size_bytes <= kSlicedBytes) {
     const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);

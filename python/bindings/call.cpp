@@ -10,6 +10,7 @@
 #include "bindings.hpp"
 #include "choices.hpp"
 #include "context.hpp"
+#include "conversion.hpp"
 #include "copies.hpp"
 #include "dicts.hpp"
 #include "read_only_memory.hpp"
@@ -52,8 +53,8 @@ ReplyHandle made(Reply reply, const std::string& key, bool wants_copy, nb::handl
 }  // namespace
 
 ReplyHandle call(const NodeHandle& self, const std::string& key, nb::object data,
-                 nb::object timeout, const std::string& mode, nb::object as) {
-  check_conversion(as);
+                 nb::object timeout, const std::string& mode, nb::object as, nb::object device) {
+  as = conversion_from(as, device);
   const bool wants_copy = wants_copy_from(mode);
   Reply reply = ask(self, data, timeout,
                     [key](Node& node, const TensorDict& request, const std::stop_token& stop,
@@ -62,8 +63,9 @@ ReplyHandle call(const NodeHandle& self, const std::string& key, nb::object data
 }
 
 CallAllHandle call_all(const NodeHandle& self, const std::string& key, nb::object data,
-                       nb::object timeout, const std::string& mode, nb::object as) {
-  check_conversion(as);
+                       nb::object timeout, const std::string& mode, nb::object as,
+                       nb::object device) {
+  as = conversion_from(as, device);
   const bool wants_copy = wants_copy_from(mode);
   CallAllReplies came =
       ask(self, data, timeout,

@@ -28,7 +28,8 @@ inline constexpr const char* kCallDoc =
     "data: as for Publisher.publish, but no raw bytes; None: an empty request.\n"
     "timeout: seconds; it also waits for a responder to be announced.\n"
     "mode: 'view_or_copy', or 'copy': the arrays of the answer may be written.\n"
-    "as_: what the tensors of the answer are: tensordict.TensorDict, torch, or dict.\n\n"
+    "as_: what the tensors of the answer are: torch (the module), tensordict.TensorDict,\n"
+    "or dict. device: where they are to be: 'cpu', or torch.device('cpu').\n\n"
     "The other requests are cancelled, and the error of one responder counts only\n"
     "when none answers: it names the node. Raises Unreachable without a responder,\n"
     "Timeout, PeerLost, ServerBusy, HandlerFailed. Ctrl-C cancels the request.";
@@ -39,9 +40,10 @@ inline constexpr const char* kCallAllDoc =
 
 /// `Node.call`, `Node.call_all`.
 [[nodiscard]] ReplyHandle call(const NodeHandle& self, const std::string& key, nb::object data,
-                               nb::object timeout, const std::string& mode, nb::object as);
+                               nb::object timeout, const std::string& mode, nb::object as,
+                               nb::object device);
 [[nodiscard]] CallAllHandle call_all(const NodeHandle& self, const std::string& key,
                                      nb::object data, nb::object timeout, const std::string& mode,
-                                     nb::object as);
+                                     nb::object as, nb::object device);
 
 }  // namespace tendon::python

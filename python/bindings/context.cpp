@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <stop_token>
 #include <tendon/core/mutex.hpp>
 #include <tendon/observe/log.hpp>
 #include <vector>
@@ -90,6 +91,26 @@ void make_context(ContextHandle* self, const std::string& name, const std::strin
   nb::module_::import_("tendon._fork").attr("close_all_at_end")();
 }
 
+PipeHandle connect(nb::object self, const std::string& address, nb::object timeout,
+                   const std::string& profile, bool wait) {
+  return connect_pipe(std::move(self), address, std::move(timeout), profile, wait);
+}
+
+/// A coroutine: the call waits on a thread of its own, and is told to stop where it is cancelled.
+nb::object connect_async(nb::object self, const std::string& address, nb::object timeout,
+                         const std::string& profile, bool wait) {
+  (void)deadline_of(timeout, 0);  // a mistake should not need an await to be noticed
+  (void)profile_from(profile);
+  const std::stop_source stop;
+  const auto call = [=] { return connect_pipe(self, address, timeout, profile, wait, stop); };
+  const auto request = [=] {
+    const WithoutGil unlocked;
+    std::stop_source(stop).request_stop();
+  };
+  return nb::module_::import_("tendon._asyncio")
+      .attr("beside")(nb::cpp_function(call), nb::cpp_function(request));
+}
+
 void close_all() {
   release_left_over();
   const WithoutGil unlocked;
@@ -129,10 +150,16 @@ void bind_context(nb::module_& module) {
                    "wait_policy: str = 'balanced', link_cap_bytes: int = 0, pool_cap_bytes: int = "
                    "0, streams: int = 1, linger: float = 2.0, lease: float = 3.0, timeout: float | "
                    "None = ..., publish_bytes: int = 0) -> None"))
-      .def("connect", connect_pipe, nb::arg("address"), nb::arg("timeout").none() = nb::ellipsis(),
+      .def("connect", connect, nb::arg("address"), nb::arg("timeout").none() = nb::ellipsis(),
            nb::arg("profile") = "local", nb::kw_only(), nb::arg("wait") = true, kConnectDoc,
            nb::sig("def connect(self, address: str, timeout: float | None = ..., profile: str = "
                    "'local', *, wait: bool = True) -> Pipe"))
+      .def("aconnect", connect_async, nb::arg("address"),
+           nb::arg("timeout").none() = nb::ellipsis(), nb::arg("profile") = "local", nb::kw_only(),
+           nb::arg("wait") = true, "`pipe = await context.aconnect(address)`.",
+           nb::sig("def aconnect(self, address: str, timeout: float | None = ..., profile: str = "
+                   "'local', *, wait: bool = True) -> collections.abc.Coroutine[typing.Any, "
+                   "typing.Any, Pipe]"))
       .def("listen", bind_listener_to, nb::arg("address"), nb::arg("profile") = "local", kListenDoc,
            nb::sig("def listen(self, address: str, profile: str = 'local') -> Listener"))
       .def(

@@ -206,16 +206,6 @@ std::optional<TensorDict> try_dict_from(nb::handle object) {
   return dict;
 }
 
-nb::object converted(TensorDict batch, nb::handle as) {
-  nb::object made = nb::cast(std::move(batch));
-  if (as.is_none()) return made;
-  return nb::module_::import_("tendon._convert").attr("convert")(made, as);
-}
-
-void check_conversion(nb::handle as) {
-  if (!as.is_none()) nb::module_::import_("tendon._convert").attr("check")(as);
-}
-
 TensorDict dict_for_file(nb::handle object) {
   auto foreign = from_tensordict(object, "to_plain_batch");
   return foreign ? *std::move(foreign) : dict_from(object);
@@ -239,7 +229,9 @@ nb::object entry_of(const TensorDict& dict, const std::string& path) {
 }
 
 void bind_tensor_dict(nb::module_& module) {
-  auto type = nb::class_<TensorDict>(module, "TensorDict", kDictDoc);
+  auto type =
+      nb::class_<TensorDict>(module, "TensorDict", kDictDoc,
+                             nb::sig("class TensorDict(collections.abc.Mapping[str, typing.Any])"));
   type.def("__init__", make_dict, nb::arg("mapping").none(), nb::kw_only(),
            nb::arg("batch_size") = nb::make_tuple(), nb::arg("names").none() = nb::none(),
            nb::sig("def __init__(self, mapping: collections.abc.Mapping[str, object], *, "

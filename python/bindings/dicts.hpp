@@ -35,11 +35,6 @@ TENDON_BETWEEN_MODULES [[nodiscard]] TensorDict dict_from(nb::handle object);
 [[nodiscard]] nb::tuple tuple_of(const Shape& shape);
 [[nodiscard]] nb::object names_or_none(const std::vector<std::string>& names);
 
-/// What `as_=` names, made of a batch; None: the batch itself.
-[[nodiscard]] nb::object converted(TensorDict batch, nb::handle as);
-/// Before the wait: a mistake should not need a message to be noticed.
-void check_conversion(nb::handle as);
-
 /// ValueError where the last name of `path` is the one that Tendon writes its own words under.
 void refuse_mark(std::string_view path);
 

@@ -118,7 +118,7 @@ DType dtype_of_object(nb::handle dtype) {
                        ", since NumPy counts bytes; write the one that is meant in full");
     }
     if (const auto known = parse_dtype(text)) return *known;
-  } else {
+  } else if (!dtype.is_none()) {  // which NumPy takes for float64
     try {
       const nb::object known = nb::module_::import_("numpy").attr("dtype")(dtype);
       if (const auto found = dtype_from_array_name(nb::str(known).c_str())) return *found;

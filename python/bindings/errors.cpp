@@ -22,7 +22,7 @@ constexpr const char* kErrorDoc =
     "name: 'peer_lost', the name in C++.\n"
     "remedy: what to do next, one of a few words.\n"
     "where: the call that failed, to grep for; detail: object, value and legal\n"
-    "range, without code and remedy.";
+    "range, without code and remedy; errno: of the system call that failed, where one did.";
 
 // Borrowed: the module keeps its classes alive, and it is never unloaded.
 std::map<ErrorCode, PyObject*>& classes() {
@@ -65,6 +65,7 @@ nb::object exception_object(const Error& original) {
   nb::object exception = nb::handle(found->second)(error.message());
   exception.attr("remedy") = text(to_string(error.remedy()));
   exception.attr("where") = text(error.where);
+  if (error.system_errno != 0) exception.attr("errno") = error.system_errno;
   exception.attr("detail") = text(detail::escaped(error.detail, error.detail.max_size()));
   return exception;
 }
@@ -117,6 +118,18 @@ std::string quoted_type(nb::handle object) {
   const auto module = nb::cast<std::string>(type.attr("__module__"));
   const auto name = nb::cast<std::string>(type.attr("__qualname__"));
   return "'" + (module == "builtins" ? name : module + "." + name) + "'";
+}
+
+std::string shown(nb::handle object) {
+  constexpr std::size_t kShown = 80;
+  std::string text = "a " + quoted_type(object);
+  const auto said = nb::steal(PyObject_Repr(object.ptr()));
+  if (!said.is_valid()) {
+    PyErr_Clear();
+    return text;
+  }
+  const std::string value = detail::escaped(utf8_of(said), kShown);
+  return value + ", " + text;
 }
 
 void bind_errors(nb::module_& module) {

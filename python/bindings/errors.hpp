@@ -37,6 +37,8 @@ TENDON_BETWEEN_MODULES [[noreturn]] void raise_type_error(const std::string& tex
 
 /// "'numpy.ndarray'": how messages name the type of an object.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::string quoted_type(nb::handle object);
+/// "('127.0.0.1', 7000), a 'tuple'": a value and its type, short, for messages.
+TENDON_BETWEEN_MODULES [[nodiscard]] std::string shown(nb::handle object);
 /// A str as UTF-8; what cannot be said in it, a lone surrogate, is escaped.
 TENDON_BETWEEN_MODULES [[nodiscard]] std::string utf8_of(nb::handle text);
 /// "ValueError: why", of any exception: what cannot be said in UTF-8 is escaped, what raises while

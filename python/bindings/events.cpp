@@ -47,8 +47,10 @@ EventsHandle<Event> make_events(nb::object source, nb::object context, Source& w
 template <class Event>
 std::unique_ptr<Future> next_event(nb::object events, nb::object timeout, ErrorCode closed_as) {
   const auto& handle = nb::cast<const EventsHandle<Event>&>(events);
-  auto future = make_future(handle.context, std::move(timeout), handle.queue->post(closed_as),
-                            [](Event event) { return nb::cast(std::move(event)); });
+  auto future = make_future(
+      handle.context, std::move(timeout), handle.queue->post(closed_as),
+      [](Event event) { return nb::cast(std::move(event)); }, "events.recv",
+      [] { return std::string("nothing happened until the deadline"); });
   future->watched = std::move(events);
   return future;
 }
@@ -87,7 +89,7 @@ void bind_events(nb::module_& module, const char* name, const char* doc, const c
           nb::arg("timeout").none() = nb::none(),
           "`event = await events.arecv()`. A task that is cancelled in it leaves its event\n"
           "to the next one.",
-          nb::sig("def arecv(self, timeout: float | None = None) -> Future"))
+          nb::sig("def arecv(self, timeout: float | None = None) -> Future[typing.Any]"))
       .def(
           "__iter__", [](nb::object self) { return self; }, nb::sig(iter_sig))
       .def(

@@ -5,7 +5,7 @@
 
 #include <exception>
 
-#include "dicts.hpp"
+#include "conversion.hpp"
 #include "same_again.hpp"
 #include "tensordict_api.hpp"
 

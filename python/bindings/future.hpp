@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <tendon/core/completion.hpp>
 #include <utility>
 
@@ -19,6 +21,7 @@ namespace nb = nanobind;
 /// handler leaves the result where it is. `timeout` of the operation itself is its result.
 template <class T>
 Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
+  if (!completion.done()) note_running_loop(deadline);
   release_left_over();
   while (true) {
     const Deadline slice = deadline.is_poll() ? deadline : earlier(deadline, kSlice);
@@ -35,10 +38,15 @@ Result<T> wait_for(Completion<T>& completion, Deadline deadline) {
   }
 }
 
+/// The Timeout of an operation that was taken back.
+[[nodiscard]] inline Error late_error(std::string_view where) {
+  return {ErrorCode::timeout, where, "not done before the timeout of the call, and taken back"};
+}
+
 /// wait_for() of a caller that gives up at the deadline: what is not done by then ends, and names
-/// the members that it waited for.
+/// the members that it waited for. `late` is the error of one that was taken back.
 template <class T>
-Result<T> settle(Completion<T>& completion, Deadline deadline) {
+Result<T> settle(Completion<T>& completion, Deadline deadline, const std::function<Error()>& late) {
   auto answer = wait_for(completion, deadline);
   if (answer || !is_pending(answer.error())) return answer;
   {
@@ -47,10 +55,7 @@ Result<T> settle(Completion<T>& completion, Deadline deadline) {
     // Its arrays are the caller's again when the exception arrives there.
     answer = completion.wait(std::chrono::seconds(1));
   }
-  if (!answer && answer.error().where == "completion.cancel") {
-    answer = Error{ErrorCode::timeout, "completion.wait",
-                   "not done before the timeout of the call, and taken back"};
-  }
+  if (!answer && answer.error().where == "completion.cancel") answer = late();
   return answer;
 }
 
@@ -82,6 +87,11 @@ class Future {
   [[nodiscard]] const nb::object& timeout() const { return timeout_; }
   /// The future of an iteration: the end of the stream is StopAsyncIteration.
   bool ends_iteration = false;
+  /// The Timeout of an operation that was taken back because its time was over, in the words of
+  /// the call that waits.
+  std::function<Error()> late = [] { return late_error("completion.wait"); };
+  /// The coroutine that waits for it in an event loop, once one began.
+  nb::object driver;
   /// The Python object whose descriptor tells when it is done, where that is not the Context.
   nb::object watched;
 
@@ -119,8 +129,8 @@ class FutureOf final : public Future {
           Error{ErrorCode::cancelled, "completion.wait",
                 "its await was cancelled; a message that had come is in its stream again"});
     }
-    auto result =
-        then == Then::ends ? settle(*completion_, deadline) : wait_for(*completion_, deadline);
+    auto result = then == Then::ends ? settle(*completion_, deadline, late)
+                                     : wait_for(*completion_, deadline);
     if constexpr (std::is_void_v<T>) {
       unwrap(std::move(result));
       return convert_();
@@ -139,6 +149,19 @@ std::unique_ptr<Future> make_future(nb::object context, nb::object timeout,
                                     Completion<T> completion, F convert) {
   return std::make_unique<FutureOf<T, F>>(std::move(context), std::move(timeout),
                                           std::move(completion), std::move(convert));
+}
+
+/// make_future() of an operation whose Timeout says `late()`, at `where`.
+template <class T, class F, class Late>
+std::unique_ptr<Future> make_future(nb::object context, nb::object timeout,
+                                    Completion<T> completion, F convert, std::string_view where,
+                                    Late late) {
+  auto future = make_future(std::move(context), std::move(timeout), std::move(completion),
+                            std::move(convert));
+  future->late = [where, late = std::move(late)] {
+    return Error{ErrorCode::timeout, where, late()};
+  };
+  return future;
 }
 
 /// What tendon._asyncio has under this name: the part that is written in Python.

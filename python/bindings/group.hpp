@@ -38,8 +38,8 @@ void abort_for(Group& group, const nb::python_error& error, const std::string& w
 /// What a call keeps until it has ended.
 using Keep = std::shared_ptr<GroupValues>;
 
-[[nodiscard]] inline Keep values_of(nb::handle object, const char* name, Touch touch) {
-  return std::make_shared<GroupValues>(object, name, touch);
+[[nodiscard]] inline Keep values_of(nb::object object, const char* name, Touch touch) {
+  return std::make_shared<GroupValues>(taken_once(std::move(object)), name, touch);
 }
 
 /// A collective that exists only as a call that waits.
@@ -47,6 +47,7 @@ template <class F>
 auto collective_beside(const GroupHandle& self, const char* what, nb::object timeout, F call) {
   const std::shared_ptr<Group> group = open(self);
   const Deadline deadline = until(self, collective_timeout(self, std::move(timeout)));
+  note_running_loop(deadline);
   release_left_over();
   return unwrap(wait_beside(
       deadline, [group, call = std::move(call)](Deadline end) mutable { return call(*group, end); },

@@ -24,7 +24,7 @@ Result<void> settle_telling(Completion<void>& completion, Group& group, Deadline
         "group \"" + group.name() + "\", rank " + std::to_string(group.rank().value) + ": " +
             to_string(group.status()));
   }
-  return settle(completion, deadline);
+  return settle(completion, deadline, [] { return late_error("group.collective"); });
 }
 
 /// A collective: `start(Group&)` answers its Completion, `result()` what the user gets.
@@ -94,6 +94,8 @@ nb::object broadcast(nb::object self, nb::object values, nb::object root, nb::ob
 
 nb::object all_gather(nb::object self, nb::object input, nb::object outputs, nb::object timeout,
                       bool async_op) {
+  input = taken_once(std::move(input));
+  outputs = taken_once(std::move(outputs));
   const Keep give = values_of(input, "input", Touch::reads);
   if (outputs.is_none())
     outputs = make_like("blocks_like", input, open(nb::cast<const GroupHandle&>(self))->size());
@@ -108,6 +110,8 @@ nb::object gather(nb::object self, nb::object input, nb::object root, nb::object
                   nb::object timeout, bool async_op) {
   const GroupRank to = rank_of(root, "root");
   const auto group = open(nb::cast<const GroupHandle&>(self));
+  input = taken_once(std::move(input));
+  outputs = taken_once(std::move(outputs));
   const Keep give = values_of(input, "input", Touch::reads);
   auto get = std::make_shared<GroupValues>();
   if (group->rank() != to) {
@@ -150,6 +154,8 @@ nb::object reduce_scatter(nb::object self, nb::object inputs, nb::object op, nb:
 
 nb::object all_to_all(nb::object self, nb::object inputs, nb::object outputs, nb::object timeout,
                       bool async_op) {
+  inputs = taken_once(std::move(inputs));
+  outputs = taken_once(std::move(outputs));
   const Keep give = values_of(inputs, "inputs", Touch::reads);
   if (outputs.is_none()) outputs = nb::module_::import_("tendon._group").attr("like")(inputs);
   const Keep get = values_of(outputs, "outputs", Touch::changes);

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "conversion.hpp"
 #include "dicts.hpp"
 #include "future.hpp"
 #include "group.hpp"
@@ -24,6 +25,27 @@ From from_of(nb::handle src, nb::handle tag) {
   return from;
 }
 
+/// "rank 1 (vision (host a, pid 4711))", or "anybody".
+std::string member_text(const Group& group, std::optional<GroupRank> rank) {
+  if (!rank) return "anybody";
+  std::string text = "rank " + std::to_string(rank->value);
+  for (const GroupMember& member : group.members())
+    if (member.rank == *rank) text += " (" + member.identity.to_string() + ")";
+  return text;
+}
+
+/// What an asynchronous message says whose time is over.
+std::string not_sent(const Group& group, const To& to) {
+  return "isend on group \"" + group.name() + "\": the message was not sent to " +
+         member_text(group, to.rank) + " before the deadline";
+}
+
+std::string nothing_came(const Group& group, const From& from) {
+  return "irecv on group \"" + group.name() + "\": nothing came from " +
+         member_text(group, from.rank) +
+         (from.tag ? " with tag " + std::to_string(*from.tag) : "") + " before the deadline";
+}
+
 void send(const GroupHandle& self, nb::object values, nb::object dst, nb::object tag,
           nb::object timeout) {
   const auto group = open(self);
@@ -40,8 +62,9 @@ std::unique_ptr<Future> send_async(nb::object self, nb::object values, nb::objec
   const Keep kept = values_of(values, "values", Touch::reads);
   const To to{rank_of(dst, "dst"), rank_from(tag, "tag")};
   auto completion = without_gil([&] { return group->send_async(kept->tensors(), to); });
-  return make_future(handle.context, std::move(timeout), std::move(completion),
-                     [self] { return nb::none(); });
+  return make_future(
+      handle.context, std::move(timeout), std::move(completion), [self] { return nb::none(); },
+      "group.send", [group, to] { return not_sent(*group, to); });
 }
 
 Received recv(const GroupHandle& self, nb::object values, nb::object src, nb::object tag,
@@ -64,8 +87,10 @@ std::unique_ptr<Future> recv_async(nb::object self, nb::object values, nb::objec
   const Keep kept = values_of(values, "values", Touch::changes);
   const From from = from_of(src, tag);
   auto completion = without_gil([&] { return group->recv_async(kept->tensors(), from); });
-  return make_future(handle.context, std::move(timeout), std::move(completion),
-                     [self](Received received) { return nb::cast(received); });
+  return make_future(
+      handle.context, std::move(timeout), std::move(completion),
+      [self](Received received) { return nb::cast(received); }, "group.recv",
+      [group, from] { return nothing_came(*group, from); });
 }
 
 void init_remote(const GroupHandle& self, nb::object values, nb::object dst, nb::object tag,
@@ -80,8 +105,8 @@ void init_remote(const GroupHandle& self, nb::object values, nb::object dst, nb:
 }
 
 nb::object from_remote_init(const GroupHandle& self, nb::object src, nb::object tag,
-                            nb::object timeout, nb::object as) {
-  check_conversion(as);
+                            nb::object timeout, nb::object as, nb::object device) {
+  as = conversion_from(as, device);
   const auto group = open(self);
   const From from = from_of(src, tag);
   Received received;
@@ -97,8 +122,8 @@ nb::object from_remote_init(const GroupHandle& self, nb::object src, nb::object 
 }
 
 nb::object broadcast_init(const GroupHandle& self, nb::object values, nb::object root,
-                          nb::object timeout, nb::object as) {
-  check_conversion(as);
+                          nb::object timeout, nb::object as, nb::object device) {
+  as = conversion_from(as, device);
   const GroupRank from = rank_of(root, "root");
   const bool here = open(self)->rank() == from;
   TensorDict given = here ? dict_from(values) : TensorDict();
@@ -122,7 +147,7 @@ void bind_group_messages(nb::class_<GroupHandle>& group) {
            nb::arg("tag") = 0, nb::arg("timeout").none() = nb::ellipsis(),
            "Starts sending and returns a Future.",
            nb::sig("def isend(self, values: object, dst: int, *, tag: int = 0, timeout: float | "
-                   "None = ...) -> Future"))
+                   "None = ...) -> Future[None]"))
       .def("recv", recv, nb::arg("values").none(), nb::arg("src").none() = nb::none(),
            nb::kw_only(), nb::arg("tag").none() = nb::none(),
            nb::arg("timeout").none() = nb::ellipsis(),
@@ -135,7 +160,7 @@ void bind_group_messages(nb::class_<GroupHandle>& group) {
            nb::arg("timeout").none() = nb::ellipsis(),
            "Starts receiving and returns a Future of a Received.",
            nb::sig("def irecv(self, values: object, src: int | None = None, *, tag: int | None = "
-                   "None, timeout: float | None = ...) -> Future"))
+                   "None, timeout: float | None = ...) -> Future[Received]"))
       .def("init_remote", init_remote, nb::arg("values").none(), nb::arg("dst"), nb::kw_only(),
            nb::arg("tag") = 0, nb::arg("timeout").none() = nb::ellipsis(),
            "Sends a whole mapping to a member that knows nothing of it.",
@@ -143,18 +168,20 @@ void bind_group_messages(nb::class_<GroupHandle>& group) {
                    "float | None = ...) -> None"))
       .def("from_remote_init", from_remote_init, nb::arg("src").none() = nb::none(), nb::kw_only(),
            nb::arg("tag").none() = nb::none(), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::arg("as_").none() = nb::none(),
-           "What init_remote() sent.\n\nas_: as that of Pipe.recv.",
+           nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
+           "What init_remote() sent.\n\nas_, device: as those of Pipe.recv.",
            nb::sig("def from_remote_init(self, src: int | None = None, *, tag: int | None = None, "
-                   "timeout: float | None = ..., as_: typing.Any = None) -> typing.Any"))
+                   "timeout: float | None = ..., as_: typing.Any = None, device: object = None) -> "
+                   "typing.Any"))
       .def("broadcast_init", broadcast_init, nb::arg("values").none() = nb::none(),
            nb::arg("root") = 0, nb::kw_only(), nb::arg("timeout").none() = nb::ellipsis(),
-           nb::arg("as_").none() = nb::none(),
+           nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
            "Gives all members the mapping of root: names, shapes, values and arrays. The\n"
            "others need to know nothing of it.\n\n"
-           "as_: as that of Pipe.recv.",
-           nb::sig("def broadcast_init(self, values: object = None, root: int = 0, *, timeout: "
-                   "float | None = ..., as_: typing.Any = None) -> typing.Any"));
+           "as_, device: as those of Pipe.recv.",
+           nb::sig(
+               "def broadcast_init(self, values: object = None, root: int = 0, *, timeout: "
+               "float | None = ..., as_: typing.Any = None, device: object = None) -> typing.Any"));
 }
 
 }  // namespace tendon::python

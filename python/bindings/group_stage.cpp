@@ -21,6 +21,12 @@ Tensor one_array(nb::handle array, Touch touch) {
                    "; legal is one array, not a mapping or list");
 }
 
+const GroupHandle& group_from(nb::handle object, const char* name) {
+  if (!nb::isinstance<GroupHandle>(object))
+    raise_type_error(std::string(name) + " is " + shown(object) + "; legal is a tendon.Group");
+  return nb::cast<const GroupHandle&>(object);
+}
+
 /// Where the array goes, or comes from.
 struct Transfer {
   const char* what;
@@ -33,9 +39,9 @@ struct Transfer {
 /// It takes several operations of both groups, so what cannot go on ends in both.
 nb::object between_stages(nb::object stages, nb::object tensor_group, nb::object timeout,
                           bool async_op, const Transfer& transfer) {
-  const auto& handle = nb::cast<const GroupHandle&>(stages);
+  const GroupHandle& handle = group_from(stages, "stages");
   const auto outer = open(handle);
-  const auto own = open(nb::cast<const GroupHandle&>(tensor_group));
+  const auto own = open(group_from(tensor_group, "tensor_group"));
   const Deadline deadline = until(handle, timeout);
   release_left_over();
   auto completion =
@@ -46,7 +52,7 @@ nb::object between_stages(nb::object stages, nb::object tensor_group, nb::object
   }
   Result<void> answer;
   try {
-    answer = settle(completion, deadline);
+    answer = settle(completion, deadline, [&] { return late_error(transfer.what); });
   } catch (nb::python_error& error) {
     abort_for(*outer, error, transfer.what);
     abort_for(*own, error, transfer.what);

@@ -35,6 +35,14 @@ std::optional<Tensor> array_from(nb::handle object, const std::string& name, Tou
 
 }  // namespace
 
+nb::object taken_once(nb::object values) {
+  const bool is_view = PyObject_TypeCheck(values.ptr(), &PyDictValues_Type) != 0;
+  if (PyIter_Check(values.ptr()) == 0 && !is_view) return values;
+  nb::object list = nb::steal(PySequence_List(values.ptr()));
+  if (!list.is_valid()) throw nb::python_error();
+  return list;
+}
+
 GroupValues::GroupValues(nb::handle object, const std::string& name, Touch touch) {
   if (!is_list(object)) {
     if (auto tensor = array_from(object, name, touch))

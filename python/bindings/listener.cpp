@@ -34,10 +34,13 @@ PipeHandle accept(const ListenerHandle& self, nb::object timeout) {
 std::unique_ptr<Future> accept_async(const ListenerHandle& self, nb::object timeout) {
   prepare_conversions();
   if (timeout.ptr() == Py_Ellipsis) timeout = nb::none();
-  return make_future(self.context, timeout, self.listener->accept_async(),
-                     [context = self.context](Pipe pipe) {
-                       return nb::cast(make_pipe(std::move(pipe), context));
-                     });
+  return make_future(
+      self.context, timeout, self.listener->accept_async(),
+      [context = self.context](Pipe pipe) { return nb::cast(make_pipe(std::move(pipe), context)); },
+      "listener.accept",
+      [address = self.listener->address()] {
+        return "nobody connected to " + address + " before the deadline";
+      });
 }
 
 }  // namespace
@@ -47,9 +50,11 @@ ListenerHandle bind_listener_to(nb::object context, const std::string& address,
   const auto shared = nb::cast<const ContextHandle&>(context).context;
   ListenOptions options;
   options.profile = profile_from(profile);
-  auto bound = wait_beside(std::chrono::seconds(6), [shared, address, options](Deadline) {
+  // It waits for names alone, so an event loop may call it.
+  const auto bind = [shared, address, options](Deadline) {
     return Listener::bind(*shared, address, options);
-  });
+  };
+  auto bound = wait_beside(std::chrono::seconds(6), bind, kSlice, look_at_signals);
   return {std::make_shared<Listener>(unwrap(std::move(bound))), std::move(context)};
 }
 
@@ -60,7 +65,7 @@ void bind_listener(nb::module_& module) {
            nb::sig("def accept(self, timeout: float | None = ...) -> Pipe"))
       .def("aaccept", accept_async, nb::arg("timeout").none() = nb::ellipsis(),
            "`pipe = await listener.aaccept()`.",
-           nb::sig("def aaccept(self, timeout: float | None = ...) -> Future"))
+           nb::sig("def aaccept(self, timeout: float | None = ...) -> Future[Pipe]"))
       .def_prop_ro(
           "address", [](const ListenerHandle& self) { return self.listener->address(); },
           "Where it listens, with the port that was chosen.")
@@ -73,6 +78,15 @@ void bind_listener(nb::module_& module) {
       .def(
           "__exit__", [](ListenerHandle& self, nb::args) { self.listener->close(); },
           nb::sig("def __exit__(self, *exception: object) -> None"))
+      .def(
+          "__aenter__", [](nb::object self) { return asyncio_part("enter")(self); },
+          nb::sig("def __aenter__(self) -> collections.abc.Coroutine[typing.Any, typing.Any, "
+                  "Listener]"))
+      .def(
+          "__aexit__",
+          [](nb::object self, nb::args) { return asyncio_part("leave_at_once")(self); },
+          nb::sig("def __aexit__(self, *exception: object) -> "
+                  "collections.abc.Coroutine[typing.Any, typing.Any, None]"))
       .def("__repr__", [](const ListenerHandle& self) {
         return "tendon.Listener('" + self.listener->address() + "')";
       });

@@ -18,6 +18,16 @@ constexpr const char* kLoanDoc =
     "After a successful send it is empty, and its memory is the receiver's: do\n"
     "not touch arrays that were taken from it before.";
 
+/// Its memory is the receiver's: there is nothing left to read or to fill.
+const TensorDict& unsent(const LoanHandle& self, const char* where) {
+  if (self.loan->empty()) {
+    throw to_exception({ErrorCode::invalid_argument, where,
+                        "the loan was sent, and its memory is the receiver's since; take a new one "
+                        "with pipe.loan or publisher.loan"});
+  }
+  return self.loan->dict();
+}
+
 void set_at(LoanHandle& self, const std::string& path, nb::handle value) {
   if (PyDict_Check(value.ptr())) {
     for (auto [key, inner] : nb::borrow<nb::dict>(value))
@@ -36,6 +46,7 @@ void set_at(LoanHandle& self, const std::string& path, nb::handle value) {
 }
 
 void set_value(LoanHandle& self, nb::object key, nb::object value) {
+  (void)unsent(self, "loan.set");
   set_at(self, path_of(key), value);
 }
 
@@ -46,7 +57,7 @@ void bind_loan(nb::module_& module) {
       .def(
           "__getitem__",
           [](const LoanHandle& self, nb::object key) {
-            return entry_of(self.loan->dict(), path_of(key));
+            return entry_of(unsent(self, "loan.get"), path_of(key));
           },
           nb::arg("key").none(),
           nb::sig("def __getitem__(self, key: str | tuple[str, ...]) -> typing.Any"))
@@ -54,8 +65,8 @@ void bind_loan(nb::module_& module) {
            "Adds a value that is no array, or a dict of such: it travels too.",
            nb::sig("def __setitem__(self, key: str | tuple[str, ...], value: object) -> None"))
       .def_prop_ro(
-          "dict", [](const LoanHandle& self) { return TensorDict(self.loan->dict()); },
-          "All of it as a Mapping.")
+          "dict", [](const LoanHandle& self) { return unsent(self, "loan.dict"); },
+          "All of it as a Mapping. InvalidArgument after it was sent.")
       .def_prop_ro(
           "empty", [](const LoanHandle& self) { return self.loan->empty(); },
           "True after it was sent.")

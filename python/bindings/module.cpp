@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tendon/core/version.hpp>
 
+#include "arguments.hpp"
 #include "bindings.hpp"
 
 namespace tendon::python {
@@ -39,6 +40,9 @@ NB_MODULE(_tendon, module) {
   // A daemon thread that the end of the interpreter stops in a wait keeps what it holds: a user
   // can do nothing about the report. The tests switch it on.
   nb::set_leak_warnings(false);
+  // By the package, so that the stubs are made of what is bound above.
+  module.def("_set_signature", set_signature);
+  module.def("_explain_arguments", explain_arguments);
   module.def("_report_leaks", [] { nb::set_leak_warnings(true); });
 }
 

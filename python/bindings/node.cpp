@@ -125,14 +125,16 @@ void bind_node(nb::module_& module) {
                    "object], *, handlers: int = 8, waiting: int = 64) -> Responder"))
       .def("call", call, nb::arg("key"), nb::arg("data").none() = nb::none(),
            nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(), nb::arg("mode") = kViewOrCopy,
-           nb::arg("as_").none() = nb::none(), kCallDoc,
+           nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(), kCallDoc,
            nb::sig("def call(self, key: str, data: object = None, timeout: float | None = ..., *, "
-                   "mode: str = 'view_or_copy', as_: typing.Any = None) -> Reply"))
+                   "mode: str = 'view_or_copy', as_: typing.Any = None, device: object = None) -> "
+                   "Reply"))
       .def("call_all", call_all, nb::arg("key"), nb::arg("data").none() = nb::none(),
            nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(), nb::arg("mode") = kViewOrCopy,
-           nb::arg("as_").none() = nb::none(), kCallAllDoc,
+           nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(), kCallAllDoc,
            nb::sig("def call_all(self, key: str, data: object = None, timeout: float | None = "
-                   "..., *, mode: str = 'view_or_copy', as_: typing.Any = None) -> CallAllReplies"))
+                   "..., *, mode: str = 'view_or_copy', as_: typing.Any = None, device: object = "
+                   "None) -> CallAllReplies"))
       .def(
           "call_stats", [](const NodeHandle& self) { return self.node->call_stats(); },
           "Counts of its calls.")

@@ -14,6 +14,7 @@
 #include "background.hpp"
 #include "bindings.hpp"
 #include "choices.hpp"
+#include "conversion.hpp"
 #include "dicts.hpp"
 #include "first_use.hpp"
 #include "future.hpp"
@@ -37,11 +38,20 @@ Deadline until(const PipeHandle& self, nb::handle timeout) {
   return deadline_of(timeout, default_timeout_s(self.context));
 }
 
+/// They belong to raw bytes: nothing that the caller gives is dropped without a word.
+void refuse_tag_and_header(nb::handle data, std::uint32_t tag, const nb::bytes& header) {
+  if (tag == 0 && header.size() == 0) return;
+  raise_value_error(std::string(tag != 0 ? "tag" : "header") +
+                    " is given, and a batch has none; legal is raw bytes with them, not a " +
+                    quoted_type(data) + ": a number or text of a batch is an entry of it");
+}
+
 void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint32_t tag,
           nb::bytes header) {
   const Deadline deadline = until(self, timeout);
   const auto pipe = self.pipe;
   if (SameAgain::may_know(data)) {
+    refuse_tag_and_header(data, tag, header);
     auto same = self.same_again != nullptr ? std::exchange(self.same_again, nullptr)
                                            : share(std::make_unique<SameAgain>());
     same->take(data);
@@ -53,6 +63,7 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
     return;
   }
   if (nb::isinstance<LoanHandle>(data)) {
+    refuse_tag_and_header(data, tag, header);
     const auto loan = nb::cast<const LoanHandle&>(data).loan;
     return send_with(deadline, 0,
                      [pipe, loan](Deadline end) { return pipe->send(std::move(*loan), end); });
@@ -65,6 +76,7 @@ void send(const PipeHandle& self, nb::object data, nb::object timeout, std::uint
                                          end);
                      });
   }
+  refuse_tag_and_header(data, tag, header);
   TensorDict batch = dict_from(data);
   const std::uint64_t size_bytes = batch.size_bytes();
   send_with(deadline, size_bytes,
@@ -76,6 +88,7 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
   const auto pipe = self.pipe;
   const auto start = [&]() -> Completion<void> {
     if (nb::isinstance<LoanHandle>(data)) {
+      refuse_tag_and_header(data, tag, header);
       const auto given = nb::cast<const LoanHandle&>(data).loan;
       Loan loan = std::move(*given);  // another thread may send it too
       auto sending = without_gil([&] { return pipe->send_async(std::move(loan)); });
@@ -86,10 +99,19 @@ std::unique_ptr<Future> send_async(const PipeHandle& self, nb::object data, nb::
       const MessageOptions options{.tag = tag, .header = as_bytes({header.c_str(), header.size()})};
       return without_gil([&] { return pipe->send_async(*std::move(bytes), options); });
     }
+    refuse_tag_and_header(data, tag, header);
     TensorDict batch = dict_from(data);
     return without_gil([&] { return pipe->send_async(std::move(batch)); });
   };
-  return make_future(self.context, timeout, start(), [] { return nb::none(); });
+  return make_future(
+      self.context, timeout, start(), [] { return nb::none(); }, "pipe.send",
+      [sent_by = std::weak_ptr(pipe)] {
+        // Weak: a pipe that is dropped ends, whatever became of its messages.
+        const auto open = sent_by.lock();
+        return "the message was not sent to " +
+               (open == nullptr ? std::string("the peer") : open->peer().to_string()) +
+               " before the deadline";
+      });
 }
 
 /// For what was received, where an exception keeps it from the caller.
@@ -107,9 +129,9 @@ nb::object converted_or_given_back(const std::shared_ptr<Pipe>& pipe, TensorDict
       [&](const TensorDict& taken) { giving_back(pipe)(taken); });
 }
 
-nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& mode,
-                nb::object as) {
-  check_conversion(as);
+nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& mode, nb::object as,
+                nb::object device) {
+  as = conversion_from(as, device);
   const RecvMode how = recv_mode_from(mode);
   const auto pipe = self.pipe;
   auto batch = wait_in_slices(
@@ -118,12 +140,27 @@ nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& m
   return converted_or_given_back(pipe, unwrap(std::move(batch)), as);
 }
 
-std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, nb::object as) {
-  check_conversion(as);
+/// What an asynchronous receive says whose time is over.
+std::string nothing_came(const Pipe& pipe) {
+  return "nothing came from " + pipe.peer().to_string() + " before the deadline";
+}
+
+std::unique_ptr<Future> recv_async(const PipeHandle& self, nb::object timeout, nb::object as,
+                                   nb::object device) {
+  as = conversion_from(as, device);
   const auto pipe = self.pipe;
   return make_future(
       self.context, timeout, without_gil([&] { return pipe->recv_async(); }),
-      [as, pipe](TensorDict batch) { return converted_or_given_back(pipe, std::move(batch), as); });
+      [as, pipe](TensorDict batch) { return converted_or_given_back(pipe, std::move(batch), as); },
+      "pipe.recv", [pipe] { return nothing_came(*pipe); });
+}
+
+nb::object each(nb::object self, nb::object timeout, nb::object as, nb::object device) {
+  (void)conversion_from(as, device);
+  nb::dict arguments;
+  arguments["as_"] = as;
+  arguments["device"] = device;
+  return each_of(std::move(self), std::move(timeout), std::move(arguments));
 }
 
 /// Arrays were written where they are; what else came is put where it belongs.
@@ -175,12 +212,21 @@ std::unique_ptr<Future> recv_into_async(const PipeHandle& self, nb::object desti
                                         nb::object timeout) {
   TensorDict arrays = dict_from(destination);
   const auto pipe = self.pipe;
-  return make_future(self.context, timeout,
-                     without_gil([&] { return pipe->recv_into_async(arrays); }),
-                     [destination, before = arrays.values()](const TensorDict& filled) {
-                       store_values(destination, before.get(), filled.values().get());
-                       return nb::none();
-                     });
+  return make_future(
+      self.context, timeout, without_gil([&] { return pipe->recv_into_async(arrays); }),
+      [destination, before = arrays.values()](const TensorDict& filled) {
+        store_values(destination, before.get(), filled.values().get());
+        return nb::none();
+      },
+      "pipe.recv_into", [pipe] { return nothing_came(*pipe); });
+}
+
+std::unique_ptr<Future> recv_message_async(const PipeHandle& self, nb::object timeout) {
+  const auto pipe = self.pipe;
+  return make_future(
+      self.context, timeout, without_gil([&] { return pipe->recv_message_async(); }),
+      [](Message message) { return nb::cast(std::move(message)); }, "pipe.recv",
+      [pipe] { return nothing_came(*pipe); });
 }
 
 Message recv_message(const PipeHandle& self, nb::object timeout) {
@@ -206,7 +252,7 @@ nb::object next(const PipeHandle& self) {
 }
 
 std::unique_ptr<Future> next_async(const PipeHandle& self) {
-  auto future = recv_async(self, nb::none(), nb::none());
+  auto future = recv_async(self, nb::none(), nb::none(), nb::none());
   future->ends_iteration = true;
   return future;
 }
@@ -217,6 +263,16 @@ void wait_for(const PipeHandle& self, nb::object timeout) {
   const auto pipe = self.pipe;
   unwrap(wait_in_slices(until(self, timeout),
                         [&](Deadline slice) { return ((*pipe).*Method)(slice); }));
+}
+
+/// wait_for() in an event loop: a coroutine.
+template <Result<void> (Pipe::*Method)(Deadline)>
+nb::object await_for(const PipeHandle& self, nb::object timeout) {
+  const auto call = [pipe = self.pipe](nb::object seconds) {
+    unwrap(wait_in_slices(deadline_of(seconds, 0),
+                          [&](Deadline slice) { return ((*pipe).*Method)(slice); }));
+  };
+  return asyncio_part("in_slices")(nb::cpp_function(call), seconds_left(until(self, timeout)));
 }
 
 void cancel(const PipeHandle& self, nb::object reason) {
@@ -297,12 +353,12 @@ void bind_sending(Class& pipe) {
            nb::kw_only(), nb::arg("tag") = 0, nb::arg("header") = nb::bytes("", 0),
            "Starts sending and returns a Future; the arrays are kept until it is done.",
            nb::sig("def isend(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
-                   "header: bytes = b'') -> Future"))
+                   "header: bytes = b'') -> Future[None]"))
       .def("asend", send_async, nb::arg("data").none(), nb::arg("timeout").none() = nb::ellipsis(),
            nb::kw_only(), nb::arg("tag") = 0, nb::arg("header") = nb::bytes("", 0),
            "`await pipe.asend(batch)`.",
            nb::sig("def asend(self, data: object, timeout: float | None = ..., *, tag: int = 0, "
-                   "header: bytes = b'') -> Future"))
+                   "header: bytes = b'') -> Future[None]"))
       .def("loan", loan, nb::arg("schema").none(), nb::arg("timeout").none() = nb::ellipsis(),
            "Memory in which the peer can read: fill it and send() it.\n\n"
            "schema: a Schema, or a mapping from names to (dtype, shape).",
@@ -310,31 +366,44 @@ void bind_sending(Class& pipe) {
       .def("flush", wait_for<&Pipe::flush>, nb::arg("timeout").none() = nb::ellipsis(),
            "Returns when the peer's Tendon holds everything sent so far.",
            nb::sig("def flush(self, timeout: float | None = ...) -> None"))
+      .def("aflush", await_for<&Pipe::flush>, nb::arg("timeout").none() = nb::ellipsis(),
+           "`await pipe.aflush()`.",
+           nb::sig("def aflush(self, timeout: float | None = ...) -> "
+                   "collections.abc.Coroutine[typing.Any, typing.Any, None]"))
       .def("finish_sending", wait_for<&Pipe::finish_sending>,
            nb::arg("timeout").none() = nb::ellipsis(),
            "The half-close: the peer reads to the end; receiving goes on.",
-           nb::sig("def finish_sending(self, timeout: float | None = ...) -> None"));
+           nb::sig("def finish_sending(self, timeout: float | None = ...) -> None"))
+      .def("afinish_sending", await_for<&Pipe::finish_sending>,
+           nb::arg("timeout").none() = nb::ellipsis(), "`await pipe.afinish_sending()`.",
+           nb::sig("def afinish_sending(self, timeout: float | None = ...) -> "
+                   "collections.abc.Coroutine[typing.Any, typing.Any, None]"));
 }
 
 void bind_receiving(Class& pipe) {
   pipe.def("recv", recv, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("mode") = "view_or_copy", nb::arg("as_").none() = nb::none(),
+           nb::arg("device").none() = nb::none(),
            "The next batch.\n\n"
            "mode: 'view_or_copy' (views while the sender has free memory, else a\n"
            "copy), 'view_only' (else NoCredit), 'copy'.\n"
-           "as_: tensordict.TensorDict, torch for nested dicts of torch tensors, or dict.\n\n"
+           "as_: torch (the module) for nested dicts of torch tensors,\n"
+           "tensordict.TensorDict, or dict.\n"
+           "device: where its tensors are to be: 'cpu', or torch.device('cpu').\n\n"
            "Raises Timeout, EndOfStream, PeerLost, Cancelled, WrongKind (raw bytes come\n"
            "next: recv_message()).",
            nb::sig("def recv(self, timeout: float | None = ..., *, mode: str = 'view_or_copy', "
-                   "as_: typing.Any = None) -> typing.Any"))
+                   "as_: typing.Any = None, device: object = None) -> typing.Any"))
       .def("irecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
-           nb::arg("as_").none() = nb::none(), "Starts receiving and returns a Future.",
-           nb::sig("def irecv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
-                   "Future"))
+           nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
+           "Starts receiving and returns a Future.",
+           nb::sig("def irecv(self, timeout: float | None = ..., *, as_: typing.Any = None, "
+                   "device: object = None) -> Future[typing.Any]"))
       .def("arecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
-           nb::arg("as_").none() = nb::none(), "`batch = await pipe.arecv()`.",
-           nb::sig("def arecv(self, timeout: float | None = ..., *, as_: typing.Any = None) -> "
-                   "Future"))
+           nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
+           "`batch = await pipe.arecv()`.",
+           nb::sig("def arecv(self, timeout: float | None = ..., *, as_: typing.Any = None, "
+                   "device: object = None) -> Future[typing.Any]"))
       .def("recv_into", recv_into, nb::arg("destination").none(),
            nb::arg("timeout").none() = nb::ellipsis(),
            "Receives into arrays that exist, of the same names, dtypes and shapes;\n"
@@ -346,10 +415,27 @@ void bind_receiving(Class& pipe) {
            "recv_into as a Future. Arrays are written at any time until it is done, values\n"
            "are set by result().",
            nb::sig("def irecv_into(self, destination: object, timeout: float | None = ...) -> "
-                   "Future"))
+                   "Future[None]"))
+      .def("arecv_into", recv_into_async, nb::arg("destination").none(),
+           nb::arg("timeout").none() = nb::ellipsis(), "`await pipe.arecv_into(mine)`.",
+           nb::sig("def arecv_into(self, destination: object, timeout: float | None = ...) -> "
+                   "Future[None]"))
       .def("recv_message", recv_message, nb::arg("timeout").none() = nb::ellipsis(),
            "The next message of either kind.",
            nb::sig("def recv_message(self, timeout: float | None = ...) -> Message"))
+      .def("irecv_message", recv_message_async, nb::arg("timeout").none() = nb::ellipsis(),
+           "recv_message as a Future.",
+           nb::sig("def irecv_message(self, timeout: float | None = ...) -> Future[Message]"))
+      .def("arecv_message", recv_message_async, nb::arg("timeout").none() = nb::ellipsis(),
+           "`message = await pipe.arecv_message()`.",
+           nb::sig("def arecv_message(self, timeout: float | None = ...) -> Future[Message]"))
+      .def("each", each, nb::arg("timeout").none() = nb::none(), nb::kw_only(),
+           nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
+           "Reads to the end of the stream, as iterating the pipe does, with what recv() is\n"
+           "given: `for batch in pipe.each(as_=torch)`, and `async for`.\n\n"
+           "timeout: of each batch [s]; None: for ever.",
+           nb::sig("def each(self, timeout: float | None = None, *, as_: typing.Any = None, "
+                   "device: object = None) -> Each[typing.Any]"))
       .def(
           "__iter__", [](nb::object self) { return self; },
           nb::sig("def __iter__(self) -> typing.Iterator[TensorDict]"))
@@ -364,6 +450,10 @@ void bind_life(Class& pipe) {
   pipe.def("close", wait_for<&Pipe::close>, nb::arg("timeout").none() = nb::ellipsis(),
            "flush(), then the orderly end; later calls raise PipeClosed.",
            nb::sig("def close(self, timeout: float | None = ...) -> None"))
+      .def("aclose", await_for<&Pipe::close>, nb::arg("timeout").none() = nb::ellipsis(),
+           "`await pipe.aclose()`.",
+           nb::sig("def aclose(self, timeout: float | None = ...) -> "
+                   "collections.abc.Coroutine[typing.Any, typing.Any, None]"))
       .def("cancel", cancel, nb::arg("reason").none() = nb::none(),
            "Ends both directions now.\n\n"
            "reason: a tendon.Error whose text the peer gets, with its class where that\n"
@@ -387,7 +477,8 @@ void bind_life(Class& pipe) {
            nb::sig("def __exit__(self, type: object, value: object, traceback: object) -> None"))
       .def(
           "__aenter__", [](nb::object self) { return asyncio_part("enter")(self); },
-          nb::sig("def __aenter__(self) -> typing.Awaitable[Pipe]"))
+          nb::sig(
+              "def __aenter__(self) -> collections.abc.Coroutine[typing.Any, typing.Any, Pipe]"))
       .def(
           "__aexit__",
           [](nb::object self, nb::object type, nb::object value, nb::object traceback) {
@@ -395,7 +486,7 @@ void bind_life(Class& pipe) {
           },
           nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none(),
           nb::sig("def __aexit__(self, type: object, value: object, traceback: object) -> "
-                  "typing.Awaitable[None]"))
+                  "collections.abc.Coroutine[typing.Any, typing.Any, None]"))
       .def("__repr__", [](const PipeHandle& self) {
         return "tendon.Pipe(to " + self.pipe->peer().to_string() + ", " +
                self.pipe->path().to_string() + ")";
@@ -409,10 +500,9 @@ PipeHandle make_pipe(Pipe pipe, nb::object context) {
 }
 
 PipeHandle connect_pipe(nb::object context, const std::string& address, nb::object timeout,
-                        const std::string& profile, bool wait) {
+                        const std::string& profile, bool wait, std::stop_source stop) {
   prepare_conversions();
   const auto& handle = nb::cast<const ContextHandle&>(context);
-  std::stop_source stop;
   const ConnectOptions options{.profile = profile_from(profile),
                                .absent = wait ? Absent::wait : Absent::fail,
                                .stop = stop.get_token()};

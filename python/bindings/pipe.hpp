@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <tendon/pipe/pipe.hpp>
 
@@ -34,6 +35,7 @@ inline constexpr const char* kConnectDoc =
     "Raises Unreachable, Timeout, PermissionDenied, VersionMismatch, ServerBusy.";
 /// `Context.connect`.
 [[nodiscard]] PipeHandle connect_pipe(nb::object context, const std::string& address,
-                                      nb::object timeout, const std::string& profile, bool wait);
+                                      nb::object timeout, const std::string& profile, bool wait,
+                                      std::stop_source stop = {});
 
 }  // namespace tendon::python

@@ -11,6 +11,7 @@
 
 #include "background.hpp"
 #include "bindings.hpp"
+#include "conversion.hpp"
 #include "dicts.hpp"
 #include "node.hpp"
 #include "read_only_memory.hpp"

@@ -5,6 +5,7 @@
 #include <tendon/tensor/safetensors.hpp>
 
 #include "bindings.hpp"
+#include "conversion.hpp"
 #include "copies.hpp"
 #include "dicts.hpp"
 #include "errors.hpp"
@@ -16,7 +17,11 @@ namespace {
 std::string file_name(nb::handle path) {
   nb::object bytes;
   PyObject* found = nullptr;
-  if (PyUnicode_FSConverter(path.ptr(), &found) == 0) throw nb::python_error();
+  if (PyUnicode_FSConverter(path.ptr(), &found) == 0) {
+    PyErr_Clear();
+    raise_type_error("path is " + shown(path) +
+                     "; legal are a str, bytes or os.PathLike, without null characters");
+  }
   bytes = nb::steal(found);
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
@@ -26,7 +31,8 @@ struct LoadedDict : TensorDict {
   SafetensorsMetadata metadata;
 };
 
-LoadedDict load(nb::object path) {
+nb::object load(nb::object path, nb::object as, nb::object device) {
+  as = conversion_from(as, device);
   const std::string name = file_name(path);
   auto file = [&] {
     const WithoutGil unlocked;
@@ -34,7 +40,8 @@ LoadedDict load(nb::object path) {
   }();
   SafetensorsFile opened = unwrap(std::move(file));
   SafetensorsMetadata metadata = opened.metadata();
-  return {std::move(opened).tensors(), std::move(metadata)};
+  if (!as.is_none()) return converted(std::move(opened).tensors(), as);
+  return nb::cast(LoadedDict{std::move(opened).tensors(), std::move(metadata)});
 }
 
 /// Sets what a dict of Python says.
@@ -105,11 +112,16 @@ void bind_loaded_dict(nb::module_& module) {
 
 void bind_safetensors(nb::module_& module) {
   bind_loaded_dict(module);
-  module.def("load", load, nb::arg("path").none(),
+  module.def("load", load, nb::arg("path").none(), nb::kw_only(),
+             nb::arg("as_").none() = nb::none(), nb::arg("device").none() = nb::none(),
              "The batch in a safetensors file, as views on the mapped file.\n\n"
-             "What is written to them stays in this process. Raises FileNotFound,\n"
-             "CorruptData, LimitExceeded, UnsupportedDType.",
-             nb::sig("def load(path: str | os.PathLike[str]) -> LoadedDict"));
+             "What is written to them stays in this process.\n"
+             "as_, device: as those of Pipe.recv; torch (the module) makes what\n"
+             "torch.nn.Module.load_state_dict takes. Left out: a LoadedDict.\n\n"
+             "Raises FileNotFound, CorruptData, LimitExceeded, UnsupportedDType,\n"
+             "UnsupportedDevice.",
+             nb::sig("def load(path: str | os.PathLike[str], *, as_: typing.Any = None, device: "
+                     "object = None) -> typing.Any"));
   module.def("save", save, nb::arg("path").none(), nb::arg("batch").none(), nb::kw_only(),
              nb::arg("metadata") = nb::dict(),
              "Saves a batch as a safetensors file: as a whole or not at all.\n\n"

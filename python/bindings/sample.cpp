@@ -12,6 +12,7 @@
 
 #include "arrays_out.hpp"
 #include "bindings.hpp"
+#include "conversion.hpp"
 #include "dicts.hpp"
 #include "read_only_memory.hpp"
 #include "wait.hpp"

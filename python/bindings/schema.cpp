@@ -57,11 +57,23 @@ nb::dict leaves_of(const SchemaHandle& self) {
 
 Shape shape_from(nb::handle shape) {
   std::vector<std::int64_t> sizes;
+  const auto add = [&](nb::handle size) {
+    std::int64_t number = -1;
+    if (PyIndex_Check(size.ptr()) == 0 || PyBool_Check(size.ptr()) ||
+        !nb::try_cast(nb::steal(PyNumber_Index(size.ptr())), number)) {
+      raise_type_error("a shape is " + shown(shape) +
+                       "; legal are whole numbers from 0, and tuples and lists of them");
+    }
+    sizes.push_back(number);
+  };
   if (PyIndex_Check(shape.ptr()) != 0) {
-    sizes.push_back(nb::cast<std::int64_t>(nb::int_(nb::borrow(shape))));
+    add(shape);
   } else {
-    for (nb::handle size : shape)
-      sizes.push_back(nb::cast<std::int64_t>(nb::int_(nb::borrow(size))));
+    const nb::object items = nb::steal(PySequence_List(shape.ptr()));
+    if (!items.is_valid()) PyErr_Clear();
+    if (!items.is_valid() || PyUnicode_Check(shape.ptr()) || PyBytes_Check(shape.ptr()))
+      add(shape);  // says what is legal
+    for (nb::handle size : items) add(size);
   }
   return unwrap(Shape::make(sizes));
 }

@@ -12,6 +12,7 @@
 
 #include "bindings.hpp"
 #include "choices.hpp"
+#include "conversion.hpp"
 #include "copies.hpp"
 #include "dicts.hpp"
 #include "events.hpp"
@@ -55,9 +56,8 @@ struct Wanted {
   nb::object as;
 };
 
-Wanted wanted_from(const std::string& mode, nb::object as) {
-  check_conversion(as);
-  return {wants_copy_from(mode), std::move(as)};
+Wanted wanted_from(const std::string& mode, nb::handle as, nb::handle device) {
+  return {wants_copy_from(mode), conversion_from(as, device)};
 }
 
 SampleHandle made_or_given_back(const std::shared_ptr<Subscriber>& subscriber, Sample sample,
@@ -72,8 +72,8 @@ SampleHandle made_or_given_back(const std::shared_ptr<Subscriber>& subscriber, S
 }
 
 SampleHandle recv(const SubscriberHandle& self, nb::object timeout, const std::string& mode,
-                  nb::object as) {
-  const Wanted wanted = wanted_from(mode, std::move(as));
+                  nb::object as, nb::object device) {
+  const Wanted wanted = wanted_from(mode, as, device);
   const auto subscriber = self.subscriber;
   auto sample = wait_in_slices(
       until(self.node, timeout), [&](Deadline slice) { return subscriber->recv(slice); },
@@ -82,14 +82,27 @@ SampleHandle recv(const SubscriberHandle& self, nb::object timeout, const std::s
 }
 
 std::unique_ptr<Future> recv_async(const SubscriberHandle& self, nb::object timeout,
-                                   const std::string& mode, nb::object as) {
-  const Wanted wanted = wanted_from(mode, std::move(as));
+                                   const std::string& mode, nb::object as, nb::object device) {
+  const Wanted wanted = wanted_from(mode, as, device);
   const auto subscriber = self.subscriber;
-  return make_future(nb::cast<const NodeHandle&>(self.node).context, timeout,
-                     without_gil([&] { return subscriber->recv_async(); }),
-                     [wanted, subscriber](Sample sample) {
-                       return nb::cast(made_or_given_back(subscriber, std::move(sample), wanted));
-                     });
+  return make_future(
+      nb::cast<const NodeHandle&>(self.node).context, timeout,
+      without_gil([&] { return subscriber->recv_async(); }),
+      [wanted, subscriber](Sample sample) {
+        return nb::cast(made_or_given_back(subscriber, std::move(sample), wanted));
+      },
+      "subscriber.recv",
+      [subscriber] { return "nothing came on " + subscriber->keys() + " before the deadline"; });
+}
+
+nb::object each(nb::object self, nb::object timeout, const std::string& mode, nb::object as,
+                nb::object device) {
+  (void)wanted_from(mode, as, device);
+  nb::dict arguments;
+  arguments["mode"] = nb::cast(mode);
+  arguments["as_"] = as;
+  arguments["device"] = device;
+  return each_of(std::move(self), std::move(timeout), std::move(arguments));
 }
 
 void wait_for_publishers(const SubscriberHandle& self, std::size_t count, nb::object timeout) {
@@ -156,42 +169,53 @@ void bind_subscriber(nb::module_& module) {
   nb::class_<SubscriberHandle>(module, "Subscriber", kClassDoc)
       .def("recv", recv, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
+           nb::arg("device").none() = nb::none(),
            "The next Sample.\n\n"
            "mode: 'view_or_copy' (what others read too, read-only, else a copy), or 'copy': its\n"
            "arrays may be written.\n"
-           "as_: what its tensors are: tensordict.TensorDict, torch for nested dicts of torch\n"
-           "tensors, or dict.\n\n"
+           "as_: what its tensors are: torch (the module) for nested dicts of torch tensors,\n"
+           "tensordict.TensorDict, or dict.\n"
+           "device: where they are to be: 'cpu', or torch.device('cpu').\n\n"
            "Raises Timeout, PipeClosed after close(), Busy.",
            nb::sig("def recv(self, timeout: float | None = ..., *, mode: str = "
-                   "'view_or_copy', as_: typing.Any = None) -> "
+                   "'view_or_copy', as_: typing.Any = None, device: object = None) -> "
                    "Sample"))
+      .def("each", each, nb::arg("timeout").none() = nb::none(), nb::kw_only(),
+           nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
+           nb::arg("device").none() = nb::none(),
+           "Iterates as the subscriber does, with what recv() is given:\n"
+           "`for sample in subscriber.each(as_=torch)`, and `async for`.\n\n"
+           "timeout: of each sample [s]; None: for ever.",
+           nb::sig("def each(self, timeout: float | None = None, *, mode: str = 'view_or_copy', "
+                   "as_: typing.Any = None, device: object = None) -> Each[Sample]"))
       .def(
           "__iter__", [](nb::object self) { return self; },
           nb::sig("def __iter__(self) -> typing.Iterator[Sample]"))
       .def("__next__",
            [](const SubscriberHandle& self) {
-             return recv(self, nb::none(), kViewOrCopy, nb::none());
+             return recv(self, nb::none(), kViewOrCopy, nb::none(), nb::none());
            })
       .def("irecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
+           nb::arg("device").none() = nb::none(),
            "Starts receiving and returns a Future. Until it is done it is the receiver: a\n"
            "further one gets Busy.",
            nb::sig("def irecv(self, timeout: float | None = ..., *, mode: str = "
-                   "'view_or_copy', as_: typing.Any = None) -> "
-                   "Future"))
+                   "'view_or_copy', as_: typing.Any = None, device: object = None) -> "
+                   "Future[Sample]"))
       .def("arecv", recv_async, nb::arg("timeout").none() = nb::ellipsis(), nb::kw_only(),
            nb::arg("mode") = kViewOrCopy, nb::arg("as_").none() = nb::none(),
-           "`sample = await subscriber.arecv()`.",
+           nb::arg("device").none() = nb::none(), "`sample = await subscriber.arecv()`.",
            nb::sig("def arecv(self, timeout: float | None = ..., *, mode: str = "
-                   "'view_or_copy', as_: typing.Any = None) -> "
-                   "Future"))
+                   "'view_or_copy', as_: typing.Any = None, device: object = None) -> "
+                   "Future[Sample]"))
       .def(
           "__aiter__", [](nb::object self) { return self; },
           nb::sig("def __aiter__(self) -> typing.AsyncIterator[Sample]"))
       .def(
           "__anext__",
           [](const SubscriberHandle& self) {
-            return recv_async(self, nb::none(), kViewOrCopy, nb::none());
+            return recv_async(self, nb::none(), kViewOrCopy, nb::none(), nb::none());
           },
           nb::sig("def __anext__(self) -> typing.Awaitable[Sample]"))
       .def("wait_for_publishers", wait_for_publishers, nb::arg("count"),
@@ -224,6 +248,15 @@ void bind_subscriber(nb::module_& module) {
       .def(
           "__exit__", [](const SubscriberHandle& self, nb::args) { close(self); },
           nb::sig("def __exit__(self, *exception: object) -> None"))
+      .def(
+          "__aenter__", [](nb::object self) { return asyncio_part("enter")(self); },
+          nb::sig("def __aenter__(self) -> collections.abc.Coroutine[typing.Any, typing.Any, "
+                  "Subscriber]"))
+      .def(
+          "__aexit__",
+          [](nb::object self, nb::args) { return asyncio_part("leave_at_once")(self); },
+          nb::sig("def __aexit__(self, *exception: object) -> "
+                  "collections.abc.Coroutine[typing.Any, typing.Any, None]"))
       .def("__repr__", [](const SubscriberHandle& self) {
         return "tendon.Subscriber('" + self.subscriber->keys() + "')";
       });

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_api.hpp"
 
+#include <nanobind/stl/string.h>
+
 #include <string>
 #include <tendon/tensor/dlpack.hpp>
 #include <utility>
 
 #include "arrays_out.hpp"
 #include "dlpack_exchange.hpp"
+#include "dtypes.hpp"
 
 namespace tendon::python {
 namespace {
@@ -55,8 +58,10 @@ class Torch {
   [[nodiscard]] bool is_conjugated(nb::handle tensor) const {
     return nb::cast<bool>(is_conj_(tensor));
   }
-  [[nodiscard]] bool requires_gradient(nb::handle tensor) const {
-    return nb::cast<bool>(tensor.attr(requires_grad_));
+  /// DLPack has no word for torch.int4 and its like, and calls them bytes.
+  [[nodiscard]] bool is_of(nb::handle tensor, DType dtype) const {
+    if (dtype != DType::u8 && dtype != DType::i8) return true;
+    return nb::object(tensor.attr(dtype_)).is(dtype == DType::u8 ? uint8_ : int8_);
   }
 
  private:
@@ -64,14 +69,18 @@ class Torch {
       : api_(exchange_api_of(tensor)),
         is_neg_(nb::object(tensor.attr("is_neg")).release()),
         is_conj_(nb::object(tensor.attr("is_conj")).release()),
-        requires_grad_(PyUnicode_InternFromString("requires_grad")),
+        dtype_(PyUnicode_InternFromString("dtype")),
+        uint8_(nb::object(nb::module_::import_("torch").attr("uint8")).release()),
+        int8_(nb::object(nb::module_::import_("torch").attr("int8")).release()),
         tensor_(tensor.release()),
         parameter_(parameter.release()) {}
 
   const DLPackExchangeAPI* api_;
   nb::handle is_neg_;
   nb::handle is_conj_;
-  nb::handle requires_grad_;
+  nb::handle dtype_;
+  nb::handle uint8_;
+  nb::handle int8_;
   nb::handle tensor_;
   nb::handle parameter_;
 };
@@ -101,14 +110,14 @@ std::optional<PlainMemory> plain_tensor(nb::handle object) {
   const Torch* const torch = Torch::imported();
   if (torch == nullptr || torch->api_for(object) == nullptr) return std::nullopt;
   // Before the view is taken: these calls let other threads run.
-  if (torch->requires_gradient(object) || torch->is_negated(object)) return std::nullopt;
+  if (torch->is_negated(object)) return std::nullopt;
   const auto view = exchanged_view(object);
   if (!view || view->device.device_type != static_cast<std::int32_t>(DeviceKind::cpu) ||
       view->dtype.lanes != 1 || !is_row_major(*view))
     return std::nullopt;
   const auto dtype = dtype_from_dlpack({view->dtype.code, view->dtype.bits});
   const auto shape = Shape::make({view->shape, static_cast<std::size_t>(view->ndim)});
-  if (!dtype || !shape) return std::nullopt;
+  if (!dtype || !shape || !torch->is_of(object, *dtype)) return std::nullopt;
   const auto size_bytes = shape->size_bytes(*dtype);
   if (!size_bytes || (view->data == nullptr && *size_bytes != 0)) return std::nullopt;
   const bool is_complex = *dtype == DType::c32 || *dtype == DType::c64 || *dtype == DType::c128;
@@ -140,9 +149,13 @@ const char* why_no_access(nb::handle object) {
     return "it is a jagged tensor; send its values and offsets as two entries, "
            "torch.nested.to_padded_tensor(it, 0), or a LazyStackedTensorDict";
   }
-  if (nb::cast<bool>(object.attr("requires_grad"))) {
-    return "it requires a gradient, which does not travel; its detach() shares the memory without "
-           "one";
+  // torch.int1 to torch.uint7, which DLPack calls bytes.
+  const nb::object element_type = object.attr("dtype");
+  const std::string dtype = nb::str(element_type).c_str();
+  if ((dtype.starts_with("torch.int") || dtype.starts_with("torch.uint")) &&
+      !dtype_from_array_name(dtype)) {
+    return "its elements have fewer bits than a byte, and their type would be lost; its "
+           "view(torch.uint8) has the same bytes";
   }
   if (says("is_conj")) {
     return "its conjugate bit is set: the memory holds the conjugates of its elements; its "

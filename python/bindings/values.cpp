@@ -55,10 +55,22 @@ Value map_from(nb::handle object, const std::string& name, std::size_t depth) {
   return entries;
 }
 
+// An enumeration's member that also is a number or text would arrive as that alone.
+void refuse_enumeration(nb::handle object, const std::string& name) {
+  const nb::handle enumeration = PyDict_GetItemString(PyImport_GetModuleDict(), "enum");
+  if (!enumeration.is_valid() || !nb::isinstance(object, enumeration.attr("Enum"))) return;
+  raise_type_error(name + " is " + shown(object) +
+                   ", whose class would be lost; legal is what it stands for: its value or name");
+}
+
 std::optional<Value> scalar_from(nb::handle object, const std::string& name) {
   PyObject* const p = object.ptr();
   if (object.is_none()) return Value();
   if (PyBool_Check(p)) return Value(p == Py_True);
+  if ((PyLong_Check(p) && !PyLong_CheckExact(p)) ||
+      (PyUnicode_Check(p) && !PyUnicode_CheckExact(p)) ||
+      (PyFloat_Check(p) && !PyFloat_CheckExact(p)))
+    refuse_enumeration(object, name);
   if (PyLong_Check(p)) return integer_from(object, name);
   // A numpy.float64 is a float too, but goes and comes back as an array of one, as its sisters do.
   if (PyFloat_Check(p) && PyObject_CheckBuffer(p) == 0) return Value(PyFloat_AS_DOUBLE(p));

@@ -33,6 +33,13 @@ TENDON_BETWEEN_MODULES [[nodiscard]] std::chrono::milliseconds duration_of(doubl
 /// Receives of event loops that were closed go back: they would take what this thread waits for.
 TENDON_BETWEEN_MODULES void drop_closed_loops();
 
+/// The inverse of deadline_of: None, or the seconds that are left.
+[[nodiscard]] nb::object seconds_left(Deadline deadline);
+
+/// Warns, once in a process, of a call that may wait in a thread whose event loop runs: the loop
+/// stands still meanwhile.
+TENDON_BETWEEN_MODULES void note_running_loop(Deadline deadline);
+
 /// As Python has durations and times.
 [[nodiscard]] inline double seconds_of(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -52,6 +59,7 @@ template <class F, class GiveBack = std::nullptr_t>
 auto wait_in_slices(Deadline deadline, F attempt, GiveBack give_back = nullptr)
     -> std::invoke_result_t<F, Deadline> {
   constexpr bool kTakes = !std::is_null_pointer_v<GiveBack>;
+  note_running_loop(deadline);
   release_left_over();
   while (true) {
     std::optional<std::invoke_result_t<F, Deadline>> answer;

@@ -2,22 +2,26 @@
 """Hands tensors from one process to another, on one host through shared memory.
 
     with tendon.listen("127.0.0.1:7000") as listener, listener.accept() as pipe:
-        for batch in pipe:
+        for batch in pipe.each(as_=torch):
             train(batch["observation"])
 
     with tendon.connect("127.0.0.1:7000") as pipe:
-        pipe.send({"observation": numpy.ones((4, 3), "f4"), "info": {"step": 7}})
+        pipe.send({"observation": torch.ones(4, 3), "info": {"step": 7}})
 
-Arrays of NumPy, torch, JAX and of whatever speaks DLPack go in and come out
-without a copy. Nothing is ever pickled: what a peer sends is data only.
+Arrays of NumPy, torch, JAX and of whatever speaks DLPack go in. They arrive as
+arrays of NumPy, or by as_=torch as tensors of torch, without a copy. Nothing is
+ever pickled: what a peer sends is data only.
 """
 
 import atexit
 
+from . import _arguments as _arguments  # first: it makes functions anew
 from . import _tendon
 
 # Type checkers take a name for public where it is imported as itself, or by a star.
 from ._bench import bench as bench
+from ._blocking import BlocksEventLoop as BlocksEventLoop
+from ._default import aconnect as aconnect
 from ._default import connect as connect
 from ._default import default_context as default_context
 from ._default import listen as listen
@@ -32,6 +36,26 @@ for _entry in vars(_tendon).values():
     if isinstance(_entry, type):
         _entry.__module__ = "tendon"
 del _entry
+
+__all__ = [
+    "__version__", "aconnect", "bench", "connect", "copied_read_only", "default_context", "listen",
+    "load", "recv_from_stage", "save", "send_to_stage", "serve", "set_log_callback", "AddressInUse",
+    "AlreadyTaken", "BlocksEventLoop", "Busy", "CallAllReplies", "CallStats", "Cancelled",
+    "Context", "ContextClosed", "CorruptData", "Divergence", "EndOfStream", "Ended", "EntityInfo",
+    "Error", "FabricEvent", "FabricEvents", "FileNotFound", "Forked", "Future", "Gap", "Group",
+    "GroupAborted", "GroupMember", "GroupStatus", "HandlerFailed", "InternalError",
+    "InvalidArgument", "LimitExceeded", "Listener", "LoadedDict", "Loan", "LogLine", "MemberEvent",
+    "MemberEvents", "Message", "MessageTooLarge", "Mismatch", "NoCredit", "NoQuorum", "Node",
+    "NotContiguous", "NotFound", "NotSupported", "Overlapping", "ParallelCoordinates",
+    "ParallelLayout", "PeerLost", "PeerStats", "PermissionDenied", "Pipe", "PipeClosed",
+    "PipeStats", "Pool", "PoolSummary", "ProtocolViolation", "Published", "Publisher",
+    "PublisherStats", "ReadOnly", "Received", "ReduceOp", "Rendezvous", "Reply", "Request",
+    "ResourceExhausted", "Responder", "ResponderStats", "RosterClosed", "Sample", "Schema",
+    "SchemaMismatch", "Server", "ServerBusy", "StorageFull", "Subscriber", "SubscriberStats",
+    "SystemFailure", "Tensor", "TensorDict", "Timeout", "TooManyOpenFiles", "Unanswered",
+    "Unreachable", "UnsupportedDType", "UnsupportedDevice", "VersionMismatch", "WorkerLost",
+    "WrongKind", "WrongLink",
+]
 
 # Before the interpreter takes itself apart: what is unsent leaves, peers hear the end.
 atexit.register(_tendon._close_all)

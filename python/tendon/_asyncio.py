@@ -4,11 +4,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 import weakref
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from ._fork import free_lock
-from ._tendon import Cancelled, EndOfStream, Future, Pipe, PipeClosed, Timeout
+from ._tendon import Cancelled, EndOfStream, Future, Pipe, PipeClosed, ResourceExhausted, Timeout
+
+T = TypeVar("T")
+# Between two looks at whether a call was cancelled [s].
+_SLICE_S = 0.05
 
 
 class _Watched(Protocol):
@@ -113,10 +120,10 @@ async def wait(future: Future) -> Any:
         raise
     try:
         return future.result(0)
-    except Cancelled as cancelled:
+    except Cancelled:
         if in_time:
             raise
-        raise Timeout("TD-E0003 timeout: " + cancelled.detail) from None
+        raise future._late() from None
     except EndOfStream:
         if future._ends_iteration:
             raise StopAsyncIteration from None
@@ -144,13 +151,91 @@ async def _until_done(future: Future) -> bool:
     return False
 
 
-async def _in_thread(call: Any) -> None:
-    await asyncio.get_running_loop().run_in_executor(None, call)
+# A Future is a coroutine for create_task() and its like. Its operation runs already, so what ends
+# the coroutine before its first step takes the operation back too.
 
 
-async def enter(pipe: Pipe) -> Pipe:
+def send(future: Future, value: Any) -> Any:
+    if future._driver is None:
+        future._driver = wait(future)
+    return future._driver.send(value)
+
+
+def throw(future: Future, *exception: Any) -> Any:
+    if future._driver is None:
+        future._give_back()
+        future._driver = wait(future)
+    return future._driver.throw(*exception)
+
+
+def close(future: Future) -> None:
+    if future._driver is None:
+        future._give_back()
+    else:
+        future._driver.close()
+
+
+async def beside(call: Callable[[], T], stop: Callable[[], object]) -> T:
+    """The outcome of a call that waits, on a thread of its own; one that is cancelled is told to stop."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_outcome: Callable[[Any], None], what: Any) -> None:
+        if not outcome.done():
+            set_outcome(what)
+
+    def run() -> None:
+        try:
+            settling = (outcome.set_result, call())
+        except BaseException as failure:
+            settling = (outcome.set_exception, failure)
+        try:
+            loop.call_soon_threadsafe(settle, *settling)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            pass
+
+    try:
+        threading.Thread(target=run, name="tendon call", daemon=True).start()
+    except RuntimeError as failure:
+        raise ResourceExhausted("TD-E0201 resource exhausted: the system gives no further thread to a call: "
+                                f"{failure}") from failure
+    try:
+        return await outcome
+    except BaseException:  # also when its loop ends
+        stop()
+        raise
+
+
+async def in_slices(call: Callable[[float], None], seconds: float | None) -> None:
+    """A call that may be cut by its timeout and begun anew; it ends soon after it was cancelled."""
+    try:
+        return call(0)
+    except Timeout:
+        if seconds == 0:
+            raise
+    stopped = threading.Event()
+    end = None if seconds is None else time.monotonic() + seconds
+
+    def run() -> None:
+        while True:
+            left = _SLICE_S if end is None else max(0.0, end - time.monotonic())
+            try:
+                return call(min(left, _SLICE_S))
+            except Timeout:
+                if left <= _SLICE_S and end is not None or stopped.is_set():
+                    raise
+
+    await beside(run, stopped.set)
+
+
+async def enter(entered: T) -> T:
     """`async with pipe`."""
-    return pipe
+    return entered
+
+
+async def leave_at_once(entered: Any) -> None:
+    """The end of an `async with` of what closes without a wait."""
+    entered.close()
 
 
 async def leave(pipe: Pipe, *exception: object) -> None:
@@ -159,6 +244,6 @@ async def leave(pipe: Pipe, *exception: object) -> None:
         pipe.__exit__(*exception)  # does not wait
         return
     try:
-        await _in_thread(pipe.close)
+        await pipe.aclose()
     except PipeClosed:
         pass

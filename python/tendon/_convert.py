@@ -27,13 +27,21 @@ def to_torch(batch: TensorDict) -> dict[str, Any]:
             for key, entry in batch.items() if key != MARK}
 
 
-def check(wanted: Any) -> None:
-    """Refuses what convert() cannot make."""
+class _Placed:
+    """A TensorDict of tensordict that says where its tensors are."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+
+def conversion(wanted: Any, device: Any) -> Any:
+    """For convert(); refuses what it cannot make. The device is the CPU or None."""
     if wanted is dict or wanted is TensorDict or _is_torch(wanted):
-        return
+        return wanted
     if getattr(wanted, "__module__", "").partition(".")[0] != "tensordict":
         raise TypeError(f"as_ is {wanted!r}; legal are dict, tendon.TensorDict, torch (the module) "
                         "and tensordict.TensorDict")
+    return wanted if device is None else _Placed(device)
 
 
 def _is_torch(wanted: Any) -> bool:
@@ -49,7 +57,8 @@ def convert(batch: TensorDict, wanted: Any) -> Any:
         return to_torch(batch)
     from . import tensordict
 
-    return tensordict.from_batch(batch)
+    made = tensordict.from_batch(batch)
+    return made.to(wanted.device) if isinstance(wanted, _Placed) else made
 
 
 def store(destination: Any, changed: list[tuple[tuple[str, ...], Any]]) -> list[str]:

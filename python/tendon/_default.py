@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import atexit
 import os
+from collections.abc import Coroutine
 from types import EllipsisType
+from typing import Any
 
 from ._fork import free_lock
 from ._tendon import Context, Listener, Pipe
@@ -27,15 +29,30 @@ def default_context() -> Context:
         return _context
 
 
+def _given(context: Context | None) -> Context:
+    if context is None:
+        return default_context()
+    if not isinstance(context, Context):
+        raise TypeError(f"context is {context!r}, a '{type(context).__qualname__}'; legal are a tendon.Context and None "
+                        "(that of the module)")
+    return context
+
+
 def connect(address: str, timeout: float | None | EllipsisType = ..., *, profile: str = "local",
             wait: bool = True, context: Context | None = None) -> Pipe:
     """Connects to a listener: Context.connect of `context`, or of the default one."""
-    return (context or default_context()).connect(address, timeout, profile, wait=wait)
+    return _given(context).connect(address, timeout, profile, wait=wait)
+
+
+def aconnect(address: str, timeout: float | None | EllipsisType = ..., *, profile: str = "local",
+             wait: bool = True, context: Context | None = None) -> Coroutine[Any, Any, Pipe]:
+    """`pipe = await tendon.aconnect(address)`: Context.aconnect of `context`, or of the default one."""
+    return _given(context).aconnect(address, timeout, profile, wait=wait)
 
 
 def listen(address: str, *, profile: str = "local", context: Context | None = None) -> Listener:
     """Listens at an address: Context.listen of `context`, or of the default one."""
-    return (context or default_context()).listen(address, profile)
+    return _given(context).listen(address, profile)
 
 
 @atexit.register

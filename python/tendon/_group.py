@@ -25,7 +25,7 @@ def like(values: Any) -> Any:
     if isinstance(values, (list, tuple)):
         return [like(each) for each in values]
     if _is_tensordict(values):
-        return values.clone()
+        return values.detach().clone()
     if isinstance(values, Mapping):
         return {name: entry if _is_value(entry) else like(entry)
                 for name, entry in values.items()}

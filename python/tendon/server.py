@@ -45,6 +45,9 @@ class Server:
     def __init__(self, address: str, handler: Callable[[Pipe], object], *, profile: str = "local",
                  max_clients: int = 64, context: Context | None = None) -> None:
         _check_handler(handler)
+        if type(max_clients) is not int or max_clients < 0:
+            raise (ValueError if type(max_clients) is int else TypeError)(
+                f"max_clients is {max_clients!r}, a '{type(max_clients).__qualname__}'; legal are whole numbers from 0")
         self._listener = listen(address, profile=profile, context=context)
         self._handler = handler
         self._max_clients = max_clients
@@ -79,7 +82,7 @@ class Server:
         timeout: seconds, None for ever; 30 by default. In a handler of this server it waits for
         nobody: the handler still answers its own client.
         """
-        if not self._join(30.0 if timeout is ... else timeout):
+        if not self._join(30.0 if timeout is ... else _seconds(timeout)):
             raise Timeout(f"TD-E0003 timeout: {self.client_count} handlers still run")
         atexit.unregister(self._stop)
 
@@ -155,6 +158,14 @@ class Server:
         finally:
             with self._lock:
                 del self._clients[threading.current_thread()]
+
+
+def _seconds(timeout: float | None) -> float | None:
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
+        raise (ValueError if type(timeout) in (int, float) else TypeError)(
+            f"timeout is {timeout!r}, a '{type(timeout).__qualname__}'; legal are seconds as an int or a float from 0, or "
+            "None to wait for ever")
+    return timeout
 
 
 def _check_handler(handler: Callable[[Pipe], object]) -> None:

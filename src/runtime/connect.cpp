@@ -67,10 +67,11 @@ Result<OwnedFd> Connector::open_socket(const SocketAddress& address, Deadline de
     return Error{ErrorCode::server_busy, kWhere,
                  "connecting to " + address_text_ + ": the listener's backlog is full"};
   }
-  if (failure == ENOENT && address.family() == AF_UNIX)
-    failure = ECONNREFUSED;  // nobody listens there
-  if (failure != 0) return system_error(kWhere, "connecting to " + address.to_string(), failure);
-  return fd;
+  if (failure == 0) return fd;
+  Error error = system_error(kWhere, "connecting to " + address.to_string(), failure);
+  // Nobody listens there yet: the socket may be made in a moment.
+  if (failure == ENOENT && address.family() == AF_UNIX) error.code = ErrorCode::unreachable;
+  return error;
 }
 
 // A name may stand for several addresses, and one that is silent leaves time to those behind it.

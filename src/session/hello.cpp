@@ -413,6 +413,10 @@ struct OtherProtocol {
 };
 constexpr std::array kOtherProtocols = {
     OtherProtocol{"HTTP", "HTTP"},    OtherProtocol{"GET ", "HTTP"},
+    OtherProtocol{"<!DO", "HTTP"},    OtherProtocol{"<!do", "HTTP"},
+    OtherProtocol{"<htm", "HTTP"},    OtherProtocol{"<HTM", "HTTP"},
+    OtherProtocol{"POST", "HTTP"},    OtherProtocol{"HEAD", "HTTP"},
+    OtherProtocol{"PUT ", "HTTP"},    OtherProtocol{"PRI ", "HTTP/2"},
     OtherProtocol{"SSH-", "SSH"},     OtherProtocol{"\x15\x03", "TLS"},
     OtherProtocol{"\x16\x03", "TLS"}, OtherProtocol{"220 ", "SMTP or FTP"},
     OtherProtocol{"-ERR", "Redis"},

@@ -63,6 +63,33 @@ std::string canonical(std::string_view path) {
   return format_path(*names).value_or(std::string(path));
 }
 
+// What the level has at which `path` is missing.
+std::string names_of_level(const TensorDict& dict, std::string_view path) {
+  const std::string whole = canonical(path);
+  std::string place;
+  for (auto end = whole.find('/'); end != std::string::npos; end = whole.find('/', end + 1)) {
+    const auto kind = dict.kind_of(whole.substr(0, end));
+    if (!kind) break;
+    place = whole.substr(0, end);
+    if (*kind != EntryKind::dict)
+      return quote_text(place) + " is a " + std::string(to_string(*kind));
+  }
+  std::vector<std::string> names;
+  if (place.empty()) {
+    names = dict.keys();
+  } else if (const auto level = dict.find_dict(place)) {
+    names = level->keys();
+  }
+  const std::string where = place.empty() ? "the first level" : quote_text(place);
+  if (names.empty()) return where + " has no entries";
+  constexpr std::size_t kShown = 8;
+  std::string text = where + " has ";
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += (i == 0 ? "" : ", ") + quote_text(escape_name(names[i]));
+  if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
+  return text;
+}
+
 // Adds what an entry with all below it counts, when it lies in a dict whose path has `parent_bytes`
 // bytes and `depth` names.
 Result<void> add_totals(TreeTotals& totals, const TreeEntry& entry, std::size_t parent_bytes,
@@ -482,12 +509,7 @@ Error TensorDict::missing(std::string_view path, EntryKind wanted) const {
   if (const auto kind = kind_of(path)) {
     text += "the entry of this name is a " + std::string(to_string(*kind));
   } else {
-    constexpr std::size_t kShown = 8;
-    const auto names = keys();
-    text += names.empty() ? "there are no entries" : "the first level has ";
-    for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
-      text += (i == 0 ? "" : ", ") + quote_text(escape_name(names[i]));
-    if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
+    text += names_of_level(*this, path);
   }
   return error(ErrorCode::not_found, std::move(text));
 }

@@ -2,14 +2,16 @@
 """The asynchronous twins, driven by the Context's descriptor."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 
 import tendon
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, eventually, free_address
 
 
 def test_send_and_receive(pair):
@@ -336,3 +338,231 @@ def test_messages_that_receives_of_a_group_give_back_keep_their_order(members):
             assert arrays[0][0] == i
 
     asyncio.run(main())
+
+
+def test_connect_flush_and_close(make_pair):
+    here, there = make_pair("shm").contexts
+
+    async def main():
+        async with there.listen("127.0.0.1:0") as listener:
+            accepting = asyncio.create_task(listener.aaccept(PATIENCE_S))
+            pipe = await here.aconnect(listener.address, PATIENCE_S)
+            peer = await accepting
+            await pipe.asend({"x": 1})
+            await pipe.aflush(PATIENCE_S)
+            await pipe.afinish_sending(PATIENCE_S)
+            assert [batch["x"] async for batch in peer] == [1]
+            await peer.aclose(PATIENCE_S)
+            with pytest.raises(tendon.EndOfStream):
+                await pipe.arecv()
+            await pipe.aclose(PATIENCE_S)
+            with pytest.raises(tendon.PipeClosed):
+                await pipe.asend({})
+        with pytest.raises(tendon.Unreachable):
+            await here.aconnect(listener.address, wait=False)
+
+    asyncio.run(main())
+
+
+def test_the_module_connects_with_a_context_of_its_own():
+    async def main():
+        async with tendon.listen("127.0.0.1:0") as listener:
+            async with await tendon.aconnect(listener.address, PATIENCE_S) as pipe:
+                assert pipe.context is tendon.default_context()
+
+    asyncio.run(main())
+
+
+def test_a_connect_that_is_cancelled_ends(make_pair):
+    context = make_pair("shm").contexts[0]
+    before = threading.active_count()
+
+    async def main():
+        task = asyncio.create_task(context.aconnect(free_address(), None))
+        while threading.active_count() == before:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert eventually(lambda: threading.active_count() == before)
+
+
+def test_a_flush_that_is_cancelled_ends(make_pair):
+    pair = make_pair("tcp", link_cap_bytes=1 << 20)
+    before = threading.active_count()
+
+    async def main():
+        sending = [pair.here.isend({"x": np.zeros(100_000)}) for _ in range(8)]  # nobody takes them
+        task = asyncio.create_task(pair.here.aflush(None))
+        while threading.active_count() == before:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(tendon.Timeout, match="not everything had arrived at there"):
+            await pair.here.aflush(0.1)
+        for _ in sending:
+            await pair.there.arecv(PATIENCE_S)
+        await pair.here.aflush(PATIENCE_S)
+
+    asyncio.run(main())
+    assert eventually(lambda: threading.active_count() == before)
+
+
+def test_receives_of_every_kind(pair):
+    async def main():
+        mine = {"x": np.zeros(3)}
+        pair.here.send({"x": np.ones(3)})
+        assert await pair.there.arecv_into(mine) is None
+        pair.here.send(b"raw", tag=3, header=b"h")
+        message = await pair.there.arecv_message()
+        assert (message.tag, message.header, bytes(message.bytes)) == (3, b"h", b"raw")
+        future = pair.there.irecv_message()
+        pair.here.send({"x": 2})
+        assert (await future).batch["x"] == 2 and mine["x"].sum() == 3
+
+    asyncio.run(main())
+
+
+def test_futures_are_what_asyncio_takes(pair):
+    async def main():
+        for take in (asyncio.create_task, asyncio.ensure_future, lambda it: asyncio.wait_for(it, PATIENCE_S), _of,
+                     lambda it: asyncio.gather(it)):
+            receiving = take(pair.there.arecv())
+            pair.here.send({"x": 1})
+            got = await receiving
+            assert (got[0] if isinstance(got, list) else got)["x"] == 1
+        tasks = [asyncio.create_task(pair.there.arecv()) for _ in range(2)]
+        pair.here.send({"x": 1})
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert [one.result()["x"] for one in done] == [1] and len(pending) == 1
+        pending.pop().cancel()
+        pair.here.send({"x": 2})
+        return (await pair.there.arecv())["x"]
+
+    assert asyncio.run(main()) == 2
+    pair.here.send({"x": 3})
+    assert asyncio.run(pair.there.arecv())["x"] == 3
+
+
+def test_a_task_that_is_cancelled_before_its_first_step_takes_nothing(pair):
+    async def main():
+        task = asyncio.create_task(pair.there.arecv())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        pair.here.send({"x": 1})
+        return (await pair.there.arecv())["x"]
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_coroutine_that_is_closed_takes_nothing(pair):
+    async def main():
+        started = pair.there.arecv()
+        started.send(None)
+        started.close()
+        unstarted = pair.there.arecv()
+        unstarted.close()
+        pair.here.send({"x": 1})
+        return (await pair.there.arecv())["x"]
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_future_and_its_coroutine_are_collected(pair):
+    loop = asyncio.new_event_loop()
+    future = pair.there.arecv(None)
+    task = loop.create_task(future)
+    loop.run_until_complete(asyncio.sleep(0))
+    gone = weakref.ref(future._driver)  # which refers to the future, as the future does to it
+    task._log_destroy_pending = False
+    loop.close()
+    del task, future
+    pair.here.send({"x": 1})
+    assert pair.there.recv(PATIENCE_S)["x"] == 1  # nobody waits in the loop that was closed
+    assert eventually(lambda: gc.collect() is not None and gone() is None)
+
+
+async def _accept_one(context, timeout):
+    async with context.listen("127.0.0.1:0") as listener:
+        await listener.aaccept(timeout)
+
+
+@pytest.mark.parametrize("call, says, where", [
+    (lambda pair: pair.there.arecv(0.01), "nothing came from here .*before the deadline", "pipe.recv"),
+    (lambda pair: pair.there.arecv_message(0.01), "nothing came from here .*before the deadline", "pipe.recv"),
+    (lambda pair: pair.there.arecv_into({"x": np.zeros(1)}, 0.01), "nothing came from here", "pipe.recv_into"),
+    (lambda pair: pair.there.each(0.01).__anext__(), "nothing came from here", "pipe.recv"),
+    (lambda pair: _accept_one(pair.contexts[0], 0.01), "nobody connected to 127.0.0.1:", "listener.accept"),
+], ids=["arecv", "arecv_message", "arecv_into", "each", "aaccept"])
+def test_a_timeout_says_who_and_what_to_do(pair, call, says, where):
+    async def main():
+        await call(pair)
+
+    with pytest.raises(tendon.Timeout, match=f"^TD-E0003 timeout: {says}.*\n do: retry") as raised:
+        asyncio.run(main())
+    assert (raised.value.where, raised.value.remedy) == (where, "retry_later")
+    assert raised.value.detail
+
+
+def test_a_timeout_of_a_group_says_who(members):
+    group = members(2).groups[0]
+
+    async def main(future):
+        await future
+
+    for future, who in ((group.irecv(np.zeros(1), 1, timeout=0.01), r"rank 1 \(m1 \(host .*"),
+                        (group.irecv(np.zeros(1), tag=3, timeout=0.01), "anybody with tag 3")):
+        with pytest.raises(tendon.Timeout, match=f"group \"world\": nothing came from {who} before the deadline") as raised:
+            asyncio.run(main(future))
+        assert (raised.value.where, raised.value.remedy) == ("group.recv", "retry_later")
+
+
+def test_a_future_whose_time_is_over_says_the_same(pair):
+    with pytest.raises(tendon.Timeout, match="nothing came from here .*before the deadline"):
+        pair.there.irecv(0.01).result()
+
+
+BLOCKING = '''
+import asyncio, warnings, tendon
+{prepare}
+async def main():
+    with tendon.listen("127.0.0.1:0") as listener:
+        pipe = await tendon.aconnect(listener.address)
+        peer = await listener.aaccept()
+        await pipe.asend({{"x": 1}})
+        await peer.arecv()
+        print("begin", flush=True)
+        {call}
+        {call}
+asyncio.run(main())
+'''
+BLOCKING_CALLS = {
+    "recv": "await pipe.asend({}); await pipe.asend({}); peer.recv()",
+    "send": "pipe.send({'x': 1})",
+    "flush": "pipe.flush()",
+    "connect": "tendon.connect(listener.address)",
+}
+
+
+@pytest.mark.parametrize("call", BLOCKING_CALLS)
+def test_a_call_that_blocks_the_loop_is_said_once(program, call):
+    code, _, err = program(BLOCKING.format(prepare="", call=BLOCKING_CALLS[call])).finish()
+    assert code == 0, err
+    assert err.count("BlocksEventLoop: a call that may wait") == 1 and "<string>" in err
+
+
+def test_the_warning_is_turned_off_or_made_an_error(program):
+    quiet = "warnings.filterwarnings('ignore', category=tendon.BlocksEventLoop)"
+    assert program(BLOCKING.format(prepare=quiet, call="pipe.send({})")).finish()[::2] == (0, "")
+    raising = "warnings.filterwarnings('error', category=tendon.BlocksEventLoop)"
+    code, _, err = program(BLOCKING.format(prepare=raising, call="pipe.send({})")).finish()
+    assert code == 1 and "tendon.BlocksEventLoop: a call that may wait" in err
+
+
+def test_what_does_not_block_is_not_warned_of(program):
+    fine = "peer.irecv(0.01).cancel(); await asyncio.to_thread(pipe.send, {}); listener.address"
+    assert program(BLOCKING.format(prepare="", call=fine)).finish()[::2] == (0, "")

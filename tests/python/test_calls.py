@@ -186,7 +186,7 @@ def test_mistakes_are_said(start):
         (TypeError, "generator", lambda: node.responder("a", lambda request: (yield))),
         (tendon.InvalidArgument, "wildcards", lambda: node.call("a/**", {}, 0)),
         (TypeError, "int", lambda: node.call("a", 7, 0)),
-        (TypeError, "timeout is a 'str'", lambda: node.call("a", {}, "soon")),
+        (TypeError, "timeout is 'soon', a 'str'", lambda: node.call("a", {}, "soon")),
     ]
     for kind, text, mistake in wrong:
         with pytest.raises(kind, match=text):

@@ -91,8 +91,8 @@ def test_mappings_that_contain_themselves():
 
 
 @pytest.mark.parametrize("timeout, says", [
-    ("1", "TypeError: timeout is a 'str'; legal are seconds as a number, or None"),
-    (True, "TypeError: timeout is a 'bool'"),
+    ("1", "TypeError: timeout is '1', a 'str'; legal are seconds as an int or a float, such as 0.5, or None"),
+    (True, "TypeError: timeout is True, a 'bool'"),
     (-1, "ValueError: timeout is -1"),
     (float("nan"), "ValueError: timeout is nan"),
 ])

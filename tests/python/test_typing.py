@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A strict type checker finds nothing in programs that use the package as its pages say."""
 
+import json
+import shutil
 import subprocess
 import sys
 import types
@@ -147,6 +149,95 @@ with tendon.Node("a", domain="brain", peers=[], listen="127.0.0.1:0", context=te
     said = strict(program + "\nnode.publisher(7)\nprint(node.subscriber('a').recv().sequence.upper())\n", tmp_path)
     assert 'Argument 1 to "publisher" of "Node" has incompatible type "int"' in said
     assert '"int" has no attribute "upper"' in said
+
+
+def test_the_examples(tmp_path):
+    examples = sorted((ENGINE.parent / "python").glob("*.py"))
+    assert len(examples) > 5
+    for example in examples:
+        (tmp_path / example.name).write_text(example.read_text())
+    assert strictly(tmp_path, tmp_path, *(example.name for example in examples)) == ""
+
+
+BY_ARGUMENT = '''
+import asyncio
+import types
+from collections.abc import Mapping
+from typing import Any, assert_type
+
+import tensordict
+import torch
+
+import tendon
+
+
+def pipes(pipe: tendon.Pipe) -> None:
+    assert_type(pipe.recv(), tendon.TensorDict)
+    assert_type(pipe.recv(as_=torch, device="cpu"), dict[str, Any])
+    assert_type(pipe.recv(as_=dict), dict[Any, Any])
+    assert_type(pipe.recv(as_=tendon.TensorDict), tendon.TensorDict)
+    for batch in pipe.each(as_=torch):
+        assert_type(batch, dict[str, Any])
+    for plain in pipe.each():
+        assert_type(plain, tendon.TensorDict)
+    takes_a_mapping(pipe.recv())
+    assert_type(pipe.irecv(as_=torch).result(), dict[str, Any])
+    assert_type(tendon.load("f"), tendon.LoadedDict)
+    assert_type(tendon.load("f", as_=torch), dict[str, Any])
+
+
+def takes_a_mapping(mapping: Mapping[str, Any]) -> None:
+    print({**mapping}, *mapping.items())
+
+
+async def loops(pipe: tendon.Pipe, listener: tendon.Listener) -> None:
+    assert_type(await pipe.arecv(), tendon.TensorDict)
+    assert_type(await pipe.arecv(as_=torch), dict[str, Any])
+    assert_type(await pipe.asend({}), None)
+    task = asyncio.create_task(pipe.arecv(as_=torch))
+    assert_type(await task, dict[str, Any])
+    assert_type(await pipe.arecv_message(), tendon.Message)
+    await pipe.arecv_into({})
+    await pipe.aflush()
+    async with listener:
+        assert_type(await listener.aaccept(), tendon.Pipe)
+    async with await tendon.aconnect("127.0.0.1:1", 5) as connected:
+        assert_type(connected, tendon.Pipe)
+        async for batch in connected.each(as_=torch):
+            assert_type(batch, dict[str, Any])
+    await connected.aclose()
+
+
+def groups(group: tendon.Group) -> None:
+    group.all_reduce([], async_op=True).result()
+    group.barrier(async_op=True).result(5)
+    assert_type(group.from_remote_init(as_=torch), dict[str, Any])
+    future: tendon.Future[Any] = group.all_gather([], async_op=True)
+    print(future.done())
+'''
+
+
+def test_results_by_the_values_of_arguments(tmp_path):
+    assert strict(BY_ARGUMENT, tmp_path) == ""
+    said = strict(BY_ARGUMENT + "\n\ndef wrong(group: tendon.Group) -> None:\n    group.all_reduce([]).result()\n", tmp_path)
+    assert "result" in said
+
+
+def test_another_checker(tmp_path):
+    """pyright, of the programs of the pages, the examples and the one above."""
+    pytest.importorskip("pyright")
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed, which runs pyright")
+    for number, source in enumerate([*(each.values[0] for each in programs()), BY_ARGUMENT]):
+        (tmp_path / f"program_{number}.py").write_text(source)
+    for example in (ENGINE.parent / "python").glob("*.py"):
+        (tmp_path / example.name).write_text(example.read_text())
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard"}))
+    done = subprocess.run([sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] > 5, done.stderr
+    assert [one for one in found["generalDiagnostics"] if one["severity"] == "error"] == []
 
 
 def test_the_engine(tmp_path):

@@ -46,3 +46,7 @@ for _entry in vars(_control).values():
     if isinstance(_entry, type):
         _entry.__module__ = "tendon.control"
 del _entry
+
+_tendon._explain_arguments(_control)
+
+__all__ = ["Controller", "ControllerStatus", "FlowStats", "Step", "StepOutputs", "Worker", "WorkerStatus"]

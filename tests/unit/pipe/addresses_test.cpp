@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -136,6 +137,26 @@ TEST_P(Addresses, NobodyThereIsUnreachable) {
     EXPECT_TRUE(fails_with(Pipe::connect(*client_, address, kPatience, {.absent = Absent::fail}),
                            ErrorCode::unreachable, address.substr(address.find('/') + 1)));
   }
+}
+
+TEST_P(Addresses, AMissingSocketIsToldFromOneThatNobodyListensAt) {
+  const ScratchDir directory;
+  const std::string address = "unix:" + (directory.path() / "socket").string();
+  const auto dial = [&] {
+    return Pipe::connect(*client_, address, kPatience, {.absent = Absent::fail});
+  };
+  const auto missing = dial();
+  EXPECT_TRUE(fails_with(missing, ErrorCode::unreachable, "No such file or directory"));
+  EXPECT_EQ(missing.error().system_errno, ENOENT);
+  {
+    const detail::OwnedFd left(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un place{.sun_family = AF_UNIX, .sun_path = {}};
+    (directory.path() / "socket").string().copy(place.sun_path, sizeof place.sun_path - 1);
+    ASSERT_EQ(::bind(left.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place), 0);
+  }
+  const auto refused = dial();
+  EXPECT_TRUE(fails_with(refused, ErrorCode::unreachable, "Connection refused"));
+  EXPECT_EQ(refused.error().system_errno, ECONNREFUSED);
 }
 
 TEST_P(Addresses, ConnectDialsUntilItsDeadlineAndSaysHowOften) {

@@ -584,6 +584,21 @@ TEST(Hello, WrongMagicIsJudgedByItsFourBytes) {
   EXPECT_EQ(more.size(), 4u);
 }
 
+TEST(Hello, AnswersOfServersOfOtherProtocolsAreNamed) {
+  constexpr std::pair<std::string_view, std::string_view> kAnswers[] = {
+      {"HTTP/1.1 400 Bad Request\r\n", "HTTP"}, {"<!DOCTYPE HTML>\n<html>", "HTTP"},
+      {"<!doctype html>\n<html>", "HTTP"},      {"<html><head></head>", "HTTP"},
+      {"POST /x HTTP/1.1\r\n", "HTTP"},         {"PRI * HTTP/2.0\r\n\r\n", "HTTP/2"},
+      {"SSH-2.0-OpenSSH_9.2\r\n", "SSH"},       {"220 mail ESMTP\r\n\r\n", "SMTP or FTP"}};
+  for (const auto& [answer, name] : kAnswers) {
+    HelloReader reader;
+    Bytes input = tendon::as_bytes(answer);
+    const auto message = reader.on_bytes(input);
+    ASSERT_FALSE(message) << answer;
+    expect_violation(message.error(), "but " + std::string(name) + ", as it seems");
+  }
+}
+
 TEST(Hello, MinorsNeverSeparate) {
   for (const std::uint16_t minor : {std::uint16_t{0}, std::uint16_t{1}, std::uint16_t{65535}}) {
     const auto message = decode(ready_frame().version(1, minor, 1).field(0x7001, "x").bytes());

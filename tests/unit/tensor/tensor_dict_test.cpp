@@ -72,6 +72,24 @@ TEST(TensorDict, MissingEntriesAreTold) {
   }
 }
 
+TEST(TensorDict, AMissingEntryListsTheLevelThatLacksIt) {
+  TensorDict deep = example();
+  deep.set("info/below/x", Tensor::of<float>({1}, {1}));
+  for (const TensorDict& dict : {deep, packed_copy(deep)}) {
+    EXPECT_TRUE(fails_with(dict.find("info/nope"), ErrorCode::not_found, "; 'info' has '"));
+    EXPECT_TRUE(
+        fails_with(dict.find("info/below/nope/z"), ErrorCode::not_found, "; 'info/below' has 'x'"));
+    EXPECT_TRUE(fails_with(dict.find_value("info/below/nope"), ErrorCode::not_found,
+                           "; 'info/below' has 'x'"));
+    EXPECT_TRUE(fails_with(dict.find("info/reward/z"), ErrorCode::not_found,
+                           "; 'info/reward' is a tensor"));
+    EXPECT_TRUE(fails_with(dict.find("nope/z"), ErrorCode::not_found,
+                           "; the first level has 'observation'"));
+    for (const char* path : {"", "/", "info/", "/info", "info//step", "a%", "%zz"})
+      EXPECT_TRUE(fails_with(dict.find(path), ErrorCode::not_found)) << path;
+  }
+}
+
 TEST(TensorDict, TheEmptyOneWorks) {
   const TensorDict dict;
   EXPECT_TRUE(dict.empty());

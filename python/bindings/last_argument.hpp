@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+
+namespace tendon::python {
+
+/// An argument of any type, behind `self`, of an overload that is only tried when every other one
+/// has been tried with conversions too.
+struct LastArgument {
+  nanobind::object object;
+};
+
+}  // namespace tendon::python
+
+namespace nanobind::detail {
+
+template <>
+struct type_caster<tendon::python::LastArgument> {
+  NB_TYPE_CASTER(tendon::python::LastArgument, const_name("object"))
+
+  bool from_python(handle source, std::uint32_t flags, cleanup_list* /*unused*/) noexcept {
+    // The first round of a call, in which nothing is converted.
+    if ((flags & static_cast<std::uint32_t>(cast_flags::convert)) == 0) return false;
+    value.object = borrow(source);
+    return true;
+  }
+};
+
+}  // namespace nanobind::detail
