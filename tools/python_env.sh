@@ -78,6 +78,8 @@ if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
     --config-settings tendon.repair=false ${options[@]+"${options[@]}"} .
   # As pip does for users: where Python may write no bytecode, each process would compile the package.
   (cd "$folder" && venv/bin/python -m compileall -q venv/lib/python3*/site-packages/tendon)
+  # Where its sources are those of before, it is in the cache already.
+  "$python" -m tendon.torch build --into "${XDG_CACHE_HOME:-$HOME/.cache}/tendon/torch"
   mv "$folder/wheel.stamp.new" "$folder/wheel.stamp"
 fi
 kind=

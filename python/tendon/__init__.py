@@ -33,6 +33,8 @@ for _entry in vars(_tendon).values():
         _entry.__module__ = "tendon"
 del _entry
 
-# Before the interpreter takes itself apart: what is unsent leaves, peers hear the end.
+# Before the interpreter takes itself apart: what is unsent leaves, peers hear the end, and then
+# the last futures are completed.
+atexit.register(_tendon._stop_pump)
 atexit.register(_tendon._close_all)
 del atexit

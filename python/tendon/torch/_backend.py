@@ -27,15 +27,14 @@ _REDUCE_OPS = {"SUM": "sum", "AVG": "avg", "PRODUCT": "product", "MIN": "min", "
 class PythonBackend(c10d.Backend):
     """Operations of one process group on a tendon.Group."""
 
-    def __init__(self, group: _tendon.Group, rank: int, size: int, timeout: timedelta, name: str,
-                 global_ranks: Sequence[int]) -> None:
-        super().__init__(rank, size)
-        self.group = group
-        self.timeout = timeout
-        self.global_ranks = list(global_ranks)
-        self._options = c10d.Backend.Options("tendon", timeout)
+    def __init__(self, member: _groups.Member, name: str) -> None:
+        super().__init__(member.rank, member.size)
+        self.member = member
+        self.group = member.group
+        self._timeout = member.timeout
+        self._options = c10d.Backend.Options("tendon", member.timeout)
         self._options.group_name = name
-        self._options.global_ranks_in_group = self.global_ranks
+        self._options.global_ranks_in_group = member.global_ranks
         self._issued = 0
         self._pending: collections.deque[PythonWork] = collections.deque()
 
@@ -78,7 +77,7 @@ class PythonBackend(c10d.Backend):
         """Numbers begin at 0 on every rank: there is nothing to agree on."""
 
     def set_timeout(self, timeout: timedelta) -> None:
-        self.timeout = timeout
+        self._timeout = timeout
         self._options._timeout = timeout
 
     # Collectives
@@ -200,8 +199,7 @@ class PythonBackend(c10d.Backend):
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         """Names all ranks that are missing, whatever wait_all_ranks says."""
-        with as_of_torch():
-            self.group.monitored_barrier(timeout=self._seconds(opts))
+        _groups.monitored_barrier(self.member, self._seconds(opts))
         self._issued += 1
 
     # From member to member
@@ -222,11 +220,11 @@ class PythonBackend(c10d.Backend):
     # Groups and their end
 
     def split(self, store: Any, ranks: list[int], opts: Any) -> Any:
-        return _groups.part_of(self, ranks, opts.group_name, opts._timeout)
+        return _groups.part_of(self.member, ranks, opts.group_name, opts._timeout)
 
     def shrink(self, ranks_to_exclude: list[int], shrink_flags: int = 0,
                opts_override: Any = None) -> Any:
-        return _groups.without(self, ranks_to_exclude)
+        return _groups.without(self.member, ranks_to_exclude, self._timeout)
 
     def abort(self) -> None:
         with as_of_torch():
@@ -239,13 +237,12 @@ class PythonBackend(c10d.Backend):
                 self._pending.popleft().wait()
             except dist.DistBackendError:
                 pass
-        _groups.forget(self.group)
-        self.group.close()
+        _groups.close(self.member)
 
     # How operations start
 
     def _seconds(self, opts: Any) -> float:
-        return seconds_of(opts.timeout, self.timeout.total_seconds())
+        return seconds_of(opts.timeout, self._timeout.total_seconds())
 
     def _start(self, start: Callable[[float], _tendon.Future], opts: Any,
                tensors: Any) -> PythonWork:
@@ -260,7 +257,7 @@ class PythonBackend(c10d.Backend):
 
     def _message(self, start: Callable[[float], _tendon.Future], tensors: Any) -> PythonWork:
         with as_of_torch():
-            return self._remember(PythonWork([start(self.timeout.total_seconds())], tensors))
+            return self._remember(PythonWork([start(self._timeout.total_seconds())], tensors))
 
     def _remember(self, work: PythonWork) -> PythonWork:
         while self._pending and self._pending[0].over():
