@@ -58,10 +58,9 @@ def test_refuses_what_it_cannot_move(half):
     for texts in run("refusals", half=half):
         assert "ranks; legal is one for each rank" in texts[0]
         assert "times as many elements" in texts[1]
-        assert "quantized" in texts[2] or "qint8" in texts[2], texts[2]
-        assert "conj" in texts[3]
+        assert "conj" in texts[2]
+        assert "TD-E" in texts[3]
         assert "TD-E" in texts[4]
-        assert "TD-E" in texts[5]
 
 
 @pytest.mark.parametrize("case", ["other_sizes", "other_dtypes", "other_operations", "other_operations_of_futures"])
@@ -89,6 +88,11 @@ def test_monitored_barrier_names_the_missing(half):
 def test_use_after_destroy(half):
     for text in run("after_the_end", half=half):
         assert "destroyed" in text or "left the group" in text
+
+
+def test_destroy_with_a_receive_pending(half):
+    for text in run("ends_with_a_receive_pending", half=half):
+        assert "TD-E" in text
 
 
 def test_ddp_equals_gloo_bit_for_bit(half):
@@ -123,3 +127,21 @@ def test_what_torch_asks(half):
     for rank, seen in enumerate(run("seen_from_outside", half=half)):
         assert seen[:8] == ("tendon", rank, 2, True, True, False, "tendon", 60.0)
         assert seen[8] == 1
+
+
+def test_sharded_training_equals_gloo():
+    assert run("sharded") == run("sharded", backend="gloo")
+
+
+def test_group_beside_one_of_gloo(half):
+    run("beside_gloo", backend="gloo", half=half)
+
+
+def test_signal_ends_a_wait(half):
+    first, second = run("interrupted", half=half)
+    assert first == "KeyboardInterrupt" and "TD-E" in second
+
+
+def test_torch_checks_for_nan(half):
+    for text in run("checks_nan", backend="", half=half):
+        assert "NaN" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,11 +20,11 @@ class PythonWork(dist.Work):
     """Operations that were started together, and the tensors that they touch."""
 
     def __init__(self, operations: Sequence[_tendon.Future], tensors: Any,
-                 finish: Callable[[], None] | None = None) -> None:
+                 is_receive: bool = False) -> None:
         super().__init__()
         self._left = list(operations)
         self._tensors = tensors
-        self._finish = finish
+        self.is_receive = is_receive
         self._error: dist.DistBackendError | None = None
         # Held by the thread that waits. The results of operations are taken once.
         self._lock = threading.Lock()
@@ -77,12 +77,15 @@ class PythonWork(dist.Work):
                             raise _not_done(given) from error
                         raise
                 del self._left[0]
-                if not self._left and self._finish is not None:
-                    self._finish()
         except dist.DistBackendError as error:
             if not isinstance(error, _NotDone):
                 self._error = error
                 self._left.clear()
+            raise
+        except BaseException:
+            # Ctrl-C: what is under way ends for everybody, as it must not be begun anew.
+            for one in self._left:
+                one.cancel()
             raise
 
     def _complete(self, ended: torch.futures.Future[Any]) -> None:

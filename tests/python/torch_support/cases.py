@@ -216,11 +216,9 @@ def odd_layouts(rank, size) -> None:
 
 
 def refusals(rank, size) -> list[str]:
-    quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
     conjugate = torch.ones(2, dtype=torch.complex64).conj()
     return [refused(lambda: dist.all_gather([torch.empty(1)] * (size + 1), torch.empty(1), async_op=True)),
             refused(lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1), async_op=True)),
-            refused(lambda: dist.broadcast(quantized, 0, async_op=True)),
             refused(lambda: dist.broadcast(conjugate, 0, async_op=True)),
             refused(lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), RedOp.AVG, async_op=True)),
             refused(lambda: dist.all_gather([torch.empty(1).expand(2)] * size, torch.empty(2), async_op=True))]
@@ -243,7 +241,12 @@ def other_dtypes(rank, size) -> str:
 
 def other_operations(rank, size) -> str:
     x = torch.ones(2)
-    return refused(lambda: dist.all_reduce(x, async_op=True) if rank else dist.broadcast(x, 0, async_op=True))
+    try:
+        dist.all_reduce(x) if rank else dist.broadcast(x, 0)
+    except dist.DistBackendError as error:
+        return str(error)
+    # The root of a broadcast has nothing to wait for.
+    return refused(lambda: dist.barrier(async_op=True))
 
 
 def other_operations_of_futures(rank, size) -> str:
@@ -431,6 +434,13 @@ def ends_with_work_pending(rank, size) -> None:
     same(x[:3], torch.full((3,), float(size)))
 
 
+def ends_with_a_receive_pending(rank, size) -> str:
+    """Nobody sends: the end does not wait for its timeout."""
+    work = dist.irecv(torch.empty(1), 1 - rank)
+    dist.destroy_process_group()
+    return refused(lambda: work)
+
+
 def after_the_end(rank, size) -> str:
     group = dist.distributed_c10d._get_default_group()
     dist.destroy_process_group()
@@ -554,3 +564,77 @@ def seen_from_outside(rank, size) -> tuple:
             backend.supports_shrinking, backend.supports_coalescing, backend.options.backend,
             backend.options._timeout.total_seconds(), backend._get_sequence_number_for_group(),
             type(backend).__name__)
+
+
+def sharded(rank, size) -> list[list[float]]:
+    """FSDP2, DTensor, functional collectives and ZeroRedundancyOptimizer; the parameters after some steps."""
+    import torch.distributed._functional_collectives as functional
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (size,))
+    whole = torch.arange(12.0).reshape(4, 3)
+    part = distribute_tensor(whole, mesh, [Shard(0)])
+    assert part.to_local().shape == (4 // size, 3)
+    same(part.redistribute(mesh, [Replicate()]).to_local(), whole)
+    same(part.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
+    same(functional.all_reduce(torch.ones(2), "sum", mesh) + 0, torch.full((2,), float(size)))
+
+    found = []
+    for make in (lambda model: fully_shard(model, mesh=mesh), DistributedDataParallel):
+        model = make(_model())
+        if isinstance(model, DistributedDataParallel):
+            optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+        else:
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        torch.manual_seed(100 + rank)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(16, 32)).square().mean().backward()
+            optimizer.step()
+        found += [getattr(one.detach(), "full_tensor", one.detach)().flatten().tolist()
+                  for one in model.parameters()]
+    return found
+
+
+def beside_gloo(rank, size) -> None:
+    """The group of all processes is gloo's: those of this one meet through the Store."""
+    for _ in range(2):
+        group = dist.new_group([0, 1], backend="tendon")
+        x = torch.ones(1)
+        dist.all_reduce(x, group=group)
+        same(x, torch.tensor([2.0]))
+        dist.destroy_process_group(group)
+
+
+def interrupted(rank, size) -> str:
+    """A signal handler that raises ends the wait, as Ctrl-C does, and the operation for everybody."""
+    if rank == 1:
+        dist.distributed_c10d._get_default_store().wait(["left"], timedelta(seconds=60))
+        return refused(lambda: dist.all_reduce(torch.ones(1), async_op=True))
+
+    def stop(*_) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        dist.all_reduce(torch.ones(1))
+    except KeyboardInterrupt:
+        dist.distributed_c10d._get_default_store().set("left", "1")
+        return "KeyboardInterrupt"
+    raise AssertionError("it is not over")
+
+
+def checks_nan(rank, size, folder) -> str:
+    os.environ["TORCH_DIST_NAN_CHECK"] = "1"
+    dist.init_process_group("tendon", store=dist.FileStore(f"{folder}/store", size), rank=rank, world_size=size,
+                            timeout=timedelta(seconds=60))
+    dist.all_reduce(torch.ones(2))
+    try:
+        dist.all_reduce(torch.tensor([float("nan")]))
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("NaN was reduced")

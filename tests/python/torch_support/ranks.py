@@ -57,8 +57,9 @@ def _enter(case: str, rank: int, size: int, folder: str, half: str, backend: str
 
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "torch.nn.parallel", "tendon.torch",
-                                 "torch_support.cases"])
+# What the cases import otherwise, each for seconds.
+_context.set_forkserver_preload(["torch", "torch._dynamo", "torch.profiler", "torch.distributed.fsdp",
+                                 "torch.distributed.optim", "torch.distributed.tensor", "tendon.torch"])
 
 
 def outcomes(case: str, *arguments: Any, size: int = 2, half: str = "extension",

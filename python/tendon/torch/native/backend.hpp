@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/utils/pybind.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 #include <vector>
 
@@ -107,8 +107,8 @@ class Backend final : public c10d::Backend {
   WorkPtr allreduce(TensorList& tensors, const c10d::AllreduceOptions& opts) override {
     if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, opts);
     one(tensors, "tensors");
-    return in_place("tendon:all_reduce", OpType::ALLREDUCE, Kind::all_reduce, tensors,
-                    opts.timeout, &opts.reduceOp);
+    return in_place("tendon:all_reduce", OpType::ALLREDUCE, Kind::all_reduce, tensors, opts.timeout,
+                    &opts.reduceOp);
   }
   WorkPtr allreduce_coalesced(TensorList& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override {
@@ -171,9 +171,8 @@ class Backend final : public c10d::Backend {
   }
   WorkPtr scatter(TensorList& outputs, TensorLists& inputs,
                   const c10d::ScatterOptions& opts) override {
-    const TensorList mine = opts.rootRank == rank_
-                                ? blocks(one(inputs, "input lists"), "input tensors")
-                                : TensorList();
+    const TensorList mine =
+        opts.rootRank == rank_ ? blocks(one(inputs, "input lists"), "input tensors") : TensorList();
     Starting starting(*this, "tendon:scatter", OpType::SCATTER, mine, {outputs}, opts.timeout);
     starting.add({.kind = Kind::scatter, .rank = root(opts.rootRank)}, mine, true,
                  {one(outputs, "outputs")}, false);
@@ -215,8 +214,8 @@ class Backend final : public c10d::Backend {
                             const c10d::AllToAllOptions& opts) override {
     const TensorList into = parts(output, output_sizes, "output");
     const TensorList mine = parts(input, input_sizes, "input");
-    Starting starting(*this, "tendon:all_to_all_single", OpType::ALLTOALL_BASE, {input},
-                      {{output}}, opts.timeout);
+    Starting starting(*this, "tendon:all_to_all_single", OpType::ALLTOALL_BASE, {input}, {{output}},
+                      opts.timeout);
     starting.add({.kind = Kind::all_to_all}, mine, true, into, true);
     return starting.work();
   }
@@ -399,8 +398,8 @@ class Backend final : public c10d::Backend {
       if (legal) sum += each;
     }
     TENDON_REFUSE_IF(!legal || sum != rows, "the split sizes of ", name, " are ",
-                     c10::IntArrayRef(sizes), "; legal are ", size_,
-                     " numbers whose sum is its ", rows, " rows");
+                     c10::IntArrayRef(sizes), "; legal are ", size_, " numbers whose sum is its ",
+                     rows, " rows");
     return whole.split_with_sizes(sizes);
   }
   std::uint32_t root(std::int64_t rank) const { return member_rank(rank, "the root"); }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module _tendon_torch: the backend "tendon" of torch.distributed, compiled by
 // `python -m tendon.torch build` against the torch that is installed.
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/pybind.h>
-#include <torch/version.h>
-
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
 
 #include <string>
 
@@ -67,8 +66,8 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                                                  const c10::intrusive_ptr<Options>& opts) {
   (void)open();
   return in_python([&]() -> c10::intrusive_ptr<c10d::Backend> {
-    const py::object made = groups().attr("part_of")(member_, ranks, opts->group_name,
-                                                     opts->timeout);
+    const py::object made =
+        groups().attr("part_of")(member_, ranks, opts->group_name, opts->timeout);
     if (made.is_none()) return {};
     return made.cast<c10::intrusive_ptr<c10d::Backend>>();
   });
@@ -86,6 +85,8 @@ c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<std::int64_t
 
 void Backend::shutdown() {
   while (const auto work = pending_.take()) {
+    // Nobody may ever send.
+    if (work->is_receive() && !work->over()) continue;
     try {
       work->wait(kNoTimeout);
     } catch (const c10::Error&) {
@@ -108,8 +109,8 @@ namespace {
 
 c10::intrusive_ptr<c10d::Backend> make(const py::object& member, const std::string& name) {
   const auto capsule = py::module_::import("tendon._tendon").attr("_torch_table");
-  const auto* const table = static_cast<const Table*>(
-      PyCapsule_GetPointer(capsule.ptr(), torch_table::kCapsule));
+  const auto* const table =
+      static_cast<const Table*>(PyCapsule_GetPointer(capsule.ptr(), torch_table::kCapsule));
   if (table == nullptr) throw py::error_already_set();
   torch_table::Group* const group = table->open(py::object(member.attr("group")).ptr());
   if (group == nullptr) throw py::error_already_set();
@@ -135,8 +136,8 @@ void check_versions() {
   if (torch.attr("_C").attr("_GLIBCXX_USE_CXX11_ABI").cast<bool>() != bool(_GLIBCXX_USE_CXX11_ABI))
     refuse("the extension of the backend 'tendon' was compiled with another C++11 ABI than torch");
   const auto capsule = py::module_::import("tendon._tendon").attr("_torch_table");
-  const auto* const table = static_cast<const Table*>(
-      PyCapsule_GetPointer(capsule.ptr(), torch_table::kCapsule));
+  const auto* const table =
+      static_cast<const Table*>(PyCapsule_GetPointer(capsule.ptr(), torch_table::kCapsule));
   if (table == nullptr) throw py::error_already_set();
   if (table->version != torch_table::kVersion)
     refuse("the extension of the backend 'tendon' was compiled for another release of pytendon");

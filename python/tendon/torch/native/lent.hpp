@@ -53,9 +53,11 @@ inline void check(const at::Tensor& tensor) {
                    "; legal are dense ones, and sparse COO ones in all_reduce");
   TENDON_REFUSE_IF(tensor.is_quantized(), "a quantized tensor of ", tensor.scalar_type(),
                    "; its int_repr() is a tensor of whole numbers");
-  TENDON_REFUSE_IF(tensor.is_conj(), "a tensor whose memory holds its conjugate; resolve_conj() "
+  TENDON_REFUSE_IF(tensor.is_conj(),
+                   "a tensor whose memory holds its conjugate; resolve_conj() "
                    "makes one that holds its elements");
-  TENDON_REFUSE_IF(tensor.is_neg(), "a tensor whose memory holds its negative; resolve_neg() makes "
+  TENDON_REFUSE_IF(tensor.is_neg(),
+                   "a tensor whose memory holds its negative; resolve_neg() makes "
                    "one that holds its elements");
 }
 

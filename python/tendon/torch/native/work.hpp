@@ -3,8 +3,6 @@
 
 #include <Python.h>
 #include <pybind11/pybind11.h>
-#include <torch/csrc/distributed/c10d/Types.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
 #include <deque>
@@ -12,6 +10,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
@@ -81,6 +81,10 @@ class Work final : public c10d::Work {
     return true;
   }
 
+  [[nodiscard]] bool is_receive() const {
+    return opType_ == c10d::OpType::RECV || opType_ == c10d::OpType::RECVANYSOURCE;
+  }
+
   bool isCompleted() override {
     if (!over()) {
       if (Clock::now() < end_) return false;
@@ -100,14 +104,14 @@ class Work final : public c10d::Work {
     return exception_;
   }
   [[nodiscard]] int sourceRank() const override {
-    TENDON_REFUSE_IF(opType_ != c10d::OpType::RECV && opType_ != c10d::OpType::RECVANYSOURCE,
-                     "only a recv has a source rank, and this is ", title_);
+    TENDON_REFUSE_IF(!is_receive(), "only a recv has a source rank, and this is ", title_);
     const std::lock_guard lock(mutex_);
     TENDON_REFUSE_IF(!completed_, "the source rank is known when the recv is over; wait() first");
     return source_;
   }
   std::vector<at::Tensor> result() override {
-    TENDON_REFUSE_IF(outputs_.size() > 1, "work with several lists of tensors has no one result; "
+    TENDON_REFUSE_IF(outputs_.size() > 1,
+                     "work with several lists of tensors has no one result; "
                      "get_future().value() has them");
     return outputs_.empty() ? std::vector<at::Tensor>() : outputs_.front();
   }
@@ -231,8 +235,8 @@ class Work final : public c10d::Work {
     const std::int64_t most = nanoseconds_until(end_);
     for (torch_table::Operation* const operation : operations_) {
       c10::raw::intrusive_ptr::incref(this);
-      table().notify(operation, most, [](void* with) { static_cast<Work*>(with)->one_is_over(); },
-                     this);
+      table().notify(
+          operation, most, [](void* with) { static_cast<Work*>(with)->one_is_over(); }, this);
     }
   }
 
@@ -254,10 +258,14 @@ class Work final : public c10d::Work {
       if (future_ == nullptr || std::exchange(is_completed_, true)) return;
     }
     try {
-      if (const std::exception_ptr failed = exception()) future_->setError(failed);
-      else if (outputs_.empty()) future_->markCompleted(c10::IValue(std::vector<at::Tensor>()));
-      else if (outputs_.size() > 1) future_->markCompleted(c10::IValue(outputs_));
-      else future_->markCompleted(c10::IValue(outputs_.front()));
+      if (const std::exception_ptr failed = exception())
+        future_->setError(failed);
+      else if (outputs_.empty())
+        future_->markCompleted(c10::IValue(std::vector<at::Tensor>()));
+      else if (outputs_.size() > 1)
+        future_->markCompleted(c10::IValue(outputs_));
+      else
+        future_->markCompleted(c10::IValue(outputs_.front()));
     } catch (const std::exception& error) {
       TORCH_WARN("a callback of a future of ", title_, " failed: ", error.what());
     }
