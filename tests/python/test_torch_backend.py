@@ -16,14 +16,6 @@ def half(request) -> str:
     return request.param
 
 
-@pytest.fixture(autouse=True, scope="module")
-def compiled() -> None:
-    from tendon.torch import _extension
-
-    module, why_not = _extension.load()
-    assert module is not None, f"{why_not}; tools/python_env.sh tests makes it"
-
-
 VALUES = ["all_reduces", "rooted", "gathers", "scatters", "exchanges", "messages", "odd_layouts", "futures",
           "wait_goes_on", "orders", "subgroups", "again", "ends_with_work_pending", "sparse", "trains_embedding"]
 
@@ -58,7 +50,7 @@ def test_refuses_what_it_cannot_move(half):
     for texts in run("refusals", half=half):
         assert "ranks; legal is one for each rank" in texts[0]
         assert "times as many elements" in texts[1]
-        assert "conj" in texts[2]
+        assert "resolve_neg" in texts[2]
         assert "TD-E" in texts[3]
         assert "TD-E" in texts[4]
 

@@ -216,10 +216,11 @@ def odd_layouts(rank, size) -> None:
 
 
 def refusals(rank, size) -> list[str]:
-    conjugate = torch.ones(2, dtype=torch.complex64).conj()
+    negative = torch.ones(2, dtype=torch.complex64).conj().imag
+    assert negative.is_neg()
     return [refused(lambda: dist.all_gather([torch.empty(1)] * (size + 1), torch.empty(1), async_op=True)),
             refused(lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1), async_op=True)),
-            refused(lambda: dist.broadcast(conjugate, 0, async_op=True)),
+            refused(lambda: dist.broadcast(negative, 0, async_op=True)),
             refused(lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), RedOp.AVG, async_op=True)),
             refused(lambda: dist.all_gather([torch.empty(1).expand(2)] * size, torch.empty(2), async_op=True))]
 
