@@ -77,7 +77,7 @@ def without(parent: Member, excluded: Sequence[int], timeout: timedelta) -> Any:
     with as_of_torch():
         if parent.group.status().state == "ended":
             parent.group.shrink(timeout=seconds)
-        now = {member.place: member.rank for member in parent.group.members()}
+        now = {member.place: member.rank for member in parent.group.members}
         gone = [rank for rank in stay if rank not in now]
         if gone:
             raise dist.DistBackendError(f"shrink: ranks {gone} are gone as well; leave them out too")

@@ -33,6 +33,11 @@ def same(got, wanted) -> None:
     assert got.dtype == wanted.dtype and torch.equal(got, wanted), f"{got} is not {wanted}"
 
 
+def in_turn(rank, size, names) -> None:
+    for name in names:
+        globals()[name](rank, size)
+
+
 # Values
 
 
@@ -48,7 +53,7 @@ def all_reduces(rank, size) -> None:
     same(x, torch.tensor([1.0, 2.0]) * (size + 1) / 2)
     x = torch.tensor([0b1100, 0b1010][rank % 2:][:1])
     dist.all_reduce(x, RedOp.BAND)
-    same(x, torch.tensor([0b1000]))
+    same(x, torch.tensor([0b1000 if size > 1 else 0b1100]))
     x = torch.tensor([rank == 0, False])
     dist.all_reduce(x, RedOp.SUM)
     same(x, torch.tensor([True, False]))
@@ -216,11 +221,8 @@ def odd_layouts(rank, size) -> None:
 
 
 def refusals(rank, size) -> list[str]:
-    negative = torch.ones(2, dtype=torch.complex64).conj().imag
-    assert negative.is_neg()
     return [refused(lambda: dist.all_gather([torch.empty(1)] * (size + 1), torch.empty(1), async_op=True)),
             refused(lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1), async_op=True)),
-            refused(lambda: dist.broadcast(negative, 0, async_op=True)),
             refused(lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), RedOp.AVG, async_op=True)),
             refused(lambda: dist.all_gather([torch.empty(1).expand(2)] * size, torch.empty(2), async_op=True))]
 
@@ -323,6 +325,8 @@ def polls(rank, size) -> None:
     assert work.exception() is None
     same(x, torch.tensor([float(size)]))
     same(work.result()[0], x)
+    if size == 1:
+        return
     work = dist.all_reduce(torch.ones(2 + rank), async_op=True)
     while not work.is_completed():
         time.sleep(0)
@@ -330,7 +334,7 @@ def polls(rank, size) -> None:
     try:
         work.wait()
     except dist.DistBackendError as error:
-        assert "mismatch" in str(error)
+        assert "TD-E" in str(error)
 
 
 def futures(rank, size) -> None:

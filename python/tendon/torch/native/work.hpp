@@ -49,11 +49,12 @@ class Work final : public c10d::Work {
  public:
   using Outputs = std::vector<std::vector<at::Tensor>>;
 
-  Work(std::shared_ptr<OpenGroup> group, const char* title, c10d::OpType type,
+  Work(const std::shared_ptr<OpenGroup>& group, const char* title, c10d::OpType type,
        const std::vector<at::Tensor>& inputs, Outputs outputs, std::uint64_t sequence,
        milliseconds timeout)
       : c10d::Work(-1, type, title, inputs),
-        group_(std::move(group)),
+        table_(group->table),
+        group_(group),
         title_(title),
         outputs_(std::move(outputs)),
         sequence_(sequence),
@@ -116,9 +117,7 @@ class Work final : public c10d::Work {
     return outputs_.empty() ? std::vector<at::Tensor>() : outputs_.front();
   }
   void synchronize() override { wait(kNoTimeout); }
-  void abort() override {
-    group_->table.abort(group_->group, "abort() of one of its works was called");
-  }
+  void abort() override { abort_group("abort() of one of its works was called"); }
   [[nodiscard]] std::uint64_t getSequencenumber() const override { return sequence_; }
   [[nodiscard]] milliseconds getTimeout() const override { return timeout_; }
 
@@ -159,7 +158,7 @@ class Work final : public c10d::Work {
   static constexpr std::int64_t kMostMilliseconds = std::int64_t{1} << 40;
   static constexpr std::int64_t kSlice = 50'000'000;
 
-  [[nodiscard]] const Table& table() const { return group_->table; }
+  [[nodiscard]] const Table& table() const { return table_; }
 
   /// False: the caller gives up.
   bool wait_for(torch_table::Operation* operation, Clock::time_point given_up) {
@@ -193,9 +192,13 @@ class Work final : public c10d::Work {
     const pybind11::error_already_set raised;
     {
       const pybind11::gil_scoped_release unlocked;
-      group_->table.abort(group_->group, (std::string("a signal ended its ") + title_).c_str());
+      abort_group(std::string("a signal ended its ") + title_);
     }
     throw raised;
+  }
+
+  void abort_group(const std::string& reason) const {
+    if (const auto group = group_.lock()) table_.abort(group->group, reason.c_str());
   }
 
   void fail(const std::string& text) {
@@ -271,7 +274,9 @@ class Work final : public c10d::Work {
     }
   }
 
-  const std::shared_ptr<OpenGroup> group_;
+  const Table& table_;
+  // Weakly: works that a program keeps do not keep its process group from ending.
+  const std::weak_ptr<OpenGroup> group_;
   const char* const title_;
   Outputs outputs_;
   const std::uint64_t sequence_;
