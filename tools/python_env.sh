@@ -109,6 +109,8 @@ if ! unchanged "$folder/wheel.stamp" "${inputs[@]}"; then
     # What `make install` takes from there has another prefix than a wheel.
     cmake --preset release -U 'SKBUILD*' -D TENDON_BUILD_PYTHON=OFF -D CMAKE_INSTALL_PREFIX=/usr/local >/dev/null
   fi
+  # Where its sources are those of before, it is in the cache already.
+  "$python" -m tendon.torch build --into "${XDG_CACHE_HOME:-$HOME/.cache}/tendon/torch"
   mv "$folder/wheel.stamp.new" "$folder/wheel.stamp"
 fi
 kind=

@@ -36,6 +36,7 @@ void bind_rendezvous(nb::module_& module);
 void bind_group(nb::module_& module);
 void bind_group_stage(nb::module_& module);
 void bind_parallel_layout(nb::module_& module);
+void bind_torch_table(nb::module_& module);
 void bind_safetensors(nb::module_& module);
 
 }  // namespace tendon::python

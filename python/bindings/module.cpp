@@ -34,6 +34,7 @@ NB_MODULE(_tendon, module) {
   bind_group(module);
   bind_group_stage(module);
   bind_parallel_layout(module);
+  bind_torch_table(module);
   bind_safetensors(module);
   bind_memory_faults(module);
   bind_log(module);

@@ -57,6 +57,8 @@ __all__ = [
     "WrongKind", "WrongLink",
 ]
 
-# Before the interpreter takes itself apart: what is unsent leaves, peers hear the end.
+# Before the interpreter takes itself apart: what is unsent leaves, peers hear the end, and then
+# the last futures are completed.
+atexit.register(_tendon._stop_pump)
 atexit.register(_tendon._close_all)
 del atexit

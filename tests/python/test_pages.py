@@ -46,11 +46,12 @@ def programs() -> list:
 
 
 def of_group(source: str) -> list[dict[str, str]]:
-    """What `tendon launch` says to each member; one process that is told nothing where there is no group."""
-    if "Group.join()" not in source:
+    """What a launcher says to each member; one process that is told nothing where there is no group."""
+    if "Group.join()" not in source and "init_process_group(" not in source:
         return [{}]
     address = free_address()
-    return [{"RANK": str(rank), "WORLD_SIZE": "2", "TENDON_RENDEZVOUS": address}
+    host, port = address.rsplit(":", 1)
+    return [{"RANK": str(rank), "WORLD_SIZE": "2", "TENDON_RENDEZVOUS": address, "MASTER_ADDR": host, "MASTER_PORT": port}
             for rank in range(2)]
 
 

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed on tendon's groups: the backend "tendon".
+
+    torch.distributed.init_process_group("tendon")  # or "cpu:tendon"
+
+No import is needed: torch finds the backend by an entry point. It serves tensors
+on the CPU. Members find each other through the Store that torch hands in.
+
+`python -m tendon.torch build` compiles the fast half of it against the torch
+that is installed. Without it a slower one in Python serves, and warns once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def register() -> None:
+    """Tells torch of the backend; it calls this itself at the first use of the name."""
+    import torch.distributed as dist
+
+    dist.Backend.register_backend("tendon", create, extended_api=True, devices=["cpu"])
+
+
+def create(options: Any, backend_options: Any) -> Any:
+    """The backend of one process group, as torch's `extended_api` asks for it."""
+    from . import _groups
+
+    return _groups.create(options, backend_options)

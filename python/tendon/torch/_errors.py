@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tendon's errors as torch.distributed raises its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from .. import _tendon
+
+
+@contextlib.contextmanager
+def as_of_torch() -> Iterator[None]:
+    """What Tendon raises leaves as DistBackendError with the same text; Ctrl-C stays what it is."""
+    try:
+        yield
+    except dist.DistBackendError:
+        raise
+    except (_tendon.Error, TypeError, ValueError) as error:
+        raise dist.DistBackendError(str(error)) from error
+
+
+def seconds_of(given: timedelta, default_s: float) -> float:
+    """A timeout among options of torch: negative where none was given."""
+    return default_s if given < timedelta(0) else given.total_seconds()

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The groups behind process groups: one rendezvous through torch's Store, then parts of that group."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from .. import _tendon
+from .._default import default_context
+from . import _extension
+from ._errors import as_of_torch
+
+
+@dataclasses.dataclass
+class Member:
+    """This process in a process group, and the group below it."""
+
+    group: _tendon.Group
+    rank: int
+    size: int
+    timeout: timedelta
+    # By their ranks here.
+    global_ranks: list[int]
+
+
+# That of the group of all processes, while it lives, and the process group that it belongs to.
+_world: weakref.ref[Any] | None = None
+_world_group: _tendon.Group | None = None
+
+
+def create(options: Any, backend_options: Any) -> Any:
+    """The backend for the options that torch hands to an extended creator."""
+    _check_options(options, backend_options)
+    seconds = options.timeout.total_seconds()
+    ranks = list(options.global_ranks_in_group)
+    with as_of_torch():
+        parent = _parent_of(ranks)
+        if parent is not None:
+            group = parent.subgroup(ranks, name=options.group_id, timeout=seconds)
+        else:
+            group = _tendon.Group.join(store=options.store, rank=options.group_rank,
+                                       size=options.group_size, name=options.group_id,
+                                       timeout=seconds, context=default_context())
+    if not ranks:
+        _remember(options.process_group, group)
+    return _extension.backend(
+        Member(group, options.group_rank, options.group_size, options.timeout,
+               ranks or list(range(options.group_size))), options.group_id)
+
+
+def part_of(parent: Member, ranks: Sequence[int], name: str, timeout: timedelta) -> Any:
+    """The backend of some members, by their ranks in the parent; None outside."""
+    if parent.rank not in ranks:
+        return None
+    with as_of_torch():
+        group = parent.group.subgroup(list(ranks), name=name, timeout=timeout.total_seconds())
+    return _extension.backend(
+        Member(group, list(ranks).index(parent.rank), len(ranks), timeout,
+               [parent.global_ranks[rank] for rank in ranks]), name)
+
+
+def without(parent: Member, excluded: Sequence[int], timeout: timedelta) -> Any:
+    """The backend of all members but these. A group that a death has ended goes on for this."""
+    if parent.rank in excluded:
+        raise dist.DistBackendError(f"shrink: rank {parent.rank} is among those to leave out "
+                                    f"({sorted(excluded)}); only those that stay may call it")
+    stay = [rank for rank in range(parent.size) if rank not in excluded]
+    name = f"{parent.group.name} without " + ",".join(str(rank) for rank in sorted(excluded))
+    seconds = timeout.total_seconds()
+    with as_of_torch():
+        if parent.group.status().state == "ended":
+            parent.group.shrink(timeout=seconds)
+        now = {member.place: member.rank for member in parent.group.members}
+        gone = [rank for rank in stay if rank not in now]
+        if gone:
+            raise dist.DistBackendError(f"shrink: ranks {gone} are gone as well; leave them out too")
+        group = parent.group.subgroup([now[rank] for rank in stay], name=name, timeout=seconds)
+    return _extension.backend(
+        Member(group, stay.index(parent.rank), len(stay), timeout,
+               [parent.global_ranks[rank] for rank in stay]), name)
+
+
+def monitored_barrier(member: Member, seconds: float) -> None:
+    with as_of_torch():
+        member.group.monitored_barrier(timeout=seconds)
+
+
+def close(member: Member) -> None:
+    """Nothing can be a part of this group any more."""
+    global _world, _world_group
+    if _world_group is member.group:
+        _world = _world_group = None
+    member.group.close()
+
+
+def _remember(process_group: Any, group: _tendon.Group) -> None:
+    global _world, _world_group
+    _world = weakref.ref(process_group)
+    _world_group = group
+
+
+def _parent_of(ranks: list[int]) -> _tendon.Group | None:
+    """The group of all processes where it is Tendon's; else these meet through the Store."""
+    if not ranks or _world is None or _world_group is None or not dist.is_initialized():
+        return None
+    return _world_group if _world() is dist.group.WORLD else None
+
+
+def _check_options(options: Any, backend_options: Any) -> None:
+    if type(backend_options) not in (type(None), c10d.Backend.Options):
+        raise ValueError(f"pg_options is a {type(backend_options).__name__}; the backend 'tendon' "
+                         "has no options of its own, leave it out")
+    if options.enable_reconfigure:
+        raise ValueError("enable_reconfigure: the backend 'tendon' cannot be reconfigured; "
+                         "dist.shrink_group leaves members out")

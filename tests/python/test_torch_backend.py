@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed on the backend "tendon": values, refusals, groups, ends. tests/python/torch_support has the cases."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from conftest import SANITIZED, forks  # noqa: E402
+from torch_support.ranks import outcomes, run  # noqa: E402
+
+pytestmark = pytest.mark.skipif(SANITIZED, reason="torch is not built for the sanitizer")
+
+
+@pytest.fixture(params=["extension", "python"])
+def half(request) -> str:
+    return request.param
+
+
+# They share their processes and one process group.
+VALUES = ["all_reduces", "rooted", "gathers", "scatters", "exchanges"]
+PAIRS = [*VALUES, "messages", "odd_layouts", "futures", "wait_goes_on", "orders", "subgroups", "sparse", "trains_embedding"]
+
+
+def test_two_ranks(half):
+    run("in_turn", PAIRS, half=half)
+
+
+@pytest.mark.parametrize("case", ["again", "ends_with_work_pending"])
+def test_ends(case, half):
+    run(case, half=half)
+
+
+def test_four_ranks():
+    run("in_turn", [*VALUES, "messages", "from_anybody", "subgroups", "sparse", "polls"], size=4)
+    run("shrinks", size=4)
+
+
+def test_one_rank():
+    run("in_turn", [*VALUES, "polls"], size=1)
+
+
+def test_polls_until_it_is_over():
+    run("polls")
+
+
+def test_source_of_any():
+    run("from_anybody")
+    for text in run("from_anybody_refused", half="python"):
+        assert "needs the extension" in text
+
+
+def test_refuses_what_it_cannot_move(half):
+    for texts in run("refusals", half=half):
+        assert "ranks; legal is one for each rank" in texts[0]
+        assert "times as many elements" in texts[1]
+        assert "TD-E" in texts[2]
+        assert "TD-E" in texts[3]
+
+
+@pytest.mark.parametrize("case", ["other_sizes", "other_dtypes", "other_operations", "other_operations_of_futures"])
+def test_names_what_differs(case, half):
+    for text in run(case, half=half):
+        # A mismatch on those that see it, the end of the group on one that hears of it.
+        assert "rank 0" in text and "rank 1" in text and "TD-E" in text, text
+
+
+def test_nobody_comes(half):
+    first, second = run("nobody_comes", half=half)
+    assert "timeout" in first and "rank 1" in first
+    assert "TD-E" in second
+
+
+def test_future_of_nobody(half):
+    first, _ = run("future_of_nobody", half=half)
+    assert "timeout" in first and "rank 1" in first
+
+
+def test_monitored_barrier_names_the_missing(half):
+    first, second, _ = run("monitored", size=3, half=half)
+    assert "rank 2" in first and "rank 2" in second
+
+
+def test_use_after_destroy(half):
+    for text in run("after_the_end", half=half):
+        assert "destroyed" in text or "left the group" in text
+
+
+def test_destroy_with_a_receive_pending(half):
+    for text in run("ends_with_a_receive_pending", half=half):
+        assert "TD-E" in text
+
+
+def test_ddp_equals_gloo_bit_for_bit(half):
+    ours = run("trains", half=half)
+    assert ours == run("trains", backend="gloo")
+    assert ours[0] == ours[1]
+
+
+def test_ddp_whose_peer_dies(half):
+    first, second = outcomes("peer_dies", half=half)
+    assert not first.error, first.error
+    assert "peer lost" in first.value and "rank 1" in first.value
+    assert first.exit_code == 0
+    assert second.exit_code == -9
+
+
+@forks
+def test_fork_after_init(half):
+    run("forks", half=half)
+
+
+def test_debug_detail(half):
+    assert run("in_detail", backend="", half=half) == ["ok", "ok"]
+
+
+def test_profiler_events():
+    for names in run("profiled"):
+        assert names == ["tendon:all_reduce", "tendon:broadcast", "tendon:barrier"]
+
+
+def test_what_torch_asks(half):
+    for rank, seen in enumerate(run("seen_from_outside", half=half)):
+        assert seen[:8] == ("tendon", rank, 2, True, True, False, "tendon", 60.0)
+        assert seen[8] == 1
+
+
+def test_sharded_training_equals_gloo():
+    assert run("sharded") == run("sharded", backend="gloo")
+
+
+def test_group_beside_one_of_gloo(half):
+    run("beside_gloo", backend="gloo", half=half)
+
+
+def test_signal_ends_a_wait(half):
+    first, second = run("interrupted", half=half)
+    assert first == "KeyboardInterrupt" and "TD-E" in second
+
+
+def test_torch_checks_for_nan(half):
+    for text in run("checks_nan", backend="", half=half):
+        assert "NaN" in text

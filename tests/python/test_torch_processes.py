@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend "tendon" in whole programs: torchrun, the end of the interpreter, which half is loaded."""
+
+import importlib.metadata
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from conftest import PATIENCE_S, SANITIZED, free_address  # noqa: E402
+
+pytestmark = pytest.mark.skipif(SANITIZED, reason="torch is not built for the sanitizer")
+
+
+def finished(*words: str, source: str = "", **environment: str) -> tuple[int, str]:
+    """Exit code and all that a Python program says."""
+    import os
+
+    arguments = [*words, *(("-c", textwrap.dedent(source)) if source else ())]
+    done = subprocess.run([sys.executable, *arguments], check=False, text=True, timeout=PATIENCE_S, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, env={**os.environ, **environment})
+    return done.returncode, done.stdout
+
+
+def test_tendon_does_not_import_torch():
+    code, said = finished(source="import sys, tendon; sys.exit('torch' in sys.modules)")
+    assert code == 0, said
+
+
+def test_torch_finds_it_by_its_name():
+    found = importlib.metadata.entry_points(group="torch.distributed.backends")
+    assert "tendon.torch:register" in [one.value for one in found if one.name == "tendon"]
+
+
+# The first time rank 1 is killed; the second time nobody destroys the process group.
+RESTARTED = """
+import os, signal
+import torch, torch.distributed as dist
+
+dist.init_process_group("tendon")
+x = torch.ones(1)
+dist.all_reduce(x)
+again = os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
+if not again and dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(x)
+work = dist.all_reduce(x, async_op=True)
+future = work.get_future()
+print("finished", again, int(future.wait()[0].item()), torch.get_default_dtype(), flush=True)
+print("cpu" in dist.get_backend_config(), dist.get_backend(), flush=True)
+"""
+
+
+def test_torchrun_restarts_after_a_kill_and_ends_without_destroy(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(RESTARTED)
+    port = free_address().split(":")[1]
+    code, said = finished("-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--master-port",
+                          port, str(program), OMP_NUM_THREADS="1")
+    assert code == 0, said
+    assert said.count("finished True 8") == 2, said
+    assert "Fatal" not in said and "terminate called" not in said, said
+
+
+def test_half_in_python_says_its_gaps_once():
+    code, said = finished(source="""
+        import torch.distributed as dist
+        for _ in range(2):
+            dist.init_process_group("tendon", store=dist.HashStore(), rank=0, world_size=1)
+            dist.barrier()
+            dist.destroy_process_group()
+        """, TENDON_TORCH_BACKEND="python")
+    assert code == 0, said
+    assert said.count("RuntimeWarning") == 1 and "is_completed()" in said and "tendon.torch build" in said, said
+
+
+def test_extension_for_another_torch_is_refused():
+    """Its file has another name; one that is named wrongly is refused when it is imported."""
+    code, said = finished(source="""
+        from tendon.torch import _extension
+        path = next(place / _extension.file_name() for place in _extension.places()
+                    if (place / _extension.file_name()).exists())
+        import torch
+        torch.__version__ = "2.14.1"
+        module, why_not = _extension.load.__wrapped__()
+        assert module is None and "torch2.15" in why_not, why_not
+        try:
+            _extension._open(path)
+        except ImportError as error:
+            print("refused:", error)
+        """)
+    assert code == 0, said
+    assert "refused: the extension of the backend 'tendon' was compiled against torch" in said, said
+
+
+def test_build_names_what_is_missing(tmp_path):
+    code, said = finished("-m", "tendon.torch", "build", "--into", str(tmp_path), PATH=str(tmp_path), CXX="")
+    assert code == 1
+    assert "there is no C++ compiler" in said, said
+
+
+def test_wrong_wish_is_named():
+    code, said = finished(source="from tendon.torch import _extension; _extension.load()", TENDON_TORCH_BACKEND="fast")
+    assert code == 1 and "legal are 'extension' and 'python'" in said, said
+
+
+def test_sources_are_in_the_package(package_folder: Path):
+    assert {path.name for path in (package_folder / "torch/native").iterdir()} == {
+        "backend.hpp", "extension.cpp", "lent.hpp", "table.hpp", "work.hpp"}

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process groups of torch for the tests of tendon.torch."""

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes the environment with torch and the wheel, then measures the backend "tendon" of torch.distributed beside gloo
+# (tools/bench_torch.py; its flags are passed on).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools/python_env.sh
+exec build/python/venv/bin/python tools/bench_torch.py "$@"
