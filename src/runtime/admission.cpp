@@ -367,8 +367,11 @@ bool Admission::accept_stream(const HelloMessage& path) {
 
 bool Admission::on_lane(const HelloMessage& lane) {
   lane_of_ = acceptor_->lanes_.take(lane.ticket);
+  // An honest peer meets this where its link has just ended, or where this listener has replaced
+  // the one that made the link: a new connection may succeed.
   if (lane_of_ == nullptr || lane_of_->peer().context != lane.context_id)
-    return refuse({ErrorCode::permission_denied, kWhere, "no lane was expected with this ticket"});
+    return refuse({ErrorCode::server_busy, kWhere,
+                   "no link here expects a lane with this ticket: connect again"});
   auto next = acceptor_->lanes_.issue(lane_of_);
   if (!next) return refuse(next.error());
   return say_last(ready_frame(*next));

@@ -34,21 +34,26 @@ class AnyPeer final : public detail::OpenHandler {
 class AdmissionWithLittleRoom : public testing::TestWithParam<MemoryStream::Manner> {
  protected:
   // A connection of the peer.
-  HandshakeStream come() {
-    auto streams = MemoryStream::make_pair(GetParam());
+  HandshakeStream come() { return come(GetParam()); }
+  HandshakeStream come(MemoryStream::Manner manner) {
+    auto streams = MemoryStream::make_pair(manner);
     acceptor_->admit(std::move(streams.second), std::nullopt);
     return {std::move(streams.first), Handshake::connector()};
   }
-  // Says it and hears the answer.
-  static HelloMessage ask(HandshakeStream& peer, const HelloMessage& question) {
+  // Says it and takes the step that follows.
+  static HandshakeStep take_step(HandshakeStream& peer, const HelloMessage& question) {
     HandshakeStep step = peer.reply(question);
     EXPECT_TRUE(eventually([&] {
       if (step.next == Next::read) step = peer.advance();
       return step.next != Next::read;
     }));
+    return step;
+  }
+  // Says it and hears the answer.
+  static HelloMessage ask(HandshakeStream& peer, const HelloMessage& question) {
     HelloMessage nothing;
     nothing.kind = HelloKind::reject;
-    return step.message.value_or(nothing);
+    return take_step(peer, question).message.value_or(nothing);
   }
 
   const std::shared_ptr<AnyPeer> handler_ = std::make_shared<AnyPeer>();
@@ -89,6 +94,18 @@ TEST_P(AdmissionWithLittleRoom, MakesALinkAndItsLane) {
   const iovec piece{&byte, 1};
   EXPECT_EQ(lane.stream()->read({&piece, 1}).state, detail::StreamIo::State::later);
   EXPECT_EQ(context_.members().size(), 1u);
+}
+
+// Another listener may have taken the address since the link was made.
+TEST_P(AdmissionWithLittleRoom, ALaneOfNoLinkIsToldToConnectAgain) {
+  HandshakeStream lane = come({});
+  HelloMessage joins;
+  joins.kind = HelloKind::lane;
+  joins.context_id = claims().context_id;
+  joins.ticket[0] = std::byte{1};
+  const HandshakeStep answer = take_step(lane, joins);
+  ASSERT_TRUE(answer.error);
+  EXPECT_EQ(answer.error->code, ErrorCode::server_busy) << answer.error->message();
 }
 
 INSTANTIATE_TEST_SUITE_P(Manners, AdmissionWithLittleRoom,
