@@ -90,6 +90,32 @@
     def load(path: str | os.PathLike[str], *, as_: type[_T], device: object = None) -> _T:
         \doc
 
+^_tendon\.load_memmap$:
+    \from typing import Any, Literal, overload
+    \from types import ModuleType
+    @overload
+    def load_memmap(path: str | os.PathLike[str], *, mode: str = 'c', as_: None = None, device: object = None) -> TensorDict:
+        \doc
+    @overload
+    def load_memmap(path: str | os.PathLike[str], *, mode: str = 'c', as_: ModuleType, device: object = None) -> dict[str, Any]:
+        \doc
+    @overload
+    def load_memmap(path: str | os.PathLike[str], *, mode: str = 'c', as_: type[_T], device: object = None) -> _T:
+        \doc
+
+^_tendon\.load_consolidated$:
+    \from typing import Any, Literal, overload
+    \from types import ModuleType
+    @overload
+    def load_consolidated(path: str | os.PathLike[str], *, mode: str = 'c', as_: None = None, device: object = None) -> TensorDict:
+        \doc
+    @overload
+    def load_consolidated(path: str | os.PathLike[str], *, mode: str = 'c', as_: ModuleType, device: object = None) -> dict[str, Any]:
+        \doc
+    @overload
+    def load_consolidated(path: str | os.PathLike[str], *, mode: str = 'c', as_: type[_T], device: object = None) -> _T:
+        \doc
+
 ^_tendon\.Group\.from_remote_init$:
     \from typing import Any, Literal, overload
     \from types import ModuleType

@@ -38,5 +38,6 @@ void bind_group_stage(nb::module_& module);
 void bind_parallel_layout(nb::module_& module);
 void bind_torch_table(nb::module_& module);
 void bind_safetensors(nb::module_& module);
+void bind_shared_files(nb::module_& module);
 
 }  // namespace tendon::python

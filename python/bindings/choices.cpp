@@ -52,6 +52,12 @@ DiscoveryNeed discovery_need_from(const std::string& word) {
       {{"required", DiscoveryNeed::required}, {"background", DiscoveryNeed::background}});
 }
 
+MapMode map_mode_from(const std::string& word) {
+  return choose<MapMode>(
+      "mode", word,
+      {{"c", MapMode::copy_on_write}, {"r", MapMode::read_only}, {"r+", MapMode::read_write}});
+}
+
 LogLevel log_level_from(const std::string& word) {
   return choose<LogLevel>("level", word,
                           {{"error", LogLevel::error},

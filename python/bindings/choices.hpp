@@ -10,6 +10,7 @@
 #include <tendon/group/options.hpp>
 #include <tendon/observe/log.hpp>
 #include <tendon/pipe/pipe.hpp>
+#include <tendon/tensor/memmap.hpp>
 
 #include "shared.hpp"
 
@@ -26,6 +27,7 @@ inline constexpr const char* kViewOrCopy = "view_or_copy";
 [[nodiscard]] Minority minority_from(const std::string& word);
 [[nodiscard]] Fence fence_from(const std::string& word);
 [[nodiscard]] Overflow overflow_from(const std::string& word);
+[[nodiscard]] MapMode map_mode_from(const std::string& word);
 [[nodiscard]] LogLevel log_level_from(const std::string& word);
 [[nodiscard]] Priority priority_from(const std::string& word);
 [[nodiscard]] PlainPeers plain_peers_from(const std::string& word);

@@ -36,6 +36,7 @@ NB_MODULE(_tendon, module) {
   bind_parallel_layout(module);
   bind_torch_table(module);
   bind_safetensors(module);
+  bind_shared_files(module);
   bind_memory_faults(module);
   bind_log(module);
   // A daemon thread that the end of the interpreter stops in a wait keeps what it holds: a user

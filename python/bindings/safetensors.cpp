@@ -9,22 +9,11 @@
 #include "copies.hpp"
 #include "dicts.hpp"
 #include "errors.hpp"
+#include "file_name.hpp"
 #include "without_gil.hpp"
 
 namespace tendon::python {
 namespace {
-
-std::string file_name(nb::handle path) {
-  nb::object bytes;
-  PyObject* found = nullptr;
-  if (PyUnicode_FSConverter(path.ptr(), &found) == 0) {
-    PyErr_Clear();
-    raise_type_error("path is " + shown(path) +
-                     "; legal are a str, bytes or os.PathLike, without null characters");
-  }
-  bytes = nb::steal(found);
-  return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
-}
 
 /// The batch that load() gives, with the texts that the head of its file has beside the tensors.
 struct LoadedDict : TensorDict {

@@ -39,7 +39,8 @@ del _entry
 
 __all__ = [
     "__version__", "aconnect", "bench", "connect", "copied_read_only", "default_context", "listen",
-    "load", "recv_from_stage", "save", "send_to_stage", "serve", "set_log_callback", "AddressInUse",
+    "load", "load_consolidated", "load_memmap", "recv_from_stage", "save", "save_consolidated",
+    "save_memmap", "send_to_stage", "serve", "set_log_callback", "AddressInUse",
     "AlreadyTaken", "BlocksEventLoop", "Busy", "CallAllReplies", "CallStats", "Cancelled",
     "Context", "ContextClosed", "CorruptData", "Divergence", "EndOfStream", "Ended", "EntityInfo",
     "Error", "FabricEvent", "FabricEvents", "FileNotFound", "Forked", "Future", "Gap", "Group",
