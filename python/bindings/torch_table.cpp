@@ -99,7 +99,7 @@ class Started {
     const detail::Lock lock(mutex_);
     if (!ended_ && !is_called_back_) {
       std::visit(
-          [&](auto& completion) {
+          [&](auto& completion) TENDON_REQUIRES(mutex_) {
             if constexpr (!kIsNone<decltype(completion)>) keep(completion.wait(Deadline::now()));
           },
           completion_);
