@@ -62,7 +62,10 @@ void note_running_loop(Deadline deadline) {
 void drop_closed_loops() {
   PyObject* const modules = PyImport_GetModuleDict();
   PyObject* const known = PyDict_GetItemString(modules, "tendon._asyncio");
-  if (known != nullptr) nb::handle(known).attr("drop_closed")();
+  if (known == nullptr) return;
+  // A module that another thread is importing has no loops yet.
+  const nb::object drop = nb::getattr(nb::handle(known), "drop_closed", nb::none());
+  if (!drop.is_none()) drop();
 }
 
 std::chrono::milliseconds duration_of(double seconds, const char* what) {

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import sys
 import threading
@@ -10,6 +12,12 @@ import weakref
 
 from . import _tendon
 
+# Modules that the package imports when it first needs them, each behind the one that it is for.
+_LATER = {
+    "tendon._asyncio": "asyncio", "tendon.tensordict": "tensordict", "tendon._convert": "tendon", "tendon._each": "tendon",
+    "tendon._group": "tendon", "tendon._pickles": "tendon", "tendon._responder": "tendon", "tendon._store": "tendon",
+    "inspect": "inspect", "reprlib": "reprlib", "ast": "ast",
+}
 _closes_at_end = False
 _locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
@@ -33,6 +41,14 @@ def close_all_at_end() -> None:
     Finalize(None, _tendon._close_all, exitpriority=-1)  # behind those of the program
 
 
+def _finish_imports() -> None:
+    """A module that another thread is importing at the fork would never be whole in the child, which would wait for it."""
+    for module, wanted_for in _LATER.items():
+        if wanted_for in sys.modules:
+            with contextlib.suppress(Exception):  # the call that needs it says why
+                importlib.import_module(module)
+
+
 def _enter_child() -> None:
     global _closes_at_end
     _closes_at_end = False
@@ -41,4 +57,4 @@ def _enter_child() -> None:
     _tendon._explain_memory_faults()
 
 
-os.register_at_fork(after_in_child=_enter_child)
+os.register_at_fork(before=_finish_imports, after_in_child=_enter_child)

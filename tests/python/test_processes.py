@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -99,6 +100,61 @@ def test_fork_is_refused_in_the_child():
 
 
 @forks
+def test_a_child_does_not_wait_for_what_a_thread_of_its_parent_was_importing():
+    done = run("""
+        import asyncio, importlib.abc, os, signal, sys, threading
+        import tendon
+        begun, may_end = threading.Event(), threading.Event()
+
+        class Slow(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path, target=None):
+                if name == "tendon._asyncio":
+                    begun.set()
+                    may_end.wait()
+
+        sys.meta_path.insert(0, Slow())
+        server = tendon.serve("127.0.0.1:0", lambda pipe: [pipe.send(batch) for batch in pipe])
+
+        async def exchange():
+            async with await tendon.aconnect(server.address, 60) as pipe:
+                await pipe.asend({"x": 1})
+                return (await pipe.arecv(60))["x"]
+
+        thread = threading.Thread(target=lambda: asyncio.run(exchange()))
+        thread.start()
+        begun.wait()
+
+        def end_for_the_fork():  # which waits for the import, or has been made without a wait
+            while not may_end.is_set():
+                frame = sys._current_frames()[threading.main_thread().ident]
+                while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+                    frame = frame.f_back
+                if frame is not None:
+                    may_end.set()
+                os.sched_yield()
+
+        threading.Thread(target=end_for_the_fork).start()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            got = asyncio.run(exchange())
+            tendon.default_context().close(60)
+            os._exit(got)
+        may_end.set()
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        thread.join()
+        server.close()
+    """)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_a_wait_does_not_use_a_module_that_another_thread_is_importing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tendon._asyncio", types.ModuleType("tendon._asyncio"))
+    with tendon.listen("127.0.0.1:0") as listener, pytest.raises(tendon.Timeout):
+        listener.accept(0.2)
+
+
+@forks
 def test_children_of_a_busy_process_connect_and_exchange():
     """Whatever lock of the package a thread holds at the fork is free in the child."""
     done = run("""
@@ -123,7 +179,7 @@ def test_children_of_a_busy_process_connect_and_exchange():
                 exchange(context)
 
         async def wait():
-            with tendon.connect(server.address, 60) as pipe:
+            async with await tendon.aconnect(server.address, 60) as pipe:
                 await pipe.asend({"x": np.arange(10)})
                 await pipe.arecv(60)
 
