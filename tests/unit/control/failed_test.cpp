@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "control/step_message.hpp"
 #include "control/word.hpp"
 #include "support/control_team.hpp"
 
