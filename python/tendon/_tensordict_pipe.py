@@ -7,6 +7,7 @@ import asyncio
 import logging
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import EllipsisType
 from typing import Any
 
 import torch
@@ -38,7 +39,8 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
     again arrives in the same TensorDict; the next receive overwrites it. False: each is
     a new TensorDict on the memory it arrived in, without a copy.
 
-    Waits take as long as they need, unless they are given a timeout [s]; a peer that dies ends them.
+    listen, sends and receives wait for ever, unless they are given a timeout [s]; a peer that dies
+    ends them. connect and close wait as long as the default context says.
     """
 
     def __init__(self, pipe: Pipe, *, consolidated: bool = True) -> None:
@@ -53,10 +55,11 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
 
     @classmethod
     async def connect(cls, host: str, port: int, *, consolidated: bool = True,
-                      profile: str = "local", timeout: float | None = None) -> TensorDictPipe:
+                      profile: str = "local", timeout: float | None | EllipsisType = ...) -> TensorDictPipe:
         """Connects to one that listens, and waits until it does.
 
         profile: "plaintext" for another host.
+        timeout: [s]; None: for ever; left out: that of the default context.
         """
         return cls(await aconnect(_address(host, port), timeout, profile=profile), consolidated=consolidated)
 
@@ -97,7 +100,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
         """td.arecv(pipe)."""
         return self._taken(await self._pipe.arecv(timeout, as_=TensorDict, device=device), td)
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None | EllipsisType = ...) -> None:
         """Waits until the peer holds what was sent, and ends the pipe; it may be repeated."""
         self._closed = True
         try:
@@ -105,7 +108,7 @@ class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignor
         except PipeClosed:
             pass
 
-    async def aclose(self, timeout: float | None = None) -> None:
+    async def aclose(self, timeout: float | None | EllipsisType = ...) -> None:
         """close() in an event loop."""
         self._closed = True
         try:
@@ -221,7 +224,7 @@ class TensorDictServer:
             self._stopped.set_result(None)
 
 
-# Of handlers: an event loop holds its tasks weakly.
+# An event loop holds the tasks of handlers weakly.
 _tasks: set[asyncio.Task[None]] = set()
 
 
