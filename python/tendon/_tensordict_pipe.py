@@ -262,17 +262,36 @@ def _is_consolidated(td: Any) -> bool:
     return bool(_content(td).is_consolidated())
 
 
+# Words of the description that consolidate() makes: an entry of such a name would take their place.
+_WORDS = frozenset(("cls", "cls_metadata", "leaves", "non_tensors", "size", "_device", "_total_bytes"))
+
+
 def _owned(came: Any) -> Any:
-    """The same in one buffer of its own, locked only if it came so."""
+    """The same in one buffer of its own; as it came where tensordict cannot describe that."""
+    if not _can_be_described(came):
+        return came
     try:
         owned = came.consolidate(metadata=True)
-    except KeyError:  # an element type for which tensordict's description has no word, such as float8
-        return came.clone()
-    if came.is_locked:
-        return owned
+    except KeyError:  # an element type for which the description has no word, such as float8
+        return came
+    if not came.is_locked:
+        owned = _unlocked(owned)
+    return owned if _collect(owned, came, []) else came
+
+
+def _unlocked(owned: Any) -> Any:
     # unlock_() would take the mark of consolidation away; a copy that is unpickled has it unlocked. What
-    # is pickled is ours, not a peer's.
+    # is pickled was made here: classes in it are registered ones, and names are checked above.
     return pickle.loads(pickle.dumps(owned))
+
+
+def _can_be_described(td: Any) -> bool:
+    td = _content(td)
+    if isinstance(td, LazyStackedTensorDict):
+        return all(map(_can_be_described, td.tensordicts))
+    return all(key not in _WORDS and not key.startswith("<NJT_")
+               and (not is_tensor_collection(entry) or isinstance(entry, _NO_TENSORS) or _can_be_described(entry))
+               for key, entry in td.items())
 
 
 def _copy_into(target: Any, came: Any) -> bool:

@@ -15,6 +15,7 @@ tensordict = pytest.importorskip("tensordict")
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict  # noqa: E402
 
 from tendon.tensordict import TensorDictPipe, TensorDictServer  # noqa: E402
+from test_as_torch import DTYPES  # noqa: E402
 from test_tensordict import EXAMPLES, Known, same  # noqa: E402
 
 
@@ -144,6 +145,17 @@ def test_it_arrives_as_it_was_sent(make_pair, what, consolidated):
     assert got.is_consolidated() == consolidated
 
 
+@pytest.mark.parametrize("consolidated", [True, False])
+@pytest.mark.parametrize("what", LOCKED)
+def test_each_level_keeps_its_lock_state_by_a_pipe(make_pair, what, consolidated):
+    ends = Ends(make_pair("shm"), consolidated=consolidated)
+    data = LOCKED[what]()
+    for _ in range(2):
+        ends.here.send(data)
+        got = ends.there.recv()
+        assert locks(got) == locks(data) and got.names == data.names
+
+
 def test_each_verb_by_a_pipe(ends):
     async def both():
         await some().asend(ends.here)
@@ -246,6 +258,44 @@ def test_element_types_that_tensordict_does_not_consolidate(ends):
     assert got["a"].dtype == torch.float8_e4m3fn and not got.is_consolidated()
     data.send(ends.here)
     assert torch.equal(ends.there.recv(got)["b"], data["b"])
+
+
+RESERVED = ("cls", "leaves", "non_tensors", "cls_metadata", "size", "_total_bytes", "_device", "parent", "storage", "metadata",
+            "a/b", "0", " ", "<NJT_VALUES>k", "é")
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("name", DTYPES)
+def test_each_element_type(make_pair, name):
+    ends = Ends(make_pair("shm"))
+    for _ in range(2):
+        TensorDict({"x": torch.ones(3).to(getattr(torch, name))}, [3]).send(ends.here)
+        got = ends.there.recv()
+        assert got["x"].dtype == getattr(torch, name)
+        assert got["x"].view(torch.uint8).tolist() == torch.ones(3).to(getattr(torch, name)).view(torch.uint8).tolist()
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_names_that_tensordict_gives_to_its_description(make_pair, name):
+    """A peer chooses them: what cannot be consolidated under them arrives all the same."""
+    ends = Ends(make_pair("shm"))
+    for data in (TensorDict({name: {"x": torch.ones(2)}, "y": torch.zeros(2)}, [2]), TensorDict({name: torch.ones(2)}, [2]),
+                 TensorDict({name: "text", "y": torch.ones(2)}, [2]), TensorDict({"in": {name: {name: torch.ones(2)}}}, [2])):
+        for _ in range(2):
+            ends.here.send(data)
+            same(ends.there.recv(), data)
+
+
+def test_stacks_of_different_shapes(ends):
+    parts = [TensorDict({"a": torch.ones(3), "s": "x"}), TensorDict({"a": torch.zeros(4), "s": "y"})]
+    for data in (LazyStackedTensorDict(*parts, stack_dim=0, stack_dim_name="t"),
+                 TensorDict({"l": LazyStackedTensorDict(*parts)}, [2])):
+        for _ in range(2):
+            ends.here.send(data)
+            got = ends.there.recv()
+            stack = got.get("l") if isinstance(got, TensorDict) else got
+            for mine, theirs in zip(parts, stack.tensordicts, strict=True):
+                same(theirs, mine)
 
 
 def test_what_was_received_outlives_the_pipe(pair):
