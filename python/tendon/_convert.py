@@ -57,8 +57,7 @@ def convert(batch: TensorDict, wanted: Any) -> Any:
         return to_torch(batch)
     from . import tensordict
 
-    made = tensordict.from_batch(batch)
-    return made.to(wanted.device) if isinstance(wanted, _Placed) else made
+    return tensordict.from_batch(batch, wanted.device if isinstance(wanted, _Placed) else None)
 
 
 def store(destination: Any, changed: list[tuple[tuple[str, ...], Any]]) -> list[str]:

@@ -50,7 +50,7 @@ def refuse(place: str, why: str, cause: Exception | None = None) -> NoReturn:
 
 
 def _check_stack(batch: _BatchLevel, mark: dict[str, Any], place: str) -> None:
-    others = sorted(mark.keys() - {"stack_dim", "stack_name", "class"})
+    others = sorted(mark.keys() - {"stack_dim", "stack_name", "class", "locked"})
     if others:
         refuse(place, f"a lazy stack has no {' and no '.join(others)} of its own")
     if batch.batch_size:
@@ -84,6 +84,7 @@ def _is_class_name(said: Any) -> bool:
 _WORDS = {
     "class": (_is_class_name, "module.Name"),
     "device": (lambda said: said == "cpu", "'cpu'"),
+    "locked": (lambda said: said is True, "True"),
     "batch_size": (lambda said: type(said) is list and all(map(_is_integer, said)),
                    "a list of integers from 0 on"),
     "names": (lambda said: type(said) is list and all(map(_is_name, said)),

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """tensordict.TensorDict in and out. Only imported when the program uses tensordict itself.
 
-Nested TensorDicts, batch sizes, names of dimensions, devices, non-tensor data and stacks of it,
-lazy stacks and registered tensorclasses come out as they went in. What a TensorDict of Tendon has
-no word for is written beside its entries, under one reserved name; C++ programs see it as a value.
+Nested TensorDicts, batch sizes, names of dimensions, devices, lock states, non-tensor data and
+stacks of it, lazy stacks and registered tensorclasses come out as they went in. What a TensorDict
+of Tendon has no word for is written beside its entries, under one reserved name; C++ programs see
+it as a value.
+
+TensorDictPipe and TensorDictServer take the place of tensordict's own: td.send(pipe),
+await td.arecv(pipe).
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from ._mark import MARK
 from ._tendon import Tensor
 from ._tendon import TensorDict as Batch
 from ._tendon import _BatchLevel as Level
+from ._tensordict_pipe import TensorDictPipe as TensorDictPipe
+from ._tensordict_pipe import TensorDictServer as TensorDictServer
 
 _classes: dict[str, type] = {}
 # What Batch._of_levels takes: batch size, names of dimensions, entries (also such levels), values.
@@ -97,12 +103,16 @@ def _below(path: str, key: str) -> str:
     return f"{path}/{key}" if path else key
 
 
-def _to_level(data: Any, path: str, packed: _Packed | None, *, marked: bool) -> _Given:
+def _to_level(data: Any, path: str, packed: _Packed | None, *, marked: bool,
+              in_locked: bool = False) -> _Given:
     mark: dict[str, Any] = {}
     is_plain = type(data) is TensorDict
     if not is_plain and is_tensorclass(data):
         mark["class"] = _name_of(type(data))
         data = data._tensordict  # to_tensordict() would copy
+    is_locked = data.is_locked
+    if is_locked and not in_locked:
+        mark["locked"] = True  # and with it all below
     entries: dict[str, Any] = {}
     values: dict[str, Any] = {}
     batch_size, names = data.batch_size, data.names
@@ -112,7 +122,8 @@ def _to_level(data: Any, path: str, packed: _Packed | None, *, marked: bool) -> 
         batch_size, names = (), None  # the parts have their own, and may differ in shape
         for index, part in enumerate(data.tensordicts):
             below = packed.below(str(index)) if packed else None
-            entries[str(index)] = _to_level(part, _below(path, str(index)), below, marked=marked)
+            entries[str(index)] = _to_level(part, _below(path, str(index)), below, marked=marked,
+                                            in_locked=is_locked)
     else:
         if data.device is not None and data.device.type == "cpu":
             mark["device"] = "cpu"
@@ -126,7 +137,8 @@ def _to_level(data: Any, path: str, packed: _Packed | None, *, marked: bool) -> 
                 entries[key] = item
             elif _is_level(item):
                 below = packed.below(key) if packed else None
-                entries[key] = level = _to_level(item, _below(path, key), below, marked=marked)
+                entries[key] = level = _to_level(item, _below(path, key), below, marked=marked,
+                                                 in_locked=is_locked)
                 has_stack = has_stack or level[0] != item.batch_size
             else:
                 values[key] = _to_value(item, _below(path, key), mark, key)
@@ -156,15 +168,35 @@ def _to_value(item: Any, path: str, mark: dict[str, Any], key: str) -> Any:
     return item
 
 
-def from_batch(batch: Batch) -> Any:
-    """A tensordict.TensorDict (or what was registered) on the memory of `batch`."""
-    return _from_level(batch._levels(), "")
+def from_batch(batch: Batch, device: Any = None) -> Any:
+    """A tensordict.TensorDict (or what was registered) on the memory of `batch`, or on the device."""
+    locked: list[tuple[str, ...]] = []
+    made = _from_level(batch._levels(), (), locked)
+    if device is not None:
+        made = made.to(device)
+    for names in locked:  # last, since nothing is put into what is locked, and what is put in may be copied
+        _at(made, names).lock_()
+    return made
 
 
-def _from_level(level: Level, path: str) -> Any:
+def _at(made: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        if is_tensorclass(made):
+            made = made._tensordict
+        is_stack = isinstance(made, LazyStackedTensorDict)
+        made = made.tensordicts[int(name)] if is_stack else made.get(name)
+    return made
+
+
+def _from_level(level: Level, names: tuple[str, ...], locked: list[tuple[str, ...]]) -> Any:
+    path = "/".join(names)
     mark = _mark.read(level, path)
+    if "locked" in mark:
+        locked.append(names)
     level.values.pop(MARK, None)
-    made = (_from_parts if "stack_dim" in mark else _from_entries)(level, mark, path)
+    below = {name: _from_level(entry, (*names, name), locked)
+             for name, entry in level.entries.items() if isinstance(entry, Level)}
+    made = (_from_parts if "stack_dim" in mark else _from_entries)(level, mark, below, path)
     if "class" not in mark:
         return made
     if mark["class"] not in _classes:
@@ -177,9 +209,9 @@ def _from_level(level: Level, path: str) -> Any:
         _mark.refuse(path, f"the entries are no {mark['class']}: {unfit}", unfit)
 
 
-def _from_parts(level: Level, mark: dict[str, Any], path: str) -> LazyStackedTensorDict:
-    parts = [_from_level(level.entries[str(i)], _below(path, str(i)))
-             for i in range(len(level.entries))]
+def _from_parts(level: Level, mark: dict[str, Any], below: dict[str, Any],
+                path: str) -> LazyStackedTensorDict:
+    parts = [below[str(i)] for i in range(len(level.entries))]
     try:
         return LazyStackedTensorDict(*parts, stack_dim=mark["stack_dim"],
                                      stack_dim_name=mark["stack_name"])
@@ -187,11 +219,9 @@ def _from_parts(level: Level, mark: dict[str, Any], path: str) -> LazyStackedTen
         _mark.refuse(path, f"the batches beside it cannot be stacked: {unfit}", unfit)
 
 
-def _from_entries(level: Level, mark: dict[str, Any], path: str) -> TensorDict:
-    tensors, others = level.entries, level.values
-    for key, entry in tensors.items():
-        if isinstance(entry, Level):
-            tensors[key] = _from_level(entry, _below(path, key))
+def _from_entries(level: Level, mark: dict[str, Any], below: dict[str, Any],
+                  path: str) -> TensorDict:
+    tensors, others = level.entries | below, level.values
     if not mark:
         made = TensorDict(tensors, batch_size=level.batch_size, names=level.names)
     else:

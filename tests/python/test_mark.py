@@ -47,6 +47,8 @@ MALFORMED = {
     "device meta": (batch([{"device": "meta"}]), "device is 'meta'; legal is 'cpu'"),
     "device cuda": (batch([{"device": "cuda:0"}]), "device is 'cuda:0'; legal is 'cpu'"),
     "device number": (batch([{"device": 3}]), "device is 3; legal is 'cpu'"),
+    "locked number": (batch([{"locked": 1}]), "locked is 1; legal is True"),
+    "locked false": (batch([{"locked": False}]), "locked is False; legal is True"),
     "device none": (batch([{"device": None}]), "device is None; legal is 'cpu'"),
     "class number": (batch([{"class": 5}]), "class is 5; legal is module.Name"),
     "class that is no name": (batch([{"class": "os.system('x')"}]), "class is .*; legal is module.Name"),

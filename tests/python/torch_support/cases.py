@@ -643,3 +643,12 @@ def checks_nan(rank, size, folder) -> str:
     except RuntimeError as error:
         return str(error)
     raise AssertionError("NaN was reduced")
+
+
+# tensordict's verbs
+
+
+def verbs(rank, size) -> None:
+    from . import verbs as of_tensordict  # imports tensordict, which the other cases need not
+
+    of_tensordict.run(rank, size)

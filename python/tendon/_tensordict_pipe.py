@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipe and the server that tensordict's verbs know: td.send(pipe), td.arecv(pipe) and its kin."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import EllipsisType
+from typing import Any
+
+import torch
+from tensordict import (LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict,
+                        TensorDictBase, is_tensor_collection, is_tensorclass)
+
+from ._default import aconnect, listen
+from ._tendon import EndOfStream, HandlerFailed, Listener, Pipe, PipeClosed
+
+# td.send() and td.recv() take what they know for a pipe: a TensorDictPipe of tensordict's own,
+# which has no public name. Releases without one know no pipes there; td.asend() asks for no type.
+try:
+    from tensordict._ucxx import TensorDictPipe as _TheirPipe
+except ImportError:
+    _TheirPipe = object
+
+_log = logging.getLogger("tendon")
+_NO_TENSORS = (NonTensorData, NonTensorStack)
+
+
+class TensorDictPipe(_TheirPipe):  # type: ignore[misc, valid-type, unused-ignore]
+    """A tendon.Pipe for td.send(pipe), td.recv(pipe), td.asend(pipe) and td.arecv(pipe).
+
+    It takes the place of tensordict's own, which needs UCX: in programs that use that
+    one only the import changes. Both ends may differ in consolidated, and the other end may be
+    a program that uses a tendon.Pipe, in C++ too.
+
+    consolidated: what is received lies in one buffer that the receiver owns, and the same form
+    again arrives in the same TensorDict; the next receive overwrites it. False: each is
+    a new TensorDict on the memory it arrived in, without a copy.
+
+    listen, sends and receives wait for ever, unless they are given a timeout [s]; a peer that dies
+    ends them. connect and close wait as long as the default context says.
+    """
+
+    def __init__(self, pipe: Pipe, *, consolidated: bool = True) -> None:
+        if not isinstance(pipe, Pipe):
+            raise TypeError(f"pipe is {pipe!r}, a '{type(pipe).__qualname__}'; legal is a tendon.Pipe: "
+                            "connect() and listen() of TensorDictPipe make both")
+        self._pipe = pipe
+        self._consolidated = consolidated
+        self._received: Any = None
+        self._was_locked = False
+        self._closed = False
+
+    @classmethod
+    async def connect(cls, host: str, port: int, *, consolidated: bool = True,
+                      profile: str = "local", timeout: float | None | EllipsisType = ...) -> TensorDictPipe:
+        """Connects to one that listens, and waits until it does.
+
+        profile: "plaintext" for another host.
+        timeout: [s]; None: for ever; left out: that of the default context.
+        """
+        return cls(await aconnect(_address(host, port), timeout, profile=profile), consolidated=consolidated)
+
+    @classmethod
+    async def listen(cls, port: int, *, consolidated: bool = True, host: str = "127.0.0.1",
+                     profile: str = "local", timeout: float | None = None) -> TensorDictPipe:
+        """Waits for the first that connects; TensorDictServer serves more than one.
+
+        host, profile: "0.0.0.0" and "plaintext" are for clients of other hosts, without
+        encryption and for everybody who can reach the port.
+        """
+        with listen(_address(host, port), profile=profile) as listener:
+            return cls(await listener.aaccept(timeout), consolidated=consolidated)
+
+    @property
+    def pipe(self) -> Pipe:
+        """The pipe itself."""
+        return self._pipe
+
+    @property
+    def closed(self) -> bool:
+        """True once this end was closed."""
+        return self._closed
+
+    def send(self, td: Any, timeout: float | None = None) -> None:
+        """td.send(pipe): returns when td may be changed."""
+        self._pipe.send(_checked(td), timeout)
+
+    async def asend(self, td: Any, timeout: float | None = None) -> None:
+        """td.asend(pipe)."""
+        await self._pipe.asend(_checked(td), timeout)
+
+    def recv(self, td: Any = None, *, device: object = None, timeout: float | None = None) -> Any:
+        """td.recv(pipe): what was sent, in td if that is consolidated and of the same form."""
+        return self._taken(self._pipe.recv(timeout, as_=TensorDict, device=device), td)
+
+    async def arecv(self, td: Any = None, *, device: object = None, timeout: float | None = None) -> Any:
+        """td.arecv(pipe)."""
+        return self._taken(await self._pipe.arecv(timeout, as_=TensorDict, device=device), td)
+
+    def close(self, timeout: float | None | EllipsisType = ...) -> None:
+        """Waits until the peer holds what was sent, and ends the pipe; it may be repeated."""
+        self._closed = True
+        try:
+            self._pipe.close(timeout)
+        except PipeClosed:
+            pass
+
+    async def aclose(self, timeout: float | None | EllipsisType = ...) -> None:
+        """close() in an event loop."""
+        self._closed = True
+        try:
+            await self._pipe.aclose(timeout)
+        except PipeClosed:
+            pass
+
+    def __aiter__(self) -> TensorDictPipe:
+        return self
+
+    async def __anext__(self) -> Any:
+        """To the end of the stream; every other end is raised."""
+        try:
+            return await self.arecv()
+        except (EndOfStream, PipeClosed):
+            raise StopAsyncIteration from None
+
+    def __enter__(self) -> TensorDictPipe:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._closed = True
+        self._pipe.__exit__(*exception)
+
+    async def __aenter__(self) -> TensorDictPipe:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self._closed = True
+        await self._pipe.__aexit__(*exception)
+
+    def __del__(self) -> None:
+        """tensordict's own closes here; a tendon.Pipe does so itself."""
+
+    def __repr__(self) -> str:
+        return f"TensorDictPipe({self._pipe!r})"
+
+    def _taken(self, came: Any, td: Any) -> Any:
+        if not self._consolidated:
+            return came
+        was_locked, self._was_locked = self._was_locked, came.is_locked
+        if was_locked == came.is_locked:
+            for target in (td, self._received):
+                if target is not None and _is_consolidated(target) and _copy_into(target, came):
+                    self._received = target
+                    return target
+        self._received = _owned(came)
+        return self._received
+
+
+class TensorDictServer:
+    """Serves several clients, each with a TensorDictPipe, in one event loop.
+
+    It listens from serve() or `async for pipe in server` on, until close().
+    """
+
+    def __init__(self, port: int, *, consolidated: bool = True, host: str = "127.0.0.1",
+                 profile: str = "local") -> None:
+        self._address = _address(host, port)
+        self._profile = profile
+        self._consolidated = consolidated
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def serve(self, on_connect: Callable[[TensorDictPipe], Awaitable[object]]) -> None:
+        """Runs on_connect(pipe) as a task for each client, until close(); those that run then go on.
+
+        One that raises ends its pipe: the exception is logged, and the client gets HandlerFailed with its text.
+        """
+        async for pipe in self:
+            task = asyncio.create_task(_serve(on_connect, pipe))
+            _tasks.add(task)
+            task.add_done_callback(_tasks.discard)
+
+    async def __aiter__(self) -> AsyncIterator[TensorDictPipe]:
+        if self._closed:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._stopped = self._loop.create_future()
+        with listen(self._address, profile=self._profile) as listener:
+            while (pipe := await self._next(listener)) is not None:
+                yield TensorDictPipe(pipe, consolidated=self._consolidated)
+
+    def close(self) -> None:
+        """Accepts no more; the pipes of the clients stay open. From any thread."""
+        self._closed = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop)
+
+    async def aclose(self) -> None:
+        """close()."""
+        self.close()
+
+    async def __aenter__(self) -> TensorDictServer:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.close()
+
+    async def _next(self, listener: Listener) -> Pipe | None:
+        if self._closed or self._stopped is None:
+            return None
+        accepting = asyncio.ensure_future(listener.aaccept(None))
+        try:
+            await asyncio.wait((accepting, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+            return accepting.result() if accepting.done() else None
+        finally:
+            accepting.cancel()  # nothing where it is done
+
+    def _stop(self) -> None:
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+
+
+# An event loop holds the tasks of handlers weakly.
+_tasks: set[asyncio.Task[None]] = set()
+
+
+async def _serve(on_connect: Callable[[TensorDictPipe], Awaitable[object]], pipe: TensorDictPipe) -> None:
+    try:
+        await on_connect(pipe)
+        await pipe.aclose()
+    except Exception as failure:
+        _log.exception("the handler of %r failed", pipe)
+        pipe.pipe.cancel(HandlerFailed(f"{failure!r}"))
+    except BaseException:
+        pipe.pipe.cancel()
+        raise
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _checked(td: Any) -> Any:
+    if isinstance(td, TensorDictBase) or (is_tensor_collection(td) and not isinstance(td, _NO_TENSORS)):
+        return td
+    raise TypeError(f"td is {td!r}, a '{type(td).__qualname__}'; legal is a TensorDict or a tensorclass: "
+                    "a tendon.Pipe takes every mapping")
+
+
+# What is received into
+
+
+def _content(td: Any) -> Any:
+    return td._tensordict if is_tensorclass(td) else td
+
+
+def _is_consolidated(td: Any) -> bool:
+    return bool(_content(td).is_consolidated())
+
+
+# Words of the description that consolidate() makes: an entry of such a name would take their place.
+_WORDS = frozenset(("cls", "cls_metadata", "leaves", "non_tensors", "size", "_device", "_total_bytes"))
+
+
+def _owned(came: Any) -> Any:
+    """The same in one buffer of its own; as it came where tensordict cannot describe that."""
+    if not _can_be_described(came):
+        return came
+    try:
+        owned = came.consolidate(metadata=True)
+    except KeyError:  # an element type for which the description has no word, such as float8
+        return came
+    if not came.is_locked:
+        owned = _unlocked(owned)
+    return owned if _collect(owned, came, []) else came
+
+
+def _unlocked(owned: Any) -> Any:
+    # unlock_() would take the mark of consolidation away; a copy that is unpickled has it unlocked. What
+    # is pickled was made here: classes in it are registered ones, and names are checked above.
+    return pickle.loads(pickle.dumps(owned))
+
+
+def _can_be_described(td: Any) -> bool:
+    td = _content(td)
+    if isinstance(td, LazyStackedTensorDict):
+        return all(map(_can_be_described, td.tensordicts))
+    return all(key not in _WORDS and not key.startswith("<NJT_")
+               and (not is_tensor_collection(entry) or isinstance(entry, _NO_TENSORS) or _can_be_described(entry))
+               for key, entry in td.items())
+
+
+def _copy_into(target: Any, came: Any) -> bool:
+    """False, and nothing is changed, unless both have the same form and the same values."""
+    pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+    if not _collect(target, came, pairs):
+        return False
+    with torch.no_grad():
+        for mine, theirs in pairs:
+            mine.copy_(theirs)
+    return True
+
+
+def _collect(target: Any, came: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    if type(target) is not type(came):
+        return False
+    target, came = _content(target), _content(came)
+    if isinstance(target, LazyStackedTensorDict):
+        mine, theirs = target.tensordicts, came.tensordicts
+        return (target.stack_dim == came.stack_dim and target.names == came.names and len(mine) == len(theirs)
+                and all(_collect(*both, pairs) for both in zip(mine, theirs, strict=True)))
+    if (target.batch_size != came.batch_size or target.names != came.names or target.device != came.device
+            or len(target.keys()) != len(came.keys())):
+        return False
+    for key, theirs in came.items():
+        mine = target.get(key, None)
+        if type(mine) is not type(theirs):
+            return False
+        if isinstance(theirs, torch.Tensor):
+            if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
+                return False
+            pairs.append((mine, theirs))
+        elif isinstance(theirs, _NO_TENSORS):
+            if mine.batch_size != theirs.batch_size or mine.tolist() != theirs.tolist():
+                return False
+        elif is_tensor_collection(theirs):
+            if not _collect(mine, theirs, pairs):
+                return False
+        elif mine != theirs:
+            return False
+    return True
