@@ -75,11 +75,12 @@ bool is_plain_tensordict(nb::handle object) {
 TensordictLevel::TensordictLevel(nb::handle object)
     : batch_size_(object.attr("batch_size")),
       names_(object.attr("names")),
-      device_(object.attr("device")) {}
+      device_(object.attr("device")),
+      is_locked_(nb::cast<bool>(object.attr("is_locked"))) {}
 
 bool TensordictLevel::equals(const TensordictLevel& other) const {
   return batch_size_.equal(other.batch_size_) && names_.equal(other.names_) &&
-         device_.equal(other.device_);
+         device_.equal(other.device_) && is_locked_ == other.is_locked_;
 }
 
 nb::object tensordict_items(nb::handle object) { return object.attr("items")(); }

@@ -28,6 +28,7 @@ class TensordictLevel {
   nb::object batch_size_;
   nb::object names_;
   nb::object device_;
+  bool is_locked_;
 };
 
 /// Entries of a TensorDict: a list or view of pairs. Precondition: is_plain_tensordict(object).

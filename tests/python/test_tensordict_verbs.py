@@ -88,6 +88,17 @@ def test_lock_state_and_names_survive(pair, what):
     assert locks(pair.there.recv(as_=TensorDict)["in"]) == locks(data)
 
 
+@pytest.mark.parametrize("level", ["whole", "below"])
+def test_the_same_again_in_another_lock_state(pair, level):
+    data = some()
+    part = data if level == "whole" else data.get("n")
+    for change in (None, None, part.lock_, None, part.unlock_, None):
+        if change is not None:
+            change()
+        pair.here.send(data)
+        assert locks(pair.there.recv(as_=TensorDict)) == locks(data)
+
+
 def test_what_arrives_locked_is_received_into(pair):
     mine = TensorDict({"a": torch.zeros(4)}, [4])
     pair.here.send(TensorDict({"a": torch.ones(4)}, [4]).lock_())
