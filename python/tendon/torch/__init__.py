@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from ._feed import FeedDataset as FeedDataset
     from ._feed import FeedGap as FeedGap
     from ._feed import feed as feed
+    from ._loader import DataLoader as DataLoader
 
-_MODULES = {"FeedDataset": "_feed", "FeedGap": "_feed", "Feeder": "_feed", "feed": "_feed"}
+_MODULES = {"DataLoader": "_loader", "FeedDataset": "_feed", "FeedGap": "_feed", "Feeder": "_feed", "feed": "_feed"}
 __all__ = ["create", "register", *_MODULES]
 
 
