@@ -330,6 +330,55 @@ def test_wrong_arguments_are_torchs_errors(options, error):
         DataLoader(Numbers(), **options)
 
 
+class Photos(Numbers):
+    """Collated by torch's default_collate into tensors of every size."""
+
+    def __getitem__(self, number: int):
+        if self.count == 9 and number == 4:
+            return {"image": torch.ones(7)}
+        return {"image": torch.full((3, 40, 40), number, dtype=torch.uint8), "label": number,
+                "array": np.full((1000, 2), float(number)), "pair": (torch.full((2000,), number > 3), "name"),
+                "grad": torch.ones(2000, requires_grad=True).detach()}
+
+
+def test_collated_batches_are_made_where_the_parent_reads_them():
+    wanted, got = both(Photos(24), batch_size=4)
+    assert same(got, wanted)
+    got[0][0]["image"][0] = 9  # it may be written
+
+
+def test_batch_that_cannot_be_collated_leaves_the_others_whole():
+    batches = iter(DataLoader(Photos(9), batch_size=3, num_workers=1, timeout=PATIENCE_S))
+    assert same(next(batches), data.default_collate([Photos()[each] for each in range(3)]))
+    with pytest.raises((RuntimeError, KeyError), match="in DataLoader worker process 0"):
+        next(batches)
+    assert same(next(batches), data.default_collate([Photos()[each] for each in range(6, 9)]))
+
+
+class Keeps(Numbers):
+    """Its workers keep what default_collate has made, and give it again."""
+
+    kept = None
+
+    def __getitem__(self, number: int):
+        if self.kept is None:
+            self.kept = data.default_collate([torch.arange(100_000.0)])
+        return self.kept
+
+    def collate(self, batch):
+        return self[0]
+
+
+@pytest.mark.parametrize("collate", [False, True])
+def test_what_a_worker_keeps_is_not_the_memory_of_the_parent(collate):
+    dataset = Keeps(40)
+    loader = DataLoader(dataset, batch_size=2 if collate else None, num_workers=1,
+                        collate_fn=dataset.collate if collate else None)
+    for batch in loader:
+        assert torch.equal(batch, torch.arange(100_000.0)[None])
+        batch.zero_()
+
+
 PARENT = """
 import os, sys, torch, tendon.torch
 

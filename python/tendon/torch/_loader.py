@@ -15,6 +15,8 @@ import torch
 import torch.multiprocessing
 import torch.utils.data
 from torch._utils import ExceptionWrapper
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from .. import _tendon
@@ -69,11 +71,12 @@ class _Lane:
     def __init__(self) -> None:
         self.pipe: _tendon.Pipe | None = None
         self._future: _tendon.Future[_tendon.Message] | None = None
+        self._arrivals = _parcels.Arrivals()
 
     def put(self, asked: Any) -> None:
         assert self.pipe is not None
         try:
-            _parcels.send(self.pipe, asked, None)
+            _parcels.send(self.pipe, asked)
         except (_tendon.PeerLost, _tendon.EndOfStream, _tendon.Cancelled, _tendon.PipeClosed):
             pass  # the next batch says how the worker ended
 
@@ -86,11 +89,17 @@ class _Lane:
 
     def get(self, timeout: float) -> Any:
         assert self.pipe is not None
-        if self._future is None:
-            return _parcels.load(self.pipe.recv_message(timeout))
-        message = self._future.result(timeout)
-        self._future = None
-        return _parcels.load(message)
+        end = time.monotonic() + timeout
+        while True:
+            left = max(0.0, end - time.monotonic())
+            if self._future is None:
+                message = self.pipe.recv_message(left)
+            else:
+                message = self._future.result(left)
+                self._future = None
+            whole = self._arrivals.take(message)
+            if whole is not None:
+                return whole[0]
 
     def cancel_join_thread(self) -> None:
         """For torch: there is no thread."""
@@ -266,23 +275,46 @@ class _Worker:
     def __init__(self, pipe: _tendon.Pipe, number: int) -> None:
         self._pipe = pipe
         self._number = number
+        self._loans = _parcels.Loans(pipe)
+        self._arrivals = _parcels.Arrivals()
+
+    def collate(self, batch: Any) -> Any:
+        """default_collate, into memory that the parent reads: nobody here sees the batch before it is sent."""
+        if default_collate_fn_map[torch.Tensor] is _stack:
+            return collate(batch, collate_fn_map={**default_collate_fn_map, torch.Tensor: self._stack_lent})
+        return default_collate(batch)  # the program has its own way with tensors
+
+    def _stack_lent(self, batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
+        first = batch[0]
+        if (first.device.type != "cpu" or first.layout != torch.strided or first.is_quantized
+                or any(type(each) is not torch.Tensor or each.dtype != first.dtype or each.requires_grad
+                       for each in batch)):
+            return torch.stack(batch, 0)
+        out = self._loans.empty((len(batch), *first.shape), first.dtype)
+        return torch.stack(batch, 0) if out is None else torch.stack(batch, 0, out=out)
 
     def get(self, timeout: float | None = None) -> Any:
         """The parent says when to end, or its death does."""
         try:
-            return _parcels.load(self._pipe.recv_message(None))
+            while True:
+                whole = self._arrivals.take(self._pipe.recv_message(None))
+                if whole is not None:
+                    return whole[0]
         except (_tendon.PeerLost, _tendon.EndOfStream, _tendon.Cancelled):
             raise SystemExit(0) from None
 
     def put(self, made: tuple[Any, Any]) -> None:
         try:
             try:
-                _parcels.send(self._pipe, made, None)
+                if isinstance(made[1], ExceptionWrapper):
+                    self._loans.drop()
+                _parcels.send(self._pipe, made, self._loans)
             except (_tendon.PeerLost, _tendon.EndOfStream, _tendon.Cancelled):
                 raise SystemExit(0) from None
             except Exception:  # an object without a pickle, a batch beyond the cap
                 failure = ExceptionWrapper(where=f"in DataLoader worker process {self._number}")
-                _parcels.send(self._pipe, (made[0], failure), None)
+                self._loans.drop()
+                _parcels.send(self._pipe, (made[0], failure))
         except (_tendon.PeerLost, _tendon.EndOfStream, _tendon.Cancelled):
             raise SystemExit(0) from None
 
@@ -305,4 +337,12 @@ def _work(address: str, token: bytes, number: int, target: Any, places: tuple[An
             return  # it left before
         raise
     end = _Worker(pipe, number)
-    target(*(end if isinstance(each, (_Asked, _Made)) else each for each in places))
+    if default_collate_fn_map[torch.Tensor] is collate_tensor_fn:
+        # That of torch makes memory for its queues, which is new for each batch.
+        default_collate_fn_map[torch.Tensor] = _stack
+    target(*(end if isinstance(each, (_Asked, _Made)) else end.collate if each is default_collate else each
+             for each in places))
+
+
+def _stack(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
+    return torch.stack(batch, 0)

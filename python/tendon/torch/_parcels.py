@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import threading
 from multiprocessing.reduction import ForkingPickler
@@ -20,14 +21,18 @@ _INLINE_BYTES = 4096
 _PICKLE_STEP = 1024
 _PICKLE = "pickle"
 
+# A message that lies in a loan, and belongs to the pickle that follows.
+_LENT = "lent"
+
 _taken = threading.local()  # what lies beside the pickle that this thread loads
 
 
 class _Pickler(ForkingPickler):
     """Takes dense tensors of the CPU out; what else torch can share between processes, it shares."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, loans: Loans | None) -> None:
         super().__init__(file, 5, True, self._buffer)
+        self._loans = loans
         self.tensors: list[torch.Tensor] = []
         self.buffers: list[memoryview] = []
 
@@ -37,6 +42,10 @@ class _Pickler(ForkingPickler):
         if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu" or (
                 value.requires_grad or value.is_quantized):
             return NotImplemented
+        if self._loans is not None:
+            place = self._loans.place_of(value)
+            if place is not None:
+                return _lent, (place, value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
         if not value.numel():
             return _empty, (value.dtype, tuple(value.shape), value.stride())
         value = value.resolve_conj().resolve_neg()
@@ -71,29 +80,81 @@ def _beside(place: int, dtype: torch.dtype, shape: tuple[int, ...], stride: tupl
     return flat.view(dtype).as_strided(shape, stride)
 
 
-def send(pipe: _tendon.Pipe, value: Any, timeout: float | None) -> None:
+def _lent(place: int, dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
+    flat: torch.Tensor = torch.from_dlpack(_taken.lent[place])
+    return flat.view(dtype).as_strided(shape, stride, offset)
+
+
+class Loans:
+    """Tensors that were made where the peer will read them: for one that nobody keeps once it is sent."""
+
+    def __init__(self, pipe: _tendon.Pipe) -> None:
+        self._pipe = pipe
+        self._made: dict[int, tuple[_tendon.Loan, torch.Tensor]] = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        """None: it is small, or larger than a message may be."""
+        count = math.prod(shape) * dtype.itemsize
+        if count <= _INLINE_BYTES:
+            return None
+        try:
+            loan = self._pipe.loan({_LENT: ("uint8", (count,))}, None)
+        except _tendon.MessageTooLarge:
+            return None
+        flat = torch.from_numpy(loan[_LENT])
+        self._made[flat.data_ptr()] = (loan, flat)
+        return flat.view(dtype).view(shape)
+
+    def place_of(self, tensor: torch.Tensor) -> int | None:
+        """Which of the loans it lies in."""
+        start = tensor.untyped_storage().data_ptr()
+        return list(self._made).index(start) if start in self._made else None
+
+    def send(self) -> None:
+        for loan, _ in self._made.values():
+            self._pipe.send(loan, None)
+        self._made.clear()
+
+    def drop(self) -> None:
+        """Those of a batch that failed."""
+        self._made.clear()
+
+
+def send(pipe: _tendon.Pipe, value: Any, loans: Loans | None = None) -> None:
     """Raises what pickle raises, before anything is sent."""
     file = io.BytesIO()
-    pickler = _Pickler(file)
+    pickler = _Pickler(file, loans)
     pickler.dump(value)
     pickled = file.getbuffer()
+    if loans is not None:
+        loans.send()
     if not pickler.tensors and not pickler.buffers:
-        pipe.send(pickled, timeout)
+        pipe.send(pickled, None)
         return
     padded = bytearray(-(-len(pickled) // _PICKLE_STEP) * _PICKLE_STEP)
     padded[:len(pickled)] = pickled  # a pickle ends where it says that it ends
     parts: dict[str, Any] = {f"t{place}": each for place, each in enumerate(pickler.tensors)}
     parts.update((f"b{place}", each) for place, each in enumerate(pickler.buffers))
-    pipe.send({_PICKLE: padded, **parts}, timeout)
+    pipe.send({_PICKLE: padded, **parts}, None)
 
 
-def load(message: _tendon.Message) -> Any:
-    """What was sent by an own process: pickles are taken from nobody else."""
-    batch = message.batch
-    if batch is None:
-        return pickle.loads(message.bytes)
-    _taken.batch = batch
-    try:
-        return pickle.loads(batch[_PICKLE], buffers=[batch[key] for key in batch if key.startswith("b")])
-    finally:
-        del _taken.batch
+class Arrivals:
+    """Puts together what send() took apart. Pickles are taken from own processes, and from nobody else."""
+
+    def __init__(self) -> None:
+        self._lent: list[Any] = []
+
+    def take(self, message: _tendon.Message) -> tuple[Any] | None:
+        """The object in a tuple; None: more of it is to come."""
+        batch = message.batch
+        if batch is not None and _LENT in batch:
+            self._lent.append(batch[_LENT])
+            return None
+        _taken.batch, _taken.lent = batch, self._lent
+        self._lent = []
+        try:
+            if batch is None:
+                return (pickle.loads(message.bytes),)
+            return (pickle.loads(batch[_PICKLE], buffers=[batch[key] for key in batch if key.startswith("b")]),)
+        finally:
+            del _taken.batch, _taken.lent
