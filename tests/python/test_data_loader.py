@@ -2,7 +2,6 @@
 """tendon.torch.DataLoader beside torch's: the same batches, order, seeds and errors, handed over by pipes."""
 
 import collections
-import multiprocessing
 import os
 import random
 import signal
@@ -300,21 +299,22 @@ class Large(Numbers):
 
 def test_left_early_no_worker_and_no_batch_stays():
     loader = DataLoader(Large(100), batch_size=None, num_workers=2, prefetch_factor=20)
-    for batch in loader:
-        assert int(batch[-1]) == 0
-        break
-    assert eventually(lambda: not multiprocessing.active_children())
+    batches = iter(loader)
+    workers = batches._workers
+    assert int(next(batches)[-1]) == 0
+    del batches
+    assert not [each for each in workers if each.is_alive()]
 
 
 def test_persistent_workers_live_on_and_drop_what_was_left_over():
     loader = DataLoader(Numbers(8), num_workers=2, persistent_workers=True, timeout=PATIENCE_S)
     batches = iter(loader)
-    pids = [worker.pid for worker in batches._workers]
+    workers = list(batches._workers)
     assert [int(next(batches)[0, 0]) for _ in range(3)] == [0, 1, 2]
     assert [int(each[0, 0]) for each in loader] == list(range(8))
-    assert [worker.pid for worker in loader._iterator._workers] == pids
+    assert loader._iterator._workers == workers
     del batches, loader
-    assert eventually(lambda: not multiprocessing.active_children())
+    assert not [each for each in workers if each.is_alive()]
 
 
 def test_pinned_memory_is_refused_where_torch_would_pin(monkeypatch):
