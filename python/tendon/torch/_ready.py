@@ -17,10 +17,11 @@ def first_done(context: Context, futures: Sequence[Future[Any]], timeout: float 
     timeout: seconds, None for ever. No event loop may wait for this Context.
     """
     end = None if timeout is None else time.monotonic() + timeout
+    watched: Any = context  # the stub has no _arm
     poller = select.poll()
     poller.register(context.fileno(), select.POLLIN)
     while True:
-        context._arm()  # takes back the signal before the look, so that none is lost after it
+        watched._arm()  # takes back the signal before the look, so that none is lost after it
         for place, future in enumerate(futures):
             if future.done():
                 return place
