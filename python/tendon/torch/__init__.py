@@ -12,7 +12,26 @@ that is installed. Without it a slower one in Python serves, and warns once.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._feed import Feeder as Feeder
+    from ._feed import FeedDataset as FeedDataset
+    from ._feed import FeedGap as FeedGap
+    from ._feed import feed as feed
+    from ._loader import DataLoader as DataLoader
+
+_MODULES = {"DataLoader": "_loader", "FeedDataset": "_feed", "FeedGap": "_feed", "Feeder": "_feed", "feed": "_feed"}
+__all__ = ["create", "register", *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch imports it at its first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def register() -> None:

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures tendon.torch.DataLoader beside torch's: batches a second of the same dataset, whose samples are made already.
+
+The loaders take turns, round by round, in one process; figures are medians over the rounds. With a Python that has
+torch and the package.
+"""
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+import time
+import warnings
+
+import torch
+import torch.utils.data
+
+import tendon.torch
+
+# Bytes of a batch, of as many samples, in how many batches of one round.
+SIZES = {1 << 10: 3000, 100 << 20: 30}
+SAMPLES = 4
+WARM_UP = 6  # one of so many batches is taken before
+
+
+class Made(torch.utils.data.Dataset):
+    """As from a cache in memory: what is measured is the way from the workers, and the collation there."""
+
+    def __init__(self, sample_bytes: int, count: int) -> None:
+        self.samples = torch.ones(SAMPLES, sample_bytes // 4)
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return self.samples[number % SAMPLES]
+
+
+def measure_round(kind: type, size_bytes: int, batches: int, workers: int) -> float:
+    """Batches a second, once the workers run."""
+    before = max(workers * 2, batches // WARM_UP)
+    loader = kind(Made(size_bytes // SAMPLES, (before + batches) * SAMPLES), batch_size=SAMPLES, num_workers=workers)
+    taken = iter(loader)
+    for _ in range(before):
+        next(taken)
+    began = time.perf_counter()
+    for batch in taken:
+        assert batch[0, 0] == 1
+        del batch
+    return batches / (time.perf_counter() - began)
+
+
+def processor() -> str:
+    with open("/proc/cpuinfo") as lines:
+        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+                    platform.processor())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--raw", action="store_true", help="the figure of each round too")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    print(f"DataLoader, batches of {SAMPLES} samples of f32, {asked.rounds} rounds, torch {torch.__version__}, "
+          f"{os.cpu_count()} CPUs: {processor()}; load {os.getloadavg()[0]:.1f}", flush=True)
+    print("| batch [bytes] | workers | torch [batches/s] | tendon [batches/s] | times faster (least to most of the rounds) |")
+    print("|---|---|---|---|---|")
+    for size_bytes, batches in SIZES.items():
+        for workers in asked.workers:
+            found: dict[type, list[float]] = {torch.utils.data.DataLoader: [], tendon.torch.DataLoader: []}
+            for _ in range(asked.rounds):
+                for kind, figures in found.items():
+                    figures.append(measure_round(kind, size_bytes, batches, workers))
+            theirs, ours = found.values()
+            ratios = sorted(our / their for our, their in zip(ours, theirs))
+            print(f"| {size_bytes} | {workers} | {statistics.median(theirs):.1f} | {statistics.median(ours):.1f} | "
+                  f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |", flush=True)
+            if asked.raw:
+                print(f"  torch {[round(each, 1) for each in theirs]}, tendon {[round(each, 1) for each in ours]}",
+                      flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
