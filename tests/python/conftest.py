@@ -31,6 +31,10 @@ LONG_FILES = ("test_examples.py", "test_engine_faults.py", "test_engine_run.py",
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG_FILES)
+    # Processes that share the files have to give each test the same name.
+    named_by_address = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if named_by_address:
+        raise pytest.UsageError(f"the names of tests have addresses in them; give their parameters ids: {named_by_address}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -98,15 +98,20 @@ def both(dataset, **options):
     {}, {"num_workers": 1}, {"num_workers": 0}, {"num_workers": 3, "batch_size": 4}, {"shuffle": True, "batch_size": 3},
     {"batch_size": 4, "drop_last": True}, {"batch_size": None}, {"sampler": [3, 1, 4, 1, 5]},
     {"batch_sampler": [[1, 2], [3], [], [4, 5, 6]], "collate_fn": list}, {"persistent_workers": True, "shuffle": True},
-    {"prefetch_factor": 5, "num_workers": 3}, {"pin_memory": True}, {"generator": torch.Generator().manual_seed(3)},
-    {"sampler": data.WeightedRandomSampler([1.0] * 10, 7)}], ids=str)
+    {"prefetch_factor": 5, "num_workers": 3}, {"pin_memory": True}], ids=str)
 def test_batches_order_and_samplers_are_those_of_torch(options):
-    if "generator" in options:
-        options = {"generator": torch.Generator(), "shuffle": True}
-        wanted = list(data.DataLoader(Numbers(), num_workers=2, generator=torch.Generator().manual_seed(3), shuffle=True))
-        got = list(DataLoader(Numbers(), num_workers=2, generator=torch.Generator().manual_seed(3), shuffle=True))
-    else:
-        wanted, got = both(Numbers(), **options)
+    wanted, got = both(Numbers(), **options)
+    assert same(got, wanted)
+
+
+def test_samplers_that_draw_are_those_of_torch():
+    wanted, got = both(Numbers(), sampler=data.WeightedRandomSampler([1.0] * 10, 7))
+    assert same(got, wanted)
+
+
+def test_a_generator_is_used_as_by_torch():
+    wanted, got = (list(loader(Numbers(), num_workers=2, generator=torch.Generator().manual_seed(3), shuffle=True))
+                   for loader in (data.DataLoader, DataLoader))
     assert same(got, wanted)
 
 
