@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import copyreg
 import logging
-import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import EllipsisType
 from typing import Any
@@ -280,9 +280,13 @@ def _owned(came: Any) -> Any:
 
 
 def _unlocked(owned: Any) -> Any:
-    # unlock_() would take the mark of consolidation away; a copy that is unpickled has it unlocked. What
-    # is pickled was made here: classes in it are registered ones, and names are checked above.
-    return pickle.loads(pickle.dumps(owned))
+    # unlock_() would take the mark of consolidation away. The call that copies are made by returns
+    # one on the same buffer, in the lock state from before consolidate().
+    reduce = copyreg.dispatch_table.get(type(owned))
+    if reduce is None:
+        return owned
+    make, parts = reduce(owned)[:2]
+    return make(*parts)
 
 
 def _can_be_described(td: Any) -> bool:
