@@ -21,7 +21,7 @@ from conftest import PATIENCE_S, SANITIZED, eventually
 from engine_support import ENGINE
 from engine_support.byte_tokenizer import METADATA, byte_tokenizer
 from engine_support.fake_controller import FakeController, accepted, done, status, tokens
-from engine_support.served_front import ServedFront
+from engine_support.served_front import ServedFront, starting_fronts
 from engine import convert
 from engine.config import LlamaConfig
 from engine.front import door, source
@@ -44,20 +44,8 @@ def reply_at_once(submit: dict):
 
 @pytest.fixture
 def start():
-    made = []
-
-    def begin(limits: Limits, reply=reply_at_once) -> tuple[ServedFront, FakeController]:
-        controller = FakeController(reply)
-        controller.status = status()
-        made.append(controller)
-        front = ServedFront(controller.address, TOKENIZER, limits)
-        made.append(front)
-        assert eventually(lambda: front.link.status is not None)
-        return front, controller
-
-    yield begin
-    for one in reversed(made):
-        one.close()
+    with starting_fronts(TOKENIZER) as begin:
+        yield lambda limits, reply=reply_at_once: begin(reply, limits)
 
 
 def port_of(front: ServedFront) -> int:

@@ -21,7 +21,7 @@ from conftest import PATIENCE_S, SANITIZED, eventually, free_address
 from engine_support import ENGINE
 from engine_support.byte_tokenizer import byte_tokenizer
 from engine_support.fake_controller import FakeController, accepted, done, status, tokens
-from engine_support.served_front import ServedFront
+from engine_support.served_front import ServedFront, starting_fronts
 from engine.front.limits import Limits
 
 pytestmark = pytest.mark.skipif(SANITIZED, reason="HTTP libraries of others, which are no part of the package")
@@ -53,20 +53,8 @@ def says(text: str, reason: str = "stop", one_by_one: bool = True):
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    made = []
-
-    def begin(reply=None, limits: Limits = Limits(), **changed) -> tuple[ServedFront, FakeController]:
-        controller = FakeController(reply)
-        controller.status = status(**changed)
-        made.append(controller)
-        front = ServedFront(controller.address, TOKENIZER, limits)
-        made.append(front)
-        assert eventually(lambda: front.link.status is not None)
-        return front, controller
-
-    yield begin
-    for one in reversed(made):
-        one.close()
+    with starting_fronts(TOKENIZER) as begin:
+        yield begin
 
 
 def client(front: ServedFront, **options) -> "openai.OpenAI":

@@ -2,8 +2,12 @@
 """The front in this process, in an event loop on a thread of its own."""
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Callable, Iterator
 
+from conftest import eventually
+from engine_support.fake_controller import FakeController, status
 from engine.front.asked import Model
 from engine.front.limits import Limits
 from engine.front.serving import Running, running
@@ -39,3 +43,22 @@ class ServedFront:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._ended.set)
             self._thread.join()
+
+
+@contextlib.contextmanager
+def starting_fronts(tokenizer: Tokenizer) -> Iterator[Callable[..., tuple[ServedFront, FakeController]]]:
+    """Starts fronts, each with a controller that replies by `reply` and has a status with those changes."""
+    made: list[ServedFront | FakeController] = []
+
+    def begin(reply=None, limits: Limits = Limits(), **changed) -> tuple[ServedFront, FakeController]:
+        controller = FakeController(reply)
+        controller.status = status(**changed)
+        made.append(controller)
+        front = ServedFront(controller.address, tokenizer, limits)
+        made.append(front)
+        assert eventually(lambda: front.link.status is not None)
+        return front, controller
+
+    yield begin
+    for one in reversed(made):
+        one.close()
