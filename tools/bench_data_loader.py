@@ -8,7 +8,6 @@ torch and the package.
 
 import argparse
 import os
-import platform
 import statistics
 import sys
 import time
@@ -18,6 +17,7 @@ import torch
 import torch.utils.data
 
 import tendon.torch
+from bench import cpu_model
 
 # Bytes of a batch, of as many samples, in how many batches of one round.
 SIZES = {1 << 10: 3000, 100 << 20: 30}
@@ -53,12 +53,6 @@ def measure_round(kind: type, size_bytes: int, batches: int, workers: int) -> fl
     return batches / (time.perf_counter() - began)
 
 
-def processor() -> str:
-    with open("/proc/cpuinfo") as lines:
-        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
-                    platform.processor())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
@@ -68,7 +62,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     print(f"DataLoader, batches of {SAMPLES} samples of f32, {asked.rounds} rounds, torch {torch.__version__}, "
-          f"{os.cpu_count()} CPUs: {processor()}; load {os.getloadavg()[0]:.1f}", flush=True)
+          f"{os.cpu_count()} CPUs: {cpu_model()}; load {os.getloadavg()[0]:.1f}", flush=True)
     print("| batch [bytes] | workers | torch [batches/s] | tendon [batches/s] | times faster (least to most of the rounds) |")
     print("|---|---|---|---|---|")
     for size_bytes, batches in SIZES.items():

@@ -8,7 +8,6 @@ tools/bench_torch.sh, with a Python that has torch and the package.
 
 import argparse
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+
+from bench import cpu_model
 
 # Bytes, and calls in one round.
 SIZES = {8: 2000, 1 << 10: 2000, 1 << 20: 100, 32 << 20: 8}
@@ -63,12 +64,6 @@ def report(found: dict[tuple[str, int], list[float]]) -> None:
               f"{statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f}) |", flush=True)
 
 
-def processor() -> str:
-    with open("/proc/cpuinfo") as lines:
-        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
-                    platform.processor())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
@@ -76,7 +71,7 @@ def main() -> None:
     parser.add_argument("--half", choices=["extension", "python"], default="extension")
     asked = parser.parse_args()
     print(f"all_reduce (MAX of f32), {asked.ranks} ranks, {asked.rounds} rounds, torch {torch.__version__}, the {asked.half}, "
-          f"{os.cpu_count()} CPUs: {processor()}; load {os.getloadavg()[0]:.1f}", flush=True)
+          f"{os.cpu_count()} CPUs: {cpu_model()}; load {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(measure_rank, (asked.ranks, folder, asked.rounds, asked.half), asked.ranks)
 
