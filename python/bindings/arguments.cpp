@@ -13,7 +13,7 @@
 namespace tendon::python {
 namespace {
 
-/// What stands for an argument that was not given.
+/// The mark of an argument that was not given.
 nb::object nothing() { return nb::borrow(Py_NotImplemented); }
 
 [[noreturn]] void explain(nb::handle function, nb::handle self, const LastArgument& first,

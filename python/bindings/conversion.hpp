@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a receive makes of a batch: `as_=` and `device=`.
+// The form in which a receive returns a batch: `as_=` and `device=`.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,14 +10,15 @@ namespace tendon::python {
 
 namespace nb = nanobind;
 
-/// What `as_` and `device` name, for converted(). It is asked before the wait: a mistake should not
-/// need a message to be noticed. TypeError, and UnsupportedDevice for every device but the CPU.
+/// The conversion that `as_` and `device` name, for converted(). A receive asks before it waits: a
+/// mistake should not need a message to be noticed. TypeError, and UnsupportedDevice for every
+/// device but the CPU.
 [[nodiscard]] nb::object conversion_from(nb::handle as, nb::handle device);
 
-/// That, made of a batch; None: the batch itself.
+/// A batch in the form of that conversion; None: the batch itself.
 [[nodiscard]] nb::object converted(TensorDict batch, nb::handle conversion);
 
-/// What tendon._each has: an iterator of what `source`.recv() and arecv() return.
+/// A tendon._each.Each: an iterator over the batches that `source`.recv() and arecv() return.
 [[nodiscard]] nb::object each_of(nb::object source, nb::object timeout, nb::dict arguments);
 
 }  // namespace tendon::python

@@ -34,7 +34,7 @@ std::string member_text(const Group& group, std::optional<GroupRank> rank) {
   return text;
 }
 
-/// What an asynchronous message says whose time is over.
+/// The words of an isend that timed out.
 std::string not_sent(const Group& group, const To& to) {
   return "isend on group \"" + group.name() + "\": the message was not sent to " +
          member_text(group, to.rank) + " before the deadline";

@@ -16,8 +16,8 @@ namespace nb = nanobind;
 /// What a collective does to an argument.
 enum class Touch : std::uint8_t { reads, changes };
 
-/// What a generator or another iterator yields, and the values of a dict, as a list; everything
-/// else as it is. A collective looks at its arguments more than once.
+/// The items of an iterator and the values of a dict as a list; everything else as it is. A
+/// collective looks at its arguments more than once.
 [[nodiscard]] nb::object taken_once(nb::object values);
 
 /// An argument of a collective: an array, a mapping of arrays, or a list of either. It shares their

@@ -140,7 +140,7 @@ nb::object recv(const PipeHandle& self, nb::object timeout, const std::string& m
   return converted_or_given_back(pipe, unwrap(std::move(batch)), as);
 }
 
-/// What an asynchronous receive says whose time is over.
+/// The words of an asynchronous receive that timed out.
 std::string nothing_came(const Pipe& pipe) {
   return "nothing came from " + pipe.peer().to_string() + " before the deadline";
 }

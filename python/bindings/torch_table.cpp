@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the extension for torch.distributed calls: see tendon/torch/native/table.hpp.
+// The functions that the extension for torch.distributed calls: see tendon/torch/native/table.hpp.
 #include <chrono>
 #include <limits>
 #include <memory>

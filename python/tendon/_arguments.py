@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from . import _tendon
 
-# What is legal where the type alone says too little, by the name of the argument.
+# The legal values where the type alone says too little, by the name of the argument.
 _TEXT = {
     "address": "text: '127.0.0.1:7000', '[::1]:7000', 'host:7000' or 'unix:/path'",
     "listen": "text: '127.0.0.1:0', or '' for nowhere or the default",

@@ -251,7 +251,7 @@ def _checked(td: Any) -> Any:
                     "a tendon.Pipe takes every mapping")
 
 
-# What is received into
+# Targets of a receive
 
 
 def _content(td: Any) -> Any:

@@ -63,7 +63,7 @@ std::string canonical(std::string_view path) {
   return format_path(*names).value_or(std::string(path));
 }
 
-// What the level has at which `path` is missing.
+// The names at the level at which `path` is missing.
 std::string names_of_level(const TensorDict& dict, std::string_view path) {
   const std::string whole = canonical(path);
   std::string place;

@@ -408,7 +408,7 @@ void Engine::take(std::uint64_t schedule_id, const std::vector<tendon::StepOutpu
 int Engine::end() {
   if (processes_) {
     processes_->start_no_more();
-    // One that has not joined would find that nobody listens, and say so.
+    // A worker that has not joined would find that nobody listens, and say so.
     for (const tendon::WorkerStatus& worker : controller_->status().workers) {
       if (worker.state == tendon::WorkerStatus::State::gone) processes_->kill(worker.rank);
     }

@@ -29,7 +29,7 @@ class Signals:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """What the block does is done whole: Ended is raised at its end."""
+        """The block runs to its end: Ended is raised there."""
         self._held = True
         try:
             yield

@@ -26,7 +26,7 @@ __all__ = ["create", "register", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch imports it at its first use."""
+    """Classes that need torch import it at their first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -43,7 +43,7 @@ class PythonBackend(c10d.Backend):
         self._pending: collections.deque[PythonWork] = collections.deque()
         _alive.add(self)
 
-    # What torch asks about it
+    # Questions of torch
 
     def getBackendName(self) -> str:
         return "tendon"
@@ -276,7 +276,7 @@ class PythonBackend(c10d.Backend):
         self._pending.append(work)
         return work
 
-    # What tensors have to be
+    # Checks of tensors
 
     def _blocks(self, given: list[Any], name: str) -> list[Any]:
         if len(given) != self.size():

@@ -14,7 +14,7 @@ from .. import _tendon
 
 @contextlib.contextmanager
 def as_of_torch() -> Iterator[None]:
-    """What Tendon raises leaves as DistBackendError with the same text; Ctrl-C stays what it is."""
+    """Errors of Tendon leave as DistBackendError with the same text; Ctrl-C stays what it is."""
     try:
         yield
     except dist.DistBackendError:

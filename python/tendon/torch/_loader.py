@@ -111,7 +111,7 @@ class _Lane:
 
 
 class _Processes:
-    """What torch makes workers with: a context of multiprocessing, whose queues are pipes."""
+    """The context of multiprocessing that torch makes workers with, whose queues are pipes."""
 
     def __init__(self, context: Any, workers: int, address: str, token: bytes) -> None:
         self._context = context

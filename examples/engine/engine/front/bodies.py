@@ -63,7 +63,7 @@ class Bodies:
 
 
 class Body:
-    """What counts as held, until it is forgotten."""
+    """A body that counts as held, until it is forgotten."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies, self.size = bodies, 0

@@ -353,7 +353,7 @@ class Backend final : public c10d::Backend {
                                                      : factor->double_factor;
   }
 
-  // What ranks and tensors have to be
+  // Checks of ranks and tensors
 
   template <class T>
   static const T& one(const std::vector<T>& given, const char* name) {

@@ -17,7 +17,7 @@ namespace {
 
 py::module_ groups() { return py::module_::import("tendon.torch._groups"); }
 
-/// What `call` returns, and its Python exception as torch raises its own from C++.
+/// The result of `call`; raises its Python exception as torch raises its own from C++.
 template <class F>
 auto in_python(F call) {
   const py::gil_scoped_acquire gil;

@@ -78,7 +78,7 @@ struct Table {
   void (*notify)(Operation* operation, std::int64_t most_ns, void (*done)(void*), void* with);
   /// Precondition: it is done. The text lives as long as the operation.
   Outcome (*outcome)(Operation* operation);
-  /// One that is not done goes on, but a receive that has no message yet is cancelled.
+  /// An operation that is not done goes on, but a receive that has no message yet is cancelled.
   void (*drop)(Operation* operation);
 };
 
