@@ -4,6 +4,9 @@
 
 check_layers.py [ROOT]        prints file:line and the rule that is broken; exit code 1 if any is
 check_layers.py --self-test   plants one fault per rule and expects each to be reported
+
+At most two modules (a header with its source) include each other, by however many steps: a class and what it hides.
+tools/house_debts.txt has the larger circles of today, which may only become smaller.
 """
 
 import re
@@ -24,6 +27,8 @@ INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
 # Standard and POSIX headers, the only ones besides our own that a public header may name.
 SYSTEM = re.compile(r"[a-z_0-9]+|(sys|netinet|arpa|linux)/[a-z_0-9]+\.h|[a-z]+\.h")
 CLI_ONLY = ("CLI/", "fmt/")
+DEBTS = "tools/house_debts.txt"
+CIRCLE_MAX = 2
 
 
 def layer_of(path: str) -> str:
@@ -79,8 +84,72 @@ def fault_of(place: str, layer: str, room: str, quote: str, target: str) -> str 
     return None
 
 
-def check(root: Path) -> list[str]:
+def module_of(path: str) -> str:
+    """'pipe/pipe' of both 'include/tendon/pipe/pipe.hpp' and 'src/pipe/pipe.cpp'."""
+    return re.sub(r"^(include/tendon|src)/|\.(hpp|cpp)$", "", path)
+
+
+def modules_of(root: Path) -> dict[str, set[str]]:
+    """Which modules each one includes."""
+    texts = {path.relative_to(root).as_posix(): path.read_text()
+             for folder in ("include/tendon", "src", "cli", "python/bindings") for path in (root / folder).rglob("*.[hc]pp")}
+    modules: dict[str, set[str]] = {module_of(name): set() for name in texts}
+    for name, text in texts.items():
+        module = module_of(name)
+        for line in text.splitlines():
+            if found := INCLUDE.match(line):
+                wanted = found[2].removeprefix("tendon/").removesuffix(".hpp")
+                places = (wanted, f"python/{wanted}", f"{name.rpartition('/')[0]}/{wanted}")
+                modules[module] |= {place for place in places if place in modules and place != module}
+    return modules
+
+
+def circles_of(modules: dict[str, set[str]]) -> list[set[str]]:
+    """Modules that include each other, by however many steps: the parts that Tarjan's algorithm finds, of more than two."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    waiting: list[str] = []
+    circles: list[set[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        waiting.append(module)
+        for wanted in sorted(modules[module]):
+            if wanted not in order:
+                visit(wanted)
+            if wanted in waiting:
+                lowest[module] = min(lowest[module], lowest[wanted])
+        if lowest[module] == order[module]:
+            at = waiting.index(module)
+            if len(waiting) - at > CIRCLE_MAX:
+                circles.append(set(waiting[at:]))
+            del waiting[at:]
+
+    sys.setrecursionlimit(10_000)
+    for module in sorted(modules):
+        if module not in order:
+            visit(module)
+    return circles
+
+
+def check_circles(root: Path) -> list[str]:
+    file = root / DEBTS
+    lines = file.read_text().splitlines() if file.exists() else []
+    debts = [set(line.split()[1:]) for line in lines if line.startswith("circle ")]
     faults = []
+    for circle in circles_of(modules_of(root)):
+        debt = next((each for each in debts if circle <= each), None)
+        if debt is None:
+            faults.append(f"{min(circle)}:1: these include each other: {' '.join(sorted(circle))}")
+        else:
+            debts.remove(debt)
+            if circle < debt:
+                faults.append(f"{DEBTS}:1: no longer in their circle, delete them: {' '.join(sorted(debt - circle))}")
+    return faults + [f"{DEBTS}:1: no circle any more, delete it: {' '.join(sorted(debt))}" for debt in debts]
+
+
+def check(root: Path) -> list[str]:
+    faults = check_circles(root)
     for place, base in (("include", root / "include/tendon"), ("src", root / "src"),
                         ("cli", root / "cli")):
         for file in sorted([*base.rglob("*.hpp"), *base.rglob("*.cpp")]):
@@ -155,7 +224,20 @@ def self_test() -> None:
             assert len(faults) == 1 and faults[0].startswith(name) and rule in faults[0], \
                 f"planted {name}: {text!r}, expected {rule!r}, reported {faults}"
             file.unlink() if before is None else file.write_text(before)
-    print(f"each of {len(bad)} planted faults was reported")
+        ring = {name: {"a/b": "a/c", "a/c": "a/d", "a/d": "a/b"}[name] for name in ("a/b", "a/c", "a/d")}
+        assert circles_of({name: {wanted} for name, wanted in ring.items()}) == [set(ring)]
+        assert circles_of({"a/b": {"a/c"}, "a/c": {"a/b"}}) == [], "a class and what it hides"
+        for module, wanted in (("a", "b"), ("b", "c"), ("c", "a")):
+            (root / f"src/core/{module}.hpp").write_text("")
+            (root / f"src/core/{module}.cpp").write_text(f'#include "core/{wanted}.hpp"\n')
+        (root / "tools").mkdir()
+        for debts, rule in (("", "include each other: core/a core/b core/c"),
+                            ("circle core/a core/b core/c core/d\n", "delete them: core/d"),
+                            ("circle core/a core/b core/c\ncircle core/x core/y core/z\n", "no circle any more")):
+            (root / DEBTS).write_text(debts)
+            faults = check(root)
+            assert len(faults) == 1 and rule in faults[0], f"planted a circle, expected {rule!r}, reported {faults}"
+    print(f"each of {len(bad) + 3} planted faults was reported")
 
 
 def main() -> int:

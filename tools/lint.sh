@@ -55,7 +55,7 @@ tidy() {
 
 step "planted faults" finds_planted_faults
 step "format" formatted "${sources[@]}"
-for checker in layers source; do
+for checker in layers classes unused source; do
   step "$checker" python3 tools/check_$checker.py
   step "$checker, planted faults" python3 tools/check_$checker.py --self-test
 done

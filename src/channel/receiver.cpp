@@ -15,7 +15,6 @@ bool ChannelReceiver::has_arrived() {
 std::size_t ChannelReceiver::clear() {
   const std::size_t count = inbox_.size();
   while (!inbox_.empty()) (void)inbox_.pop_front();
-  if (callback_ != nullptr) callback_->taken_all();
   window_.drop_all();
   return count;
 }

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "channel/inbox.hpp"
-#include "channel/message_callback.hpp"
 #include "channel/receive_window.hpp"
 #include "channel/schema_table.hpp"
 
@@ -17,7 +16,7 @@ namespace tendon::v0::detail {
 /// The receiving side of a channel: what has come and was not taken, in order; what its sender may
 /// send; the schemas that it announced.
 ///
-/// Owns:    messages, and shares of each schema and of its callback.
+/// Owns:    messages, and a share of each schema.
 /// Threads: the link's receive lock is held for every call.
 /// Errors:  faults of the peer; those of a schema have a text that follows its name.
 /// Blocks:  never.
@@ -46,17 +45,14 @@ class ChannelReceiver {
     if (inbox_.size() >= std::size_t{2} * window().messages + 16) return Fault::beyond_window;
     if (is_content(descriptor)) window_.come(descriptor.payload_bytes);
     inbox_.push_back(std::move(incoming));
-    if (callback_ != nullptr && has_arrived()) callback_->came();
     return Fault::none;
   }
   /// A transfer that accept() had taken in is complete or aborted. One that is aborted leaves at
   /// once: its sender may begin and give up as often as it likes.
   void on_transfer_ended(const Transfer& transfer) {
-    if (transfer.aborted) {
-      on_aborted(transfer.descriptor);
-      inbox_.drop_aborted();
-    }
-    if (callback_ != nullptr && has_arrived()) callback_->came();
+    if (!transfer.aborted) return;
+    on_aborted(transfer.descriptor);
+    inbox_.drop_aborted();
   }
   /// A transfer was aborted that accept() had taken in.
   void on_aborted(const Descriptor& descriptor) noexcept {
@@ -73,11 +69,7 @@ class ChannelReceiver {
   [[nodiscard]] bool has_arrived();
   /// Precondition of these: not empty.
   [[nodiscard]] Incoming& front() noexcept { return inbox_.front(); }
-  Incoming pop_front() {
-    Incoming first = inbox_.pop_front();
-    if (callback_ != nullptr && !has_arrived()) callback_->taken_all();
-    return first;
-  }
+  Incoming pop_front() { return inbox_.pop_front(); }
   /// The last message that waits whole; null: none does.
   [[nodiscard]] const Incoming* last_arrived() { return inbox_.last_arrived(is_content); }
   /// It is a message, which the program takes: pop_front() follows. The credit that is due then;
@@ -96,13 +88,6 @@ class ChannelReceiver {
   [[nodiscard]] std::uint64_t waiting_bytes() const noexcept { return window_.waiting_bytes(); }
   [[nodiscard]] const Window& window() const noexcept { return window_.window(); }
   [[nodiscard]] std::uint64_t held_bytes() const noexcept { return inbox_.held_bytes(); }
-
-  /// From here on it is told when something has arrived, and of what there is now. Null: nobody is;
-  /// MessageCallback::end() follows, without the lock.
-  void call_back(std::shared_ptr<MessageCallback> callback) {
-    callback_ = std::move(callback);
-    if (callback_ != nullptr && has_arrived()) callback_->came();
-  }
 
   // Schemas
   /// Reads the announcement, whose body has arrived. One that cannot be read ends nothing: each
@@ -124,7 +109,6 @@ class ChannelReceiver {
 
   const std::uint32_t pipe_;
   Inbox inbox_;
-  std::shared_ptr<MessageCallback> callback_;  // or none
   ReceiveWindow window_;
   const HeldBytes& budget_;
   SchemaTable schemas_;

@@ -52,8 +52,6 @@ class HostRelay {
   [[nodiscard]] std::optional<GlobalRank> relay() const noexcept { return relay_; }
   /// To the followers, if this is the first worker.
   void pass_on(std::uint64_t schedule_id, const TensorDict& tensors);
-  /// The worker that passed tensors on is gone: what has not come does not come.
-  [[nodiscard]] bool has_lost_relay() const { return relay_ && why_none_come(); }
   /// From whom tensors were to come, and why they do not; nothing while they may.
   [[nodiscard]] std::optional<std::string> why_none_come() const;
 

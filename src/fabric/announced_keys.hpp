@@ -60,7 +60,6 @@ class AnnouncedKeys {
   [[nodiscard]] Pipe take_pipe() noexcept;
   /// It has nothing here any more.
   void give_pipe_back(Pipe pipe) noexcept { pipes_.reset(pipe); }
-  [[nodiscard]] bool has_pipes() const noexcept { return pipes_.any(); }
 
  private:
   using Pipes = std::bitset<kMostWithLeaving>;

@@ -14,8 +14,6 @@ namespace tendon::v0::detail {
 [[nodiscard]] std::size_t encoded_leaf_bytes(std::string_view name, const Shape& shape);
 [[nodiscard]] std::size_t encoded_node_bytes(std::string_view name, const Shape& batch_size,
                                              const std::vector<std::string>& dimension_names);
-/// What an empty root takes.
-inline constexpr std::size_t kEmptyEncodingBytes = 1 + 1 + 1 + 4;
 
 /// A leaf's place in the aligned layout, from the end of the one before; `end + result` is its
 /// offset.

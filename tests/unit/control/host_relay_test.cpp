@@ -173,17 +173,16 @@ TEST_F(HostRelays, TheLowestRankOfAHostPassesOn) {
   EXPECT_FALSE(elsewhere.relay->relay());
   first.relay->pass_on(4, patterned(2, kLarge));
   EXPECT_TRUE(is_patterned(second.heard.tensors().second, 2, kLarge));
-  EXPECT_FALSE(second.relay->has_lost_relay());
+  EXPECT_FALSE(second.relay->why_none_come());
   first.relay = nullptr;
   EXPECT_TRUE(second.heard.has_ended());
-  EXPECT_TRUE(second.relay->has_lost_relay());
+  EXPECT_TRUE(second.relay->why_none_come());
 }
 
 TEST_F(HostRelays, AFollowerThatFindsNoFirstOneLeavesItToTheController) {
   Worker& alone = add(1);
   meet(alone, 1, 2, 2, kBriefly);
   EXPECT_FALSE(alone.relay->relay());
-  EXPECT_FALSE(alone.relay->has_lost_relay());
 }
 
 TEST_F(HostRelays, WhatTheStoreSaysNamesNoOtherPlace) {

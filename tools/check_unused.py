@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Finds what a private header declares and no code of the product uses.
+
+check_unused.py [ROOT]        prints file:line and the name; exit code 1 if any is
+check_unused.py --self-test   plants one and expects it to be reported
+
+It compares words: a name counts as used when another place has the same word. So what it reports is dead, and some dead
+code it does not see.
+"""
+
+import re
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from check_classes import code_of
+
+PRODUCT = ("src", "include", "cli", "python", "benchmarks", "examples", "rust")
+SUFFIXES = (".hpp", ".cpp", ".def", ".h", ".rs")
+DECLARED = re.compile(r"[\w>&*\]] [*&]?(\w+)\(|\b(k[A-Z]\w+)\b|\b(?:class|struct|enum class) (\w+)|"
+                      r"[\w>] (\w+)(?: = [^;]*|\{[^;]*\})?;")
+DEFINED = re.compile(r"^(?! )[\w:<>,&*\[\] ]*?\b(?:\w+::)*(\w+)\(", re.MULTILINE)
+# What only tests ask, which cannot see it otherwise, and what a standard or a scope asks for.
+ALLOWED = {"anything_sent", "deallocate", "kRunIdBytes", "locale_", "unfinished", "waiting_callbacks", "warm_bytes",
+           "zenoh_puts"}
+
+
+def check(root: Path) -> list[str]:
+    texts = {path.relative_to(root).as_posix(): code_of(path.read_text()) for folder in PRODUCT
+             for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES}
+    words = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
+    definitions = Counter(name for path, text in texts.items() if path.endswith(".cpp") for name in DEFINED.findall(text))
+    faults = []
+    seen: set[str] = set()
+    for path, text in texts.items():
+        if not (path.startswith(("src/", "cli/")) and path.endswith(".hpp")):
+            continue
+        for found in DECLARED.finditer(text):
+            name = next(group for group in found.groups() if group)
+            if name not in seen and words[name] - 1 <= definitions[name] and name not in ALLOWED:
+                faults.append(f"{path}:{text.count(chr(10), 0, found.start()) + 1}: nothing uses {name}: delete it")
+            seen.add(name)
+    return faults
+
+
+def self_test() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "src").mkdir()
+        (root / "src/a.hpp").write_text("class A {\n  int used() const;\n  // int unused();\n  int dead();\n};\n")
+        (root / "src/a.cpp").write_text("int A::used() const { return 1; }\nint A::dead() { return A().used(); }\n")
+        assert check(root) == ["src/a.hpp:4: nothing uses dead: delete it"], check(root)
+    print("a planted fault was reported")
+
+
+def main() -> int:
+    if "--self-test" in sys.argv:
+        self_test()
+        return 0
+    faults = check(Path(sys.argv[1] if len(sys.argv) > 1 else "."))
+    print("\n".join(faults) if faults else "unused: every name of a private header is used")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
