@@ -8,7 +8,6 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
-#include "core/peer_error.hpp"
 #include "core/text.hpp"
 
 namespace tendon::v0::detail {
@@ -25,11 +24,6 @@ Window bounded(const Link& link, Window window) {
 
 std::uint64_t slot_bytes_of(const SharedMessage& message) {
   return message.slot == nullptr ? 0 : message.descriptor.payload_bytes;
-}
-
-Error violation(const Link& link, std::string_view what) {
-  return Error{ErrorCode::protocol_violation, kWhere,
-               "peer " + link.peer_name() + ": " + std::string(what)};
 }
 
 }  // namespace
@@ -51,24 +45,24 @@ std::shared_ptr<CallChannel> CallChannel::create(std::shared_ptr<Entities> entit
 CallChannel::CallChannel(std::shared_ptr<Entities> entities, const std::shared_ptr<Link>& link,
                          std::uint32_t pipe, Role role, Window answers, std::weak_ptr<Side> side)
     : entities_(std::move(entities)),
-      pipe_(pipe),
       role_(role),
       side_(std::move(side)),
-      channel_(std::make_shared<SampleChannel>(
+      out_(std::make_shared<SampleChannel>(
           *entities_->context(), link, pipe,
           bounded(*link, role == Role::caller ? Window{} : answers))),
-      bodies_(kWhere, kMaxHeld),
-      receiver_(pipe, bounded(*link, role == Role::caller ? answers : Window{}), link->cap_bytes(),
-                link->budget()) {
+      channel_(link,
+               {.pipe = pipe,
+                .window = bounded(*link, role == Role::caller ? answers : Window{}),
+                .sending = &out_->window(),
+                .cancels = Channel::Cancels::requests,
+                .where = kWhere,
+                .noun = "its calls"},
+               *this),
+      bodies_(kWhere, kMaxHeld) {
   entities_->count_subscription(*link, 1);
 }
 
 CallChannel::~CallChannel() { entities_->count_subscription(link(), -1); }
-
-bool CallChannel::is_over() const {
-  const Lock lock(mutex_);
-  return over_;
-}
 
 // Sending
 
@@ -93,7 +87,7 @@ bool CallChannel::send(const CallWord& word, std::string_view text) {
 bool CallChannel::put(Outgoing outgoing) {
   {
     const Lock lock(mutex_);
-    if (over_) return false;
+    if (is_over()) return false;
     outgoing_bytes_ += slot_bytes_of(outgoing.message->message);
     outgoing_.push_back(std::move(outgoing));
   }
@@ -106,7 +100,7 @@ bool CallChannel::put(Outgoing outgoing) {
 bool CallChannel::may_show(const Outgoing& outgoing) const {
   if (role_ == Role::caller && open_.size() >= kMaxOpenCalls) return false;
   const std::uint64_t size = slot_bytes_of(outgoing.message->message);
-  const std::uint64_t untaken = channel_->window().untaken_bytes();
+  const std::uint64_t untaken = out_->window().untaken_bytes();
   return size == 0 || untaken == 0 || untaken + size <= entities_->share_bytes() / 2;
 }
 
@@ -121,10 +115,10 @@ void CallChannel::flush() {
   {
     SampleSender::Round round(*sender_);
     const Lock lock(mutex_);
-    while (!over_ && !outgoing_.empty() && may_show(outgoing_.front())) {
+    while (!is_over() && !outgoing_.empty() && may_show(outgoing_.front())) {
       const Outgoing& next = outgoing_.front();
       const auto shown =
-          round.show(channel_, next.message->message, 0, entities_->share_bytes_of(link()));
+          round.show(out_, next.message->message, 0, entities_->share_bytes_of(link()));
       if (shown && *shown == Shown::closed) break;
       if (!shown && link().ended()) break;  // the sink is told
       if (!shown)
@@ -146,13 +140,13 @@ void CallChannel::flush() {
 bool CallChannel::is_idle() {
   SampleSender::Round round(*sender_);
   const Lock lock(mutex_);
-  return over_ || (outgoing_.empty() && round.is_idle(*channel_));
+  return is_over() || (outgoing_.empty() && round.is_idle(*out_));
 }
 
 void CallChannel::cancel(std::uint64_t id) {
   {
     const Lock lock(mutex_);
-    if (over_) return;
+    if (is_over()) return;
     const auto waits = std::ranges::find_if(
         outgoing_, [&](const Outgoing& outgoing) { return outgoing.word.id == id; });
     if (waits != outgoing_.end()) {
@@ -164,90 +158,33 @@ void CallChannel::cancel(std::uint64_t id) {
   }
   Descriptor cancel;
   cancel.kind = MessageKind::cancel;
-  cancel.pipe = pipe_;
+  cancel.pipe = channel_.pipe();
   cancel.sequence = id;
   if (!link().ended()) link().post(cancel);
 }
 
 // What the peer says
 
-bool CallChannel::admits(const Descriptor& descriptor) {
-  link().receive_mutex().assert_held();
-  if (is_over()) return false;
-  if (receiver_.admits(descriptor)) return true;
-  break_off(violation(link(), "sent more bytes of calls than the window has"));
-  return false;
-}
-
-void CallChannel::on_message(Incoming&& incoming) {
-  link().receive_mutex().assert_held();
-  if (is_over()) return;
-  const Descriptor& descriptor = incoming.descriptor;
-  switch (descriptor.kind) {
-    case MessageKind::cancel:
-      if (descriptor.sequence == 0)
-        return end(Error{ErrorCode::cancelled, kWhere, link().peer_name() + " ended its calls"});
-      [[fallthrough]];  // behind the request that it names
-    case MessageKind::data:
-    case MessageKind::bytes:
-    case MessageKind::schema:
-    case MessageKind::end:
-      if (receiver_.accept(std::move(incoming)) != ChannelReceiver::Fault::none) {
-        return break_off(
-            violation(link(), "repeated a message of a call, or sent more than the window"));
-      }
-      hand_over();
-      return flush();  // an answer makes room for a request
-    case MessageKind::credit:
-      // Also one that seems to count too much: the count may be a moment behind.
-      (void)channel_->window().on_credit(descriptor);
-      return flush();
-    case MessageKind::error: {
-      const Bytes text{incoming.body.data, descriptor.body_bytes()};
-      return end(Error{
-          code_from_peer(descriptor.tag, PeerSays::pipe).value_or(ErrorCode::cancelled), kWhere,
-          link().peer_name() + " ended its calls: " + cleaned(as_text(text), kMaxReasonBytes)});
-    }
-    default:
-      return;  // nothing else is of use here
-  }
-}
-
-void CallChannel::on_transfer_ended(const Transfer& transfer) {
-  link().receive_mutex().assert_held();
-  receiver_.on_transfer_ended(transfer);
+void CallChannel::on_arrived() {
   hand_over();
-  flush();
+  flush();  // an answer makes room for a request
 }
 
 void CallChannel::hand_over() {
-  while (!is_over() && !receiver_.empty()) {
-    Incoming& head = receiver_.front();
-    if (head.aborted()) {
-      (void)receiver_.pop_front();
+  channel_.receive_mutex().assert_held();
+  for (;;) {
+    const Channel::Head head = channel_.look();
+    if (head == Channel::Head::nothing) return;
+    Incoming message = channel_.receiver().pop_front();
+    const auto side = side_.lock();
+    if (head == Channel::Head::withdrawal) {
+      if (side != nullptr && role_ == Role::responder)
+        side->on_cancelled(*this, message.descriptor.sequence);
       continue;
     }
-    if (!head.arrived()) return;
-    Incoming message = receiver_.pop_front();
-    const auto side = side_.lock();
-    switch (message.descriptor.kind) {
-      case MessageKind::schema:
-        // The messages of one that cannot be read fail, each by itself, and say why.
-        (void)receiver_.read_schema(message);
-        break;
-      case MessageKind::end:
-        return end(Error{ErrorCode::unreachable, kWhere, link().peer_name() + " ended its calls"});
-      case MessageKind::cancel:
-        if (side != nullptr && role_ == Role::responder)
-          side->on_cancelled(*this, message.descriptor.sequence);
-        break;
-      default: {
-        auto received = read(std::move(message));
-        if (!received) return break_off(received.error());
-        if (side != nullptr) side->on_received(*this, *std::move(received));
-        break;
-      }
-    }
+    auto received = read(std::move(message));
+    if (!received) return channel_.break_off(std::move(received).error());
+    if (side != nullptr) side->on_received(*this, *std::move(received));
   }
 }
 
@@ -257,18 +194,19 @@ Result<CallChannel::Received> CallChannel::read(Incoming&& incoming) {
   if (const Error* failure = incoming.body.failure()) return *failure;
   const std::uint64_t header_at = descriptor.payload_bytes + descriptor.values_bytes;
   const auto word = read_call_word({incoming.body.data + header_at, descriptor.header_bytes});
-  if (!word) return violation(link(), word.error().detail);
+  if (!word) return channel_.violation(word.error().detail);
   const bool has_tensors = descriptor.kind == MessageKind::data;
   const bool is_legal = role_ == Role::responder ? word->kind == CallWordKind::request
                                                  : word->kind > CallWordKind::request &&
                                                        word->kind <= CallWordKind::cancelled;
   if (!is_legal || has_tensors != (word->kind <= CallWordKind::answer))
-    return violation(link(), "sent what is neither a request nor an answer");
+    return channel_.violation("sent what is neither a request nor an answer");
   if (!has_tensors && descriptor.body_bytes() > kMaxReasonBytes + sizeof(CallWord))
-    return violation(link(), "sent an error with a text above its limit");
+    return channel_.violation("sent an error with a text above its limit");
   TENDON_CHECK(open_or_close(*word));
   Received received{*word, std::move(incoming), nullptr};
-  if (has_tensors) received.schema = receiver_.schema(received.incoming.descriptor.schema);
+  if (has_tensors)
+    received.schema = channel_.receiver().schema(received.incoming.descriptor.schema);
   return received;
 }
 
@@ -276,29 +214,30 @@ Result<void> CallChannel::open_or_close(const CallWord& word) {
   const Lock lock(mutex_);
   if (role_ == Role::caller) {
     if (open_.erase(word.id) != 0) return {};
-    return violation(link(), "answered request " + std::to_string(word.id) + ", which is not open");
+    return channel_.violation("answered request " + std::to_string(word.id) +
+                              ", which is not open");
   }
   if (open_.size() >= kMaxOpenCalls) {
-    return violation(
-        link(), "has more than " + std::to_string(kMaxOpenCalls) + " requests open on one channel");
+    return channel_.violation("has more than " + std::to_string(kMaxOpenCalls) +
+                              " requests open on one channel");
   }
   if (open_.insert(word.id).second) return {};
-  return violation(link(), "asks with number " + std::to_string(word.id) + ", which is open");
+  return channel_.violation("asks with number " + std::to_string(word.id) + ", which is open");
 }
 
 // Taking
 
 // The sender bounds what lies in slots by more than the window: it hears of each.
 void CallChannel::tell_taken(Incoming& incoming) {
-  Descriptor credit = receiver_.take(incoming);
-  if (credit.pipe == 0 && !incoming.descriptor.is_inline()) credit = receiver_.tell();
-  if (credit.pipe != 0 && !link().ended()) link().post(credit);
+  Descriptor credit = channel_.receiver().take(incoming);
+  if (credit.pipe == 0 && !incoming.descriptor.is_inline()) credit = channel_.receiver().tell();
+  channel_.post(credit);
 }
 
 Result<TensorDict> CallChannel::take(Received received) {
   Lend lend = Lend::no;
   {
-    const Lock receiving(link().receive_mutex());
+    const Lock receiving(receive_mutex());
     lend = bodies_.may_lend(link(), received.incoming.body);
     tell_taken(received.incoming);
   }
@@ -314,7 +253,7 @@ std::string CallChannel::take_text(Received received) {
 }
 
 void CallChannel::drop(Received&& received) {
-  const Lock receiving(link().receive_mutex());
+  const Lock receiving(receive_mutex());
   drop_here(std::move(received));
 }
 
@@ -325,46 +264,31 @@ void CallChannel::drop_here(Received&& received) {
 
 // Its end
 
-void CallChannel::on_link_failed(const Error& error) {
-  link().receive_mutex().assert_held();
-  // The last word of a peer that leaves in order is none for a call that it has not answered.
-  if (error.code == ErrorCode::end_of_stream)
-    return end(Error{ErrorCode::unreachable, kWhere, error.detail});
-  end(error);
+void CallChannel::drop_unsent() {
+  {
+    const Lock lock(mutex_);
+    outgoing_.clear();
+    outgoing_bytes_ = 0;
+  }
+  sender_->remove(out_);
 }
 
-void CallChannel::break_off(const Error& why) {
-  link().post_error(pipe_, why.code, why.detail);
-  end(why);
-}
-
-// True: it was open until now.
-bool CallChannel::close_for_good() {
-  const Lock lock(mutex_);
-  if (std::exchange(over_, true)) return false;
-  outgoing_.clear();
-  outgoing_bytes_ = 0;
-  return true;
-}
-
-void CallChannel::end(const Error& why) {
-  if (!close_for_good()) return;
-  (void)receiver_.clear();
-  sender_->remove(channel_);
-  if (const auto side = side_.lock()) side->on_over(*this, why);
+void CallChannel::on_over() {
+  channel_.receive_mutex().assert_held();
+  (void)channel_.receiver().clear();
+  drop_unsent();
+  const auto side = side_.lock();
+  if (side == nullptr) return;
+  Error why = channel_.why();
+  // An end in order is none for a call that the peer has not answered.
+  if (why.code == ErrorCode::end_of_stream) why.code = ErrorCode::unreachable;
+  side->on_over(*this, why);
 }
 
 void CallChannel::close() {
-  const bool said = !close_for_good();
-  sender_->remove(channel_);
-  Descriptor end;
-  end.kind = MessageKind::end;
-  end.pipe = pipe_;
-  if (!said && !link().ended()) link().post(end);
-  const Lock receiving(link().receive_mutex());
-  link().detach(pipe_);
-  (void)receiver_.clear();
-  receiver_.forget_schemas();
+  channel_.stop();
+  drop_unsent();
+  channel_.close(Channel::Says::while_open);
 }
 
 }  // namespace tendon::v0::detail

@@ -11,28 +11,25 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "channel/channel.hpp"
 #include "channel/kept_body.hpp"
-#include "channel/receiver.hpp"
 #include "channel/sample_sender.hpp"
 #include "fabric/body_reader.hpp"
 #include "fabric/call_words.hpp"
 #include "fabric/entities.hpp"
-#include "transport/message_sink.hpp"
 
 namespace tendon::v0::detail {
 
 /// One end of a pipe of purpose `call`. A request is *open* from when its caller showed it, or its
 /// responder saw it, until its one answer: kMaxOpenCalls at most on a channel.
 ///
-///   open -> over    the link is over, or one of the two has ended the channel
-///
-/// Owns:    messages that wait to be sent; those that have come and are not complete.
+/// Owns:    messages that wait to be sent; its channel, with those that have come.
 /// Threads: thread-safe. Its lock comes after a link's receive lock and that of its SampleSender;
 ///          nothing of a CallSide is called under it.
 /// Errors:  a peer that breaks the rules is told, and heard no more.
 /// Blocks:  never.
 /// Cost:    of a message: two locks, and what its link costs.
-class CallChannel final : public MessageSink, public std::enable_shared_from_this<CallChannel> {
+class CallChannel final : public ChannelEvents, public std::enable_shared_from_this<CallChannel> {
  public:
   enum class Role : std::uint8_t { caller, responder };
   /// A message that is here, and counts in the window until take() or drop().
@@ -63,8 +60,15 @@ class CallChannel final : public MessageSink, public std::enable_shared_from_thi
               std::uint32_t pipe, Role role, Window answers, std::weak_ptr<Side> side);
   ~CallChannel() override;
 
-  [[nodiscard]] Link& link() const noexcept { return channel_->link(); }
-  [[nodiscard]] bool is_over() const;
+  [[nodiscard]] Link& link() const noexcept { return channel_.link(); }
+  [[nodiscard]] bool is_over() const { return !channel_.is_open(); }
+  [[nodiscard]] std::shared_ptr<MessageSink> sink() {
+    return Channel::sink_of(shared_from_this(), channel_);
+  }
+  [[nodiscard]] Mutex& receive_mutex() const noexcept
+      TENDON_RETURNS_LOCK(channel_.receive_mutex()) {
+    return channel_.receive_mutex();
+  }
 
   // Sending
   /// `message` has `word` at its end. False: the channel is over.
@@ -84,19 +88,17 @@ class CallChannel final : public MessageSink, public std::enable_shared_from_thi
   [[nodiscard]] Result<TensorDict> take(Received received);
   /// The text of one of kind `bytes`.
   [[nodiscard]] std::string take_text(Received received);
-  void drop(Received&& received) TENDON_EXCLUDES(link().receive_mutex());
+  void drop(Received&& received) TENDON_EXCLUDES(receive_mutex());
   /// The same under the receive lock.
-  void drop_here(Received&& received) TENDON_REQUIRES(link().receive_mutex());
+  void drop_here(Received&& received) TENDON_REQUIRES(receive_mutex());
 
   /// Says the end, and gives the pipe back.
-  void close() TENDON_EXCLUDES(link().receive_mutex());
+  void close() TENDON_EXCLUDES(receive_mutex());
 
-  // MessageSink
-  void on_message(Incoming&& incoming) override;
-  bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
-  bool admits(const Descriptor& descriptor) override;
-  void on_transfer_ended(const Transfer& transfer) override;
-  void on_link_failed(const Error& error) override;
+  // ChannelEvents
+  void on_arrived() override;
+  void on_room() override { flush(); }
+  void on_over() override;
 
  private:
   struct Outgoing {
@@ -111,28 +113,24 @@ class CallChannel final : public MessageSink, public std::enable_shared_from_thi
   void flush();
   [[nodiscard]] bool may_show(const Outgoing& outgoing) const TENDON_REQUIRES(mutex_);
   /// Hands over what is complete at the head of the inbox.
-  void hand_over() TENDON_REQUIRES(link().receive_mutex());
-  [[nodiscard]] Result<Received> read(Incoming&& incoming) TENDON_REQUIRES(link().receive_mutex());
+  void hand_over() TENDON_REQUIRES(receive_mutex());
+  [[nodiscard]] Result<Received> read(Incoming&& incoming) TENDON_REQUIRES(receive_mutex());
   [[nodiscard]] Result<void> open_or_close(const CallWord& word);
   /// What was taken is told: its credit, if one is due.
-  void tell_taken(Incoming& incoming) TENDON_REQUIRES(link().receive_mutex());
-  void break_off(const Error& why) TENDON_REQUIRES(link().receive_mutex());
-  void end(const Error& why) TENDON_REQUIRES(link().receive_mutex());
-  [[nodiscard]] bool close_for_good();
+  void tell_taken(Incoming& incoming) TENDON_REQUIRES(receive_mutex());
+  void drop_unsent();
 
   const std::shared_ptr<Entities> entities_;
-  const std::uint32_t pipe_;
   const Role role_;
   const std::weak_ptr<Side> side_;
-  const std::shared_ptr<SampleChannel> channel_;
+  const std::shared_ptr<SampleChannel> out_;
+  Channel channel_;
   const BodyReader bodies_;
   std::shared_ptr<SampleSender> sender_;
-  ChannelReceiver receiver_ TENDON_GUARDED_BY(link().receive_mutex());
   mutable Mutex mutex_;
   std::deque<Outgoing> outgoing_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t outgoing_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // in slots
   std::set<std::uint64_t> open_ TENDON_GUARDED_BY(mutex_);      // requests without their answer
-  bool over_ TENDON_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tendon::v0::detail

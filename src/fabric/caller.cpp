@@ -377,8 +377,9 @@ Result<std::shared_ptr<CallChannel>> Caller::open_channel(const EntityAnnounceme
                         .window_bytes = answers.bytes};
   std::shared_ptr<CallChannel> channel;
   TENDON_CHECK(context_->open_pipe(*link, opening, [&](std::uint32_t pipe) {
-    return channel = CallChannel::create(fabric_->entities(), link, pipe, CallChannel::Role::caller,
-                                         answers, weak_from_this());
+    channel = CallChannel::create(fabric_->entities(), link, pipe, CallChannel::Role::caller,
+                                  answers, weak_from_this());
+    return channel->sink();
   }));
   return channel;
 }
@@ -437,7 +438,7 @@ void Caller::send(const std::shared_ptr<CallChannel>& channel, const OpenCall& c
 // What channels tell
 
 void Caller::on_received(CallChannel& channel, CallChannel::Received&& received) {
-  channel.link().receive_mutex().assert_held();
+  channel.receive_mutex().assert_held();
   {
     const Lock lock(mutex_);
     const auto found = calls_.find(received.word.id);

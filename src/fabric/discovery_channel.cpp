@@ -6,9 +6,13 @@
 #include <tendon/session/limits.hpp>
 #include <utility>
 
-#include "core/peer_error.hpp"
-
 namespace tendon::v0::detail {
+
+namespace {
+
+constexpr std::string_view kWhere = "node.discovery";
+
+}  // namespace
 
 static_assert(kMaxKeyBytes <= kMaxInlineBytes, "a word is a message without a slot");
 
@@ -25,18 +29,23 @@ std::shared_ptr<DiscoveryChannel> DiscoveryChannel::create(
 DiscoveryChannel::DiscoveryChannel(const std::shared_ptr<ContextCore>& context,
                                    const std::shared_ptr<Link>& link, std::uint32_t pipe,
                                    Observer observer)
-    : pipe_(pipe),
-      observer_(std::move(observer)),
-      channel_(std::make_shared<SampleChannel>(*context, link, pipe, Window{})),
+    : observer_(std::move(observer)),
       limits_(AnnouncingLimits::of(*link)),
-      window_(Window{}, link->cap_bytes()) {}
+      out_(std::make_shared<SampleChannel>(*context, link, pipe, Window{})),
+      channel_(link,
+               {.pipe = pipe,
+                .most_bytes = kMaxKeyBytes,
+                .sending = &out_->window(),
+                .where = kWhere,
+                .noun = "its announcements"},
+               *this) {}
 
 // Sending
 
 void DiscoveryChannel::put(Word word) {
   const Lock lock(mutex_);
   // A peer that takes nothing is not told for ever: what it keeps is wrong until it asks anew.
-  if (over_ || words_.size() >= 2 * kMaxAnnouncements) return;
+  if (is_over() || words_.size() >= 2 * kMaxAnnouncements) return;
   words_.push_back(std::move(word));
 }
 
@@ -75,7 +84,7 @@ void DiscoveryChannel::flush() {
     Word word;
     {
       const Lock lock(mutex_);
-      if (over_ || words_.empty()) return;
+      if (is_over() || words_.empty()) return;
       word = words_.front();
     }
     SharedMessage message;
@@ -83,7 +92,7 @@ void DiscoveryChannel::flush() {
     message.descriptor.payload_bytes = word.second.size();
     message.body = as_bytes(word.second);
     const auto tag = static_cast<std::uint32_t>(word.first);
-    const auto shown = round.show(channel_, message, tag);
+    const auto shown = round.show(out_, message, tag);
     if (!shown || *shown == Shown::closed) return;  // its link has ended; or: on_room
     const Lock lock(mutex_);
     if (!words_.empty()) words_.pop_front();
@@ -92,77 +101,35 @@ void DiscoveryChannel::flush() {
 
 // What the peer says
 
-bool DiscoveryChannel::admits(const Descriptor& descriptor) {
-  return descriptor.body_bytes() <= kMaxKeyBytes;
-}
-
-void DiscoveryChannel::on_message(Incoming&& incoming) {
-  link().receive_mutex().assert_held();
+Result<DiscoveryChannel::Word> DiscoveryChannel::read(const Incoming& incoming) const {
   const Descriptor& descriptor = incoming.descriptor;
-  switch (descriptor.kind) {
-    case MessageKind::bytes: {
-      if (const auto accepted = accept(incoming); !accepted) refuse(accepted.error());
-      return;
-    }
-    case MessageKind::credit:
-      // Also one that seems to count too much: the count may be a moment behind.
-      (void)channel_->window().on_credit(descriptor);
-      return flush();
-    case MessageKind::end:
-    case MessageKind::cancel:
-    case MessageKind::error:
-      return end();
-    default:
-      return;  // nothing else is of use here
-  }
-}
-
-Result<void> DiscoveryChannel::accept(const Incoming& incoming) {
-  const Descriptor& descriptor = incoming.descriptor;
-  const auto refused = [](ErrorCode code, std::string detail) {
-    return Error{code, "node.discovery", std::move(detail)};
-  };
-  if (is_over()) return {};
-  if (incoming.transfer != nullptr || descriptor.body_bytes() > kMaxKeyBytes) {
-    return refused(ErrorCode::limit_exceeded,
-                   "an announcement has at most " + std::to_string(kMaxKeyBytes) + " bytes");
-  }
   if (const Error* failure = incoming.body.failure()) return *failure;
-  // It may send a second window before it hears of the first one.
-  if (came_.size() >= std::size_t{2} * window_.window().messages) {
-    return refused(ErrorCode::protocol_violation,
-                   "more announcements than the window of a pipe has");
-  }
-  if (descriptor.tag > static_cast<std::uint32_t>(DiscoveryWord::said_all))
-    return refused(ErrorCode::protocol_violation, "an announcement neither comes nor goes");
+  if (descriptor.kind != MessageKind::bytes ||
+      descriptor.tag > static_cast<std::uint32_t>(DiscoveryWord::said_all))
+    return channel_.violation("sent an announcement that neither comes nor goes");
   // A copy: the peer could change its slot while it is being read.
-  came_.emplace_back(static_cast<DiscoveryWord>(descriptor.tag),
-                     std::string(as_text({incoming.body.data, descriptor.payload_bytes})));
-  observer_.on_words();
-  return {};
+  return Word{static_cast<DiscoveryWord>(descriptor.tag),
+              std::string(as_text({incoming.body.data, descriptor.payload_bytes}))};
 }
 
 std::vector<DiscoveryChannel::Word> DiscoveryChannel::take(std::size_t most) {
   std::vector<Word> taken;
-  std::vector<Descriptor> credits;
-  {
-    const Lock receiving(link().receive_mutex());
-    taken.reserve(std::min(most, came_.size()));
-    while (taken.size() < most && !came_.empty()) {
-      const Descriptor credit = window_.take(pipe_, came_.front().second.size());
-      if (credit.pipe != 0) credits.push_back(credit);
-      taken.push_back(std::move(came_.front()));
-      came_.pop_front();
+  const Lock receiving(channel_.receive_mutex());
+  while (taken.size() < most && channel_.look() == Channel::Head::message) {
+    channel_.post(channel_.receiver().take_front());
+    auto word = read(channel_.receiver().pop_front());
+    if (!word) {
+      channel_.break_off(std::move(word).error());
+      break;
     }
+    taken.push_back(*std::move(word));
   }
-  if (!link().ended())
-    for (const Descriptor& credit : credits) link().post(credit);
   return taken;
 }
 
 void DiscoveryChannel::refuse(const Error& why) {
-  if (!link().ended()) link().post_error(pipe_, why.code, why.detail);
-  end();
+  const Lock receiving(channel_.receive_mutex());
+  channel_.break_off(why);
 }
 
 void DiscoveryChannel::note_complete() {
@@ -177,37 +144,23 @@ Picture DiscoveryChannel::picture() const {
 
 // Its end
 
-bool DiscoveryChannel::is_over() const {
-  const Lock lock(mutex_);
-  return over_;
-}
-
-void DiscoveryChannel::on_link_failed(const Error&) { end(); }
-
-void DiscoveryChannel::end() {
+void DiscoveryChannel::drop_words() {
   {
     const Lock lock(mutex_);
-    if (over_) return;
-    over_ = true;
     words_.clear();
   }
-  sender_->remove(channel_);
+  sender_->remove(out_);
+}
+
+void DiscoveryChannel::on_over() {
+  drop_words();
   observer_.on_over();
 }
 
 void DiscoveryChannel::close() {
-  {
-    const Lock lock(mutex_);
-    over_ = true;
-    words_.clear();
-  }
-  sender_->remove(channel_);
-  Descriptor end;
-  end.kind = MessageKind::end;
-  end.pipe = pipe_;
-  if (!link().ended()) link().post(end);
-  const Lock receiving(link().receive_mutex());
-  link().detach(pipe_);
+  channel_.stop();
+  drop_words();
+  channel_.close();
 }
 
 }  // namespace tendon::v0::detail

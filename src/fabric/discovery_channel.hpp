@@ -12,11 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "channel/receive_window.hpp"
+#include "channel/channel.hpp"
 #include "channel/sample_sender.hpp"
 #include "fabric/announced_keys.hpp"
 #include "fabric/discovery.hpp"
-#include "transport/message_sink.hpp"
 
 namespace tendon::v0::detail {
 
@@ -27,12 +26,12 @@ enum class DiscoveryWord : std::uint8_t { came, went, said_all };
 /// One pipe of purpose `discovery`: each side tells what it announces and withdraws, in order. What
 /// the peer says waits here, within the window, until the owner takes it.
 ///
-/// Owns:    the words that wait to be sent, and those that came and were not taken.
-/// Threads: thread-safe. Its locks come after the link's receive lock.
+/// Owns:    the words that wait to be sent; its channel, with those that came and were not taken.
+/// Threads: thread-safe. Its lock comes after the link's receive lock.
 /// Errors:  a peer that breaks the rules is told, and heard no more.
 /// Blocks:  never.
 /// Cost:    of a word: a lock, and a message.
-class DiscoveryChannel final : public MessageSink,
+class DiscoveryChannel final : public ChannelEvents,
                                public std::enable_shared_from_this<DiscoveryChannel> {
  public:
   using Word = std::pair<DiscoveryWord, std::string>;
@@ -48,7 +47,10 @@ class DiscoveryChannel final : public MessageSink,
   DiscoveryChannel(const std::shared_ptr<ContextCore>& context, const std::shared_ptr<Link>& link,
                    std::uint32_t pipe, Observer observer);
 
-  [[nodiscard]] Link& link() const noexcept { return channel_->link(); }
+  [[nodiscard]] Link& link() const noexcept { return channel_.link(); }
+  [[nodiscard]] std::shared_ptr<MessageSink> sink() {
+    return Channel::sink_of(shared_from_this(), channel_);
+  }
 
   // What this side says. flush() follows, without a lock that is taken here.
   /// The key comes, behind all words that were put before; one that came already stays as it is.
@@ -69,30 +71,25 @@ class DiscoveryChannel final : public MessageSink,
   void note_complete();
   [[nodiscard]] Picture picture() const;
 
-  [[nodiscard]] bool is_over() const;
+  [[nodiscard]] bool is_over() const { return !channel_.is_open(); }
   /// Says the end, and gives the pipe back.
   void close();
 
-  // MessageSink
-  void on_message(Incoming&& incoming) override;
-  bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
-  bool admits(const Descriptor& descriptor) override;
-  void on_transfer_ended(const Transfer&) override {}
-  void on_link_failed(const Error& error) override;
+  // ChannelEvents
+  void on_arrived() override { observer_.on_words(); }
+  void on_room() override { flush(); }
+  void on_over() override;
 
  private:
-  [[nodiscard]] Result<void> accept(const Incoming& incoming)
-      TENDON_REQUIRES(link().receive_mutex());
+  [[nodiscard]] Result<Word> read(const Incoming& incoming) const;
   void put(Word word);
-  void end();
+  void drop_words();
 
-  const std::uint32_t pipe_;
   const Observer observer_;
-  const std::shared_ptr<SampleChannel> channel_;
   const AnnouncingLimits limits_;
+  const std::shared_ptr<SampleChannel> out_;
+  Channel channel_;
   std::shared_ptr<SampleSender> sender_;
-  ReceiveWindow window_ TENDON_GUARDED_BY(link().receive_mutex());
-  std::deque<Word> came_ TENDON_GUARDED_BY(link().receive_mutex());
   mutable Mutex mutex_;
   std::deque<Word> words_ TENDON_GUARDED_BY(mutex_);  // to be sent
   // What a peer of an older protocol is told, which is less than there may be.
@@ -103,7 +100,6 @@ class DiscoveryChannel final : public MessageSink,
   };
   Told told_ TENDON_GUARDED_BY(mutex_);
   Picture picture_ TENDON_GUARDED_BY(mutex_) = Picture::incomplete;
-  bool over_ TENDON_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tendon::v0::detail

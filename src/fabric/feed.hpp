@@ -13,14 +13,13 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
-#include "channel/receiver.hpp"
+#include "channel/channel.hpp"
 #include "fabric/body_reader.hpp"
 #include "fabric/feed_queue.hpp"
 #include "fabric/gap_finder.hpp"
 #include "fabric/sample_header.hpp"
 #include "memory/segment.hpp"
 #include "runtime/context_core.hpp"
-#include "transport/message_sink.hpp"
 
 namespace tendon::v0::detail {
 
@@ -35,22 +34,18 @@ struct PublisherId {
 
 /// What a subscriber takes from one publisher over one link.
 ///
-///   open -> ended    the publisher said its end: what came before it is delivered
-///        -> lost     the link is over, or the publisher refused: what came before is delivered
-///        -> broken   the publisher broke the protocol: nothing is delivered any more
+/// Samples that came before the publisher's end, or before its link was lost, are delivered. None
+/// is once it broke the protocol: by a descriptor, a window or a segment. A sample that cannot be
+/// read is missing, and ends nothing.
 ///
-/// A sample that cannot be read is missing, and ends nothing. What breaks the protocol is a
-/// descriptor, a window or a segment.
-///
-/// Owns:    the receiving half of a channel.
-/// Threads: as a sink under the link's receive lock. take() by one thread at a time; the rest at
-///          any time.
+/// Owns:    its channel.
+/// Threads: take() by one thread at a time; the rest at any time.
 /// Errors:  said by state() and why().
 /// Blocks:  never.
 /// Cost:    of a sample: a move; a copy where more than `max_held` are kept.
-class Feed final : public MessageSink, public std::enable_shared_from_this<Feed> {
+class Feed final : public ChannelEvents, public std::enable_shared_from_this<Feed> {
  public:
-  enum class State : std::uint8_t { open, ended, lost, broken };
+  using State = Channel::State;
   struct Options {
     Window window;
     std::uint32_t max_held = 0;
@@ -83,14 +78,19 @@ class Feed final : public MessageSink, public std::enable_shared_from_this<Feed>
   Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
        const Options& options, std::shared_ptr<FeedQueue> queue);
 
-  [[nodiscard]] const std::shared_ptr<Link>& link() const noexcept { return link_; }
+  [[nodiscard]] const std::shared_ptr<Link>& link() const noexcept {
+    return channel_.shared_link();
+  }
+  [[nodiscard]] std::shared_ptr<MessageSink> sink() {
+    return Channel::sink_of(shared_from_this(), channel_);
+  }
   /// Its subscriber knows it: what the queue was told before, and found nobody for, is told again.
   void tell_again();
   /// The next sample; nothing when none is here now, nor at the other end of the link.
   [[nodiscard]] std::optional<Taken> take();
   /// Nothing will come any more, and everything was taken.
   [[nodiscard]] bool is_over() const;
-  [[nodiscard]] State state() const;
+  [[nodiscard]] State state() const { return channel_.state(); }
   /// Its channel has ended, or its end is known and follows what is still to be taken.
   [[nodiscard]] bool is_ending() const;
   /// Why it is lost or broken.
@@ -106,52 +106,43 @@ class Feed final : public MessageSink, public std::enable_shared_from_this<Feed>
   /// Says the end to the publisher, and drops what waits.
   void close();
 
-  // MessageSink
-  void on_message(Incoming&& incoming) override;
-  bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
-  bool admits(const Descriptor& descriptor) override;
-  void on_transfer_ended(const Transfer& transfer) override;
+  // ChannelEvents
+  void on_arrived() override { wait_if_there_is_more(); }
+  void on_over() override;
+  void on_end_said(const Descriptor& end) override;
+  void on_head(std::uint64_t sequence) override;
   Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) override;
-  void on_link_failed(const Error& error) override;
   void on_death_proved() override { queue_->note_changed(*this); }
 
  private:
   friend class FeedQueue;
   struct Message;
-  enum class Head : std::uint8_t { nothing, sample };
-  [[nodiscard]] Head look() TENDON_REQUIRES(link_->receive_mutex());
   /// The next sample, out of the inbox. False: none is here.
   [[nodiscard]] bool next_message(Message& message);
   [[nodiscard]] Taken read(Message&& message);
   [[nodiscard]] Result<void> read_content(Message& message, Taken& taken);
-  void note_reached(const SampleHeader& header) TENDON_REQUIRES(link_->receive_mutex());
-  void look_at_what_waits() TENDON_REQUIRES(link_->receive_mutex());
-  [[nodiscard]] std::uint64_t last_known() const TENDON_REQUIRES(link_->receive_mutex());
-  [[nodiscard]] std::optional<std::uint64_t> head() const TENDON_REQUIRES(link_->receive_mutex());
-  void wait_if_there_is_more() TENDON_REQUIRES(link_->receive_mutex());
-  void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
-  void drop_what_waits() TENDON_REQUIRES(link_->receive_mutex());
-  void ask_again(Error why) TENDON_EXCLUDES(link_->receive_mutex());
+  void note_reached(const SampleHeader& header) TENDON_REQUIRES(channel_.receive_mutex());
+  void look_at_what_waits() TENDON_REQUIRES(channel_.receive_mutex());
+  [[nodiscard]] std::uint64_t last_known() const TENDON_REQUIRES(channel_.receive_mutex());
+  [[nodiscard]] std::optional<std::uint64_t> head() const TENDON_REQUIRES(channel_.receive_mutex());
+  void wait_if_there_is_more();
+  void ask_again(Error why) TENDON_EXCLUDES(channel_.receive_mutex());
 
   const std::shared_ptr<ContextCore> context_;
-  const std::shared_ptr<Link> link_;
-  const std::uint32_t pipe_;
   const std::shared_ptr<FeedQueue> queue_;
   FeedQueue::Place place_{};  // of the queue
   const BodyReader bodies_;
-  ChannelReceiver receiver_ TENDON_GUARDED_BY(link_->receive_mutex());
-  GapFinder gaps_ TENDON_GUARDED_BY(link_->receive_mutex());
-  SampleHeader reached_ TENDON_GUARDED_BY(link_->receive_mutex());  // or a sequence of 0
-  SampleHeader left_ TENDON_GUARDED_BY(link_->receive_mutex());     // the last one out of the inbox
-  SampleHeader before_ TENDON_GUARDED_BY(link_->receive_mutex());   // left_, one sample ago
-  GapFinder::Found last_gap_ TENDON_GUARDED_BY(link_->receive_mutex());
-  std::uint64_t heard_ TENDON_GUARDED_BY(link_->receive_mutex()) = 0;  // by words of kind `head`
-  std::optional<Descriptor> said_end_ TENDON_GUARDED_BY(link_->receive_mutex());
-  std::shared_ptr<Segment> head_page_ TENDON_GUARDED_BY(link_->receive_mutex());  // or none
-  bool taking_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;  // a receiver looks, or reads
-  bool untold_slot_ TENDON_GUARDED_BY(link_->receive_mutex()) = false;  // taken since the credit
-  State state_ TENDON_GUARDED_BY(link_->receive_mutex()) = State::open;
-  std::optional<Error> why_ TENDON_GUARDED_BY(link_->receive_mutex());
+  Channel channel_;
+  GapFinder gaps_ TENDON_GUARDED_BY(channel_.receive_mutex());
+  SampleHeader reached_ TENDON_GUARDED_BY(channel_.receive_mutex());  // or a sequence of 0
+  SampleHeader left_ TENDON_GUARDED_BY(channel_.receive_mutex());  // the last one out of the inbox
+  SampleHeader before_ TENDON_GUARDED_BY(channel_.receive_mutex());  // left_, one sample ago
+  GapFinder::Found last_gap_ TENDON_GUARDED_BY(channel_.receive_mutex());
+  std::uint64_t heard_ TENDON_GUARDED_BY(channel_.receive_mutex()) = 0;  // by words of kind `head`
+  std::optional<Descriptor> said_end_ TENDON_GUARDED_BY(channel_.receive_mutex());
+  std::shared_ptr<Segment> head_page_ TENDON_GUARDED_BY(channel_.receive_mutex());  // or none
+  bool taking_ TENDON_GUARDED_BY(channel_.receive_mutex()) = false;  // a receiver looks, or reads
+  bool untold_slot_ TENDON_GUARDED_BY(channel_.receive_mutex()) = false;  // taken since the credit
 };
 
 }  // namespace tendon::v0::detail

@@ -36,30 +36,23 @@ std::string_view why_not_waited_for(const Subscription& subscription) {
 
 // What a subscriber says
 
-void Subscription::on_message(Incoming&& incoming) {
-  const Descriptor& descriptor = incoming.descriptor;
-  switch (descriptor.kind) {
-    case MessageKind::credit: {
-      // Also one that seems to count too much: the count may be a moment behind.
-      (void)channel_->window().on_credit(descriptor);
-      if (const auto publisher = publisher_.lock()) publisher->took(*this);
-      return;
-    }
-    case MessageKind::end:
-    case MessageKind::cancel:
-    case MessageKind::error:
-      if (const auto publisher = publisher_.lock())
-        publisher->ended(*this, PublisherCore::Parting::in_order);
-      return;
-    default:
-      return;  // nothing else is of use to a publisher
-  }
+void Subscription::on_arrived() {
+  channel_.receive_mutex().assert_held();
+  if (channel_.look() == Channel::Head::message)
+    channel_.break_off(channel_.violation("sent a message, and is a subscriber"));
 }
 
-void Subscription::on_link_failed(const Error& error) {
-  const auto parting = error.code == ErrorCode::end_of_stream ? PublisherCore::Parting::in_order
-                                                              : PublisherCore::Parting::lost;
-  if (const auto publisher = publisher_.lock()) publisher->ended(*this, parting);
+void Subscription::on_room() {
+  if (const auto publisher = publisher_.lock()) publisher->took(*this);
+}
+
+void Subscription::on_over() {
+  channel_.receive_mutex().assert_held();
+  const bool is_lost =
+      channel_.state() == Channel::State::lost && channel_.why().code != ErrorCode::end_of_stream;
+  if (const auto publisher = publisher_.lock())
+    publisher->ended(*this,
+                     is_lost ? PublisherCore::Parting::lost : PublisherCore::Parting::in_order);
 }
 
 // Making
@@ -364,7 +357,7 @@ std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) 
       if (!std::exchange(position.told_of_receiver, true))
         newly.push_back({subscription->name(), why});
     } else if (!std::exchange(position.excused, true)) {
-      round.wait_no_more(*subscription->channel());
+      round.wait_no_more(*subscription->samples());
       newly.push_back({subscription->name(),
                        " waited for it until the deadline; none waits again until it takes one"});
     }
@@ -405,7 +398,7 @@ bool PublisherCore::all_shown(std::uint64_t sequence) const {
 // which it keeps of what it took counts as well, at its link: beyond that it gets copies.
 bool PublisherCore::has_share(const Subscription& subscription, const KeptSample& sample) const {
   if (sample.message.slot == nullptr) return true;
-  const SendWindow& window = subscription.channel()->window();
+  const SendWindow& window = subscription.samples()->window();
   if (window.has_taken(subscription.position.slots_until)) return true;
   const std::uint64_t size = sample.message.descriptor.payload_bytes;
   return window.untaken_bytes() + size <= entities_->share_bytes() / 2;
@@ -422,7 +415,7 @@ void PublisherCore::show(Subscription& subscription, SampleSender::Round& round)
     if (sample == nullptr || !has_share(subscription, *sample)) return;
     const Subscription::Position::Before before{cursor, position.slots_until};
     const auto shown =
-        round.show(subscription.channel(), sample->message, cursor.tag(),
+        round.show(subscription.samples(), sample->message, cursor.tag(),
                    entities_->share_bytes_of(subscription.link()), keeps(subscription));
     if (!shown) {
       if (subscription.link().ended()) return;  // its sink is told
@@ -438,7 +431,7 @@ void PublisherCore::show(Subscription& subscription, SampleSender::Round& round)
     }
     cursor.shown(sample->header.stamp);
     if (sample->message.slot != nullptr)
-      position.slots_until = subscription.channel()->window().shown_bytes();
+      position.slots_until = subscription.samples()->window().shown_bytes();
     if (*shown == Shown::under_way) {
       position.before = before;
       thinned_ += cursor.catch_up(history_);  // what is not due waits for nothing
@@ -456,7 +449,7 @@ LentSample::Keeps PublisherCore::keeps(const Subscription& subscription) const {
 }
 
 void PublisherCore::note_dropped(Subscription& subscription, SampleSender::Round& round) {
-  if (round.was_dropped(*subscription.channel())) take_back(subscription.position);
+  if (round.was_dropped(*subscription.samples())) take_back(subscription.position);
 }
 
 // The sample that was under way did not go: it is shown again if it is still kept, or is lost.
@@ -535,14 +528,15 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
   if (link->traits().slots_bound_window) window = window.without_bytes();
   const bool is_own = link->peer().context == context_.id();
   auto subscription = std::make_shared<Subscription>(
-      weak_from_this(), std::make_shared<SampleChannel>(context_, link, pipe, window, copied_),
-      pipe, cursor, history_.last(), is_own ? entities_->receiver_of(request.subscriber) : nullptr);
+      weak_from_this(), link,
+      std::make_shared<SampleChannel>(context_, link, pipe, window, copied_), pipe, cursor,
+      history_.last(), is_own ? entities_->receiver_of(request.subscriber) : nullptr);
   let_go(lost_.returned(link->peer().context));
   subscriptions_.push_back(subscription);
   entities_->count_subscription(*link, 1);
   SampleSender::Round round(*sender_);
   show(*subscription, round);
-  return std::static_pointer_cast<MessageSink>(std::move(subscription));
+  return subscription->sink();
 }
 
 void PublisherCore::took(Subscription& subscription) {
@@ -564,7 +558,7 @@ void PublisherCore::ended(Subscription& subscription, Parting parting) {
     let_go(lost_.add({.link = subscription.link().shared_from_this(),
                       .next = subscription.position.cursor.next(),
                       .at = std::chrono::steady_clock::now(),
-                      .confirmed = subscription.channel()->window().untaken_messages() == 0}));
+                      .confirmed = subscription.samples()->window().untaken_messages() == 0}));
   }
   remove(subscription);
   detach_soon(subscription);
@@ -584,7 +578,7 @@ void PublisherCore::detach_soon(Subscription& subscription) {
 }
 
 void PublisherCore::detach(const Subscription& subscription) {
-  sender_->remove(subscription.channel());
+  sender_->remove(subscription.samples());
   {
     const Lock receiving(subscription.link().receive_mutex());
     subscription.link().detach(subscription.pipe());
@@ -671,7 +665,7 @@ bool PublisherCore::is_idle() {
   for (const auto& subscription : subscriptions_) {
     note_dropped(*subscription, round);
     if (!subscription->position.cursor.is_at_end(history_)) return false;
-    if (!round.is_idle(*subscription->channel())) return false;
+    if (!round.is_idle(*subscription->samples())) return false;
   }
   return true;
 }
@@ -738,7 +732,7 @@ Result<void> PublisherCore::close(Deadline deadline, Lost lost) {
     end.pipe = subscription->pipe();
     end.sequence = last;
     end.payload_bytes = subscription->position.cursor.lost_until(last);
-    sender_->remove(subscription->channel());
+    sender_->remove(subscription->samples());
     if (!context_.unusable()) subscription->link().post(end);
     detach(*subscription);
   }

@@ -79,13 +79,13 @@ Result<std::shared_ptr<MessageSink>> ResponderCore::accept(const std::shared_ptr
   }
   channels_.push_back(CallChannel::create(entities_, link, pipe, CallChannel::Role::responder,
                                           answers, weak_from_this()));
-  return std::static_pointer_cast<MessageSink>(channels_.back());
+  return channels_.back()->sink();
 }
 
 // What callers say
 
 void ResponderCore::on_received(CallChannel& channel, CallChannel::Received&& received) {
-  channel.link().receive_mutex().assert_held();
+  channel.receive_mutex().assert_held();
   const std::uint64_t id = received.word.id;
   const Deadline deadline = deadline_of(received.word);
   auto job = std::make_shared<Job>(
@@ -162,7 +162,7 @@ bool ResponderCore::has_thread() {
 }
 
 void ResponderCore::on_cancelled(CallChannel& channel, std::uint64_t id) {
-  channel.link().receive_mutex().assert_held();
+  channel.receive_mutex().assert_held();
   const auto is_meant = [&](const Job& job) {
     return job.channel.get() == &channel && job.received.word.id == id;
   };
@@ -179,7 +179,7 @@ void ResponderCore::on_cancelled(CallChannel& channel, std::uint64_t id) {
 }
 
 void ResponderCore::on_over(CallChannel& channel, const Error&) {
-  channel.link().receive_mutex().assert_held();
+  channel.receive_mutex().assert_held();
   const auto is_its = [&](const Job& job) { return job.channel.get() == &channel; };
   const Jobs jobs = take_waiting(is_its);
   for (const auto& job : jobs) channel.drop_here(std::move(job->received));

@@ -111,9 +111,11 @@ Dialler::Outcome StaticDiscovery::dial(const std::string& address, Deadline dead
   // Its own address is in the list.
   if (link.peer().context == context_->id()) return Outcome::done;
   Channel channel;
-  const auto opened = context_->open_pipe(
-      link, Opening{.purpose = Purpose::discovery},
-      [&](std::uint32_t pipe) { return channel = make_channel(connected->link, pipe, address); });
+  const auto opened =
+      context_->open_pipe(link, Opening{.purpose = Purpose::discovery}, [&](std::uint32_t pipe) {
+        channel = make_channel(connected->link, pipe, address);
+        return channel->sink();
+      });
   if (!opened) return Outcome::again;
   if (add(channel)) return Outcome::done;
   channel->close();
@@ -124,7 +126,7 @@ Result<std::shared_ptr<MessageSink>> StaticDiscovery::on_open(std::shared_ptr<Li
                                                               const Descriptor& open, Bytes) {
   const Channel channel = make_channel(link, open.pipe, {});
   TENDON_CHECK(add(channel));
-  return std::static_pointer_cast<MessageSink>(channel);
+  return channel->sink();
 }
 
 StaticDiscovery::Channel StaticDiscovery::make_channel(const std::shared_ptr<Link>& link,

@@ -142,7 +142,8 @@ Result<void> SubscriberCore::connect(const EntityAnnouncement& publisher, const 
   if (link->traits().slots_bound_window) options.window = options.window.without_bytes();
   std::shared_ptr<Feed> feed;
   TENDON_CHECK(context_->open_pipe(*link, opening, [&](std::uint32_t pipe) {
-    return feed = std::make_shared<Feed>(context_, link, pipe, options, queue_);
+    feed = std::make_shared<Feed>(context_, link, pipe, options, queue_);
+    return feed->sink();
   }));
   Streams::Changes changes;
   std::optional<Streams::Came> came;

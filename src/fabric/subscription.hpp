@@ -6,24 +6,24 @@
 #include <optional>
 #include <string>
 
+#include "channel/channel.hpp"
 #include "channel/sample_channel.hpp"
 #include "fabric/cursor.hpp"
 #include "fabric/last_receiver.hpp"
-#include "transport/message_sink.hpp"
 
 namespace tendon::v0::detail {
 
 class PublisherCore;
 
 /// One subscriber of a publisher, as the publisher sees it: its channel, and its place in the
-/// history.
+/// history. A subscriber sends credits and its end.
 ///
 /// Owns:    its channel.
-/// Threads: as a sink under the link's receive lock. `Position` belongs to the publisher's lock.
+/// Threads: `Position` belongs to the publisher's lock.
 /// Errors:  none.
 /// Blocks:  never.
 /// Cost:    a lock of the publisher for each credit.
-class Subscription final : public MessageSink, public std::enable_shared_from_this<Subscription> {
+class Subscription final : public ChannelEvents, public std::enable_shared_from_this<Subscription> {
  public:
   struct Position {
     /// Where it was before a sample was shown to it.
@@ -41,35 +41,39 @@ class Subscription final : public MessageSink, public std::enable_shared_from_th
     bool has_head_page = false;      ///< its reader was shown it, or needs none
   };
 
-  Subscription(std::weak_ptr<PublisherCore> publisher, std::shared_ptr<SampleChannel> channel,
-               std::uint32_t pipe, Cursor cursor, std::uint64_t late_until,
-               std::shared_ptr<const LastReceiver> receiver)
+  Subscription(std::weak_ptr<PublisherCore> publisher, std::shared_ptr<Link> link,
+               std::shared_ptr<SampleChannel> samples, std::uint32_t pipe, Cursor cursor,
+               std::uint64_t late_until, std::shared_ptr<const LastReceiver> receiver)
       : position{cursor, late_until},
         publisher_(std::move(publisher)),
-        channel_(std::move(channel)),
-        pipe_(pipe),
+        samples_(std::move(samples)),
+        channel_(
+            std::move(link),
+            {.pipe = pipe, .most_bytes = 0, .sending = &samples_->window(), .where = "publisher"},
+            *this),
         receiver_(std::move(receiver)) {}
 
-  [[nodiscard]] const std::shared_ptr<SampleChannel>& channel() const noexcept { return channel_; }
-  [[nodiscard]] Link& link() const noexcept { return channel_->link(); }
-  [[nodiscard]] std::uint32_t pipe() const noexcept { return pipe_; }
+  [[nodiscard]] const std::shared_ptr<SampleChannel>& samples() const noexcept { return samples_; }
+  [[nodiscard]] std::shared_ptr<MessageSink> sink() {
+    return Channel::sink_of(shared_from_this(), channel_);
+  }
+  [[nodiscard]] Link& link() const noexcept { return channel_.link(); }
+  [[nodiscard]] std::uint32_t pipe() const noexcept { return channel_.pipe(); }
   [[nodiscard]] const std::string& name() const noexcept { return link().peer_name(); }
   /// The thread that empties a subscriber of the publisher's own Context; null for any other.
   [[nodiscard]] const LastReceiver* receiver() const noexcept { return receiver_.get(); }
 
-  // MessageSink: a subscriber sends credits, and its end.
-  void on_message(Incoming&& incoming) override;
-  bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
-  bool admits(const Descriptor&) override { return false; }
-  void on_transfer_ended(const Transfer&) override {}
-  void on_link_failed(const Error& error) override;
+  // ChannelEvents
+  void on_arrived() override;
+  void on_room() override;
+  void on_over() override;
 
   Position position;
 
  private:
   const std::weak_ptr<PublisherCore> publisher_;
-  const std::shared_ptr<SampleChannel> channel_;
-  const std::uint32_t pipe_;
+  const std::shared_ptr<SampleChannel> samples_;
+  Channel channel_;
   const std::shared_ptr<const LastReceiver> receiver_;
 };
 

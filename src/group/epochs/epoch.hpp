@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "group/boards/board.hpp"
-#include "group/membership/channel.hpp"
+#include "group/membership/member_channel.hpp"
 #include "group/membership/numbered.hpp"
 #include "group/operands/fingerprint.hpp"
 #include "group/scripts/script.hpp"
@@ -30,18 +30,18 @@ struct Ready {
 
 /// A group from one membership change to the next.
 struct Epoch {
-  std::uint64_t view = 0;                     ///< the agreement's number
-  std::uint32_t attempt = 0;                  ///< times that the same members have begun anew
-  ByRank<GroupPlace> places;                  ///< of the members
-  GroupRank self;                             ///< this member's
-  ByRank<std::shared_ptr<Channel>> channels;  ///< null for this member
-  ByRank<std::string> names;                  ///< "rank 3 (vision, host a, pid 12)"
-  Hosts hosts;                                ///< by the names that they gave in their hellos
-  std::unique_ptr<Board> board;               ///< when all are on this host
-  std::uint64_t board_round = 1;              ///< the next
-  CallHistory history;                        ///< guarded by the call queue's lock
-  ByRank<Ready> ready;                        ///< for this epoch
-  std::vector<GroupRank> refused_boards;      ///< whose board is none of this epoch
+  std::uint64_t view = 0;                           ///< the agreement's number
+  std::uint32_t attempt = 0;                        ///< times that the same members have begun anew
+  ByRank<GroupPlace> places;                        ///< of the members
+  GroupRank self;                                   ///< this member's
+  ByRank<std::shared_ptr<MemberChannel>> channels;  ///< null for this member
+  ByRank<std::string> names;                        ///< "rank 3 (vision, host a, pid 12)"
+  Hosts hosts;                                      ///< by the names that they gave in their hellos
+  std::unique_ptr<Board> board;                     ///< when all are on this host
+  std::uint64_t board_round = 1;                    ///< the next
+  CallHistory history;                              ///< guarded by the call queue's lock
+  ByRank<Ready> ready;                              ///< for this epoch
+  std::vector<GroupRank> refused_boards;            ///< whose board is none of this epoch
 
   /// Steps of collectives that have arrived, by their sender.
   Mutex inbox_mutex;
@@ -57,7 +57,7 @@ struct Epoch {
     return places.find(place);
   }
   /// Is that the channel to the member at `place`?
-  [[nodiscard]] bool has(GroupPlace place, const Channel& channel) const {
+  [[nodiscard]] bool has(GroupPlace place, const MemberChannel& channel) const {
     const auto rank = rank_at(place);
     return rank && channels[*rank].get() == &channel;
   }

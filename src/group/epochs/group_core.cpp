@@ -170,7 +170,7 @@ void GroupCore::leave() {
 void GroupCore::forget_members() {
   // They go after the locks: the end of a link takes others.
   std::shared_ptr<Epoch> last;
-  std::vector<std::shared_ptr<const Channel>> channels;
+  std::vector<std::shared_ptr<const MemberChannel>> channels;
   const Lock lock(state_mutex_);
   last = std::exchange(epoch_, std::make_shared<Epoch>());
   channels = seats_.forget();
@@ -322,7 +322,7 @@ void GroupCore::on_time() {
   say_agreement();
 }
 
-void GroupCore::on_lost(MeshPlace mesh_place, const Channel& channel, const Error& error,
+void GroupCore::on_lost(MeshPlace mesh_place, const MemberChannel& channel, const Error& error,
                         Absence how) {
   const auto place = place_of(mesh_place);
   if (!place) return;

@@ -91,7 +91,7 @@ class GroupCore final : public MeshListener,
 
   // MeshListener
   void on_inbound(MeshPlace mesh_place, InboundMessage&& inbound) override;
-  void on_lost(MeshPlace mesh_place, const Channel& channel, const Error& error,
+  void on_lost(MeshPlace mesh_place, const MemberChannel& channel, const Error& error,
                Absence how) override;
   // CallQueueOwner
   [[nodiscard]] std::optional<Error> failure(std::string_view what) const override;
@@ -138,7 +138,7 @@ class GroupCore final : public MeshListener,
   [[nodiscard]] bool complete(Epoch& epoch) TENDON_REQUIRES(state_mutex_);
   [[nodiscard]] bool board_never_comes(const Epoch& epoch) const TENDON_REQUIRES(state_mutex_);
   void install(const std::shared_ptr<Epoch>& next);
-  [[nodiscard]] std::shared_ptr<Channel> channel_of(GroupPlace place) const {
+  [[nodiscard]] std::shared_ptr<MemberChannel> channel_of(GroupPlace place) const {
     return mesh_->channel(mesh_places_[place]);
   }
 

@@ -219,7 +219,7 @@ class GroupCore::Entering {
     if (board_lost) {
       // Its member is lost, as with every other lie.
       for (const GroupRank rank : next_->refused_boards) {
-        Channel& channel = *next_->channels[rank];
+        MemberChannel& channel = *next_->channels[rank];
         if (const auto why = channel.published().failure(next_->ready[rank].board))
           channel.lose_unreadable(*why);
         else
@@ -250,8 +250,8 @@ class GroupCore::Entering {
   }
 
   /// Those whose word is missing, in the epoch or before that in the agreement.
-  [[nodiscard]] std::vector<AwaitedMember<std::shared_ptr<Channel>>> awaited() const {
-    std::vector<AwaitedMember<std::shared_ptr<Channel>>> awaited;
+  [[nodiscard]] std::vector<AwaitedMember<std::shared_ptr<MemberChannel>>> awaited() const {
+    std::vector<AwaitedMember<std::shared_ptr<MemberChannel>>> awaited;
     const Lock lock(core_.state_mutex_);
     // In the agreement members answer without a call. One that is heard, and does not, waits for
     // one that is not.
@@ -274,7 +274,7 @@ class GroupCore::Entering {
     return awaited;
   }
 
-  void kill(const std::vector<std::shared_ptr<Channel>>& hung) {
+  void kill(const std::vector<std::shared_ptr<MemberChannel>>& hung) {
     for (const auto& channel : hung)
       if (auto* const memory = channel->link().shared_memory(); memory && memory->kill_peer())
         killed_ += (killed_.empty() ? "" : ", ") + channel->link().peer_name();
@@ -533,7 +533,7 @@ Result<bool> GroupCore::enter_next(Deadline deadline, Of members, Fence fence,
                                    std::string_view where) {
   TENDON_CHECK(end_epoch(members, deadline, where));
   Entering entering(*this, members, where);
-  FenceClock<std::shared_ptr<Channel>> fences(deadline);
+  FenceClock<std::shared_ptr<MemberChannel>> fences(deadline);
   Result<bool> looked = false;
   const auto attempt = [&] {
     looked = entering.look();

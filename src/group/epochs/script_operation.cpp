@@ -17,7 +17,7 @@ constexpr unsigned kHistoryShift = 56;
 /// A send that may not have left yet, and the memory it names.
 struct Pending {
   std::shared_ptr<Outbound> outbound;
-  std::shared_ptr<Channel> channel;
+  std::shared_ptr<MemberChannel> channel;
 
   [[nodiscard]] bool sent() const {
     return outbound->done.load(std::memory_order_acquire) && outbound->handed_over.load();

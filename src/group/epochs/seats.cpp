@@ -97,7 +97,7 @@ void Seats::follow_view() {
     followed_view_ = view.epoch;
     for (const GroupPlace place : seats_.numbers()) {
       if (place == self_) continue;
-      std::shared_ptr<Channel>& seat = seats_[place];
+      std::shared_ptr<MemberChannel>& seat = seats_[place];
       if (!view.members[place.value]) {
         seat = nullptr;
         ready_[place] = {};
@@ -147,8 +147,8 @@ std::vector<Seats::Loss> Seats::forget_replaced() {
   return replaced;
 }
 
-std::vector<std::shared_ptr<const Channel>> Seats::forget() {
-  std::vector<std::shared_ptr<const Channel>> channels;
+std::vector<std::shared_ptr<const MemberChannel>> Seats::forget() {
+  std::vector<std::shared_ptr<const MemberChannel>> channels;
   channels.reserve(seats_.size() + lost_.size() + left_early_.size());
   for (auto& seat : seats_) channels.push_back(std::move(seat));
   for (const auto& [place, loss] : std::exchange(lost_, {})) channels.push_back(loss.channel);

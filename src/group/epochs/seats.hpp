@@ -30,7 +30,7 @@ class Seats {
  public:
   struct Loss {
     Error error;
-    std::shared_ptr<const Channel> channel;  ///< to the process that is gone
+    std::shared_ptr<const MemberChannel> channel;  ///< to the process that is gone
     Absence how;
     bool messages_dropped = false;  ///< those that it sent and that were not taken
     /// It has left in order, so it may have done all that was asked of it.
@@ -43,7 +43,7 @@ class Seats {
     loss,
   };
   /// To the process that the mesh has for a place now; null for this member and at an empty place.
-  using ChannelAt = std::function<std::shared_ptr<Channel>(GroupPlace place)>;
+  using ChannelAt = std::function<std::shared_ptr<MemberChannel>(GroupPlace place)>;
 
   Seats(GroupPlace self, std::size_t count, const View& view, Minority minority,
         Agreement::Clock::duration retry, ChannelAt channel_at);
@@ -61,7 +61,9 @@ class Seats {
 
   // The processes that are there, and those that have gone
   /// The process that the others mean by the member there; null where there is none.
-  [[nodiscard]] const std::shared_ptr<Channel>& at(GroupPlace place) const { return seats_[place]; }
+  [[nodiscard]] const std::shared_ptr<MemberChannel>& at(GroupPlace place) const {
+    return seats_[place];
+  }
   [[nodiscard]] News note(GroupPlace place, const Loss& loss, const Epoch& now);
   /// After note(): it is left out of the next epoch. A member that was ready for it and left in
   /// order may have seen it complete, which then is so for everybody: it stays until miss_early().
@@ -79,7 +81,7 @@ class Seats {
   /// a link; so is what the next one returns.
   [[nodiscard]] std::vector<Loss> forget_replaced();
   /// The channels to everybody: this member has left.
-  [[nodiscard]] std::vector<std::shared_ptr<const Channel>> forget();
+  [[nodiscard]] std::vector<std::shared_ptr<const MemberChannel>> forget();
 
   // What they are ready for: the latest that each has said
   /// False: a later one is known.
@@ -106,10 +108,10 @@ class Seats {
   const ChannelAt channel_at_;
   Agreement agreement_;
   std::uint64_t followed_view_ = 0;
-  ByPlace<std::shared_ptr<Channel>> seats_;
+  ByPlace<std::shared_ptr<MemberChannel>> seats_;
   std::map<GroupPlace, Loss> lost_;
   /// Ready for the epoch that is entered here, and gone.
-  std::map<GroupPlace, std::shared_ptr<const Channel>> left_early_;
+  std::map<GroupPlace, std::shared_ptr<const MemberChannel>> left_early_;
   ByPlace<Ready> ready_;
 };
 

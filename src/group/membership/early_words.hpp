@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "group/membership/channel.hpp"
 #include "group/membership/group_place.hpp"
+#include "group/membership/member_channel.hpp"
 
 namespace tendon::v0::detail {
 

@@ -5,13 +5,13 @@
 
 namespace tendon::v0::detail {
 
-void Farewell::say(ContextCore& context, std::vector<std::shared_ptr<Channel>> channels) {
+void Farewell::say(ContextCore& context, std::vector<std::shared_ptr<MemberChannel>> channels) {
   auto farewell = std::make_shared<Farewell>(std::move(channels));
   if (farewell->progress()) context.add_work(std::move(farewell));
 }
 
 bool Farewell::progress() {
-  std::vector<std::shared_ptr<Channel>> done;
+  std::vector<std::shared_ptr<MemberChannel>> done;
   {
     const Lock lock(mutex_);
     std::erase_if(channels_, [&](const auto& channel) {

@@ -5,7 +5,7 @@
 #include <tendon/core/mutex.hpp>
 #include <vector>
 
-#include "group/membership/channel.hpp"
+#include "group/membership/member_channel.hpp"
 
 namespace tendon::v0::detail {
 
@@ -22,8 +22,8 @@ namespace tendon::v0::detail {
 class Farewell final : public Work {
  public:
   /// Closes what can be closed now; the Context does the rest.
-  static void say(ContextCore& context, std::vector<std::shared_ptr<Channel>> channels);
-  explicit Farewell(std::vector<std::shared_ptr<Channel>> channels)
+  static void say(ContextCore& context, std::vector<std::shared_ptr<MemberChannel>> channels);
+  explicit Farewell(std::vector<std::shared_ptr<MemberChannel>> channels)
       : channels_(std::move(channels)) {}
 
   bool progress() override;
@@ -31,7 +31,7 @@ class Farewell final : public Work {
 
  private:
   mutable Mutex mutex_;
-  std::vector<std::shared_ptr<Channel>> channels_ TENDON_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<MemberChannel>> channels_ TENDON_GUARDED_BY(mutex_);
 };
 
 }  // namespace tendon::v0::detail

@@ -37,8 +37,8 @@ Mesh::~Mesh() {
 }
 
 void Mesh::end() {
-  std::vector<std::shared_ptr<Channel>> channels;
-  std::vector<std::shared_ptr<Channel>> strangers;
+  std::vector<std::shared_ptr<MemberChannel>> channels;
+  std::vector<std::shared_ptr<MemberChannel>> strangers;
   {
     const Lock lock(mutex_);
     if (std::exchange(ended_, true)) return;
@@ -72,7 +72,7 @@ Result<std::shared_ptr<Mesh>> Mesh::create(std::shared_ptr<ContextCore> context,
   // What is delivered holds a share meanwhile, which may be the last: closing channels would then
   // wait for a lock that this thread has.
   const auto end = [](Mesh* last) {
-    if (!Channel::delivering_here()) {
+    if (!MemberChannel::delivering_here()) {
       delete last;
       return;
     }
@@ -122,9 +122,9 @@ void Mesh::keep_sending() {
   if (!sending_.exchange(true)) context_->add_work(shared_from_this());
 }
 
-std::vector<std::shared_ptr<Channel>> Mesh::sending() const {
+std::vector<std::shared_ptr<MemberChannel>> Mesh::sending() const {
   const Lock lock(mutex_);
-  std::vector<std::shared_ptr<Channel>> sending;
+  std::vector<std::shared_ptr<MemberChannel>> sending;
   for (const auto& channel : occupants_.channels())
     if (channel != nullptr && !channel->lost() && channel->queued_count() != 0)
       sending.push_back(channel);
@@ -151,7 +151,7 @@ Unsent Mesh::unsent() const {
 
 // What channels hear
 
-void Mesh::on_inbound(Channel& channel, InboundMessage&& inbound) {
+void Mesh::on_inbound(MemberChannel& channel, InboundMessage&& inbound) {
   const Envelope& envelope = inbound.envelope;
   MeshListeners::Route route;
   std::uint32_t place = 0;
@@ -210,7 +210,7 @@ Result<bool> Mesh::publish(MeshPlace place, const std::shared_ptr<Segment>& segm
   return shown == Sent::done;
 }
 
-void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
+void Mesh::on_channel_lost(MemberChannel& channel, const Error& error, Absence how) {
   std::vector<std::shared_ptr<MeshListener>> told;
   std::uint32_t place = 0;
   {
@@ -231,7 +231,8 @@ void Mesh::on_channel_lost(Channel& channel, const Error& error, Absence how) {
 
 Result<std::shared_ptr<MessageSink>> Mesh::on_open(std::shared_ptr<Link> link,
                                                    const Descriptor& open, Bytes) {
-  auto channel = std::make_shared<Channel>(context_, std::move(link), open.pipe, weak_from_this());
+  auto channel =
+      std::make_shared<MemberChannel>(context_, std::move(link), open.pipe, weak_from_this());
   const Lock lock(mutex_);
   if (ended_) return Error{ErrorCode::unreachable, kWhere, "the group has ended"};
   // Its link may be the one that is locked here.

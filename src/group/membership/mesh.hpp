@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "group/membership/arrivals.hpp"
-#include "group/membership/channel.hpp"
 #include "group/membership/first_group.hpp"
+#include "group/membership/member_channel.hpp"
 #include "group/membership/mesh_listeners.hpp"
 #include "group/membership/mesh_place.hpp"
 #include "group/membership/occupants.hpp"
@@ -74,7 +74,7 @@ class Mesh final : public ChannelOwner,
   }
   /// null for this member itself, where nobody has been, and after end(). Another one when its
   /// process was replaced.
-  [[nodiscard]] std::shared_ptr<Channel> channel(MeshPlace place) const {
+  [[nodiscard]] std::shared_ptr<MemberChannel> channel(MeshPlace place) const {
     const Lock lock(mutex_);
     return occupants_.at(place.value);
   }
@@ -125,8 +125,8 @@ class Mesh final : public ChannelOwner,
   void keep_sending();
 
   // ChannelOwner
-  void on_inbound(Channel& channel, InboundMessage&& inbound) override;
-  void on_channel_lost(Channel& channel, const Error& error, Absence how) override;
+  void on_inbound(MemberChannel& channel, InboundMessage&& inbound) override;
+  void on_channel_lost(MemberChannel& channel, const Error& error, Absence how) override;
   // OpenHandler
   Result<void> may_open() override { return {}; }
   Result<std::shared_ptr<MessageSink>> on_open(std::shared_ptr<Link> link, const Descriptor& open,
@@ -138,7 +138,7 @@ class Mesh final : public ChannelOwner,
 
  private:
   struct Dialled {
-    std::shared_ptr<Channel> channel;
+    std::shared_ptr<MemberChannel> channel;
     std::string local_host;
   };
   struct Refusal {
@@ -164,7 +164,7 @@ class Mesh final : public ChannelOwner,
   Result<std::optional<Dialled>> dial_each(std::span<const std::string> addresses,
                                            Deadline deadline, Attempts& attempts);
   Result<bool> pause_between(Attempts& attempts, Deadline deadline);
-  std::shared_ptr<Channel> open_channel(const Connected& connected);
+  std::shared_ptr<MemberChannel> open_channel(const Connected& connected);
   Result<void> connect_to(std::uint32_t place, const std::string& where, Deadline deadline);
   Result<void> wait_until_complete(std::string_view doing, Deadline deadline);
   [[nodiscard]] std::optional<std::uint32_t> take_turned_away() TENDON_REQUIRES(mutex_);
@@ -173,16 +173,16 @@ class Mesh final : public ChannelOwner,
   void introduce(std::uint32_t place) TENDON_REQUIRES(mutex_);
   void on_neighbour(const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
   void on_refuse(std::uint32_t place, const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
-  void on_join(Channel& channel, const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
-  void on_hello(Channel& channel, const Envelope& envelope) TENDON_REQUIRES(mutex_);
-  void seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group)
+  void on_join(MemberChannel& channel, const InboundMessage& inbound) TENDON_REQUIRES(mutex_);
+  void on_hello(MemberChannel& channel, const Envelope& envelope) TENDON_REQUIRES(mutex_);
+  void seat(MemberChannel& channel, std::uint32_t rank, std::string address, std::uint64_t group)
       TENDON_REQUIRES(mutex_);
   void greet(std::uint32_t place) TENDON_REQUIRES(mutex_);
   void admit_claim(std::uint32_t place) TENDON_REQUIRES(mutex_);
-  bool settle(Channel& channel, std::uint32_t place) TENDON_REQUIRES(mutex_);
-  void put(std::uint32_t place, std::shared_ptr<Channel> channel) TENDON_REQUIRES(mutex_);
+  bool settle(MemberChannel& channel, std::uint32_t place) TENDON_REQUIRES(mutex_);
+  void put(std::uint32_t place, std::shared_ptr<MemberChannel> channel) TENDON_REQUIRES(mutex_);
 
-  [[nodiscard]] std::vector<std::shared_ptr<Channel>> sending() const;
+  [[nodiscard]] std::vector<std::shared_ptr<MemberChannel>> sending() const;
 
   const std::shared_ptr<ContextCore> context_;
   const Rendezvous rendezvous_;

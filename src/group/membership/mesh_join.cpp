@@ -104,7 +104,7 @@ void Mesh::on_context_closed() {
 // Tells a member its peers to connect to: all that were here before it, or have a lower rank.
 void Mesh::introduce(std::uint32_t place) {
   const bool late = joined_ || arrivals_.late();
-  Channel& newcomer = *occupants_.at(place);
+  MemberChannel& newcomer = *occupants_.at(place);
   Envelope word{.kind = EnvelopeKind::neighbour, .group = first_group_.id(), .count = size_};
   for (std::uint32_t other = 1; other < size_; ++other) {
     const bool was_here = joined_ || first_group_.survivors()[other];
@@ -191,7 +191,7 @@ Error Mesh::rank0_gone() const {
 }
 
 // Precondition: a process that was at this place before is lost.
-void Mesh::put(std::uint32_t place, std::shared_ptr<Channel> channel) {
+void Mesh::put(std::uint32_t place, std::shared_ptr<MemberChannel> channel) {
   auto before = occupants_.put(place, std::move(channel));
   // A link that lives on would keep it, and count it. Another one's is locked here.
   if (before != nullptr && !before->link().ended())
@@ -266,14 +266,14 @@ Result<bool> Mesh::pause_between(Attempts& attempts, Deadline deadline) {
 }
 
 // Null: the link has ended.
-std::shared_ptr<Channel> Mesh::open_channel(const Connected& connected) {
+std::shared_ptr<MemberChannel> Mesh::open_channel(const Connected& connected) {
   Link& link = *connected.link;
-  std::shared_ptr<Channel> channel;
+  std::shared_ptr<MemberChannel> channel;
   {
     const Lock receiving(link.receive_mutex());
     if (link.ended()) return nullptr;
     const std::uint32_t pipe = link.next_pipe_id();
-    channel = std::make_shared<Channel>(context_, connected.link, pipe, weak_from_this());
+    channel = std::make_shared<MemberChannel>(context_, connected.link, pipe, weak_from_this());
     link.attach(pipe, channel);
   }
   Descriptor open;
@@ -388,7 +388,7 @@ void Mesh::on_refuse(std::uint32_t place, const InboundMessage& inbound) {
 }
 
 // This stranger is that member. False if its place is taken.
-bool Mesh::settle(Channel& channel, std::uint32_t place) {
+bool Mesh::settle(MemberChannel& channel, std::uint32_t place) {
   if (occupants_.here(place)) return false;
   auto stranger = strangers_.take(channel);
   if (stranger == nullptr) return false;
@@ -397,7 +397,7 @@ bool Mesh::settle(Channel& channel, std::uint32_t place) {
   return true;
 }
 
-void Mesh::on_join(Channel& channel, const InboundMessage& inbound) {
+void Mesh::on_join(MemberChannel& channel, const InboundMessage& inbound) {
   const Envelope& envelope = inbound.envelope;
   const std::uint32_t rank = envelope.from.in_mesh().value;
   std::string why;
@@ -439,7 +439,8 @@ void Mesh::on_join(Channel& channel, const InboundMessage& inbound) {
 }
 
 // At rank 0. `group` is not 0 for a member of a group whose rank 0 has gone.
-void Mesh::seat(Channel& channel, std::uint32_t rank, std::string address, std::uint64_t group) {
+void Mesh::seat(MemberChannel& channel, std::uint32_t rank, std::string address,
+                std::uint64_t group) {
   if (!settle(channel, rank)) return;
   addresses_[rank] = std::move(address);
   if (!joined_) first_group_.come(rank, group);
@@ -448,7 +449,7 @@ void Mesh::seat(Channel& channel, std::uint32_t rank, std::string address, std::
 
 // The answer tells the peer that connected that it is known here, so that memory may be shown to
 // it: that does not come in order with messages.
-void Mesh::on_hello(Channel& channel, const Envelope& envelope) {
+void Mesh::on_hello(MemberChannel& channel, const Envelope& envelope) {
   // It may belong to a group that was here before.
   if (first_group_.id() == 0) return strangers_.keep_hello(channel, envelope);
   if (const auto place = occupants_.place_of(channel)) {

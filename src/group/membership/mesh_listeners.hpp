@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "group/membership/channel.hpp"
+#include "group/membership/member_channel.hpp"
 #include "group/membership/mesh_place.hpp"
 
 namespace tendon::v0::detail {
@@ -17,7 +17,7 @@ class MeshListener {
   virtual ~MeshListener() = default;
   virtual void on_inbound(MeshPlace place, InboundMessage&& inbound) = 0;
   /// `channel` leads to the process that is gone. Another one may have taken its place since.
-  virtual void on_lost(MeshPlace place, const Channel& channel, const Error& error,
+  virtual void on_lost(MeshPlace place, const MemberChannel& channel, const Error& error,
                        Absence how) = 0;
 };
 

@@ -6,7 +6,7 @@
 
 namespace tendon::v0::detail {
 
-Strangers::List::iterator Strangers::find(const Channel& channel) {
+Strangers::List::iterator Strangers::find(const MemberChannel& channel) {
   return std::ranges::find_if(strangers_,
                               [&](const Stranger& each) { return each.channel.get() == &channel; });
 }
@@ -21,8 +21,8 @@ Strangers::List::iterator Strangers::who_gives_way(const Link& link) {
   return silent != strangers_.end() ? silent : strangers_.begin();
 }
 
-std::shared_ptr<Channel> Strangers::add(std::shared_ptr<Channel> channel) {
-  std::shared_ptr<Channel> gone;
+std::shared_ptr<MemberChannel> Strangers::add(std::shared_ptr<MemberChannel> channel) {
+  std::shared_ptr<MemberChannel> gone;
   if (const auto first = who_gives_way(channel->link()); first != strangers_.end()) {
     gone = std::move(first->channel);
     strangers_.erase(first);
@@ -31,7 +31,7 @@ std::shared_ptr<Channel> Strangers::add(std::shared_ptr<Channel> channel) {
   return gone;
 }
 
-std::shared_ptr<Channel> Strangers::take(const Channel& channel) {
+std::shared_ptr<MemberChannel> Strangers::take(const MemberChannel& channel) {
   const auto found = find(channel);
   if (found == strangers_.end()) return nullptr;
   auto taken = std::move(found->channel);
@@ -39,7 +39,7 @@ std::shared_ptr<Channel> Strangers::take(const Channel& channel) {
   return taken;
 }
 
-void Strangers::claim(const Channel& channel, Claim claim) {
+void Strangers::claim(const MemberChannel& channel, Claim claim) {
   for (Stranger& each : strangers_)
     if (each.claim && each.claim->place == claim.place) each.claim.reset();
   if (const auto found = find(channel); found != strangers_.end()) found->claim = std::move(claim);
@@ -53,7 +53,7 @@ std::optional<Strangers::Claimed> Strangers::take_claim(std::uint32_t place) {
   return {};
 }
 
-void Strangers::keep_hello(const Channel& channel, const Envelope& hello) {
+void Strangers::keep_hello(const MemberChannel& channel, const Envelope& hello) {
   if (const auto found = find(channel); found != strangers_.end()) found->hello = hello;
 }
 
@@ -65,8 +65,8 @@ std::vector<Strangers::Hello> Strangers::take_hellos() {
   return hellos;
 }
 
-std::vector<std::shared_ptr<Channel>> Strangers::all() const {
-  std::vector<std::shared_ptr<Channel>> channels;
+std::vector<std::shared_ptr<MemberChannel>> Strangers::all() const {
+  std::vector<std::shared_ptr<MemberChannel>> channels;
   for (const Stranger& each : strangers_) channels.push_back(each.channel);
   return channels;
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "group/membership/channel.hpp"
+#include "group/membership/member_channel.hpp"
 
 namespace tendon::v0::detail {
 
@@ -29,7 +29,7 @@ class Strangers {
     std::uint64_t group = 0;  ///< of which it was a member, 0: none
   };
   struct Claimed {
-    std::shared_ptr<Channel> channel;
+    std::shared_ptr<MemberChannel> channel;
     Claim claim;
   };
 
@@ -38,30 +38,30 @@ class Strangers {
 
   /// Returns the one that gives way, if any: of the same link when that has too many, else one that
   /// has said nothing, else the oldest of all.
-  [[nodiscard]] std::shared_ptr<Channel> add(std::shared_ptr<Channel> channel);
+  [[nodiscard]] std::shared_ptr<MemberChannel> add(std::shared_ptr<MemberChannel> channel);
   /// It has a place now, or has gone. Null for one that is no stranger.
-  [[nodiscard]] std::shared_ptr<Channel> take(const Channel& channel);
+  [[nodiscard]] std::shared_ptr<MemberChannel> take(const MemberChannel& channel);
   /// If there are several for one place, the last one counts.
-  void claim(const Channel& channel, Claim claim);
+  void claim(const MemberChannel& channel, Claim claim);
   [[nodiscard]] std::optional<Claimed> take_claim(std::uint32_t place);
   /// A hello that nothing can be said to yet.
-  void keep_hello(const Channel& channel, const Envelope& hello);
+  void keep_hello(const MemberChannel& channel, const Envelope& hello);
   struct Hello {
-    std::shared_ptr<Channel> channel;
+    std::shared_ptr<MemberChannel> channel;
     Envelope envelope;
   };
   [[nodiscard]] std::vector<Hello> take_hellos();
-  [[nodiscard]] std::vector<std::shared_ptr<Channel>> all() const;
+  [[nodiscard]] std::vector<std::shared_ptr<MemberChannel>> all() const;
   void clear() { strangers_.clear(); }
 
  private:
   struct Stranger {
-    std::shared_ptr<Channel> channel;
+    std::shared_ptr<MemberChannel> channel;
     std::optional<Claim> claim;
     std::optional<Envelope> hello;
   };
   using List = std::vector<Stranger>;
-  [[nodiscard]] List::iterator find(const Channel& channel);
+  [[nodiscard]] List::iterator find(const MemberChannel& channel);
   [[nodiscard]] List::iterator who_gives_way(const Link& link);
 
   List strangers_;  // the oldest first

@@ -62,7 +62,7 @@ struct Sending {
   std::vector<std::byte> head;
   std::shared_ptr<Outbound> outbound = std::make_shared<Outbound>();
 
-  [[nodiscard]] Channel& channel() const { return *epoch->channels[rank]; }
+  [[nodiscard]] MemberChannel& channel() const { return *epoch->channels[rank]; }
   [[nodiscard]] bool done() const { return outbound->done.load(std::memory_order_acquire); }
   /// What became of it, once it is done. A receiver that took it and has gone did not lose it.
   [[nodiscard]] Result<void> outcome(const GroupCore& core) const {

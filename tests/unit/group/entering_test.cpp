@@ -30,7 +30,7 @@ class Heard final : public MeshListener {
   void on_inbound(MeshPlace, InboundMessage&& inbound) override {
     envelopes.push_back(inbound.envelope);
   }
-  void on_lost(MeshPlace, const Channel&, const Error&, Absence) override {}
+  void on_lost(MeshPlace, const MemberChannel&, const Error&, Absence) override {}
   std::vector<Envelope> envelopes;
 };
 

@@ -12,7 +12,7 @@ namespace {
 class FarewellOver : public testing::TestWithParam<Transport> {
  protected:
   void SetUp() override { members_.join(); }
-  std::shared_ptr<Channel> channel_of(std::uint32_t rank) {
+  std::shared_ptr<MemberChannel> channel_of(std::uint32_t rank) {
     return members_.cores[rank]->epoch()->channels[{1 - rank}]->shared_from_this();
   }
 

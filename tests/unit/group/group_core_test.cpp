@@ -37,7 +37,7 @@ class TwoMembers : public testing::Test {
   }
 
   GroupCore& core() { return *members_.cores[0]; }
-  Channel& channel() { return *epoch_->channels[{1}]; }
+  MemberChannel& channel() { return *epoch_->channels[{1}]; }
 
   /// An operation in the call queue.
   struct Started {
@@ -495,7 +495,7 @@ TEST(FourMembers, AMemberThatDoesNotReadIsToldNoMoreThanItWasToldBefore) {
 
 TEST_F(TwoMembers, TheEndOfAnotherChannelIsNotOfThisMember) {
   auto started = start();
-  const auto before = std::make_shared<Channel>(
+  const auto before = std::make_shared<MemberChannel>(
       core().context(), channel().link().shared_from_this(), 77, std::weak_ptr<ChannelOwner>());
   core().on_lost({1}, *before, Error{ErrorCode::peer_lost, "test", "it died"}, Absence::proved);
   core().calls().progress();

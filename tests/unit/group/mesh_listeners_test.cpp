@@ -25,7 +25,7 @@ using Fate = MeshListeners::Fate;
 
 struct Ear final : MeshListener {
   void on_inbound(MeshPlace, InboundMessage&&) override {}
-  void on_lost(MeshPlace, const Channel&, const Error&, Absence) override {}
+  void on_lost(MeshPlace, const MemberChannel&, const Error&, Absence) override {}
 };
 InboundMessage word(std::uint64_t group, EnvelopeKind kind = EnvelopeKind::ready) {
   return {{.kind = kind, .group = group}, {}, 0, {}};

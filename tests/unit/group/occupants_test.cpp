@@ -16,9 +16,9 @@ using testing::Optional;
 
 const Error kGone{ErrorCode::peer_lost, "test", "gone"};
 
-std::shared_ptr<Channel> new_channel() {
-  return std::make_shared<Channel>(nullptr, std::make_shared<test::PeerlessLink>(), 1,
-                                   std::weak_ptr<ChannelOwner>());
+std::shared_ptr<MemberChannel> new_channel() {
+  return std::make_shared<MemberChannel>(nullptr, std::make_shared<test::PeerlessLink>(), 1,
+                                         std::weak_ptr<ChannelOwner>());
 }
 
 TEST(Occupants, AChannelIsKnownByItsPlace) {

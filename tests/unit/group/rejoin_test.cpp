@@ -10,8 +10,8 @@ namespace tendon {
 namespace {
 
 using namespace std::chrono_literals;
-using detail::Channel;
 using detail::GroupCore;
+using detail::MemberChannel;
 using detail::Mesh;
 
 constexpr auto kSoon = 30s;
@@ -183,7 +183,7 @@ class Seats : public Rejoin {
   }
   // Leaves and comes again; has its place with each of the others when this returns.
   Joining come_again(std::uint32_t rank, const std::vector<std::uint32_t>& others) {
-    std::vector<std::shared_ptr<Channel>> before;
+    std::vector<std::shared_ptr<MemberChannel>> before;
     for (const std::uint32_t other : others)
       before.push_back(cores_[other]->mesh()->channel({rank}));
     leave(rank);

@@ -35,17 +35,17 @@ class ThreePlaces : public testing::Test {
     now_.channels = {mesh_[0], mesh_[1], mesh_[2]};
   }
   /// A process in that place, from which nobody hears anything.
-  std::shared_ptr<Channel> come(std::uint32_t place) {
+  std::shared_ptr<MemberChannel> come(std::uint32_t place) {
     const auto& core = members_.cores[0];
-    mesh_[place] = std::make_shared<Channel>(
+    mesh_[place] = std::make_shared<MemberChannel>(
         core->context(), core->epoch()->channels[{1}]->link().shared_from_this(), ++pipe_,
         std::weak_ptr<ChannelOwner>());
     return mesh_[place];
   }
-  static Seats::Loss dead(std::shared_ptr<Channel> channel, Absence how = Absence::proved) {
+  static Seats::Loss dead(std::shared_ptr<MemberChannel> channel, Absence how = Absence::proved) {
     return {{ErrorCode::peer_lost, "test", "it died"}, std::move(channel), how};
   }
-  static Seats::Loss left(std::shared_ptr<Channel> channel) {
+  static Seats::Loss left(std::shared_ptr<MemberChannel> channel) {
     return {{ErrorCode::end_of_stream, "test", "it left"}, std::move(channel), Absence::proved};
   }
   News lose(std::uint32_t place, const Seats::Loss& loss) {
@@ -67,7 +67,7 @@ class ThreePlaces : public testing::Test {
 
   test::GroupCores members_{2};
   std::uint32_t pipe_ = 100;
-  std::vector<std::shared_ptr<Channel>> mesh_{kPlaces};
+  std::vector<std::shared_ptr<MemberChannel>> mesh_{kPlaces};
   std::unique_ptr<Seats> seats_;
   Epoch now_;
 };
@@ -183,8 +183,8 @@ TEST_F(ThreePlaces, TheLatestWordOfEachCounts) {
 
 TEST_F(ThreePlaces, WhoHasLeftTheGroupKeepsNoChannel) {
   (void)lose(2, dead(mesh_[2]));
-  std::weak_ptr<Channel> one = mesh_[1];
-  std::weak_ptr<Channel> two = mesh_[2];
+  std::weak_ptr<MemberChannel> one = mesh_[1];
+  std::weak_ptr<MemberChannel> two = mesh_[2];
   mesh_.assign(kPlaces, nullptr);
   now_.channels = {};
   seats_->forget().clear();

@@ -21,11 +21,11 @@ constexpr auto kSoon = 30s;
 class StrangersAtADoor : public testing::Test {
  protected:
   void SetUp() override { members_.join(); }
-  std::shared_ptr<Channel> open(std::uint32_t from) {
+  std::shared_ptr<MemberChannel> open(std::uint32_t from) {
     const auto& channel = members_.cores[0]->epoch()->channels[{from}];
-    return std::make_shared<Channel>(members_.cores[0]->context(),
-                                     channel->link().shared_from_this(), next_pipe_++,
-                                     std::weak_ptr<ChannelOwner>());
+    return std::make_shared<MemberChannel>(members_.cores[0]->context(),
+                                           channel->link().shared_from_this(), next_pipe_++,
+                                           std::weak_ptr<ChannelOwner>());
   }
   std::uint32_t next_pipe_ = 1000;
   test::GroupCores members_{3};
@@ -35,7 +35,7 @@ class StrangersAtADoor : public testing::Test {
 TEST_F(StrangersAtADoor, OneLinkTakesNobodyElsesPlace) {
   const auto other = open(2);
   EXPECT_EQ(strangers_.add(other), nullptr);
-  std::vector<std::shared_ptr<Channel>> of_one;
+  std::vector<std::shared_ptr<MemberChannel>> of_one;
   for (std::size_t i = 0; i < 3 * Strangers::kMostOfLink; ++i) {
     of_one.push_back(open(1));
     const auto gone = strangers_.add(of_one.back());
@@ -89,7 +89,7 @@ TEST(MeshDoor, WhoNeverSaysWhoItIsKeepsNobodyOut) {
     opened.push_back(*std::move(sink));
   }
   members.contexts[0].progress();
-  const auto lost = [](const auto& sink) { return static_cast<Channel&>(*sink).lost(); };
+  const auto lost = [](const auto& sink) { return static_cast<MemberChannel&>(*sink).lost(); };
   EXPECT_TRUE(lost(opened.front())) << "the oldest gives way";
   EXPECT_FALSE(lost(opened.back()));
   EXPECT_EQ(std::ranges::count_if(opened, lost), 600 - 8);

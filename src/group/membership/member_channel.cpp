@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "group/membership/channel.hpp"
+#include "group/membership/member_channel.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -27,8 +27,8 @@ void InboundMessage::credit() const {
   if (const auto from = channel.lock()) from->credit(*this);
 }
 
-Channel::Channel(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link,
-                 std::uint32_t pipe, std::weak_ptr<ChannelOwner> owner)
+MemberChannel::MemberChannel(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link,
+                             std::uint32_t pipe, std::weak_ptr<ChannelOwner> owner)
     : link_(std::move(link)),
       pipe_(pipe),
       owner_(std::move(owner)),
@@ -38,7 +38,7 @@ Channel::Channel(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> lin
 
 // Sending
 
-void Channel::post(const Envelope& envelope, Bytes body) {
+void MemberChannel::post(const Envelope& envelope, Bytes body) {
   Descriptor descriptor;
   descriptor.kind = MessageKind::bytes;
   descriptor.pipe = pipe_;
@@ -53,7 +53,7 @@ void Channel::post(const Envelope& envelope, Bytes body) {
   link_->post(descriptor, whole);
 }
 
-void Channel::queue(std::shared_ptr<Outbound> outbound) {
+void MemberChannel::queue(std::shared_ptr<Outbound> outbound) {
   outbound->op.parts = outbound->parts;
   outbound->op.header = bytes_of(outbound->envelope);
   Descriptor& descriptor = outbound->op.descriptor;
@@ -70,14 +70,14 @@ void Channel::queue(std::shared_ptr<Outbound> outbound) {
 }
 
 // Does the sender keep to the window?
-bool Channel::count_in(std::uint64_t message_bytes) {
+bool MemberChannel::count_in(std::uint64_t message_bytes) {
   const Lock lock(credit_mutex_);
   const bool in_window = received_.admits(kAnyBytes);
   received_.come(message_cost_bytes(message_bytes));
   return in_window;
 }
 
-void Channel::credit(const InboundMessage& message) {
+void MemberChannel::credit(const InboundMessage& message) {
   if (lost()) return;
   Descriptor credit;
   {
@@ -87,7 +87,7 @@ void Channel::credit(const InboundMessage& message) {
   if (credit.pipe != 0) link_->post(credit);
 }
 
-bool Channel::flushed() {
+bool MemberChannel::flushed() {
   if (lost()) return true;
   if (queued_count() != 0) return false;
   if (link_->traits().sent_is_delivered || acknowledged_) return true;
@@ -100,7 +100,7 @@ bool Channel::flushed() {
   return false;
 }
 
-void Channel::close() {
+void MemberChannel::close() {
   if (!lost_.exchange(true)) {
     Descriptor end;
     end.kind = MessageKind::end;
@@ -112,7 +112,7 @@ void Channel::close() {
   link_->detach(pipe_);
 }
 
-void Channel::refuse(const Error& why) {
+void MemberChannel::refuse(const Error& why) {
   if (!lost_.exchange(true)) {
     link_->post_error(pipe_, why.code, why.detail);
   }
@@ -121,9 +121,9 @@ void Channel::refuse(const Error& why) {
 
 // Receiving
 
-bool Channel::delivering_here() { return deliveries != 0; }
+bool MemberChannel::delivering_here() { return deliveries != 0; }
 
-bool Channel::admits(const Descriptor& descriptor) {
+bool MemberChannel::admits(const Descriptor& descriptor) {
   if (!lost() && descriptor.kind == MessageKind::bytes &&
       is_control(static_cast<EnvelopeKind>(descriptor.tag & 0xff)) &&
       descriptor.payload_bytes > kMaxPostBytes)
@@ -131,7 +131,7 @@ bool Channel::admits(const Descriptor& descriptor) {
   return !lost();
 }
 
-void Channel::on_message(Incoming&& incoming) {
+void MemberChannel::on_message(Incoming&& incoming) {
   link_->receive_mutex().assert_held();
   const Delivery delivery;
   if (lost()) return;
@@ -177,13 +177,13 @@ void Channel::on_message(Incoming&& incoming) {
   arriving_count_ = arriving_.size();
 }
 
-void Channel::on_transfer_ended(const Transfer&) {
+void MemberChannel::on_transfer_ended(const Transfer&) {
   link_->receive_mutex().assert_held();
   const Delivery delivery;
   hand_over();
 }
 
-void Channel::hand_over() {
+void MemberChannel::hand_over() {
   while (!arriving_.empty()) {
     Incoming& front = arriving_.front();
     if (front.aborted()) {
@@ -198,7 +198,7 @@ void Channel::hand_over() {
   }
 }
 
-void Channel::deliver(Incoming&& incoming) {
+void MemberChannel::deliver(Incoming&& incoming) {
   if (const Error* failure = incoming.body.failure()) return lose(*failure, Absence::assumed);
   const std::uint64_t payload = incoming.descriptor.payload_bytes;
   const std::byte* const data = incoming.body.data;
@@ -223,13 +223,13 @@ void Channel::deliver(Incoming&& incoming) {
   if (auto owner = owner_.lock()) owner->on_inbound(*this, std::move(inbound));
 }
 
-Result<void> Channel::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
+Result<void> MemberChannel::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
   published_.add(id, std::move(segment));
   return {};
 }
 
 // Without its board a member cannot be worked with; without its pool it can, in another way.
-void Channel::on_segment_failed(std::uint32_t id, const Error& error) {
+void MemberChannel::on_segment_failed(std::uint32_t id, const Error& error) {
   Error why{error.code, "group.channel",
             "memory of " + link_->peer_name() + " cannot be mapped here: " + error.detail,
             error.system_errno};
@@ -237,19 +237,19 @@ void Channel::on_segment_failed(std::uint32_t id, const Error& error) {
   published_.add_failed(id, why);
 }
 
-void Channel::violation(std::string_view what) {
+void MemberChannel::violation(std::string_view what) {
   lose(Error{ErrorCode::protocol_violation, "group.channel",
              "peer " + link_->peer_name() + " sent " + std::string(what)},
        Absence::assumed);
 }
 
-void Channel::on_link_failed(const Error& error) {
+void MemberChannel::on_link_failed(const Error& error) {
   const Delivery delivery;
   const bool gone = error.code == ErrorCode::end_of_stream || link_->death_proved();
   lose(error, gone ? Absence::proved : Absence::assumed);
 }
 
-void Channel::on_death_proved() {
+void MemberChannel::on_death_proved() {
   const Delivery delivery;
   if (auto owner = owner_.lock()) {
     owner->on_channel_lost(
@@ -258,7 +258,7 @@ void Channel::on_death_proved() {
   }
 }
 
-void Channel::lose(const Error& error, Absence how) {
+void MemberChannel::lose(const Error& error, Absence how) {
   if (lost_.exchange(true)) return;
   outbox_.end(error);
   if (auto owner = owner_.lock()) owner->on_channel_lost(*this, error, how);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a sender has to wait for, and what it hears of a message that the peer did not get.
-#include "group/membership/channel.hpp"
+#include "group/membership/member_channel.hpp"
 
 #include <gmock/gmock.h>
 
@@ -30,7 +30,7 @@ class Channels : public testing::TestWithParam<Transport> {
     members_->join();
   }
   GroupCore& core(std::uint32_t rank) { return *members_->cores[rank]; }
-  Channel& to(std::uint32_t rank) { return *core(1 - rank).epoch()->channels[{rank}]; }
+  MemberChannel& to(std::uint32_t rank) { return *core(1 - rank).epoch()->channels[{rank}]; }
 
   /// A message by rank on its way there.
   std::shared_ptr<Outbound> queue(std::uint32_t rank, std::uint64_t size_bytes) {
@@ -45,7 +45,7 @@ class Channels : public testing::TestWithParam<Transport> {
     to(rank).queue(outbound);
     return outbound;
   }
-  bool progress_until_done(const Outbound& outbound, Channel& channel) {
+  bool progress_until_done(const Outbound& outbound, MemberChannel& channel) {
     return members_->progress_until([&] {
       channel.advance();
       return outbound.done.load();
@@ -184,7 +184,7 @@ TEST_P(Channels, WhatALostPeerDidNotGetIsNotSent) {
   for (int i = 0; i < 3; ++i) all.push_back(queue(1, 48 * kMiB));
   ASSERT_FALSE(all.back()->done);
   members_->end(1);
-  Channel& channel = to(1);
+  MemberChannel& channel = to(1);
   ASSERT_TRUE(test::eventually([&] { return channel.lost() && all.back()->done.load(); },
                                [&] { members_->contexts[0].progress(); }));
   EXPECT_FALSE(all.back()->handed_over);
@@ -330,7 +330,7 @@ TEST(Pulling, APoolThatCannotBeMappedCostsNoMember) {
     }
   };
   const auto epoch = members.cores[1]->epoch();
-  Channel& channel = *epoch->channels[{0}];
+  MemberChannel& channel = *epoch->channels[{0}];
   channel.on_segment_failed(99, Error{ErrorCode::resource_exhausted, "test", "no room", ENOMEM});
   all_reduce();
   EXPECT_FALSE(channel.lost());
@@ -346,10 +346,10 @@ TEST(Pulling, APoolThatCannotBeMappedCostsNoMember) {
 }
 
 // What a peer can still write to is neither kept nor looked at twice.
-TEST(Channel, AControlMessageInThePeersMemoryIsCopied) {
+TEST(MemberChannel, AControlMessageInThePeersMemoryIsCopied) {
   test::GroupCores members(2);
   members.join();
-  Channel& channel = *members.cores[0]->epoch()->channels[{1}];
+  MemberChannel& channel = *members.cores[0]->epoch()->channels[{1}];
   const auto say = [&](std::uint64_t payload_bytes) {
     const Envelope envelope{.kind = EnvelopeKind::ready, .from = GroupPlace{1}, .group = 7};
     const auto slot = std::make_shared<std::vector<std::byte>>(payload_bytes + sizeof envelope);
@@ -366,9 +366,9 @@ TEST(Channel, AControlMessageInThePeersMemoryIsCopied) {
     return slot.use_count();
   };
   // To a group that is not here yet, so it waits.
-  EXPECT_EQ(say(Channel::kMaxPostBytes), 1);
+  EXPECT_EQ(say(MemberChannel::kMaxPostBytes), 1);
   EXPECT_FALSE(channel.lost());
-  EXPECT_EQ(say(Channel::kMaxPostBytes + 1), 1);
+  EXPECT_EQ(say(MemberChannel::kMaxPostBytes + 1), 1);
   EXPECT_TRUE(channel.lost());
 }
 
@@ -376,7 +376,7 @@ TEST(Channel, AControlMessageInThePeersMemoryIsCopied) {
 
 struct Listener final : MeshListener {
   void on_inbound(MeshPlace, InboundMessage&&) override { ++heard; }
-  void on_lost(MeshPlace, const Channel&, const Error&, Absence) override {}
+  void on_lost(MeshPlace, const MemberChannel&, const Error&, Absence) override {}
   int heard = 0;
 };
 
@@ -384,7 +384,7 @@ TEST(Mesh, GroupsThatAreGoneLeaveNothingBehind) {
   test::GroupCores members(2);
   members.join();
   Mesh& mesh = *members.cores[0]->mesh();
-  Channel& channel = *mesh.channel({1});
+  MemberChannel& channel = *mesh.channel({1});
   MemberMask other;
   other.set(1);
   constexpr std::uint64_t kFirst = 1'000'000;
@@ -410,7 +410,7 @@ TEST(Mesh, WordsToGroupsThatNobodyMakesAreAFault) {
   test::GroupCores members(2);
   members.join();
   Mesh& mesh = *members.cores[0]->mesh();
-  Channel& channel = *mesh.channel({1});
+  MemberChannel& channel = *mesh.channel({1});
   for (std::uint64_t group = 1; group <= 65536; ++group)
     mesh.on_inbound(channel, {{.kind = EnvelopeKind::ready, .from = GroupPlace{1}, .group = group},
                               {},
@@ -428,8 +428,8 @@ TEST(Mesh, WordsToGroupsThatNobodyMakesHaveALimitInBytes) {
   test::GroupCores members(2);
   members.join();
   Mesh& mesh = *members.cores[0]->mesh();
-  Channel& channel = *mesh.channel({1});
-  constexpr std::uint64_t kBytes = Channel::kMaxPostBytes;
+  MemberChannel& channel = *mesh.channel({1});
+  constexpr std::uint64_t kBytes = MemberChannel::kMaxPostBytes;
   int words = 0;
   for (; !channel.lost() && words < 65536; ++words) {
     mesh.on_inbound(channel, {{.kind = EnvelopeKind::abort, .from = GroupPlace{1}, .group = 7},

@@ -21,15 +21,15 @@
 
 namespace tendon::v0::detail {
 
-class Channel;
+class MemberChannel;
 
 /// A message that has arrived whole.
 struct InboundMessage {
   Envelope envelope;
   IncomingBody body;
-  std::uint64_t size_bytes = 0;    ///< of the payload
-  std::weak_ptr<Channel> channel;  ///< that it came on
-  HeldSteps::Part held{};          ///< of a step of a collective
+  std::uint64_t size_bytes = 0;          ///< of the payload
+  std::weak_ptr<MemberChannel> channel;  ///< that it came on
+  HeldSteps::Part held{};                ///< of a step of a collective
 
   /// This side has taken it, or nobody will: the peer may send more.
   void credit() const;
@@ -45,10 +45,10 @@ class ChannelOwner {
  public:
   virtual ~ChannelOwner() = default;
   /// In order among messages of the same class (is_control or not).
-  virtual void on_inbound(Channel& channel, InboundMessage&& inbound) = 0;
+  virtual void on_inbound(MemberChannel& channel, InboundMessage&& inbound) = 0;
   /// Nothing more will come; `end_of_stream` when the peer has left in order. Once more when it is
   /// proved later.
-  virtual void on_channel_lost(Channel& channel, const Error& error, Absence how) = 0;
+  virtual void on_channel_lost(MemberChannel& channel, const Error& error, Absence how) = 0;
 };
 
 /// What a pair of members says to each other: a pipe of their link that carries envelopes.
@@ -58,10 +58,10 @@ class ChannelOwner {
 /// Errors:  a peer that breaks the protocol loses the channel.
 /// Blocks:  never.
 /// Cost:    that of the link.
-class Channel final : public MessageSink, public std::enable_shared_from_this<Channel> {
+class MemberChannel final : public MessageSink, public std::enable_shared_from_this<MemberChannel> {
  public:
-  Channel(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std::uint32_t pipe,
-          std::weak_ptr<ChannelOwner> owner);
+  MemberChannel(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link,
+                std::uint32_t pipe, std::weak_ptr<ChannelOwner> owner);
 
   [[nodiscard]] Link& link() const noexcept { return *link_; }
   /// Gives the link back what steps held that were taken. The caller holds no lock.

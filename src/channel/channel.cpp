@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/channel.hpp"
+
+#include <string>
+#include <tendon/session/limits.hpp>
+#include <utility>
+
+#include "core/peer_error.hpp"
+#include "core/text.hpp"
+
+namespace tendon::v0::detail {
+
+Result<void> ChannelEvents::on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) {
+  return Error{ErrorCode::protocol_violation, "channel.segment",
+               "segment " + std::to_string(id) + " of " + std::to_string(segment->size_bytes()) +
+                   " bytes was published to nobody"};
+}
+
+Channel::Channel(std::shared_ptr<Link> link, const Options& options, ChannelEvents& owner)
+    : link_(std::move(link)),
+      options_(options),
+      owner_(owner),
+      receiver_(options.pipe, options.window, link_->cap_bytes(), link_->budget()) {}
+
+// What the link hands over
+
+void Channel::on_message(Incoming&& incoming) {
+  link_->receive_mutex().assert_held();
+  const Descriptor& descriptor = incoming.descriptor;
+  switch (descriptor.kind) {
+    case MessageKind::data:
+    case MessageKind::bytes:
+    case MessageKind::schema:
+    case MessageKind::end:
+      return take_in(std::move(incoming));
+    case MessageKind::cancel:
+      if (descriptor.sequence != 0 && options_.cancels == Cancels::requests)
+        return take_in(std::move(incoming));
+      return end(State::refused,
+                 Error{ErrorCode::cancelled, options_.where,
+                       "peer " + link_->peer_name() + " cancelled " + std::string(options_.noun)});
+    case MessageKind::credit:
+      // Also one that seems to count too much: the count may be a moment behind.
+      if (options_.sending != nullptr) (void)options_.sending->on_credit(descriptor);
+      return owner_.on_room();
+    case MessageKind::error:
+      return end(State::refused, said_by_peer(incoming));
+    case MessageKind::head:
+      return owner_.on_head(descriptor.sequence);
+    default:
+      return;  // nothing else is of use here
+  }
+}
+
+void Channel::take_in(Incoming&& incoming) {
+  if (!is_open()) return;
+  const Descriptor descriptor = incoming.descriptor;
+  if (descriptor.kind == MessageKind::end) owner_.on_end_said(descriptor);
+  switch (receiver_.accept(std::move(incoming))) {
+    case ChannelReceiver::Fault::none:
+      return owner_.on_arrived();
+    case ChannelReceiver::Fault::repeated:
+      return break_off(violation("repeated message " + std::to_string(descriptor.sequence)));
+    case ChannelReceiver::Fault::beyond_window:
+      return break_off(violation("sent more than the window of " +
+                                 std::to_string(receiver_.window().messages) + " messages"));
+  }
+}
+
+bool Channel::admits(const Descriptor& descriptor) {
+  link_->receive_mutex().assert_held();
+  if (!is_open()) return false;
+  if (descriptor.body_bytes() > options_.most_bytes) {
+    break_off(Error{ErrorCode::limit_exceeded, options_.where,
+                    "peer " + link_->peer_name() + " sent a message of " +
+                        std::to_string(descriptor.body_bytes()) + " bytes; " +
+                        std::to_string(options_.most_bytes) + " are legal here"});
+    return false;
+  }
+  if (receiver_.admits(descriptor)) return true;
+  break_off(violation("sent " + std::to_string(descriptor.payload_bytes) + " bytes while " +
+                      std::to_string(receiver_.waiting_bytes()) + " wait, beyond the window of " +
+                      std::to_string(receiver_.window().bytes) + " bytes"));
+  return false;
+}
+
+void Channel::on_transfer_ended(const Transfer& transfer) {
+  link_->receive_mutex().assert_held();
+  receiver_.on_transfer_ended(transfer);
+  owner_.on_arrived();
+}
+
+Channel::Head Channel::look() {
+  while (!receiver_.empty()) {
+    Incoming& head = receiver_.front();
+    if (head.aborted()) {
+      (void)receiver_.pop_front();
+      continue;
+    }
+    if (!head.arrived()) return Head::nothing;
+    switch (head.descriptor.kind) {
+      case MessageKind::schema: {
+        const Incoming schema = receiver_.pop_front();
+        // Each message of one that cannot be read says why; the others can be read.
+        (void)receiver_.read_schema(schema);
+        break;
+      }
+      case MessageKind::end:
+        (void)receiver_.clear();
+        end(State::ended,
+            Error{ErrorCode::end_of_stream, options_.where,
+                  "peer " + link_->peer_name() + " ended " + std::string(options_.noun)});
+        break;
+      case MessageKind::cancel:
+        return Head::withdrawal;
+      default:
+        return Head::message;
+    }
+  }
+  return Head::nothing;
+}
+
+// Its end
+
+void Channel::on_link_failed(const Error& error) {
+  link_->receive_mutex().assert_held();
+  end(State::lost, error);
+}
+
+Error Channel::said_by_peer(const Incoming& incoming) const {
+  const Descriptor& descriptor = incoming.descriptor;
+  const Bytes text{incoming.body.data, descriptor.body_bytes()};
+  return Error{code_from_peer(descriptor.tag, PeerSays::pipe).value_or(ErrorCode::cancelled),
+               options_.where,
+               "peer " + link_->peer_name() + " ended " + std::string(options_.noun) + ": " +
+                   cleaned(as_text(text), kMaxReasonBytes)};
+}
+
+Error Channel::violation(std::string_view what) const {
+  return Error{ErrorCode::protocol_violation, options_.where,
+               "peer " + link_->peer_name() + " " + std::string(what)};
+}
+
+void Channel::break_off(Error why) {
+  if (!link_->ended()) link_->post_error(options_.pipe, why.code, why.detail);
+  (void)receiver_.clear();
+  end(State::broken, std::move(why));
+}
+
+void Channel::give_up(Error why) {
+  if (!link_->ended()) link_->post_error(options_.pipe, why.code, why.detail);
+  (void)receiver_.clear();
+  if (is_open()) return end(State::refused, std::move(why));
+  // Also behind its end: nothing is delivered any more.
+  why_ = std::move(why);
+  state_.store(State::refused, std::memory_order_release);
+}
+
+void Channel::end(State state, Error why) {
+  if (!is_open()) return;
+  why_ = std::move(why);
+  state_.store(state, std::memory_order_release);
+  owner_.on_over();
+}
+
+void Channel::stop() {
+  const Lock receiving(link_->receive_mutex());
+  if (!is_open()) return;
+  why_ = Error{ErrorCode::cancelled, options_.where, "this side closed the channel"};
+  state_.store(State::closed, std::memory_order_release);
+}
+
+void Channel::close(Says says) {
+  stop();
+  Descriptor end;
+  end.kind = MessageKind::end;
+  end.pipe = options_.pipe;
+  if (says == Says::always || state() == State::closed) post(end);
+  const Lock receiving(link_->receive_mutex());
+  link_->detach(options_.pipe);
+  (void)receiver_.clear();
+  receiver_.forget_schemas();
+}
+
+}  // namespace tendon::v0::detail
