@@ -62,8 +62,10 @@ def findings(folder: Path, file: Path) -> str | None:
 
 
 def unit_is_clean(folder: Path, entries: list[dict]) -> bool:
-    """Joins files that are compiled alike, in FOLDER; they count as headers of ours."""
+    """Joins files that are compiled alike, in FOLDER; they count as headers of ours, by the rules of their own folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    rules = next(path for above in Path(entries[0]["file"]).parents if (path := above / ".clang-tidy").exists())
+    (folder / ".clang-tidy").write_text(rules.read_text())
     unit = folder / "unit.cpp"
     unit.write_text("".join(f'#include "{entry["file"]}"  // NOLINT(bugprone-suspicious-include)\n'
                             for entry in entries))
@@ -155,19 +157,22 @@ def self_test() -> None:
         folder = Path(name)
         (folder / ".clang-tidy").write_text((ROOT / ".clang-tidy").read_text())
         (folder / "src").mkdir()
+        (folder / "python/bindings").mkdir(parents=True)
+        (folder / "python/bindings/.clang-tidy").write_text((ROOT / "python/bindings/.clang-tidy").read_text())
         entries = []
-        for file, text in {"clean": "void well_named() {}\n", "planted": "void BadlyNamed() {}\n",
-                           "unlocked": UNLOCKED}.items():
-            path = folder / "src" / f"{file}.cpp"
+        for file, text in {"src/clean": "void well_named() {}\n", "src/planted": "void BadlyNamed() {}\n",
+                           "src/unlocked": UNLOCKED, "python/bindings/planted": "void BadlyNamed() {}\n"}.items():
+            path = folder / f"{file}.cpp"
             path.write_text(text)
             entries.append({"directory": name, "file": str(path),
                             "command": f"c++ -std=c++20 -I{ROOT}/include -c {path}"})
         (folder / "compile_commands.json").write_text(json.dumps(entries))
-        clean, planted, unlocked = entries
+        clean, planted, unlocked, binding = entries
         for seen in (findings(folder, Path(planted["file"])) is not None,
                      "requires holding" in (findings(folder, Path(unlocked["file"])) or ""),
                      findings(folder, Path(clean["file"])) is None,
                      not unit_is_clean(folder / "planted", [clean, planted]),
+                     not unit_is_clean(folder / "binding", [binding]),
                      unit_is_clean(folder / "clean", [clean])):
             if not seen:
                 sys.exit("self-test: clang-tidy does not tell a planted fault from none")

@@ -46,8 +46,8 @@ void note_running_loop(Deadline deadline) {
   if (is_said || deadline.is_poll()) return;
   if (running_loop == nullptr) {
     // Only a program that imported asyncio has a loop.
-    static PyObject* const name = PyUnicode_InternFromString("asyncio.events");
-    PyObject* const events = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
+    static PyObject* const kName = PyUnicode_InternFromString("asyncio.events");
+    PyObject* const events = PyDict_GetItemWithError(PyImport_GetModuleDict(), kName);
     if (events == nullptr) return PyErr_Clear();
     running_loop = PyObject_GetAttrString(events, "_get_running_loop");
     if (running_loop == nullptr) return PyErr_Clear();  // it is being imported

@@ -36,13 +36,16 @@ void Channel::on_message(Incoming&& incoming) {
     case MessageKind::cancel:
       if (descriptor.sequence != 0 && options_.cancels == Cancels::requests)
         return take_in(std::move(incoming));
-      return end(State::refused,
+      return end(State::cancelled,
                  Error{ErrorCode::cancelled, options_.where,
                        "peer " + link_->peer_name() + " cancelled " + std::string(options_.noun)});
     case MessageKind::credit:
       // Also one that seems to count too much: the count may be a moment behind.
       if (options_.sending != nullptr) (void)options_.sending->on_credit(descriptor);
       return owner_.on_room();
+    case MessageKind::ack:
+      if (options_.sending != nullptr) options_.sending->on_ack(descriptor);
+      return;
     case MessageKind::error:
       return end(State::refused, said_by_peer(incoming));
     case MessageKind::head:
@@ -53,14 +56,20 @@ void Channel::on_message(Incoming&& incoming) {
 }
 
 void Channel::take_in(Incoming&& incoming) {
-  if (!is_open()) return;
-  const Descriptor descriptor = incoming.descriptor;
-  if (descriptor.kind == MessageKind::end) owner_.on_end_said(descriptor);
+  if (!is_open()) {
+    ++late_count_;
+    return;
+  }
+  const std::uint64_t sequence = incoming.descriptor.sequence;
+  if (incoming.descriptor.kind == MessageKind::end && !said_end_) {
+    said_end_ = incoming.descriptor;
+    owner_.on_end_said(*said_end_);
+  }
   switch (receiver_.accept(std::move(incoming))) {
     case ChannelReceiver::Fault::none:
       return owner_.on_arrived();
     case ChannelReceiver::Fault::repeated:
-      return break_off(violation("repeated message " + std::to_string(descriptor.sequence)));
+      return break_off(violation("repeated message " + std::to_string(sequence)));
     case ChannelReceiver::Fault::beyond_window:
       return break_off(violation("sent more than the window of " +
                                  std::to_string(receiver_.window().messages) + " messages"));
@@ -86,6 +95,7 @@ bool Channel::admits(const Descriptor& descriptor) {
 
 void Channel::on_transfer_ended(const Transfer& transfer) {
   link_->receive_mutex().assert_held();
+  owner_.on_transfer_ended(transfer);
   receiver_.on_transfer_ended(transfer);
   owner_.on_arrived();
 }
@@ -105,12 +115,13 @@ Channel::Head Channel::look() {
         (void)receiver_.read_schema(schema);
         break;
       }
-      case MessageKind::end:
+      case MessageKind::end: {
+        const Descriptor said = receiver_.pop_front().descriptor;
         (void)receiver_.clear();
-        end(State::ended,
-            Error{ErrorCode::end_of_stream, options_.where,
-                  "peer " + link_->peer_name() + " ended " + std::string(options_.noun)});
+        owner_.on_end_read(said);
+        read_end();
         break;
+      }
       case MessageKind::cancel:
         return Head::withdrawal;
       default:
@@ -121,6 +132,14 @@ Channel::Head Channel::look() {
 }
 
 // Its end
+
+void Channel::read_end() {
+  Error why{ErrorCode::end_of_stream, options_.where,
+            "peer " + link_->peer_name() + " ended " + std::string(options_.noun)};
+  if (is_open()) return end(State::ended, std::move(why));
+  why_ = std::move(why);
+  state_.store(State::ended, std::memory_order_release);
+}
 
 void Channel::on_link_failed(const Error& error) {
   link_->receive_mutex().assert_held();
@@ -143,7 +162,6 @@ Error Channel::violation(std::string_view what) const {
 
 void Channel::break_off(Error why) {
   if (!link_->ended()) link_->post_error(options_.pipe, why.code, why.detail);
-  (void)receiver_.clear();
   end(State::broken, std::move(why));
 }
 
@@ -157,17 +175,27 @@ void Channel::give_up(Error why) {
 }
 
 void Channel::end(State state, Error why) {
+  if (state != State::ended) owner_.on_peer_gone(state, why);
   if (!is_open()) return;
   why_ = std::move(why);
   state_.store(state, std::memory_order_release);
   owner_.on_over();
 }
 
+void Channel::stop(Error why) {
+  if (!is_open()) return;
+  why_ = std::move(why);
+  state_.store(State::closed, std::memory_order_release);
+}
+
 void Channel::stop() {
   const Lock receiving(link_->receive_mutex());
-  if (!is_open()) return;
-  why_ = Error{ErrorCode::cancelled, options_.where, "this side closed the channel"};
-  state_.store(State::closed, std::memory_order_release);
+  stop(Error{ErrorCode::cancelled, options_.where, "this side closed the channel"});
+}
+
+void Channel::detach(Error why) {
+  stop(std::move(why));
+  link_->detach(options_.pipe);
 }
 
 void Channel::close(Says says) {

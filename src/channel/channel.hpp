@@ -20,6 +20,9 @@ namespace tendon::v0::detail {
 /// moves things and returns.
 class ChannelEvents {
  public:
+  /// How a channel is: see Channel.
+  enum class State : std::uint8_t { open, ended, refused, cancelled, lost, broken, closed };
+
   virtual ~ChannelEvents() = default;
   /// The inbox has changed: Channel::look() says whether there is something to take.
   virtual void on_arrived() {}
@@ -27,9 +30,18 @@ class ChannelEvents {
   virtual void on_room() {}
   /// Once: nothing more arrives. Channel::state() and why() say how it ended; what has arrived
   /// before may be taken still.
-  virtual void on_over() = 0;
+  virtual void on_over() {}
+  /// The peer takes nothing more: it is refused, cancelled, lost or broken. Before on_over(), and
+  /// also where that was said because the peer's end was read.
+  virtual void on_peer_gone(State, const Error&) {}
   /// The peer has sent its end, which may still wait behind messages.
   virtual void on_end_said(const Descriptor&) {}
+  /// The end is the next that there is to take: once, also where the channel is over by then.
+  virtual void on_end_read(const Descriptor&) {}
+  /// May this message be written straight to where its receiver wants it? MessageSink says more.
+  virtual bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) { return false; }
+  /// A transfer of a message that arrived in part is complete, or aborted. on_arrived() follows.
+  virtual void on_transfer_ended(const Transfer&) {}
   /// The peer has said how many samples it published.
   virtual void on_head(std::uint64_t) {}
   /// The peer lets this side read a segment. What an owner does not expect ends the link.
@@ -41,11 +53,15 @@ class ChannelEvents {
 /// One numbered conversation on a link, as this side hears it: the only receiver of what a link
 /// hands over. It reads schemas, credits, ends and errors itself; messages wait for the owner.
 ///
-///   open -> ended    the peer's end was read: everything that it sent has been taken
-///        -> refused  one side cannot go on, and said why; or the peer cancelled the channel
-///        -> lost     the link is over
-///        -> broken   the peer broke the protocol, and was told: what waited is dropped
-///        -> closed   by this side
+///   open -> ended      the peer's end was read: everything that it sent has been taken
+///        -> refused    one side cannot go on, and said why
+///        -> cancelled  the peer wants nothing of it any more
+///        -> lost       the link is over
+///        -> broken     the peer broke the protocol, and was told
+///        -> closed     by this side
+///   refused, lost -> ended   the end had arrived before
+///
+/// What has arrived before may be taken, unless the owner drops it.
 ///
 /// Owns:    messages that have arrived and were not taken; schemas of the peer; its link.
 /// Threads: look(), receiver() and what ends the channel need the link's receive lock; state() is
@@ -55,7 +71,7 @@ class ChannelEvents {
 /// Cost:    of a message: a few additions, and one call of the owner.
 class Channel final : public MessageSink {
  public:
-  enum class State : std::uint8_t { open, ended, refused, lost, broken, closed };
+  using State = ChannelEvents::State;
   enum class Head : std::uint8_t {
     nothing,    ///< nothing has arrived
     message,    ///< `data` or `bytes`, whole
@@ -69,7 +85,7 @@ class Channel final : public MessageSink {
     std::uint64_t most_bytes = Window::kUnbounded;  ///< of one body
     SendWindow* sending = nullptr;                  ///< told of credits; null: this side sends none
     Cancels cancels = Cancels::channel;
-    std::string_view where;                 ///< of errors
+    std::string_view where = "channel";     ///< of errors
     std::string_view noun = "the channel";  ///< what a peer ends: "its calls"
   };
 
@@ -93,6 +109,15 @@ class Channel final : public MessageSink {
   [[nodiscard]] bool is_open() const noexcept { return state() == State::open; }
   /// Precondition: not open.
   [[nodiscard]] const Error& why() const TENDON_REQUIRES(link_->receive_mutex()) { return *why_; }
+  /// What the peer's end says, read or not; nothing: it has not arrived.
+  [[nodiscard]] const std::optional<Descriptor>& said_end() const
+      TENDON_REQUIRES(link_->receive_mutex()) {
+    return said_end_;
+  }
+  /// Messages that arrived when the channel was over.
+  [[nodiscard]] std::uint64_t late_count() const TENDON_REQUIRES(link_->receive_mutex()) {
+    return late_count_;
+  }
 
   // Receiving
   /// Acts on what is no message until one is at the head.
@@ -116,8 +141,11 @@ class Channel final : public MessageSink {
   /// "peer X: " and what it did.
   [[nodiscard]] Error violation(std::string_view what) const;
   /// Nothing is taken in from here on, and the owner is told of nothing: it drops what it was to
-  /// send, and close() follows.
+  /// send, and detach() or close() follows.
+  void stop(Error why) TENDON_REQUIRES(link_->receive_mutex());
   void stop() TENDON_EXCLUDES(link_->receive_mutex());
+  /// Gives the pipe back, without a word.
+  void detach(Error why) TENDON_REQUIRES(link_->receive_mutex());
   /// Does the peer hear of the end of a channel that was over already?
   enum class Says : std::uint8_t { always, while_open };
   /// Stops it, says the end, gives the pipe back, and drops what waits.
@@ -125,7 +153,10 @@ class Channel final : public MessageSink {
 
   // MessageSink
   void on_message(Incoming&& incoming) override;
-  bool claim_destination(const Descriptor&, std::vector<MutableBytes>&) override { return false; }
+  bool claim_destination(const Descriptor& descriptor,
+                         std::vector<MutableBytes>& destination) override {
+    return owner_.claim_destination(descriptor, destination);
+  }
   bool admits(const Descriptor& descriptor) override;
   void on_transfer_ended(const Transfer& transfer) override;
   Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) override {
@@ -136,6 +167,7 @@ class Channel final : public MessageSink {
 
  private:
   void take_in(Incoming&& incoming) TENDON_REQUIRES(link_->receive_mutex());
+  void read_end() TENDON_REQUIRES(link_->receive_mutex());
   [[nodiscard]] Error said_by_peer(const Incoming& incoming) const;
   void end(State state, Error why) TENDON_REQUIRES(link_->receive_mutex());
 
@@ -145,6 +177,8 @@ class Channel final : public MessageSink {
   ChannelReceiver receiver_ TENDON_GUARDED_BY(link_->receive_mutex());
   std::atomic<State> state_{State::open};  // changed under the lock
   std::optional<Error> why_ TENDON_GUARDED_BY(link_->receive_mutex());
+  std::optional<Descriptor> said_end_ TENDON_GUARDED_BY(link_->receive_mutex());
+  std::uint64_t late_count_ TENDON_GUARDED_BY(link_->receive_mutex()) = 0;
 };
 
 }  // namespace tendon::v0::detail

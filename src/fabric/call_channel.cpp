@@ -166,12 +166,12 @@ void CallChannel::cancel(std::uint64_t id) {
 // What the peer says
 
 void CallChannel::on_arrived() {
+  channel_.receive_mutex().assert_held();
   hand_over();
   flush();  // an answer makes room for a request
 }
 
 void CallChannel::hand_over() {
-  channel_.receive_mutex().assert_held();
   for (;;) {
     const Channel::Head head = channel_.look();
     if (head == Channel::Head::nothing) return;
@@ -238,6 +238,7 @@ Result<TensorDict> CallChannel::take(Received received) {
   Lend lend = Lend::no;
   {
     const Lock receiving(receive_mutex());
+    link().receive_mutex().assert_held();
     lend = bodies_.may_lend(link(), received.incoming.body);
     tell_taken(received.incoming);
   }

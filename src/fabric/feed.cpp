@@ -47,11 +47,9 @@ Feed::Feed(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> link, std
 
 // What the link hands over
 
-void Feed::on_end_said(const Descriptor& end) {
+void Feed::on_end_read(const Descriptor& end) {
   channel_.receive_mutex().assert_held();
-  if (said_end_) return;
-  said_end_ = end;
-  queue_->note_changed(*this);
+  last_gap_ = gaps_.on_end(end.sequence, end.payload_bytes);
 }
 
 void Feed::on_head(std::uint64_t sequence) {
@@ -76,7 +74,8 @@ void Feed::tell_again() {
   const Lock receiving(channel_.receive_mutex());
   if (channel_.is_open()) queue_->note_open(*this);
   wait_if_there_is_more();
-  if (!channel_.is_open() || said_end_ || link()->death_proved()) queue_->note_changed(*this);
+  if (!channel_.is_open() || channel_.said_end() || link()->death_proved())
+    queue_->note_changed(*this);
 }
 
 // While a receiver takes from it, that one looks when it is done.
@@ -89,10 +88,11 @@ void Feed::wait_if_there_is_more() {
 
 void Feed::on_over() {
   channel_.receive_mutex().assert_held();
-  if (state() == State::ended)
-    last_gap_ = gaps_.on_end(said_end_->sequence, said_end_->payload_bytes);
-  // What waited is not delivered: a new channel goes on behind the last sample that was taken.
-  if (state() == State::broken) reached_ = left_;
+  if (state() == State::broken) {
+    // What waited is not delivered: a new channel goes on behind the last one that was taken.
+    (void)channel_.receiver().clear();
+    reached_ = left_;
+  }
   queue_->note_closed(*this);
   queue_->note_changed(*this);
   queue_->push(*this);
@@ -217,7 +217,7 @@ bool Feed::is_over() const {
 
 bool Feed::is_ending() const {
   const Lock receiving(channel_.receive_mutex());
-  return !channel_.is_open() || said_end_.has_value() || link()->death_proved();
+  return !channel_.is_open() || channel_.said_end().has_value() || link()->death_proved();
 }
 
 Error Feed::why() const {
@@ -253,7 +253,8 @@ std::uint64_t Feed::last_known() const {
 std::optional<Feed::Ending> Feed::ending() {
   const Lock receiving(channel_.receive_mutex());
   look_at_what_waits();
-  if (said_end_) return Ending{EndReason::closed, said_end_->sequence, true};
+  if (const auto& said = channel_.said_end())
+    return Ending{EndReason::closed, said->sequence, true};
   if (!link()->death_proved()) return std::nullopt;
   return Ending{EndReason::died, last_known(), head().has_value()};
 }

@@ -109,7 +109,8 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
   // ChannelEvents
   void on_arrived() override { wait_if_there_is_more(); }
   void on_over() override;
-  void on_end_said(const Descriptor& end) override;
+  void on_end_said(const Descriptor&) override { queue_->note_changed(*this); }
+  void on_end_read(const Descriptor& end) override;
   void on_head(std::uint64_t sequence) override;
   Result<void> on_segment(std::uint32_t id, std::shared_ptr<Segment> segment) override;
   void on_death_proved() override { queue_->note_changed(*this); }
@@ -139,7 +140,6 @@ class Feed final : public ChannelEvents, public std::enable_shared_from_this<Fee
   SampleHeader before_ TENDON_GUARDED_BY(channel_.receive_mutex());  // left_, one sample ago
   GapFinder::Found last_gap_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::uint64_t heard_ TENDON_GUARDED_BY(channel_.receive_mutex()) = 0;  // by words of kind `head`
-  std::optional<Descriptor> said_end_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::shared_ptr<Segment> head_page_ TENDON_GUARDED_BY(channel_.receive_mutex());  // or none
   bool taking_ TENDON_GUARDED_BY(channel_.receive_mutex()) = false;  // a receiver looks, or reads
   bool untold_slot_ TENDON_GUARDED_BY(channel_.receive_mutex()) = false;  // taken since the credit

@@ -131,7 +131,7 @@ Result<std::shared_ptr<MessageSink>> ListenerCore::on_open(std::shared_ptr<Link>
     }
   }
   if (completion != nullptr) hand_over(*completion, core);
-  return std::shared_ptr<MessageSink>(std::move(core));
+  return core->sink();
 }
 
 std::uint64_t ListenerCore::left_bytes() const {

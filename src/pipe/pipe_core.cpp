@@ -4,7 +4,6 @@
 #include <tendon/session/limits.hpp>
 
 #include "channel/open.hpp"
-#include "core/peer_error.hpp"
 #include "core/text.hpp"
 #include "pipe/async_ops.hpp"
 #include "runtime/connect.hpp"
@@ -25,7 +24,14 @@ PipeCore::PipeCore(std::shared_ptr<ContextCore> context, std::shared_ptr<Link> l
                    std::uint32_t id, const PipeWindows& windows)
     : end_(std::move(context), std::move(link), id),
       sender_(end_, windows_on(*end_.link, windows).send, [this] { send_on(); }),
-      receiver_(end_, windows_on(*end_.link, windows).receive) {}
+      channel_(end_.link,
+               {.pipe = id,
+                .window = windows_on(*end_.link, windows).receive,
+                .sending = &sender_.window(),
+                .where = "pipe",
+                .noun = "the pipe"},
+               *this),
+      receiver_(end_, channel_) {}
 
 PipeCore::~PipeCore() = default;
 
@@ -40,65 +46,28 @@ Result<std::shared_ptr<PipeCore>> PipeCore::connect(std::shared_ptr<ContextCore>
   std::shared_ptr<PipeCore> core;
   const Opening opening = opening_of(connected.ticket, window);
   TENDON_CHECK(context->open_pipe(*connected.link, opening, [&](std::uint32_t id) {
-    return core = std::make_shared<PipeCore>(
-               context, connected.link, id,
-               PipeWindows{.send = {}, .receive = window.value_or(Window{})});
+    core = std::make_shared<PipeCore>(
+        context, connected.link, id, PipeWindows{.send = {}, .receive = window.value_or(Window{})});
+    return core->sink();
   }));
   return core;
 }
 
 // What the link hands over
 
-void PipeCore::on_message(Incoming&& incoming) {
-  end_.link->receive_mutex().assert_held();
-  const Descriptor& descriptor = incoming.descriptor;
-  switch (descriptor.kind) {
-    case MessageKind::data:
-    case MessageKind::bytes:
-    case MessageKind::schema:
-      return receiver_.take_in(std::move(incoming));
-    case MessageKind::end:
-      end_.life.end_came();
-      // The peer closed both directions: nobody will take what is sent from now on.
-      if (descriptor.tag != 0)
-        end_.life.close(end_.by_peer(ErrorCode::pipe_closed, "closed its end of the pipe"));
-      return receiver_.take_in(std::move(incoming));
-    case MessageKind::error: {
-      const Bytes text{incoming.body.data, descriptor.body_bytes()};
-      const Error said = end_.by_peer(
-          code_from_peer(descriptor.tag, PeerSays::pipe).value_or(ErrorCode::cancelled),
-          "ended the pipe: " + cleaned(as_text(text), kMaxReasonBytes));
-      end_.life.peer_error_came(said);
-      end_.life.end(said);
-      return receiver_.take_in(std::move(incoming));
-    }
-    case MessageKind::cancel:
-      receiver_.drop_inbox();
-      return end_.fail(end_.by_peer(ErrorCode::cancelled, "cancelled the pipe"));
-    case MessageKind::credit:
-      (void)sender_.window().on_credit(descriptor);
-      return;
-    case MessageKind::ack:
-      return sender_.window().on_ack(descriptor);
-    case MessageKind::segment:
-    case MessageKind::abort:
-    case MessageKind::ping:
-    case MessageKind::open:
-    case MessageKind::goodbye:
-    case MessageKind::retire:
-    case MessageKind::clock:
-    case MessageKind::head:
-      return;  // the link's own business
-  }
+// The peer closed both directions: nobody will take what is sent from now on.
+void PipeCore::on_end_said(const Descriptor& end) {
+  if (end.tag == 0) return;
+  end_.sending.close(end_.by_peer(ErrorCode::pipe_closed, "closed its end of the pipe"));
 }
 
-void PipeCore::on_link_failed(const Error& error) {
-  end_.link->receive_mutex().assert_held();
-  receiver_.on_link_ended();
-  if (error.code != ErrorCode::end_of_stream) return end_.fail(error);
-  // A goodbye: everything was delivered; receiving ends in order, sending has no one to go to.
-  end_.life.fail(error);
-  end_.life.close(end_.by_peer(ErrorCode::pipe_closed, "closed its context"));
+void PipeCore::on_peer_gone(Channel::State how, const Error& why) {
+  if (how == Channel::State::cancelled) receiver_.drop_inbox();
+  if (how == Channel::State::lost) receiver_.on_link_ended();
+  // A goodbye: everything was delivered, and sending has no one to go to.
+  if (how == Channel::State::lost && why.code == ErrorCode::end_of_stream)
+    return end_.sending.close(end_.by_peer(ErrorCode::pipe_closed, "closed its context"));
+  end_.sending.end(why);
 }
 
 // Life
@@ -110,10 +79,9 @@ void PipeCore::post_end() {
 }
 
 void PipeCore::detach() {
-  const Lock receiving(end_.link->receive_mutex());
-  end_.link->detach(end_.id);
+  const Lock receiving(channel_.receive_mutex());
+  channel_.detach(Error{ErrorCode::pipe_closed, "pipe", "this end of the pipe was closed"});
   receiver_.drop_all();
-  end_.life.fail(Error{ErrorCode::pipe_closed, "pipe", "this end of the pipe was closed"});
 }
 
 Result<void> PipeCore::close(Deadline deadline) {
@@ -143,10 +111,12 @@ void PipeCore::cancel(const Error& reason) {
 void PipeCore::end_now(const Descriptor& said, Bytes text) {
   if (end_.context->unusable() || !end_.handle.close()) return;
   end_.link->post(said, text);
+  const Error why{ErrorCode::cancelled, "pipe.cancel", "this pipe was cancelled here"};
   {
-    const Lock receiving(end_.link->receive_mutex());
-    end_.fail(Error{ErrorCode::cancelled, "pipe.cancel", "this pipe was cancelled here"});
+    const Lock receiving(channel_.receive_mutex());
+    channel_.stop(why);
   }
+  end_.sending.end(why);
   detach();
   (void)progress();
   end_.context->wake_others();

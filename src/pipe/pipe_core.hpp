@@ -10,6 +10,7 @@
 #include <tendon/pipe/pipe.hpp>
 #include <vector>
 
+#include "channel/channel.hpp"
 #include "pipe/pipe_end.hpp"
 #include "pipe/pipe_messages.hpp"
 #include "pipe/pipe_receiver.hpp"
@@ -29,7 +30,7 @@ class RecvCompletion;
 /// Errors:  those of the halves.
 /// Blocks:  calls with a deadline, until it passes.
 /// Cost:    that of the halves.
-class PipeCore final : public MessageSink,
+class PipeCore final : public ChannelEvents,
                        public Work,
                        public std::enable_shared_from_this<PipeCore> {
  public:
@@ -73,24 +74,30 @@ class PipeCore final : public MessageSink,
   void release();
   [[nodiscard]] const Link& link() const noexcept { return *end_.link; }
   /// Its end has come, so that everything the peer sent is here. The link's receive lock is held.
-  [[nodiscard]] bool ended_by_peer() const noexcept { return end_.life.has_end(); }
+  [[nodiscard]] bool ended_by_peer() const noexcept {
+    channel_.receive_mutex().assert_held();
+    return channel_.said_end().has_value();
+  }
   [[nodiscard]] std::uint64_t left_bytes() const noexcept { return receiver_.left_bytes(); }
   [[nodiscard]] const std::shared_ptr<ContextCore>& context() const noexcept {
     return end_.context;
   }
   [[nodiscard]] PipeStats stats() const;
 
-  // MessageSink
-  void on_message(Incoming&& incoming) override;
+  [[nodiscard]] std::shared_ptr<MessageSink> sink() {
+    return Channel::sink_of(shared_from_this(), channel_);
+  }
+
+  // ChannelEvents
+  void on_peer_gone(Channel::State how, const Error& why) override;
+  void on_end_said(const Descriptor& end) override;
   bool claim_destination(const Descriptor& descriptor,
                          std::vector<MutableBytes>& destination) override {
     return receiver_.claim(descriptor, destination);
   }
-  bool admits(const Descriptor& descriptor) override { return receiver_.admits(descriptor); }
   void on_transfer_ended(const Transfer& transfer) override {
     receiver_.on_transfer_ended(transfer);
   }
-  void on_link_failed(const Error& error) override;
   // Work
   bool progress() override;
   [[nodiscard]] Unsent unsent() const override {
@@ -117,6 +124,7 @@ class PipeCore final : public MessageSink,
 
   PipeEnd end_;
   PipeSender sender_;
+  Channel channel_;
   PipeReceiver receiver_;
   std::atomic<bool> working_{false};  // registered with the Context as Work
 };

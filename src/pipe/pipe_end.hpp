@@ -8,7 +8,7 @@
 #include <string_view>
 #include <tendon/core/error.hpp>
 
-#include "channel/life.hpp"
+#include "channel/sending_life.hpp"
 #include "channel/window.hpp"
 #include "pipe/handle_state.hpp"
 #include "runtime/context_core.hpp"
@@ -39,16 +39,10 @@ struct PipeEnd {
                      link->peer_name() + "; one sender and one receiver at a time are legal"};
   }
 
-  /// Both directions are over. The link's receive lock is held.
-  void fail(const Error& why) {
-    life.fail(why);
-    life.end(why);
-  }
-
   const std::shared_ptr<ContextCore> context;
   const std::shared_ptr<Link> link;
   const std::uint32_t id;
-  ChannelLife life;
+  SendingLife sending;
   HandleState handle;
   std::atomic<std::uint64_t> waits{0};  // of both halves, for its stats
 };

@@ -56,55 +56,24 @@ bool same_memory(const TensorDict& a, const TensorDict& b) {
 
 }  // namespace
 
-PipeReceiver::PipeReceiver(PipeEnd& end, Window window)
-    : end_(end),
-      context_(*end.context),
-      link_(*end.link),
-      receiver_(end.id, window, link_.cap_bytes(), link_.budget()) {}
+PipeReceiver::PipeReceiver(PipeEnd& end, Channel& channel)
+    : end_(end), context_(*end.context), link_(*end.link), channel_(channel) {}
 
 PipeReceiver::~PipeReceiver() = default;
 
 // What the link hands over
 
-void PipeReceiver::take_in(Incoming&& incoming) {
-  link_.receive_mutex().assert_held();
-  if (end_.life.has_failed()) {
-    ++stats_.dropped;
-    return;
-  }
-  const std::uint64_t sequence = incoming.descriptor.sequence;
-  const auto fault = receiver_.accept(std::move(incoming));
-  if (fault == ChannelReceiver::Fault::none) return;
-  end_.fail(end_.by_peer(ErrorCode::protocol_violation,
-                         fault == ChannelReceiver::Fault::repeated
-                             ? "repeated message " + std::to_string(sequence)
-                             : "sent more than the window of " +
-                                   std::to_string(receiver_.window().messages) + " messages"));
-}
-
-bool PipeReceiver::admits(const Descriptor& descriptor) {
-  link_.receive_mutex().assert_held();
-  if (end_.life.has_failed()) return false;
-  if (receiver_.admits(descriptor)) return true;
-  end_.fail(end_.by_peer(ErrorCode::protocol_violation,
-                         "sent " + std::to_string(descriptor.payload_bytes) + " bytes while " +
-                             std::to_string(receiver_.waiting_bytes()) +
-                             " wait, beyond the window of " +
-                             std::to_string(receiver_.window().bytes) + " bytes"));
-  return false;
-}
-
 // Straight into the destination of a receive: tcp asks when a body is about to arrive.
 bool PipeReceiver::claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces) {
-  link_.receive_mutex().assert_held();
+  channel_.receive_mutex().assert_held();
   // Whose turn is next: a receive posted before, else the one that waits.
   const TensorDict* into = waiting_;
   if (!posted_.empty())
     into = posted_.front()->destination ? &*posted_.front()->destination : nullptr;
-  if (into == nullptr || !receiver_.empty() || !put_back_.empty()) return false;
-  if (receiver_.is_known(descriptor.sequence)) return false;  // take_in() will refuse it
+  if (into == nullptr || !channel_.receiver().empty() || !put_back_.empty()) return false;
+  if (channel_.receiver().is_known(descriptor.sequence)) return false;  // it will be refused
   if (descriptor.kind != MessageKind::data || descriptor.values_bytes != 0) return false;
-  const auto& known = receiver_.schema(descriptor.schema);
+  const auto& known = channel_.receiver().schema(descriptor.schema);
   if (known == nullptr) return false;
   if (known != into->schema() && !same_leaves(*known, *into->schema())) return false;
   const PackedLayout& layout = known->layout(descriptor.layout);
@@ -114,47 +83,47 @@ bool PipeReceiver::claim(const Descriptor& descriptor, std::vector<MutableBytes>
 
 // look() sees it at the head of the inbox.
 void PipeReceiver::on_transfer_ended(const Transfer& transfer) {
-  link_.receive_mutex().assert_held();
+  channel_.receive_mutex().assert_held();
   if (transfer.body.place == IncomingBody::Place::claimed) {
     if (transfer.aborted)
       destination_.abort();
     else
       destination_.complete();
   }
-  receiver_.on_transfer_ended(transfer);
 }
 
 void PipeReceiver::on_link_ended() noexcept {
-  link_.receive_mutex().assert_held();
-  left_bytes_ = receiver_.held_bytes();
+  channel_.receive_mutex().assert_held();
+  left_bytes_ = channel_.receiver().held_bytes();
 }
 
 // The memory behind it is about to go, or nobody will take the message any more.
 void PipeReceiver::drop_claim() {
+  link_.receive_mutex().assert_held();
   if (destination_.drop()) link_.drop_claims(end_.id);
 }
 
 void PipeReceiver::credit_all() {
   Descriptor credit;
   {
-    const Lock receiving(link_.receive_mutex());
-    credit = receiver_.tell();
+    const Lock receiving(channel_.receive_mutex());
+    credit = channel_.receiver().tell();
   }
   if (credit.pipe != 0) link_.post(credit);
 }
 
 void PipeReceiver::drop_inbox() {
-  link_.receive_mutex().assert_held();
+  channel_.receive_mutex().assert_held();
   drop_claim();
-  stats_.dropped += receiver_.clear();
+  stats_.dropped += channel_.receiver().clear();
 }
 
 void PipeReceiver::drop_all() {
-  link_.receive_mutex().assert_held();
+  channel_.receive_mutex().assert_held();
   drop_inbox();
   stats_.dropped += put_back_.size();
   put_back_.clear();
-  receiver_.forget_schemas();
+  channel_.receiver().forget_schemas();
 }
 
 // The head of the inbox
@@ -162,38 +131,14 @@ void PipeReceiver::drop_all() {
 // Acts on what is no message (schemas, ends) until a complete message is at the head.
 PipeReceiver::Head PipeReceiver::look() {
   if (!put_back_.empty()) return Head::message;
-  while (!receiver_.empty()) {
-    Incoming& head = receiver_.front();
-    if (head.aborted()) {
-      (void)receiver_.pop_front();
-      continue;
-    }
-    if (!head.arrived()) return Head::nothing;
-    switch (head.descriptor.kind) {
-      case MessageKind::data:
-      case MessageKind::bytes:
-        return Head::message;
-      case MessageKind::schema: {
-        const Incoming schema = receiver_.pop_front();
-        // Each message of it says why it cannot be read; the others can.
-        (void)receiver_.read_schema(schema);
-        break;
-      }
-      case MessageKind::end:
-        end_.life.end_read();
-        (void)receiver_.pop_front();
-        break;
-      default:  // `error`
-        (void)receiver_.pop_front();
-        end_.life.read_peer_error();
-        break;
-    }
-  }
-  return end_.life.is_over() ? Head::over : Head::nothing;
+  // Withdrawals are no words of a pipe: the channel reads them as its own.
+  if (channel_.look() != Channel::Head::nothing) return Head::message;
+  const bool waits = !channel_.receiver().empty();  // for a transfer
+  return waits || channel_.is_open() ? Head::nothing : Head::over;
 }
 
 Error PipeReceiver::over() const {
-  if (const Error* error = end_.life.receive_error()) return *error;
+  if (channel_.state() != Channel::State::ended) return channel_.why();
   return Error{ErrorCode::end_of_stream, "pipe.recv",
                "peer " + link_.peer_name() + " finished sending; everything it sent was taken"};
 }
@@ -209,14 +154,15 @@ Result<PipeReceiver::Lend> PipeReceiver::check_take(Want want, RecvMode mode,
       TENDON_CHECK(same_schema(*destination, head.tensors->schema().get()));
     return Lend::no;
   }
-  const Incoming& head = receiver_.front();
+  const Incoming& head = channel_.receiver().front();
   if (want == Want::tensors && head.descriptor.kind == MessageKind::bytes) return wrong_kind();
   if (destination != nullptr) {
-    const auto& known = receiver_.schema(head.descriptor.schema);
+    const auto& known = channel_.receiver().schema(head.descriptor.schema);
     if (known != nullptr && known != destination->schema())
       TENDON_CHECK(same_schema(*destination, known.get()));
   }
   if (mode == RecvMode::copy) return Lend::no;
+  link_.receive_mutex().assert_held();
   if (head.body.place != IncomingBody::Place::claimed && link_.lend(head.body)) return Lend::yes;
   if (mode == RecvMode::view_only) {
     return Error{ErrorCode::no_credit, "pipe.recv",
@@ -252,15 +198,16 @@ Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend
     put_back_.pop_front();
     return {};
   }
-  const Descriptor credit = receiver_.take_front();
-  taken.incoming = receiver_.pop_front();
-  taken.number = receiver_.taken_messages();
+  const Descriptor credit = channel_.receiver().take_front();
+  taken.incoming = channel_.receiver().pop_front();
+  taken.number = channel_.receiver().taken_messages();
   const bool lent = lend == Lend::yes;
   taken.lent = lent;
   const Descriptor& descriptor = taken.incoming.descriptor;
   if (descriptor.kind == MessageKind::data) {
-    taken.schema = receiver_.schema(descriptor.schema);
-    if (taken.schema == nullptr) taken.no_schema = receiver_.why_unknown(descriptor.schema);
+    taken.schema = channel_.receiver().schema(descriptor.schema);
+    if (taken.schema == nullptr)
+      taken.no_schema = channel_.receiver().why_unknown(descriptor.schema);
   }
   ++stats_.messages_received;
   stats_.bytes_received += descriptor.payload_bytes;
@@ -285,7 +232,7 @@ Descriptor PipeReceiver::take(RecvMode mode, const TensorDict* destination, Lend
 bool PipeReceiver::destination_free(const TensorDict* destination) {
   if (put_back_.empty() || !destination_.belongs_to(destination)) return true;
   if (destination_.is_written_to()) return false;
-  Incoming& head = receiver_.front();
+  Incoming& head = channel_.receiver().front();
   if (!head.arrived()) return false;
   const std::uint64_t size = head.descriptor.payload_bytes;
   auto storage = Storage::allocate(size);
@@ -304,6 +251,7 @@ Result<bool> PipeReceiver::try_take(Want want, RecvMode mode, const TensorDict* 
   Descriptor credit;
   {
     Receiving receiving(context_, link_);
+    channel_.receive_mutex().assert_held();
     Head head = look();
     if (head == Head::nothing && !link_.ended() && receiving.poll()) head = look();
     // What asynchronous receives wait for is theirs.
@@ -503,14 +451,14 @@ Result<void> PipeReceiver::recv_into(TensorDict& destination, Deadline deadline)
   if (!busy.mine()) return end_.busy("recv_into");
   TENDON_CHECK(check_destination(destination));
   {
-    const Lock receiving(link_.receive_mutex());
+    const Lock receiving(channel_.receive_mutex());
     waiting_ = &destination;
   }
   Taken taken;
   auto waited =
       wait_take(Want::tensors, RecvMode::copy, &destination, deadline, "pipe.recv_into", taken);
   {
-    const Lock receiving(link_.receive_mutex());
+    const Lock receiving(channel_.receive_mutex());
     waiting_ = nullptr;
     (void)keep_claim(destination);
   }
@@ -542,7 +490,8 @@ Result<void> PipeReceiver::give_back_from(const TensorDict& destination) {
 // any more. Whether the transport still writes there.
 bool PipeReceiver::keep_claim(const TensorDict& destination) {
   if (!destination_.belongs_to(&destination)) return false;
-  if (!receiver_.empty() && receiver_.front().place() == IncomingBody::Place::claimed)
+  if (!channel_.receiver().empty() &&
+      channel_.receiver().front().place() == IncomingBody::Place::claimed)
     destination_.keep();
   else
     drop_claim();
@@ -576,7 +525,7 @@ Result<void> PipeReceiver::fill(Taken& taken, TensorDict& destination, Deadline 
 Result<void> PipeReceiver::post(std::shared_ptr<PostedRecv> posted) {
   TENDON_CHECK(context_.usable("pipe.recv_async"));
   if (posted->destination) TENDON_CHECK(check_destination(*posted->destination));
-  const Lock receiving(link_.receive_mutex());
+  const Lock receiving(channel_.receive_mutex());
   posted_.push_back(std::move(posted));
   posted_count_.store(posted_.size());
   return {};
@@ -589,7 +538,7 @@ bool PipeReceiver::progress() {
     std::optional<Error> error;
     Descriptor credit;
     {
-      const Lock receiving(link_.receive_mutex());
+      const Lock receiving(channel_.receive_mutex());
       if (posted_.empty()) return false;
       posted = posted_.front();
       const bool any =
@@ -650,7 +599,7 @@ bool PipeReceiver::cancel(const CompletionBase* completion) {
   std::shared_ptr<PostedRecv> found;
   bool in_use = false;
   {
-    const Lock receiving(link_.receive_mutex());
+    const Lock receiving(channel_.receive_mutex());
     for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
       const bool is_it = std::visit(
           [&](const auto& held) {
@@ -677,7 +626,7 @@ bool PipeReceiver::cancel(const CompletionBase* completion) {
 
 void PipeReceiver::put_back(PutBack returned) {
   {
-    const Lock receiving(link_.receive_mutex());
+    const Lock receiving(channel_.receive_mutex());
     const auto place =
         std::ranges::upper_bound(put_back_, returned.number, std::less(), &PutBack::number);
     put_back_.insert(place, std::move(returned));
@@ -686,8 +635,10 @@ void PipeReceiver::put_back(PutBack returned) {
 }
 
 PipeStats PipeReceiver::stats() const {
-  const Lock receiving(link_.receive_mutex());
-  return stats_;
+  const Lock receiving(channel_.receive_mutex());
+  PipeStats stats = stats_;
+  stats.dropped += channel_.late_count();
+  return stats;
 }
 
 }  // namespace tendon::v0::detail

@@ -12,7 +12,7 @@
 #include <tendon/pipe/pipe.hpp>
 #include <vector>
 
-#include "channel/receiver.hpp"
+#include "channel/channel.hpp"
 #include "pipe/destination.hpp"
 #include "pipe/pipe_end.hpp"
 #include "pipe/pipe_messages.hpp"
@@ -33,7 +33,7 @@ struct PostedRecv;
 /// Cost:    of a receive: that lock, and what the link does.
 class PipeReceiver {
  public:
-  PipeReceiver(PipeEnd& end, Window window);
+  PipeReceiver(PipeEnd& end, Channel& channel);
   ~PipeReceiver();
 
   Result<TensorDict> recv(RecvMode mode, Deadline deadline);
@@ -48,18 +48,16 @@ class PipeReceiver {
   Result<void> post(std::shared_ptr<PostedRecv> posted);
   bool cancel(const CompletionBase* completion);
   /// Gives messages to the receives that wait for them, in order. True while some still wait.
-  bool progress() TENDON_EXCLUDES(link_.receive_mutex());
+  bool progress() TENDON_EXCLUDES(channel_.receive_mutex());
   [[nodiscard]] std::size_t posted_count() const noexcept { return posted_count_.load(); }
   void put_back(PutBack returned);
 
-  // What the link hands over: its receive lock is held
-  void take_in(Incoming&& incoming);
-  [[nodiscard]] bool admits(const Descriptor& descriptor);
+  // What the channel hands over: the link's receive lock is held
   [[nodiscard]] bool claim(const Descriptor& descriptor, std::vector<MutableBytes>& pieces);
   void on_transfer_ended(const Transfer& transfer);
   void on_link_ended() noexcept;
   /// Tells the peer of all that was taken, though no step of the window is whole.
-  void credit_all() TENDON_EXCLUDES(link_.receive_mutex());
+  void credit_all() TENDON_EXCLUDES(channel_.receive_mutex());
   /// Nobody will take what has come.
   void drop_inbox();
   /// The same, and this side of the pipe is closed.
@@ -75,15 +73,15 @@ class PipeReceiver {
   /// May the head be lent to the user, or must it be copied?
   enum class Lend : std::uint8_t { yes, no };
 
-  Head look() TENDON_REQUIRES(link_.receive_mutex());
+  Head look() TENDON_REQUIRES(channel_.receive_mutex());
   Result<Lend> check_take(Want want, RecvMode mode, const TensorDict* destination)
-      TENDON_REQUIRES(link_.receive_mutex());
+      TENDON_REQUIRES(channel_.receive_mutex());
   [[nodiscard]] Descriptor take(RecvMode mode, const TensorDict* destination, Lend lend,
-                                Taken& taken) TENDON_REQUIRES(link_.receive_mutex());
-  void drop_claim() TENDON_REQUIRES(link_.receive_mutex());
-  bool keep_claim(const TensorDict& destination) TENDON_REQUIRES(link_.receive_mutex());
-  bool destination_free(const TensorDict* destination) TENDON_REQUIRES(link_.receive_mutex());
-  Error over() const TENDON_REQUIRES(link_.receive_mutex());
+                                Taken& taken) TENDON_REQUIRES(channel_.receive_mutex());
+  void drop_claim() TENDON_REQUIRES(channel_.receive_mutex());
+  bool keep_claim(const TensorDict& destination) TENDON_REQUIRES(channel_.receive_mutex());
+  bool destination_free(const TensorDict* destination) TENDON_REQUIRES(channel_.receive_mutex());
+  Error over() const TENDON_REQUIRES(channel_.receive_mutex());
   Result<void> same_schema(const TensorDict& destination, const Schema* schema) const;
   Error wrong_kind() const;
   Result<bool> try_take(Want want, RecvMode mode, const TensorDict* destination, Taken& taken);
@@ -101,23 +99,23 @@ class PipeReceiver {
   /// The completion may be dropped, which leads to put_back().
   void complete(PostedRecv& posted, std::optional<Taken> taken, std::optional<Error> error,
                 CompletionStatus failed_as = CompletionStatus::failed)
-      TENDON_EXCLUDES(link_.receive_mutex());
+      TENDON_EXCLUDES(channel_.receive_mutex());
 
   PipeEnd& end_;
   ContextCore& context_;
   Link& link_;
+  Channel& channel_;
   std::atomic<bool> user_receiving_{false};
   // The values of the message that the last recv_into() took; of the thread that receives.
   std::optional<std::shared_ptr<const Value>> filled_values_;
-  ChannelReceiver receiver_ TENDON_GUARDED_BY(link_.receive_mutex());
-  std::deque<PutBack> put_back_ TENDON_GUARDED_BY(link_.receive_mutex());
-  std::deque<std::shared_ptr<PostedRecv>> posted_ TENDON_GUARDED_BY(link_.receive_mutex());
+  std::deque<PutBack> put_back_ TENDON_GUARDED_BY(channel_.receive_mutex());
+  std::deque<std::shared_ptr<PostedRecv>> posted_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::atomic<std::size_t> posted_count_{0};  // changed under the lock
   // The destination of the blocking recv_into that waits.
-  const TensorDict* waiting_ TENDON_GUARDED_BY(link_.receive_mutex()) = nullptr;
-  Destination destination_ TENDON_GUARDED_BY(link_.receive_mutex());
+  const TensorDict* waiting_ TENDON_GUARDED_BY(channel_.receive_mutex()) = nullptr;
+  Destination destination_ TENDON_GUARDED_BY(channel_.receive_mutex());
   std::atomic<std::uint64_t> left_bytes_{0};
-  PipeStats stats_ TENDON_GUARDED_BY(link_.receive_mutex());
+  PipeStats stats_ TENDON_GUARDED_BY(channel_.receive_mutex());
 };
 
 }  // namespace tendon::v0::detail

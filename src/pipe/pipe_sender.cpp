@@ -26,7 +26,7 @@ PipeSender::~PipeSender() = default;
 
 Result<void> PipeSender::usable(std::string_view where) const {
   TENDON_CHECK(context_.usable(where));
-  if (!end_.life.may_send()) return end_.life.send_error();
+  if (!end_.sending.may_send()) return end_.sending.error();
   if (end_.handle.is(HandleState::State::closed))
     return Error{ErrorCode::pipe_closed, where, "this end of the pipe was closed"};
   if (link_.ended()) return link_.end_error();
@@ -469,7 +469,7 @@ Result<Loan> PipeSender::loan(const std::shared_ptr<const Schema>& schema, Deadl
 
 // Has the peer taken everything, and closed its end behind that?
 bool PipeSender::taken_and_closed() const {
-  return end_.life.sending() == ChannelLife::Sending::closed &&
+  return end_.sending.state() == SendingLife::State::closed &&
          !end_.handle.is(HandleState::State::closed) && queued_count_.load() == 0 &&
          window_.untaken_messages() == 0;
 }
@@ -524,10 +524,10 @@ void PipeSender::post_end(End what) {
 
 Result<void> PipeSender::finish(Deadline deadline) {
   TENDON_CHECK(context_.usable("pipe.finish_sending"));
-  if (end_.life.sending() == ChannelLife::Sending::finished) return {};
+  if (end_.sending.state() == SendingLife::State::finished) return {};
   TENDON_CHECK(flush(deadline));
   post_end(End::of_sending);
-  end_.life.finish(
+  end_.sending.finish(
       Error{ErrorCode::pipe_closed, "pipe.send", "finish_sending() was called on this pipe"});
   return {};
 }

@@ -37,7 +37,7 @@ class StreamsOverTwoLinks : public testing::Test {
         core_, link, kPipe, Feed::Options{.window = Window::said(4, 1 << 20)}, queue_);
     {
       const detail::Lock receiving(link->receive_mutex());
-      link->attach(kPipe, feed);
+      link->attach(kPipe, feed->sink());
     }
     Streams::Changes changes;
     const Streams::Candidate candidate{{{}, entity}, "count", {}, 0};
@@ -137,7 +137,7 @@ class StreamsOfTwins : public testing::Test {
                                        Feed::Options{.window = Window::said(4, 1 << 20)}, queue_);
     {
       const detail::Lock receiving(link->receive_mutex());
-      link->attach(kPipe, feed);
+      link->attach(kPipe, feed->sink());
     }
     ContextId context;
     context.bytes[0] = std::byte{incarnation};
@@ -180,7 +180,7 @@ TEST_F(StreamsOfTwins, DeliverAnEndBeforeTheReturnOfItsPublisher) {
     detail::Incoming end;
     end.descriptor.kind = detail::MessageKind::end;
     end.descriptor.sequence = 1;
-    older->on_message(std::move(end));
+    older->sink()->on_message(std::move(end));
   }
   links_[1]->fail(Error{ErrorCode::peer_lost, "test", "it was cut"}, Death::not_proved);
   EXPECT_EQ(streams_.settle(now, queue_->take_changed()).told.size(), 1u);
