@@ -47,7 +47,7 @@ enum class Shown : std::uint8_t {
 ///
 /// Owns:    shares of its link and of the schemas; while a sample is under way, what LentSample
 ///          says, or a copy of a small body.
-/// Threads: the lock of its SampleSender is held for every call, but for window() and link().
+/// Threads: the lock of its Fanout is held for every call, but for window() and link().
 /// Errors:  the link's; then nothing is under way any more.
 /// Blocks:  never.
 /// Cost:    that of the link.

@@ -34,11 +34,10 @@ std::shared_ptr<CallChannel> CallChannel::create(std::shared_ptr<Entities> entit
                                                  std::weak_ptr<Side> side) {
   auto channel = std::make_shared<CallChannel>(std::move(entities), link, pipe, role, answers,
                                                std::move(side));
-  channel->sender_ = std::make_shared<SampleSender>(channel->entities_->context(),
-                                                    [weak = std::weak_ptr(channel)] {
-                                                      if (const auto self = weak.lock())
-                                                        self->flush();
-                                                    });
+  channel->sender_ =
+      std::make_shared<Fanout>(channel->entities_->context(), [weak = std::weak_ptr(channel)] {
+        if (const auto self = weak.lock()) self->flush();
+      });
   return channel;
 }
 
@@ -113,7 +112,7 @@ bool CallChannel::has_room(std::uint64_t size_bytes) const {
 void CallChannel::flush() {
   std::vector<Unsent> unsent;
   {
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     const Lock lock(mutex_);
     while (!is_over() && !outgoing_.empty() && may_show(outgoing_.front())) {
       const Outgoing& next = outgoing_.front();
@@ -138,7 +137,7 @@ void CallChannel::flush() {
 }
 
 bool CallChannel::is_idle() {
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   const Lock lock(mutex_);
   return is_over() || (outgoing_.empty() && round.is_idle(*out_));
 }

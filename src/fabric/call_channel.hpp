@@ -11,10 +11,10 @@
 #include <tendon/core/result.hpp>
 #include <vector>
 
+#include "channel/body_reader.hpp"
 #include "channel/channel.hpp"
+#include "channel/fanout.hpp"
 #include "channel/kept_body.hpp"
-#include "channel/sample_sender.hpp"
-#include "fabric/body_reader.hpp"
 #include "fabric/call_words.hpp"
 #include "fabric/entities.hpp"
 
@@ -24,7 +24,7 @@ namespace tendon::v0::detail {
 /// responder saw it, until its one answer: kMaxOpenCalls at most on a channel.
 ///
 /// Owns:    messages that wait to be sent; its channel, with those that have come.
-/// Threads: thread-safe. Its lock comes after a link's receive lock and that of its SampleSender;
+/// Threads: thread-safe. Its lock comes after a link's receive lock and that of its Fanout;
 ///          nothing of a CallSide is called under it.
 /// Errors:  a peer that breaks the rules is told, and heard no more.
 /// Blocks:  never.
@@ -126,7 +126,7 @@ class CallChannel final : public ChannelEvents, public std::enable_shared_from_t
   const std::shared_ptr<SampleChannel> out_;
   Channel channel_;
   const BodyReader bodies_;
-  std::shared_ptr<SampleSender> sender_;
+  std::shared_ptr<Fanout> sender_;
   mutable Mutex mutex_;
   std::deque<Outgoing> outgoing_ TENDON_GUARDED_BY(mutex_);
   std::uint64_t outgoing_bytes_ TENDON_GUARDED_BY(mutex_) = 0;  // in slots

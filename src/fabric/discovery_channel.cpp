@@ -20,7 +20,7 @@ std::shared_ptr<DiscoveryChannel> DiscoveryChannel::create(
     const std::shared_ptr<ContextCore>& context, const std::shared_ptr<Link>& link,
     std::uint32_t pipe, Observer observer) {
   auto channel = std::make_shared<DiscoveryChannel>(context, link, pipe, std::move(observer));
-  channel->sender_ = std::make_shared<SampleSender>(context, [weak = std::weak_ptr(channel)] {
+  channel->sender_ = std::make_shared<Fanout>(context, [weak = std::weak_ptr(channel)] {
     if (const auto self = weak.lock()) self->flush();
   });
   return channel;
@@ -79,7 +79,7 @@ bool DiscoveryChannel::put_went(const std::string& key) {
 
 // One thread at a time gets through; another one that comes meanwhile leaves its word to it.
 void DiscoveryChannel::flush() {
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   for (;;) {
     Word word;
     {

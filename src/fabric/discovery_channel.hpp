@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "channel/channel.hpp"
-#include "channel/sample_sender.hpp"
+#include "channel/fanout.hpp"
 #include "fabric/announced_keys.hpp"
 #include "fabric/discovery.hpp"
 
@@ -89,7 +89,7 @@ class DiscoveryChannel final : public ChannelEvents,
   const AnnouncingLimits limits_;
   const std::shared_ptr<SampleChannel> out_;
   Channel channel_;
-  std::shared_ptr<SampleSender> sender_;
+  std::shared_ptr<Fanout> sender_;
   mutable Mutex mutex_;
   std::deque<Word> words_ TENDON_GUARDED_BY(mutex_);  // to be sent
   // What a peer of an older protocol is told, which is less than there may be.

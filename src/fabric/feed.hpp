@@ -13,8 +13,8 @@
 #include <tendon/tensor/tensor_dict.hpp>
 #include <vector>
 
+#include "channel/body_reader.hpp"
 #include "channel/channel.hpp"
-#include "fabric/body_reader.hpp"
 #include "fabric/feed_queue.hpp"
 #include "fabric/gap_finder.hpp"
 #include "fabric/sample_header.hpp"

@@ -3,13 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <tendon/core/completion.hpp>
 #include <tendon/fabric/sample.hpp>
 #include <utility>
 
 #include "fabric/subscriber_core.hpp"
+#include "runtime/awaited.hpp"
 #include "runtime/context_clients.hpp"
 
 namespace tendon::v0::detail {
@@ -21,11 +21,12 @@ namespace tendon::v0::detail {
 /// Errors:  those of recv().
 /// Blocks:  abandon(), while another thread takes the sample.
 /// Cost:    of progress(): a look at each feed.
-class PostedSample final : public CompletionState<Sample>, public Work {
+class PostedSample final : public Awaited<Sample>, public Work {
  public:
-  explicit PostedSample(std::shared_ptr<SubscriberCore> core) : core_(std::move(core)) {}
+  explicit PostedSample(std::shared_ptr<SubscriberCore> core)
+      : Awaited(*core->context()), core_(std::move(core)) {}
 
-  // CompletionState
+  // Awaited
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { (void)core_->cancel(*this); }
   void abandon() override {
@@ -35,7 +36,6 @@ class PostedSample final : public CompletionState<Sample>, public Work {
   void left_over(Result<Sample> result) override {
     if (result) core_->put_back(number_, *std::move(result));
   }
-  void schedule(std::function<void()> run) override { core_->context()->schedule(std::move(run)); }
   /// Called before finish() with a sample: which one it is of all that were taken.
   void came_as(std::uint64_t number) noexcept { number_ = number; }
 

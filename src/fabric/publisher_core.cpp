@@ -98,7 +98,7 @@ Result<std::shared_ptr<PublisherCore>> PublisherCore::create(std::shared_ptr<Nod
   auto core = std::make_shared<PublisherCore>(std::move(node), std::move(key), options,
                                               std::move(head), clock);
   core->sender_ =
-      std::make_shared<SampleSender>(core->entities_->context(), [weak = std::weak_ptr(core)] {
+      std::make_shared<Fanout>(core->entities_->context(), [weak = std::weak_ptr(core)] {
         if (const auto publisher = weak.lock()) publisher->show_what_can_be();
       });
   TENDON_CHECK(core->put_for_plain_peers());
@@ -296,7 +296,7 @@ Result<Published> PublisherCore::publish(std::shared_ptr<KeptSample> sample, Dea
     head_.store(published.sequence);  // before anybody sees it
     (void)TENDON_FAILPOINT("topic.publish.before_show");
     {
-      SampleSender::Round round(*sender_);
+      Fanout::Round round(*sender_);
       for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
     }
     if (plain_.topic != nullptr && plain_.topic->matches())
@@ -348,7 +348,7 @@ bool PublisherCore::wait_for_laggards(std::uint64_t sequence, Deadline deadline,
 std::vector<PublisherCore::Excused> PublisherCore::excuse(Published& published) {
   std::vector<Excused> newly;
   const Lock lock(mutex_);
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   tell(published);
   for (const auto& subscription : subscriptions_) {
     Subscription::Position& position = subscription->position;
@@ -404,7 +404,7 @@ bool PublisherCore::has_share(const Subscription& subscription, const KeptSample
   return window.untaken_bytes() + size <= entities_->share_bytes() / 2;
 }
 
-void PublisherCore::show(Subscription& subscription, SampleSender::Round& round) {
+void PublisherCore::show(Subscription& subscription, Fanout::Round& round) {
   Subscription::Position& position = subscription.position;
   Cursor& cursor = position.cursor;
   if (!position.has_head_page) show_head_page(subscription);
@@ -448,7 +448,7 @@ LentSample::Keeps PublisherCore::keeps(const Subscription& subscription) const {
   return is_waited_for ? LentSample::Keeps::until_sent : LentSample::Keeps::once_begun;
 }
 
-void PublisherCore::note_dropped(Subscription& subscription, SampleSender::Round& round) {
+void PublisherCore::note_dropped(Subscription& subscription, Fanout::Round& round) {
   if (round.was_dropped(*subscription.samples())) take_back(subscription.position);
 }
 
@@ -504,7 +504,7 @@ std::size_t PublisherCore::say_head() {
 
 void PublisherCore::show_what_can_be() {
   const Lock lock(mutex_);
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   for (const auto& subscription : std::vector(subscriptions_)) show(*subscription, round);
 }
 
@@ -534,7 +534,7 @@ Result<std::shared_ptr<MessageSink>> PublisherCore::subscribe(const std::shared_
   let_go(lost_.returned(link->peer().context));
   subscriptions_.push_back(subscription);
   entities_->count_subscription(*link, 1);
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   show(*subscription, round);
   return subscription->sink();
 }
@@ -546,7 +546,7 @@ void PublisherCore::took(Subscription& subscription) {
     subscription.position.excused = false;
     subscription.position.told_of_receiver = false;
     if (subscription.position.cursor.is_at_end(history_)) return;
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     show(subscription, round);
   }
 }
@@ -661,7 +661,7 @@ std::vector<std::string> PublisherCore::unsent() {
 
 // Is everything with the subscribers, or with the kernel?
 bool PublisherCore::is_idle() {
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   for (const auto& subscription : subscriptions_) {
     note_dropped(*subscription, round);
     if (!subscription->position.cursor.is_at_end(history_)) return false;

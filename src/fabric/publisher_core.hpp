@@ -13,8 +13,8 @@
 #include <tendon/fabric/publisher.hpp>
 #include <vector>
 
+#include "channel/fanout.hpp"
 #include "channel/kept_body.hpp"
-#include "channel/sample_sender.hpp"
 #include "fabric/bare_topic.hpp"
 #include "fabric/entities.hpp"
 #include "fabric/head_pages.hpp"
@@ -36,7 +36,7 @@ namespace tendon::v0::detail {
 ///
 /// Owns:    history and subscriptions.
 /// Threads: thread-safe. Its lock comes after a link's receive lock and before that of its
-///          SampleSender. It must not be destroyed under a receive lock, so its owner calls end()
+///          Fanout. It must not be destroyed under a receive lock, so its owner calls end()
 ///          first: no subscription has a share when that returns. OpenHandler keeps one while a
 ///          peer subscribes.
 /// Errors:  as Publisher.
@@ -113,8 +113,8 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   void prefault_soon(std::uint64_t size_bytes);
   [[nodiscard]] Result<std::shared_ptr<const PublishedSlot>> acquire(std::uint64_t size_bytes);
   void show_what_can_be();
-  void show(Subscription& subscription, SampleSender::Round& round) TENDON_REQUIRES(mutex_);
-  void note_dropped(Subscription& subscription, SampleSender::Round& round) TENDON_REQUIRES(mutex_);
+  void show(Subscription& subscription, Fanout::Round& round) TENDON_REQUIRES(mutex_);
+  void note_dropped(Subscription& subscription, Fanout::Round& round) TENDON_REQUIRES(mutex_);
   void take_back(Subscription::Position& position) TENDON_REQUIRES(mutex_);
   [[nodiscard]] LentSample::Keeps keeps(const Subscription& subscription) const
       TENDON_REQUIRES(mutex_);
@@ -160,7 +160,7 @@ class PublisherCore final : public std::enable_shared_from_this<PublisherCore> {
   // Samples that went as copies, counted by channels.
   const std::shared_ptr<std::atomic<std::uint64_t>> copied_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::shared_ptr<SampleSender> sender_;
+  std::shared_ptr<Fanout> sender_;
   /// How it serves plain Zenoh peers; all null: not at all.
   struct Plain {
     std::shared_ptr<PlainTopic> topic;        // what is put beside the channels

@@ -426,8 +426,7 @@ bool SubscriberCore::go_on(PostedSample& posted) {
 }
 
 void SubscriberCore::complete(PostedSample& posted, Result<Sample> result) {
-  if (auto run = posted.finish(std::move(result))) context_->schedule(std::move(run));
-  context_->note_completed();
+  posted.conclude(std::move(result));
   context_->wake_others();
 }
 

@@ -13,25 +13,27 @@
 #include "channel/kept_body.hpp"
 #include "pipe/destination.hpp"
 #include "pipe/pipe_core.hpp"
+#include "runtime/awaited.hpp"
 
 namespace tendon::v0::detail {
 
-class SendCompletion final : public CompletionState<void> {
+class SendCompletion final : public Awaited<void> {
  public:
-  explicit SendCompletion(std::shared_ptr<PipeCore> core) : core_(std::move(core)) {}
+  explicit SendCompletion(std::shared_ptr<PipeCore> core)
+      : Awaited(*core->context()), core_(std::move(core)) {}
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_send(this); }
   void abandon() override {}  // the message goes on its way
-  void schedule(std::function<void()> run) override { core_->context()->schedule(std::move(run)); }
 
  private:
   std::shared_ptr<PipeCore> core_;
 };
 
 template <class T>
-class RecvCompletion : public CompletionState<T> {
+class RecvCompletion : public Awaited<T> {
  public:
-  explicit RecvCompletion(std::shared_ptr<PipeCore> core) : core_(std::move(core)) {}
+  explicit RecvCompletion(std::shared_ptr<PipeCore> core)
+      : Awaited<T>(*core->context()), core_(std::move(core)) {}
   void drive(Deadline deadline) override { core_->drive(*this, deadline); }
   void cancel() override { core_->cancel_recv(this); }
   void abandon() override {
@@ -49,7 +51,6 @@ class RecvCompletion : public CompletionState<T> {
       returned.message = *std::move(result);
     core_->put_back(std::move(returned));
   }
-  void schedule(std::function<void()> run) override { core_->context()->schedule(std::move(run)); }
   /// Called before finish() with a message.
   virtual void came_from(const Taken& taken) { number_ = taken.number; }
 

@@ -5,6 +5,7 @@
 #include "channel/open.hpp"
 #include "core/left_to_parent.hpp"
 #include "pipe/listener_core.hpp"
+#include "runtime/awaited.hpp"
 
 namespace tendon::v0 {
 namespace detail {
@@ -17,9 +18,10 @@ Error never_accepted() {
 
 }  // namespace
 
-class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
+class ListenerCore::AcceptCompletion final : public Awaited<Pipe> {
  public:
-  explicit AcceptCompletion(std::shared_ptr<ListenerCore> core) : core_(std::move(core)) {}
+  explicit AcceptCompletion(std::shared_ptr<ListenerCore> core)
+      : Awaited(*core->context_), core_(std::move(core)) {}
   void drive(Deadline deadline) override {
     core_->context_->wait(nullptr, deadline,
                           [this] { return finished() || core_->context_->unusable(); });
@@ -32,7 +34,6 @@ class ListenerCore::AcceptCompletion final : public CompletionState<Pipe> {
   void left_over(Result<Pipe> pipe) override {
     if (pipe) core_->put_back(*std::move(pipe));
   }
-  void schedule(std::function<void()> run) override { core_->context_->schedule(std::move(run)); }
 
  private:
   std::shared_ptr<ListenerCore> core_;
@@ -176,9 +177,7 @@ void ListenerCore::on_link_ended(const Link& link, const Error* error) {
 }
 
 void ListenerCore::hand_over(AcceptCompletion& completion, std::shared_ptr<PipeCore> core) {
-  if (auto run = completion.finish(PipeCore::make_pipe(std::move(core))))
-    context_->schedule(std::move(run));
-  context_->note_completed();
+  completion.conclude(PipeCore::make_pipe(std::move(core)));
 }
 
 void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
@@ -194,9 +193,7 @@ void ListenerCore::cancel_accept(const AcceptCompletion* completion) {
     }
   }
   if (found == nullptr) return;
-  auto run =
-      found->finish(Error{ErrorCode::cancelled, "completion.cancel", "the accept was cancelled"});
-  if (run) context_->schedule(std::move(run));
+  found->conclude(Error{ErrorCode::cancelled, "completion.cancel", "the accept was cancelled"});
 }
 
 // A completion that is dropped while on_open() fills it gets here under the link's receive lock,
@@ -234,8 +231,7 @@ void ListenerCore::close() {
   }
   acceptor_->close();
   for (const auto& core : backlog) core->cancel(never_accepted());
-  for (const auto& completion : waiting)
-    if (auto run = completion->finish(closed_error())) context_->schedule(std::move(run));
+  for (const auto& completion : waiting) completion->conclude(closed_error());
   if (!context_->unusable()) context_->wake_others();
 }
 

@@ -573,25 +573,21 @@ bool PipeReceiver::progress() {
 
 void PipeReceiver::complete(PostedRecv& posted, std::optional<Taken> taken,
                             std::optional<Error> error, CompletionStatus failed_as) {
-  std::function<void()> run;
   if (auto* message = std::get_if<std::shared_ptr<RecvCompletion<Message>>>(&posted.completion)) {
     if (taken) (*message)->came_from(*taken);
-    run = (*message)->finish(error ? Result<Message>(*std::move(error))
-                                   : to_message(*std::move(taken)));
-  } else {
-    auto& tensors = std::get<std::shared_ptr<RecvCompletion<TensorDict>>>(posted.completion);
-    const auto result = [&]() -> Result<TensorDict> {
-      if (error) return *std::move(error);
-      if (!posted.destination) return to_tensors(*taken);
-      TENDON_CHECK(fill(*taken, *posted.destination, Deadline::never()));
-      return *std::move(posted.destination);
-    };
-    auto received = result();
-    if (taken) tensors->came_from(*taken);
-    run = tensors->finish(std::move(received), failed_as);
+    return (*message)->conclude(error ? Result<Message>(*std::move(error))
+                                      : to_message(*std::move(taken)));
   }
-  if (run) context_.schedule(std::move(run));
-  context_.note_completed();
+  auto& tensors = std::get<std::shared_ptr<RecvCompletion<TensorDict>>>(posted.completion);
+  const auto result = [&]() -> Result<TensorDict> {
+    if (error) return *std::move(error);
+    if (!posted.destination) return to_tensors(*taken);
+    TENDON_CHECK(fill(*taken, *posted.destination, Deadline::never()));
+    return *std::move(posted.destination);
+  };
+  auto received = result();
+  if (taken) tensors->came_from(*taken);
+  tensors->conclude(std::move(received), failed_as);
 }
 
 bool PipeReceiver::cancel(const CompletionBase* completion) {

@@ -599,8 +599,7 @@ bool PipeSender::progress() {
     queue_.pop_front();
     queued_count_.store(queue_.size());
     if (queued->completion == nullptr) continue;  // its caller was told before
-    if (auto run = queued->completion->finish(std::move(result))) context_.schedule(std::move(run));
-    context_.note_completed();
+    queued->completion->conclude(std::move(result));
   }
   queue_waits_.reset();
   return false;

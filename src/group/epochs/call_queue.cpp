@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "runtime/awaited.hpp"
+
 namespace tendon::v0::detail {
 namespace {
 
@@ -14,9 +16,10 @@ constexpr auto kPatience = std::chrono::milliseconds(10);
 
 }  // namespace
 
-class CallQueue::OperationCompletion final : public CompletionState<void> {
+class CallQueue::OperationCompletion final : public Awaited<void> {
  public:
-  explicit OperationCompletion(std::shared_ptr<CallQueue> queue) : queue_(std::move(queue)) {}
+  explicit OperationCompletion(std::shared_ptr<CallQueue> queue)
+      : Awaited(*queue->context_), queue_(std::move(queue)) {}
   void drive(Deadline deadline) override {
     if (auto queued = queued_.lock()) (void)queue_->wait(*queued, deadline);
     // The thread that ended it may not have told yet.
@@ -30,7 +33,6 @@ class CallQueue::OperationCompletion final : public CompletionState<void> {
     if (auto queued = queued_.lock()) queue_->time_out(queued);
   }
   void abandon() override {}
-  void schedule(std::function<void()> run) override { queue_->context_->schedule(std::move(run)); }
   void of(std::weak_ptr<Queued> queued) { queued_ = std::move(queued); }
 
  private:
@@ -71,8 +73,7 @@ Completion<void> CallQueue::start(const Make& make) {
   auto completion = std::make_shared<OperationCompletion>(share());
   auto queued = submit(make, completion);
   if (!queued) {
-    if (auto told = completion->finish(std::move(queued).error()))
-      context_->schedule(std::move(told));
+    completion->conclude(std::move(queued).error());
     return Completion<void>(std::move(completion));
   }
   completion->of(*queued);
@@ -245,9 +246,7 @@ void CallQueue::tell(const Calls& calls) {
     if (queued->completion == nullptr) continue;
     Result<void> result;
     if (queued->error) result = *queued->error;
-    if (auto told = queued->completion->finish(std::move(result)))
-      context_->schedule(std::move(told));
-    context_->note_completed();
+    queued->completion->conclude(std::move(result));
   }
   if (!context_->unusable()) context_->wake_others();
 }

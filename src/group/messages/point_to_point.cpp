@@ -8,6 +8,7 @@
 
 #include "group/operands/flat.hpp"
 #include "group/operands/share.hpp"
+#include "runtime/awaited.hpp"
 #include "tensor/copy.hpp"
 
 namespace tendon::v0::detail {
@@ -354,10 +355,10 @@ Result<TensorDict> read_dict(Bytes bytes) {
                                  std::move(values));
 }
 
-class SendCompletion final : public CompletionState<void>, public Work {
+class SendCompletion final : public Awaited<void>, public Work {
  public:
   SendCompletion(std::shared_ptr<GroupCore> core, Sending sending)
-      : core_(std::move(core)), sending_(std::move(sending)) {}
+      : Awaited(*core->context()), core_(std::move(core)), sending_(std::move(sending)) {}
   void drive(Deadline deadline) override {
     Link& link = sending_.channel().link();
     const MessageWaits::Here here(core_->waits(), "send", sending_.rank);
@@ -371,7 +372,6 @@ class SendCompletion final : public CompletionState<void>, public Work {
     end(Error{ErrorCode::cancelled, "completion.cancel", "the send was cancelled"});
   }
   void abandon() override {}
-  void schedule(std::function<void()> run) override { core_->context()->schedule(std::move(run)); }
   bool progress() override {
     if (finished()) return false;
     if (!core_->context()->unusable()) sending_.channel().advance();
@@ -387,18 +387,20 @@ class SendCompletion final : public CompletionState<void>, public Work {
  private:
   void end(Result<void> result) {
     if (ended_.exchange(true)) return;
-    if (auto run = finish(std::move(result))) schedule(std::move(run));
-    core_->context()->note_completed();
+    conclude(std::move(result));
   }
   const std::shared_ptr<GroupCore> core_;
   Sending sending_;
   std::atomic<bool> ended_{false};
 };
 
-class RecvCompletion final : public CompletionState<Received>, public Work {
+class RecvCompletion final : public Awaited<Received>, public Work {
  public:
   RecvCompletion(std::shared_ptr<GroupCore> core, Wanted wanted, Flat flat)
-      : core_(std::move(core)), wanted_(std::move(wanted)), flat_(std::move(flat)) {}
+      : Awaited(*core->context()),
+        core_(std::move(core)),
+        wanted_(std::move(wanted)),
+        flat_(std::move(flat)) {}
   /// Once, before anything else. True: it goes on as a Work.
   [[nodiscard]] bool begin() {
     posted_.emplace(*core_, wanted_);
@@ -429,7 +431,6 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
     flat_.read(0, {copy->data(), copy->size_bytes()});
     put_back(*core_, std::move(came_), *copy);
   }
-  void schedule(std::function<void()> run) override { core_->context()->schedule(std::move(run)); }
   bool progress() override {
     if (!mutex_.try_lock()) return !finished();
     const Lock lock(mutex_, kAdoptLock);
@@ -460,8 +461,7 @@ class RecvCompletion final : public CompletionState<Received>, public Work {
   void end(Result<Received> result) TENDON_REQUIRES(mutex_) {
     if (std::exchange(ended_, true)) return;
     if (posted_) posted_->withdraw();  // its arguments may have been refused
-    if (auto run = finish(std::move(result))) schedule(std::move(run));
-    core_->context()->note_completed();
+    conclude(std::move(result));
   }
   const std::shared_ptr<GroupCore> core_;
   const Wanted wanted_;

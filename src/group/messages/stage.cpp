@@ -9,6 +9,7 @@
 #include "group/messages/point_to_point.hpp"
 #include "group/messages/stage_receive.hpp"
 #include "group/messages/stage_words.hpp"
+#include "runtime/awaited.hpp"
 #include "runtime/context_clients.hpp"
 
 namespace tendon::v0 {
@@ -16,10 +17,10 @@ namespace detail {
 namespace {
 
 /// A send_to_stage() under way: its messages, in order.
-class StageSend final : public CompletionState<void>, public Work {
+class StageSend final : public Awaited<void>, public Work {
  public:
   StageSend(std::shared_ptr<GroupCore> stages, GroupRank peer)
-      : stages_(std::move(stages)), peer_(peer) {}
+      : Awaited(*stages->context()), stages_(std::move(stages)), peer_(peer) {}
 
   /// Before another thread knows of it.
   void add(const Tensor& tensor, std::uint32_t tag) {
@@ -42,9 +43,6 @@ class StageSend final : public CompletionState<void>, public Work {
           stage_peer_text(*stages_, peer_) + " has not taken what was sent"});
   }
   void abandon() override {}
-  void schedule(std::function<void()> run) override {
-    stages_->context()->schedule(std::move(run));
-  }
   bool progress() override {
     if (!mutex_.try_lock()) return !finished();
     const Lock lock(mutex_, kAdoptLock);
@@ -57,9 +55,7 @@ class StageSend final : public CompletionState<void>, public Work {
     }
     if (!parts_.empty()) return true;
     if (finished()) return false;
-    if (auto run = finish(failure_ ? Result<void>(*failure_) : Result<void>()))
-      schedule(std::move(run));
-    stages_->context()->note_completed();
+    conclude(failure_ ? Result<void>(*failure_) : Result<void>());
     return false;
   }
   [[nodiscard]] bool has_input() const noexcept override {

@@ -18,7 +18,8 @@ constexpr std::size_t kChunksAhead = 2;
 
 StageReceive::StageReceive(std::shared_ptr<GroupCore> stages,
                            std::shared_ptr<GroupCore> tensor_group, Tensor tensor, GroupRank peer)
-    : stages_(std::move(stages)),
+    : Awaited(*stages->context()),
+      stages_(std::move(stages)),
       tensor_group_(std::move(tensor_group)),
       stages_epoch_(stages_->epoch()),
       own_epoch_(tensor_group_->epoch()),
@@ -275,8 +276,7 @@ void StageReceive::end(Result<void> result) {
   phase_ = Phase::over;
   first_.reset();
   lanes_.clear();
-  if (auto run = finish(std::move(result))) schedule(std::move(run));
-  stages_->context()->note_completed();
+  conclude(std::move(result));
 }
 
 }  // namespace tendon::v0::detail

@@ -13,6 +13,7 @@
 
 #include "group/epochs/group_core.hpp"
 #include "group/messages/stage_words.hpp"
+#include "runtime/awaited.hpp"
 #include "runtime/context_clients.hpp"
 
 namespace tendon::v0::detail {
@@ -34,7 +35,7 @@ namespace tendon::v0::detail {
 ///          this one does not pass on.
 /// Blocks:  run() and drive(), until the deadline.
 /// Cost:    a message for each chunk and member of the stage.
-class StageReceive final : public CompletionState<void>, public Work {
+class StageReceive final : public Awaited<void>, public Work {
  public:
   StageReceive(std::shared_ptr<GroupCore> stages, std::shared_ptr<GroupCore> tensor_group,
                Tensor tensor, GroupRank peer);
@@ -50,9 +51,6 @@ class StageReceive final : public CompletionState<void>, public Work {
   void cancel() override;
   void expire() override;
   void abandon() override {}
-  void schedule(std::function<void()> run) override {
-    stages_->context()->schedule(std::move(run));
-  }
   // Work
   bool progress() override;
   [[nodiscard]] bool has_input() const noexcept override;

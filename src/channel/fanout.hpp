@@ -23,18 +23,18 @@ namespace tendon::v0::detail {
 /// Errors:  those of the link, for each channel apart.
 /// Blocks:  while another thread's round lasts, which waits for no peer.
 /// Cost:    a lock and a full barrier for each round, and of each channel what its link costs.
-class SampleSender final : public Work, public std::enable_shared_from_this<SampleSender> {
+class Fanout final : public Work, public std::enable_shared_from_this<Fanout> {
  public:
   /// `on_room`: channels that were closed may have room again. Called under no lock of this class,
   /// by one thread at a time, inside of whatever makes progress: it shows and returns.
-  SampleSender(std::shared_ptr<ContextCore> context, std::function<void()> on_room)
+  Fanout(std::shared_ptr<ContextCore> context, std::function<void()> on_room)
       : context_(std::move(context)), on_room_(std::move(on_room)) {}
 
   /// Shows what there is on as many channels as there are. Peers see it when the round ends: first
   /// all rings, then one barrier, then the doorbells.
   class TENDON_SCOPED_LOCKABLE Round {
    public:
-    explicit Round(SampleSender& sender) TENDON_ACQUIRES(sender.mutex_) : sender_(sender) {
+    explicit Round(Fanout& sender) TENDON_ACQUIRES(sender.mutex_) : sender_(sender) {
       sender.mutex_.lock();
     }
     Round(const Round&) = delete;
@@ -64,7 +64,7 @@ class SampleSender final : public Work, public std::enable_shared_from_this<Samp
     }
 
    private:
-    SampleSender& sender_;
+    Fanout& sender_;
   };
 
   /// The channel is over, by this side or by its link, whose receive lock may be held: its sample

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/body_reader.hpp"
+#include "channel/body_reader.hpp"
 
 #include <string>
 #include <utility>

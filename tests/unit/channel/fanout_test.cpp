@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One sample on many channels: all rings before the doorbells, and nobody waits for one that is
 // closed.
-#include "channel/sample_sender.hpp"
+#include "channel/fanout.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,12 +21,12 @@ namespace {
 
 using detail::ContextCore;
 using detail::Descriptor;
+using detail::Fanout;
 using detail::Incoming;
 using detail::Link;
 using detail::MessageKind;
 using detail::PublishedSlot;
 using detail::SampleChannel;
-using detail::SampleSender;
 using detail::SharedMessage;
 using detail::Shown;
 using detail::Window;
@@ -89,7 +89,7 @@ class Sink final : public detail::MessageSink {
   }
 
   std::shared_ptr<SampleChannel> credited;
-  std::shared_ptr<SampleSender> sender;
+  std::shared_ptr<Fanout> sender;
   std::atomic<bool> keeps{true};  // what comes
 
  private:
@@ -145,8 +145,7 @@ class SampleRound : public testing::Test {
   const std::shared_ptr<ContextCore> core_ = ContextCore::of(context_);
   std::vector<std::string> log_;
   int room_ = 0;
-  const std::shared_ptr<SampleSender> sender_ =
-      std::make_shared<SampleSender>(core_, [this] { ++room_; });
+  const std::shared_ptr<Fanout> sender_ = std::make_shared<Fanout>(core_, [this] { ++room_; });
   const std::shared_ptr<LoggedLink> a_ = std::make_shared<LoggedLink>("a", log_);
   const std::shared_ptr<LoggedLink> b_ = std::make_shared<LoggedLink>("b", log_);
 };
@@ -156,7 +155,7 @@ TEST_F(SampleRound, ComesFirstOnAllRingsThenRingsEachLinkOnce) {
   const auto b = channel(b_);
   const auto a2 = channel(a_);
   {
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     for (const auto& each : {a1, b, a2}) EXPECT_EQ(round.show(each, small()).value(), Shown::shown);
   }
   EXPECT_EQ(log_, (std::vector<std::string>{"prepare a", "prepare b", "prepare a", "show a",
@@ -171,7 +170,7 @@ TEST_F(SampleRound, OneThatIsClosedKeepsNobodyAndHearsWhenToTryAgain) {
   const auto in_window = channel(b_, Window::said(1, 1000));
   a_->full = true;
   {
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     EXPECT_EQ(round.show(full, small()).value(), Shown::closed) << "no room on its link";
     EXPECT_EQ(round.show(in_window, small()).value(), Shown::shown);
     EXPECT_EQ(round.show(in_window, small()).value(), Shown::closed) << "its window";
@@ -185,7 +184,7 @@ TEST_F(SampleRound, OneThatIsClosedKeepsNobodyAndHearsWhenToTryAgain) {
   a_->full = false;
   EXPECT_TRUE(in_window->window().on_credit({.sequence = 1, .payload_bytes = 6}));
   {
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     EXPECT_EQ(round.show(full, small(), 3).value(), Shown::shown);
     EXPECT_EQ(round.show(in_window, small()).value(), Shown::shown);
   }
@@ -198,7 +197,7 @@ TEST_F(SampleRound, OneThatFailsIsItsOwnAffair) {
   const auto failing = channel(a_);
   const auto good = channel(b_);
   a_->failure = Error{ErrorCode::peer_lost, "test", "gone"};
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   EXPECT_TRUE(fails_with(round.show(failing, small()), ErrorCode::peer_lost));
   EXPECT_EQ(round.show(good, small()).value(), Shown::shown);
 }
@@ -231,7 +230,7 @@ class SampleSchemas : public SampleRound {
     return sample;
   }
   Shown show(const SharedMessage& sample) {
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     return round.show(channel_, sample).value();
   }
 
@@ -272,7 +271,7 @@ TEST_F(SampleSchemas, NothingFollowsAnAnnouncedMessageThatCannotGo) {
   link_->failure = Error{ErrorCode::system, "test", "no memory"};
   context_.progress();
   EXPECT_EQ(room_, 1);
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   EXPECT_TRUE(fails_with(round.show(channel_, sample(2)), ErrorCode::system, "no memory"));
   EXPECT_EQ(link_->words, std::vector<MessageKind>{MessageKind::schema});
 }
@@ -281,7 +280,7 @@ TEST_F(SampleSchemas, AMessageThatNoLinkTakesAnnouncesNothing) {
   link_->room = 100;
   SharedMessage large = sample(1);
   large.descriptor.payload_bytes = (1 << 20) + 1;
-  SampleSender::Round round(*sender_);
+  Fanout::Round round(*sender_);
   EXPECT_TRUE(fails_with(round.show(channel_, large), ErrorCode::message_too_large, "link_cap"));
   EXPECT_TRUE(link_->words.empty());
 }
@@ -313,13 +312,13 @@ TEST_F(SampleSchemas, SoManyMayBeAnnouncedForNothing) {
     sample.descriptor.layout = Layout::aligned;
     sample.schema = schema;
     link->then = then;
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     return round.show(lending, sample, 0, detail::PublishPool::kWholeShare,
                       detail::LentSample::Keeps::once_begun);
   };
   const auto drop = [&] {
     link->then = Then::dropped;
-    return SampleSender::Round(*sender_).was_dropped(*lending);
+    return Fanout::Round(*sender_).was_dropped(*lending);
   };
   for (std::uint32_t n = 0; n < kMost; ++n) {
     ASSERT_EQ(show_one_of(10'000 + n, Then::waits).value(), Shown::under_way) << n;
@@ -367,7 +366,7 @@ class SampleSends : public PipeTest {
     return raw_sample(std::move(slot), body);
   }
   Result<Shown> show(const SharedMessage& sample, std::uint32_t tag = 0) {
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     return round.show(channel_, sample, tag);
   }
   [[nodiscard]] std::uint64_t slots_in_use() const {
@@ -390,8 +389,7 @@ class SampleSends : public PipeTest {
   std::atomic<int> room_{0};
   std::atomic<int> behind_{0};
   PipePair pair_;
-  const std::shared_ptr<SampleSender> sender_ =
-      std::make_shared<SampleSender>(core(), [this] { catch_up(); });
+  const std::shared_ptr<Fanout> sender_ = std::make_shared<Fanout>(core(), [this] { catch_up(); });
   std::shared_ptr<SampleChannel> channel_;
   const std::shared_ptr<Sink> credits_ = std::make_shared<Sink>();
   const std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
@@ -512,12 +510,10 @@ class SampleUnderWay : public SampleSends {
   }
   /// On a further channel, to which the test keeps no sample.
   void show_behind(Keeps keeps) {
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     ASSERT_NE(round.show(behind_it_, sample_of(100'000), 0, kWhole, keeps).value(), Shown::closed);
   }
-  [[nodiscard]] bool was_dropped() {
-    return SampleSender::Round(*sender_).was_dropped(*behind_it_);
-  }
+  [[nodiscard]] bool was_dropped() { return Fanout::Round(*sender_).was_dropped(*behind_it_); }
 
   const std::shared_ptr<Sink> others_ = std::make_shared<Sink>();
   const std::shared_ptr<SampleChannel> behind_it_ =
@@ -569,7 +565,7 @@ TEST_P(SampleUnderWay, WhatTheSocketHasNotBegunHoldsNothing) {
   EXPECT_EQ(others_->count(), 0u) << "its reader has heard nothing of it";
   // The next one goes.
   const SharedMessage next = sample_of(100'000);
-  SampleSender::Round(*sender_).show(behind_it_, next, 0, kWhole, Keeps::once_begun).value();
+  Fanout::Round(*sender_).show(behind_it_, next, 0, kWhole, Keeps::once_begun).value();
   ASSERT_TRUE(eventually([&] { return others_->completed() == 1; }, [&] { drive_client(); }));
   EXPECT_EQ(others_->count(), 1u);
   EXPECT_EQ(others_->aborted(), 0);
@@ -578,7 +574,7 @@ TEST_P(SampleUnderWay, WhatTheSocketHasNotBegunHoldsNothing) {
 TEST_P(SampleUnderWay, WhatWaitsAndIsStillThereWhenItsTurnComesGoes) {
   begin();
   const SharedMessage sample = sample_of(100'000);
-  SampleSender::Round(*sender_).show(behind_it_, sample, 0, kWhole, Keeps::once_begun).value();
+  Fanout::Round(*sender_).show(behind_it_, sample, 0, kWhole, Keeps::once_begun).value();
   ASSERT_TRUE(eventually([&] { return others_->completed() == 1; }, [&] { drive_client(); }));
   EXPECT_FALSE(was_dropped());
 }
@@ -587,7 +583,7 @@ TEST_P(SampleUnderWay, WhatSomebodyWaitsForIsKeptUntilNobodyDoes) {
   begin();
   show_behind(Keeps::until_sent);
   EXPECT_EQ(slots_in_use(), 2u);
-  SampleSender::Round(*sender_).wait_no_more(*behind_it_);
+  Fanout::Round(*sender_).wait_no_more(*behind_it_);
   EXPECT_EQ(slots_in_use(), 1u);
   ASSERT_TRUE(eventually([&] { return was_dropped(); }, [&] { drive_client(); }));
 }
@@ -609,7 +605,7 @@ TEST_P(SampleUnderWay, ThoseThatStandStillHoldAQuarterTogether) {
     OtherClient& client = *clients.back();
     client.channel =
         std::make_shared<SampleChannel>(*core(), client.link, kPipe, Window::said(4, 2 * kLarge));
-    SampleSender::Round round(*sender_);
+    Fanout::Round round(*sender_);
     ASSERT_EQ(round.show(client.channel, sample_of(kLarge), 0, kWhole, Keeps::once_begun).value(),
               Shown::under_way);
     if (n == 1) {
@@ -622,7 +618,7 @@ TEST_P(SampleUnderWay, ThoseThatStandStillHoldAQuarterTogether) {
   EXPECT_EQ(sends.take_back(later(2)), 1u);
   EXPECT_EQ(pool->sending_bytes(), kQuarter);
   const auto was_dropped = [&](const OtherClient& client) {
-    return SampleSender::Round(*sender_).was_dropped(*client.channel);
+    return Fanout::Round(*sender_).was_dropped(*client.channel);
   };
   // The reader of that one drops what has come of it, and the others get theirs.
   int dropped = 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "channel/sample_sender.hpp"
+#include "channel/fanout.hpp"
 
 #include <algorithm>
 
 namespace tendon::v0::detail {
 
-Result<Shown> SampleSender::Round::show(const std::shared_ptr<SampleChannel>& channel,
-                                        const SharedMessage& sample, std::uint32_t tag,
-                                        std::uint64_t share_bytes, LentSample::Keeps keeps) {
+Result<Shown> Fanout::Round::show(const std::shared_ptr<SampleChannel>& channel,
+                                  const SharedMessage& sample, std::uint32_t tag,
+                                  std::uint64_t share_bytes, LentSample::Keeps keeps) {
   sender_.mutex_.assert_held();
   auto shown = channel->prepare(sample, tag, share_bytes, keeps);
   if (!shown || *shown == Shown::dropped) return shown;
@@ -21,7 +21,7 @@ Result<Shown> SampleSender::Round::show(const std::shared_ptr<SampleChannel>& ch
   return shown;
 }
 
-SampleSender::Round::~Round() {
+Fanout::Round::~Round() {
   sender_.mutex_.assert_held();
   if (!sender_.to_ring_.empty()) show_and_ring(sender_.to_ring_);
   sender_.to_ring_.clear();
@@ -31,13 +31,13 @@ SampleSender::Round::~Round() {
   if (fresh) sender_.context_->add_work(sender_.shared_from_this());
 }
 
-void SampleSender::remove(const std::shared_ptr<SampleChannel>& channel) {
+void Fanout::remove(const std::shared_ptr<SampleChannel>& channel) {
   const Lock lock(mutex_);
   channel->end();
   std::erase(waiting_, channel);
 }
 
-bool SampleSender::progress() {
+bool Fanout::progress() {
   {
     const Lock lock(mutex_);
     // One that failed is over: its sink is told why.

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <tendon/core/completion.hpp>
+#include <utility>
+
+#include "runtime/context_core.hpp"
+
+namespace tendon::v0::detail {
+
+/// A completion of what a Context goes on with: its callback runs where the Context runs callbacks,
+/// and the program that sleeps on the Context's descriptor is woken.
+///
+/// Owns:    nothing; its derived class shares what has the Context.
+/// Threads: thread-safe.
+/// Errors:  none of its own.
+/// Blocks:  never.
+/// Cost:    that of the callback, and of the signal.
+template <class T>
+class Awaited : public CompletionState<T> {
+ public:
+  explicit Awaited(ContextCore& context) : context_(context) {}
+
+  void schedule(std::function<void()> run) override { context_.schedule(std::move(run)); }
+  /// Once: it has ended, so, and is told.
+  void conclude(Result<T> result, CompletionStatus failed_as = CompletionStatus::failed) {
+    if (auto run = this->finish(std::move(result), failed_as)) schedule(std::move(run));
+    context_.note_completed();
+  }
+
+ private:
+  ContextCore& context_;
+};
+
+}  // namespace tendon::v0::detail
